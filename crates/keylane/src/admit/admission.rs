@@ -1,35 +1,42 @@
-//! The pool's own gate: a slot for each accepted and unfinished task.
+//! Limits accepted and unfinished tasks to the pool's capacity: each of them holds one slot.
 //!
-//! A worker does not give a slot back at the gate itself, whose line the producers hold, but counts
-//! the task as ended in its shard, under the lock that it holds anyway. Whoever needs slots collects
-//! what has ended; so does every worker, after each task, while somebody waits.
+//! A worker does not release a slot to the semaphore directly, because producers contend for its
+//! wait queue. It counts the finished task in its shard instead, under the shard lock that it
+//! already holds. A submitter that needs slots collects the counted ones. While submitters wait,
+//! every worker collects after each task.
 //!
-//! # Why nobody waits beside a free slot
-//! A waiter raises `waiter_count`, then collects, which takes the lock of every shard. A worker counts
-//! a task as ended, then reads `waiter_count`, both under its shard's lock. Either its section comes
-//! first, and the waiter collects what it counted, or it comes second, sees `waiter_count` raised and
-//! gives back what it counted itself.
+//! # Why no submitter waits beside a free slot
+//! A waiter increments `waiter_count`, then collects, which takes the lock of every shard. A worker
+//! counts a finished task, then reads `waiter_count`, both under its shard's lock. If the worker's
+//! critical section comes first, the waiter collects the slot that it counted. If it comes second,
+//! the worker sees the incremented `waiter_count` and releases the slot itself.
 //!
-//! # Slots that are kept for tasks to come
-//! Where nobody waits, a worker moves the slots of what has ended from its shard into the shard's
-//! inbox, and a submitter takes one from there, under the inbox's lock. Both ask [`can_cache`] first,
-//! under that lock.
+//! # Cached slots
+//! While no submitter waits, a worker moves the slots of finished tasks from its shard into a cache
+//! in the shard's inbox, and a submitter takes one from there under the inbox's lock. Both check
+//! [`can_cache`] first, under that lock.
 //!
-//! Who waits first says so (the line of the slots is contended, or `waiter_count` is raised), then
-//! collects: what has ended, then what is kept, shard by shard, under their locks. Take a shard. If a
-//! worker's move comes before the collection has the lanes' lock, what it moved is in the inbox when the
-//! collection comes to that; if it comes later, `can_cache` says no. If a submitter takes a kept slot
-//! before the collection has the inbox's lock, it came first; later, `can_cache` says no, and it goes to
-//! the end of the line. So nobody waits beside a kept slot, and nobody barges: arriving in the line ends
-//! with the collection. The same holds for a smaller bound, which is in force when `set_capacity` has
-//! collected.
+//! A new waiter first publishes itself (the semaphore is contended, or `waiter_count` is raised),
+//! then collects, shard by shard and under their locks: first the slots of finished tasks, then the
+//! cached ones. For each shard there are two cases of each kind:
+//!
+//! - A worker moves slots before the collection takes the lane lock: the slots are in the inbox
+//!   when the collection reads it. After that: `can_cache` returns false.
+//! - A submitter takes a cached slot before the collection takes the inbox's lock: it arrived
+//!   earlier. After that: `can_cache` returns false, and the submitter joins the end of the wait
+//!   queue.
+//!
+//! So no submitter waits beside a cached slot, and none overtakes a waiter: arrival in the wait
+//! queue is complete when the collection ends. A reduced capacity follows the same argument; it is
+//! in force when `set_capacity` has collected.
 //!
 //! [`can_cache`]: Admission::can_cache
 //!
-//! # Why the last one wakes who waits for the pool to be empty
-//! Who waits raises `waiter_count`, then reads the slots' state with a read-modify-write; who gives slots
-//! back adds to that state, then reads `waiter_count`. If the read comes second it sees the slots. If it
-//! comes first the adding sees all that was done before it: `waiter_count` raised.
+//! # Why the last release wakes the callers of `wait_empty`
+//! A caller of `wait_empty` increments `waiter_count`, then reads the semaphore's state with a
+//! read-modify-write. A release adds to that state, then reads `waiter_count`. If the read comes
+//! second, it sees the released slots. If the read comes first, the release's addition is ordered
+//! after it and sees everything done before it, including the raised `waiter_count`.
 
 use std::time::{Duration, Instant};
 
@@ -41,51 +48,54 @@ use crate::sync::{
     wait_timeout, yield_now,
 };
 
-/// Looks for freed slots before a submitter goes to sleep, with a pause after each: about as long
-/// as falling asleep and being woken would take.
+/// Rounds of collecting and spinning before a submitter goes to sleep. Together they take about as
+/// long as one sleep and wake-up.
 const MAX_SPINS: u32 = 16;
 const PAUSES_PER_SPIN: u32 = 64;
-/// And so many more, giving the processor to others in between.
+/// Further rounds, with a yield in place of the spin.
 const MAX_YIELDS: u32 = 8;
 
-/// How long a submitter sleeps before it looks for freed slots once more, where the pool is so large
-/// that the workers do not run out of tasks meanwhile: they are left alone, and there are many slots
-/// to collect then. It is about as long as falling asleep and being woken takes several times over.
+/// Sleep between two collections of a waiting submitter, where the capacity is so large that the
+/// workers do not run out of tasks meanwhile. The workers are not disturbed, and one collection
+/// then finds many slots. Several times the cost of one sleep and wake-up.
 const RECHECK_INTERVAL: Duration = Duration::from_micros(100);
-/// So many tasks take longer than that.
+/// Smallest capacity at which running all tasks takes longer than [`RECHECK_INTERVAL`].
 const RECHECK_MIN_CAPACITY: usize = 16_384;
-/// How often it does so before it asks the workers to wake it: their tasks are not short.
+/// Collections at that interval before a submitter asks the workers to wake it: by then their tasks
+/// have proved to be long.
 const MAX_RECHECKS: u32 = 16;
 
-/// The most slots that one place keeps for tasks to come: so many tasks pass without a look at the
-/// gate.
+/// Maximum of slots in one cache, which is the number of tasks that can pass without an access to
+/// the semaphore.
 const MAX_CACHED: usize = 512;
-/// No more than one part in so many of all slots is kept, so that most are where all find them, also
-/// while some are on their way to be kept. In a model there are few.
+/// The caches together hold at most one part in this many of all slots, so that most slots stay in
+/// the semaphore, where every submitter finds them. A loom model has few slots and therefore uses
+/// fewer parts.
 const UNCACHED_PARTS: usize = if cfg!(loom) { 2 } else { 4 };
 
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// The slots. What has ended and is not collected yet still holds its own.
+    /// Slots of the pool. A finished task keeps its slot until it is collected.
     slots: CachePadded<Semaphore>,
-    /// How many wait for a slot, or for the pool to be empty. Raised and lowered by them, read by
-    /// every worker after every task.
+    /// Number of callers that wait for a slot or in `wait_empty`. Changed by them; read by every
+    /// worker after every task.
     waiter_count: CachePadded<AtomicUsize>,
-    /// How many places keep slots for tasks to come; none do if it is 0. Never changed.
+    /// Number of caches; 0 turns caching off. Never changes.
     caches: usize,
-    /// How many slots each of them keeps at the most. Changed with the bound.
+    /// Maximum of slots in each cache. Changes with the capacity.
     cache_limit: AtomicUsize,
-    /// What was accepted will not all end: no call waits for that. Set once, under `empty_lock`.
+    /// Set once, under `empty_lock`, when some accepted tasks will never finish: `wait_empty` then
+    /// returns false.
     abandoned: AtomicBool,
-    /// Signaled when the last slot in use comes back, and when `abandoned` is set.
+    /// Signaled when the last slot in use is released, and when `abandoned` is set.
     empty: Condvar,
-    /// Held from the look at the slots to the sleep on `empty`, and passed through before that is
-    /// signaled, so that no signal falls in between.
+    /// Held between the check of the slots and the sleep on `empty`. Locked and unlocked before
+    /// `empty` is signaled, so that no signal falls between check and sleep.
     empty_lock: Mutex<()>,
 }
 
 impl Admission {
-    /// `caches` is how many places will keep slots for tasks to come, if any.
+    /// Creates an admission with `capacity` free slots and `caches` caches.
     pub(crate) fn new(capacity: usize, caches: usize) -> Self {
         Admission {
             caches,
@@ -98,7 +108,7 @@ impl Admission {
         }
     }
 
-    /// Takes a slot if one is free and nobody waits.
+    /// Takes a slot if one is free and no caller waits.
     #[inline]
     pub(crate) fn try_acquire(&self, collect: impl Fn() -> usize) -> Result<(), TryAcquireError> {
         match self.slots.try_acquire(1) {
@@ -110,7 +120,7 @@ impl Admission {
         }
     }
 
-    /// Takes up to `want` slots, at least one, without waiting.
+    /// Takes between 1 and `want` slots, without waiting.
     pub(crate) fn try_acquire_up_to(
         &self,
         want: usize,
@@ -125,23 +135,23 @@ impl Admission {
         }
     }
 
-    /// Whether slots may be kept for tasks to come, or those that are kept be used: nobody waits for
-    /// one, or for the pool to be empty, and it is open.
+    /// Returns whether slots may be moved into or taken from a cache: the semaphore is open, and no
+    /// caller waits for a slot or in `wait_empty`.
     ///
-    /// To be asked under the lock of the place that keeps them; whoever begins to wait says so first,
-    /// and then goes through all places.
+    /// Call it under the lock of the cache. A new waiter publishes itself before it visits the
+    /// caches, so the lock orders the two.
     #[inline(always)]
     pub(crate) fn can_cache(&self) -> bool {
         self.slots.is_uncontended() && !self.has_waiters()
     }
 
-    /// How many slots a place keeps at the most: few enough for the others to have most of them.
+    /// Maximum of slots in each cache.
     #[inline]
     pub(crate) fn cache_limit(&self) -> u32 {
         self.cache_limit.load(Ordering::Relaxed) as u32
     }
 
-    /// Takes slots to be kept, if many are free.
+    /// Takes slots for a cache: at most `cache_limit`, and only a small part of the free ones.
     pub(crate) fn reserve(&self) -> u32 {
         let free = self.slots.free().checked_div(UNCACHED_PARTS * self.caches).unwrap_or(0);
         match self.cache_limit().min(u32::try_from(free).unwrap_or(u32::MAX)) {
@@ -150,7 +160,7 @@ impl Admission {
         }
     }
 
-    /// Waits for a slot, first come, first served.
+    /// Waits for a slot, in the order of arrival.
     #[inline]
     pub(crate) fn acquire(
         &self,
@@ -184,8 +194,8 @@ impl Admission {
         }
     }
 
-    /// Waits a moment at the place in the line, collecting for whoever is at its head. Where tasks
-    /// are short that soon frees many slots at once, and disturbs no worker.
+    /// Spins in the wait queue, collecting slots for its head. Where tasks are short, this soon
+    /// frees many slots at once and disturbs no worker.
     fn collect_while_queued<'a>(
         &self,
         mut queued: QueuedAcquire<'a>,
@@ -223,7 +233,8 @@ impl Admission {
             let first = !acquire.is_queued();
             let polled = acquire.as_mut().poll(cx);
             if polled.is_pending() && first {
-                // We stand in the line now, and whatever is done from here on is ours to see.
+                // The waiter is queued now, so every task that was counted before is collected
+                // here, and every later one is released by its worker.
                 self.release(collect());
                 return acquire.as_mut().poll(cx);
             }
@@ -233,7 +244,8 @@ impl Admission {
         .map_err(TryAcquireError::from)
     }
 
-    /// Takes a slot even beyond the bound, for a task that a task submits.
+    /// Takes a slot, exceeding the capacity if none is free. For tasks submitted from inside a
+    /// task.
     pub(crate) fn force(&self) -> Result<(), TryAcquireError> {
         if self.slots.is_closed() {
             return Err(TryAcquireError::Closed);
@@ -242,7 +254,7 @@ impl Admission {
         Ok(())
     }
 
-    /// The same for a subtask of a job that was accepted before the pool was closed.
+    /// Takes a slot even if the pool is closed. For subtasks of a job accepted before the close.
     pub(crate) fn force_accepted(&self) {
         self.slots.force(1);
     }
@@ -251,13 +263,13 @@ impl Admission {
         self.slots.is_closed()
     }
 
-    /// Whether somebody waits for slots, so that they are to be given back at once.
+    /// Returns whether callers wait for slots, so that freed slots must be released at once.
     #[inline]
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiter_count.load(Ordering::Acquire) != 0
     }
 
-    /// Frees slots.
+    /// Returns `slots` slots to the semaphore.
     pub(crate) fn release(&self, slots: usize) {
         self.slots.release(slots);
         self.announce_empty();
@@ -270,7 +282,7 @@ impl Admission {
         }
     }
 
-    /// Accepted and unfinished tasks, as far as they have been collected.
+    /// Number of accepted tasks that are unfinished or not collected yet.
     pub(crate) fn in_use(&self) -> usize {
         self.slots.in_use()
     }
@@ -279,12 +291,13 @@ impl Admission {
         self.in_use() == 0
     }
 
-    /// For who has raised `waiter_count`: if the last release is not seen here, it sees them.
+    /// Returns whether no slot is in use, for a caller that has raised `waiter_count`: a release
+    /// that this read misses is ordered after it and sees the raised count.
     fn is_empty_synced(&self) -> bool {
         self.slots.in_use_synced() == 0
     }
 
-    /// Closes, and ends all waits for the pool to be empty.
+    /// Closes the admission and ends all calls of `wait_empty`.
     pub(crate) fn abandon(&self) {
         self.slots.close();
         let guard = self.empty_lock.lock();
@@ -293,8 +306,8 @@ impl Admission {
         self.empty.notify_all();
     }
 
-    /// Waits until every accepted task has ended, and says whether that came before `deadline`, and
-    /// before [`abandon`](Self::abandon).
+    /// Waits until every accepted task has finished. Returns false if `deadline` or
+    /// [`abandon`](Self::abandon) came first.
     pub(crate) fn wait_empty(
         &self,
         deadline: Option<Instant>,
@@ -322,11 +335,11 @@ impl Admission {
         self.slots.capacity()
     }
 
-    /// Changes the bound. Below what is in use it admits nobody until enough has ended.
+    /// Changes the capacity. No task is admitted while more slots are in use than the new capacity.
     pub(crate) fn set_capacity(&self, to: usize, collect: impl Fn() -> usize) {
         self.cache_limit.store(cache_limit(to, self.caches), Ordering::Relaxed);
         self.slots.set_capacity(to);
-        // What is kept may be beyond the bound now.
+        // Cached slots may exceed the new capacity.
         self.release(collect());
     }
 
@@ -334,7 +347,8 @@ impl Admission {
         self.slots.waiting()
     }
 
-    /// Those who wait, in their order: the thread, if it is one, and what it wants.
+    /// Returns the waiters in queue order: the thread of each, unless it is an async task, and the
+    /// number of slots it waits for.
     pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
         self.slots.waiters()
     }
@@ -353,12 +367,12 @@ fn cache_limit(capacity: usize, caches: usize) -> usize {
     capacity.checked_div(UNCACHED_PARTS * caches).map_or(0, |part| part.min(MAX_CACHED))
 }
 
-/// Keeps `waiter_count` raised for as long as somebody waits, however the wait ends.
+/// Keeps `waiter_count` raised for the duration of a wait, however it ends.
 struct WaiterCount<'a>(&'a Admission);
 
 impl Drop for WaiterCount<'_> {
     fn drop(&mut self) {
-        // A future that was dropped with a slot in its hand has just given that back.
+        // A future dropped after its grant has just released that slot, maybe the last one.
         self.0.announce_empty();
         self.0.waiter_count.fetch_sub(1, Ordering::AcqRel);
     }

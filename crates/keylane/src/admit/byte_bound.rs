@@ -1,7 +1,7 @@
-//! A bound on what all unfinished tasks weigh together, in bytes or whatever else the user counts.
+//! Limits the total cost of all unfinished tasks, in bytes or another unit of the user.
 //!
-//! A fair count of [`Semaphore`], one for each byte: a large request heads the line like any other and
-//! holds back those behind it until it has all that it asks for, so that it does not starve.
+//! Built on [`Semaphore`] with one slot for each byte: a large request at the head of the wait
+//! queue blocks later ones until it has all its bytes, so that it does not starve.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,11 +12,11 @@ use crate::sync::Thread;
 #[derive(Debug)]
 pub(crate) struct ByteBound {
     slots: Semaphore,
-    /// The bound. Never changed.
+    /// Maximum cost, in bytes. Never changes.
     limit: usize,
 }
 
-/// Bytes that a task has taken. Dropping them gives them back.
+/// Bytes held by a task. Dropping this releases them.
 #[derive(Debug)]
 pub(crate) struct Cost {
     bound: Arc<ByteBound>,
@@ -24,29 +24,30 @@ pub(crate) struct Cost {
 }
 
 impl ByteBound {
-    /// The largest bound.
+    /// Largest possible limit, in bytes.
     pub(crate) const MAX: usize = MAX_SLOTS;
 
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         Arc::new(ByteBound { slots: Semaphore::new(limit), limit })
     }
 
-    /// The bound.
+    /// Maximum cost, in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Bytes that are taken.
+    /// Number of bytes in use.
     pub(crate) fn in_use(&self) -> usize {
         self.slots.in_use()
     }
 
-    /// How many wait for bytes.
+    /// Number of callers that wait for bytes.
     pub(crate) fn waiting(&self) -> usize {
         self.slots.waiting()
     }
 
-    /// Those who wait, in their order: the thread, if it is one, and what it wants.
+    /// Returns the waiters in queue order: the thread of each, unless it is an async task, and the
+    /// number of bytes it wants.
     pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
         self.slots.waiters()
     }
@@ -55,7 +56,7 @@ impl ByteBound {
         self.slots.try_acquire(bytes).map(|()| self.taken(bytes))
     }
 
-    /// Waits for so many bytes, which are no more than the bound, first come, first served.
+    /// Waits for `bytes` bytes, in the order of arrival. `bytes` is at most the limit.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         bytes: usize,
@@ -66,24 +67,25 @@ impl ByteBound {
                 None => Ok(()),
                 Some(queued) => queued.wait(deadline),
             },
-            settled => settled,
+            result => result,
         }?;
         Ok(self.taken(bytes))
     }
 
-    /// The same for a task. Dropped before it is ready, it has taken nothing.
+    /// Waits for `bytes` bytes as a future. Dropped before it is ready, it holds none.
     pub(crate) async fn acquire_async(
         self: &Arc<Self>,
         bytes: usize,
     ) -> Result<Cost, TryAcquireError> {
         match self.slots.try_acquire(bytes) {
             Err(TryAcquireError::Full) => self.slots.acquire_async(bytes).await?,
-            settled => settled?,
+            result => result?,
         }
         Ok(self.taken(bytes))
     }
 
-    /// Takes bytes even beyond the bound, for a task that a task submits.
+    /// Takes bytes, exceeding the limit if they are not free. For tasks submitted from inside a
+    /// task.
     pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Result<Cost, TryAcquireError> {
         if self.slots.is_closed() {
             return Err(TryAcquireError::Closed);
@@ -91,26 +93,27 @@ impl ByteBound {
         Ok(self.force_accepted(bytes))
     }
 
-    /// The same for a subtask of a job that was accepted before the bound was closed.
+    /// Takes bytes even if the bound is closed. For subtasks of a job accepted before the close.
     pub(crate) fn force_accepted(self: &Arc<Self>, bytes: usize) -> Cost {
         self.slots.force(bytes);
         self.taken(bytes)
     }
 
-    /// Speaks for bytes that were taken: by this caller just now, or by one that
-    /// [left them with its task](Cost::leave).
+    /// Wraps bytes that are already taken: by this caller just now, or by one that [detached
+    /// them](Cost::leave).
     pub(crate) fn taken(self: &Arc<Self>, bytes: usize) -> Cost {
         Cost { bound: self.clone(), bytes }
     }
 
-    /// Refuses whoever waits, and whoever comes.
+    /// Refuses all current and future waiters.
     pub(crate) fn close(&self) {
         self.slots.close();
     }
 }
 
 impl Cost {
-    /// Leaves the bytes taken. Whoever knows how many they are gives them back.
+    /// Detaches the bytes without releasing them. The task that keeps their number releases them
+    /// with [`ByteBound::taken`].
     pub(crate) fn leave(mut self) {
         self.bytes = 0;
     }

@@ -1,42 +1,43 @@
-//! Why a gate or a queue was not made, and why nothing was had from it.
+//! Errors of the gate and the queue: an invalid capacity, or the reason why an operation took no
+//! effect.
 
 use std::error::Error;
 use std::fmt;
 
-/// A gate without slots or a queue without room was asked for, or too much to count.
+/// Error of a capacity that is 0 or too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// The bound is to be 0: whoever came would wait for ever.
+    /// The capacity is 0, so every caller would wait for ever.
     Zero,
-    /// The bound is to be above [`Gate::MAX_SLOTS`](super::Gate::MAX_SLOTS).
+    /// The capacity is above [`Gate::MAX_SLOTS`](super::Gate::MAX_SLOTS).
     TooLarge,
 }
 
 impl fmt::Display for CapacityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            CapacityError::Zero => {
-                "a capacity of 0 would admit nobody, ever; it must be at least 1"
+            CapacityError::Zero => "`capacity` is 0; use at least 1",
+            CapacityError::TooLarge => {
+                "`capacity` is above `Gate::MAX_SLOTS`; use a smaller number"
             }
-            CapacityError::TooLarge => "the capacity is above `Gate::MAX_SLOTS`",
         })
     }
 }
 
 impl Error for CapacityError {}
 
-/// Why no slot of a [`Gate`](super::Gate) was had.
+/// Reason why no slot of a [`Gate`](super::Gate) was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The gate is closed, or was while the caller waited.
+    /// The gate is closed, or was closed during the wait.
     Closed,
-    /// Not enough slots are free, or others wait for them, and the caller did not want to wait.
+    /// Not enough slots are free, or earlier callers wait for them, and the call does not wait.
     Full,
-    /// The caller's turn did not come in the time that it gave.
+    /// The timeout or deadline passed before the slots were granted.
     TimedOut,
-    /// More slots were asked for than the gate has, or has since it was resized.
+    /// The request is for more slots than the gate has, or has since it was resized.
     TooLarge,
 }
 
@@ -53,15 +54,15 @@ impl fmt::Display for AcquireError {
 
 impl Error for AcquireError {}
 
-/// Why something was not pushed into a [`FairQueue`](super::FairQueue).
+/// Reason why an item was not pushed into a [`FairQueue`](super::FairQueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushErrorKind {
-    /// The queue is closed, or was while the caller waited.
+    /// The queue is closed, or was closed during the wait.
     Closed,
-    /// There is no room, and the caller did not want to wait.
+    /// The queue is full, and the call does not wait.
     Full,
-    /// There was no room in the time that the caller gave.
+    /// The timeout or deadline passed before the queue had capacity.
     TimedOut,
 }
 
@@ -70,13 +71,13 @@ impl fmt::Display for PushErrorKind {
         f.write_str(match self {
             PushErrorKind::Closed => "the queue is closed",
             PushErrorKind::Full => "the queue is full",
-            PushErrorKind::TimedOut => "the queue had no room in time",
+            PushErrorKind::TimedOut => "the queue stayed full until the timeout",
         })
     }
 }
 
-/// Something was not pushed. It comes back in the error: the item, or a `Vec` of those that were not
-/// pushed, in their order.
+/// Error of a push. It returns the rejected item, or a `Vec` of the items that were not pushed, in
+/// their order.
 pub struct PushError<T> {
     kind: PushErrorKind,
     rejected: T,
@@ -91,12 +92,12 @@ impl<T> PushError<T> {
         PushError { kind: self.kind, rejected: change(self.rejected) }
     }
 
-    /// Why it was not pushed.
+    /// Reason for the rejection.
     pub fn kind(&self) -> PushErrorKind {
         self.kind
     }
 
-    /// What was to be pushed.
+    /// Returns the rejected item or items.
     pub fn into_inner(self) -> T {
         self.rejected
     }
@@ -116,15 +117,15 @@ impl<T> fmt::Display for PushError<T> {
 
 impl<T> Error for PushError<T> {}
 
-/// Why nothing was popped from a [`FairQueue`](super::FairQueue).
+/// Reason why no item was popped from a [`FairQueue`](super::FairQueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PopError {
-    /// The queue is closed, and there is nothing left in it.
+    /// The queue is closed and empty.
     Closed,
-    /// There is no item, and the caller did not want to wait.
+    /// The queue is empty, and the call does not wait.
     Empty,
-    /// There was no item in the time that the caller gave.
+    /// The timeout or deadline passed before an item arrived.
     TimedOut,
 }
 
@@ -133,31 +134,31 @@ impl fmt::Display for PopError {
         f.write_str(match self {
             PopError::Closed => "the queue is closed and empty",
             PopError::Empty => "the queue is empty",
-            PopError::TimedOut => "no item came in time",
+            PopError::TimedOut => "no item arrived before the timeout",
         })
     }
 }
 
 impl Error for PopError {}
 
-/// Why nothing was moved from one [`FairQueue`](super::FairQueue) to another.
+/// Reason why no item was moved from one [`FairQueue`](super::FairQueue) to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// The other queue is closed.
+    /// The target queue is closed.
     Closed,
-    /// The other queue has no room for so many.
+    /// The target queue has not enough capacity for the items.
     Full,
-    /// There are fewer items than were to be moved.
+    /// The source queue holds fewer items than requested.
     TooFew,
 }
 
 impl fmt::Display for TransferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            TransferError::Closed => "the other queue is closed",
-            TransferError::Full => "the other queue has no room for all of them",
-            TransferError::TooFew => "there are fewer items than were to be moved",
+            TransferError::Closed => "the target queue is closed",
+            TransferError::Full => "the target queue has no capacity for all items",
+            TransferError::TooFew => "the source queue holds fewer items than requested",
         })
     }
 }

@@ -1,8 +1,8 @@
-//! A bounded queue in which whoever waits is served in the order in which it came.
+//! Bounded queue that serves waiting producers and waiting consumers in the order of arrival.
 //!
-//! Protocol, invariants and proof are in this folder's README. This file has what needs no waiting;
-//! `queue/push.rs` and `queue/pop.rs` have the rest, `queue/state.rs` what all of it does under the
-//! lock.
+//! Protocol, invariants and proof are in this folder's README. This file has the operations that do
+//! not wait; `fair_queue/push.rs` and `fair_queue/pop.rs` have the others, and
+//! `fair_queue/state.rs` the state machine under the locks.
 
 mod pop;
 mod push;
@@ -19,25 +19,26 @@ use super::parker::{AdaptiveSpin, WakeList};
 use crate::sync::{Mutex, MutexGuard};
 use state::{Back, BothParts, Front};
 
-/// A bounded queue for many producers and many consumers, fair in both directions.
+/// Bounded queue for many producers and many consumers, fair in both directions.
 ///
-/// - **First come, first served.** A push that waits has its item placed for it, in the order in
-///   which the pushes came, by whoever makes room; a pop that waits is handed its item. While anybody
-///   waits, nobody who comes later gets in first. The moment of arrival is when the caller has
-///   the queue's lock.
-/// - **Bounded.** There are never more items in the queue than its capacity, unless it was made
-///   smaller while they were there.
-/// - **Nothing is lost.** A push that fails gives the item back in its error. A wait that times out,
-///   or a future that is dropped, leaves the line at once; an item that was already handed to it goes
-///   back to where it was.
-/// - **One line for all.** Threads and tasks of any async runtime wait in the same lines.
+/// - **First come, first served.** The item of a waiting push is placed by the call that frees
+///   capacity, in the order in which the pushes arrived; a waiting pop is assigned its item. While
+///   callers wait, none that arrives later is served first. A caller arrives when it acquires the
+///   queue's lock.
+/// - **Bounded.** The queue never holds more items than its capacity, unless the capacity was
+///   reduced below the number of items.
+/// - **Nothing is lost.** A failed push returns the item in its error. A wait that times out, or a
+///   future that is dropped, leaves the wait queue at once; an item already assigned to it returns
+///   to its position.
+/// - **One wait queue for each direction.** Threads and tasks of any async runtime wait in the same
+///   one.
 ///
-/// Waiting threads look for a moment whether they have been served, let others run, and sleep; so
-/// nobody makes a system call for one who is about to look anyway.
+/// Waiting threads spin briefly, then yield, then sleep, so a system call is made only for a thread
+/// that sleeps.
 ///
-/// No lock of the queue is held while a waker is called or an item is dropped. The closure of
+/// The queue holds no lock while it calls a waker or drops an item. The closures of
 /// [`peek`](Self::peek) and [`for_each`](Self::for_each) and the `Clone` of
-/// [`snapshot`](Self::snapshot) do run under it, and must not call the same queue.
+/// [`snapshot`](Self::snapshot) do run under the lock, and must not call the same queue.
 ///
 /// # Examples
 /// ```
@@ -60,20 +61,21 @@ use state::{Back, BothParts, Front};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct FairQueue<T> {
-    /// The items that pops take, under a lock that pushes do not need as long as there is room.
+    /// Part that pops read, under a lock that pushes do not need while the queue has free capacity.
     front: CachePadded<Mutex<Front<T>>>,
-    /// The items that pushes bring, the lines, and all else. Taken after `front` where both are.
+    /// Part that pushes append to, with the wait queues and the bound. Locked after `front` where
+    /// both are.
     back: CachePadded<Mutex<Back<T>>>,
-    /// How threads wait to push, and to pop.
+    /// Spin limit of the threads that wait to push.
     push_spin: AdaptiveSpin,
     pop_spin: AdaptiveSpin,
 }
 
 impl<T> FairQueue<T> {
-    /// An empty queue for up to `capacity` items. Memory is taken as it is needed.
+    /// Creates an empty queue for at most `capacity` items. Memory is allocated as items arrive.
     ///
     /// # Errors
-    /// If `capacity` is 0. There is no rendezvous.
+    /// If `capacity` is 0: rendezvous queues are not supported.
     pub fn new(capacity: usize) -> Result<Self, CapacityError> {
         if capacity == 0 {
             return Err(CapacityError::Zero);
@@ -86,52 +88,52 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// How many items there may be.
+    /// Maximum number of items.
     pub fn capacity(&self) -> usize {
         self.back().capacity()
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.both().parts().len()
     }
 
-    /// Whether there is no item.
+    /// Returns whether the queue holds no item.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many wait to push.
+    /// Number of callers that wait to push.
     pub fn waiting_to_push(&self) -> usize {
         self.back().waiting_to_push()
     }
 
-    /// How many wait to pop.
+    /// Number of callers that wait to pop.
     pub fn waiting_to_pop(&self) -> usize {
         self.back().waiting_to_pop()
     }
 
-    /// Whether the queue was closed.
+    /// Returns whether the queue is closed.
     pub fn is_closed(&self) -> bool {
         self.back().is_closed()
     }
 
-    /// Shows the oldest item to `look` and returns what that returns, or `None` if there is none.
+    /// Passes the oldest item to `look` and returns its result, or `None` if the queue is empty.
     ///
-    /// `look` runs under the queue's lock: it should be short, and must not call the same queue. If
-    /// it panics, the queue is as it was.
+    /// `look` runs under the queue's lock: keep it short, and do not call the same queue. If it
+    /// panics, the queue is unchanged.
     pub fn peek<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         self.both().parts().items().next().map(look)
     }
 
-    /// Shows all items to `look`, oldest first, as they are at one moment. As for
-    /// [`peek`](Self::peek), it must not call the same queue.
+    /// Passes all items to `look`, oldest first, as of one moment. As for [`peek`](Self::peek),
+    /// `look` must not call the same queue.
     pub fn for_each(&self, look: impl FnMut(&T)) {
         self.both().parts().items().for_each(look);
     }
 
-    /// Copies of all items, oldest first, as they were at one moment. Their `Clone` must not call
-    /// the same queue.
+    /// Returns clones of all items, oldest first, as of one moment. Their `Clone` must not call the
+    /// same queue.
     ///
     /// # Examples
     /// ```
@@ -148,15 +150,15 @@ impl<T> FairQueue<T> {
     where
         T: Clone,
     {
-        // Declared before the lock is taken: if a `Clone` panics, the copies are dropped after it is
-        // released.
+        // Declared before the lock is taken: if a `Clone` panics, the copies are dropped after the
+        // lock is released.
         let mut copies = Vec::new();
         copies.extend(self.both().parts().items().cloned());
         copies
     }
 
-    /// Takes a part of the items out: all with `..`, the oldest `n` with `..n`. Where there are
-    /// fewer, it takes those that there are. Whoever waits to push then has its item placed.
+    /// Removes a range of items: all with `..`, the oldest `n` with `..n`. A range beyond the last
+    /// item is cut off. The freed capacity goes to waiting pushes.
     ///
     /// # Examples
     /// ```
@@ -170,7 +172,7 @@ impl<T> FairQueue<T> {
     /// ```
     pub fn drain(&self, part: impl RangeBounds<usize>) -> Vec<T> {
         let mut taken = Vec::new();
-        // A user's type may say what its bounds are.
+        // Evaluated before the lock is taken: the bounds of a user's type run foreign code.
         let bounds = (part.start_bound().cloned(), part.end_bound().cloned());
         self.change(|parts, wake_list| {
             parts.drain(within(bounds, parts.len()), &mut taken, wake_list);
@@ -178,9 +180,8 @@ impl<T> FairQueue<T> {
         taken
     }
 
-    /// Changes the capacity. Where there is more room than before, those who wait to push get it
-    /// first. Where there are now more items than the capacity, none is lost, and nothing can be
-    /// pushed until there are fewer.
+    /// Changes the capacity. Waiting pushes get new capacity first. If the queue holds more items
+    /// than the new capacity, it keeps them all, and nothing can be pushed until enough are popped.
     ///
     /// # Errors
     /// If `capacity` is 0.
@@ -192,17 +193,17 @@ impl<T> FairQueue<T> {
         Ok(())
     }
 
-    /// Refuses all further pushes, and those that wait, which get their items back. Pops go on until
-    /// nothing is left, and then fail.
+    /// Closes the queue: refuses waiting and later pushes, which get their items back. Pops
+    /// continue until the queue is empty, and then fail.
     ///
-    /// If a pop is cancelled after it was handed an item, that item comes back into the queue, even
-    /// when others have by then been told that the queue is closed and empty. Who must not miss it
-    /// looks once more with [`close_and_take`](Self::close_and_take) after the last pop has ended.
+    /// If a pop is cancelled after it was assigned an item, that item returns to the queue, even if
+    /// other callers have already been told that the queue is closed and empty. To be sure to miss
+    /// none, call [`close_and_take`](Self::close_and_take) after the last pop has ended.
     pub fn close(&self) {
         self.change(|parts, wake_list| parts.close(wake_list));
     }
 
-    /// Closes the queue and returns what was left in it, oldest first.
+    /// Closes the queue and removes and returns its items, oldest first.
     pub fn close_and_take(&self) -> Vec<T> {
         let mut taken = Vec::new();
         self.change(|parts, wake_list| {
@@ -212,7 +213,7 @@ impl<T> FairQueue<T> {
         taken
     }
 
-    /// Changes the whole under both locks, then tells those whose fate that decided.
+    /// Changes the state under both locks, then wakes the waiters that this resolved.
     fn change<R>(&self, change: impl FnOnce(&mut BothParts<'_, T>, &mut WakeList) -> R) -> R {
         let mut wake_list = WakeList::default();
         let result = change(&mut self.both().parts(), &mut wake_list);
@@ -236,7 +237,7 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// Both locks.
+/// Guards of both locks.
 struct BothGuards<'a, T> {
     front: MutexGuard<'a, Front<T>>,
     back: MutexGuard<'a, Back<T>>,
@@ -253,13 +254,14 @@ impl<T> fmt::Debug for FairQueue<T> {
         let mut both = self.both();
         let len = both.parts().len();
         let back = &both.back;
-        let (capacity, handed, is_closed) = (back.capacity(), back.handed(), back.is_closed());
+        let (capacity, handed_off, is_closed) =
+            (back.capacity(), back.handed_off(), back.is_closed());
         let (pushing, popping) = (back.waiting_to_push(), back.waiting_to_pop());
         drop(both);
         f.debug_struct("FairQueue")
             .field("len", &len)
             .field("capacity", &capacity)
-            .field("handed", &handed)
+            .field("handed_off", &handed_off)
             .field("waiting_to_push", &pushing)
             .field("waiting_to_pop", &popping)
             .field("is_closed", &is_closed)
@@ -267,7 +269,7 @@ impl<T> fmt::Debug for FairQueue<T> {
     }
 }
 
-/// The part of `0..len` that lies within the bounds.
+/// Returns the part of `0..len` that lies within the bounds.
 fn within((start, end): (Bound<usize>, Bound<usize>), len: usize) -> Range<usize> {
     let start = match start {
         Bound::Included(at) => at,

@@ -1,4 +1,4 @@
-//! The public gate: a bound on how much goes on at a time, fair to whoever waits.
+//! Public fair semaphore: limits how much is in flight, and serves waiters in the order of arrival.
 
 use std::fmt;
 use std::mem;
@@ -9,17 +9,17 @@ use super::error::{AcquireError, CapacityError};
 use super::semaphore::{MAX_SLOTS, Semaphore, TryAcquireError};
 use crate::sync::{AtomicUsize, Ordering};
 
-/// A fair bounded count of slots: what a semaphore is, with the order of arrival kept.
+/// Fair counting semaphore: grants slots in the order of arrival.
 ///
-/// - **First come, first served.** A freed slot is handed to whoever has waited longest. While
-///   anybody waits, nobody who comes later gets one, not even by trying.
-/// - **Weighted.** A caller may want several slots at once. It gets them together, and nobody behind
-///   it gets any before, so that large requests do not starve.
-/// - **Nothing is lost.** A wait that times out, or a future that is dropped, leaves the line at once,
-///   and gives back what it was granted.
-/// - **One line for all.** Threads and tasks of any async runtime wait in the same line.
+/// - **First come, first served.** A released slot goes to the caller that has waited longest.
+///   While callers wait, none that arrives later gets a slot, not even through `try_acquire`.
+/// - **Weighted.** A caller may acquire several slots at once. It gets them together, and no later
+///   caller gets any before, so that large requests do not starve.
+/// - **Nothing is lost.** A wait that times out, or a future that is dropped, leaves the wait queue
+///   at once and releases what it was granted.
+/// - **One wait queue.** Threads and tasks of any async runtime wait in the same queue.
 ///
-/// While nobody waits, taking and giving back are one atomic operation each.
+/// Uncontended, acquiring and releasing are one atomic operation each.
 ///
 /// # Examples
 /// ```
@@ -36,81 +36,82 @@ use crate::sync::{AtomicUsize, Ordering};
 /// ```
 pub struct Gate {
     slots: Semaphore,
-    /// Semaphore in use whose permits were forgotten. Raised by who forgets one, lowered by `release`; no lock.
+    /// Slots in use whose permits were forgotten. Raised by `forget`, lowered by `release`; no
+    /// lock.
     forgotten: AtomicUsize,
 }
 
 impl Gate {
-    /// The most slots that a gate can have.
+    /// Maximum number of slots of a gate.
     pub const MAX_SLOTS: usize = MAX_SLOTS;
 
-    /// A gate with so many slots, all free.
+    /// Creates a gate with `slots` free slots.
     ///
     /// # Errors
-    /// If there are none, or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
+    /// If `slots` is 0 or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
     pub fn new(slots: usize) -> Result<Self, CapacityError> {
         Ok(Gate { slots: Semaphore::new(checked(slots)?), forgotten: AtomicUsize::new(0) })
     }
 
-    /// Takes a slot, waiting for one if there is none.
+    /// Acquires a slot, waiting until one is free.
     ///
     /// # Errors
-    /// If the gate is closed, or is closed meanwhile.
+    /// If the gate is closed, before or during the wait.
     #[inline]
     pub fn acquire(&self) -> Result<Permit<'_>, AcquireError> {
         self.acquire_until(1, None)
     }
 
-    /// Takes a slot, waiting for one up to `timeout`.
+    /// Acquires a slot, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// If there was none in time, or the gate is closed.
+    /// If no slot was free in time, or the gate is closed.
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit<'_>, AcquireError> {
         self.acquire_many_timeout(1, timeout)
     }
 
-    /// Takes a slot, waiting for one until `deadline`.
+    /// Acquires a slot, waiting until `deadline` at the latest.
     ///
     /// # Errors
-    /// If there was none in time, or the gate is closed.
+    /// If no slot was free in time, or the gate is closed.
     pub fn acquire_deadline(&self, deadline: Instant) -> Result<Permit<'_>, AcquireError> {
         self.acquire_until(1, Some(deadline))
     }
 
-    /// Takes a slot if one is free and nobody waits.
+    /// Acquires a slot if one is free and no caller waits.
     ///
     /// # Errors
-    /// If there is none to be had at once, or the gate is closed.
+    /// If no slot is available at once, or the gate is closed.
     #[inline]
     pub fn try_acquire(&self) -> Result<Permit<'_>, AcquireError> {
         self.try_acquire_many(1)
     }
 
-    /// Takes a slot, waiting for one in the same line as threads do. The place in the line is taken
-    /// when the future is first polled.
+    /// Acquires a slot, waiting in the same queue as threads. The future joins the queue when it is
+    /// first polled.
     ///
     /// # Cancel safety
-    /// A dropped future leaves the line, or gives back what it was granted.
+    /// A dropped future leaves the queue, or releases what it was granted.
     ///
     /// # Errors
-    /// If the gate is closed, or is closed meanwhile.
+    /// If the gate is closed, before or during the wait.
     pub async fn acquire_async(&self) -> Result<Permit<'_>, AcquireError> {
         self.acquire_many_async(1).await
     }
 
-    /// Takes `want` slots together, waiting for them if they are not free.
+    /// Acquires `want` slots together, waiting until they are free.
     ///
     /// # Errors
-    /// If the gate is closed, or has fewer slots than that, now or meanwhile.
+    /// If the gate is closed or its capacity is below `want`, before or during the wait.
     #[inline]
     pub fn acquire_many(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         self.acquire_until(want, None)
     }
 
-    /// As [`acquire_many`](Self::acquire_many), waiting up to `timeout`.
+    /// Acquires `want` slots together, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// If they were not free in time, or as for `acquire_many`.
+    /// If the slots were not free in time, or as for [`acquire_many`](Self::acquire_many).
     pub fn acquire_many_timeout(
         &self,
         want: usize,
@@ -119,10 +120,10 @@ impl Gate {
         self.acquire_until(want, Instant::now().checked_add(timeout))
     }
 
-    /// As [`acquire_many`](Self::acquire_many), waiting until `deadline`.
+    /// Acquires `want` slots together, waiting until `deadline` at the latest.
     ///
     /// # Errors
-    /// If they were not free in time, or as for `acquire_many`.
+    /// If the slots were not free in time, or as for [`acquire_many`](Self::acquire_many).
     pub fn acquire_many_deadline(
         &self,
         want: usize,
@@ -131,10 +132,10 @@ impl Gate {
         self.acquire_until(want, Some(deadline))
     }
 
-    /// Takes `want` slots if they are free and nobody waits.
+    /// Acquires `want` slots if they are free and no caller waits.
     ///
     /// # Errors
-    /// If they are not to be had at once, or the gate is closed or has fewer.
+    /// If the slots are not available at once, the gate is closed, or its capacity is below `want`.
     #[inline]
     pub fn try_acquire_many(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         match self.slots.try_acquire(want) {
@@ -145,28 +146,29 @@ impl Gate {
         }
     }
 
-    /// As [`acquire_many`](Self::acquire_many), as a future.
+    /// Acquires `want` slots together, waiting in the same queue as threads. The future joins the
+    /// queue when it is first polled.
     ///
     /// # Cancel safety
-    /// A dropped future leaves the line, or gives back what it was granted.
+    /// A dropped future leaves the queue, or releases what it was granted.
     ///
     /// # Errors
-    /// As for `acquire_many`.
+    /// As for [`acquire_many`](Self::acquire_many).
     pub async fn acquire_many_async(&self, want: usize) -> Result<Permit<'_>, AcquireError> {
         match self.slots.try_acquire(want) {
             Err(TryAcquireError::Full) => match self.slots.acquire_async(want).await {
                 Ok(()) => Ok(Permit { gate: self, slots: want }),
-                Err(_) => Err(self.why_never()),
+                Err(_) => Err(self.refusal()),
             },
-            settled => self.permit(settled, want),
+            result => self.permit(result, want),
         }
     }
 
-    /// Makes a permit last for as long as the gate does, to be kept in a structure or sent to a
-    /// thread or task of its own.
+    /// Converts a permit into one that keeps its gate alive, for storage in a structure or use in
+    /// another thread or task.
     ///
     /// # Panics
-    /// If the permit is of another gate.
+    /// If the permit belongs to another gate.
     ///
     /// # Examples
     /// ```
@@ -180,23 +182,28 @@ impl Gate {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn own(self: &Arc<Self>, permit: Permit<'_>) -> OwnedPermit {
-        assert!(std::ptr::eq(&**self, permit.gate), "the permit is of another gate");
+        assert!(
+            std::ptr::eq(&**self, permit.gate),
+            "the permit belongs to another gate; call `own` on the gate that granted it"
+        );
         let slots = mem::ManuallyDrop::new(permit).slots;
         OwnedPermit { gate: self.clone(), slots }
     }
 
-    /// Gives slots back whose permits were [forgotten](Permit::forget).
+    /// Releases slots whose permits were [forgotten](Permit::forget).
     ///
     /// # Panics
-    /// If fewer were forgotten: those of a permit that is there come back when it is dropped.
+    /// If `slots` is larger than the number of forgotten slots. Slots of a live permit are released
+    /// when it is dropped.
     pub fn release(&self, slots: usize) {
-        // Who gives slots back has them from who has forgotten the permit, so no order is needed here.
+        // Relaxed: a caller of `release` learned of the `forget` by other means, which order the
+        // two.
         let rest = |forgotten: usize| forgotten.checked_sub(slots);
         let released = self.forgotten.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
         if let Err(forgotten) = released {
             panic!(
-                "more slots are given back than were taken: {slots}, and permits of {forgotten} were forgotten; drop \
-                 the permits of the others"
+                "`Gate::release` of {slots} slots, but only {forgotten} belong to forgotten permits; drop the other \
+                 permits instead"
             );
         }
         self.slots.release(slots);
@@ -207,44 +214,43 @@ impl Gate {
         slots
     }
 
-    /// Changes the number of slots. New ones go to those who wait. Where more are in use than there
-    /// are now, nobody gets one until enough have come back; where somebody waits for more than
-    /// there are now, it is refused with [`AcquireError::TooLarge`], for it would hold up everybody
-    /// behind it, maybe for ever.
+    /// Changes the number of slots and grants new ones to waiters. While more slots are in use than
+    /// the new number, none is granted. A waiter that wants more slots than the new number is
+    /// refused with [`AcquireError::TooLarge`], because it could block all later waiters for ever.
     ///
     /// # Errors
-    /// If there are to be none, or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
+    /// If `slots` is 0 or more than [`MAX_SLOTS`](Self::MAX_SLOTS).
     pub fn resize(&self, slots: usize) -> Result<(), CapacityError> {
         self.slots.set_capacity(checked(slots)?);
         Ok(())
     }
 
-    /// Refuses whoever waits, and whoever comes. Permits that are out stay good.
+    /// Closes the gate: refuses all current and future waiters. Existing permits stay valid.
     pub fn close(&self) {
         self.slots.close();
     }
 
-    /// Whether the gate was closed.
+    /// Returns whether the gate is closed.
     pub fn is_closed(&self) -> bool {
         self.slots.is_closed()
     }
 
-    /// How many slots are free. While anybody waits they are kept for it.
+    /// Number of free slots. While callers wait, these are reserved for them.
     pub fn available(&self) -> usize {
         self.slots.free()
     }
 
-    /// How many slots are taken.
+    /// Number of slots in use.
     pub fn in_use(&self) -> usize {
         self.slots.in_use()
     }
 
-    /// How many wait.
+    /// Number of waiting callers.
     pub fn waiting(&self) -> usize {
         self.slots.waiting()
     }
 
-    /// How many slots there are.
+    /// Number of slots, free or in use.
     pub fn capacity(&self) -> usize {
         self.slots.capacity()
     }
@@ -257,38 +263,38 @@ impl Gate {
     ) -> Result<Permit<'_>, AcquireError> {
         match self.slots.try_acquire(want) {
             Ok(()) => Ok(Permit { gate: self, slots: want }),
-            Err(_) => self.acquire_in_line(want, deadline),
+            Err(_) => self.acquire_slow(want, deadline),
         }
     }
 
     #[cold]
-    fn acquire_in_line(
+    fn acquire_slow(
         &self,
         want: usize,
         deadline: Option<Instant>,
     ) -> Result<Permit<'_>, AcquireError> {
-        let settled = match self.slots.enqueue_thread(want) {
+        let result = match self.slots.enqueue_thread(want) {
             Ok(None) => Ok(()),
             Ok(Some(queued)) => queued.wait(deadline),
             Err(refused) => Err(refused),
         };
-        self.permit(settled, want)
+        self.permit(result, want)
     }
 
     fn permit(
         &self,
-        settled: Result<(), TryAcquireError>,
+        result: Result<(), TryAcquireError>,
         want: usize,
     ) -> Result<Permit<'_>, AcquireError> {
-        match settled {
+        match result {
             Ok(()) => Ok(Permit { gate: self, slots: want }),
-            Err(TryAcquireError::Closed) => Err(self.why_never()),
+            Err(TryAcquireError::Closed) => Err(self.refusal()),
             Err(TryAcquireError::Full) => Err(AcquireError::TimedOut),
         }
     }
 
-    /// Why slots will never be had.
-    fn why_never(&self) -> AcquireError {
+    /// Error of a wait that can never succeed.
+    fn refusal(&self) -> AcquireError {
         if self.is_closed() { AcquireError::Closed } else { AcquireError::TooLarge }
     }
 }
@@ -304,8 +310,8 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// Semaphore of a [`Gate`], given back when this is dropped.
-#[must_use = "dropped at once, it gives its slots back at once"]
+/// Slots of a [`Gate`], released when this is dropped.
+#[must_use = "a permit that is dropped at once releases its slots at once"]
 #[derive(Debug)]
 pub struct Permit<'a> {
     gate: &'a Gate,
@@ -313,12 +319,12 @@ pub struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// How many slots it holds.
+    /// Number of slots held.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Keeps the slots taken, and returns how many. [`Gate::release`] gives them back.
+    /// Keeps the slots in use and returns their number. [`Gate::release`] releases them.
     pub fn forget(self) -> usize {
         let permit = mem::ManuallyDrop::new(self);
         permit.gate.forget(permit.slots)
@@ -333,7 +339,7 @@ impl Drop for Permit<'_> {
 }
 
 /// A [`Permit`] that keeps its gate alive. Made by [`Gate::own`].
-#[must_use = "dropped at once, it gives its slots back at once"]
+#[must_use = "a permit that is dropped at once releases its slots at once"]
 #[derive(Debug)]
 pub struct OwnedPermit {
     gate: Arc<Gate>,
@@ -341,17 +347,17 @@ pub struct OwnedPermit {
 }
 
 impl OwnedPermit {
-    /// How many slots it holds.
+    /// Number of slots held.
     pub fn slots(&self) -> usize {
         self.slots
     }
 
-    /// The gate that it is of.
+    /// Gate that granted the permit.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
-    /// Keeps the slots taken, and returns how many. [`Gate::release`] gives them back.
+    /// Keeps the slots in use and returns their number. [`Gate::release`] releases them.
     pub fn forget(mut self) -> usize {
         self.gate.forget(mem::take(&mut self.slots))
     }

@@ -1,8 +1,8 @@
-//! A bound on the unfinished tasks of each key: whoever is beyond it waits at the *entry* of that
-//! key, first come, first served, and stands in nobody else's way.
+//! Limits the unfinished tasks of each key, without letting a submitter that waits for one key
+//! delay submitters of other keys.
 //!
-//! `README.md` beside this file has the protocol and the reason why it neither loses a place nor
-//! deadlocks.
+//! The protocol, and the proof that it loses no permit and does not deadlock, are in `README.md`
+//! beside this file.
 
 use std::fmt;
 use std::future::Future;
@@ -19,67 +19,68 @@ use super::semaphore::TryAcquireError;
 use super::wait_queue::{WaitQueue, WaiterState};
 use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering};
 
-/// Entrances for which a part keeps memory when it has none. What a rush needed beyond them is given
-/// back.
+/// Capacity, in entries, that an empty part retains. A larger table is freed.
 const MAX_SPARE_ENTRIES: usize = 64;
 
-/// Bounds the unfinished tasks of each key. A key has an entry here while it has such tasks, or
-/// somebody on the way to become one.
+/// Limit of unfinished tasks for each key. A key has an entry here while it has such tasks, or
+/// submitters that wait for a permit or hold one.
 pub(crate) struct KeyBound<K> {
-    /// Places that each key has. Never changed.
+    /// Maximum of permits for each key. Never changes.
     limit: usize,
-    /// The entries. A key's part is chosen by the caller, always the same for the same key. Several
-    /// are locked only in ascending order; nothing else is locked, told or dropped under the lock.
+    /// Entries by part. The caller chooses a key's part, always the same one for the same key.
+    /// Several parts are locked in ascending order only. No other lock is taken, no waiter woken
+    /// and no key dropped under these locks.
     parts: Box<[CachePadded<Lock<EntryTable<K>>>]>,
-    /// Submitters that stand at entries. Changed by them, after they have come to stand there and
-    /// before they leave, and read by whoever looks at the pool.
+    /// Number of submitters in wait queues. Each changes it after it joins the queues and before it
+    /// leaves; statistics read it.
     blocked: AtomicUsize,
-    /// How the threads in the lines wait.
+    /// Spin limit shared by the threads that wait here.
     spin: AdaptiveSpin,
 }
 
-/// One key of a submitter or a task: where its entry is.
+/// One key of a submission, with the location of its entry.
 pub(crate) struct KeyRef<'a, K> {
-    /// Which part. Of several key_refs those with a smaller one come first, and no key comes twice.
+    /// Index of the part. A list of `KeyRef`s is sorted by it and holds each key once.
     pub(crate) part: usize,
     pub(crate) hash: u32,
     pub(crate) key: &'a K,
 }
 
 struct EntryTable<K> {
-    /// Those of keys with a place taken or a place in the line. Found by the key and its hash.
+    /// Entries with permits in use or with waiters, found by key and hash.
     entries: HashTable<KeyEntry<K>>,
-    /// Nobody is let in any more. Set once.
+    /// Set once: no further permits are granted.
     closed: bool,
 }
 
 struct KeyEntry<K> {
     hash: u32,
     key: K,
-    /// Places that are taken: by tasks that have not ended, and by submitters on their way in. Above
-    /// the bound only by what tasks have submitted from inside.
+    /// Permits in use: by unfinished tasks, and by submitters whose tasks are not in their inboxes
+    /// yet. Above the limit only by tasks submitted from inside a task.
     taken: usize,
-    /// How many of those are on their way in: their tasks are not in their inboxes yet.
+    /// Number of permits held by submitters whose tasks are not in their inboxes yet.
     entering: usize,
-    /// One of them has stood in the line: whoever comes now stands behind it, until it is in.
-    in_turn: bool,
-    /// Who waits for a place.
+    /// Set while a submitter granted from the wait queue is among the `entering` ones: newcomers
+    /// join the queue until its task is in the inbox.
+    entering_from_queue: bool,
+    /// Submitters that wait for a permit.
     queue: WaitQueue<()>,
 }
 
-/// What is to be done after all locks are released: telling those who were let in, and dropping keys.
-/// Dropping this does it.
-#[must_use = "it is to be dropped after the last lock is released"]
+/// Work deferred until all locks are released: waking granted waiters and dropping keys. Dropping
+/// this does both.
+#[must_use = "drop this after the last lock is released"]
 pub(crate) struct DeferredWakes<K> {
     _wakes: WakeList,
     _key: Option<K>,
 }
 
-/// Several parts under their locks, each with its index.
+/// Locked parts, each with its index.
 type LockedParts<'a, K> = [(usize, LockGuard<'a, EntryTable<K>>)];
 
 impl<K: Eq + Clone> KeyBound<K> {
-    /// `most` places for each key, at least one.
+    /// Creates a bound of `limit` permits for each key, at least 1.
     pub(crate) fn new(limit: usize, parts: usize) -> Self {
         let part = || EntryTable { entries: HashTable::new(), closed: false };
         KeyBound {
@@ -90,12 +91,13 @@ impl<K: Eq + Clone> KeyBound<K> {
         }
     }
 
-    /// Takes a place at each of these keys, if each has one for a newcomer.
+    /// Takes a permit for each of these keys, or for none: it fails if a newcomer would have to
+    /// wait at any of them.
     pub(crate) fn try_acquire(&self, key_refs: &[KeyRef<'_, K>]) -> Result<(), TryAcquireError> {
         self.with_parts(key_refs, |parts| self.acquire_all(parts, key_refs))
     }
 
-    /// Waits for a place at each of these keys, first come, first served at each of them.
+    /// Waits for a permit for each of these keys, in the order of arrival at each of them.
     pub(crate) fn acquire(
         &self,
         key_refs: &[KeyRef<'_, K>],
@@ -113,12 +115,14 @@ impl<K: Eq + Clone> KeyBound<K> {
         self.leave_queues(key_refs, &waiters)
     }
 
-    /// The same for a task: the future waits in the same lines as the threads do.
+    /// Returns a future that waits for a permit for each of these keys, in the same queues as
+    /// threads.
     pub(crate) fn acquire_async<'a>(&'a self, key_refs: &'a [KeyRef<'a, K>]) -> AcquireKeys<'a, K> {
         AcquireKeys { bound: self, key_refs, queued: None }
     }
 
-    /// Takes a place at each of these keys even beyond the bound, for a task that a task submits.
+    /// Takes a permit for each of these keys, exceeding the limit if none is free. For tasks
+    /// submitted from inside a task.
     pub(crate) fn force(&self, key_refs: &[KeyRef<'_, K>]) -> Result<(), TryAcquireError> {
         self.with_parts(key_refs, |parts| {
             if parts.iter().any(|(_, part)| part.closed) {
@@ -131,7 +135,8 @@ impl<K: Eq + Clone> KeyBound<K> {
         })
     }
 
-    /// The same for a subtask of a job that was accepted before the bound was closed.
+    /// Takes a permit for each of these keys even if the bound is closed. For subtasks of a job
+    /// accepted before the close.
     pub(crate) fn force_accepted(&self, key_refs: &[KeyRef<'_, K>]) {
         self.with_parts(key_refs, |parts| {
             key_refs
@@ -140,29 +145,29 @@ impl<K: Eq + Clone> KeyBound<K> {
         });
     }
 
-    /// A submitter that has a place here is in: to be called under the lock of the inbox, so that the
-    /// next to be let in comes after it there.
+    /// Records that a submitter with a permit has put its task into the inbox. Call it under the
+    /// inbox's lock, so that the next submitter granted here comes later in the inbox.
     pub(crate) fn entered(&self, key_ref: &KeyRef<'_, K>) -> DeferredWakes<K> {
-        self.change(key_ref, KeyEntry::arrive).1
+        self.change(key_ref, KeyEntry::finish_entering).1
     }
 
-    /// A task that has entered here has ended.
+    /// Releases the permit of a finished task.
     pub(crate) fn end(&self, key_ref: &KeyRef<'_, K>) -> DeferredWakes<K> {
         self.change(key_ref, |entry| entry.taken -= 1).1
     }
 
-    /// A submitter that has a place at each of these keys does not come in after all.
+    /// Releases the permits of a submitter that submits no task after all.
     pub(crate) fn release(&self, key_refs: &[KeyRef<'_, K>]) {
         for key_ref in key_refs {
             let leave = |entry: &mut KeyEntry<K>| {
-                entry.arrive();
+                entry.finish_entering();
                 entry.taken -= 1;
             };
             drop(self.change(key_ref, leave));
         }
     }
 
-    /// Refuses whoever stands at an entry, and whoever comes.
+    /// Refuses all current and future waiters.
     pub(crate) fn close(&self) {
         for part in &self.parts {
             let mut wake_list = WakeList::default();
@@ -176,18 +181,18 @@ impl<K: Eq + Clone> KeyBound<K> {
         }
     }
 
-    /// Submitters that stand at entries.
+    /// Number of submitters that wait here.
     pub(crate) fn blocked(&self) -> usize {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Keys that have an entry.
+    /// Number of keys with an entry.
     #[cfg(test)]
     pub(crate) fn entries(&self) -> usize {
         self.parts.iter().map(|part| part.lock().entries.len()).sum()
     }
 
-    /// Steps 1 and 2: takes a place at each entry, or at none.
+    /// Steps 1 and 2: takes a permit at each entry, or at none.
     fn acquire_all(
         &self,
         parts: &mut LockedParts<'_, K>,
@@ -196,7 +201,7 @@ impl<K: Eq + Clone> KeyBound<K> {
         if parts.iter().any(|(_, part)| part.closed) {
             return Err(TryAcquireError::Closed);
         }
-        if !key_refs.iter().all(|key_ref| part_of(parts, key_ref).has_room(key_ref, self.limit)) {
+        if !key_refs.iter().all(|key_ref| part_of(parts, key_ref).admits(key_ref, self.limit)) {
             return Err(TryAcquireError::Full);
         }
         key_refs
@@ -205,15 +210,16 @@ impl<K: Eq + Clone> KeyBound<K> {
         Ok(())
     }
 
-    /// Step 2. Returns a place in the line of each entry, or nothing if all let the caller in.
+    /// Step 2. Joins the wait queue of each entry, or returns `None` if the permits were free.
     fn enqueue(
         &self,
         key_refs: &[KeyRef<'_, K>],
         mut wakes: Vec<Wake>,
     ) -> Result<Option<Vec<usize>>, TryAcquireError> {
         let mut wake_list = WakeList::default();
-        // Callers that are not needed may be wakers: they are dropped with `callers`, without locks.
-        let stood = self.with_parts(key_refs, |parts| {
+        // Unused `Wake`s may hold wakers, whose drop runs foreign code: they are dropped with
+        // `wakes`, after the locks.
+        let queued = self.with_parts(key_refs, |parts| {
             match self.acquire_all(parts, key_refs) {
                 Ok(()) => return Ok(None),
                 Err(TryAcquireError::Closed) => return Err(TryAcquireError::Closed),
@@ -228,10 +234,11 @@ impl<K: Eq + Clone> KeyBound<K> {
             Ok(Some(key_refs.iter().zip(wakes.drain(..)).map(enqueue).collect()))
         });
         wake_list.wake_all();
-        stood
+        queued
     }
 
-    /// Steps 5 and 6: leaves every line. Unless all places were granted, those that were go back.
+    /// Steps 5 and 6: leaves every queue. Unless all permits were granted, releases those that
+    /// were.
     fn leave_queues(
         &self,
         key_refs: &[KeyRef<'_, K>],
@@ -261,8 +268,8 @@ impl<K: Eq + Clone> KeyBound<K> {
         })
     }
 
-    /// Changes an entry that is there, lets in who may come in then, and takes it away if nothing
-    /// keeps it.
+    /// Changes an existing entry, grants permits that this frees, and removes the entry if it is
+    /// unused.
     fn change<R>(
         &self,
         key_ref: &KeyRef<'_, K>,
@@ -272,7 +279,7 @@ impl<K: Eq + Clone> KeyBound<K> {
         let mut part = self.parts[key_ref.part].lock();
         let Ok(mut found) = part.entries.find_entry(spread(key_ref.hash), |e| e.is_of(key_ref))
         else {
-            unreachable!("an entry stays for as long as anybody has a waiter there")
+            unreachable!("an entry stays while it has permits in use or waiters")
         };
         let result = change(found.get_mut());
         found.get_mut().grant(self.limit, &mut wake_list);
@@ -284,7 +291,7 @@ impl<K: Eq + Clone> KeyBound<K> {
         (result, DeferredWakes { _wakes: wake_list, _key: key })
     }
 
-    /// Locks the parts of these key_refs.
+    /// Locks the parts of these keys.
     fn with_parts<R>(
         &self,
         key_refs: &[KeyRef<'_, K>],
@@ -319,10 +326,12 @@ fn part_of<'a, K>(
 }
 
 impl<K: Eq + Clone> EntryTable<K> {
-    /// Whether somebody who comes now needs not wait.
-    fn has_room(&self, key_ref: &KeyRef<'_, K>, limit: usize) -> bool {
+    /// Returns whether a newcomer gets a permit without waiting.
+    fn admits(&self, key_ref: &KeyRef<'_, K>, limit: usize) -> bool {
         let found = self.entries.find(spread(key_ref.hash), |entry| entry.is_of(key_ref));
-        found.is_none_or(|entry| entry.taken < limit && !entry.in_turn && entry.queue.is_empty())
+        found.is_none_or(|entry| {
+            entry.taken < limit && !entry.entering_from_queue && entry.queue.is_empty()
+        })
     }
 
     fn entry_or_insert(&mut self, key_ref: &KeyRef<'_, K>) -> &mut KeyEntry<K> {
@@ -338,7 +347,7 @@ impl<K: Eq + Clone> EntryTable<K> {
                     key,
                     taken: 0,
                     entering: 0,
-                    in_turn: false,
+                    entering_from_queue: false,
                     queue,
                 };
                 vacant.insert(entry).into_mut()
@@ -352,26 +361,27 @@ impl<K: Eq> KeyEntry<K> {
         self.hash == key_ref.hash && self.key == *key_ref.key
     }
 
-    /// Somebody takes a place, and is on its way in.
+    /// Takes a permit for a submitter whose task is not in its inbox yet.
     fn acquire(&mut self) {
         self.taken += 1;
         self.entering += 1;
     }
 
-    /// Step 3: one who was on its way is in, or has turned round.
-    fn arrive(&mut self) {
+    /// Step 3: the task of one such submitter is in its inbox, or the submitter has given up.
+    fn finish_entering(&mut self) {
         self.entering -= 1;
         if self.entering == 0 {
-            self.in_turn = false;
+            self.entering_from_queue = false;
         }
     }
 
-    /// Step 4: the head of the line is let in if there is room and nobody else is on the way.
+    /// Step 4: grants a permit to the head of the queue if one is free and no other submitter is
+    /// `entering`.
     fn grant(&mut self, limit: usize, wake_list: &mut WakeList) {
         if self.entering == 0 && self.taken < limit && !self.queue.is_empty() {
             self.queue.resolve_head(WaiterState::Granted, wake_list);
             self.acquire();
-            self.in_turn = true;
+            self.entering_from_queue = true;
         }
     }
 
@@ -380,20 +390,21 @@ impl<K: Eq> KeyEntry<K> {
     }
 }
 
-/// Waits at entries. Dropped before it is ready, it leaves, and gives back what it had been granted.
+/// Future of a wait for permits. Dropped before it is ready, it leaves the queues and releases what
+/// it was granted.
 pub(crate) struct AcquireKeys<'a, K: Eq + Clone> {
     bound: &'a KeyBound<K>,
     key_refs: &'a [KeyRef<'a, K>],
-    /// Its place in the line of each entry, once it stands there.
+    /// Waiter in the queue of each entry, once the future has joined them.
     queued: Option<(Vec<usize>, BlockedCount<'a, K>)>,
 }
 
 impl<K: Eq + Clone> AcquireKeys<'_, K> {
-    /// Whether any of the places has an open fate. The waker of each that has is changed.
+    /// Returns whether any of the waiters still waits, and updates the waker of those that do.
     fn poll_waiters(&self, waiters: &[usize], cx: &Context<'_>) -> bool {
         let mut waits = false;
         for (key_ref, &waiter) in self.key_refs.iter().zip(waiters) {
-            // Made before the lock is taken, and dropped after it: wakers are somebody else's code.
+            // Cloned before the lock is taken and dropped after it: wakers run foreign code.
             let wake = Wake::Task(cx.waker().clone());
             let (outdated, deferred) = self.bound.change(key_ref, |entry| {
                 let waits = entry.queue.state(waiter) == WaiterState::Waiting;
@@ -423,7 +434,7 @@ impl<K: Eq + Clone> Future for AcquireKeys<'_, K> {
             }
         }
         let Some((waiters, counted)) = self.queued.take() else {
-            unreachable!("it stands there, or has returned")
+            unreachable!("the future has joined the queues, or has returned above")
         };
         if self.poll_waiters(&waiters, cx) {
             self.queued = Some((waiters, counted));
@@ -443,7 +454,7 @@ impl<K: Eq + Clone> Drop for AcquireKeys<'_, K> {
     }
 }
 
-/// Keeps `blocked` raised for as long as a submitter stands at entries.
+/// Keeps `blocked` raised for the duration of a wait.
 struct BlockedCount<'a, K>(&'a KeyBound<K>);
 
 impl<K> Drop for BlockedCount<'_, K> {
@@ -452,7 +463,7 @@ impl<K> Drop for BlockedCount<'_, K> {
     }
 }
 
-/// The table looks at the highest bits of a hash, and those of half a hash are all unset.
+/// Spreads a 32-bit hash over 64 bits: the table uses the highest bits, which would all be zero.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -471,9 +482,9 @@ mod tests {
         KeyRef { part: *key as usize % 2, hash: 7, key }
     }
 
-    /// Every way to an entry and away from it, at keys that share a hash.
+    /// Every path that creates or removes an entry, with keys of equal hash.
     #[test]
-    fn an_idle_key_has_no_entrance() {
+    fn an_idle_key_has_no_entry() {
         let bound = KeyBound::<u32>::new(1, 2);
         let past = Some(Instant::now());
         for _ in 0..3 {
@@ -499,9 +510,9 @@ mod tests {
         assert!(kept <= Some(MAX_SPARE_ENTRIES), "{kept:?}");
     }
 
-    /// The next is served only when the one before is in.
+    /// The next waiter is granted only when the task of the one before is in its inbox.
     #[test]
-    fn who_was_served_first_is_in_first() {
+    fn waiters_enter_in_the_order_of_their_grants() {
         let bound = KeyBound::<u32>::new(2, 2);
         let here = [key_ref(&1)];
         (0..2).for_each(|_| assert_eq!(bound.try_acquire(&here), Ok(())));
@@ -509,27 +520,27 @@ mod tests {
         let [mut first, mut second] = [0, 1].map(|_| Box::pin(bound.acquire_async(&here)));
         assert!(first.as_mut().poll(&mut cx).is_pending());
         assert!(second.as_mut().poll(&mut cx).is_pending());
-        // Both tasks end, one of them before the other is in.
+        // Both tasks finish, the first of them before the other is in its inbox.
         drop(bound.entered(&here[0]));
         drop(bound.end(&here[0]));
         assert!(
             first.as_mut().poll(&mut cx).is_pending(),
-            "somebody came before it, and is not in"
+            "an earlier submitter has not enqueued its task yet"
         );
         assert_eq!(
             bound.try_acquire(&here),
             Err(TryAcquireError::Full),
-            "there is room, and a line for it"
+            "a permit is free, but waiters come first"
         );
         drop(bound.entered(&here[0]));
         drop(bound.end(&here[0]));
-        assert!(second.as_mut().poll(&mut cx).is_pending(), "it is the turn of the first");
+        assert!(second.as_mut().poll(&mut cx).is_pending(), "the permit belongs to the first");
         assert!(first.as_mut().poll(&mut cx).is_ready());
-        assert!(second.as_mut().poll(&mut cx).is_pending(), "the first is not in");
+        assert!(second.as_mut().poll(&mut cx).is_pending(), "the first has not enqueued its task");
         assert_eq!(
             bound.try_acquire(&here),
             Err(TryAcquireError::Full),
-            "nor is it the turn of a newcomer"
+            "a newcomer must not overtake the second"
         );
         drop(bound.entered(&here[0]));
         assert!(second.as_mut().poll(&mut cx).is_ready());

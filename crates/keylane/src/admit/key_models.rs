@@ -1,6 +1,6 @@
-//! The entries of keys in every order of events.
+//! Loom models of the per-key limit: every interleaving of grants, ends, cancellations and closing.
 //!
-//! Each model names the mistakes that it was seen to catch.
+//! Each model lists the mutations that it was seen to catch.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ fn key_ref(key: &usize) -> KeyRef<'_, usize> {
     KeyRef { part: *key, hash: 0, key }
 }
 
-/// A task's whole way, once its submitter has a place: in, and its end.
+/// Enqueues and finishes a task whose submitter holds its permits.
 fn pass(bound: &KeyBound<usize>, key_refs: &[KeyRef<'_, usize>]) {
     key_refs.iter().for_each(|key_ref| drop(bound.entered(key_ref)));
     key_refs.iter().for_each(|key_ref| drop(bound.end(key_ref)));
 }
 
-/// Nobody stands anywhere, and no key has anything.
-fn assert_deserted(bound: &KeyBound<usize>) {
+/// Asserts that no submitter waits and no key has an entry.
+fn assert_unused(bound: &KeyBound<usize>) {
     assert_eq!((bound.blocked(), bound.entries()), (0, 0));
 }
 
-/// A place is had by one at a time, and whoever waits for it gets it.
+/// A permit has one holder at a time, and every waiter gets it.
 ///
-/// Caught: an end that lets nobody in.
+/// Caught: an end that grants nothing.
 #[test]
-fn a_place_is_handed_on_and_never_lost() {
+fn a_permit_is_passed_on_and_never_lost() {
     check(|| {
         let bound = Arc::new((KeyBound::new(1, 1), Plain::<u32>::default()));
         let others = [false, true].map(|as_task| {
@@ -47,17 +47,17 @@ fn a_place_is_handed_on_and_never_lost() {
         });
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(bound.1.get(), 2);
-        assert_deserted(&bound.0);
+        assert_unused(&bound.0);
     });
 }
 
-/// Two rollups that meet at two keys: were they to stand in the two lines in different orders, each
-/// would have what the other waits for.
+/// Two rollups that share two keys: joining the two queues in different orders would let each hold
+/// what the other waits for.
 ///
-/// Caught: an end that lets nobody in; standing in the lines one after the other, the later first for
-/// one of the two.
+/// Caught: an end that grants nothing; joining the queues one after the other, in the opposite
+/// order for one of the two.
 #[test]
-fn crossing_rollups_both_come_in() {
+fn crossing_rollups_both_get_their_permits() {
     check(|| {
         let bound = Arc::new(KeyBound::new(1, 2));
         let other = {
@@ -72,16 +72,16 @@ fn crossing_rollups_both_come_in() {
         assert_eq!(bound.acquire(&both, None), Ok(()));
         pass(&bound, &both);
         other.join().unwrap();
-        assert_deserted(&bound);
+        assert_unused(&bound);
     });
 }
 
-/// A wait that ends by its time, and a future that is dropped, while the place comes.
+/// A wait that times out, and a future that is dropped, while the permit is granted.
 ///
-/// Caught: an end that lets nobody in; a wait that keeps the one place that it was granted of two; a
-/// dropped future that keeps both.
+/// Caught: an end that grants nothing; a wait that keeps the one permit that it was granted of two;
+/// a dropped future that keeps both.
 #[test]
-fn who_gives_up_neither_takes_a_place_nor_loses_one() {
+fn cancelling_neither_takes_nor_loses_a_permit() {
     check(|| {
         let bound = Arc::new(KeyBound::new(1, 2));
         assert_eq!(bound.try_acquire(&[key_ref(&0)]), Ok(()));
@@ -103,15 +103,15 @@ fn who_gives_up_neither_takes_a_place_nor_loses_one() {
         assert_eq!(bound.acquire(&both, None), Ok(()));
         pass(&bound, &both);
         other.join().unwrap();
-        assert_deserted(&bound);
+        assert_unused(&bound);
     });
 }
 
-/// Whoever waits when it is closed learns it, though no place ever comes.
+/// Closing ends every wait, though no permit is ever granted.
 ///
-/// Caught: closing that forgets those who wait.
+/// Caught: closing that does not refuse the waiters.
 #[test]
-fn closing_wakes_whoever_is_held() {
+fn closing_wakes_every_waiter() {
     check(|| {
         let bound = Arc::new(KeyBound::new(1, 2));
         assert_eq!(bound.try_acquire(&[key_ref(&1)]), Ok(()));
@@ -125,6 +125,6 @@ fn closing_wakes_whoever_is_held() {
         bound.close();
         other.join().unwrap();
         pass(&bound, &[key_ref(&1)]);
-        assert_deserted(&bound);
+        assert_unused(&bound);
     });
 }

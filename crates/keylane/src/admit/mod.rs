@@ -1,18 +1,18 @@
-//! A fair bounded gate and a fair bounded queue: whoever has waited longest is served first.
+//! Fair bounded semaphore and fair bounded queue: both serve their waiters in the order of arrival.
 //!
-//! [`Gate`] bounds how much goes on at a time; the pool's own admission is one. [`FairQueue`] hands
-//! items from producers to consumers. In both, threads and async tasks wait in the same line, a slot
-//! or an item is handed to the head of the line by whoever frees or brings it, and while nobody waits
-//! there is no line to pay for.
+//! [`Gate`] limits how much is in flight at a time; the pool's own admission control is built on
+//! the same semaphore. [`FairQueue`] passes items from producers to consumers. Both keep one wait
+//! queue for threads and async tasks. A released slot or a pushed item is assigned directly to the
+//! head of the wait queue. Uncontended operations do not touch the wait queue.
 //!
-//! | | taken at once, or not | waits | for a time | until | as a future |
+//! | operation | non-blocking | blocking | with a timeout | with a deadline | async |
 //! |---|---|---|---|---|---|
-//! | a slot | `try_acquire` | `acquire` | `acquire_timeout` | `acquire_deadline` | `acquire_async` |
-//! | several slots | `try_acquire_many` | `acquire_many` | … | … | `acquire_many_async` |
-//! | bring an item | `try_push` | `push` | `push_timeout` | `push_deadline` | `push_async` |
-//! | take an item | `try_pop` | `pop` | `pop_timeout` | `pop_deadline` | `pop_async` |
+//! | acquire a slot | `try_acquire` | `acquire` | `acquire_timeout` | `acquire_deadline` | `acquire_async` |
+//! | acquire several slots | `try_acquire_many` | `acquire_many` | … | … | `acquire_many_async` |
+//! | push an item | `try_push` | `push` | `push_timeout` | `push_deadline` | `push_async` |
+//! | pop an item | `try_pop` | `pop` | `pop_timeout` | `pop_deadline` | `pop_async` |
 //!
-//! The same with several items: `push_many`, `pop_many`, and so on.
+//! The queue has batch forms of each operation: `push_many`, `pop_many`, and so on.
 
 mod admission;
 mod byte_bound;

@@ -1,6 +1,7 @@
-//! The gate and the admission in every order of events.
+//! Loom models of the semaphore and the admission: every interleaving of acquire, release, cancel
+//! and close.
 //!
-//! Each model names the mistakes that it was seen to catch.
+//! Each model lists the mutations that it was seen to catch.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use super::{Admission, TryAcquireError};
 use crate::sync::Mutex;
 use crate::sync::model::{Plain, block_on, check, spawn, waker};
 
-/// As `Admission::acquire` does.
+/// Acquires as `Admission::acquire` does.
 fn acquire(gate: &Semaphore, want: usize) -> Result<(), TryAcquireError> {
     match gate.try_acquire(want) {
         Err(TryAcquireError::Full) => match gate.enqueue_thread(want)? {
@@ -23,27 +24,27 @@ fn acquire(gate: &Semaphore, want: usize) -> Result<(), TryAcquireError> {
     }
 }
 
-/// As many slots, all of them out.
+/// Creates a semaphore with `slots` slots, all in use.
 fn exhausted(slots: usize) -> Semaphore {
     let gate = Semaphore::new(slots);
     gate.force(slots);
     gate
 }
 
-/// Nobody is in the line, and all of `slots` can be had at once.
-fn assert_whole(gate: &Semaphore, slots: usize) {
+/// Asserts that no caller waits and all of `slots` can be acquired at once.
+fn assert_all_free(gate: &Semaphore, slots: usize) {
     assert_eq!(gate.waiting(), 0);
     assert_eq!(gate.in_use(), gate.capacity() - slots);
     assert_eq!(gate.try_acquire(slots), Ok(()), "the line's flag is down again");
 }
 
-/// A slot is held by one at a time, and whoever waits for it gets it: none is lost, nobody sleeps
+/// A slot has one holder at a time, and every waiter gets it: none is lost, and no waiter sleeps
 /// beside a free slot.
 ///
-/// Caught: `enqueue` without its second look at `before`; `enqueue` that looks before it sets
+/// Caught: `enqueue` without its second check of `before`; `enqueue` that checks before it sets
 /// `CONTENDED`; a release that does not grant.
 #[test]
-fn a_slot_is_handed_on_and_never_lost() {
+fn a_slot_is_passed_on_and_never_lost() {
     check(|| {
         let gate = Arc::new((Semaphore::new(1), Plain::<u32>::default()));
         let takers = [0, 1].map(|_| {
@@ -56,15 +57,16 @@ fn a_slot_is_handed_on_and_never_lost() {
         });
         takers.into_iter().for_each(|taker| taker.join().unwrap());
         assert_eq!(gate.1.get(), 2);
-        assert_whole(&gate.0, 1);
+        assert_all_free(&gate.0, 1);
     });
 }
 
-/// Who stands in the line gets the next free slot, whoever else comes at that moment.
+/// The head of the wait queue gets the next free slot, even if another caller arrives at that
+/// moment.
 ///
-/// Caught: `try_acquire` that does not look at `CONTENDED`.
+/// Caught: `try_acquire` that does not check `CONTENDED`.
 #[test]
-fn nobody_barges() {
+fn no_newcomer_overtakes_a_waiter() {
     check(|| {
         let gate = Arc::new(exhausted(1));
         let queued = gate.enqueue_thread(1).unwrap().expect("there is no slot");
@@ -80,15 +82,15 @@ fn nobody_barges() {
         releaser.join().unwrap();
         newcomer.join().unwrap();
         gate.release(1);
-        assert_whole(&gate, 1);
+        assert_all_free(&gate, 1);
     });
 }
 
-/// A timeout at the moment of the grant either has the slot or leaves it to the next in the line.
+/// A timeout at the moment of the grant either owns the slot or leaves it to the next waiter.
 ///
-/// Caught: `cancel_or_take` that reports `Full` though it was granted.
+/// Caught: `cancel_or_take` that reports `Full` for a granted waiter.
 #[test]
-fn giving_up_neither_loses_nor_takes_a_slot() {
+fn cancelling_neither_loses_nor_takes_a_slot() {
     check(|| {
         let gate = Arc::new(exhausted(1));
         let queued = gate.enqueue_thread(1).unwrap().expect("there is no slot");
@@ -109,15 +111,15 @@ fn giving_up_neither_loses_nor_takes_a_slot() {
         }
         next.join().unwrap();
         releaser.join().unwrap();
-        assert_whole(&gate, 1);
+        assert_all_free(&gate, 1);
     });
 }
 
-/// Who gives up lets those pass that want less than it did.
+/// A cancelled waiter unblocks later ones that want fewer slots.
 ///
 /// Caught: `cancel_or_take` that does not grant again.
 #[test]
-fn giving_up_lets_the_modest_pass() {
+fn cancelling_unblocks_smaller_requests() {
     check(|| {
         let gate = Arc::new(exhausted(2));
         let greedy = gate.enqueue_thread(2).unwrap().expect("there are no slots");
@@ -135,13 +137,13 @@ fn giving_up_lets_the_modest_pass() {
         assert_eq!(greedy.wait(Some(Instant::now())), Err(TryAcquireError::Full));
         modest.join().unwrap();
         releaser.join().unwrap();
-        assert_whole(&gate, 1);
+        assert_all_free(&gate, 1);
     });
 }
 
-/// A future that is dropped while it is granted gives the slot to the next in the line.
+/// A future that is dropped while it is granted passes the slot to the next waiter.
 ///
-/// Caught: `Acquire::drop` that forgets what it was granted.
+/// Caught: `Acquire::drop` that does not release what it was granted.
 #[test]
 fn a_dropped_future_gives_back_what_it_was_granted() {
     check(|| {
@@ -162,11 +164,11 @@ fn a_dropped_future_gives_back_what_it_was_granted() {
         drop(first);
         next.join().unwrap();
         releaser.join().unwrap();
-        assert_whole(&gate, 1);
+        assert_all_free(&gate, 1);
     });
 }
 
-/// A future that waits is woken through the waker of its last poll.
+/// A waiting future is woken through the waker of its last poll.
 ///
 /// Caught: `Acquire::poll` that keeps the first waker.
 #[test]
@@ -178,22 +180,22 @@ fn a_future_is_woken_through_its_last_waker() {
             move || gate.release(1)
         });
         let mut acquire = pin!(gate.acquire_async(1));
-        // As if another task had polled it before: that waker is of no use to us.
+        // Simulates an earlier poll by another task, whose waker must not be used any more.
         let early = acquire.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
         if early.is_pending() {
             assert_eq!(block_on(acquire), Ok(()));
         }
         releaser.join().unwrap();
         gate.release(1);
-        assert_whole(&gate, 1);
+        assert_all_free(&gate, 1);
     });
 }
 
-/// Nobody sleeps on at a closed gate.
+/// Closing wakes every waiter.
 ///
-/// Caught: `enqueue` that does not look at `CLOSED`; `close` that refuses only the first.
+/// Caught: `enqueue` that does not check `CLOSED`; `close` that refuses only the head.
 #[test]
-fn closing_refuses_whoever_waits() {
+fn closing_refuses_every_waiter() {
     check(|| {
         let gate = Arc::new(exhausted(1));
         let waiters = [0, 1].map(|_| {
@@ -207,9 +209,9 @@ fn closing_refuses_whoever_waits() {
     });
 }
 
-/// A slot that comes free as the gate is closed is either had or free.
+/// A slot released during the close is either acquired or free.
 ///
-/// Caught: `enqueue` that does not look at `CLOSED`.
+/// Caught: `enqueue` that does not check `CLOSED`.
 #[test]
 fn closing_loses_no_slot() {
     check(|| {
@@ -236,12 +238,12 @@ fn closing_loses_no_slot() {
     });
 }
 
-/// A bound that shrinks and grows while slots are taken and given back ends up as it was, and who
-/// waits for room that the growth makes gets it.
+/// A capacity that shrinks and grows while slots are acquired and released ends up unchanged, and a
+/// waiter gets the capacity that the growth adds.
 ///
-/// Caught: `set_capacity` that adds slots without a look at the line.
+/// Caught: `set_capacity` that adds slots without granting.
 #[test]
-fn a_new_bound_admits_whoever_it_has_room_for() {
+fn a_larger_capacity_admits_waiters() {
     check(|| {
         let admission = Arc::new(Admission::new(1, 1));
         assert_eq!(admission.try_acquire(|| 0), Ok(()));
@@ -251,7 +253,7 @@ fn a_new_bound_admits_whoever_it_has_room_for() {
         });
         let taker = spawn({
             let admission = admission.clone();
-            // Forced beyond the bound, as from inside a task.
+            // Exceeds the capacity, as a submission from inside a task does.
             move || {
                 admission.force().unwrap();
                 admission.release(1);
@@ -269,16 +271,16 @@ fn a_new_bound_admits_whoever_it_has_room_for() {
     });
 }
 
-/// An admission, and the shards whose workers count what has ended.
+/// An admission with the shards whose workers count finished tasks.
 struct Shop {
     admission: Admission,
     ended: [Mutex<usize>; 2],
-    /// Slots that the second shard's inbox keeps for tasks to come.
+    /// Slots in the cache of the second shard's inbox.
     kept: Mutex<u32>,
 }
 
 impl Shop {
-    /// All slots are in use.
+    /// Creates an admission with all slots in use.
     fn full(slots: usize) -> Arc<Self> {
         let admission = Admission::new(slots, 1);
         (0..slots).for_each(|_| admission.try_acquire(|| 0).unwrap());
@@ -290,8 +292,8 @@ impl Shop {
         ended + std::mem::take(&mut *self.kept.lock()) as usize
     }
 
-    /// Leaves producers the slots of what has ended in the second shard, as `Engine::drain_inbox` does.
-    fn keep(&self) {
+    /// Caches the slots of the second shard's finished tasks, as `Engine::drain_inbox` does.
+    fn cache_slots(&self) {
         let mut ended = self.ended[1].lock();
         let mut kept = self.kept.lock();
         if self.admission.can_cache() {
@@ -299,15 +301,15 @@ impl Shop {
         }
     }
 
-    /// Takes a slot that is kept, as `Engine::submit_single` does.
-    fn take_kept(&self) -> bool {
+    /// Takes a cached slot, as `Engine::submit_single` does.
+    fn take_cached(&self) -> bool {
         let mut kept = self.kept.lock();
         let takes = *kept != 0 && self.admission.can_cache();
         *kept -= u32::from(takes);
         takes
     }
 
-    /// Ends a task as `Engine::step` does.
+    /// Finishes a task, as `Engine::step` does.
     fn end_one(&self, shard: usize) {
         let mut ended = self.ended[shard].lock();
         *ended += 1;
@@ -320,11 +322,11 @@ impl Shop {
     }
 }
 
-/// Two workers end a task each while somebody wants to enter: one slot is had, the other is free.
+/// Two workers finish a task each while a submitter waits: it gets one slot, and the other is free.
 ///
 /// Caught: `acquire_slow` that collects before it raises `waiter_count`.
 #[test]
-fn no_submitter_sleeps_beside_a_slot_that_nobody_collected() {
+fn no_submitter_sleeps_beside_an_uncollected_slot() {
     check(|| {
         let shop = Shop::full(2);
         let workers = [0, 1].map(|shard| {
@@ -338,12 +340,13 @@ fn no_submitter_sleeps_beside_a_slot_that_nobody_collected() {
     });
 }
 
-/// The same for a future, in whose place nobody looks again until it is woken.
+/// Two workers finish a task each while a future waits, which is not polled again until it is
+/// woken.
 ///
-/// Caught: `acquire_async` that does not collect once it stands in the line; a worker that looks at
+/// Caught: `acquire_async` that does not collect once it is queued; a worker that checks
 /// `waiter_count` before it counts.
 #[test]
-fn no_future_sleeps_beside_a_slot_that_nobody_collected() {
+fn no_future_sleeps_beside_an_uncollected_slot() {
     check(|| {
         let shop = Shop::full(1);
         let worker = spawn({
@@ -356,12 +359,12 @@ fn no_future_sleeps_beside_a_slot_that_nobody_collected() {
     });
 }
 
-/// Whoever waits for the pool to be empty is woken by whichever task ends last: one that is counted
-/// in its shard, or a rollup, which gives its slot back itself.
+/// A caller of `wait_empty` is woken by the last release, whether that is a task counted in its
+/// shard or a rollup, which releases its slot itself.
 ///
-/// Caught: `announce_empty` that does not pass through `empty_lock`.
+/// Caught: `announce_empty` that does not lock `empty_lock`.
 #[test]
-fn the_last_task_wakes_who_waits_for_it() {
+fn the_last_task_wakes_wait_empty() {
     check(|| {
         let shop = Shop::full(2);
         let worker = spawn({
@@ -379,12 +382,13 @@ fn the_last_task_wakes_who_waits_for_it() {
     });
 }
 
-/// The same with a rollup alone, so that no lock of a shard puts its release and the wait in order.
+/// A caller of `wait_empty` is woken by a single rollup: no shard lock orders its release with the
+/// wait.
 ///
-/// Caught: `wait_empty` that reads the gate with a plain load, which may miss the release while the
-/// release misses `waiter_count`.
+/// Caught: `wait_empty` that reads the semaphore with a plain load, which may miss the release
+/// while the release misses `waiter_count`.
 #[test]
-fn a_last_rollup_wakes_who_waits_for_it() {
+fn a_last_rollup_wakes_wait_empty() {
     check(|| {
         let shop = Shop::full(1);
         let rollup = spawn({
@@ -397,28 +401,27 @@ fn a_last_rollup_wakes_who_waits_for_it() {
     });
 }
 
-/// Whoever waits gets a slot that an inbox keeps, or one that was on its way there, and whoever takes
-/// one that is kept takes it once.
+/// A waiter gets a slot that is in a cache or on its way there, and a cached slot is taken once.
 ///
-/// Caught: a worker that leaves slots to producers without a look at who waits; a producer that
-/// takes one without that look, and then lets nobody have it; a collection that forgets what is kept.
+/// Caught: a worker that caches slots without checking for waiters; a submitter that takes a cached
+/// slot without that check, and then lets no waiter have it; a collection that skips the caches.
 #[test]
-fn nobody_waits_beside_a_slot_that_is_kept() {
+fn no_submitter_waits_beside_a_cached_slot() {
     check(|| {
         let shop = Shop::full(1);
         let worker = spawn({
             let shop = shop.clone();
             move || {
                 shop.end_one(1);
-                shop.keep();
+                shop.cache_slots();
             }
         });
         let producer = spawn({
             let shop = shop.clone();
             move || {
-                if shop.take_kept() {
+                if shop.take_cached() {
                     shop.end_one(1);
-                    shop.keep();
+                    shop.cache_slots();
                 }
             }
         });
@@ -430,22 +433,22 @@ fn nobody_waits_beside_a_slot_that_is_kept() {
     });
 }
 
-/// A bound that shrinks holds for slots that are kept, too.
+/// A reduced capacity includes the cached slots.
 ///
-/// Caught: `set_capacity` that leaves what is kept.
+/// Caught: `set_capacity` that leaves the caches filled.
 #[test]
-fn a_smaller_bound_takes_back_what_is_kept() {
+fn a_smaller_capacity_collects_cached_slots() {
     check(|| {
         let shop = Shop::full(2);
         let worker = spawn({
             let shop = shop.clone();
             move || {
                 shop.end_one(1);
-                shop.keep();
+                shop.cache_slots();
             }
         });
         shop.admission.set_capacity(1, || shop.collect());
         worker.join().unwrap();
-        assert!(!shop.take_kept(), "one is in use, and that is the bound");
+        assert!(!shop.take_cached(), "one is in use, and that is the bound");
     });
 }

@@ -1,14 +1,14 @@
-//! How a waiter waits, and how it is told that its wait is over.
+//! Blocks waiting threads and notifies waiters, without losing a wake-up.
 //!
-//! A thread looks at its [`ThreadParker`] for a moment, then lets others run, then sleeps. So whoever tells
-//! it makes a system call only if it sleeps by then. How long it looks depends on how long the waits
-//! at the same line have taken of late: see [`AdaptiveSpin`]. A task is told through its waker.
+//! A thread spins on its [`ThreadParker`], then yields, then parks, so a notifier makes a system
+//! call only for a parked thread. [`AdaptiveSpin`] sets the length of the spin from recent waits in
+//! the same queue. An async task is notified through its waker.
 //!
 //! # Why no wake-up is lost
-//! All goes through one word of the parker. Who tells swaps `NOTIFIED` in and unparks the thread if
-//! `PARKED` came out. Who falls asleep swaps `PARKED` in only for `AWAKE`, so either it finds `NOTIFIED`
-//! and does not sleep, or the teller finds `PARKED`. A parker is used for one wait, so no telling is
-//! late from the wait before.
+//! All transitions go through one word of the parker. The notifier swaps `NOTIFIED` in, and unparks
+//! the thread if the old value was `PARKED`. The thread changes `AWAKE` to `PARKED` by
+//! compare-and-swap, so either it finds `NOTIFIED` and does not sleep, or the notifier finds
+//! `PARKED`. A parker serves one wait, so no notification of an earlier wait arrives late.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,36 +19,35 @@ use crate::sync::{
 };
 use crate::unwind::call_catch_unwind;
 
-/// The thread looks now and then, or is about to sleep. Exits: `PARKED`, `NOTIFIED`.
+/// The thread spins or is about to park. Exits: `PARKED`, `NOTIFIED`.
 const AWAKE: usize = 0;
-/// The thread sleeps until it is unparked, or has given up. Exits: `NOTIFIED`; `AWAKE`, after `park_timeout`.
+/// The thread is parked, or has given up. Exits: `NOTIFIED`; `AWAKE`, after `park_timeout`.
 const PARKED: usize = 1;
-/// What it waited for is decided.
+/// The result of the wait is decided. No exit.
 const NOTIFIED: usize = 2;
 
-/// Looks before a thread lets others run, at the most.
+/// Maximum of spin rounds before a thread yields.
 const MAX_SPINS: u32 = 12;
-/// The pauses between two looks: about a microsecond. Looking less often is what makes waiting
-/// cheap, for in the meantime the other side works on at full speed, without a line and undisturbed.
+/// Spin hints in a round: about a microsecond. Reading the state less often makes waiting cheap,
+/// because the other side meanwhile runs at full speed and uncontended.
 const PAUSES_PER_SPIN: u32 = 40;
-/// How often it then lets others run, looking in between, before it sleeps.
+/// Maximum of yields before a thread parks.
 const MAX_YIELDS: u32 = 12;
 
-/// The looks of a thread that waits where waits are long.
+/// Minimum of rounds, for queues with long waits.
 const MIN_SPINS: usize = 2;
-/// The looks that are added after a short wait. A long one takes one away.
+/// Rounds gained by a short wait. A long wait costs one.
 const SPIN_GAIN: usize = 4;
-/// A wait of less than this might have been over before the thread slept: about what falling asleep
-/// and being woken takes.
+/// Longest wait that spinning might have covered: about the cost of one sleep and wake-up.
 const SHORT_WAIT: Duration = Duration::from_micros(50);
 
-/// How often to look before going to sleep, learned from the waits at one line. Where they are short,
-/// looking spares two system calls and the time to wake up. Where they are long, threads that look
-/// only keep those from running that could come to the line, or bring what all wait for.
+/// Number of rounds before parking, learned from recent waits in one queue. Where waits are short,
+/// spinning saves two system calls and the wake-up latency. Where they are long, it only takes the
+/// processor from threads that could make progress.
 #[derive(Debug)]
 pub(super) struct AdaptiveSpin {
-    /// Spins and yields. Any waiting thread changes it after its wait, and it does not matter whose
-    /// change is lost.
+    /// Spin rounds and yields. Every thread updates it after its wait with relaxed accesses: a lost
+    /// update does no harm.
     spins: AtomicUsize,
 }
 
@@ -61,13 +60,13 @@ impl AdaptiveSpin {
         self.spins.load(Ordering::Relaxed) as u32
     }
 
-    /// After a wait: whether it was short, so that looking saw its end or nearly did.
+    /// Records a wait. `was_short` says whether spinning did see its end, or nearly did.
     ///
-    /// What speaks for looking counts more than what speaks against it, for among short waits there
-    /// is always a long one, of a thread that had lost its processor.
+    /// Short waits weigh more than long ones, because even a queue of short waits has a long one
+    /// now and then, when a thread has lost its processor.
     fn record(&self, was_short: bool) {
         if rounds(1) == 0 {
-            // In a model nobody looks, and no clock may decide what happens.
+            // A model does not spin, and no clock may decide what happens in it.
             return;
         }
         let spins = self.spins.load(Ordering::Relaxed);
@@ -79,28 +78,28 @@ impl AdaptiveSpin {
     }
 }
 
-/// Where a waiting thread is told.
+/// Parking state of one waiting thread, for one wait.
 #[derive(Debug)]
 pub(super) struct ThreadParker {
-    /// One of the three above. Written by the waiting thread and, once, by who tells it.
+    /// `AWAKE`, `PARKED` or `NOTIFIED`. Written by the waiting thread and, once, by its notifier.
     state: AtomicUsize,
-    /// Who waits. Never changes.
+    /// Waiting thread. Never changes.
     thread: Thread,
 }
 
 impl ThreadParker {
-    /// A parker for the calling thread.
+    /// Creates a parker for the calling thread.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(ThreadParker { state: AtomicUsize::new(AWAKE), thread: current() })
     }
 
-    /// Whether what the thread waits for is decided. The decision was made under a lock that is to
-    /// be taken to learn it.
+    /// Returns whether the result is decided. It was decided under a lock; take that lock to read
+    /// it.
     pub(super) fn is_notified(&self) -> bool {
         self.state.load(Ordering::Acquire) == NOTIFIED
     }
 
-    /// Waits until the thread is told, or until `deadline`. Nothing is undone if that comes first.
+    /// Waits until the parker is notified, or until `deadline`. A timeout leaves the waiter queued.
     pub(super) fn wait(&self, spin: &AdaptiveSpin, deadline: Option<Instant>) {
         if deadline.is_some_and(|at| at <= Instant::now()) {
             return;
@@ -115,11 +114,11 @@ impl ThreadParker {
         spin.record(begin.elapsed() < SHORT_WAIT);
     }
 
-    /// Sleeps until the thread is told, or for so long, whatever comes first.
+    /// Parks until the parker is notified, at most for `time`.
     pub(super) fn park_timeout(&self, time: Duration) {
         if self.prepare_park() != NOTIFIED {
             park_timeout(time);
-            // If it is told, it stays told.
+            // Fails if the parker was notified meanwhile: `NOTIFIED` must stay.
             let _ = self.state.compare_exchange(PARKED, AWAKE, Ordering::AcqRel, Ordering::Acquire);
         }
     }
@@ -134,7 +133,7 @@ impl ThreadParker {
         }
     }
 
-    /// Looks for a moment. Says whether the wait is over.
+    /// Spins, then yields, for `spins` rounds. Returns whether the parker was notified.
     fn spin(&self, spins: u32) -> bool {
         for spin in 0..rounds(spins) {
             if spin < MAX_SPINS {
@@ -149,7 +148,7 @@ impl ThreadParker {
         false
     }
 
-    /// Returns the state before.
+    /// Changes `AWAKE` to `PARKED` and returns the previous state.
     fn prepare_park(&self) -> usize {
         self.state
             .compare_exchange(AWAKE, PARKED, Ordering::AcqRel, Ordering::Acquire)
@@ -163,7 +162,7 @@ impl ThreadParker {
     }
 }
 
-/// Whom to tell.
+/// Notification target of a waiter.
 #[derive(Debug)]
 pub(super) enum Wake {
     Thread(Arc<ThreadParker>),
@@ -171,7 +170,7 @@ pub(super) enum Wake {
 }
 
 impl Wake {
-    /// The thread that waits, if it is one.
+    /// Waiting thread, unless the waiter is an async task.
     pub(super) fn thread(&self) -> Option<&Thread> {
         match self {
             Wake::Thread(parker) => Some(&parker.thread),
@@ -182,19 +181,20 @@ impl Wake {
     fn wake(self) {
         match self {
             Wake::Thread(parker) => parker.notify(),
-            // Any thread tells it, a worker with the next task in its hand, too.
+            // The caller may be a worker in the middle of its loop, so a panic of the waker must
+            // not unwind into it.
             Wake::Task(waker) => call_catch_unwind(|| waker.wake()),
         }
     }
 }
 
-/// Those whose fate was decided under a lock, to be told after it is released, in this order.
+/// Waiters resolved under a lock, to be woken in this order after it is released.
 #[derive(Debug, Default)]
 #[must_use = "a waiter that is not notified sleeps for ever"]
 pub(super) struct WakeList {
-    /// Most often there is one, which then needs no memory.
+    /// First waiter. Most lists have one, which then needs no allocation.
     first: Option<Wake>,
-    /// The others, last come last.
+    /// Further waiters, in order.
     more: Vec<Wake>,
 }
 
@@ -206,7 +206,7 @@ impl WakeList {
         }
     }
 
-    /// Tells them all. No lock may be held: a waker is somebody else's code.
+    /// Wakes all waiters. The caller must hold no lock, because wakers run foreign code.
     #[inline]
     pub(super) fn wake_all(mut self) {
         self.wake_rest();
@@ -230,7 +230,7 @@ impl WakeList {
     }
 }
 
-/// What unwinds before they were told must not keep them from being told.
+/// Wakes the rest on unwind, so that no resolved waiter sleeps for ever.
 impl Drop for WakeList {
     fn drop(&mut self) {
         self.wake_rest();

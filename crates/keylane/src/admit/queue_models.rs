@@ -1,6 +1,7 @@
-//! The fair queue in every order of events.
+//! Loom models of the fair queue: every interleaving of push, pop, cancel, close, resize and
+//! transfer.
 //!
-//! Some models name mistakes that they were seen to catch.
+//! Some models list mutations that they were seen to catch.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -13,7 +14,7 @@ fn queue(capacity: usize) -> Arc<FairQueue<u32>> {
     Arc::new(FairQueue::new(capacity).expect("the capacity is not 0"))
 }
 
-/// Nobody waits, nothing is left, and all of the capacity is there.
+/// Asserts that no caller waits, the queue is empty, and all of the capacity is free.
 fn assert_empty(queue: &FairQueue<u32>, capacity: usize) {
     assert_eq!((queue.waiting_to_push(), queue.waiting_to_pop()), (0, 0));
     assert_eq!((queue.len(), queue.capacity()), (0, capacity));
@@ -21,7 +22,8 @@ fn assert_empty(queue: &FairQueue<u32>, capacity: usize) {
     assert!(queue.try_push(0).is_err());
 }
 
-/// Two pushes into a queue of one, and a consumer: everything comes, and nobody sleeps on.
+/// Two pushes into a queue of capacity 1, and a consumer: every item arrives, and no caller sleeps
+/// for ever.
 #[test]
 fn a_waiting_push_is_placed() {
     check(|| {
@@ -36,17 +38,17 @@ fn a_waiting_push_is_placed() {
     });
 }
 
-/// A pop that finds its item in the front, with the front's lock alone, places a waiting push all the
-/// same: nobody comes after it who could.
+/// A pop that takes its item with the front's lock alone still places a waiting push: no later call
+/// could.
 ///
-/// Caught: `enqueue_push` that leaves `pushers_wait` unset; `Front::pop` that does not look at
-/// it; a parker that is notified in two steps.
+/// Caught: `enqueue_push` that leaves `pushers_wait` unset; `Front::pop` that does not check it; a
+/// parker that is notified in two steps.
 #[test]
 fn a_pop_with_one_lock_misses_no_waiting_push() {
     check(|| {
         let queue = queue(2);
         queue.push_many([0, 1]).unwrap();
-        // The parts are exchanged by this one, which leaves an item in the front.
+        // This pop swaps the parts and leaves an item in the front.
         assert_eq!(queue.pop(), Ok(0));
         queue.push(2).unwrap();
         let producer = spawn({
@@ -60,7 +62,7 @@ fn a_pop_with_one_lock_misses_no_waiting_push() {
     });
 }
 
-/// Two producers and two consumers at a queue of one: all that was pushed is popped, once.
+/// Two producers and two consumers on a queue of capacity 1: every pushed item is popped once.
 #[test]
 fn nothing_is_lost_or_doubled() {
     check(|| {
@@ -81,9 +83,9 @@ fn nothing_is_lost_or_doubled() {
     });
 }
 
-/// Who waits is served before who comes, and its room is taken at that moment.
+/// A waiting caller is served before a newcomer, and its capacity is taken at that moment.
 #[test]
-fn nobody_barges() {
+fn no_newcomer_overtakes_a_waiter() {
     check(|| {
         let queue = queue(1);
         queue.push(0).unwrap();
@@ -101,9 +103,9 @@ fn nobody_barges() {
     });
 }
 
-/// A timeout at the moment of the hand-off either has the item or leaves it.
+/// A timeout at the moment of the hand-off either owns the item or leaves it in the queue.
 #[test]
-fn giving_up_neither_loses_nor_takes_an_item() {
+fn cancelling_neither_loses_nor_takes_an_item() {
     check(|| {
         let queue = queue(1);
         let producer = spawn({
@@ -123,11 +125,12 @@ fn giving_up_neither_loses_nor_takes_an_item() {
     });
 }
 
-/// The same for a push: its item is in, or in its hand.
+/// A timeout of a push at the moment of the grant: the item is in the queue or in the error, not
+/// both.
 ///
-/// Caught: `leave` that reports a timeout though the push was granted.
+/// Caught: `leave` that reports a timeout for a granted push.
 #[test]
-fn giving_up_neither_loses_nor_doubles_what_is_pushed() {
+fn cancelling_neither_loses_nor_duplicates_an_item() {
     check(|| {
         let queue = queue(1);
         queue.push(1).unwrap();
@@ -145,9 +148,9 @@ fn giving_up_neither_loses_nor_doubles_what_is_pushed() {
     });
 }
 
-/// A pop that is dropped with an item in its hand gives it to the next.
+/// A pop that is dropped with an assigned item passes it to the next pop.
 ///
-/// Caught: `cancel_pop` that forgets the item; a parker that is notified in two steps.
+/// Caught: `cancel_pop` that drops the item; a parker that is notified in two steps.
 #[test]
 fn a_dropped_pop_passes_its_item_on() {
     check(|| {
@@ -169,9 +172,10 @@ fn a_dropped_pop_passes_its_item_on() {
     });
 }
 
-/// A push that is dropped as room comes is in whole or not at all, and leaves the room to others.
+/// A push that is dropped as capacity becomes free is in the queue as a whole or not at all, and
+/// leaves unused capacity to others.
 #[test]
-fn a_dropped_push_leaves_the_room() {
+fn a_dropped_push_frees_its_capacity() {
     check(|| {
         let queue = queue(1);
         queue.push(1).unwrap();
@@ -190,7 +194,7 @@ fn a_dropped_push_leaves_the_room() {
     });
 }
 
-/// A future that waits is woken through the waker of its last poll.
+/// A waiting future is woken through the waker of its last poll.
 #[test]
 fn a_pop_is_woken_through_its_last_waker() {
     check(|| {
@@ -209,7 +213,7 @@ fn a_pop_is_woken_through_its_last_waker() {
     });
 }
 
-/// Nobody sleeps on at a closed queue, and what was pushed before comes out.
+/// Closing wakes every waiter, and items pushed before the close can be popped.
 #[test]
 fn closing_ends_every_wait_and_loses_nothing() {
     check(|| {
@@ -229,9 +233,10 @@ fn closing_ends_every_wait_and_loses_nothing() {
     });
 }
 
-/// A push that waits as the queue is closed gets its item back, for nobody makes room any more.
+/// A push that waits when the queue is closed gets its item back, since no later call frees
+/// capacity.
 ///
-/// Caught: `close` that refuses only those who wait to pop.
+/// Caught: `close` that refuses only the waiting pops.
 #[test]
 fn closing_ends_the_wait_of_a_push() {
     check(|| {
@@ -247,11 +252,11 @@ fn closing_ends_the_wait_of_a_push() {
     });
 }
 
-/// A queue that grows lets those in who wait, though nobody makes room otherwise.
+/// A larger capacity admits waiting pushes, though no call pops.
 ///
-/// Caught: `resize` that does not settle.
+/// Caught: `resize` that does not call `restore_invariants`.
 #[test]
-fn growing_lets_the_waiting_in() {
+fn growing_admits_waiting_pushes() {
     check(|| {
         let queue = queue(1);
         queue.push(1).unwrap();
@@ -267,9 +272,9 @@ fn growing_lets_the_waiting_in() {
     });
 }
 
-/// Two queues transfer to each other: neither waits for the other for ever, and nothing is lost.
+/// Two queues transfer to each other: no deadlock, and no item is lost.
 ///
-/// Caught: `lock_both` that locks in the order in which it is asked.
+/// Caught: `lock_both` that locks in the order of its arguments.
 #[test]
 fn two_transfers_pass_each_other() {
     check(|| {

@@ -1,25 +1,27 @@
-//! A fair bounded count of slots: a freed slot is handed to whoever has waited longest.
+//! Fair counting semaphore: grants released slots to waiters in the order of arrival, and loses
+//! neither a slot nor a wake-up.
 //!
 //! # Protocol
-//! `state` packs the free slots (a signed number) with two flags. `CONTENDED` is set exactly while
-//! somebody stands in the line; it changes only under the line's lock.
-//! 1. Acquire, nobody waiting: one compare-and-swap takes slots from `state`. It fails if
-//!    `CONTENDED` is set, however many slots are free: nobody barges.
-//! 2. Acquire, else: under the lock, set `CONTENDED`, try once more if the line is empty, and stand
-//!    at the end of the line.
-//! 3. Release: one atomic add. If the old state had `CONTENDED`, grant under the lock.
-//! 4. Grant, under the lock: while the head of the line wants no more than is free, take its slots
-//!    from `state` on its behalf and mark it granted. Clear `CONTENDED` when the line is empty.
-//!    Wake the granted after the lock is released.
-//! 5. Give up (timeout, or a dropped future), under the lock: if granted meanwhile, the slots are
-//!    ours; else unlink, and grant again, for the next may want less than we did.
+//! `state` packs the number of free slots (signed) with two flags. `CONTENDED` is set exactly while
+//! the wait queue is not empty, and changes only under the queue's lock.
+//! 1. Acquire, uncontended: one compare-and-swap takes slots from `state`. It fails if `CONTENDED`
+//!    is set, even if enough slots are free, so that no caller overtakes a waiter.
+//! 2. Acquire, contended: under the lock, set `CONTENDED`, retry if the queue is empty, and join
+//!    the end of the queue.
+//! 3. Release: one atomic add. If the previous state had `CONTENDED`, grant under the lock.
+//! 4. Grant, under the lock: while the head of the queue wants no more slots than are free, take
+//!    them from `state` on its behalf and mark it granted. Clear `CONTENDED` when the queue is
+//!    empty. Wake the granted waiters after the lock is released.
+//! 5. Cancel (timeout, or a dropped future), under the lock: if the waiter was granted meanwhile,
+//!    it owns the slots; otherwise unlink it and grant again, because the next waiter may want
+//!    fewer slots.
 //!
 //! # Why no slot and no wake-up is lost
-//! A release that does not see `CONTENDED` adds to `state` before the waiter's swap that sets it
-//! (they are ordered by `state` itself), so the try in step 2 or the grant that follows it sees the
-//! slots. A release that sees it grants under the lock, after the waiter is in the line or before
-//! its try. Slots move only by the add in 3 and the subtractions in 1 and 4; a waiter is granted
-//! once, under the lock, and leaves the line at the same moment.
+//! A release that does not see `CONTENDED` adds to `state` before the waiter's update that sets the
+//! flag (`state` itself orders the two), so the retry in step 2 or the grant after it sees the
+//! slots. A release that sees the flag grants under the lock, either after the waiter joined the
+//! queue or before its retry. Slots move only by the addition in 3 and the subtractions in 1 and 4;
+//! a waiter is granted once, under the lock, and leaves the queue at the same moment.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,44 +33,47 @@ use super::parker::{AdaptiveSpin, ThreadParker, Wake, WakeList};
 use super::wait_queue::{WaitQueue, WaiterState};
 use crate::sync::{AtomicIsize, Mutex, Ordering, Thread};
 
-/// Somebody waits in the line.
+/// Flag: the wait queue is not empty.
 const CONTENDED: isize = 1;
-/// No more slots are given out.
+/// Flag: no more slots are granted.
 const CLOSED: isize = 2;
-/// One free slot.
+/// Increment of `state` for one free slot.
 const SLOT: isize = 4;
 
-/// The most slots there can be.
+/// Maximum capacity, in slots.
 pub(crate) const MAX_SLOTS: usize = (isize::MAX / (2 * SLOT)) as usize;
 
 #[derive(Debug)]
 pub(crate) struct Semaphore {
-    /// Free slots times `SLOT`, plus the flags. Negative while more are out than the bound allows.
+    /// Free slots times `SLOT`, plus the flags. Negative while more slots are in use than the
+    /// capacity.
     state: AtomicIsize,
-    /// Who waits, and the bound. A few words are read or written under the lock, and nobody is told
-    /// under it.
+    /// Wait queue and capacity. Critical sections touch a few words; waiters are woken after the
+    /// lock is released.
     inner: Mutex<SemaphoreState>,
-    /// How the threads in the line wait.
+    /// Spin limit shared by the threads that wait here.
     spin: AdaptiveSpin,
 }
 
 #[derive(Debug)]
 struct SemaphoreState {
-    /// Who waits, and for how many slots.
+    /// Waiters, each with the number of slots it wants.
     queue: WaitQueue<usize>,
-    /// The bound. Changed together with `state`, under the lock, so that the two agree under it.
+    /// Maximum of slots in use. Changed together with `state`, under the lock, so that the two
+    /// agree there.
     capacity: usize,
 }
 
-/// The slots will never be had: they are closed, or fewer than were asked for.
+/// Error of a wait that can never succeed: the semaphore is closed, or its capacity is below the
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// Why no slot was had.
+/// Reason why no slot was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TryAcquireError {
     Closed,
-    /// None is free, or somebody waits for the next; or the time is over.
+    /// Not enough slots are free, earlier callers wait for them, or the deadline has passed.
     Full,
 }
 
@@ -79,7 +84,7 @@ impl From<Closed> for TryAcquireError {
 }
 
 impl Semaphore {
-    /// `capacity` slots, all free. More than [`MAX_SLOTS`] are not counted.
+    /// Creates a semaphore with `capacity` free slots, at most [`MAX_SLOTS`].
     pub(crate) fn new(capacity: usize) -> Self {
         Semaphore {
             state: AtomicIsize::new(scaled(capacity)),
@@ -88,7 +93,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes `want` slots if they are free and nobody waits.
+    /// Takes `want` slots if they are free and no caller waits.
     #[inline]
     pub(crate) fn try_acquire(&self, want: usize) -> Result<(), TryAcquireError> {
         let mut state = self.state.load(Ordering::Relaxed);
@@ -111,7 +116,7 @@ impl Semaphore {
         }
     }
 
-    /// Takes as many slots as are free, up to `want`, if nobody waits.
+    /// Takes between 1 and `want` slots if they are free and no caller waits.
     pub(crate) fn try_acquire_up_to(&self, want: usize) -> Result<usize, TryAcquireError> {
         loop {
             let state = self.state.load(Ordering::Relaxed);
@@ -119,27 +124,28 @@ impl Semaphore {
             let take = free.clamp(1, scaled(want) / SLOT) as usize;
             match self.try_acquire(take) {
                 Ok(()) => return Ok(take),
-                // Somebody took some between the two reads; take fewer.
+                // Another thread took slots between the two reads; retry with fewer.
                 Err(TryAcquireError::Full) if take > 1 && state & CONTENDED == 0 => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Whether it is open, nobody waits, and no more slots are out than the bound allows.
+    /// Returns whether the semaphore is open, no caller waits, and at most `capacity` slots are in
+    /// use.
     #[inline(always)]
     pub(crate) fn is_uncontended(&self) -> bool {
         let state = self.state.load(Ordering::Acquire);
         state & (CONTENDED | CLOSED) == 0 && state >= 0
     }
 
-    /// Takes slots whether they are free or not. The bound holds again once as many are released.
+    /// Takes `want` slots, exceeding the capacity if they are not free.
     pub(crate) fn force(&self, want: usize) {
         self.state.fetch_sub(scaled(want), Ordering::AcqRel);
     }
 
-    /// Stands in the line for `want` slots, unless they are free. Who stands must come to learn
-    /// what became of it, or give up.
+    /// Takes `want` slots and returns `None` if they are free; otherwise joins the wait queue. The
+    /// returned waiter must be waited for or cancelled.
     pub(crate) fn enqueue_thread(
         &self,
         want: usize,
@@ -149,7 +155,7 @@ impl Semaphore {
         Ok(waiter.map(|waiter| QueuedAcquire { semaphore: self, waiter, parker }))
     }
 
-    /// The same for a task: the future waits in the same line as the threads do.
+    /// Returns a future that takes `want` slots. It waits in the same queue as threads.
     pub(crate) fn acquire_async(&self, want: usize) -> Acquire<'_> {
         Acquire { semaphore: self, want, waiter: None }
     }
@@ -158,7 +164,7 @@ impl Semaphore {
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Gives slots back.
+    /// Releases slots, and grants them to waiters.
     #[inline]
     pub(crate) fn release(&self, slots: usize) {
         if slots == 0 {
@@ -170,31 +176,31 @@ impl Semaphore {
         }
     }
 
-    /// The bound.
+    /// Maximum of slots in use.
     pub(crate) fn capacity(&self) -> usize {
         self.inner.lock().capacity
     }
 
-    /// The slots that are out.
+    /// Number of slots in use.
     pub(crate) fn in_use(&self) -> usize {
         let inner = self.inner.lock();
         in_use(self.state.load(Ordering::Acquire), inner.capacity)
     }
 
-    /// The same, read so that it is ordered with every `release`: a release that this read misses
-    /// comes after it, and sees all that was done before it.
+    /// Number of slots in use, read with a read-modify-write: a `release` that this read misses is
+    /// ordered after it and sees everything done before it.
     pub(crate) fn in_use_synced(&self) -> usize {
         let inner = self.inner.lock();
         in_use(self.state.fetch_or(0, Ordering::AcqRel), inner.capacity)
     }
 
-    /// The slots that can be had at once if nobody waits.
+    /// Number of free slots.
     pub(crate) fn free(&self) -> usize {
         usize::try_from(self.state.load(Ordering::Acquire).div_euclid(SLOT)).unwrap_or(0)
     }
 
-    /// Changes the bound. Below what is out nobody gets any until enough have come back. Who waits
-    /// for more than there will ever be is refused.
+    /// Changes the capacity. No slot is granted while more are in use than the new capacity.
+    /// Refuses waiters that want more slots than the new capacity.
     pub(crate) fn set_capacity(&self, to: usize) {
         let mut wake_list = WakeList::default();
         let mut inner = self.inner.lock();
@@ -210,7 +216,7 @@ impl Semaphore {
         wake_list.wake_all();
     }
 
-    /// Refuses whoever waits, and whoever comes.
+    /// Refuses all current and future waiters.
     pub(crate) fn close(&self) {
         let mut wake_list = WakeList::default();
         let mut inner = self.inner.lock();
@@ -221,19 +227,20 @@ impl Semaphore {
         wake_list.wake_all();
     }
 
-    /// How many stand in the line.
+    /// Number of waiters.
     pub(crate) fn waiting(&self) -> usize {
         self.inner.lock().queue.waiting()
     }
 
-    /// Those who stand in the line, in their order: the thread, if it is one, and what it wants.
+    /// Returns the waiters in queue order: the thread of each, unless it is an async task, and the
+    /// number of slots it wants.
     pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
         let inner = self.inner.lock();
         let thread = |wake: Option<&Wake>| wake?.thread().cloned();
         inner.queue.iter().map(|(&want, wake)| (thread(wake), want)).collect()
     }
 
-    /// Step 2. Returns a place in the line, or nothing if the slots were free.
+    /// Step 2. Joins the wait queue, or returns `None` if the slots were free.
     fn enqueue(&self, want: usize, wake: Wake) -> Result<Option<usize>, TryAcquireError> {
         let mut inner = self.inner.lock();
         let before = self.state.fetch_or(CONTENDED, Ordering::AcqRel);
@@ -247,7 +254,8 @@ impl Semaphore {
         };
         self.clear_contended_if_idle(&inner);
         drop(inner);
-        // The caller who is not needed may be a waker, which is dropped here, without the lock.
+        // An unused `Wake` may hold a waker, whose drop runs foreign code, so it is dropped after
+        // the lock.
         match queued {
             Ok(Ok(waiter)) => Ok(Some(waiter)),
             Ok(Err(_)) => Ok(None),
@@ -255,7 +263,7 @@ impl Semaphore {
         }
     }
 
-    /// Clears `CONTENDED` if the line is empty.
+    /// Clears `CONTENDED` if the wait queue is empty.
     fn clear_contended_if_idle(&self, inner: &SemaphoreState) {
         if inner.queue.is_empty() {
             self.state.fetch_and(!CONTENDED, Ordering::AcqRel);
@@ -273,8 +281,8 @@ impl Semaphore {
     }
 
     fn grant_locked(&self, inner: &mut SemaphoreState, wake_list: &mut WakeList) {
-        // Nobody else takes slots while `CONTENDED` is set and we have the lock; `force` may, and
-        // leaves the bound exceeded by what it was forced to.
+        // With `CONTENDED` set and the lock held, only `force` can take slots concurrently, and it
+        // may exceed the capacity, so load and subtraction need not be one operation.
         while let Some(&mut want) = inner.queue.head() {
             if self.state.load(Ordering::Acquire) < scaled(want) {
                 return;
@@ -285,7 +293,7 @@ impl Semaphore {
         self.clear_contended_if_idle(inner);
     }
 
-    /// What became of a waiter, if it is decided. The place is then gone.
+    /// Removes the waiter and returns its result, or `None` while it waits.
     fn poll_waiter(&self, waiter: usize) -> Option<Result<(), Closed>> {
         let mut inner = self.inner.lock();
         match inner.queue.state(waiter) {
@@ -316,8 +324,8 @@ impl Semaphore {
     }
 }
 
-/// A thread's place in the line.
-#[must_use = "whoever stands in the line must wait or give up"]
+/// Waiter of a thread in the wait queue.
+#[must_use = "a queued waiter must be waited for or cancelled"]
 #[derive(Debug)]
 pub(crate) struct QueuedAcquire<'a> {
     semaphore: &'a Semaphore,
@@ -326,7 +334,7 @@ pub(crate) struct QueuedAcquire<'a> {
 }
 
 impl<'a> QueuedAcquire<'a> {
-    /// What became of it, or the place again if that is open.
+    /// Returns the result, or the waiter itself if it still waits.
     pub(crate) fn try_finish(self) -> Result<Result<(), Closed>, QueuedAcquire<'a>> {
         if !self.parker.is_notified() {
             return Err(self);
@@ -334,21 +342,21 @@ impl<'a> QueuedAcquire<'a> {
         self.semaphore.poll_waiter(self.waiter).ok_or(self)
     }
 
-    /// Sleeps until something becomes of it, or for so long, and stays in the line.
+    /// Sleeps until the waiter is notified, at most for `time`. The waiter stays queued.
     pub(crate) fn park_timeout(&self, time: Duration) {
         self.parker.park_timeout(time);
     }
 
-    /// Waits until something became of it, or gives up at the deadline.
+    /// Waits for the result, and cancels at the deadline.
     pub(crate) fn wait(self, deadline: Option<Instant>) -> Result<(), TryAcquireError> {
         self.parker.wait(&self.semaphore.spin, deadline);
-        // Granted or refused by now, unless the deadline came first.
+        // The waiter is granted or refused now, unless the deadline came first.
         self.semaphore.cancel_or_take(self.waiter)
     }
 }
 
-/// Waits in the line. Dropped before it is ready, it leaves the line, or gives back what it had been
-/// granted.
+/// Future of a wait in the queue. Dropped before it is ready, it leaves the queue, or releases the
+/// slots that it was granted.
 #[derive(Debug)]
 pub(crate) struct Acquire<'a> {
     semaphore: &'a Semaphore,
@@ -357,7 +365,7 @@ pub(crate) struct Acquire<'a> {
 }
 
 impl Acquire<'_> {
-    /// Whether the caller stands in the line.
+    /// Returns whether the future has joined the wait queue.
     pub(crate) fn is_queued(&self) -> bool {
         self.waiter.is_some()
     }
@@ -367,7 +375,7 @@ impl Future for Acquire<'_> {
     type Output = Result<(), Closed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Made before the lock is taken: wakers are somebody else's code.
+        // Cloned before the lock is taken: a waker's clone runs foreign code.
         let wake = Wake::Task(cx.waker().clone());
         let Some(waiter) = self.waiter else {
             return match self.semaphore.enqueue(self.want, wake) {
@@ -388,7 +396,7 @@ impl Future for Acquire<'_> {
         }
         drop(inner);
         self.waiter = None;
-        Poll::Ready(self.semaphore.poll_waiter(waiter).expect("the fate is no longer open"))
+        Poll::Ready(self.semaphore.poll_waiter(waiter).expect("the waiter is granted or refused"))
     }
 }
 
@@ -414,10 +422,10 @@ fn scaled(slots: usize) -> isize {
 mod tests {
     use super::*;
 
-    /// It went round and round until the line was empty: the slots that it saw free were kept for
-    /// somebody who wanted more than there were.
+    /// Regression test: this call looped until the queue was empty, because the free slots that it
+    /// saw were reserved for a waiter that wanted more.
     #[test]
-    fn slots_that_are_kept_for_the_line_are_refused_at_once() {
+    fn slots_reserved_for_a_waiter_are_refused_at_once() {
         let slots = Semaphore::new(3);
         slots.force(1);
         let queued = slots.enqueue_thread(3).unwrap().expect("there are only two");

@@ -1,50 +1,51 @@
-//! A line of waiters: first come, first served, and whoever gives up leaves from anywhere in it.
+//! FIFO queue of waiters that supports removal from any position.
 //!
-//! It lies under the lock of whoever owns it. Every step but [`WaitQueue::refuse_if`] takes a time that does
-//! not depend on how many wait.
+//! The queue lies under the lock of its owner. Every operation except [`WaitQueue::refuse_if`]
+//! takes constant time.
 
 use slab::Slab;
 
 use super::parker::{Wake, WakeList};
 
-/// Emptied waiters that a line keeps when nobody waits. Beyond them the memory of a rush is given
-/// back.
+/// Capacity, in waiters, that an empty queue retains. A larger buffer is freed.
 const MAX_SPARE_WAITERS: usize = 64;
 
-/// The waiters, linked in the order in which they came. Each has a payload `P`.
+/// FIFO queue of waiters, linked in the order of arrival. Each has a payload `P`.
 #[derive(Debug)]
 pub(super) struct WaitQueue<P> {
-    /// An entry stays until its waiter has learnt its state, or has given up.
+    /// All waiters. One whose state is decided stays until its owner has read the state or
+    /// cancelled.
     waiters: Slab<Waiter<P>>,
-    /// The one that waits longest.
+    /// Oldest linked waiter.
     head: Option<usize>,
-    /// The one that came last.
+    /// Newest linked waiter.
     tail: Option<usize>,
-    /// How many wait, which are those that are linked.
+    /// Number of linked waiters.
     waiting: usize,
 }
 
 #[derive(Debug)]
 struct Waiter<P> {
-    /// What the waiter brings, or what it is given.
+    /// Item that the waiter brings or receives.
     payload: P,
-    /// Decided once, by who takes the waiter out of the line.
+    /// Decided once, by the caller that unlinks the waiter.
     state: WaiterState,
-    /// Whom to tell; gone once the state is decided. A task may change it while it waits.
+    /// Target of the notification; `None` once the state is decided. An async waiter may replace
+    /// it.
     wake: Option<Wake>,
-    /// Its neighbours in the line; meaningless once its state is decided.
+    /// Neighbors in the queue; meaningless once the state is decided.
     prev: Option<usize>,
     next: Option<usize>,
 }
 
-/// What becomes of a waiter. Only `Waiting` waiters are linked.
+/// State of a waiter. Only `Waiting` ones are linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaiterState {
-    /// In the line. Exits: the two below, or the waiter gives up.
+    /// Queued. Exits: `Granted`, `Refused`, or removal by its owner.
     Waiting,
-    /// It has got what it waited for.
+    /// The waiter received what it waited for.
     Granted,
-    /// It will never get it.
+    /// The waiter will never receive it.
     Refused,
 }
 
@@ -60,17 +61,17 @@ impl<P> WaitQueue<P> {
         self.head.is_none()
     }
 
-    /// Whether nobody has a waiter, not even one whose state is decided.
+    /// Returns whether the queue holds no waiter, not even one with a decided state.
     pub(super) fn is_unused(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// How many wait.
+    /// Number of linked waiters.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// A new waiter at the end of the line.
+    /// Adds a waiter at the end of the queue and returns its index.
     pub(super) fn push_back(&mut self, payload: P, wake: Wake) -> usize {
         let prev = self.tail;
         let wake = Some(wake);
@@ -90,7 +91,7 @@ impl<P> WaitQueue<P> {
         waiter
     }
 
-    /// Those who wait, in their order: what each brings, and whom to tell.
+    /// Iterates over the linked waiters in queue order: payload and notification target.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&P, Option<&Wake>)> {
         let next = |waiter: &usize| self.waiters[*waiter].next;
         std::iter::successors(self.head, next).map(|waiter| {
@@ -99,19 +100,19 @@ impl<P> WaitQueue<P> {
         })
     }
 
-    /// What the head of the line has at its waiter.
+    /// Payload of the head of the queue.
     pub(super) fn head(&mut self) -> Option<&mut P> {
         Some(&mut self.waiters[self.head?].payload)
     }
 
-    /// Decides the state of the head of the line, which leaves the line with that.
+    /// Decides the state of the head of the queue and unlinks it.
     pub(super) fn resolve_head(&mut self, state: WaiterState, wake_list: &mut WakeList) {
         if let Some(head) = self.head {
             self.resolve(head, state, wake_list);
         }
     }
 
-    /// Refuses all those whose payload says so.
+    /// Refuses all linked waiters whose payload matches `refuse`.
     pub(super) fn refuse_if(&mut self, refuse: impl Fn(&P) -> bool, wake_list: &mut WakeList) {
         let mut next = self.head;
         while let Some(waiter) = next {
@@ -126,13 +127,14 @@ impl<P> WaitQueue<P> {
         self.waiters[waiter].state
     }
 
-    /// Changes whom to tell, and returns who was to be told so far, to be dropped without the lock.
+    /// Replaces the notification target. Returns the old one, to be dropped after the lock is
+    /// released.
     pub(super) fn replace_wake(&mut self, waiter: usize, wake: Wake) -> Option<Wake> {
         self.waiters[waiter].wake.replace(wake)
     }
 
-    /// Takes the waiter away, from the line too if its state is open. Returns its state, its payload, and
-    /// whom nobody needs to tell any more, to be dropped without the lock.
+    /// Removes the waiter, unlinking it if it still waits. Returns its state, its payload, and its
+    /// notification target, to be dropped after the lock is released.
     pub(super) fn remove(&mut self, waiter: usize) -> (WaiterState, P, Option<Wake>) {
         if self.waiters[waiter].state == WaiterState::Waiting {
             self.unlink(waiter);

@@ -209,7 +209,7 @@ fn an_item_that_was_handed_over_takes_room_until_it_is_collected() {
     assert!(poll(pop.as_mut(), &wakes).is_pending());
     queue.try_push(1).unwrap();
     assert_eq!(queue.try_push(2).unwrap_err().kind(), PushErrorKind::Full);
-    assert!(format!("{queue:?}").contains("handed: 1"));
+    assert!(format!("{queue:?}").contains("handed_off: 1"));
     drop(pop);
     assert_eq!((queue.len(), queue.capacity()), (1, 1));
 }

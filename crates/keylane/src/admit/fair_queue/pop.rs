@@ -1,4 +1,5 @@
-//! Popping: at once, after a wait, or as a future.
+//! Pop operations: they return items in queue order and serve waiting callers in the order of
+//! arrival.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,86 +13,86 @@ use super::state::TryQueueError;
 use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
-    /// Pops the oldest item, waiting for one if there is none.
+    /// Pops the oldest item, waiting until there is one.
     ///
     /// # Errors
-    /// If the queue is closed and nothing is left in it.
+    /// If the queue is closed and empty.
     #[inline]
     pub fn pop(&self) -> Result<T, PopError> {
         self.pop_until(None)
     }
 
-    /// Pops the oldest item, waiting for one up to `timeout`.
+    /// Pops the oldest item, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// If none came in time, or the queue is closed and nothing is left in it.
+    /// If no item arrived in time, or the queue is closed and empty.
     pub fn pop_timeout(&self, timeout: Duration) -> Result<T, PopError> {
         self.pop_until(Instant::now().checked_add(timeout))
     }
 
-    /// Pops the oldest item, waiting for one until `deadline`.
+    /// Pops the oldest item, waiting until `deadline` at the latest.
     ///
     /// # Errors
-    /// If none came in time, or the queue is closed and nothing is left in it.
+    /// If no item arrived in time, or the queue is closed and empty.
     pub fn pop_deadline(&self, deadline: Instant) -> Result<T, PopError> {
         self.pop_until(Some(deadline))
     }
 
-    /// Pops the oldest item if there is one.
+    /// Pops the oldest item without waiting.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the queue is empty.
     #[inline]
     pub fn try_pop(&self) -> Result<T, PopError> {
         let popped = self.front().pop();
         popped.map_or_else(|| self.pop_whole(), Ok)
     }
 
-    /// Pops the oldest item, waiting for one in the same line as threads do. The place in the line
-    /// is taken when the future is first polled.
+    /// Pops the oldest item, waiting in the same queue as threads. The future joins the wait queue
+    /// when it is first polled.
     ///
     /// # Cancel safety
-    /// A dropped future takes nothing: an item that it was handed goes back before all that came
-    /// later, or to whoever waits next. Until the future is polled or dropped, that item counts
-    /// towards the capacity. A future that is forgotten (`std::mem::forget`), or kept and never polled
-    /// again, keeps its item for ever: the line serves in the order of arrival, so nothing takes the item
-    /// back. Poll it, or drop it.
+    /// A dropped future takes nothing: an item that it was assigned goes to the next waiting pop,
+    /// or back before all later items. Until the future is polled or dropped, that item counts
+    /// towards the capacity. A future that is forgotten (`std::mem::forget`), or kept and never
+    /// polled again, keeps its item for ever: pops are served in the order of arrival, so no other
+    /// caller takes the item. Poll it, or drop it.
     ///
     /// # Errors
-    /// If the queue is closed and nothing is left in it.
+    /// If the queue is closed and empty.
     pub async fn pop_async(&self) -> Result<T, PopError> {
         Popping { queue: self, waiter: None }.await
     }
 
-    /// Pops up to `most` items at once, oldest first, waiting if there is none. It does not wait for
-    /// more than one. With `most` 0 it returns none, at once.
+    /// Pops between 1 and `most` items, oldest first, waiting until there is at least one. Returns
+    /// no items at once if `most` is 0.
     ///
     /// # Errors
-    /// If the queue is closed and nothing is left in it.
+    /// If the queue is closed and empty.
     pub fn pop_many(&self, most: usize) -> Result<Vec<T>, PopError> {
         self.pop_many_until(most, None)
     }
 
-    /// As [`pop_many`](Self::pop_many), waiting up to `timeout`.
+    /// Pops between 1 and `most` items, oldest first, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// If none came in time, or the queue is closed and nothing is left in it.
+    /// If no item arrived in time, or the queue is closed and empty.
     pub fn pop_many_timeout(&self, most: usize, timeout: Duration) -> Result<Vec<T>, PopError> {
         self.pop_many_until(most, Instant::now().checked_add(timeout))
     }
 
-    /// As [`pop_many`](Self::pop_many), waiting until `deadline`.
+    /// Pops between 1 and `most` items, oldest first, waiting until `deadline` at the latest.
     ///
     /// # Errors
-    /// If none came in time, or the queue is closed and nothing is left in it.
+    /// If no item arrived in time, or the queue is closed and empty.
     pub fn pop_many_deadline(&self, most: usize, deadline: Instant) -> Result<Vec<T>, PopError> {
         self.pop_many_until(most, Some(deadline))
     }
 
-    /// Pops up to `most` items at once, without waiting.
+    /// Pops between 1 and `most` items, oldest first, without waiting.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the queue is empty.
     pub fn try_pop_many(&self, most: usize) -> Result<Vec<T>, PopError> {
         let mut items = Vec::new();
         if most == 0 {
@@ -101,13 +102,13 @@ impl<T> FairQueue<T> {
         Ok(items)
     }
 
-    /// As [`pop_many`](Self::pop_many), as a future.
+    /// Pops between 1 and `most` items, oldest first, waiting in the same queue as threads.
     ///
     /// # Cancel safety
     /// As for [`pop_async`](Self::pop_async).
     ///
     /// # Errors
-    /// If the queue is closed and nothing is left in it.
+    /// If the queue is closed and empty.
     pub async fn pop_many_async(&self, most: usize) -> Result<Vec<T>, PopError> {
         if most == 0 {
             return Ok(Vec::new());
@@ -127,7 +128,7 @@ impl<T> FairQueue<T> {
         self.change(|parts, wake_list| parts.pop(wake_list)).map_err(PopError::from)
     }
 
-    /// Pops what is in either part, or waits in the line.
+    /// Pops from either part, or waits.
     #[cold]
     fn pop_or_wait(&self, deadline: Option<Instant>) -> Result<T, PopError> {
         let mut wake_list = WakeList::default();
@@ -151,14 +152,14 @@ impl<T> FairQueue<T> {
         Ok(self.with_more(first, most - 1))
     }
 
-    /// What was popped first, and what lies in the queue behind it, up to `most` items.
+    /// Returns `first` and up to `most` items behind it.
     fn with_more(&self, first: T, most: usize) -> Vec<T> {
         let mut items = vec![first];
         self.change(|parts, wake_list| parts.pop_more(most, &mut items, wake_list));
         items
     }
 
-    /// Stands in the line, under the locks that found no item, and waits there.
+    /// Joins the wait queue under the locks that found no item, then waits.
     fn wait_to_pop(
         &self,
         mut both: BothGuards<'_, T>,
@@ -172,16 +173,15 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// A pop that stands in the line, or has not come there yet. Dropped, it leaves the line, and what
-/// it was handed goes back.
+/// Future of a pop. Dropped, it leaves the wait queue and returns an assigned item to the queue.
 struct Popping<'a, T> {
     queue: &'a FairQueue<T>,
-    /// Where it stands.
+    /// Index of the waiter, once the future has joined the wait queue.
     waiter: Option<usize>,
 }
 
 impl<T> Popping<'_, T> {
-    /// Pops, or stands in the line.
+    /// Pops an item, or joins the wait queue.
     fn begin(&mut self, wake: Wake) -> Poll<Result<T, PopError>> {
         let mut wake_list = WakeList::default();
         let mut both = self.queue.both();
@@ -195,7 +195,7 @@ impl<T> Popping<'_, T> {
         Poll::Ready(popped.map_err(PopError::from))
     }
 
-    /// Goes from the line, with what became of the pop.
+    /// Leaves the wait queue with the result of the pop.
     fn leave(&mut self, waiter: usize) -> Result<T, PopError> {
         self.waiter = None;
         let mut wake_list = WakeList::default();
@@ -212,7 +212,7 @@ impl<T> Future for Popping<'_, T> {
     type Output = Result<T, PopError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Made before the lock is taken, and dropped after: wakers are somebody else's code.
+        // Cloned before the lock is taken and dropped after it: wakers run foreign code.
         let wake = Wake::Task(cx.waker().clone());
         let Some(waiter) = self.waiter else { return self.begin(wake) };
         let mut back = self.queue.back();

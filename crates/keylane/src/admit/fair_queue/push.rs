@@ -1,4 +1,5 @@
-//! Pushing: at once, after a wait, or as a future.
+//! Push operations: they never exceed the capacity and serve waiting callers in the order of
+//! arrival.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,35 +13,35 @@ use super::state::{PushBatch, TryQueueError};
 use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
-    /// Pushes an item, waiting for room if there is none.
+    /// Pushes an item, waiting while the queue is full.
     ///
     /// # Errors
-    /// If the queue is closed, or is closed meanwhile.
+    /// If the queue is closed, before or during the wait.
     #[inline]
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
         self.push_until(item, None)
     }
 
-    /// Pushes an item, waiting for room up to `timeout`.
+    /// Pushes an item, waiting at most for `timeout`.
     ///
     /// # Errors
-    /// If there was no room in time, or the queue is closed.
+    /// If the queue stayed full until the timeout, or is closed.
     pub fn push_timeout(&self, item: T, timeout: Duration) -> Result<(), PushError<T>> {
         self.push_until(item, Instant::now().checked_add(timeout))
     }
 
-    /// Pushes an item, waiting for room until `deadline`.
+    /// Pushes an item, waiting until `deadline` at the latest.
     ///
     /// # Errors
-    /// If there was no room in time, or the queue is closed.
+    /// If the queue stayed full until the deadline, or is closed.
     pub fn push_deadline(&self, item: T, deadline: Instant) -> Result<(), PushError<T>> {
         self.push_until(item, Some(deadline))
     }
 
-    /// Pushes an item if there is room.
+    /// Pushes an item without waiting.
     ///
     /// # Errors
-    /// If there is none, or the queue is closed.
+    /// If the queue is full or closed.
     #[inline]
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
         let pushed = self.back().push(item);
@@ -49,33 +50,35 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// Pushes an item, waiting for room if there is none, in the same line as threads do. The place
-    /// in the line is taken when the future is first polled.
+    /// Pushes an item, waiting in the same queue as threads. The future joins the wait queue when
+    /// it is first polled.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the future leaves the line and drops the item. Dropped after its item
-    /// was placed, but before it was polled again, it leaves the item in the queue.
+    /// Dropped while it waits, the future leaves the wait queue and drops the item. Dropped after
+    /// its item was placed, but before it was polled again, it leaves the item in the queue.
     ///
     /// # Errors
-    /// If the queue is closed, or is closed meanwhile.
+    /// If the queue is closed, before or during the wait.
     pub async fn push_async(&self, item: T) -> Result<(), PushError<T>> {
         let pushed = Pushing::new(self, PushBatch::One(Some(item))).await;
         pushed.map_err(|error| error.map(one))
     }
 
-    /// Pushes all items, waiting for room as often as it takes. They stand in the queue one after
-    /// another: nobody else's item comes between them. There may be more of them than the capacity.
+    /// Pushes all items, waiting for capacity as often as necessary. The items are adjacent in the
+    /// queue: no item of another caller comes between them. There may be more of them than the
+    /// capacity.
     ///
     /// # Errors
-    /// If the queue is closed, or is closed meanwhile. The error has those that were not pushed.
+    /// If the queue is closed, before or during the wait. The error holds the items that were not
+    /// pushed.
     pub fn push_many(&self, items: impl IntoIterator<Item = T>) -> Result<(), PushError<Vec<T>>> {
         self.push_many_until(items, None)
     }
 
-    /// As [`push_many`](Self::push_many), waiting up to `timeout` in all.
+    /// Pushes all items, waiting at most for `timeout` in all.
     ///
     /// # Errors
-    /// If there was not enough room in time, or the queue is closed. The error has those that were
+    /// If not all items fitted in time, or the queue is closed. The error holds the items that were
     /// not pushed.
     pub fn push_many_timeout(
         &self,
@@ -85,10 +88,10 @@ impl<T> FairQueue<T> {
         self.push_many_until(items, Instant::now().checked_add(timeout))
     }
 
-    /// As [`push_many`](Self::push_many), waiting until `deadline`.
+    /// Pushes all items, waiting until `deadline` at the latest.
     ///
     /// # Errors
-    /// If there was not enough room in time, or the queue is closed. The error has those that were
+    /// If not all items fitted in time, or the queue is closed. The error holds the items that were
     /// not pushed.
     pub fn push_many_deadline(
         &self,
@@ -98,10 +101,10 @@ impl<T> FairQueue<T> {
         self.push_many_until(items, Some(deadline))
     }
 
-    /// Pushes as many of the items as there is room for.
+    /// Pushes items without waiting, until the queue is full.
     ///
     /// # Errors
-    /// If some were not pushed. The error has them.
+    /// If some items were not pushed. The error holds them.
     pub fn try_push_many(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -110,14 +113,15 @@ impl<T> FairQueue<T> {
         self.try_push_batch(batch).map_err(|error| error.map(many))
     }
 
-    /// As [`push_many`](Self::push_many), as a future.
+    /// Pushes all items, waiting in the same queue as threads.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the future leaves the line and drops the items that have not been
-    /// placed. Those that have been stay in the queue.
+    /// Dropped while it waits, the future leaves the wait queue and drops the items that have not
+    /// been placed. The placed ones stay in the queue.
     ///
     /// # Errors
-    /// If the queue is closed, or is closed meanwhile. The error has those that were not pushed.
+    /// If the queue is closed, before or during the wait. The error holds the items that were not
+    /// pushed.
     pub async fn push_many_async(
         &self,
         items: impl IntoIterator<Item = T>,
@@ -129,7 +133,7 @@ impl<T> FairQueue<T> {
 
     #[inline]
     fn push_until(&self, item: T, deadline: Option<Instant>) -> Result<(), PushError<T>> {
-        // Most often there is room, and nobody waits.
+        // Fast path with one lock: the queue is usually not full, and no caller waits.
         let pushed = self.back().push(item);
         pushed.or_else(|item| {
             self.push_or_wait(PushBatch::One(Some(item)), deadline).map_err(|error| error.map(one))
@@ -153,7 +157,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Pushes what there is room for, and waits in the line with the rest.
+    /// Pushes the items that fit, and waits with the rest.
     #[cold]
     fn push_or_wait(
         &self,
@@ -172,7 +176,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Stands in the line, under the locks that found no room, and waits there.
+    /// Joins the wait queue under the locks that found the queue full, then waits.
     fn wait_to_push(
         &self,
         mut both: BothGuards<'_, T>,
@@ -190,13 +194,12 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// A push that stands in the line, or has not come there yet. Dropped, it leaves the line and drops
-/// what was not placed.
+/// Future of a push. Dropped, it leaves the wait queue and drops the items that were not placed.
 struct Pushing<'a, T> {
     queue: &'a FairQueue<T>,
-    /// What is to be pushed, until it is in the line or in the queue.
+    /// Items to push, until they are in the queue or in its wait queue.
     batch: Option<PushBatch<T>>,
-    /// Where it stands.
+    /// Index of the waiter, once the future has joined the wait queue.
     waiter: Option<usize>,
 }
 
@@ -205,7 +208,7 @@ impl<'a, T> Pushing<'a, T> {
         Pushing { queue, batch: Some(batch), waiter: None }
     }
 
-    /// Pushes what there is room for, and stands in the line with the rest.
+    /// Pushes the items that fit, and joins the wait queue with the rest.
     fn begin(
         &mut self,
         mut batch: PushBatch<T>,
@@ -225,7 +228,7 @@ impl<'a, T> Pushing<'a, T> {
         Poll::Ready(pushed.map_err(|error| PushError::new(error.into(), batch)))
     }
 
-    /// Goes from the line, with what became of the push.
+    /// Leaves the wait queue with the result of the push.
     fn leave(&mut self, waiter: usize) -> Result<(), PushError<PushBatch<T>>> {
         self.waiter = None;
         let (state, rest, _wake) = self.queue.back().remove_pusher(waiter);
@@ -237,19 +240,19 @@ impl<'a, T> Pushing<'a, T> {
     }
 }
 
-/// Nothing is pinned in it.
+/// Sound: no field is structurally pinned.
 impl<T> Unpin for Pushing<'_, T> {}
 
 impl<T> Future for Pushing<'_, T> {
     type Output = Result<(), PushError<PushBatch<T>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Made before the lock is taken, and dropped after: wakers are somebody else's code.
+        // Cloned before the lock is taken and dropped after it: wakers run foreign code.
         let wake = Wake::Task(cx.waker().clone());
         if let Some(batch) = self.batch.take() {
             return self.begin(batch, wake);
         }
-        let waiter = self.waiter.expect("it is not polled after it was ready");
+        let waiter = self.waiter.expect("a completed push is not polled again");
         let mut back = self.queue.back();
         if back.push_waits(waiter) {
             let outdated = back.replace_push_wake(waiter, wake);
@@ -265,7 +268,7 @@ impl<T> Future for Pushing<'_, T> {
 impl<T> Drop for Pushing<'_, T> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter {
-            // The error has what was not placed, and drops it here, without the lock.
+            // The error owns the items that were not placed, and drops them here, after the lock.
             let _ = self.leave(waiter);
         }
     }

@@ -1,21 +1,22 @@
-//! What lies under the two locks of a queue: a plain state machine without locks, clocks or user code.
+//! State machine under the two locks of a queue: contains no locks, clocks or user code.
 //!
-//! The items stand in two parts, one behind the other: pops take from the *front*, pushes append to
-//! the *back*, each under a lock of its own, and who finds the front empty exchanges the two. So a
-//! producer and a consumer seldom meet.
+//! The items form two parts in sequence: pops take from the *front*, pushes append to the *back*,
+//! each under its own lock. A pop that finds the front empty swaps the two. So a producer and a
+//! consumer seldom contend.
 //!
 //! # Invariants
 //! With `items` for those of both parts:
-//! 1. `items + handed <= capacity`, except after a shrink, until enough has been popped.
-//! 2. `front.items <= ahead`; and equal while somebody waits to push.
-//! 3. While somebody waits to push, `pushers_wait` is set, and there is no room:
-//!    `items + handed >= capacity`.
-//! 4. While somebody waits to pop there are no items.
+//! 1. `items + handed_off <= capacity`, except after a reduction of the capacity, until enough has
+//!    been popped.
+//! 2. `front.items <= ahead`; equal while pushes wait.
+//! 3. While pushes wait, `pushers_wait` is set and the queue is full:
+//!    `items + handed_off >= capacity`.
+//! 4. While pops wait, there are no items.
 //!
-//! So a newcomer that finds room finds nobody waiting to push, and one that finds an item finds
-//! nobody waiting to pop: nobody can barge. [`BothParts::settle`] restores 2 to 4 after every step that
-//! has both locks. The steps that have one are [`Front::pop`] and those of [`Back`]; each says why
-//! they keep them.
+//! So a newcomer that finds free capacity finds no waiting push, and one that finds an item finds
+//! no waiting pop: none can overtake a waiter. [`BothParts::restore_invariants`] restores 2 to 4
+//! after every step with both locks. The steps with one lock are [`Front::pop`] and the methods of
+//! [`Back`]; each documents why it keeps the invariants.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -24,66 +25,66 @@ use std::ops::Range;
 use super::super::parker::{Wake, WakeList};
 use super::super::wait_queue::{WaitQueue, WaiterState};
 
-/// Where items are popped.
+/// Part of the queue where items are popped.
 #[derive(Debug)]
 pub(super) struct Front<T> {
-    /// The oldest items, oldest first.
+    /// Oldest items of the queue, oldest first.
     items: VecDeque<T>,
-    /// The numbers of those items that came back from a cancelled pop, ascending. They are the first
-    /// of `items`, as many as there are numbers.
+    /// Hand-off numbers of items that returned from a cancelled pop, ascending. These items are the
+    /// first of `items`, one for each number.
     returned: VecDeque<u64>,
-    /// Somebody may wait to push, so that room is to be given to it at once. Changed with both locks.
+    /// Set while pushes may wait, so that a pop must give them the capacity that it frees. Changed
+    /// under both locks.
     pushers_wait: bool,
 }
 
-/// Where items are pushed, and all that is not needed to pop one.
+/// Part of the queue where items are pushed, and all state that a pop of the front does not need.
 #[derive(Debug)]
 pub(super) struct Back<T> {
-    /// What is behind the items of the front, oldest first.
+    /// Items behind those of the front, oldest first.
     items: VecDeque<T>,
-    /// How many items there are at the most in the front: as many as there were when somebody last
-    /// had both locks.
+    /// Upper bound of the number of items in the front: its length when both locks were last held.
     ahead: usize,
-    /// The bound. At least one.
+    /// Maximum number of items. At least 1.
     capacity: usize,
-    /// Items that have been handed to waiting pops which have not collected them yet. Each still
-    /// takes its part of the capacity, so that there is room for it if the pop is cancelled.
-    handed: usize,
-    /// The handed items are numbered in their order. This is the next one's number.
-    next_number: u64,
-    /// Who waits to push, and what it still has to push.
+    /// Number of items assigned to waiting pops that have not collected them yet. They count
+    /// towards the capacity, so that a cancelled pop can return its item.
+    handed_off: usize,
+    /// Number of the next item to be handed off. Handed-off items are numbered in queue order.
+    next_sequence: u64,
+    /// Waiting pushes, each with the items still to push.
     pushers: WaitQueue<PushBatch<T>>,
-    /// Who waits to pop, and what it was handed.
+    /// Waiting pops, each with the item that it was assigned.
     poppers: WaitQueue<Option<Handoff<T>>>,
     is_closed: bool,
 }
 
-/// BothGuards parts, by who has both locks.
+/// View of both parts, for a caller that holds both locks.
 pub(super) struct BothParts<'a, T> {
     pub(super) front: &'a mut Front<T>,
     pub(super) back: &'a mut Back<T>,
 }
 
-/// What a push brings.
+/// Items of a push.
 #[derive(Debug)]
 pub(super) enum PushBatch<T> {
     One(Option<T>),
     Many(VecDeque<T>),
 }
 
-/// An item at the place of a pop that waited for it.
+/// Item assigned to a waiting pop.
 #[derive(Debug)]
 struct Handoff<T> {
-    number: u64,
+    sequence: u64,
     item: T,
 }
 
-/// Why nothing was pushed or popped.
+/// Reason why no item was pushed or popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TryQueueError {
-    /// There is no room, or no item.
+    /// The queue is full, or empty.
     NotNow,
-    /// The queue is closed, and there are no items either.
+    /// The queue is closed; for a pop, it is also empty.
     Closed,
 }
 
@@ -108,8 +109,8 @@ impl<T> Front<T> {
         Front { items: VecDeque::new(), returned: VecDeque::new(), pushers_wait: false }
     }
 
-    /// Pops the oldest item, unless somebody waits to push or the front is empty: then it takes both
-    /// locks. `ahead` is now too large, which 2 allows while nobody waits to push.
+    /// Pops the oldest item. Returns `None` if pushes wait or the front is empty: the caller then
+    /// takes both locks. `ahead` is now too large, which invariant 2 allows while no push waits.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.pushers_wait { None } else { self.take_first() }
@@ -130,33 +131,34 @@ impl<T> Back<T> {
             items: VecDeque::new(),
             ahead: 0,
             capacity,
-            handed: 0,
-            next_number: 0,
+            handed_off: 0,
+            next_sequence: 0,
             pushers: WaitQueue::default(),
             poppers: WaitQueue::default(),
             is_closed: false,
         }
     }
 
-    /// Pushes if there is room and nobody waits to pop, or gives the item back. There may be more
-    /// room than is known here: `ahead` is exact only with both locks.
+    /// Pushes an item, or returns it if the queue is closed, pops wait, or the queue is full by
+    /// `ahead`. There may be more free capacity than `ahead` tells: it is exact only under both
+    /// locks.
     ///
-    /// Room by `ahead` is room, so 1 and 3 hold.
+    /// Capacity that is free by `ahead` is free, so invariants 1 and 3 hold.
     #[inline]
     pub(super) fn push(&mut self, item: T) -> Result<(), T> {
-        if self.is_closed || !self.has_room() || !self.poppers.is_empty() {
+        if self.is_closed || !self.has_capacity() || !self.poppers.is_empty() {
             return Err(item);
         }
         self.items.push_back(item);
         Ok(())
     }
 
-    /// Whether a push still waits.
+    /// Returns whether a push still waits.
     pub(super) fn push_waits(&self, waiter: usize) -> bool {
         self.pushers.state(waiter) == WaiterState::Waiting
     }
 
-    /// Whether a pop still waits.
+    /// Returns whether a pop still waits.
     pub(super) fn pop_waits(&self, waiter: usize) -> bool {
         self.poppers.state(waiter) == WaiterState::Waiting
     }
@@ -169,8 +171,8 @@ impl<T> Back<T> {
         self.poppers.replace_wake(waiter, wake)
     }
 
-    /// Ends a push's stay, with what it did not push. One that leaves makes no room, and 3 does not
-    /// ask that `pushers_wait` be unset.
+    /// Removes a push, and returns the items that it did not push. This frees no capacity, and
+    /// invariant 3 does not require that `pushers_wait` be cleared.
     pub(super) fn remove_pusher(
         &mut self,
         waiter: usize,
@@ -178,17 +180,17 @@ impl<T> Back<T> {
         self.pushers.remove(waiter)
     }
 
-    /// Ends a pop's stay, with what it was handed: that is popped now, and makes room. If somebody
-    /// waits to push, `ahead` is exact. If somebody waits to pop, the front is empty, so the oldest
-    /// item is here.
+    /// Removes a pop, and returns its assigned item, which is popped now and frees capacity. If
+    /// pushes wait, `ahead` is exact. If pops wait, the front is empty, so the oldest item is in
+    /// this part.
     pub(super) fn remove_popper(
         &mut self,
         waiter: usize,
         wake_list: &mut WakeList,
     ) -> (WaiterState, Option<T>, Option<Wake>) {
-        let (state, handed, wake) = self.poppers.remove(waiter);
-        let item = handed.map(|Handoff { item, .. }| {
-            self.handed -= 1;
+        let (state, handed_off, wake) = self.poppers.remove(waiter);
+        let item = handed_off.map(|Handoff { item, .. }| {
+            self.handed_off -= 1;
             self.admit_pushers(wake_list);
             self.hand_off_items(wake_list);
             item
@@ -196,9 +198,9 @@ impl<T> Back<T> {
         (state, item, wake)
     }
 
-    /// Places the items of those who wait to push, first come, first served, while there is room.
+    /// Places the items of waiting pushes, in the order of arrival, while there is free capacity.
     fn admit_pushers(&mut self, wake_list: &mut WakeList) {
-        while self.has_room()
+        while self.has_capacity()
             && let Some(batch) = self.pushers.head()
         {
             self.items.extend(batch.next());
@@ -208,28 +210,28 @@ impl<T> Back<T> {
         }
     }
 
-    /// Hands items of this part to those who wait to pop, the oldest to the one that has waited
-    /// longest. The front must be empty if there are any.
+    /// Assigns items of this part to waiting pops, the oldest to the one that has waited longest.
+    /// If pops wait, the front must be empty.
     fn hand_off_items(&mut self, wake_list: &mut WakeList) {
         while !self.poppers.is_empty()
             && let Some(item) = self.items.pop_front()
         {
-            let number = self.next_number;
-            self.next_number += 1;
-            self.hand_off(Handoff { number, item }, wake_list);
+            let sequence = self.next_sequence;
+            self.next_sequence += 1;
+            self.hand_off(Handoff { sequence, item }, wake_list);
         }
     }
 
-    fn hand_off(&mut self, handed: Handoff<T>, wake_list: &mut WakeList) {
-        let head = self.poppers.head().expect("somebody waits to pop");
-        *head = Some(handed);
-        self.handed += 1;
+    fn hand_off(&mut self, handed_off: Handoff<T>, wake_list: &mut WakeList) {
+        let head = self.poppers.head().expect("a pop waits");
+        *head = Some(handed_off);
+        self.handed_off += 1;
         self.poppers.resolve_head(WaiterState::Granted, wake_list);
     }
 
     #[inline]
-    fn has_room(&self) -> bool {
-        self.ahead + self.items.len() + self.handed < self.capacity
+    fn has_capacity(&self) -> bool {
+        self.ahead + self.items.len() + self.handed_off < self.capacity
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -248,14 +250,14 @@ impl<T> Back<T> {
         self.poppers.waiting()
     }
 
-    /// How many have been handed an item that they have not collected yet.
-    pub(super) fn handed(&self) -> usize {
-        self.handed
+    /// Number of pops that have not collected their assigned items yet.
+    pub(super) fn handed_off(&self) -> usize {
+        self.handed_off
     }
 }
 
 impl<T> BothParts<'_, T> {
-    /// Pushes what there is room for. The rest stays in the batch.
+    /// Pushes the items that fit. The others stay in the batch.
     pub(super) fn push(
         &mut self,
         batch: &mut PushBatch<T>,
@@ -265,24 +267,24 @@ impl<T> BothParts<'_, T> {
             return Err(TryQueueError::Closed);
         }
         self.back.ahead = self.front.items.len();
-        while self.back.has_room()
+        while self.back.has_capacity()
             && let Some(item) = batch.next()
         {
             self.back.items.push_back(item);
         }
-        self.settle(wake_list);
+        self.restore_invariants(wake_list);
         if batch.is_empty() { Ok(()) } else { Err(TryQueueError::NotNow) }
     }
 
     /// Pops the oldest item.
     pub(super) fn pop(&mut self, wake_list: &mut WakeList) -> Result<T, TryQueueError> {
         self.refill();
-        let item = self.front.take_first().ok_or(self.why_nothing())?;
-        self.settle(wake_list);
+        let item = self.front.take_first().ok_or(self.pop_error())?;
+        self.restore_invariants(wake_list);
         Ok(item)
     }
 
-    /// Pops up to `most`, at least one.
+    /// Pops between 1 and `most` items.
     pub(super) fn pop_many(
         &mut self,
         most: usize,
@@ -290,75 +292,75 @@ impl<T> BothParts<'_, T> {
         wake_list: &mut WakeList,
     ) -> Result<(), TryQueueError> {
         if self.len() == 0 {
-            return Err(self.why_nothing());
+            return Err(self.pop_error());
         }
         self.pop_more(most, into, wake_list);
         Ok(())
     }
 
-    /// Pops up to `most`, and no more than there are now.
+    /// Pops at most `most` items, and at most those present now.
     pub(super) fn pop_more(&mut self, most: usize, into: &mut Vec<T>, wake_list: &mut WakeList) {
         for _ in 0..most.min(self.len()) {
             self.refill();
             into.extend(self.front.take_first());
         }
-        self.settle(wake_list);
+        self.restore_invariants(wake_list);
     }
 
-    fn why_nothing(&self) -> TryQueueError {
+    fn pop_error(&self) -> TryQueueError {
         if self.back.is_closed { TryQueueError::Closed } else { TryQueueError::NotNow }
     }
 
-    /// The end of the line of those who wait to push. Only after `push` has found no room.
+    /// Adds a waiting push. Call it only after `push` found the queue full.
     pub(super) fn enqueue_push(&mut self, batch: PushBatch<T>, wake: Wake) -> usize {
-        debug_assert!(!self.back.has_room() && !self.back.is_closed && !batch.is_empty());
+        debug_assert!(!self.back.has_capacity() && !self.back.is_closed && !batch.is_empty());
         self.front.pushers_wait = true;
         self.back.pushers.push_back(batch, wake)
     }
 
-    /// The end of the line of those who wait to pop. Only after `pop` has found no item.
+    /// Adds a waiting pop. Call it only after `pop` found no item.
     pub(super) fn enqueue_pop(&mut self, wake: Wake) -> usize {
         debug_assert!(self.len() == 0 && !self.back.is_closed);
         self.back.ahead = 0;
         self.back.poppers.push_back(None, wake)
     }
 
-    /// Ends a pop's stay as if it had never been there: what it was handed goes to whoever waits
-    /// next, or back to its place before all that came later.
+    /// Removes a cancelled pop without effect: its assigned item goes to the next waiting pop, or
+    /// back to its position before all later items.
     pub(super) fn cancel_pop(&mut self, waiter: usize, wake_list: &mut WakeList) -> Option<Wake> {
-        let (_, handed, wake) = self.back.poppers.remove(waiter);
-        if let Some(handed) = handed {
-            self.back.handed -= 1;
-            self.return_handoff(handed, wake_list);
-            self.settle(wake_list);
+        let (_, handed_off, wake) = self.back.poppers.remove(waiter);
+        if let Some(handed_off) = handed_off {
+            self.back.handed_off -= 1;
+            self.return_handoff(handed_off, wake_list);
+            self.restore_invariants(wake_list);
         }
         wake
     }
 
-    fn return_handoff(&mut self, handed: Handoff<T>, wake_list: &mut WakeList) {
+    fn return_handoff(&mut self, handed_off: Handoff<T>, wake_list: &mut WakeList) {
         if !self.back.poppers.is_empty() {
-            return self.back.hand_off(handed, wake_list);
+            return self.back.hand_off(handed_off, wake_list);
         }
-        let Handoff { number, item } = handed;
-        let before = self.front.returned.partition_point(|&other| other < number);
-        self.front.returned.insert(before, number);
+        let Handoff { sequence, item } = handed_off;
+        let before = self.front.returned.partition_point(|&other| other < sequence);
+        self.front.returned.insert(before, sequence);
         self.front.items.insert(before, item);
     }
 
-    /// Refuses whoever waits, and from now on whoever comes to push.
+    /// Refuses all waiting callers, and all later pushes.
     pub(super) fn close(&mut self, wake_list: &mut WakeList) {
         self.back.is_closed = true;
         self.back.pushers.refuse_if(|_| true, wake_list);
         self.back.poppers.refuse_if(|_| true, wake_list);
-        self.settle(wake_list);
+        self.restore_invariants(wake_list);
     }
 
     pub(super) fn resize(&mut self, capacity: usize, wake_list: &mut WakeList) {
         self.back.capacity = capacity;
-        self.settle(wake_list);
+        self.restore_invariants(wake_list);
     }
 
-    /// Takes a part of the items out.
+    /// Removes a range of items.
     pub(super) fn drain(
         &mut self,
         part: Range<usize>,
@@ -369,35 +371,35 @@ impl<T> BothParts<'_, T> {
         let numbered = self.front.returned.len();
         self.front.returned.drain(part.start.min(numbered)..part.end.min(numbered));
         into.extend(self.front.items.drain(part));
-        self.settle(wake_list);
+        self.restore_invariants(wake_list);
     }
 
-    /// Appends the first `count` items to another queue. The caller has seen that they fit.
+    /// Appends the first `count` items to another queue. The caller has checked that they fit.
     pub(super) fn transfer(
         &mut self,
         to: &mut BothParts<'_, T>,
         count: usize,
         wake_list: &mut WakeList,
     ) {
-        debug_assert!(count <= self.len() && count <= to.room());
+        debug_assert!(count <= self.len() && count <= to.free_capacity());
         self.join();
         self.front.returned.drain(..count.min(self.front.returned.len()));
         to.back.items.extend(self.front.items.drain(..count));
-        to.settle(wake_list);
-        self.settle(wake_list);
+        to.restore_invariants(wake_list);
+        self.restore_invariants(wake_list);
     }
 
     /// Restores invariants 2 to 4.
-    fn settle(&mut self, wake_list: &mut WakeList) {
+    fn restore_invariants(&mut self, wake_list: &mut WakeList) {
         self.back.ahead = self.front.items.len();
         self.back.admit_pushers(wake_list);
-        // Whoever waited to pop found the front empty, and nothing has come into it since.
+        // A pop waits only if it found the front empty, and no item has come into it since.
         debug_assert!(self.back.poppers.is_empty() || self.front.items.is_empty());
         self.back.hand_off_items(wake_list);
         self.front.pushers_wait = !self.back.pushers.is_empty();
     }
 
-    /// Exchanges the parts if the front is empty. What returned is never in the back.
+    /// Swaps the parts if the front is empty. Returned items are never in the back.
     fn refill(&mut self) {
         if self.front.items.is_empty() {
             mem::swap(&mut self.front.items, &mut self.back.items);
@@ -410,16 +412,16 @@ impl<T> BothParts<'_, T> {
         self.front.items.append(&mut self.back.items);
     }
 
-    /// How many more items could be pushed at once.
-    pub(super) fn room(&self) -> usize {
-        self.back.capacity.saturating_sub(self.len() + self.back.handed)
+    /// Number of items that could be pushed at once.
+    pub(super) fn free_capacity(&self) -> usize {
+        self.back.capacity.saturating_sub(self.len() + self.back.handed_off)
     }
 
     pub(super) fn len(&self) -> usize {
         self.front.items.len() + self.back.items.len()
     }
 
-    /// All items, oldest first.
+    /// Iterates over all items, oldest first.
     pub(super) fn items(&self) -> impl Iterator<Item = &T> {
         self.front.items.iter().chain(&self.back.items)
     }

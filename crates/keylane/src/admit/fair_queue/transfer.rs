@@ -1,4 +1,4 @@
-//! Moving items from one queue to another, in one step.
+//! Moves items from one queue to another in one atomic step.
 
 use super::super::error::TransferError;
 use super::super::parker::WakeList;
@@ -6,13 +6,14 @@ use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
     /// Moves the oldest `count` items to the end of another queue, in their order: all of them, or
-    /// none. It does not wait. Nobody sees an item in both queues, or in neither.
+    /// none. It does not wait. No caller sees an item in both queues, or in neither.
     ///
-    /// Two queues may be transferred to each other at the same time. A transfer to the same queue
-    /// changes nothing.
+    /// Two threads may transfer in opposite directions at the same time. A transfer to the same
+    /// queue changes nothing.
     ///
     /// # Errors
-    /// If there are fewer items, or the other queue has no room for them or is closed.
+    /// If the queue holds fewer than `count` items, or the target queue is closed or has not enough
+    /// capacity.
     ///
     /// # Examples
     /// ```
@@ -30,11 +31,11 @@ impl<T> FairQueue<T> {
             .map(drop)
     }
 
-    /// Moves all items to the end of another queue, if there is room for all of them, and returns
-    /// how many there were. Otherwise as [`transfer`](Self::transfer).
+    /// Moves all items to the end of another queue, and returns their number. Moves none if they do
+    /// not all fit. Otherwise as [`transfer`](Self::transfer).
     ///
     /// # Errors
-    /// If the other queue has no room for all of them or is closed.
+    /// If the target queue is closed or has not enough capacity.
     pub fn transfer_all(&self, to: &FairQueue<T>) -> Result<usize, TransferError> {
         self.move_some(to, Ok)
     }
@@ -55,7 +56,7 @@ impl<T> FairQueue<T> {
         if to.back.is_closed() {
             return Err(TransferError::Closed);
         }
-        if count > to.parts().room() {
+        if count > to.parts().free_capacity() {
             return Err(TransferError::Full);
         }
         from.parts().transfer(&mut to.parts(), count, &mut wake_list);
@@ -65,7 +66,7 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// Locks the one with the lower address first, whoever asks, so that two never wait for each other.
+/// Locks the queue with the lower address first, so that two concurrent transfers cannot deadlock.
 fn lock_both<'a, T>(
     one: &'a FairQueue<T>,
     other: &'a FairQueue<T>,
