@@ -111,12 +111,14 @@ fn a_recording_that_is_wrong_is_named_by_its_line() {
     let text = fs::read_to_string(RECORDED).unwrap();
     let mangled = text.replacen("rule=least", "rule=mine", 1);
     let line = 1 + mangled.lines().position(|line| line.contains("rule=mine")).unwrap();
-    simulate(&["-"], &mangled)
-        .expect(255, &["standard input", &format!("line {line}"), "`mine` is no value of `rule`"]);
+    simulate(&["-"], &mangled).expect(
+        255,
+        &["standard input", &format!("line {line}"), "`mine` is not a valid value of `rule`"],
+    );
     simulate(&["-"], "keylane record 2\n").expect(255, &["line 1", "keylane record 1"]);
     // What the rules would not have decided.
     simulate(&["-"], &text.replacen("rule=least", "rule=keep", 1)).expect(255, &["entry 2 was"]);
-    // What cannot have happened.
+    // An impossible event.
     let twice = text.clone() + "event at=9000 ended who=1/1 end=done\n";
-    simulate(&["-"], &twice).expect(255, &["cannot have happened"]);
+    simulate(&["-"], &twice).expect(255, &["impossible in its state"]);
 }

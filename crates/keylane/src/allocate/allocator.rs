@@ -1,25 +1,26 @@
-//! The public face of the rules: says what each event means, and records it if asked.
+//! Public scheduler type: applies each event to the rules, and records it on request.
 
 use super::record::{Entry, Event, Record};
 use super::rules::SchedulerState;
 use super::{Claimant, Decision, End, JobId, Order, Progress, Supply, Take};
 
-/// Shares workers among jobs by the four rules: a plain state machine.
+/// Shares workers among jobs by the four rules: a pure state machine.
 ///
-/// It has no clock, no lock and no thread: events go in as calls, [`next`](Self::next) says who gets a
-/// free worker, and times are plain numbers in whatever unit the caller likes. A call costs
-/// O(log jobs), and allocates only when there are more unfinished jobs than ever before.
+/// It has no clock, no lock and no thread: events are calls, [`next`](Self::next) assigns a free
+/// worker, and times are numbers in a unit of the caller's choice. A call costs O(log jobs), and
+/// allocates only when the number of unfinished jobs exceeds its earlier maximum.
 ///
-/// - A free worker stays free only if nobody offers anything, or rule 2 keeps a job out.
-/// - No more jobs are active than rule 2 allows. A job that neither runs nor could run is not
-///   counted: it keeps nobody out.
-/// - In the order of arrival, an active job that has something to do gets a worker before any other gets its
-///   second. In the other [`Order`]s, so do those who have a place, and nobody is passed over for ever.
-/// - Nothing is taken away: a worker changes jobs only between two subtasks.
+/// - A free worker stays free only if no job has a subtask to run, or rule 2 keeps the queued jobs
+///   out.
+/// - The number of active jobs never exceeds the bound of rule 2. A job that neither runs nor could
+///   run does not count.
+/// - With [`Order::Arrival`], an active job with a subtask to run gets a worker before any other
+///   job gets its second. With the other [`Order`]s, this holds for the jobs with a place, and no
+///   job is passed over for ever.
+/// - Assignment is not preemptive: a worker changes jobs only between two subtasks.
 ///
-/// The order of the calls is the order of the events. Of several at the same time, call those of
-/// ends before those of arrivals.
-///
+/// The order of the calls is the order of the events. For events at the same time, report ends
+/// before arrivals.
 /// ```
 /// use keylane::allocate::{Allocator, Claimant, End, Rule, Supply};
 ///
@@ -39,109 +40,110 @@ use super::{Claimant, Decision, End, JobId, Order, Progress, Supply, Take};
 #[derive(Clone, Debug)]
 pub struct Allocator {
     rules: SchedulerState,
-    /// If somebody wants to know.
+    /// Recorded events, if recording is on.
     record: Option<Box<Record>>,
 }
 
 impl Allocator {
-    /// For so many workers, with as many active jobs at most, in the order of arrival, and without an
-    /// ageing bound.
+    /// Creates an allocator for `workers` workers, with at most as many active jobs, in the order
+    /// of arrival, and without an ageing bound.
     pub fn new(workers: usize) -> Self {
         Allocator { rules: SchedulerState::new(workers), record: None }
     }
 
-    /// With rule 2's bound: how many jobs may be active at a time, at least one. Without it, or with
-    /// `None`, as many as there are workers, so that each active job can have one.
+    /// Sets the bound of rule 2: the maximum number of active jobs, at least 1. The default, and
+    /// `None`, is the number of workers, so that each active job can have one.
     ///
-    /// A larger bound begins jobs sooner and gives them less: those beyond the number of workers take
-    /// turns. A smaller one finishes what was begun first. Whatever the bound, the job after the last
-    /// that it lets in waits until one of them is over.
+    /// A larger bound starts jobs sooner with fewer workers each: jobs beyond the number of workers
+    /// take turns. A smaller one finishes the started jobs first. With any bound, a job beyond it
+    /// waits until an active job ends.
     #[must_use]
     pub fn with_max_active(mut self, most: impl Into<Option<usize>>) -> Self {
-        self.rules.bound(most.into());
+        self.rules.set_max_active(most.into());
         self
     }
 
-    /// With an ageing bound on how long an admitted job can be held at one worker, or at none for
-    /// shorter jobs. When it has been for so long, it gets the next worker, unless rule 1 has a use for
-    /// that, and after the bound again another.
+    /// Sets the ageing bound: the longest time that an admitted job is limited to one worker, or a
+    /// shorter one to none. After that time it gets the next worker, unless rule 1 needs that
+    /// worker, and then the time starts anew.
     #[must_use]
     pub fn with_patience(mut self, patience: u64) -> Self {
-        self.rules.wait_at_most(patience);
+        self.rules.set_patience(patience);
         self
     }
 
-    /// Serves the jobs in another [`Order`] than by their arrival. In those, active jobs are bounded
-    /// only if [told to](Self::with_max_active).
+    /// Sets the policy. Other [`Order`]s than arrival limit the active jobs only if a
+    /// [bound](Self::with_max_active) is set.
     #[must_use]
     pub fn with_order(mut self, order: Order) -> Self {
-        self.rules.serve_by(order);
+        self.rules.set_order(order);
         self
     }
 
-    /// Records the last `capacity` events from now on, and which decisions they led to.
+    /// Starts to record the last `capacity` events, decisions included.
     ///
     /// # Panics
     ///
-    /// If `capacity` is zero.
+    /// If `capacity` is 0.
     pub fn record(&mut self, capacity: usize) {
-        assert!(capacity > 0, "a record without room records nothing");
+        assert!(capacity > 0, "`capacity` of a record is 0; use at least 1");
         self.record = Some(Box::new(Record::new(capacity, self.rules.clone())));
     }
 
-    /// What was recorded.
+    /// Recorded events, or `None` if recording is off.
     pub fn recorded(&self) -> Option<&Record> {
         self.record.as_deref()
     }
 
-    /// A job comes. Its `weight` scales its claim to spare workers: one with twice the weight and
-    /// twice the requirement ranks the same. 1 is what everybody has; 0 counts as 1.
+    /// Submits a job. Its `weight` scales its claim to spare workers: a job with twice the weight
+    /// and twice the requirement has the same rank. 1 is the default; 0 counts as 1.
     ///
-    /// A job without subtasks is over at once: [`progress`](Self::progress) has nothing on it.
+    /// A job without subtasks ends at once: [`progress`](Self::progress) returns `None`.
     pub fn submit(&mut self, supply: Supply, weight: u32, now: u64) -> JobId {
         let at = self.rules.at(now);
         let weight = weight.max(1);
         let job = self.rules.submit(supply, weight);
-        self.note(at, Event::Submitted { job, supply, weight });
+        self.record_event(at, Event::Submitted { job, supply, weight });
         job
     }
 
-    /// Who gets a free worker, if there is one and anybody has use for it. The worker counts as
-    /// theirs until [`ended`](Self::ended).
+    /// Assigns a free worker. Returns `None` if all workers are busy or no job can use one. The
+    /// worker counts as busy until [`ended`](Self::ended).
     pub fn next(&mut self, now: u64) -> Option<Decision> {
         let at = self.rules.at(now);
         let decision = self.rules.decide()?;
-        self.note(at, Event::Decided(decision));
+        self.record_event(at, Event::Decided(decision));
         Some(decision)
     }
 
-    /// A worker that was given to somebody is free again. True if a job is over with that.
+    /// Records that an assigned worker is free again. Returns true if this ends a job.
     ///
     /// # Panics
     ///
-    /// If nobody has a worker there that could end.
+    /// If the recipient has no worker.
     pub fn ended(&mut self, who: Claimant, end: End, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_over = self.rules.ended(who, end);
-        self.note(at, Event::Ended(who, end));
+        self.record_event(at, Event::Ended(who, end));
         is_over
     }
 
-    /// The worker of a job has, beyond the subtask that it was given for, run so many more of the
-    /// same job, and goes on with the last. So a worker can take several at a time and ask once,
-    /// which is what the rules would have said as long as the job [is alone](Self::is_alone).
+    /// Records further subtasks of the same job that the worker has run beyond the one it was
+    /// assigned for; it continues with the last. A worker can so take several subtasks with one
+    /// decision, which is equivalent while the job [is alone](Self::is_alone).
     ///
     /// # Panics
     ///
-    /// If the job has no worker, or had not so many that were ready.
+    /// If the job has no worker, or fewer ready subtasks than reported.
     pub fn ran_more(&mut self, job: JobId, take: Take, done: u64, failed: u64, now: u64) {
         let at = self.rules.at(now);
         self.rules.ran_more(job, take, done, failed);
-        self.note(at, Event::RanMore { job, take, done, failed });
+        self.record_event(at, Event::RanMore { job, take, done, failed });
     }
 
-    /// The worker that was told to split has made so many more than the one that it was given for, and
-    /// they are ready. Nothing is done if the job is cancelled; whoever has them drops them.
+    /// Records that the worker in the splitter has produced `count` subtasks beyond the one it was
+    /// assigned for, all of them ready. Ignored if the job is cancelled; the caller then drops
+    /// them.
     ///
     /// # Panics
     ///
@@ -149,47 +151,48 @@ impl Allocator {
     pub fn split_more(&mut self, job: JobId, count: u64, now: u64) {
         let at = self.rules.at(now);
         self.rules.split_more(job, count);
-        self.note(at, Event::SplitMore(job, count));
+        self.record_event(at, Event::SplitMore(job, count));
     }
 
-    /// The job's splitter is known to have no more, so that it needs not be asked once more. True if
-    /// the job is over with that.
+    /// Records that the job's splitter is exhausted, so that it is not called again. Returns true
+    /// if this ends the job.
     pub fn exhausted(&mut self, job: JobId, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_over = self.rules.exhausted(job);
-        self.note(at, Event::Exhausted(job));
+        self.record_event(at, Event::Exhausted(job));
         is_over
     }
 
-    /// So many of a job's subtasks that waited can start. False if the job is over or cancelled.
+    /// Records that `count` waiting subtasks of a job have become ready. Returns false if the job
+    /// has ended or is cancelled.
     ///
     /// # Panics
     ///
-    /// If fewer waited.
+    /// If fewer than `count` subtasks wait.
     pub fn ready(&mut self, job: JobId, count: u64, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_live = self.rules.ready(job, count);
-        self.note(at, Event::Ready(job, count));
+        self.record_event(at, Event::Ready(job, count));
         is_live
     }
 
-    /// So many of a job's subtasks that could start can't any more, and wait: a key of theirs was paused.
-    /// False if the job is over or cancelled.
+    /// Records that `count` ready subtasks of a job wait again, because one of their keys was
+    /// paused. Returns false if the job has ended or is cancelled.
     ///
     /// # Panics
     ///
-    /// If fewer were ready.
+    /// If fewer than `count` subtasks are ready.
     pub fn unready(&mut self, job: JobId, count: u64, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_live = self.rules.unready(job, count);
-        self.note(at, Event::Unready(job, count));
+        self.record_event(at, Event::Unready(job, count));
         is_live
     }
 
-    /// More of a job's subtasks have come: so many that can start, and so many that wait. They are taken
-    /// from what its splitter is expected to make, if it has one. A job is over when its last subtask has
-    /// ended, so what is still to come must be known by something that waits, or by a splitter. False if the
-    /// job is over or cancelled.
+    /// Adds subtasks to a job: `ready` and `waiting` ones. They count against the expected number
+    /// of its splitter, if it has one. A job ends with its last subtask, so while subtasks are
+    /// still to be added, one must wait or the splitter must be open. Returns false if the job has
+    /// ended or is cancelled.
     ///
     /// ```
     /// use keylane::allocate::{Allocator, Supply};
@@ -204,39 +207,39 @@ impl Allocator {
     pub fn came(&mut self, job: JobId, ready: u64, waiting: u64, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_live = self.rules.came(job, ready, waiting);
-        self.note(at, Event::Came { job, ready, waiting });
+        self.record_event(at, Event::Came { job, ready, waiting });
         is_live
     }
 
-    /// A subtask that waited ended without needing a worker again, as a future does. False if the
-    /// job was over or cancelled.
+    /// Records that a waiting subtask ended without a worker, as a future does. Returns false if
+    /// the job has ended or is cancelled.
     ///
     /// # Panics
     ///
-    /// If none waited.
+    /// If no subtask waits.
     pub fn settled(&mut self, job: JobId, failed: bool, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_live = self.rules.settled(job, failed);
-        self.note(at, Event::Settled(job, failed));
+        self.record_event(at, Event::Settled(job, failed));
         is_live
     }
 
-    /// Holds a job's splitter back, because enough of its subtasks wait, or lets it go on. What is
-    /// ready is offered all the same. False if the job is over or cancelled.
+    /// Pauses a job's splitter, because enough of its subtasks wait, or resumes it. Ready subtasks
+    /// still run. Returns false if the job has ended or is cancelled.
     pub fn hold_splitter(&mut self, job: JobId, held: bool, now: u64) -> bool {
         let at = self.rules.at(now);
-        let is_live = self.rules.hold(job, held);
-        self.note(at, Event::Held(job, held));
+        let is_live = self.rules.set_splitter_paused(job, held);
+        self.record_event(at, Event::Held(job, held));
         is_live
     }
 
-    /// Begins none of a job's subtasks until it is resumed. Those that run end. A job in the line
-    /// keeps its place. False if the job is over or cancelled.
+    /// Pauses a job: none of its subtasks starts until it is resumed. Running ones continue. A
+    /// queued job keeps its position. Returns false if the job has ended or is cancelled.
     pub fn pause(&mut self, job: JobId, now: u64) -> bool {
         self.set_paused(job, true, now)
     }
 
-    /// Undoes [`pause`](Self::pause).
+    /// Undoes [`pause`](Self::pause). Returns false if the job has ended or is cancelled.
     pub fn resume(&mut self, job: JobId, now: u64) -> bool {
         self.set_paused(job, false, now)
     }
@@ -244,58 +247,58 @@ impl Allocator {
     fn set_paused(&mut self, job: JobId, paused: bool, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_live = self.rules.pause(job, paused);
-        self.note(at, Event::Paused(job, paused));
+        self.record_event(at, Event::Paused(job, paused));
         is_live
     }
 
-    /// Begins none of a job's subtasks any more, and forgets those that wait. The job is over when
-    /// those that run have ended. False if it was over or cancelled before.
+    /// Cancels a job: none of its subtasks starts any more, and waiting ones are discarded. The job
+    /// ends with its running subtasks. Returns false if it has ended or was cancelled before.
     pub fn cancel(&mut self, job: JobId, now: u64) -> bool {
         let at = self.rules.at(now);
         let is_live = self.rules.cancel(job);
-        self.note(at, Event::Cancelled(job));
+        self.record_event(at, Event::Cancelled(job));
         is_live
     }
 
-    /// Changes a job's weight. False if the job is over or cancelled.
+    /// Changes a job's weight. Returns false if the job has ended or is cancelled.
     pub fn set_weight(&mut self, job: JobId, weight: u32, now: u64) -> bool {
         let at = self.rules.at(now);
         let weight = weight.max(1);
-        let is_live = self.rules.reweigh(job, weight);
-        self.note(at, Event::Weighed(job, weight));
+        let is_live = self.rules.set_weight(job, weight);
+        self.record_event(at, Event::Weighed(job, weight));
         is_live
     }
 
-    /// Says whether any work outside jobs could start now. It shares as if each task were a job of
-    /// its own, with one subtask.
+    /// Sets whether any work outside jobs is ready. Each of its tasks shares like a job with one
+    /// subtask.
     pub fn loose_ready(&mut self, ready: bool, now: u64) {
         let at = self.rules.at(now);
         self.rules.loose_ready(ready);
-        self.note(at, Event::LooseReady(ready));
+        self.record_event(at, Event::LooseReady(ready));
     }
 
-    /// There are so many workers from now on. If more are busy, nothing is given until enough of them
-    /// have ended. No job is sent back to the line.
+    /// Changes the number of workers. If more are busy, none is assigned until enough have ended.
+    /// Admitted jobs stay admitted.
     pub fn resize(&mut self, workers: usize, now: u64) {
         let at = self.rules.at(now);
         self.rules.resize(workers);
-        self.note(at, Event::Resized(workers));
+        self.record_event(at, Event::Resized(workers));
     }
 
-    /// Changes rule 2's bound. Jobs that are active stay so.
+    /// Changes the bound of rule 2. Active jobs stay active.
     pub fn set_max_active(&mut self, most: Option<usize>, now: u64) {
         let at = self.rules.at(now);
-        self.rules.bound(most);
-        self.note(at, Event::Bounded(most));
+        self.rules.set_max_active(most);
+        self.record_event(at, Event::Bounded(most));
     }
 
-    /// Whether [`next`](Self::next) would give a worker to somebody, if it were asked now.
+    /// Returns whether [`next`](Self::next) would assign a worker now.
     pub fn could_decide(&self) -> bool {
         self.rules.could_decide()
     }
 
-    /// Whom [`next`](Self::next) would give a worker. For a caller that knows of reasons of its own why
-    /// somebody can't use one now: it can [`pause`](Self::pause) that job and ask again.
+    /// Returns the recipient that [`next`](Self::next) would choose. A caller with its own reasons
+    /// why that job cannot use a worker now can [`pause`](Self::pause) it and ask again.
     ///
     /// ```
     /// use keylane::allocate::{Allocator, Claimant, Supply};
@@ -312,45 +315,45 @@ impl Allocator {
         self.rules.peek()
     }
 
-    /// What was last said of the work outside jobs.
+    /// Last value set for the work outside jobs.
     pub(crate) fn is_loose_ready(&self) -> bool {
         self.rules.is_loose_ready()
     }
 
-    /// How far a job is; nothing if it is over.
+    /// Progress of a job, or `None` if it has ended.
     pub fn progress(&self, job: JobId) -> Option<Progress> {
         self.rules.progress(job)
     }
 
-    /// How many workers there are.
+    /// Number of workers.
     pub fn workers(&self) -> usize {
         self.rules.workers()
     }
 
-    /// How many of them were given to somebody.
+    /// Number of assigned workers.
     pub fn busy(&self) -> usize {
         self.rules.busy()
     }
 
-    /// How many admitted jobs run, or could.
+    /// Number of admitted jobs that run or could run.
     pub fn active(&self) -> usize {
         self.rules.active()
     }
 
-    /// How many jobs are not over, those in the line included.
+    /// Number of jobs that have not ended, queued ones included.
     pub fn unfinished(&self) -> usize {
         self.rules.unfinished()
     }
 
-    /// Whether this job would get every free worker as long as nobody says anything else: there is
-    /// no other job, and no loose work.
+    /// Returns whether this job would get every free worker until the next event: it is the only
+    /// job, and no work outside jobs is ready.
     pub fn is_alone(&self, job: JobId) -> bool {
         self.rules.is_alone(job)
     }
 
-    fn note(&mut self, at: u64, event: Event) {
+    fn record_event(&mut self, at: u64, event: Event) {
         if let Some(record) = &mut self.record {
-            record.note(Entry { at, event });
+            record.push(Entry { at, event });
         }
     }
 }

@@ -1,22 +1,23 @@
-//! What the rules answer: who gets the free worker, by which rule, and what the worker takes.
+//! Result of a scheduling decision: the job that gets the free worker, the rule, and the subtask to
+//! take.
 
 use std::fmt;
 
-/// A job of one [`Allocator`](super::Allocator). No two of its jobs ever have the same.
+/// Identifier of a job of one [`Allocator`](super::Allocator). Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId {
-    /// First, so that ids are in the order in which the jobs were submitted.
+    /// First field, so that ids are ordered by submission.
     pub(super) serial: u64,
     pub(super) slot: u32,
 }
 
 impl JobId {
-    /// Its place among the unfinished jobs, which another may have once it is over.
+    /// Index among the unfinished jobs. Reused after the job ends.
     pub(crate) fn slot(self) -> usize {
         self.slot as usize
     }
 
-    /// How many jobs were submitted before this one.
+    /// Number of jobs submitted before this one.
     pub fn serial(self) -> u64 {
         self.serial
     }
@@ -28,60 +29,61 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Who gets a worker.
+/// Recipient of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claimant {
     /// A job.
     Job(JobId),
-    /// The work that belongs to no job, all of it together.
+    /// The work outside jobs, as one stream.
     Loose,
 }
 
-/// Why somebody gets a worker: the rules, in the order in which they are asked.
+/// Rule by which a worker was assigned, in the order of evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
-    /// Rule 1: who has something to do and no worker keeps at least one.
+    /// Rule 1: a job with a subtask to run and no worker keeps at least one.
     Keep,
-    /// The ageing bound: an admitted job was held at one worker for too long.
+    /// Ageing bound: an admitted job was limited to one worker for too long.
     Aged,
-    /// Rule 2: the first of those who wait begins.
+    /// Rule 2: a queued job is admitted.
     Admit,
-    /// Rule 3: who needs the least to be done gets what is left.
+    /// Rule 3: the job with the least requirement gets the remaining workers.
     Least,
 }
 
-/// What the worker is to take from the job.
+/// Source of the subtask that the worker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Take {
-    /// A subtask that is ready.
+    /// A ready subtask of the job.
     Ready,
-    /// The next subtask from the splitter, which may have none, or one that is not ready yet.
+    /// The next subtask of the splitter, which may have none left, or one that is not ready yet.
     Split,
 }
 
-/// One free worker, given to somebody.
+/// Assignment of one free worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
-    /// Who gets it.
+    /// Recipient of the worker.
     pub to: Claimant,
-    /// By which rule.
+    /// Rule that decided.
     pub rule: Rule,
-    /// What it is to take there; for loose work always something ready.
+    /// Source of the subtask; always [`Take::Ready`] for work outside jobs.
     pub take: Take,
 }
 
-/// What became of a worker that was given to somebody.
+/// Result of an assigned worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Its subtask is done.
+    /// The subtask succeeded.
     Done,
-    /// Its subtask ended, and not well. Whether the job goes on is the caller's to say: see
-    /// [`Allocator::cancel`](super::Allocator::cancel).
+    /// The subtask failed. The job continues unless the caller [cancels](super::Allocator::cancel)
+    /// it.
     Failed,
-    /// Its subtask needs no worker now and is not over: it waits for keys, for its next attempt, or
-    /// for a future. It comes back with [`Allocator::ready`](super::Allocator::ready) or ends with
+    /// The subtask released the worker before its end: it waits for keys, for its next attempt, or
+    /// for a future. It continues with [`Allocator::ready`](super::Allocator::ready) or ends with
     /// [`Allocator::settled`](super::Allocator::settled).
     Waits,
-    /// There was no subtask: the splitter has no more. For loose work: nothing is ready any more.
+    /// There was no subtask: the splitter is exhausted. For work outside jobs: no task is ready any
+    /// more.
     Nothing,
 }

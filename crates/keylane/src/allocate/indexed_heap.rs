@@ -1,16 +1,16 @@
-//! Knows the least of the keys that slots have, while keys come, change and go.
+//! Indexed binary heap: returns the least key while keys of slots are added, changed and removed.
 //!
-//! A binary heap that knows where each slot is in it, so that a slot's key is changed or taken out
-//! in O(log n) without a search. It allocates only when room for more slots is made.
+//! It stores the position of each slot, so that changing or removing its key takes O(log n) without
+//! a search. It allocates only in `reserve_slots`.
 
-/// A slot that is not in the heap.
+/// Position of a slot without a key.
 const ABSENT: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 pub(super) struct IndexedHeap<K> {
-    /// A binary heap, the least key first.
+    /// Binary min-heap of keys and their slots.
     heap: Vec<(K, u32)>,
-    /// Where each slot is in `heap`.
+    /// Position of each slot in `heap`.
     positions: Vec<u32>,
 }
 
@@ -19,23 +19,23 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         IndexedHeap { heap: Vec::new(), positions: Vec::new() }
     }
 
-    /// Room for so many slots: those below this number can have keys.
+    /// Reserves memory for keys of the slots below `slots`.
     pub(super) fn reserve_slots(&mut self, slots: usize) {
         self.positions.resize(slots, ABSENT);
         self.heap.reserve(slots - self.heap.len());
     }
 
-    /// The slot with the least key.
+    /// Least key and its slot.
     pub(super) fn first(&self) -> Option<(K, u32)> {
         self.heap.first().copied()
     }
 
-    /// The two slots with the least keys, the least first.
+    /// Two least keys and their slots, in ascending order.
     pub(super) fn first_two(&self) -> [Option<(K, u32)>; 2] {
         [self.first(), self.heap.iter().skip(1).take(2).min().copied()]
     }
 
-    /// Gives the slot this key, or none.
+    /// Sets or removes the key of a slot.
     pub(super) fn set(&mut self, slot: u32, key: Option<K>) {
         match (self.position(slot), key) {
             (None, None) => {}
@@ -55,7 +55,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
                 self.positions[slot as usize] = ABSENT;
                 self.heap.swap_remove(position);
                 if position < self.heap.len() {
-                    // What was last may belong above this place as well as below it.
+                    // The moved last entry may belong above or below this position.
                     let position = self.sift_up(position);
                     self.sift_down(position);
                 }
@@ -68,15 +68,15 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         (position != ABSENT).then_some(position as usize)
     }
 
-    /// Moves up what is at `position` while it is less than what is above it, and says where it ends.
+    /// Moves an entry up while it is less than its parent. Returns its final position.
     fn sift_up(&mut self, mut position: usize) -> usize {
         while position > 0 {
-            let above = (position - 1) / 2;
-            if self.heap[above].0 <= self.heap[position].0 {
+            let parent = (position - 1) / 2;
+            if self.heap[parent].0 <= self.heap[position].0 {
                 break;
             }
-            self.swap(above, position);
-            position = above;
+            self.swap(parent, position);
+            position = parent;
         }
         self.record_position(position);
         position
@@ -84,8 +84,8 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     fn sift_down(&mut self, mut position: usize) {
         loop {
-            let below = 2 * position + 1;
-            let children = self.heap.iter().enumerate().skip(below).take(2);
+            let first_child = 2 * position + 1;
+            let children = self.heap.iter().enumerate().skip(first_child).take(2);
             let Some((least, _)) = children.min_by_key(|(_, (key, _))| *key) else { break };
             if self.heap[position].0 <= self.heap[least].0 {
                 break;

@@ -1,55 +1,55 @@
-//! What the rules know of one job: counts, and from them what it offers and what it still needs.
+//! Counts of one job, and the offer and requirement that the rules derive from them.
 
 use std::cmp::Ordering;
 
 use super::{End, Take};
 
-/// Where a job's subtasks come from.
+/// Source of a job's subtasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
-    /// There are so many, each of which could start now.
+    /// A number of subtasks, all of them ready.
     Ready(u64),
-    /// They exist, and not all could start now: some stand behind others in the lines of their keys, and
-    /// come with [`Allocator::ready`](super::Allocator::ready).
+    /// Existing subtasks, some of which wait for their keys and become ready with
+    /// [`Allocator::ready`](super::Allocator::ready).
     Lined {
-        /// How many could start now.
+        /// Number of ready subtasks.
         ready: u64,
-        /// How many wait.
+        /// Number of waiting subtasks.
         waiting: u64,
     },
-    /// A splitter makes them one by one, when a worker is free for the job. How many it will make
-    /// may be known before; if it makes more or fewer, then that holds.
+    /// A splitter that produces subtasks one by one, when a worker is free for the job. It may
+    /// produce more or fewer than expected.
     Split {
-        /// How many it is expected to make. A job of which nobody knows how much it needs gets spare
-        /// workers after those of which it is known; of several such, the one that has had least.
+        /// Expected number of subtasks. Jobs without one get spare workers after those with one;
+        /// among themselves, the one that has had the least comes first.
         expected: Option<u64>,
     },
 }
 
-/// How far a job is.
+/// Progress of a job, in numbers of subtasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Subtasks that ended well.
+    /// Subtasks that succeeded.
     pub done: u64,
-    /// Subtasks that ended otherwise.
+    /// Subtasks that failed.
     pub failed: u64,
-    /// Subtasks that have a worker, and workers that ask the splitter for one.
+    /// Subtasks that have a worker, and workers in the splitter.
     pub running: u64,
     /// Subtasks that could start now.
     pub ready: u64,
-    /// Subtasks that exist, and can neither start now nor run: they wait for keys, for their next
+    /// Existing subtasks that can neither start nor run now: they wait for keys, for their next
     /// attempt, or for a future.
     pub waiting: u64,
-    /// Subtasks that the splitter is expected to make, if that is known.
+    /// Subtasks that the splitter is expected to produce, if known.
     pub to_come: Option<u64>,
-    /// Whether the job has been admitted: until then it has no worker, and is not split.
+    /// Whether the job is admitted. Before that it has no worker, and its splitter is not called.
     pub admitted: bool,
-    /// Whether it is paused.
+    /// Whether the job is paused.
     pub paused: bool,
 }
 
 impl Progress {
-    /// That of a job without subtasks.
+    /// Progress of a job without subtasks.
     pub(crate) fn none() -> Self {
         Progress {
             done: 0,
@@ -63,38 +63,38 @@ impl Progress {
         }
     }
 
-    /// How many subtasks there are in all, if that is known.
+    /// Total number of subtasks, if known.
     pub fn total(&self) -> Option<u64> {
         Some(self.requirement()? + self.done + self.failed)
     }
 
-    /// How many subtasks must end until the job is over, if that is known: the article's
-    /// `threadRequirement`. Those that run count.
+    /// Number of subtasks that have not ended, running ones included, if known: the article's
+    /// `threadRequirement`.
     pub fn requirement(&self) -> Option<u64> {
         Some(self.to_come? + self.running + self.ready + self.waiting)
     }
 }
 
-/// What a splitter can still make.
+/// Subtasks that a splitter can still produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Splitter {
-    /// Nothing.
+    /// None.
     Closed,
-    /// So many, if that is known. Zero still means that it must be asked once more.
+    /// The expected number, if known. The splitter is called once more even if it is 0.
     Open(Option<u64>),
 }
 
-/// A time, and a number that tells what was at the same time apart.
+/// A time, and a sequence number that orders events at the same time.
 pub(super) type Since = (u64, u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ScheduledJob {
-    /// Its place in the order of submission, which is its age.
+    /// Number of jobs submitted before this one; orders jobs by age.
     pub(super) serial: u64,
     pub(super) weight: u32,
     pub(super) splitter: Splitter,
-    /// The caller has as many waiting subtasks of this job as it wants: it is not split meanwhile.
-    pub(super) held: bool,
+    /// Set while the caller wants no more waiting subtasks of this job: the splitter is not called.
+    pub(super) splitter_paused: bool,
     pub(super) ready: u64,
     pub(super) running: u64,
     pub(super) waiting: u64,
@@ -103,13 +103,14 @@ pub(super) struct ScheduledJob {
     pub(super) admitted: bool,
     pub(super) paused: bool,
     pub(super) cancelled: bool,
-    /// When it was submitted.
+    /// Time of submission.
     pub(super) arrival: u64,
-    /// While it is admitted, offers something and has no worker: since when, and its place among
-    /// those of whom that is true.
+    /// Set while the job is admitted, has a subtask to run and has no worker: the start of this
+    /// state.
     pub(super) needs_since: Option<Since>,
-    /// While it is admitted, offers something and has at most one worker: since when.
-    pub(super) held_down_since: Option<u64>,
+    /// Set while the job is admitted, has a subtask to run and has at most one worker: the start of
+    /// this state, or of its last ageing.
+    pub(super) at_one_worker_since: Option<u64>,
 }
 
 impl ScheduledJob {
@@ -123,7 +124,7 @@ impl ScheduledJob {
             serial,
             weight,
             splitter,
-            held: false,
+            splitter_paused: false,
             ready,
             running: 0,
             waiting,
@@ -134,17 +135,18 @@ impl ScheduledJob {
             cancelled: false,
             arrival,
             needs_since: None,
-            held_down_since: None,
+            at_one_worker_since: None,
         }
     }
 
-    /// Whether a free worker would find something to do here.
+    /// Returns whether a free worker would find a subtask here.
     pub(super) fn offers(&self) -> bool {
-        !self.paused && (self.ready > 0 || self.splitter != Splitter::Closed && !self.held)
+        !self.paused
+            && (self.ready > 0 || self.splitter != Splitter::Closed && !self.splitter_paused)
     }
 
-    /// Whether it stands between another job and rule 2's bound. One that is paused, or whose
-    /// subtasks all wait, uses no worker and has no use for one, and so keeps nobody out.
+    /// Returns whether the job counts against the bound of rule 2. A job that is paused, or whose
+    /// subtasks all wait, cannot use a worker and keeps no other job out.
     pub(super) fn counts_as_active(&self) -> bool {
         self.admitted && (self.running > 0 || self.offers())
     }
@@ -175,8 +177,8 @@ impl ScheduledJob {
         Rank { requirement, had, weight: self.weight, serial: self.serial }
     }
 
-    /// A worker begins here. What is ready goes first: it was split before what is still to come,
-    /// and somebody may wait for its keys.
+    /// Assigns a worker. Ready subtasks go first: they were split earlier, and other tasks may wait
+    /// for their keys.
     pub(super) fn start(&mut self) -> Take {
         self.admitted = true;
         self.running += 1;
@@ -188,43 +190,48 @@ impl ScheduledJob {
         Take::Split
     }
 
-    /// So many have come from the splitter.
+    /// Counts `count` subtasks from the splitter.
     fn split(&mut self, count: u64) {
         if let Splitter::Open(Some(expected)) = &mut self.splitter {
             *expected = expected.saturating_sub(count);
         }
     }
 
-    /// The worker that splits has made so many more.
+    /// Adds `count` subtasks that the worker in the splitter has produced.
     pub(super) fn split_more(&mut self, count: u64) {
-        assert!(self.running > 0, "job {} has no worker that could split", self.serial);
+        assert!(self.running > 0, "job {} has no worker in its splitter", self.serial);
         if !self.cancelled {
             self.split(count);
             self.ready += count;
         }
     }
 
-    /// A worker ends here.
+    /// Releases a worker.
     pub(super) fn end(&mut self, end: End) {
         assert!(self.running > 0, "job {} has no worker that could end", self.serial);
         self.running -= 1;
         match end {
             End::Done => self.done += 1,
             End::Failed => self.failed += 1,
-            // What waits in a cancelled job is not waited for.
+            // A cancelled job has discarded its waiting subtasks.
             End::Waits => self.waiting += u64::from(!self.cancelled),
             End::Nothing => self.splitter = Splitter::Closed,
         }
     }
 
-    /// A worker that is here has run more than the one subtask that it was given for.
+    /// Counts subtasks that an assigned worker has run beyond the first.
     pub(super) fn ran_more(&mut self, take: Take, done: u64, failed: u64) {
         assert!(self.running > 0, "job {} has no worker that could have run more", self.serial);
         match take {
-            // A cancelled job has nothing ready any more, and what a worker took before it knew.
+            // A cancelled job has discarded its ready subtasks, including those that the worker had
+            // already taken.
             Take::Ready if self.cancelled => {}
             Take::Ready => {
-                assert!(self.ready >= done + failed, "job {} had too few ready", self.serial);
+                assert!(
+                    self.ready >= done + failed,
+                    "job {} has fewer ready subtasks than were run",
+                    self.serial
+                );
                 self.ready -= done + failed;
             }
             Take::Split => self.split(done + failed),
@@ -233,8 +240,8 @@ impl ScheduledJob {
         self.failed += failed;
     }
 
-    /// So many more have come, from the splitter if it is open.
-    pub(super) fn come(&mut self, ready: u64, waiting: u64) {
+    /// Adds subtasks, counted against the splitter if it is open.
+    pub(super) fn add_subtasks(&mut self, ready: u64, waiting: u64) {
         self.split(ready + waiting);
         self.ready += ready;
         self.waiting += waiting;
@@ -245,13 +252,13 @@ impl ScheduledJob {
         self.ready += count;
     }
 
-    pub(super) fn wait_again(&mut self, count: u64) {
-        assert!(self.ready >= count, "job {} has too few that are ready", self.serial);
+    pub(super) fn return_to_waiting(&mut self, count: u64) {
+        assert!(self.ready >= count, "job {} has fewer than {count} ready subtasks", self.serial);
         self.ready -= count;
         self.waiting += count;
     }
 
-    pub(super) fn settle(&mut self, failed: bool) {
+    pub(super) fn resolve_waiting(&mut self, failed: bool) {
         self.leave_waiting(1);
         if failed {
             self.failed += 1;
@@ -261,11 +268,15 @@ impl ScheduledJob {
     }
 
     fn leave_waiting(&mut self, count: u64) {
-        assert!(self.waiting >= count, "job {} has too few that wait", self.serial);
+        assert!(
+            self.waiting >= count,
+            "job {} has fewer than {count} waiting subtasks",
+            self.serial
+        );
         self.waiting -= count;
     }
 
-    /// Nothing begins any more; the job is over when what runs has ended.
+    /// Discards subtasks that have not started; the job ends with the running ones.
     pub(super) fn cancel(&mut self) {
         self.cancelled = true;
         self.ready = 0;
@@ -274,14 +285,15 @@ impl ScheduledJob {
     }
 }
 
-/// Who gets spare workers first: the least requirement for its weight; of those of whom nobody knows it,
-/// who has had the least for its weight, which is as good a guess as there is where most jobs are small and
-/// a few huge, and lets two endless ones share (least attained service: Nuyens and Wierman, "The
-/// foreground-background queue: a survey", 2008). Then the older.
+/// Rank of a job for spare workers: the least requirement for its weight first. Jobs of unknown
+/// requirement follow, with the least attained service for its weight first: where most jobs are
+/// small and a few are huge, this is as good a guess as any, and two endless jobs share evenly
+/// (Nuyens and Wierman, "The foreground-background queue: a survey", 2008). Of equals, the older
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rank {
     requirement: Option<u64>,
-    /// Subtasks that have begun, and do not wait.
+    /// Subtasks that have started and do not wait.
     had: u64,
     weight: u32,
     serial: u64,
@@ -289,7 +301,7 @@ pub(super) struct Rank {
 
 impl Ord for Rank {
     fn cmp(&self, other: &Self) -> Ordering {
-        // mine / weight against others / weight, without rounding.
+        // Compares mine / weight with others / weight, without rounding.
         let compare = |mine: u64, others: u64| {
             let mine = u128::from(mine) * u128::from(other.weight);
             mine.cmp(&(u128::from(others) * u128::from(self.weight)))

@@ -1,18 +1,20 @@
-//! Decides who gets a free worker: the four rules by which jobs share them, and how many workers
-//! there should be.
+//! Scheduler for jobs: assigns free workers to jobs by four rules, and computes the default number
+//! of workers.
 //!
-//! A *job* is many subtasks that belong together. Several share the workers so that none takes them
-//! all, as few as possible wait, and the one that needs the least is done first:
+//! A *job* is a set of subtasks that belong together. Jobs share the workers so that none takes
+//! them all, as few jobs as possible wait, and the job that needs the least work finishes first:
 //!
-//! 1. An active job with something to do and no worker gets one.
-//! 2. Else the first job that waits becomes active, if fewer than the bound are, and gets one.
-//! 3. Else the active job with the least requirement that has something to do gets one.
+//! 1. An active job with a subtask to run and no worker gets one.
+//! 2. Otherwise the first queued job becomes active, if fewer jobs than the bound are active, and
+//!    gets one.
+//! 3. Otherwise the active job with the least requirement that has a subtask to run gets one.
 //!
-//! Those are the rules in the order of arrival; in the other [`Order`]s the places go to whoever needs least.
+//! These are the rules in the order of arrival; the other [`Order`]s prefer the jobs with the least
+//! requirement.
 //!
-//! The [`Allocator`] is these rules and nothing else: no clock, no lock, no thread. A pool calls it,
-//! and so does a simulation. What the rules come from, what they promise, and where the text that they
-//! come from contradicts itself is in the README beside the source.
+//! The [`Allocator`] is a pure state machine: no clock, no lock, no thread. A pool calls it, and so
+//! does a simulation. The README beside the source has the origin of the rules, their guarantees,
+//! and the contradictions in their original text.
 
 mod allocator;
 mod decision;

@@ -1,44 +1,46 @@
-//! Which job is served before which.
+//! Policies of the job scheduler: the ranking by which free workers are assigned.
 
-/// Whom the rules put first. [`Allocator`](super::Allocator) says what holds in all of them.
+/// Policy that ranks the jobs. [`Allocator`](super::Allocator) documents the properties that all
+/// policies share.
 ///
-/// What each costs in mean time and what it gives is measured in docs/performance.md.
+/// docs/performance.md has measurements of the mean time and the properties of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// The four rules to the letter. The places of rule 2 are given in the order of arrival and kept until
-    /// the job is over, and each job that has one keeps at least one worker.
+    /// The four rules to the letter. Rule 2 admits jobs in the order of arrival. An admitted job
+    /// stays admitted until it ends, and keeps at least one worker while it can use one.
     ///
-    /// Fair to those who are active: all of them go on, whatever else comes. With as many long jobs as
-    /// workers the next one, however short, waits for a whole job; where many jobs come at a high load,
-    /// take another order.
+    /// Fair to active jobs: all of them progress, whatever else arrives. With as many long jobs as
+    /// workers, the next job waits for a whole job, however short it is. Where many jobs arrive at
+    /// a high load, use another policy.
     #[default]
     Arrival,
-    /// For the least mean time of all jobs: within a tenth of what is possible at any load. The places go
-    /// to the jobs that need least, whenever they come. There are two: who needs
-    /// least gets what it can use, and the next keeps at least one worker, so that none takes all. With fewer
-    /// than six workers there is one place, for the second would be too large a part of them.
+    /// Least mean time of all jobs: within 10 % of the optimum at any load. Prefers the jobs with
+    /// the least requirement, whenever they arrive, and holds places for two of them: the first
+    /// gets all workers that it can use, and the second keeps at least one, so that no job takes
+    /// all. With fewer than six workers there is one place, because one worker would be too large a
+    /// part of them.
     ///
-    /// What those two leave goes to the others. One decision in [`TURN`](Self::TURN) goes to whoever
-    /// waits longest.
+    /// Workers that these two jobs cannot use go to the others. One decision in
+    /// [`TURN`](Self::TURN) goes to the job that has waited longest.
     Balanced,
-    /// One place, however many workers there are: shortest remaining processing time first, with
-    /// numbers of subtasks in the place of times.
+    /// Shortest remaining processing time first, with numbers of subtasks in place of times, and
+    /// one place for any number of workers.
     Shortest,
 }
 
-/// Below so many workers the second place costs too much: with four of them, a seventh in mean time at a
-/// load of 95 %; with six, less than a tenth.
+/// Smallest number of workers with a second place. Measured: with four workers a second place costs
+/// a seventh of the mean time at a load of 95 %; with six, less than a tenth.
 const WORKERS_FOR_TWO: usize = 6;
 
 impl Order {
-    /// Where jobs are not served by arrival, no job that has something to do and no worker is passed over
-    /// so often without one of those who wait getting one: the longest waiting.
+    /// Number of consecutive decisions that may pass over the waiting jobs, outside of
+    /// [`Arrival`](Self::Arrival). Then the job that has waited longest gets the worker.
     ///
-    /// Seldom enough to cost the short ones 1 %, and counted in decisions, so that it is right for
-    /// subtasks of any length.
+    /// Rare enough to cost short jobs at most 1 % of their time. Counted in decisions, so that it
+    /// fits subtasks of any length.
     pub const TURN: u32 = 128;
 
-    /// How many jobs are given their first worker before any gets its second.
+    /// Number of jobs that get their first worker before any job gets its second.
     pub(super) fn places(self, workers: usize) -> usize {
         match self {
             Order::Balanced if workers >= WORKERS_FOR_TWO => 2,

@@ -1,22 +1,22 @@
-//! Tells free workers which shards have something to offer: a bit each, in one word; and which of
-//! them has most.
+//! Ready set of the shards: one bit for each shard that may have a task for a free worker, and the
+//! approximate load of each.
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// The most shards that a pool can have: one bit each.
+/// Maximum number of shards of a pool: one bit each.
 pub(crate) const MAX_SHARDS: usize = u64::BITS as usize;
 
 /// One bit for each shard that may have a task for a free worker.
 ///
-/// A set bit may be out of date, an unset bit may not: whoever adds something to offer sets the bit
-/// afterwards, and whoever clears it looks into the shard afterwards.
+/// A set bit may be stale, a cleared bit may not: a thread sets the bit after it adds a task, and
+/// checks the shard after it clears the bit.
 #[derive(Debug)]
 pub(crate) struct ReadyBitmap {
     bits: CachePadded<AtomicU64>,
-    /// About how many tasks each shard had when a worker last left it. Nothing but a worker's choice
-    /// between shards with a bit depends on it.
+    /// Approximate number of tasks in each shard when a worker last left it. A hint: it affects
+    /// only the choice between shards whose bit is set.
     loads: Box<[AtomicUsize]>,
 }
 
@@ -28,20 +28,20 @@ impl ReadyBitmap {
         }
     }
 
-    /// Notes about how many tasks a shard has left.
+    /// Records the approximate number of tasks left in a shard.
     pub(crate) fn set_load(&self, shard: usize, load: usize) {
         self.loads[shard].store(load, Ordering::Relaxed);
     }
 
-    /// The shard with an offer that has most, but for the one that was served last.
+    /// Returns the shard with the highest load of those whose bit is set, except `last`.
     #[cold]
     pub(crate) fn heaviest_except(&self, last: usize) -> Option<usize> {
         let bits = self.bits.load(Ordering::Acquire) & !(1 << last);
-        let offering = (0..self.loads.len()).filter(|shard| bits & 1 << shard != 0);
-        offering.max_by_key(|&shard| self.loads[shard].load(Ordering::Relaxed))
+        let ready = (0..self.loads.len()).filter(|shard| bits & 1 << shard != 0);
+        ready.max_by_key(|&shard| self.loads[shard].load(Ordering::Relaxed))
     }
 
-    /// Sets the shard's bit, and says whether it was unset.
+    /// Sets the bit of a shard. Returns whether it was clear.
     #[inline]
     pub(crate) fn set(&self, shard: usize) -> bool {
         let bit = 1 << shard;
@@ -57,7 +57,7 @@ impl ReadyBitmap {
         }
     }
 
-    /// The first shard with an offer, from `start` round to before it.
+    /// Returns the first shard whose bit is set, searching from `start` and wrapping around.
     #[inline]
     pub(crate) fn next_from(&self, start: usize) -> Option<usize> {
         let bits = self.bits.load(Ordering::Acquire);
@@ -68,25 +68,25 @@ impl ReadyBitmap {
         Some((start + turned.trailing_zeros() as usize) % MAX_SHARDS)
     }
 
-    /// The shards with an offer, a bit each.
+    /// Bits of all shards.
     pub(crate) fn ready_bits(&self) -> u64 {
         self.bits.load(Ordering::Acquire)
     }
 
-    /// Whether any shard has an offer.
+    /// Returns whether any bit is set.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.bits.load(Ordering::Acquire) != 0
     }
 
-    /// Whether any shard but this has an offer.
+    /// Returns whether the bit of any other shard is set.
     #[inline]
     pub(crate) fn any_except(&self, shard: usize) -> bool {
         self.bits.load(Ordering::Relaxed) & !(1 << shard) != 0
     }
 
-    /// Whether any shard has an offer, read so that it is ordered with every `set`: a `set` that
-    /// this read misses comes after it, and sees all that was done before it.
+    /// Returns whether any bit is set, with a read-modify-write: a `set` that this read misses is
+    /// ordered after it and sees everything done before it.
     #[inline]
     pub(crate) fn any_synced(&self) -> bool {
         self.bits.fetch_or(0, Ordering::AcqRel) != 0
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heaviest_is_chosen_among_those_that_offer() {
+    fn the_heaviest_shard_with_a_set_bit_is_chosen() {
         let bitmap = ReadyBitmap::new(8);
         assert_eq!(bitmap.heaviest_except(0), None);
         for (shard, load) in [(1, 5), (3, 9), (6, 7)] {
@@ -106,7 +106,7 @@ mod tests {
         }
         bitmap.set(1);
         bitmap.set(6);
-        assert_eq!(bitmap.heaviest_except(0), Some(6), "the third has more, and offers nothing");
+        assert_eq!(bitmap.heaviest_except(0), Some(6), "shard 3 has more, but its bit is clear");
         assert_eq!(bitmap.heaviest_except(6), Some(1));
         bitmap.set_load(6, 0);
         assert_eq!(bitmap.heaviest_except(0), Some(1));

@@ -1,4 +1,4 @@
-//! Who got which worker when, by which rule, and what was known then: the last of it, replayable.
+//! Log of the scheduler's last events and decisions, which can be replayed.
 
 mod text;
 
@@ -11,88 +11,88 @@ use super::{Claimant, Decision, End, JobId, Supply, Take};
 
 pub use text::ParseRecordError;
 
-/// Something that was told to an [`Allocator`](super::Allocator), or that it decided.
+/// Event of an [`Allocator`](super::Allocator): a call or a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A job came.
+    /// A job was submitted.
     Submitted {
-        /// What it is known by.
+        /// Id of the job.
         job: JobId,
-        /// Where its subtasks come from.
+        /// Source of its subtasks.
         supply: Supply,
-        /// What its claim is scaled by.
+        /// Weight of its claim.
         weight: u32,
     },
-    /// A worker was given to somebody.
+    /// A worker was assigned.
     Decided(Decision),
-    /// A worker came back.
+    /// A worker was released.
     Ended(Claimant, End),
-    /// A worker ran more than it was given for.
+    /// A worker ran further subtasks beyond the one it was assigned for.
     RanMore {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// Where it took them.
+        /// Source of the subtasks.
         take: Take,
-        /// How many ended well.
+        /// Number of further subtasks that succeeded.
         done: u64,
-        /// How many ended otherwise.
+        /// Number of further subtasks that failed.
         failed: u64,
     },
-    /// The splitter has made so many more than it was asked for.
+    /// The splitter produced this number of further subtasks.
     SplitMore(JobId, u64),
-    /// The splitter is known to have no more.
+    /// The splitter is exhausted.
     Exhausted(JobId),
-    /// So many of a job's subtasks stopped waiting, and could start.
+    /// This number of a job's waiting subtasks became ready.
     Ready(JobId, u64),
-    /// So many of a job's subtasks could have started, and wait again.
+    /// This number of a job's ready subtasks wait again.
     Unready(JobId, u64),
-    /// More of a job's subtasks have come.
+    /// Subtasks were added to a job.
     Came {
-        /// The job.
+        /// Id of the job.
         job: JobId,
-        /// How many could start.
+        /// Number of ready subtasks.
         ready: u64,
-        /// How many wait.
+        /// Number of waiting subtasks.
         waiting: u64,
     },
-    /// A subtask that waited ended without a worker; true if it failed.
+    /// A waiting subtask ended without a worker; true if it failed.
     Settled(JobId, bool),
-    /// A job's splitter is not to be asked, or may be asked again.
+    /// A job's splitter was paused (true) or resumed.
     Held(JobId, bool),
-    /// A job was paused, or goes on.
+    /// A job was paused (true) or resumed.
     Paused(JobId, bool),
     /// A job was cancelled.
     Cancelled(JobId),
-    /// A job has another weight.
+    /// The weight of a job changed.
     Weighed(JobId, u32),
-    /// Whether there is work outside jobs.
+    /// Whether work outside jobs is ready.
     LooseReady(bool),
-    /// There are so many workers.
+    /// The number of workers changed.
     Resized(usize),
-    /// Rule 2's bound is another.
+    /// The bound of rule 2 changed.
     Bounded(Option<usize>),
 }
 
-/// An event and when it was.
+/// An event with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When, in the caller's unit.
+    /// Time, in the caller's unit.
     pub at: u64,
-    /// What.
+    /// Event at that time.
     pub event: Event,
 }
 
-/// The last events of an [`Allocator`](super::Allocator), and how it stood before them.
+/// Last events of an [`Allocator`](super::Allocator), and its state before them.
 ///
-/// The state before the oldest entry is kept by applying each entry to it that is dropped, so that
-/// what is left can always be replayed.
+/// An entry that is dropped from the log is applied to the base state, so the rest can always be
+/// replayed.
 ///
 /// # As text
 ///
-/// [`Display`](fmt::Display) writes a line for each event, after some for the state before them, and
-/// [`FromStr`](std::str::FromStr) reads it back; `keylane simulate` does. The first line has the version
-/// of the format, 1, and what can be read today will be.
+/// [`Display`](fmt::Display) writes a line for each event, after the lines of the base state, and
+/// [`FromStr`](std::str::FromStr) reads it back; `keylane simulate` uses it. The first line has the
+/// version of the format, 1. Later versions will read this format.
 ///
 /// ```
 /// use keylane::allocate::{Allocator, Claimant, End, Record, Supply};
@@ -115,21 +115,21 @@ pub struct Entry {
 pub struct Record {
     capacity: usize,
     entries: VecDeque<Entry>,
-    /// How the rules stood before the first of `entries`.
+    /// State before the first of `entries`.
     base: SchedulerState,
-    /// Entries that were dropped.
+    /// Number of dropped entries.
     dropped: u64,
 }
 
-/// A replay came to another decision than the record has.
+/// Error of a replay whose decision differs from the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// Which entry, the oldest one of the record being 0.
+    /// Index of the entry; the oldest one is 0.
     pub entry: usize,
-    /// What the record says.
+    /// Recorded entry.
     pub recorded: Entry,
-    /// What the rules say now: nothing if nobody gets a worker, or if the entry is no decision and cannot
-    /// have happened.
+    /// Decision of the replay: `None` if it assigns no worker, or if the entry is not a decision
+    /// and is impossible.
     pub replayed: Option<Decision>,
 }
 
@@ -138,9 +138,9 @@ impl fmt::Display for Divergence {
         let Divergence { entry, recorded, replayed } = self;
         match (recorded.event, replayed) {
             (Event::Decided(_), Some(replayed)) => {
-                write!(f, "entry {entry} was {recorded:?}, and is now {replayed:?}")
+                write!(f, "entry {entry} was {recorded:?}, and the replay decides {replayed:?}")
             }
-            _ => write!(f, "entry {entry} cannot have happened: {recorded:?}"),
+            _ => write!(f, "entry {entry} is impossible in its state: {recorded:?}"),
         }
     }
 }
@@ -152,7 +152,7 @@ impl Record {
         Record { capacity, entries: VecDeque::with_capacity(capacity), base, dropped: 0 }
     }
 
-    pub(super) fn note(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: Entry) {
         if self.entries.len() == self.capacity {
             let Some(oldest) = self.entries.pop_front() else { return };
             oldest.event.apply(&mut self.base, oldest.at);
@@ -161,27 +161,27 @@ impl Record {
         self.entries.push_back(entry);
     }
 
-    /// The entries, oldest first.
+    /// Iterates over the entries, oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.entries.iter()
     }
 
-    /// How many workers there were before the oldest entry.
+    /// Number of workers before the oldest entry.
     pub fn workers(&self) -> usize {
         self.base.workers()
     }
 
-    /// How many entries there were before the oldest that is left.
+    /// Number of entries that were dropped before the oldest one.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Runs the entries through the rules again: the same events must give the same decisions.
+    /// Replays the entries: the same events must give the same decisions.
     ///
     /// # Errors
     ///
-    /// The first entry where they do not, or that cannot have happened, as with a record that was tampered
-    /// with, or rules that depend on something that they are not told.
+    /// The first entry whose decision differs, or that is impossible. The record was then modified,
+    /// or the rules depend on a value that is not in it.
     pub fn replay(&self) -> Result<(), Divergence> {
         let mut rules = self.base.clone();
         for (entry, recorded) in self.entries.iter().enumerate() {
@@ -202,9 +202,9 @@ impl Record {
 }
 
 impl Event {
-    /// Whether the rules can be told so as they stand. Whoever records them tells them nothing else.
+    /// Returns whether the event is possible in this state. A recorded event always is.
     fn can_happen(&self, rules: &SchedulerState) -> bool {
-        let has_worker = |job| rules.is_so(job, |job| job.running > 0);
+        let has_worker = |job| rules.job_matches(job, |job| job.running > 0);
         match *self {
             Event::Submitted { job, .. } => rules.serials == job.serial(),
             Event::Ended(Claimant::Loose, _) => rules.loose.running > 0,
@@ -212,26 +212,26 @@ impl Event {
             Event::RanMore { job, take: Take::Split, .. } => has_worker(job),
             Event::RanMore { job, take: Take::Ready, done, failed } => {
                 let enough = |job: &ScheduledJob| job.cancelled || job.ready >= done + failed;
-                has_worker(job) && rules.is_so(job, enough)
+                has_worker(job) && rules.job_matches(job, enough)
             }
-            // Told too late, it is forgotten.
+            // An event of a job that has ended is ignored.
             Event::Ready(job, count) => {
-                rules.is_so(job, |job| job.cancelled || job.waiting >= count)
-                    || !rules.is_so(job, |_| true)
+                rules.job_matches(job, |job| job.cancelled || job.waiting >= count)
+                    || !rules.job_matches(job, |_| true)
             }
             Event::Unready(job, count) => {
-                rules.is_so(job, |job| job.cancelled || job.ready >= count)
-                    || !rules.is_so(job, |_| true)
+                rules.job_matches(job, |job| job.cancelled || job.ready >= count)
+                    || !rules.job_matches(job, |_| true)
             }
             Event::Settled(job, _) => {
-                rules.is_so(job, |job| job.cancelled || job.waiting > 0)
-                    || !rules.is_so(job, |_| true)
+                rules.job_matches(job, |job| job.cancelled || job.waiting > 0)
+                    || !rules.job_matches(job, |_| true)
             }
             _ => true,
         }
     }
 
-    /// Tells the rules again what they were told, or has them decide again.
+    /// Applies the event to the state; for a decision, decides again.
     fn apply(self, rules: &mut SchedulerState, at: u64) -> Option<Decision> {
         rules.at(at);
         match self {
@@ -245,13 +245,13 @@ impl Event {
             Event::Unready(job, count) => drop(rules.unready(job, count)),
             Event::Came { job, ready, waiting } => drop(rules.came(job, ready, waiting)),
             Event::Settled(job, failed) => drop(rules.settled(job, failed)),
-            Event::Held(job, held) => drop(rules.hold(job, held)),
+            Event::Held(job, held) => drop(rules.set_splitter_paused(job, held)),
             Event::Paused(job, paused) => drop(rules.pause(job, paused)),
             Event::Cancelled(job) => drop(rules.cancel(job)),
-            Event::Weighed(job, weight) => drop(rules.reweigh(job, weight)),
+            Event::Weighed(job, weight) => drop(rules.set_weight(job, weight)),
             Event::LooseReady(ready) => rules.loose_ready(ready),
             Event::Resized(workers) => rules.resize(workers),
-            Event::Bounded(most) => rules.bound(most),
+            Event::Bounded(most) => rules.set_max_active(most),
         }
         None
     }
@@ -263,7 +263,7 @@ mod tests {
     use crate::allocate::{Allocator, Rule};
 
     #[test]
-    fn a_record_that_says_something_else_than_the_rules_is_found_out() {
+    fn a_record_that_contradicts_the_rules_is_detected() {
         let mut allocator = Allocator::new(2);
         allocator.record(10);
         allocator.submit(Supply::Ready(2), 1, 0);

@@ -1,66 +1,70 @@
-//! The four rules as a state machine: events in, decisions out. README.md beside it has the text.
+//! The four rules as a pure state machine: events in, decisions out, always the same for the same
+//! events.
 
 use super::indexed_heap::IndexedHeap;
 use super::job::{Rank, ScheduledJob, Since, Splitter};
 use super::{Claimant, Decision, End, JobId, Order, Progress, Rule, Supply, Take};
 
-/// The slot of a job that was over as soon as it was submitted.
+/// Slot in the id of a job that ended at its submission.
 const NO_SLOT: u32 = u32::MAX;
 
-/// The work outside jobs, as one stream: nothing is known of its tasks but whether there are some.
+/// Work outside jobs, as one stream: only the presence of ready tasks is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LooseWork {
     pub(super) ready: bool,
     pub(super) running: usize,
-    /// As for a job: its place among those who offer something and have no worker.
+    /// Set while a task is ready and none runs: the start of this state, ordered with that of the
+    /// jobs.
     pub(super) needs_since: Option<Since>,
-    /// The last that rule 2 let in was a loose task, so now it is the line's turn.
+    /// Set if the last admission by rule 2 was a task outside jobs: the next one is the queue's.
     pub(super) had_its_turn: bool,
-    /// The last decision of all was for it.
+    /// Set if the last decision was for this stream.
     pub(super) was_last: bool,
 }
 
-/// A job's slot, or the loose work; and why.
+/// A job's slot, or `None` for the work outside jobs, with the rule.
 type Choice = (Option<u32>, Rule);
 
-/// All that decides. Two of them that were told the same decide the same.
+/// State of the scheduler. Two states with the same events make the same decisions.
 #[derive(Clone, Debug)]
 pub(super) struct SchedulerState {
     pub(super) workers: usize,
-    /// Rule 2's bound; as many as there are workers if nothing else was said.
+    /// Bound of rule 2; `None` for the number of workers.
     pub(super) max_active: Option<usize>,
-    /// For how long a job may be held at one worker, or at none for shorter jobs.
+    /// Ageing bound: the longest time that a job is limited to one worker, or a shorter job to
+    /// none.
     pub(super) patience: Option<u64>,
     pub(super) order: Order,
-    /// How often somebody who waits was passed over since one of those who wait had a worker. Counted
-    /// unless jobs are served by arrival.
+    /// Consecutive decisions that passed over all waiting jobs. Not counted with `Order::Arrival`.
     pub(super) passed_over: u32,
-    /// Workers that were given to somebody and have not ended.
+    /// Number of assigned workers.
     busy: usize,
-    /// Jobs that count against rule 2's bound.
+    /// Number of jobs that count against the bound of rule 2.
     active: usize,
-    /// The latest time that was passed in. Clocks are read outside of the caller's lock, and so come
-    /// in a little out of order.
+    /// Latest time of any event. Callers read their clocks before they take their lock, so times
+    /// may arrive slightly out of order.
     pub(super) now: u64,
-    /// Jobs submitted so far.
+    /// Number of jobs submitted.
     pub(super) serials: u64,
-    /// The last decision let a job in, so those who need their first worker are next.
-    pub(super) line_had_its_turn: bool,
-    /// Places given out among those who offer something and have no worker.
+    /// Set if the last decision admitted a queued job: jobs that need their first worker are next.
+    pub(super) queue_had_its_turn: bool,
+    /// Sequence number of the last `needs_since`.
     pub(super) needs: u64,
-    /// The unfinished jobs, by slot.
+    /// Unfinished jobs, by slot.
     pub(super) jobs: Vec<Option<ScheduledJob>>,
     pub(super) free: Vec<u32>,
     pub(super) loose: LooseWork,
-    /// Jobs that wait to be admitted, the oldest first.
-    line: IndexedHeap<Since>,
-    /// The same, the least requirement first; kept only if that decides.
-    shortest_in_line: IndexedHeap<Rank>,
-    /// Admitted jobs that offer something and have no worker, the one longest so first.
-    needy: IndexedHeap<Since>,
-    /// Admitted jobs that offer something and have at most one worker, with since when, and age.
-    held_down: IndexedHeap<Since>,
-    /// Admitted jobs that offer something, the least requirement first.
+    /// Queued jobs that could start, the oldest first.
+    queue: IndexedHeap<Since>,
+    /// Queued jobs that could start, the least requirement first. Maintained only for the policies
+    /// that use it.
+    queue_by_rank: IndexedHeap<Rank>,
+    /// Admitted jobs with a subtask to run and no worker, the longest so first.
+    without_worker: IndexedHeap<Since>,
+    /// Admitted jobs with a subtask to run and at most one worker, the longest so first; of equals,
+    /// the older.
+    at_one_worker: IndexedHeap<Since>,
+    /// Admitted jobs with a subtask to run, the least requirement first.
     least: IndexedHeap<Rank>,
 }
 
@@ -76,20 +80,20 @@ impl SchedulerState {
             active: 0,
             now: 0,
             serials: 0,
-            line_had_its_turn: false,
+            queue_had_its_turn: false,
             needs: 0,
             jobs: Vec::new(),
             free: Vec::new(),
             loose: LooseWork::default(),
-            line: IndexedHeap::new(),
-            shortest_in_line: IndexedHeap::new(),
-            needy: IndexedHeap::new(),
-            held_down: IndexedHeap::new(),
+            queue: IndexedHeap::new(),
+            queue_by_rank: IndexedHeap::new(),
+            without_worker: IndexedHeap::new(),
+            at_one_worker: IndexedHeap::new(),
             least: IndexedHeap::new(),
         }
     }
 
-    /// Puts new rules into a state that was written down. Nothing if the slots are not each there once.
+    /// Restores a recorded state. Returns `None` unless each slot occurs exactly once.
     pub(super) fn restore(
         &mut self,
         jobs: Vec<(u32, ScheduledJob)>,
@@ -116,27 +120,27 @@ impl SchedulerState {
         Some(())
     }
 
-    /// Who gets a free worker, if there is one.
+    /// Assigns a free worker, if there is one and a job can use it.
     pub(super) fn decide(&mut self) -> Option<Decision> {
         if self.busy >= self.workers {
             return None;
         }
         let (to, rule) = self.choose()?;
-        self.line_had_its_turn = rule == Rule::Admit && to.is_some();
+        self.queue_had_its_turn = rule == Rule::Admit && to.is_some();
         self.loose.was_last = to.is_none();
         self.count_passed_over(to);
         Some(match to {
-            Some(slot) => self.give_to_job(slot, rule),
-            None => self.give_to_loose(rule),
+            Some(slot) => self.assign_to_job(slot, rule),
+            None => self.assign_to_loose(rule),
         })
     }
 
-    /// Whether `decide` would name somebody.
+    /// Returns whether `decide` would assign a worker.
     pub(super) fn could_decide(&self) -> bool {
         self.peek().is_some()
     }
 
-    /// Whom `decide` would name.
+    /// Returns the recipient that `decide` would choose.
     pub(super) fn peek(&self) -> Option<Claimant> {
         let (to, _) = (self.busy < self.workers).then(|| self.choose())??;
         Some(match to {
@@ -147,12 +151,12 @@ impl SchedulerState {
 
     fn choose(&self) -> Option<Choice> {
         match self.order {
-            Order::Arrival => self.by_the_rules(),
-            Order::Balanced | Order::Shortest => self.by_length(),
+            Order::Arrival => self.choose_by_arrival(),
+            Order::Balanced | Order::Shortest => self.choose_by_length(),
         }
     }
 
-    fn by_the_rules(&self) -> Option<Choice> {
+    fn choose_by_arrival(&self) -> Option<Choice> {
         self.admit_beyond_workers()
             .or_else(|| self.keep())
             .or_else(|| self.aged())
@@ -160,21 +164,21 @@ impl SchedulerState {
             .or_else(|| self.least.first().map(|(_, slot)| (Some(slot), Rule::Least)))
     }
 
-    /// Rule 2 where it would let in more than there are workers, the loose work counted as one: where
-    /// its bound is larger, or loose work has the last worker. Each of those who are in gets its
-    /// worker back by rule 1 after every subtask, so that nobody would ever be let in if rule 1 were
-    /// always asked first. If rule 2 always were, those who are in would starve under a flood of new
-    /// jobs. So they take turns.
+    /// Rule 2 where it would admit more jobs than workers, the work outside jobs counted as one:
+    /// with a larger bound, or when that work has the last worker. Admitted jobs get their worker
+    /// back by rule 1 after every subtask, so no job would ever be admitted if rule 1 always came
+    /// first. If rule 2 always came first, admitted jobs would starve under a flood of new ones. So
+    /// the two alternate.
     fn admit_beyond_workers(&self) -> Option<Choice> {
-        let (_, slot) = self.line.first().filter(|_| self.has_place())?;
+        let (_, slot) = self.queue.first().filter(|_| self.can_admit())?;
         let loose = usize::from(self.loose.ready || self.loose.running > 0);
         let is_beyond = self.active + loose >= self.workers;
-        (is_beyond && !self.line_had_its_turn).then_some((Some(slot), Rule::Admit))
+        (is_beyond && !self.queue_had_its_turn).then_some((Some(slot), Rule::Admit))
     }
 
     /// Rule 1.
     fn keep(&self) -> Option<Choice> {
-        let to = match (self.needy.first(), self.loose.needs_since) {
+        let to = match (self.without_worker.first(), self.loose.needs_since) {
             (Some((since, _)), Some(loose_since)) if loose_since < since => None,
             (Some((_, slot)), _) => Some(slot),
             (None, Some(_)) => None,
@@ -184,15 +188,15 @@ impl SchedulerState {
     }
 
     fn aged(&self) -> Option<Choice> {
-        let ((since, _), slot) = self.held_down.first()?;
+        let ((since, _), slot) = self.at_one_worker.first()?;
         self.has_aged(since).then_some((Some(slot), Rule::Aged))
     }
 
-    /// Rule 2. A loose task is a job of one subtask, admitted and given its worker in one step. It
-    /// is not bounded: a subtask of an admitted job may wait behind it for a key, and neither could
-    /// go on if it had to wait for an admitted job to end.
+    /// Rule 2. A task outside jobs counts as a job with one subtask, admitted and assigned in one
+    /// step. It is not bounded: a subtask of an admitted job may wait behind it for a key, and
+    /// neither would progress if it had to wait for an admitted job to end.
     fn admit(&self) -> Option<Choice> {
-        let job = self.line.first().filter(|_| self.has_place()).map(|(_, slot)| slot);
+        let job = self.queue.first().filter(|_| self.can_admit()).map(|(_, slot)| slot);
         let to = match (job, self.loose.ready) {
             (Some(slot), true) => self.loose.had_its_turn.then_some(slot),
             (Some(slot), false) => Some(slot),
@@ -202,32 +206,32 @@ impl SchedulerState {
         Some((to, Rule::Admit))
     }
 
-    /// The other orders. Loose tasks need the least there is, and so go first; but where a job waits
-    /// for a worker as well, neither waits for the other twice in a row.
-    fn by_length(&self) -> Option<Choice> {
-        let job = self.job_by_length();
-        let loose_is_needy = self.loose.needs_since.is_some();
+    /// Policies other than arrival. Tasks outside jobs have the least requirement, and so go first;
+    /// where a job waits for a worker too, the two alternate.
+    fn choose_by_length(&self) -> Option<Choice> {
+        let job = self.choose_job_by_length();
+        let loose_needs_worker = self.loose.needs_since.is_some();
         let job_waits = |slot| self.job(slot).running == 0;
         match job {
             _ if !self.loose.ready => job,
             Some((Some(slot), rule))
                 if (rule == Rule::Aged || job_waits(slot))
-                    && (!loose_is_needy || self.loose.was_last) =>
+                    && (!loose_needs_worker || self.loose.was_last) =>
             {
                 job
             }
-            _ if loose_is_needy => Some((None, Rule::Keep)),
+            _ if loose_needs_worker => Some((None, Rule::Keep)),
             _ => Some((None, Rule::Admit)),
         }
     }
 
-    /// Which job is next: who has aged; else a job that has a place and no worker; else who needs least.
-    /// Now and then who waits longest.
-    fn job_by_length(&self) -> Option<Choice> {
+    /// Chooses the next job: an aged one; else one with a place and no worker; else the one with
+    /// the least requirement. After `Order::TURN` decisions, the one that has waited longest.
+    fn choose_job_by_length(&self) -> Option<Choice> {
         if let Some(aged) = self.aged() {
             return Some(aged);
         }
-        let oldest = self.line.first().filter(|_| self.has_place());
+        let oldest = self.queue.first().filter(|_| self.can_admit());
         if let Some(((arrival, _), slot)) = oldest
             && self.has_aged(arrival)
         {
@@ -251,28 +255,30 @@ impl SchedulerState {
         Some((Some(slot), rule))
     }
 
-    /// The two that need least of all that could be given a worker, in the line or not.
+    /// Two jobs with the least requirement of all that could get a worker, queued or admitted.
     fn shortest_two(&self) -> [Option<u32>; 2] {
         let [one, two] = self.least.first_two();
-        let [three, four] = match self.has_place() {
-            true => self.shortest_in_line.first_two(),
+        let [three, four] = match self.can_admit() {
+            true => self.queue_by_rank.first_two(),
             false => [None, None],
         };
-        // Both pairs are in order.
+        // Each of the two pairs is already sorted.
         let mut all =
             [one, two, three, four].map(|it| it.map_or((true, None), |it| (false, Some(it))));
         all.sort_unstable();
         [all[0].1, all[1].1].map(|it| it.map(|(_, slot)| slot))
     }
 
-    /// Of those who could be given a worker and have none, the one of whom that is true longest.
+    /// Job that has waited longest for a worker, of those that could get one and have none.
     fn longest_waiting(&self) -> Option<u32> {
-        let needy = self.needy.first().map(|((since, _), slot)| (since, slot));
-        let in_line = self.line.first().filter(|_| self.has_place());
-        let in_line = in_line.map(|((since, _), slot)| (since, slot));
-        match (needy, in_line) {
-            (Some((needy, slot)), Some((arrival, _))) if needy <= arrival => Some(slot),
-            (needy, in_line) => in_line.or(needy).map(|(_, slot)| slot),
+        let without_worker = self.without_worker.first().map(|((since, _), slot)| (since, slot));
+        let queued = self.queue.first().filter(|_| self.can_admit());
+        let queued = queued.map(|((since, _), slot)| (since, slot));
+        match (without_worker, queued) {
+            (Some((without_worker, slot)), Some((arrival, _))) if without_worker <= arrival => {
+                Some(slot)
+            }
+            (without_worker, queued) => queued.or(without_worker).map(|(_, slot)| slot),
         }
     }
 
@@ -286,11 +292,11 @@ impl SchedulerState {
     }
 
     fn job(&self, slot: u32) -> &ScheduledJob {
-        self.jobs[slot as usize].as_ref().expect("who is ranked is not over")
+        self.jobs[slot as usize].as_ref().expect("a ranked job is unfinished")
     }
 
-    /// Whether rule 2 lets another job in.
-    fn has_place(&self) -> bool {
+    /// Returns whether rule 2 admits another job.
+    fn can_admit(&self) -> bool {
         let most = if self.order == Order::Arrival { self.workers } else { usize::MAX };
         self.active < self.max_active.unwrap_or(most)
     }
@@ -299,29 +305,29 @@ impl SchedulerState {
         self.patience.is_some_and(|patience| self.now - since >= patience)
     }
 
-    fn give_to_job(&mut self, slot: u32, rule: Rule) -> Decision {
+    fn assign_to_job(&mut self, slot: u32, rule: Rule) -> Decision {
         if rule == Rule::Admit {
             self.loose.had_its_turn = false;
         }
         self.busy += 1;
         let now = self.now;
         let (serial, take) = self.change(slot, |job| {
-            // It has got its due, and waits anew for the next.
+            // An aged job has got its worker; its time starts anew.
             if rule == Rule::Aged {
-                job.held_down_since = Some(now);
+                job.at_one_worker_since = Some(now);
             }
             (job.serial, job.start())
         });
         Decision { to: Claimant::Job(JobId { serial, slot }), rule, take }
     }
 
-    fn give_to_loose(&mut self, rule: Rule) -> Decision {
+    fn assign_to_loose(&mut self, rule: Rule) -> Decision {
         if rule == Rule::Admit {
             self.loose.had_its_turn = true;
         }
         self.busy += 1;
         self.loose.running += 1;
-        self.place_loose();
+        self.update_loose();
         Decision { to: Claimant::Loose, rule, take: Take::Ready }
     }
 
@@ -338,20 +344,20 @@ impl SchedulerState {
         JobId { serial, slot }
     }
 
-    /// One slot more, and room for it wherever it may have to go, so that nothing else allocates.
+    /// Adds a slot, with capacity for it in every ranking, so that no other call allocates.
     fn add_slot(&mut self) -> u32 {
         self.jobs.push(None);
         let slots = self.jobs.len();
         self.free.reserve(slots - self.free.len());
-        self.line.reserve_slots(slots);
-        self.shortest_in_line.reserve_slots(slots);
-        self.needy.reserve_slots(slots);
-        self.held_down.reserve_slots(slots);
+        self.queue.reserve_slots(slots);
+        self.queue_by_rank.reserve_slots(slots);
+        self.without_worker.reserve_slots(slots);
+        self.at_one_worker.reserve_slots(slots);
         self.least.reserve_slots(slots);
-        u32::try_from(slots - 1).expect("memory ends before 2^32 jobs do")
+        u32::try_from(slots - 1).expect("fewer than 2^32 unfinished jobs fit into memory")
     }
 
-    /// A worker has ended; true if the job is over with that.
+    /// Releases a worker. Returns true if this ends the job.
     pub(super) fn ended(&mut self, who: Claimant, end: End) -> bool {
         match who {
             Claimant::Job(id) => {
@@ -359,10 +365,10 @@ impl SchedulerState {
                 self.change(slot, |job| job.end(end));
             }
             Claimant::Loose => {
-                assert!(self.loose.running > 0, "no worker is out for loose work");
+                assert!(self.loose.running > 0, "no worker is assigned to work outside jobs");
                 self.loose.running -= 1;
                 self.loose.ready &= end != End::Nothing;
-                self.place_loose();
+                self.update_loose();
             }
         }
         self.busy -= 1;
@@ -383,25 +389,25 @@ impl SchedulerState {
         self.change_if_live(id, |job| job.splitter = Splitter::Closed) && self.find(id).is_none()
     }
 
-    /// False if the job is over or cancelled, which is no mistake: it may just have become so.
+    /// Returns false if the job has ended or is cancelled, which a caller cannot always know.
     pub(super) fn ready(&mut self, id: JobId, count: u64) -> bool {
         self.change_if_live(id, |job| job.become_ready(count))
     }
 
     pub(super) fn unready(&mut self, id: JobId, count: u64) -> bool {
-        self.change_if_live(id, |job| job.wait_again(count))
+        self.change_if_live(id, |job| job.return_to_waiting(count))
     }
 
     pub(super) fn came(&mut self, id: JobId, ready: u64, waiting: u64) -> bool {
-        self.change_if_live(id, |job| job.come(ready, waiting))
+        self.change_if_live(id, |job| job.add_subtasks(ready, waiting))
     }
 
     pub(super) fn settled(&mut self, id: JobId, failed: bool) -> bool {
-        self.change_if_live(id, |job| job.settle(failed))
+        self.change_if_live(id, |job| job.resolve_waiting(failed))
     }
 
-    pub(super) fn hold(&mut self, id: JobId, held: bool) -> bool {
-        self.change_if_live(id, |job| job.held = held)
+    pub(super) fn set_splitter_paused(&mut self, id: JobId, splitter_paused: bool) -> bool {
+        self.change_if_live(id, |job| job.splitter_paused = splitter_paused)
     }
 
     pub(super) fn pause(&mut self, id: JobId, paused: bool) -> bool {
@@ -412,13 +418,13 @@ impl SchedulerState {
         self.change_if_live(id, ScheduledJob::cancel)
     }
 
-    pub(super) fn reweigh(&mut self, id: JobId, weight: u32) -> bool {
+    pub(super) fn set_weight(&mut self, id: JobId, weight: u32) -> bool {
         self.change_if_live(id, |job| job.weight = weight)
     }
 
     pub(super) fn loose_ready(&mut self, ready: bool) {
         self.loose.ready = ready;
-        self.place_loose();
+        self.update_loose();
     }
 
     pub(super) fn is_loose_ready(&self) -> bool {
@@ -429,22 +435,22 @@ impl SchedulerState {
         self.workers = workers;
     }
 
-    /// A bound of nothing would let no job begin, ever.
-    pub(super) fn bound(&mut self, max_active: Option<usize>) {
+    /// At least 1: with a bound of 0 no job would ever start.
+    pub(super) fn set_max_active(&mut self, max_active: Option<usize>) {
         self.max_active = max_active.map(|most| most.max(1));
     }
 
-    pub(super) fn wait_at_most(&mut self, patience: u64) {
+    pub(super) fn set_patience(&mut self, patience: u64) {
         self.patience = Some(patience);
-        self.place_all();
+        self.update_all();
     }
 
-    pub(super) fn serve_by(&mut self, order: Order) {
+    pub(super) fn set_order(&mut self, order: Order) {
         self.order = order;
-        self.place_all();
+        self.update_all();
     }
 
-    fn place_all(&mut self) {
+    fn update_all(&mut self) {
         for slot in 0..self.jobs.len() {
             if self.jobs[slot].is_some() {
                 self.change(slot as u32, |_| {});
@@ -452,14 +458,18 @@ impl SchedulerState {
         }
     }
 
-    /// Time passes; it never goes back.
+    /// Advances the time, which never goes back.
     pub(super) fn at(&mut self, now: u64) -> u64 {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// Whether the job is there and this is true of it.
-    pub(super) fn is_so(&self, id: JobId, question: impl FnOnce(&ScheduledJob) -> bool) -> bool {
+    /// Returns whether the job is unfinished and `question` is true for it.
+    pub(super) fn job_matches(
+        &self,
+        id: JobId,
+        question: impl FnOnce(&ScheduledJob) -> bool,
+    ) -> bool {
         self.find(id).is_some_and(|slot| question(self.job(slot)))
     }
 
@@ -484,7 +494,7 @@ impl SchedulerState {
         self.jobs.len() - self.free.len()
     }
 
-    /// Whether every free worker would come to this job as long as nothing else is said.
+    /// Returns whether this job would get every free worker until the next event.
     pub(super) fn is_alone(&self, id: JobId) -> bool {
         self.unfinished() == 1 && self.find(id).is_some() && !self.loose.ready
     }
@@ -503,8 +513,8 @@ impl SchedulerState {
         true
     }
 
-    /// Changes a job and puts it where it then belongs. Every change of a job is made here, so the
-    /// rankings and the number of active jobs are functions of the jobs.
+    /// Changes a job and updates its rankings. Every change goes through here, so the rankings and
+    /// the number of active jobs are functions of the jobs.
     fn change<T>(&mut self, slot: u32, change: impl FnOnce(&mut ScheduledJob) -> T) -> T {
         let job = self.jobs[slot as usize].as_mut().expect("the slot was found, or just filled");
         let was_active = job.counts_as_active();
@@ -512,19 +522,21 @@ impl SchedulerState {
         let offers = job.offers();
         let claims = job.admitted && offers;
 
-        let is_needy = claims && job.running == 0;
-        job.needs_since = need(is_needy, job.needs_since, self.now, &mut self.needs);
-        let is_held_down = claims && job.running <= 1 && self.patience.is_some();
-        job.held_down_since = is_held_down.then(|| job.held_down_since.unwrap_or(self.now));
+        let needs_worker = claims && job.running == 0;
+        job.needs_since =
+            update_needs_since(needs_worker, job.needs_since, self.now, &mut self.needs);
+        let has_one_worker = claims && job.running <= 1 && self.patience.is_some();
+        job.at_one_worker_since =
+            has_one_worker.then(|| job.at_one_worker_since.unwrap_or(self.now));
 
         let rank = Some(job.rank());
-        let is_in_line = !job.admitted && offers;
-        self.line.set(slot, is_in_line.then_some((job.arrival, job.serial)));
-        self.needy.set(slot, job.needs_since);
+        let is_queued = !job.admitted && offers;
+        self.queue.set(slot, is_queued.then_some((job.arrival, job.serial)));
+        self.without_worker.set(slot, job.needs_since);
         self.least.set(slot, rank.filter(|_| claims));
-        self.held_down.set(slot, job.held_down_since.map(|since| (since, job.serial)));
+        self.at_one_worker.set(slot, job.at_one_worker_since.map(|since| (since, job.serial)));
         if self.order != Order::Arrival {
-            self.shortest_in_line.set(slot, rank.filter(|_| is_in_line));
+            self.queue_by_rank.set(slot, rank.filter(|_| is_queued));
         }
         self.active = self.active + usize::from(job.counts_as_active()) - usize::from(was_active);
         if job.is_over() {
@@ -534,17 +546,23 @@ impl SchedulerState {
         result
     }
 
-    fn place_loose(&mut self) {
-        let is_needy = self.loose.ready && self.loose.running == 0;
+    fn update_loose(&mut self) {
+        let needs_worker = self.loose.ready && self.loose.running == 0;
         let since = self.loose.needs_since;
-        self.loose.needs_since = need(is_needy, since, self.now, &mut self.needs);
+        self.loose.needs_since = update_needs_since(needs_worker, since, self.now, &mut self.needs);
     }
 }
 
-/// Since when somebody needs a first worker: since before, or since now, behind all others.
-fn need(is_needy: bool, since: Option<Since>, now: u64, needs: &mut u64) -> Option<Since> {
-    if !is_needy || since.is_some() {
-        return since.filter(|_| is_needy);
+/// Start of the state of needing a first worker: unchanged if it lasts, otherwise now, after all
+/// others.
+fn update_needs_since(
+    needs_worker: bool,
+    since: Option<Since>,
+    now: u64,
+    needs: &mut u64,
+) -> Option<Since> {
+    if !needs_worker || since.is_some() {
+        return since.filter(|_| needs_worker);
     }
     *needs += 1;
     Some((now, *needs))

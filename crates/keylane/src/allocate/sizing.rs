@@ -1,10 +1,10 @@
-//! Decides how many workers a pool for CPU-bound work should have, and can say why.
+//! Default number of workers for CPU-bound work, and its reason.
 //!
-//! Two hardware threads of one core share its arithmetic, so a worker on the second one buys little
-//! and costs CPU time that the rest of the process may need: on the two cores and four threads of an
-//! i3 the fourth worker bought 6 % for 53 % more CPU time, and slowed the HTTP thread. So there is a
-//! worker for each physical core, not more than affinity and quota allow, and a logical CPU is left
-//! for the front end where there is one to spare.
+//! Two hardware threads of one core share its execution units, so a worker on the second one gains
+//! little and uses CPU time that the rest of the process may need. On the two cores and four
+//! threads of an i3 the fourth worker added 6 % throughput for 53 % more CPU time, and slowed the
+//! HTTP thread. The default is therefore one worker for each physical core, within affinity and
+//! quota, and one logical CPU is left to the front end where there is one to spare.
 
 mod cgroup;
 mod topology;
@@ -13,12 +13,12 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-/// From so many CPUs on one can be spared: it is at most a quarter of them.
+/// Smallest number of CPUs from which one is spared: it is then at most a quarter of them.
 const MIN_CORES_TO_SPARE_ONE: usize = 4;
 
-/// How many workers a pool has unless it is told: see [`Machine::workers`].
+/// Default number of workers of a pool: see [`Machine::workers`].
 ///
-/// It is read anew in each call, for quota and affinity can change. It costs a few small files.
+/// Each call reads quota and affinity anew, because they can change. It reads a few small files.
 ///
 /// ```
 /// assert!(keylane::allocate::default_workers() >= 1);
@@ -27,7 +27,7 @@ pub fn default_workers() -> usize {
     Machine::here().workers()
 }
 
-/// What a process may use of the machine that it runs on.
+/// CPUs and CPU time that the process may use.
 ///
 /// ```
 /// use keylane::allocate::Machine;
@@ -41,21 +41,21 @@ pub fn default_workers() -> usize {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Logical CPUs that are online, and on which the calling thread may run.
+    /// Online logical CPUs on which the calling thread may run.
     pub logical: usize,
-    /// Physical cores that these belong to. Where the system does not say which CPUs share a core,
-    /// each counts as one.
+    /// Physical cores of these CPUs. Where the system does not report which CPUs share a core, each
+    /// counts as one.
     pub physical: usize,
-    /// The CPU time that the control groups of the process may use, in thousandths of a CPU; `None`
-    /// if there is no limit.
+    /// CPU time that the control groups of the process may use, in thousandths of a CPU; `None` if
+    /// unlimited.
     pub quota_millis: Option<u64>,
 }
 
 impl Machine {
-    /// This machine, as the calling thread may use it.
+    /// Reads this machine, as the calling thread may use it.
     ///
-    /// On Linux from `/proc` and `/sys`. Elsewhere, or where they are missing, it is what
-    /// [`std::thread::available_parallelism`] says, each CPU counted as a core.
+    /// On Linux from `/proc` and `/sys`. Elsewhere, or where these are missing, from
+    /// [`std::thread::available_parallelism`], with each CPU counted as a core.
     pub fn here() -> Self {
         Self::read(Path::new("/")).unwrap_or_else(|| {
             let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -63,8 +63,8 @@ impl Machine {
         })
     }
 
-    /// A Linux machine whose `proc` and `sys` are under `root`; `None` if they don't even say which
-    /// CPUs there are.
+    /// Reads a Linux machine whose `proc` and `sys` are under `root`. Returns `None` if they do not
+    /// list the CPUs.
     pub fn read(root: &Path) -> Option<Self> {
         let cpus = topology::usable_cpus(root)?;
         Some(Machine {
@@ -74,19 +74,19 @@ impl Machine {
         })
     }
 
-    /// How many workers it should have for CPU-bound work, at least one:
+    /// Number of workers for CPU-bound work, at least 1:
     ///
     /// - one for each physical core;
-    /// - no more than the quota has whole CPUs, for what exceeds it is stopped for the rest of each
-    ///   period, whatever it holds;
-    /// - one less if that would leave no logical CPU for the rest of the process, and there are four
-    ///   or more.
+    /// - at most the whole CPUs of the quota, because threads beyond it are stopped for the rest of
+    ///   each period, with any locks that they hold;
+    /// - one less if there are at least four CPUs and otherwise no logical CPU would be left for
+    ///   the rest of the process.
     pub fn workers(&self) -> usize {
         let workers = self.physical.min(self.budget());
         if self.one_is_spared() { workers - 1 } else { workers.max(1) }
     }
 
-    /// The CPUs that can be busy all the time: those there are, or those that the quota pays for.
+    /// Number of CPUs that can be busy all the time, within the quota.
     fn budget(&self) -> usize {
         let quota = self.quota_millis.map_or(u64::MAX, |millis| millis / 1000);
         self.logical.min(usize::try_from(quota).unwrap_or(usize::MAX))
@@ -97,7 +97,7 @@ impl Machine {
     }
 }
 
-/// The number of workers, and its reason.
+/// Writes the number of workers and its reason.
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Machine { logical, physical, quota_millis } = *self;

@@ -156,22 +156,28 @@ fn what_is_wrong_is_named_with_its_line() {
         assert!(text.contains(from));
         text.replacen(from, to, 1).parse::<Record>().unwrap_err().to_string()
     };
-    assert_eq!(error("record 1", "record 2"), "line 1: a record begins with `keylane record 1`");
-    assert_eq!(error("workers=2", "workers=two"), "line 2: `two` is no value of `workers`");
-    assert_eq!(error("now=0 ", ""), "line 3: expected `now=`, and found `serials=0`");
-    assert_eq!(error("was-last=no", "was-last=no 5"), "line 4: `5` is too much");
+    assert_eq!(
+        error("record 1", "record 2"),
+        "line 1: a record must begin with `keylane record 1`"
+    );
+    assert_eq!(
+        error("workers=2", "workers=two"),
+        "line 2: `two` is not a valid value of `workers`"
+    );
+    assert_eq!(error("now=0 ", ""), "line 3: expected `now=`, found `serials=0`");
+    assert_eq!(error("was-last=no", "was-last=no 5"), "line 4: unexpected field `5`");
     assert_eq!(error("was-last=no", ""), "line 4: `was-last=` is missing");
     assert_eq!(
         error("event at=0 submitted", "event at=0 forgot"),
-        "line 5: `forgot` is nothing that happens"
+        "line 5: unknown event type `forgot`"
     );
     assert_eq!(
         error("event at=0 decided", "even at=0 decided"),
-        "line 6: `even` is no line of a record"
+        "line 6: unknown line type `even`"
     );
     assert_eq!(
         error("loose ready", "free slot=0\nloose ready"),
-        "line 4: `free` does not belong here"
+        "line 4: a `free` line is not allowed here"
     );
     assert_eq!("".parse::<Record>().unwrap_err().line(), 1);
     let comments = format!("\n# by hand\n{}\n\n", text.replace("rules", "\n  # and here\nrules"));
@@ -236,12 +242,21 @@ fn a_state_that_cannot_be_is_refused() {
     right.replay().unwrap();
     assert_eq!(right.to_string(), text(&[one.clone(), two.clone()]));
 
-    let twice = "a slot is missing, or there twice";
+    let twice = "a slot is missing or listed twice";
     assert_eq!(error(&[one.clone(), job("1/0", "ready=1")]), format!("line 6: {twice}"));
     assert_eq!(error(std::slice::from_ref(&two)), format!("line 5: {twice}"));
     assert_eq!(error(&[one.clone(), "free slot=0\n".into()]), format!("line 6: {twice}"));
-    assert_eq!(error(&[one.replace("arrival=4", "arrival=11")]), "line 5: 11 is still to come");
-    assert_eq!(error(&[one.replace("since=-", "since=11/0")]), "line 5: 11 is still to come");
-    assert_eq!(error(&[job("2/0", "ready=1")]), "line 5: `job 2` was not submitted yet");
-    assert_eq!(error(&[job("0/0", "ready=0")]), "line 5: `job 0` is over");
+    assert_eq!(
+        error(&[one.replace("arrival=4", "arrival=11")]),
+        "line 5: time 11 is later than `now` of the `state` line"
+    );
+    assert_eq!(
+        error(&[one.replace("since=-", "since=11/0")]),
+        "line 5: time 11 is later than `now` of the `state` line"
+    );
+    assert_eq!(
+        error(&[job("2/0", "ready=1")]),
+        "line 5: `job 2` was not submitted before this state"
+    );
+    assert_eq!(error(&[job("0/0", "ready=0")]), "line 5: `job 0` has already ended");
 }

@@ -1,4 +1,4 @@
-//! The text of a record: version 1, a line for each thing, so that it can be kept, sent and read.
+//! Text format of a record, version 1: one line for each item, checked when it is read.
 //!
 //! ```text
 //! keylane record 1
@@ -10,17 +10,18 @@
 //! event at=60 ended who=0/0 end=done
 //! ```
 //!
-//! - The first line is as it stands; then `rules`, `state` and `loose`, once each, in this order.
-//! - `job` and `free` lines say which jobs and which free slots there were before the first event, the
-//!   slots in ascending order, then the free ones again in the order in which they were freed. There are
-//!   none if nothing was dropped and recording began with the first job.
-//! - `event` lines follow, the oldest first. A job is `serial/slot`; the work outside jobs is `loose`.
-//! - Fields are `name=value`, all of them and in the order above. `-` is none. Times are in the unit of
-//!   whoever recorded, in a pool milliseconds. Numbers are decimal, and at most 2^48.
-//! - Lines that are empty or begin with `#` are skipped.
+//! - The first line is fixed; then `rules`, `state` and `loose`, once each, in this order.
+//! - `job` and `free` lines list the jobs and the free slots before the first event: jobs by
+//!   ascending slot, free slots in the order in which they were freed. There are none if no event
+//!   was dropped and recording began with the first job.
+//! - `event` lines follow, the oldest first. A job is `serial/slot`; the work outside jobs is
+//!   `loose`.
+//! - Fields are `name=value`, all of them and in the order above. `-` is none. Times are in the
+//!   unit of the recording caller, in a pool milliseconds. Numbers are decimal, and at most 2^48.
+//! - Empty lines and lines that begin with `#` are skipped.
 //!
-//! Another version is refused. What is read has been checked as far as it must be to be replayed: a
-//! record that contradicts itself is a [`Divergence`](super::Divergence), never a panic.
+//! Other versions are refused. The text is checked as far as a replay requires: a record that
+//! contradicts itself gives a [`Divergence`](super::Divergence), never a panic.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,7 +34,7 @@ use super::{Entry, Event, Record};
 
 const FIRST_LINE: &str = "keylane record 1";
 
-/// More than anything counts, and little enough that no sum overflows.
+/// Maximum of any number: larger than any real count, and small enough that no sum overflows.
 const MAX_NUMBER: u64 = 1 << 48;
 
 impl fmt::Display for Record {
@@ -49,7 +50,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// A value of a field, as it is written and read.
+/// Value of a field, with its text form.
 trait Value: Sized {
     fn show(&self) -> String;
     fn read(text: &str) -> Option<Self>;
@@ -57,12 +58,12 @@ trait Value: Sized {
 
 impl Value for u64 {
     fn show(&self) -> String {
-        // Without end, and as long as that, are the same.
+        // Any larger number, such as `u64::MAX` for no limit, has the same effect.
         (*self).min(MAX_NUMBER).to_string()
     }
 
     fn read(text: &str) -> Option<Self> {
-        // Not "+5".
+        // Rejects a sign, which `parse` would accept.
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse().ok().filter(|number| is_number && *number <= MAX_NUMBER)
     }
@@ -111,7 +112,7 @@ impl<T: Value> Value for Option<T> {
     }
 }
 
-/// Two values with something between them.
+/// Parses two values with a separator between them.
 fn pair<A: Value, B: Value>(text: &str, between: char) -> Option<(A, B)> {
     let (one, other) = text.split_once(between)?;
     Some((A::read(one)?, B::read(other)?))
@@ -189,7 +190,7 @@ impl Value for Splitter {
     }
 }
 
-/// Values that have a word each.
+/// Text forms of enums: one word for each variant.
 macro_rules! words {
     ($type:ty: $($word:literal = $value:path),* $(,)?) => {
         impl Value for $type {
@@ -209,7 +210,7 @@ words!(Rule: "keep" = Rule::Keep, "aged" = Rule::Aged, "admit" = Rule::Admit, "l
 words!(Take: "ready" = Take::Ready, "split" = Take::Split);
 words!(End: "done" = End::Done, "failed" = End::Failed, "waits" = End::Waits, "nothing" = End::Nothing);
 
-/// Writes `name=value` for each.
+/// Writes ` name=value` for each field.
 macro_rules! fields {
     ($f:expr, $($name:literal = $value:expr),* $(,)?) => {{
         $(write!($f, concat!(" ", $name, "={}"), Value::show(&$value))?;)*
@@ -270,7 +271,7 @@ fn name(event: &Event) -> &'static str {
 }
 
 impl SchedulerState {
-    /// How they stand, for a record.
+    /// Writes the state as the first lines of a record.
     fn write(&self, f: &mut fmt::Formatter<'_>, dropped: u64) -> fmt::Result {
         write!(f, "rules")?;
         fields!(
@@ -287,7 +288,7 @@ impl SchedulerState {
             "serials" = self.serials,
             "needs" = self.needs,
             "passed-over" = self.passed_over,
-            "line-had-its-turn" = self.line_had_its_turn,
+            "line-had-its-turn" = self.queue_had_its_turn,
             "dropped" = dropped,
         )?;
         let LooseWork { ready, running, needs_since, had_its_turn, was_last } = self.loose;
@@ -318,7 +319,7 @@ impl ScheduledJob {
             "id" = JobId { serial: self.serial, slot },
             "weight" = self.weight,
             "splitter" = self.splitter,
-            "held" = self.held,
+            "held" = self.splitter_paused,
             "ready" = self.ready,
             "running" = self.running,
             "waiting" = self.waiting,
@@ -329,13 +330,13 @@ impl ScheduledJob {
             "cancelled" = self.cancelled,
             "arrival" = self.arrival,
             "needs-since" = self.needs_since,
-            "held-down-since" = self.held_down_since,
+            "held-down-since" = self.at_one_worker_since,
         )?;
         writeln!(f)
     }
 }
 
-/// A text is not that of a record.
+/// Error of a text that is not a valid record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseRecordError {
     line: usize,
@@ -343,7 +344,7 @@ pub struct ParseRecordError {
 }
 
 impl ParseRecordError {
-    /// Which line is wrong, from 1 on.
+    /// Number of the invalid line; the first is 1.
     pub fn line(&self) -> usize {
         self.line
     }
@@ -357,33 +358,33 @@ impl fmt::Display for ParseRecordError {
 
 impl std::error::Error for ParseRecordError {}
 
-/// The fields of a line, which come in order.
+/// Fields of a line, read in order.
 struct RecordFields<'a>(SplitAsciiWhitespace<'a>);
 
 impl RecordFields<'_> {
     fn take<T: Value>(&mut self, name: &str) -> Result<T, String> {
         let field = self.0.next().ok_or_else(|| format!("`{name}=` is missing"))?;
         let value = field.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
-        let value = value.ok_or_else(|| format!("expected `{name}=`, and found `{field}`"))?;
-        T::read(value).ok_or_else(|| format!("`{value}` is no value of `{name}`"))
+        let value = value.ok_or_else(|| format!("expected `{name}=`, found `{field}`"))?;
+        T::read(value).ok_or_else(|| format!("`{value}` is not a valid value of `{name}`"))
     }
 
     fn end(mut self) -> Result<(), String> {
-        self.0.next().map_or(Ok(()), |field| Err(format!("`{field}` is too much")))
+        self.0.next().map_or(Ok(()), |field| Err(format!("unexpected field `{field}`")))
     }
 }
 
 impl FromStr for Record {
     type Err = ParseRecordError;
 
-    /// Reads what `Display` writes: version 1.
+    /// Reads a record of version 1, as `Display` writes it.
     fn from_str(text: &str) -> Result<Self, ParseRecordError> {
         let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
         let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         let mut reader = RecordReader::default();
         let first = lines.next();
         if first.is_none_or(|(_, line)| line != FIRST_LINE) {
-            let what = format!("a record begins with `{FIRST_LINE}`");
+            let what = format!("a record must begin with `{FIRST_LINE}`");
             return Err(ParseRecordError { line: first.map_or(1, |(line, _)| line), what });
         }
         let mut last = 1;
@@ -395,14 +396,14 @@ impl FromStr for Record {
     }
 }
 
-/// How far the text has been read.
+/// Parser state between two lines.
 #[derive(Default)]
 struct RecordReader {
     rules: Option<SchedulerState>,
     has_state: bool,
     loose: Option<LooseWork>,
     dropped: u64,
-    /// By slot.
+    /// Jobs and their slots.
     jobs: Vec<(u32, ScheduledJob)>,
     free: Vec<u32>,
     entries: VecDeque<Entry>,
@@ -420,10 +421,10 @@ impl RecordReader {
             "job" => self.loose.is_some() && self.free.is_empty() && self.entries.is_empty(),
             "free" => self.loose.is_some() && self.entries.is_empty(),
             "event" => self.loose.is_some(),
-            _ => return Err(format!("`{kind}` is no line of a record")),
+            _ => return Err(format!("unknown line type `{kind}`")),
         };
         if !is_next {
-            return Err(format!("`{kind}` does not belong here"));
+            return Err(format!("a `{kind}` line is not allowed here"));
         }
         match kind {
             "rules" => self.read_rules(&mut fields)?,
@@ -443,12 +444,12 @@ impl RecordReader {
     }
 
     fn base(&mut self) -> &mut SchedulerState {
-        self.rules.as_mut().expect("the rules come first")
+        self.rules.as_mut().expect("the `rules` line comes first")
     }
 
     fn read_rules(&mut self, fields: &mut RecordFields<'_>) -> Result<(), String> {
         let mut rules = SchedulerState::new(fields.take("workers")?);
-        rules.bound(fields.take("max-active")?);
+        rules.set_max_active(fields.take("max-active")?);
         rules.patience = fields.take("patience")?;
         rules.order = fields.take("order")?;
         self.rules = Some(rules);
@@ -461,7 +462,7 @@ impl RecordReader {
         rules.serials = fields.take("serials")?;
         rules.needs = fields.take("needs")?;
         rules.passed_over = fields.take("passed-over")?;
-        rules.line_had_its_turn = fields.take("line-had-its-turn")?;
+        rules.queue_had_its_turn = fields.take("line-had-its-turn")?;
         self.dropped = fields.take("dropped")?;
         self.has_state = true;
         Ok(())
@@ -483,7 +484,7 @@ impl RecordReader {
         let splitter = fields.take("splitter")?;
         let mut job = ScheduledJob::new(id.serial, Supply::Ready(0), weight.max(1), 0);
         job.splitter = splitter;
-        job.held = fields.take("held")?;
+        job.splitter_paused = fields.take("held")?;
         job.ready = fields.take("ready")?;
         job.running = fields.take("running")?;
         job.waiting = fields.take("waiting")?;
@@ -494,37 +495,39 @@ impl RecordReader {
         job.cancelled = fields.take("cancelled")?;
         job.arrival = fields.take("arrival")?;
         job.needs_since = self.past(fields.take("needs-since")?)?;
-        job.held_down_since = fields.take("held-down-since")?;
-        let since = [Some(job.arrival), job.held_down_since];
+        job.at_one_worker_since = fields.take("held-down-since")?;
+        let since = [Some(job.arrival), job.at_one_worker_since];
         since.into_iter().flatten().try_for_each(|time| self.past(Some((time, 0))).map(|_| ()))?;
         if id.serial >= self.base().serials {
-            return Err(format!("`{id}` was not submitted yet"));
+            return Err(format!("`{id}` was not submitted before this state"));
         }
         if job.is_over() {
-            return Err(format!("`{id}` is over"));
+            return Err(format!("`{id}` has already ended"));
         }
         Ok((id.slot, job))
     }
 
-    /// A time that is not later than that of the state.
+    /// Returns a time unless it is later than that of the state.
     fn past(&mut self, since: Option<(u64, u64)>) -> Result<Option<(u64, u64)>, String> {
         match since {
-            Some((time, _)) if time > self.base().now => Err(format!("{time} is still to come")),
+            Some((time, _)) if time > self.base().now => {
+                Err(format!("time {time} is later than `now` of the `state` line"))
+            }
             since => Ok(since),
         }
     }
 
     fn finish(mut self) -> Result<Record, String> {
         let loose = self.loose.take().ok_or("`rules`, `state` or `loose` is missing")?;
-        let mut rules = self.rules.take().expect("they come before the loose work");
-        rules.restore(self.jobs, self.free, loose).ok_or("a slot is missing, or there twice")?;
+        let mut rules = self.rules.take().expect("the `rules` line precedes `loose`");
+        rules.restore(self.jobs, self.free, loose).ok_or("a slot is missing or listed twice")?;
         let capacity = self.entries.len().max(1);
         Ok(Record { capacity, entries: self.entries, base: rules, dropped: self.dropped })
     }
 }
 
 fn read_event(fields: &mut RecordFields<'_>) -> Result<Event, String> {
-    let word = fields.0.next().ok_or("what happened is missing")?;
+    let word = fields.0.next().ok_or("the event type is missing")?;
     Ok(match word {
         "submitted" => {
             let (job, supply) = (fields.take("job")?, fields.take("supply")?);
@@ -556,6 +559,6 @@ fn read_event(fields: &mut RecordFields<'_>) -> Result<Event, String> {
         "loose-ready" => Event::LooseReady(fields.take("ready")?),
         "resized" => Event::Resized(fields.take("workers")?),
         "bounded" => Event::Bounded(fields.take("max-active")?),
-        _ => return Err(format!("`{word}` is nothing that happens")),
+        _ => return Err(format!("unknown event type `{word}`")),
     })
 }

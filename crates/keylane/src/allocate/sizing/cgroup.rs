@@ -1,13 +1,13 @@
-//! How much CPU time the control groups of the process allow it.
+//! Reads the CPU quota of the process from its control groups.
 //!
-//! A limit of any group above is a limit too, so all of them are read, from the process' own group up
-//! to the root that the process can see. Both hierarchies are looked at, for they can be mounted
-//! side by side, and only one of them has the CPU controller.
+//! A limit of any ancestor applies too, so all groups are read, from that of the process up to the
+//! visible root. Both hierarchies are read, because they can be mounted side by side, and only one
+//! of them has the CPU controller.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The least of the limits, in thousandths of a CPU.
+/// Least of the limits, in thousandths of a CPU.
 pub(super) fn quota_millis(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
@@ -29,21 +29,21 @@ pub(super) fn quota_millis(root: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// Where a hierarchy of groups can be seen.
+/// Mount of a hierarchy of groups.
 struct Mount {
-    /// Which group of the hierarchy is at the mount point.
+    /// Group at the mount point.
     group: String,
     point: String,
 }
 
 impl Mount {
-    /// Where it is on nearly every system, for processes that cannot see their mounts.
+    /// Usual mount point, for processes that cannot read their mounts.
     fn usual(controller: &str) -> Self {
         Mount { group: "/".to_owned(), point: format!("/sys/fs/cgroup/{controller}") }
     }
 }
 
-/// The first mount whose type and options are wanted.
+/// Returns the first mount whose type and options match.
 fn mount_of(mounts: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<Mount> {
     mounts.lines().find_map(|line| {
         // ID parent major:minor root mount-point options [tags...] - type source super-options
@@ -56,7 +56,7 @@ fn mount_of(mounts: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<Mount> 
     })
 }
 
-/// The least limit of a group and those above it.
+/// Least limit of a group and its ancestors.
 fn least(
     root: &Path,
     mount: &Mount,
@@ -64,12 +64,12 @@ fn least(
     quota_of: fn(&Path) -> Option<u64>,
 ) -> Option<u64> {
     let top = root.join(mount.point.trim_start_matches('/'));
-    // In a container the group's name may be one from outside, of which nothing can be seen here.
+    // In a container the group's name may be one of the host, which is not visible here.
     let below = Path::new(group).strip_prefix(&mount.group).unwrap_or(Path::new(""));
     below.ancestors().filter_map(|group| quota_of(&top.join(group))).min()
 }
 
-/// `cpu.max` is `max 100000` or `150000 100000`: so much of each period, in microseconds.
+/// Reads `cpu.max`, such as `max 100000` or `150000 100000`: quota and period, in microseconds.
 fn quota_of_v2(group: &Path) -> Option<u64> {
     let max = fs::read_to_string(group.join("cpu.max")).ok()?;
     let mut words = max.split_whitespace();
@@ -80,7 +80,7 @@ fn quota_of_v1(group: &Path) -> Option<u64> {
     let read = |name: &str| -> Option<i64> {
         fs::read_to_string(PathBuf::from(group).join(name)).ok()?.trim().parse().ok()
     };
-    // No limit is a quota of -1.
+    // A quota of -1 is unlimited, and fails the conversion.
     let quota = u64::try_from(read("cpu.cfs_quota_us")?).ok()?;
     millis(quota, u64::try_from(read("cpu.cfs_period_us")?).ok()?)
 }

@@ -1,13 +1,13 @@
-//! Which CPUs the calling thread may use, and on how many cores they are.
+//! Reads the CPUs that the calling thread may use, and the number of their physical cores.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// More CPUs than any kernel is built for. A list that claims more is not one.
+/// Maximum CPU number. Above that of any kernel, so a list with a larger one is malformed.
 const MAX_CPUS: usize = 1 << 16;
 
-/// The CPUs that are online and allowed; `None` if neither is said, or nothing is left.
+/// CPUs that are online and allowed; `None` if neither list is available, or none is left.
 pub(super) fn usable_cpus(root: &Path) -> Option<BTreeSet<usize>> {
     let online = read_list(&root.join("sys/devices/system/cpu/online"));
     let usable = match (allowed_cpus(root), online) {
@@ -17,8 +17,8 @@ pub(super) fn usable_cpus(root: &Path) -> Option<BTreeSet<usize>> {
     (!usable.is_empty()).then_some(usable)
 }
 
-/// The affinity of the calling thread, which is that of the threads that it starts. It can differ
-/// from that of the process, which is the main thread's.
+/// Affinity of the calling thread, which its child threads inherit. It can differ from that of the
+/// process, which is the main thread's.
 fn allowed_cpus(root: &Path) -> Option<BTreeSet<usize>> {
     let status = ["proc/thread-self/status", "proc/self/status"];
     let status = status.iter().find_map(|path| fs::read_to_string(root.join(path)).ok())?;
@@ -26,11 +26,11 @@ fn allowed_cpus(root: &Path) -> Option<BTreeSet<usize>> {
     parse_list(list)
 }
 
-/// How many cores these CPUs are on: CPUs that name the same siblings share one.
+/// Number of physical cores of these CPUs: CPUs with the same siblings share one.
 pub(super) fn cores(root: &Path, cpus: &BTreeSet<usize>) -> usize {
     let siblings = |cpu: &usize| {
         let topology = root.join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
-        // The second is what the first was called before Linux 5.5.
+        // The second name is that of kernels before Linux 5.5.
         let names = ["core_cpus_list", "thread_siblings_list"];
         let known = names.iter().find_map(|name| read_list(&topology.join(name)));
         known.unwrap_or_else(|| BTreeSet::from([*cpu]))
@@ -42,7 +42,7 @@ fn read_list(path: &Path) -> Option<BTreeSet<usize>> {
     parse_list(&fs::read_to_string(path).ok()?)
 }
 
-/// The kernel's lists: `0-3,8,10-11`.
+/// Parses a list of the kernel, such as `0-3,8,10-11`.
 fn parse_list(list: &str) -> Option<BTreeSet<usize>> {
     let mut cpus = BTreeSet::new();
     for range in list.trim().split(',').filter(|range| !range.is_empty()) {
