@@ -1,14 +1,15 @@
-//! The workloads by which ordered consumers were measured before, with the bound beside each figure.
+//! Workloads by which ordered consumers are compared, with the bound beside each figure.
 //!
 //! ```text
 //! cargo bench -p keylane-stream --features tokio --bench consumer -- table | hot | capture | rate
 //! ```
 //!
-//! - `table`: that of Confluent's parallel consumer: 1 partition, 10,000 records, each sleeps 0 to 5 ms,
-//!   16 at a time. `hot`: the same with one key, and as one line.
-//! - `capture`: KPipe's: 8 partitions, 25,000 records, key = i mod 1,000, each parks for so long.
-//! - `rate`: how many records a second, if handling them costs nothing; from memory and from a journal,
-//!   beside a loop that does nothing but poll the same source.
+//! - `table`: of Confluent's parallel consumer: 1 partition, 10,000 records, each sleeps 0 to 5 ms,
+//!   16 at a time. `hot`: the same with one key, and as one queue.
+//! - `capture`: of KPipe: 8 partitions, 25,000 records, key = i mod 1,000, each waits for a fixed
+//!   time.
+//! - `rate`: records per second with handlers that cost nothing; from memory and from a journal,
+//!   beside a loop that only polls the same source.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +36,7 @@ fn main() {
     }
 }
 
-/// The sleeps of the records: the same in each run.
+/// Returns the sleeps of the records: the same in each run.
 fn sleeps() -> Vec<Duration> {
     let micros = (0..10_000_u64).map(|number| number.wrapping_mul(2_654_435_761) % 5_001);
     micros.map(Duration::from_micros).collect()
@@ -48,7 +49,7 @@ fn table(key_counts: &[u64]) {
         let stream = MemoryStream::new("t", 1);
         stream.push_all(0, (0..10_000).map(|i| Record::new((i % keys).to_string(), i.to_string())));
         stream.exhaust();
-        // Neither sixteen of them nor the longest key can be faster than this.
+        // Neither sixteen at a time nor the longest key can be faster than this.
         let of_key = |key| sleeps.iter().skip(key as usize).step_by(keys as usize).sum();
         let longest: Duration = (0..keys).map(of_key).max().expect("there is a key");
         let bound = longest.max(sleeps.iter().sum::<Duration>() / 16);
@@ -93,7 +94,7 @@ fn capture() {
     for park in [0, 100, 1_000, 10_000, 100_000].map(Duration::from_micros) {
         let threads = best(3, || with_threads(park));
         let futures = best(3, || with_futures(park));
-        // A key has 25 records, and all keys can go at once.
+        // A key has 25 records, and all keys can run at the same time.
         let bound = park * 25;
         let rate = |took: Duration| CAPTURED as f64 / took.as_secs_f64();
         let (limit, share) = match bound.is_zero() {
@@ -197,7 +198,7 @@ fn consumed(builder: Builder) -> Duration {
     begin.elapsed()
 }
 
-/// What an unordered loop on one thread does with the same source: the least there is to do.
+/// Measures an unordered loop on one thread with the same source, as the lower bound.
 fn bare_loop(mut source: impl Source) -> Duration {
     let begin = Instant::now();
     let (mut events, mut seen, mut bytes) = (Vec::new(), 0, 0);

@@ -1,7 +1,7 @@
-//! What the journal costs: records a second with every acknowledged one on the disk, how long a call
-//! takes, how long opening takes, and how many bytes a record needs; beside bare SQLite and a bare file.
+//! Cost of the journal: records per second with every acknowledged one on disk, the time of a call,
+//! the time to open it, and the bytes of a record; beside bare SQLite and a bare file.
 //!
-//! `cargo bench -p keylane-stream --bench journal [-- FOLDER]`; the folder says which disk.
+//! `cargo bench -p keylane-stream --bench journal [-- FOLDER]`; the folder determines the disk.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +18,7 @@ const WINDOW: Duration = Duration::from_millis(700);
 const RUNS: usize = 5;
 const PAYLOAD: usize = 100;
 
-/// How a call went: how many records, and how long it took.
+/// Number of records of a call, and its duration.
 type Call = (u64, Duration);
 
 fn main() {
@@ -138,8 +138,8 @@ fn repeat(batch: usize, mut call: impl FnMut()) -> (f64, Vec<Call>) {
     finish(start, calls)
 }
 
-/// Ten million records: how large the file is, how long it takes to open it as after a crash, and how
-/// fast it is read from the beginning.
+/// Ten million records: the size of the file, the time to open it as after a crash, and the speed
+/// of reading from the beginning.
 fn recovery(folder: &Path) {
     const RECORDS: u64 = 10_000_000;
     let folder = tempfile::tempdir_in(folder).unwrap();
@@ -155,7 +155,7 @@ fn recovery(folder: &Path) {
     assert_eq!(journal.end(), Position::new(RECORDS));
     println!("\n10 million records: written in {took:.2?} without waiting for each call");
 
-    // Never closed, and its files under another name: what a crash leaves.
+    // Never closed, and its files under another name, as a crash leaves them.
     std::mem::forget(journal);
     let copy = folder.path().join("copy");
     for suffix in ["", "-wal", "-mark"] {

@@ -1,5 +1,5 @@
-//! A consumer with an async handler, on a journal: in order per key, hundreds of keys at a time, nothing
-//! lost. Run it again, and it goes on where it was.
+//! A consumer with an async handler on a journal: in order per key, hundreds of keys at a time,
+//! nothing lost. A second run continues where the first ended.
 //!
 //! ```text
 //! cargo run -p keylane-stream --features tokio --example consume -- /tmp/orders.journal
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         runtime.handle().clone(),
         500,
         async |order: Attempt| {
-            // A call to a slow service.
+            // Stands for a call to a slow service.
             tokio::time::sleep(Duration::from_millis(10)).await;
             let what = std::str::from_utf8(order.payload())?;
             if order.position().get().is_multiple_of(250) {

@@ -1,5 +1,5 @@
-//! Accounts whose bookings come one by one, and whose balances are written once for all that has come: a batch of
-//! a key is read, added up and written together, while other accounts are handled beside it.
+//! Account balances that are written once for several bookings: the batch of a key is read, summed
+//! and written together, while other accounts are handled concurrently.
 //!
 //! `cargo run -p keylane-stream --example key_batches`
 
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             match std::str::from_utf8(booking.payload()).unwrap_or_default().parse::<i64>() {
                 Ok(amount) => sum += amount,
                 Err(why) => {
-                    // What is before it is booked; what is behind it comes again.
+                    // The bookings before it are written; those after it are delivered again.
                     bad = Some(FailedAt::new(done, why));
                     break;
                 }

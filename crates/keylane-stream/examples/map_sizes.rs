@@ -1,5 +1,5 @@
-//! How many characters the map of what is done takes, by how many records are incomplete and how far
-//! apart, and how long it takes to write and to read.
+//! Size of offset maps by the number and distance of incomplete records, and the time to encode and
+//! decode them.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -31,7 +31,7 @@ fn main() {
     const RECORDS: u64 = 1_000_000;
     let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
     let start = Instant::now();
-    // One is stuck; the others end in the reverse order within each hundred.
+    // One record is stuck; the others end in reverse order within each hundred.
     tracker.take(Position::ZERO);
     for hundred in 0..RECORDS / 100 {
         let numbers = hundred * 100 + 1..hundred * 100 + 101;
@@ -47,7 +47,7 @@ fn main() {
     println!("\n{nanos:.0} ns to ask for, take on and complete a position");
 }
 
-/// Random incomplete positions, the first at the beginning and everything else done.
+/// Returns random incomplete positions: the first at the beginning, and everything else complete.
 fn random(count: usize, span: u64) -> Progress {
     let mut state = 42u64;
     let mut incomplete = BTreeSet::new();
@@ -61,7 +61,7 @@ fn random(count: usize, span: u64) -> Progress {
     Progress::with_map(Position::ZERO, end, incomplete.into_iter().collect())
 }
 
-/// The median of a hundred.
+/// Returns the median of 100 runs.
 fn micros(mut work: impl FnMut()) -> f64 {
     let mut times: Vec<_> = (0..100)
         .map(|_| {

@@ -1,7 +1,6 @@
-//! A Kafka broker of a test's own: one node, KRaft, on ports and in a folder of its own.
+//! Kafka broker of one test: one KRaft node, with its own ports and directory.
 //!
-//! It ends with the value, and also if the test process is killed: a shell stands between the two, which
-//! kills the broker and removes its folder as soon as the pipe from the test process is closed.
+//! It ends when the value is dropped, and also if the test process is killed: see [`process`].
 
 mod jars;
 mod process;
@@ -12,44 +11,44 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use process::{Process, Started};
+use process::{BrokerProcess, StartOutcome};
 use rustix::process::Signal;
-use settings::{Ports, Role, Settings};
+use settings::{BrokerRole, BrokerSettings, Ports};
 use tempfile::TempDir;
 
 use crate::Missing;
 
-/// How long a broker may take from its start to being ready. It takes three seconds on a free processor.
-const START_WITHIN: Duration = Duration::from_secs(120);
+/// Maximum time from the start of a broker until it is ready. It takes 3 s on an idle processor.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How often other ports are tried when somebody has taken one between its choice and the start.
-const ATTEMPTS: usize = 3;
+/// Maximum number of starts: another process can take a chosen port before the broker binds it.
+const MAX_STARTS: usize = 3;
 
-/// A running broker, which ends when this is dropped.
+/// A Kafka broker, which ends when the value is dropped.
 #[derive(Debug)]
 pub struct Broker {
-    settings: Settings,
+    settings: BrokerSettings,
     ports: Ports,
     classpath: String,
-    /// None while it is killed.
-    process: Option<Process>,
-    /// Removed when it is dropped, by the shell if this process does not get to it.
-    folder: TempDir,
+    /// `None` after [`kill`](Self::kill).
+    process: Option<BrokerProcess>,
+    /// Removed on drop; by the guard, if the test process is killed.
+    directory: TempDir,
 }
 
 impl Broker {
     /// Starts a broker with an empty log and waits until it serves requests.
     ///
     /// # Errors
-    /// If this machine has no Java, or not the broker's files.
+    /// If Java or a jar file of the broker is missing.
     ///
     /// # Panics
-    /// If it does not start; with what it said.
+    /// If the broker does not start. The message contains the last lines of its log.
     pub fn start() -> Result<Broker, Missing> {
         Self::start_with(&[])
     }
 
-    /// The same with settings of the broker's beside those that it needs to run.
+    /// Starts a broker as [`start`](Self::start) does, with `overrides` of its settings.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -58,11 +57,13 @@ impl Broker {
     /// As for [`start`](Self::start).
     pub fn start_with(overrides: &[(&str, &str)]) -> Result<Broker, Missing> {
         let classpath = jars::classpath()?;
-        Ok(Self::start_as(Role::Alone, &classpath, overrides, two_free_ports))
+        Ok(Self::start_as(BrokerRole::Alone, &classpath, overrides, two_free_ports))
     }
 
-    /// Starts two brokers of one cluster, which each have a copy of what Kafka itself stores. The second can be killed:
-    /// the first then leads all that has a copy there. Clients find both by the address of either.
+    /// Starts two brokers of one cluster, which both have a replica of Kafka's internal topics.
+    ///
+    /// The second can be killed: the first then leads every partition that it has a replica of.
+    /// Clients find both by the address of either.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -71,90 +72,90 @@ impl Broker {
     /// As for [`start`](Self::start).
     pub fn start_pair(overrides: &[(&str, &str)]) -> Result<[Broker; 2], Missing> {
         let classpath = jars::classpath()?;
-        let first = Self::start_as(Role::First, &classpath, overrides, two_free_ports);
+        let first = Self::start_as(BrokerRole::First, &classpath, overrides, two_free_ports);
         let controller = first.ports.controller;
-        let second = Self::start_as(Role::Second, &classpath, overrides, || {
+        let second = Self::start_as(BrokerRole::Second, &classpath, overrides, || {
             Ok(Ports { controller, ..two_free_ports()? })
         });
         Ok([first, second])
     }
 
     fn start_as(
-        role: Role,
+        role: BrokerRole,
         classpath: &str,
         overrides: &[(&str, &str)],
         mut ports: impl FnMut() -> io::Result<Ports>,
     ) -> Broker {
-        for _ in 0..ATTEMPTS {
-            let folder = tempfile::Builder::new()
+        for _ in 0..MAX_STARTS {
+            let directory = tempfile::Builder::new()
                 .prefix("keylane-broker-")
                 .tempdir()
-                .expect("a temporary folder can be made");
+                .expect("a temporary directory can be created");
             let ports = ports().expect("there are free ports");
-            let settings = Settings::new(folder.path(), role, ports, overrides);
-            settings.format(classpath);
+            let settings = BrokerSettings::new(directory.path(), role, ports, overrides);
+            settings.format_log(classpath);
             let classpath = classpath.to_owned();
-            let mut broker = Broker { settings, ports, classpath, process: None, folder };
+            let mut broker = Broker { settings, ports, classpath, process: None, directory };
             match broker.run() {
-                Started::Ready => return broker,
-                Started::PortTaken => continue,
-                Started::Ended(said) => panic!("the broker did not start; it said:\n{said}"),
+                StartOutcome::Ready => return broker,
+                StartOutcome::PortTaken => continue,
+                StartOutcome::Failed(log) => panic!("the broker did not start; its log:\n{log}"),
             }
         }
-        panic!("somebody took each of the free ports that were tried");
+        panic!("other processes took the ports of {MAX_STARTS} starts");
     }
 
-    /// Where clients find it: `host:port`.
+    /// Returns the address for clients, `host:port`.
     #[must_use]
     pub fn address(&self) -> String {
         self.settings.address()
     }
 
-    /// Its folder, which is removed with it: tests may put files beside its own.
+    /// Returns the directory, which is removed on drop. Tests can add files.
     #[must_use]
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
-    /// Ends it at once, as a failure of the machine would: `SIGKILL`. Returns when it is gone.
+    /// Kills the broker with `SIGKILL`, as a crash would, and returns when it has ended.
     pub fn kill(&mut self) {
         if let Some(process) = self.process.take() {
             process.kill();
         }
     }
 
-    /// Starts it again on the same ports and the same log, and waits until it serves requests.
+    /// Starts a killed broker with the same ports and log, and waits until it serves requests.
     ///
     /// # Panics
-    /// If it runs, or does not start.
+    /// If the broker runs, or does not start.
     pub fn restart(&mut self) {
-        assert!(self.process.is_none(), "a running broker cannot be started");
+        assert!(self.process.is_none(), "kill the broker before a restart");
         match self.run() {
-            Started::Ready => {}
-            Started::PortTaken => panic!("somebody took the broker's port while it was away"),
-            Started::Ended(said) => panic!("the broker did not start again; it said:\n{said}"),
+            StartOutcome::Ready => {}
+            StartOutcome::PortTaken => panic!("another process took a port of the killed broker"),
+            StartOutcome::Failed(log) => panic!("the broker did not restart; its log:\n{log}"),
         }
     }
 
-    /// Keeps it from running on: `SIGSTOP`. Its connections stay open, and nobody answers.
+    /// Suspends the broker with `SIGSTOP`. Its connections stay open, and requests get no answer.
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it run on: `SIGCONT`.
+    /// Resumes a suspended broker with `SIGCONT`.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
-        self.process.as_ref().expect("only a running broker gets a signal").signal(signal);
+        self.process.as_ref().expect("the broker runs").signal(signal);
     }
 
-    fn run(&mut self) -> Started {
+    fn run(&mut self) -> StartOutcome {
         let java = self.settings.broker_command(&self.classpath);
-        let (process, started) = Process::start(&java, self.folder.path(), START_WITHIN);
+        let (process, outcome) = BrokerProcess::start(&java, self.directory.path(), START_TIMEOUT);
         self.process = Some(process);
-        started
+        outcome
     }
 }
 
@@ -164,9 +165,10 @@ impl Drop for Broker {
     }
 }
 
-/// Ports that nobody uses now. They are told apart by being held at the same time.
+/// Returns two unused ports.
 fn two_free_ports() -> io::Result<Ports> {
     let any = || TcpListener::bind(("127.0.0.1", 0));
+    // Bound at the same time, so that the ports differ.
     let (one, other) = (any()?, any()?);
     Ok(Ports { broker: one.local_addr()?.port(), controller: other.local_addr()?.port() })
 }

@@ -1,7 +1,7 @@
-//! What the tests of several crates need and no user does: the real parts that they run against.
+//! Test fixtures that several crates share: the external programs that their tests run against.
 //!
-//! - [`Broker`]: an Apache Kafka broker of the test's own, that can be killed and started again.
-//! - [`or_skip`]: what a test does on a machine that lacks a part.
+//! - [`Broker`]: an Apache Kafka broker of one test, which the test can kill and restart.
+//! - [`or_skip`]: skips a test on a machine that lacks a fixture.
 
 mod broker;
 mod parts;

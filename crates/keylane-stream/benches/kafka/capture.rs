@@ -1,3 +1,5 @@
+//! Workload `capture`: waits of a fixed time over many keys, beside a hand-written loop.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +31,7 @@ pub(crate) fn run(stage: &Stage) {
         let least = bound((0..records).map(|number| (number % KEYS, park)), KEYS as u32);
         let (mut bare, mut by_hand) = (Vec::new(), Vec::new());
         let (mut by_threads, mut by_futures) = (Vec::new(), Vec::new());
-        // They take turns, for the broker gets faster as it goes on.
+        // The runs alternate, as the broker gets faster over time.
         for _ in 0..runs {
             bare.push(bare_loop(stage, TOPIC, records));
             by_hand.push(by_hand_of(stage, records, park, &runtime));
@@ -48,7 +50,7 @@ pub(crate) fn run(stage: &Stage) {
 fn row(park: Duration, how: &str, records: u64, took: Took, bound: Duration) {
     let rate = |time: Duration| records as f64 / time.as_secs_f64();
     let share = 100.0 * rate(took.work) / rate(bound);
-    // Only handlers that are watched say how long they took.
+    // Only handlers that are watched report their durations.
     let really = match took.least {
         Duration::ZERO => String::new(),
         least => format!("{:.1} %", 100.0 * least.as_secs_f64() / took.work.as_secs_f64()),
@@ -57,7 +59,7 @@ fn row(park: Duration, how: &str, records: u64, took: Took, bound: Duration) {
     println!("| {park:?} | {how} | {work:.0} | {bound:.0} | {share:.1} % | {really} | {all:.0} |");
 }
 
-/// Where nothing waits more threads than processors only get into each other's way.
+/// Number of threads. Without a wait, more threads than processors only compete.
 fn threads(park: Duration) -> u32 {
     if park.is_zero() { 2 } else { KEYS as u32 }
 }
@@ -101,8 +103,8 @@ fn start_futures(
     })
 }
 
-/// What is reached by the least that keeps order: a loop that hands each record to its key's task. Nothing is
-/// committed, bounded, tried again or seen; what is lost beside it is what those cost.
+/// Measures the simplest program that keeps order: a loop that hands each record to the task of its
+/// key. It has no commits, bounds, retries or status; the difference is their cost.
 fn by_hand_of(stage: &Stage, records: u64, park: Duration, runtime: &Runtime) -> Took {
     let ended = Arc::new(AtomicU64::new(0));
     let (sender, over) = std::sync::mpsc::channel();

@@ -1,19 +1,20 @@
-//! What a consumer of Kafka reaches of what the work allows, against a real broker on this machine; the bound
-//! is beside each figure, and the order of each key is checked in each run.
+//! Throughput and latency of a Kafka consumer on a real broker, with the bound beside each figure.
+//! Each run checks the order of each key.
 //!
 //! ```text
-//! cargo bench -p keylane-stream --features kafka,tokio --bench kafka -- table | hot | skew | capture | rate | stuck
+//! cargo bench -p keylane-stream --features kafka,tokio --bench kafka -- NAME
 //! ```
 //!
-//! - `table`: that of Confluent's parallel consumer: 1 partition, 10,000 records, each sleeps 0 to 5 ms, 16 at
-//!   a time. `hot`: the same with one key. `skew`: the same with keys by Zipf's law, and with one that a fifth
-//!   of all records have.
-//! - `capture`: KPipe's: 8 partitions, 25,000 records, key = i mod 1,000, each parks for so long.
-//! - `rate`: records a second if handling them costs nothing, beside a bare loop of the client in the same run.
-//! - `stuck`: how long records wait while one key among 10,000 is stuck, and while none is, with handlers that
-//!   are busy half of the time.
+//! - `table`: of Confluent's parallel consumer: 1 partition, 10,000 records, each sleeps 0 to 5 ms,
+//!   16 at a time. `hot`: the same with one key. `skew`: the same with keys by Zipf's law, and with
+//!   one key that a fifth of all records have.
+//! - `capture`: of KPipe: 8 partitions, 25,000 records, key = i mod 1,000, each waits for a fixed
+//!   time.
+//! - `rate`: records per second with handlers that cost nothing, beside a bare loop of the client.
+//! - `stuck`: latency of records while one key among 10,000 is stuck, and while none is, with
+//!   handlers that are busy half of the time.
 //!
-//! `--quick` after the name takes less of everything, to see that it works.
+//! `--quick` after the name runs less of everything, to check that it works.
 
 mod capture;
 mod rate;

@@ -1,3 +1,5 @@
+//! Workload `rate`: handlers that cost nothing, beside a bare loop of the client.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ pub(crate) fn run(stage: &Stage) {
     let records = stage.or_quick(1_000_000, 100_000);
     let runs = stage.or_quick(5, 3);
     stage.fill(TOPIC, 8, (0..records).map(|number| number % 1_000));
-    // The broker gets faster as it goes on, so they take turns.
+    // The runs alternate, as the broker gets faster over time.
     let (mut bare, mut consumer) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         bare.push(bare_loop(stage, TOPIC, records));
@@ -31,7 +33,7 @@ pub(crate) fn run(stage: &Stage) {
     }
 }
 
-/// A handler that only counts: what a check of the order would cost is more than all else.
+/// Measures a handler that only counts: a check of the order would cost more than the rest.
 fn consume(stage: &Stage, records: u64) -> Took {
     let begin = Instant::now();
     let (seen, first) = (Arc::new(AtomicU64::new(0)), Arc::new(std::sync::OnceLock::new()));
@@ -54,8 +56,7 @@ fn consume(stage: &Stage, records: u64) -> Took {
     Took { work, all: end - begin, least: Duration::ZERO }
 }
 
-/// What a loop on one thread takes that joins a group, takes each record's key and payload, and does nothing
-/// with them.
+/// Measures a loop on one thread that joins a group and reads the key and payload of each record.
 pub(crate) fn bare_loop(stage: &Stage, topic: &str, records: u64) -> Took {
     let mut bytes = 0;
     let (work, all) = each_record(stage, topic, records, |key, payload| {
@@ -65,8 +66,8 @@ pub(crate) fn bare_loop(stage: &Stage, topic: &str, records: u64) -> Took {
     Took { work, all, least: Duration::ZERO }
 }
 
-/// Joins a group and passes on each record's key and payload. How long that takes from the first to the last, and
-/// from the start of the client.
+/// Joins a group and passes on the key and payload of each record. Returns the time from the first
+/// record to the last, and from the start of the client.
 pub(crate) fn each_record(
     stage: &Stage,
     topic: &str,
@@ -79,7 +80,7 @@ pub(crate) fn each_record(
         .set("group.id", stage.new_group())
         .set("enable.auto.commit", "false")
         .set("auto.offset.reset", "earliest")
-        // By default it pauses for a second when it has fetched enough, and would be an easy mark.
+        // The default pauses for 1 s after enough records, which would make the comparison unfair.
         .set("fetch.queue.backoff.ms", "5")
         .create()
         .unwrap();

@@ -1,3 +1,5 @@
+//! Broker and topics of the workloads, and the times of a run.
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,24 +15,25 @@ use rdkafka::client::DefaultClientContext;
 
 use crate::watch::Watch;
 
-/// A broker with the topics that workloads ask for.
+/// A broker with the topics of the workloads.
 pub(crate) struct Stage {
     pub(crate) brokers: String,
-    /// Less of everything.
+    /// Runs less of everything.
     pub(crate) quick: bool,
-    /// How many groups there were: each run has one that has seen nothing.
+    /// Number of groups so far: each run has a new one.
     groups: Cell<u64>,
 }
 
-/// How long a run took.
+/// Times of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Took {
-    /// From the beginning of the first handler, or the first record of a bare loop, to the end of the last.
+    /// From the start of the first handler, or the first record of a bare loop, to the end of the
+    /// last.
     pub(crate) work: Duration,
-    /// From the start of the client, with the group's beginning.
+    /// From the start of the client, including the join of the group.
     pub(crate) all: Duration,
-    /// The least that the handlers allowed, given how long each of them really took: sleeps are longer than they
-    /// should be.
+    /// Lower bound from the measured durations of the handlers, as sleeps are longer than
+    /// requested.
     pub(crate) least: Duration,
 }
 
@@ -39,7 +42,7 @@ impl Stage {
         Stage { brokers: broker.address(), quick, groups: Cell::new(0) }
     }
 
-    /// The second if less is wanted.
+    /// Returns `quick` if less is wanted, and `usual` otherwise.
     pub(crate) fn or_quick<T>(&self, usual: T, quick: T) -> T {
         if self.quick { quick } else { usual }
     }
@@ -58,7 +61,7 @@ impl Stage {
         assert!(made.iter().all(Result::is_ok), "{made:?}");
     }
 
-    /// Makes a topic and fills it with records that have these keys, their numbers as payload.
+    /// Creates a topic and fills it with records of these keys, with their numbers as payload.
     pub(crate) fn fill(&self, topic: &str, partitions: i32, keys: impl Iterator<Item = u64>) {
         self.create(topic, partitions);
         let sink = KafkaSink::new(&ClientSettings::new(&*self.brokers)).unwrap();
@@ -76,7 +79,7 @@ impl Stage {
         KafkaSource::join(KafkaSettings::new(client, [topic], self.new_group())).unwrap()
     }
 
-    /// Has a consumer handle all records of a topic, so many at a time.
+    /// Measures a consumer of all records of a topic, with this concurrency.
     pub(crate) fn consume(
         &self,
         topic: &str,
@@ -86,7 +89,7 @@ impl Stage {
     ) -> Took {
         let watch = Arc::new(Watch::new(records));
         let begin = Instant::now();
-        // As many may be incomplete as there are, so that the longest keys are known early.
+        // All records may be incomplete, so that the longest keys are known early.
         let builder = Consumer::builder(self.source(topic)).max_in_flight(20_000, usize::MAX);
         let consumer = start(builder, Arc::clone(&watch)).unwrap();
         let over = watch.wait();
@@ -97,13 +100,14 @@ impl Stage {
     }
 }
 
-/// The median of some runs, by the time of the work.
+/// Returns the median of the runs, by the time of the work.
 pub(crate) fn median(mut runs: Vec<Took>) -> Took {
     runs.sort();
     runs[runs.len() / 2]
 }
 
-/// The least that all waits take if so many run at a time, and those of a key one after another.
+/// Returns the minimum time of all waits with `at_a_time` running, and those of a key one after
+/// another.
 pub(crate) fn bound(waits: impl Iterator<Item = (u64, Duration)>, at_a_time: u32) -> Duration {
     let (mut all, mut of_key) = (Duration::ZERO, HashMap::<u64, Duration>::new());
     for (key, wait) in waits {
@@ -113,7 +117,7 @@ pub(crate) fn bound(waits: impl Iterator<Item = (u64, Duration)>, at_a_time: u32
     of_key.into_values().max().unwrap_or_default().max(all / at_a_time)
 }
 
-/// A number that looks random, the same in each run. Source: S. Vigna's splitmix64.
+/// Returns a pseudo-random number, the same in each run. Source: S. Vigna's splitmix64.
 pub(crate) fn random(number: u64) -> u64 {
     let mut z = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

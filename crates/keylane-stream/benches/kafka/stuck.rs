@@ -1,3 +1,5 @@
+//! Workload `stuck`: latency of the other keys while one key is stuck.
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,21 +14,23 @@ use crate::stage::{Stage, random};
 
 const KEYS: u64 = 10_000;
 const AT_A_TIME: usize = 16;
-/// How long a record takes, on average, and how many come a second: half of what is possible.
-const LONGEST: u64 = 5_000;
-const A_SECOND: u64 = 3_200;
-/// Records come in so many portions a second.
-const PORTIONS: u64 = 100;
+/// Maximum duration of a handler in microseconds; the average is half of it.
+const MAX_MICROS: u64 = 5_000;
+const RECORDS_PER_SECOND: u64 = 3_200;
+/// Number of portions per second in which the records are sent.
+const PORTIONS_PER_SECOND: u64 = 100;
 const STUCK: &[u8] = b"0";
 
 pub(crate) fn run(stage: &Stage) {
     let seconds = stage.or_quick(60, 3);
-    println!("{KEYS} keys, {A_SECOND} records a second for {seconds} s, {AT_A_TIME} at a time\n");
+    println!(
+        "{KEYS} keys, {RECORDS_PER_SECOND} records a second for {seconds} s, {AT_A_TIME} at a time\n"
+    );
     println!(
         "| one key is | p50, ms | p99 of a second, median | p99 | longest | records | CPU of this process, s |"
     );
     println!("|---|---:|---:|---:|---:|---:|---:|");
-    // The first run warms the broker up.
+    // The first run warms up the broker.
     latencies(stage, seconds.min(10), false);
     for is_stuck in [false, true] {
         row(is_stuck, latencies(stage, seconds, is_stuck));
@@ -41,7 +45,7 @@ fn row(is_stuck: bool, (records, processor): (Vec<Waited>, Duration)) {
     let at = |latencies: &[Duration], share: f64| {
         latencies[((latencies.len() - 1) as f64 * share) as usize]
     };
-    // A pause of the machine is in one second or two.
+    // By second, as a pause of the machine affects only one or two.
     let mut seconds: BTreeMap<u64, Vec<Duration>> = BTreeMap::new();
     for record in &records {
         seconds.entry(record.due.as_secs()).or_default().push(record.latency);
@@ -60,13 +64,13 @@ fn row(is_stuck: bool, (records, processor): (Vec<Waited>, Duration)) {
 
 /// A record of a key that is not stuck.
 struct Waited {
-    /// When it was to be sent.
+    /// Time at which it was due to be sent.
     due: Duration,
-    /// From then to the end of its handler.
+    /// Time from then to the end of its handler.
     latency: Duration,
 }
 
-/// How long the records of other keys waited; and what the processor spent.
+/// Returns the latencies of the other keys' records, and the processor time.
 fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Waited>, Duration) {
     let topic = format!("stuck-{}", stage.new_group());
     stage.create(&topic, 1);
@@ -80,7 +84,7 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Waited>, Durat
         while attempt.key() == Some(STUCK) && !may_go.load(Ordering::Acquire) {
             thread::sleep(Duration::from_millis(20));
         }
-        thread::sleep(Duration::from_micros(random(attempt.position().get()) % (LONGEST + 1)));
+        thread::sleep(Duration::from_micros(random(attempt.position().get()) % (MAX_MICROS + 1)));
         let due = Duration::from_micros(std::str::from_utf8(attempt.payload())?.parse()?);
         if attempt.key() != Some(STUCK) {
             let latency = begin.elapsed().saturating_sub(due);
@@ -103,19 +107,19 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Waited>, Durat
     }
     consumer.stop(Duration::from_secs(10));
     let latencies = std::mem::take(&mut *others.lock().unwrap());
-    // The first second belongs to the start.
-    let warm = latencies.into_iter().skip(A_SECOND as usize).collect();
+    // The first second is the warm-up.
+    let warm = latencies.into_iter().skip(RECORDS_PER_SECOND as usize).collect();
     (warm, Duration::try_from(after).unwrap() - Duration::try_from(before).unwrap())
 }
 
-/// Sends at a fixed rate, whatever becomes of it; a record's payload is when it was to be sent.
+/// Sends at a fixed rate, regardless of the consumer; a payload is the time at which it was due.
 fn send(sink: &KafkaSink, topic: &str, seconds: u64, begin: Instant) -> u64 {
     let from = begin.elapsed();
     let mut number = 0;
-    for portion in 0..seconds * PORTIONS {
-        let due = from + Duration::from_secs(portion) / PORTIONS as u32;
+    for portion in 0..seconds * PORTIONS_PER_SECOND {
+        let due = from + Duration::from_secs(portion) / PORTIONS_PER_SECOND as u32;
         thread::sleep(due.saturating_sub(begin.elapsed()));
-        for _ in 0..A_SECOND / PORTIONS {
+        for _ in 0..RECORDS_PER_SECOND / PORTIONS_PER_SECOND {
             let key = random(number ^ 0xFACE) % KEYS;
             let record = Record::new(key.to_string(), due.as_micros().to_string());
             sink.send(topic, &record, |written| drop(written.unwrap()));

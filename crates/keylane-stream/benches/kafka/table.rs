@@ -1,3 +1,5 @@
+//! Workloads `table`, `hot` and `skew`: sleeps of 0 to 5 ms with various keys.
+
 use std::thread;
 use std::time::Duration;
 
@@ -56,9 +58,9 @@ fn row(stage: &Stage, name: &str, key: impl Fn(u64) -> u64) {
     println!("| {name} | {work:.3} | {bound:.3} | {share:.1} % | {really:.1} % | {all:.3} |");
 }
 
-/// Numbers of which the n-th most frequent one comes 1/n^s times as often as the first.
+/// Distribution in which the n-th most frequent number occurs 1/n^s times as often as the first.
 struct Zipf {
-    /// How often each one or one before it comes, of all.
+    /// Cumulative share of each number.
     shares: Vec<f64>,
 }
 

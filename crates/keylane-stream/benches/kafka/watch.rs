@@ -1,3 +1,5 @@
+//! Check of the order of each key, and the durations of the handlers of a run.
+
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -5,18 +7,18 @@ use std::time::{Duration, Instant};
 use keylane_stream::Position;
 use keylane_stream::consumer::Attempt;
 
-/// Sees to it that the handlers of a run keep the order of each key, and knows how long they took.
+/// Checks the order of each key, and measures the handlers of a run.
 pub(crate) struct Watch {
     seen: Mutex<Seen>,
     /// Notified when all have ended.
     over: Condvar,
-    /// How many there will be.
+    /// Number of records of the run.
     total: u64,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// When the first one began.
+    /// Start of the first handler.
     first: Option<Instant>,
     ended: u64,
     /// By partition and key.
@@ -26,20 +28,21 @@ struct Seen {
 
 #[derive(Default)]
 struct Lane {
-    /// The highest position that has ended.
+    /// Highest position that has ended.
     last: Option<Position>,
-    /// How long its handlers took, all together.
+    /// Total duration of its handlers.
     took: Duration,
 }
 
-/// How a run went.
+/// Times of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Over {
-    /// From the beginning of the first handler to the end of the last.
+    /// From the start of the first handler to the end of the last.
     pub(crate) work: Duration,
-    /// When that was.
+    /// End of the last handler.
     pub(crate) at: Instant,
-    /// How long the handlers of the slowest key took, which nobody can do but one after another; and all.
+    /// Total duration of the slowest key's handlers, which run one after another; and that of all
+    /// keys.
     pub(crate) slowest_key: Duration,
     pub(crate) handlers: Duration,
 }

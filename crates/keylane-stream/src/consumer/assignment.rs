@@ -118,7 +118,7 @@ mod tests {
         let assignment = Assignment::new(Partition::new("t", 0), 0, 1);
         let (one, two) = (assignment.begin().unwrap(), assignment.begin().unwrap());
         one.end(&mailbox);
-        assert!(!mailbox.arm_or_take(&mut Vec::new()), "it rang though nobody waits");
+        assert!(!mailbox.arm_or_take(&mut Vec::new()), "a notification without a waiting thread");
         assignment.close();
         assert!(assignment.begin().is_none());
         assert_eq!(assignment.running(), 1);

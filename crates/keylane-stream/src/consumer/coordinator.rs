@@ -598,8 +598,8 @@ impl Coordinator {
     }
 
     fn poll(&mut self, timeout: Duration) {
-        let most = if self.ending.is_some() { 0 } else { RECORDS_PER_POLL };
-        let polled = self.source.poll(timeout, most, &mut self.events);
+        let max_records = if self.ending.is_some() { 0 } else { RECORDS_PER_POLL };
+        let polled = self.source.poll(timeout, max_records, &mut self.events);
         self.polled_at = Instant::now();
         if let Err(error) = polled {
             self.source_failed(error);

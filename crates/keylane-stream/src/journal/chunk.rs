@@ -246,7 +246,10 @@ mod tests {
         }
 
         #[test]
-        fn no_body_makes_it_panic(body in prop::collection::vec(any::<u8>(), 0..60), count in 1u64..5) {
+        fn no_body_makes_it_panic(
+            body in prop::collection::vec(any::<u8>(), 0..60),
+            count in 1u64..5,
+        ) {
             let chunk = Chunk::sealed(Position::ZERO, count, 0, &body);
             let _ = chunk.records(Position::ZERO, usize::MAX);
         }

@@ -172,8 +172,8 @@ impl std::fmt::Display for Damage {
             Damage::Head => f.write_str("its first position is not that of its first chunk"),
             Damage::Mark { path } => write!(
                 f,
-                "{} belongs to another journal or is damaged; if this journal replaced another one, delete that \
-                 file, too",
+                "{} belongs to another journal or is damaged; if this journal replaced another one, delete \
+                 that file, too",
                 path.display()
             ),
             Damage::File { why } => write!(f, "the file: {why}"),

@@ -379,11 +379,11 @@ mod tests {
 
     #[test]
     fn where_a_log_was_cut_is_read_from_the_clients_words() {
-        let truncated_at = "Partition log truncation detected at offset 25 (leader epoch 1): broker end offset is 20 \
-                   (offset leader epoch 1). Reset to INVALID.: Local: Log truncation detected";
-        assert_eq!(truncation_in(truncated_at), Some((Position::new(25), Position::new(20))));
-        let none = "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1 (offset \
-                    leader epoch -1). Reset using configured policy.";
+        let truncation = "Partition log truncation detected at offset 25 (leader epoch 1): broker end \
+                          offset is 20 (offset leader epoch 1). Reset to INVALID.: Local: Log truncation detected";
+        assert_eq!(truncation_in(truncation), Some((Position::new(25), Position::new(20))));
+        let none = "No epoch found less or equal to offset 25 (leader epoch 1): broker end offset is -1 \
+                    (offset leader epoch -1). Reset using configured policy.";
         assert_eq!(truncation_in(none), Some((Position::new(25), Position::ZERO)));
         assert_eq!(truncation_in("fetch failed due to requested offset not available"), None);
     }

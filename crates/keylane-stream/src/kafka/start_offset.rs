@@ -76,8 +76,8 @@ impl<T> StartDecision<T> {
 }
 
 /// Remedy for a partition whose next record does not exist.
-const OUT_OF_RANGE_REMEDY: &str = "set out_of_range to first or last (--out-of-range), or choose the group's offsets with \
-     kafka-consumer-groups --reset-offsets";
+const OUT_OF_RANGE_REMEDY: &str = "set out_of_range to first or last (--out-of-range), or choose \
+     the group's offsets with kafka-consumer-groups --reset-offsets";
 
 /// Returns the number of incomplete positions from `next` to `to`.
 pub(super) fn open(begun: &Progress, next: Position, to: Position) -> u64 {
@@ -216,8 +216,8 @@ impl StartPolicy {
         let next = place.next;
         let gone = open(place.begun, next, first);
         let what = format!(
-            "{partition} begins at {first}, and {next} would have been next: at most {gone} records were \
-             removed before they were read"
+            "{partition} begins at {first}, and {next} would have been next: at most {gone} records \
+             were removed before they were read"
         );
         let to = match self.out_of_range {
             StartFrom::First => first,

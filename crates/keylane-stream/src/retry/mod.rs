@@ -6,7 +6,9 @@
 //! # Examples
 //! ```
 //! use std::time::{Duration, Instant};
-//! use keylane_stream::retry::{Attempts, Backoff, OnExhausted, Limit, RetryDecision, RetryPolicy, Rule};
+//! use keylane_stream::retry::{
+//!     Attempts, Backoff, Limit, OnExhausted, RetryDecision, RetryPolicy, Rule,
+//! };
 //!
 //! #[derive(PartialEq, Eq, Hash)]
 //! enum Class { Timeout, BadRecord }

@@ -185,14 +185,14 @@ fn transaction_length<L: GroupCommit>(requests: &[L::Request]) -> usize {
 mod tests {
     use super::*;
 
-    /// A target of which only the log matters.
+    /// Target that simulates the log's size and records the checkpoints.
     #[derive(Default)]
-    struct Log {
+    struct SimulatedLog {
         bytes: u64,
         checkpoints: Vec<(u64, Checkpoint)>,
     }
 
-    impl GroupCommit for Log {
+    impl GroupCommit for SimulatedLog {
         type Request = ();
         type Answers = ();
 
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_log_that_readers_keep_is_waited_for_longer_the_larger_it_is() {
-        let (mut log, mut schedule) = (Log::default(), CheckpointSchedule::default());
+        let (mut log, mut schedule) = (SimulatedLog::default(), CheckpointSchedule::default());
         for bytes in (0..6 * CHECKPOINT_BYTES).step_by(1 << 20) {
             log.bytes = bytes;
             schedule.after_write(&mut log);

@@ -135,8 +135,9 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // Close the descriptors first: a thread that finds no entry may open the file.
         let mut all = locked();
-        // Unlock before that: a child that another thread has just forked has copies of both until it starts its
-        // program, and a lock lasts as long as any copy is open. A failure leaves that short time.
+        // Unlock before the close: a child that another thread has just forked has copies of both
+        // until it executes its program, and a lock lasts as long as any copy is open. If the
+        // unlock fails, the lock lasts that short time longer.
         if let Some(database) = self.database.take() {
             let _ = set_lock(&database, libc::F_UNLCK);
         }

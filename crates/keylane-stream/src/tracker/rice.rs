@@ -119,7 +119,10 @@ mod tests {
         }
 
         #[test]
-        fn the_best_parameter_is_among_the_candidates(count in 1u64..1 << 24, sum in 0u64..1 << 62) {
+        fn the_best_parameter_is_among_the_candidates(
+            count in 1u64..1 << 24,
+            sum in 0u64..1 << 62,
+        ) {
             let all = (0..=MAX_PARAMETER).map(|k| count * (1 + u64::from(k)) + (sum >> k));
             prop_assert_eq!(Some(max_bits(count, sum)), all.min());
         }

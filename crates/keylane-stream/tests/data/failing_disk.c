@@ -1,8 +1,8 @@
-/* Makes the disk fail while the file that KEYLANE_FAILING_DISK names has a letter in it: `s`, what is to be synced
- * cannot be; `f`, the disk is full. To be loaded before the C library: `LD_PRELOAD`.
+/* Simulates a failing disk while the file that KEYLANE_FAILING_DISK names contains a letter: `s`,
+ * syncs fail; `f`, the disk is full. To be preloaded with `LD_PRELOAD`.
  *
- * A kernel that cannot write pages drops them and says so once; whoever syncs again is told that all is well. So
- * what was added to a file since it was last synced is cut off again. */
+ * A kernel that cannot write pages drops them and reports it once; the next sync succeeds. So the
+ * bytes that were appended to a file since its last sync are truncated. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-//! Mixed batches: by size and by time, and what follows when one fails.
+//! Mixed batches: their limits of size and time, and the handling of a failed batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,7 +90,7 @@ fn a_batch_has_no_two_of_a_key_and_keeps_the_order_of_each() {
     book.change(|book| book.check(2_000));
 }
 
-/// A batch of ten, of which one is bad, and three attempts for each.
+/// Handles a batch of ten with one bad record, with three attempts for each record.
 fn with_a_bad_one(split: bool) -> (Vec<Vec<u64>>, u64, u64) {
     let stream = stream((0..10).map(|number| (number, number)));
     let seen = Watched::new(Vec::new());
@@ -114,7 +114,7 @@ fn a_failed_batch_fails_all_of_its_records() {
     let (seen, handled, skipped) = with_a_bad_one(false);
     assert_eq!(seen[0].len(), 10);
     assert_eq!(handled + skipped, 10);
-    // The bad one takes with it those that were in its company three times.
+    // The bad record exhausts the attempts of those that shared its batches three times.
     assert!(skipped >= 1);
     let bad = seen.iter().filter(|batch| batch.contains(&4)).count();
     assert_eq!(bad, 3);
@@ -128,7 +128,7 @@ fn a_batch_that_is_split_fails_the_bad_one_alone() {
     let mut alone = seen[1..11].to_vec();
     alone.sort_unstable();
     assert_eq!(alone, (0..10).map(|number| vec![number]).collect::<Vec<_>>());
-    // Then it is alone.
+    // The third batch holds the bad record alone.
     assert_eq!(seen[11..], [vec![4], vec![4]]);
 }
 
@@ -153,6 +153,6 @@ fn a_handler_can_name_the_one_that_failed_and_nothing_is_handled_twice() {
     let first = seen.iter().find(|batch| batch.contains(&4)).unwrap();
     let (before, behind) = first.split_at(first.iter().position(|number| *number == 4).unwrap());
     assert!(before.iter().all(|number| times(*number) == 1), "{seen:?}");
-    // Those behind it are in the next batch again, for they were in the first.
+    // The records behind it were in the failed batch, so they are handled twice.
     assert!(behind[1..].iter().all(|number| times(*number) == 2), "{seen:?}");
 }

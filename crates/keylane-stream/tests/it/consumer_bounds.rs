@@ -1,11 +1,11 @@
-//! G3, G4, G5, G6, G12 and G13: what is committed is true and fits; a stuck key and a slow partition hold
-//! up nobody else; memory has bounds; and who asks can see all that.
+//! G3, G4, G5, G6, G12 and G13: a commit is true and fits; a stuck key and a slow partition delay
+//! no other; memory is bounded; and the status shows all of it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::consuming::{
-    Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, status,
+    Dice, Door, PATIENCE, Watched, eventually, keyed, number, partition_status, quick, status,
 };
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, PauseReason, WaitReason};
 use keylane_stream::memory::MemoryStream;
@@ -56,12 +56,12 @@ fn too_many_behind_a_stuck_key_hold_up_their_partition_alone() {
     let door = Door::closed();
     let consumer = builder(&stream).max_in_flight(20, usize::MAX);
     let consumer = consumer.start(stuck_at(&door)).unwrap();
-    let first = || held(&consumer, 0);
+    let first = || partition_status(&consumer, 0);
     eventually(|| first().paused_by == Some(PauseReason::Records));
     assert_eq!((first().in_flight, first().buffered), (20, 30));
     stream.push_all(1, (0..500).map(|number| keyed(number, number)));
     eventually(|| status(&consumer).counts.handled == 500);
-    // Held back, nothing more of it is fetched.
+    // A partition over its limit is paused, so nothing more is fetched.
     stream.push_all(0, (50..90).map(|number| keyed("stuck", number)));
     stream.push(1, keyed("another", 500));
     eventually(|| status(&consumer).counts.handled == 501);
@@ -80,7 +80,7 @@ fn bytes_are_bounded_and_one_record_always_goes() {
     stream.push_all(0, (0..10).map(large));
     let door = Door::closed();
     let consumer = builder(&stream).max_in_flight(1_000, 250_000).start(stuck_at(&door)).unwrap();
-    let first = || held(&consumer, 0);
+    let first = || partition_status(&consumer, 0);
     eventually(|| first().paused_by == Some(PauseReason::Bytes));
     assert_eq!(first().in_flight, 2);
     assert!(first().bytes <= 250_000);
@@ -105,8 +105,8 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     stream.push_all(0, (1..5_000).map(|number| keyed(number, number)));
     let door = Door::closed();
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
-    let first = || held(&consumer, 0);
-    // The map with a single stuck record always fits, however much is done behind it.
+    let first = || partition_status(&consumer, 0);
+    // The map with a single incomplete record always fits, whatever number is complete above it.
     eventually(|| status(&consumer).counts.handled == 4_999);
     eventually(|| stream.committed(0).end() == Position::new(5_000));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::MIN_CHARACTERS);
@@ -114,7 +114,7 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     eventually(|| first().watermark == Position::new(5_000));
     consumer.stop(PATIENCE);
 
-    // Many of them don't.
+    // Maps with many incomplete records exceed the limit.
     let stream = MemoryStream::new("t", 1);
     stream.set_limit(MapLimit::characters(MapLimit::MIN_CHARACTERS).unwrap());
     let mut dice = Dice(1);
@@ -127,7 +127,7 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     );
     let door = Door::closed();
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
-    let first = || held(&consumer, 0);
+    let first = || partition_status(&consumer, 0);
     eventually(|| first().paused_by == Some(PauseReason::Map));
     assert!(stream.committed(0).encode(b"t").len() <= MapLimit::MIN_CHARACTERS);
     door.open();
@@ -152,7 +152,8 @@ fn a_destination_with_less_room_than_it_said_gets_a_shorter_map() {
     consumer.stop(PATIENCE);
 }
 
-/// What is committed never says more than is done, at any time, whatever fails; and all is done in the end.
+/// A commit never covers an incomplete record, whatever fails; and all records are complete in the
+/// end.
 #[test]
 fn what_is_committed_is_always_true() {
     for seed in 0..4 {
@@ -191,7 +192,7 @@ fn what_is_committed_is_always_true() {
     }
 }
 
-/// What is behind a stopped key has more than half of the room: the others go on in the rest.
+/// The backlog of a stopped key has more than half of the room: the other keys use the rest.
 #[test]
 fn a_stopped_key_holds_nobody_back_who_has_room() {
     let stream = MemoryStream::new("t", 1);
@@ -213,7 +214,7 @@ fn a_partition_without_progress_is_seen() {
     let door = Door::closed();
     let consumer = builder(&stream).start(stuck_at(&door)).unwrap();
     eventually(|| status(&consumer).partitions.len() == 2);
-    let idle = |partition| held(&consumer, partition).without_progress;
+    let idle = |partition| partition_status(&consumer, partition).without_progress;
     assert_eq!((idle(0), idle(1)), (Duration::ZERO, Duration::ZERO));
     stream.push(0, keyed("stuck", 0));
     eventually(|| idle(0) > Duration::from_millis(50));
@@ -234,12 +235,12 @@ fn a_survey_says_what_each_record_waits_for() {
         _ => Ok(()),
     });
     let consumer = consumer.unwrap();
-    eventually(|| held(&consumer, 0).blocked_count == 2);
-    // One that comes when its key has stopped already.
+    eventually(|| partition_status(&consumer, 0).blocked_count == 2);
+    // A record that arrives after its key has stopped.
     stream.push(0, keyed("bad", 3));
-    // And when the good one is done.
+    // And one after the good record is complete.
     eventually(|| {
-        let held = held(&consumer, 0);
+        let held = partition_status(&consumer, 0);
         held.blocked_count == 3 && held.in_flight == 3
     });
     let status = status(&consumer);
@@ -247,7 +248,7 @@ fn a_survey_says_what_each_record_waits_for() {
     let behind = WaitReason::BehindStopped(Position::ZERO);
     assert_eq!(waits, [&WaitReason::Stopped, &behind, &behind]);
     assert_eq!(status.partitions[0].blocked[0].failed_attempts, 2);
-    // Nothing is on its way, so nothing is late.
+    // Nothing is in flight, so no progress is overdue.
     assert_eq!(status.partitions[0].without_progress, Duration::ZERO);
     consumer.stop(PATIENCE);
 }

@@ -1,5 +1,5 @@
-//! G3 and G4: a consumer is killed at random, again and again. Nothing is lost, order is never broken, and
-//! what is done twice stays within its bound.
+//! G3 and G4: a consumer is killed at random, again and again. Nothing is lost, order is kept, and
+//! the number of repeated records stays within its bound.
 
 use std::collections::{HashMap, HashSet};
 use std::env;
@@ -17,19 +17,20 @@ use keylane_stream::journal::{Journal, JournalSource};
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::tracker::Progress;
 
-/// Where the child finds its journal. Only a child has it.
+/// Variable with the path of the child's journal. Set only for a child.
 const CHILD: &str = "KEYLANE_JOURNAL_OF_CONSUMER";
-/// How often the child is killed, if not as often as usual.
+/// Variable that overrides the number of kills.
 const KILLS: &str = "KEYLANE_KILLS";
 
 const KEYS: u64 = 40;
-/// How many records there are for each kill.
+/// Number of records for each kill.
 const RECORDS_A_LIFE: u64 = 400;
 
 const COMMIT_AFTER: u64 = 50;
-const MOST_INCOMPLETE: u64 = 100;
-/// What is done since the last commit: what makes one due, and what can end while it is made.
-const MOST_REPEATED: u64 = COMMIT_AFTER + 2 * MOST_INCOMPLETE;
+const MAX_INCOMPLETE: u64 = 100;
+/// Bound of the records that one kill repeats: those that make a commit due, and those in flight
+/// before and while it is written.
+const MAX_REPEATED: u64 = COMMIT_AFTER + 2 * MAX_INCOMPLETE;
 
 fn child(path: &Path) -> Child {
     Command::new(env::current_exe().unwrap())
@@ -40,18 +41,18 @@ fn child(path: &Path) -> Child {
         .unwrap()
 }
 
-/// Not a test of its own: what the child does, in this same program.
+/// Body of the child process, not a test of its own.
 #[test]
 fn handles_until_it_is_killed() {
     let Some(path) = env::var_os(CHILD) else { return };
-    // With one processor the harness has begun a line.
+    // On one processor the harness has begun a line, which this ends.
     println!();
     let journal = Journal::open(path).unwrap();
     let source = JournalSource::new(journal, "group").to_the_end();
     let consumer = Consumer::builder(source)
         .threads(8)
         .commit(Duration::from_secs(3600), COMMIT_AFTER)
-        .max_in_flight(MOST_INCOMPLETE as usize, usize::MAX)
+        .max_in_flight(MAX_INCOMPLETE as usize, usize::MAX)
         .retry(RetryPolicy::new(quick(9, OnExhausted::Stop)).unwrap(), |_| ());
     let consumer = consumer.start(|attempt: &Attempt| {
         let mut dice = Dice(number(attempt) * 3 + u64::from(attempt.number()));
@@ -69,7 +70,7 @@ fn handles_until_it_is_killed() {
     say(format_args!("ended 0"));
 }
 
-/// One write for a line, so that none is cut in two by another thread.
+/// Writes a line with one call, so that no other thread can write in the middle of it.
 fn say(line: std::fmt::Arguments<'_>) {
     let mut line = line.to_string();
     line.push('\n');
@@ -77,18 +78,18 @@ fn say(line: std::fmt::Arguments<'_>) {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).unwrap();
 }
 
-/// What was seen of all lives.
+/// Observations of all lives of the child.
 #[derive(Default)]
 struct Ledger {
-    /// For each position the one before it of its key.
+    /// For each position, the position before it of the same key.
     before: HashMap<u64, u64>,
-    /// How often each position was done.
+    /// Number of completions of each position.
     done: HashMap<u64, u32>,
-    /// Per key: what runs in this life, and the last that was done in it.
+    /// Per key: the running position, and the last completed one of this life.
     running: HashMap<u64, u64>,
     last: HashMap<u64, u64>,
     done_in_this_life: HashSet<u64>,
-    /// How often something was done again, and how much was done in a life and not committed in it.
+    /// Number of repeated records, and of those that a life completed and did not commit.
     repeated: u64,
     most_uncommitted: u64,
     attempts: u64,
@@ -107,7 +108,8 @@ impl Ledger {
                 assert_eq!(other, None, "{position} began while another of its key ran");
                 let last = self.last.get(&key);
                 assert!(last.is_none_or(|last| *last < position), "{position} after {last:?}");
-                // The one before it has been done, in this life or in an earlier one, and so have all.
+                // The position before it is complete, in this life or an earlier one, and so are
+                // all before that.
                 if let Some(before) = self.before.get(&position) {
                     assert!(self.done.contains_key(before), "{position} before {before}");
                 }
@@ -126,7 +128,7 @@ impl Ledger {
         }
     }
 
-    /// A life has ended, with this committed.
+    /// Ends a life, with the committed progress.
     fn dies(&mut self, progress: Option<&Progress>) {
         self.running.clear();
         self.last.clear();
@@ -166,7 +168,7 @@ fn nothing_is_lost_and_little_repeated_however_often_it_is_killed() {
     while !ledger.ended {
         let mut child = child(&path);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // It is killed when it has said so much, wherever it is then.
+        // Killed after a random number of lines, wherever it is then.
         let lives_for = if killed < kills { dice.roll(4 * RECORDS_A_LIFE) } else { u64::MAX };
         let mut said = 0;
         for line in lines {
@@ -184,14 +186,14 @@ fn nothing_is_lost_and_little_repeated_however_often_it_is_killed() {
     }
     assert_eq!(ledger.done.len() as u64, records, "something was lost");
     let (repeated, uncommitted) = (ledger.repeated, ledger.most_uncommitted);
-    assert!(uncommitted <= MOST_REPEATED, "{uncommitted} were to be done again");
-    assert!(repeated <= killed * MOST_REPEATED);
+    assert!(uncommitted <= MAX_REPEATED, "{uncommitted} were to be done again");
+    assert!(repeated <= killed * MAX_REPEATED);
     let journal = Journal::open(&path).unwrap();
     let progress = journal.committed("group").unwrap().unwrap();
     assert_eq!(progress.watermark(), Position::new(records));
     println!(
         "killed {killed} times: {records} records, {} attempts, 0 lost, 0 out of order, {repeated} \
-         done again, at most {uncommitted} because of one kill (bound: {MOST_REPEATED})",
+         done again, at most {uncommitted} because of one kill (bound: {MAX_REPEATED})",
         ledger.attempts
     );
 }

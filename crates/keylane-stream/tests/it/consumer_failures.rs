@@ -1,10 +1,10 @@
-//! G7 and G8: what becomes of records that fail, and what that costs the others.
+//! G7 and G8: the handling of records that fail, and its cost for the other records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::consuming::{Watched, eventually, held, keyed, number, quick, status};
+use crate::consuming::{Watched, eventually, keyed, number, partition_status, quick, status};
 use keylane_stream::consumer::{
     Attempt, Builder, Consumer, Failure, PartitionStatus, StartError, StopReason, WaitReason,
 };
@@ -18,7 +18,7 @@ use keylane_stream::{Partition, Position, Record};
 
 const BAD: u64 = 13;
 
-/// A stream of 40 records with 4 keys, in one partition, of which one fails always.
+/// Returns a stream of 40 records with 4 keys in one partition, one of which always fails.
 fn stream() -> MemoryStream {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..40).map(|number| keyed(number % 4, number)));
@@ -33,7 +33,7 @@ fn builder(stream: &MemoryStream, on_exhausted: OnExhausted) -> Builder {
 
 type Seen = Watched<Vec<(u64, u32)>>;
 
-/// Handles all but the bad record, and notes each attempt.
+/// Handles all but the bad record, and records each attempt.
 fn handler(seen: &Arc<Seen>) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
     let seen = seen.clone();
     move |attempt: &Attempt| {
@@ -66,7 +66,7 @@ fn a_key_stops_with_its_record_and_the_others_go_on() {
     let (stream, seen) = (stream(), Watched::new(Vec::new()));
     let ended = builder(&stream, OnExhausted::StopKey).start(handler(&seen)).unwrap().wait();
     assert!(matches!(ended.reason, StopReason::Exhausted));
-    // Three of its key came before it; the key's other seven are not done.
+    // Three records of its key came before it; the other seven of the key are incomplete.
     assert_eq!(ended.counts.handled, 33);
     let [stopped] = &ended.stopped[..] else { panic!("{:?}", ended.stopped) };
     assert_eq!(stopped.record.position, Position::new(BAD));
@@ -76,7 +76,7 @@ fn a_key_stops_with_its_record_and_the_others_go_on() {
     assert_eq!(progress.watermark(), Position::new(BAD));
     assert_eq!(progress.incomplete().len(), 6, "the records of its key behind it");
 
-    // The next one goes on there, and does only what is not done.
+    // The next consumer continues there, and handles only the incomplete records.
     seen.change(Vec::clear);
     let sees = seen.clone();
     let again = builder(&stream, OnExhausted::Stop).start(move |attempt: &Attempt| {
@@ -97,7 +97,7 @@ fn everything_stops_with_a_record_and_nothing_is_lost() {
     assert_eq!((partition, *position), (&Partition::new("t", 0), Position::new(BAD)));
     assert_eq!(failure.to_string(), "a bad record");
     let progress = stream.committed(0);
-    // What had not begun by then is left, also what came before it with another key.
+    // Records that had not begun by then stay incomplete, also earlier ones of other keys.
     assert!(progress.watermark() <= Position::new(BAD) && !progress.is_done(Position::new(BAD)));
     assert!(!seen.get().iter().any(|(number, _)| *number > BAD && number % 4 == BAD % 4));
     let done = (0..40).filter(|number| progress.is_done(Position::new(*number))).count();
@@ -188,7 +188,7 @@ fn a_record_that_waits_for_its_next_attempt_holds_its_key_and_no_worker() {
     });
     let consumer = consumer.unwrap();
     others.until(|others| *others == 98);
-    eventually(|| held(&consumer, 0).in_flight == 2);
+    eventually(|| partition_status(&consumer, 0).in_flight == 2);
     let [PartitionStatus { blocked, oldest, watermark, .. }] = &status(&consumer).partitions[..]
     else {
         panic!("there is one")
@@ -196,7 +196,7 @@ fn a_record_that_waits_for_its_next_attempt_holds_its_key_and_no_worker() {
     assert_eq!(*watermark, Position::ZERO);
     assert!(matches!(blocked[0].reason, WaitReason::Retry { within } if within > hour / 2));
     assert_eq!((blocked[0].failed_attempts, oldest.as_ref()), (1, Some(&blocked[0])));
-    // It does not wait for the hour to be over.
+    // The shutdown does not wait for the end of the hour.
     let ended = consumer.stop(Duration::from_secs(30));
     assert_eq!((ended.abandoned, ended.counts.handled), (0, 98));
     assert_eq!(stream.committed(0).watermark(), Position::ZERO);
@@ -225,7 +225,7 @@ fn a_hundred_thousand_keys_can_wait_for_their_next_attempts() {
     assert_eq!(ended.counts.failed_attempts, KEYS);
 }
 
-/// Dead letters that are kept, and refused as long as that is wanted.
+/// Dead-letter sink that keeps the letters, and refuses them while the test wants that.
 #[derive(Clone, Default)]
 struct Grave {
     letters: Arc<Watched<Vec<DeadLetter>>>,
@@ -266,7 +266,7 @@ fn a_record_is_not_done_while_nobody_takes_its_letter() {
     let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(grave.clone());
     let consumer = consumer.commit(Duration::ZERO, 1).start(handler(&seen)).unwrap();
     grave.refused.until(|refused| *refused >= 2);
-    eventually(|| held(&consumer, 0).in_flight == 7);
+    eventually(|| partition_status(&consumer, 0).in_flight == 7);
     eventually(|| {
         let stored = stream.committed(0);
         (stored.end(), stored.watermark()) == (Position::new(40), Position::new(BAD))
@@ -287,14 +287,14 @@ fn a_letter_that_nobody_takes_is_given_up_at_the_end() {
     let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(grave.clone());
     let consumer = consumer.start(handler(&seen)).unwrap();
     grave.refused.until(|refused| *refused >= 1);
-    // Nothing else is under way any more.
-    eventually(|| held(&consumer, 0).in_flight == 7);
+    // Nothing else is in flight any more.
+    eventually(|| partition_status(&consumer, 0).in_flight == 7);
     let ended = consumer.stop(Duration::from_millis(50));
     assert_eq!((ended.abandoned, ended.counts.dead_lettered), (1, 0));
     assert!(!stream.committed(0).is_done(Position::new(BAD)));
 }
 
-/// Takes all letters but that of the first record.
+/// Dead-letter sink that accepts all letters but that of the first record.
 struct Picky(Grave);
 
 impl DeadLetters for Picky {
@@ -371,7 +371,7 @@ fn a_file_of_dead_letters_has_one_line_for_each() {
     let raw = Record { key: Some(vec![0x80]), payload: Some(vec![0xC0]), headers: Vec::new() };
     let none = Record::without_key("");
     FileDeadLetters::open(&path).unwrap().write(&[letter(1, record), letter(2, raw)]).unwrap();
-    // A process that dies while it writes leaves half a line.
+    // A process that was killed while it wrote leaves half a line.
     std::fs::OpenOptions::new()
         .append(true)
         .open(&path)
@@ -398,7 +398,7 @@ fn a_file_of_dead_letters_has_one_line_for_each() {
     assert_eq!(lines[2]["position"], 3);
 }
 
-/// Several consumers of a group on one machine have the same file.
+/// Several consumers of a group on one machine use the same file.
 #[test]
 fn a_file_of_dead_letters_may_have_several_writers() {
     let folder = tempfile::tempdir().unwrap();

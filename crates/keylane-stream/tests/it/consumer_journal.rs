@@ -141,27 +141,28 @@ fn a_damaged_journal_ends_its_consumer_with_what_was_done() {
         journal.append_all(&(0..1_024).map(|i| keyed(i, i)).collect::<Vec<_>>()).unwrap();
     }
     drop(journal);
-    // The one in the middle: the first and the last are looked at when it is opened.
+    // A chunk in the middle, as opening checks the first and the last.
     let file = rusqlite::Connection::open(&path).unwrap();
     let damaged = "UPDATE chunk SET crc = crc + 1 WHERE first = 1024";
     assert_eq!(file.execute(damaged, []).unwrap(), 1);
     drop(file);
     let journal = Journal::open(&path).unwrap();
     let source = JournalSource::new(journal.clone(), "g").to_the_end();
-    // So that most of what is good has been done when the next is read.
+    // Few in flight, so that most good records are complete when the damaged chunk is read.
     let consumer = Consumer::builder(source).max_in_flight(10, usize::MAX);
     let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(()));
     let ended = consumer.unwrap().wait();
     let StopReason::Source(_) = &ended.reason else { panic!("{:?}", ended.reason) };
     assert!(ended.reason.to_string().contains("1024"), "{}", ended.reason);
-    // What had not begun by then is not done.
+    // Records that had not begun by then are incomplete.
     let progress = journal.committed("g").unwrap().unwrap();
     let done = (0..1_024).filter(|at| progress.is_done(Position::new(*at))).count();
     assert_eq!(done as u64, ended.counts.handled);
     assert!(done >= 1_000, "{done}");
 }
 
-/// What is seen of each key, with the attempts, in a scenario that is the same whatever the source.
+/// Returns the positions of each key with their attempts, for a scenario that is the same for every
+/// source.
 fn scenario(builder: Builder) -> BTreeMap<Option<Vec<u8>>, Vec<(u64, u32)>> {
     let seen = Watched::new(BTreeMap::<_, Vec<_>>::new());
     let sees = seen.clone();

@@ -1,11 +1,11 @@
-//! Batches of a key: consecutive records in their order, by size and by time; what follows when one fails, and
-//! when its partition moves.
+//! Batches of a key: consecutive records in order, limited by size and time; the handling of a
+//! failed batch; and the release of its partition.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::consuming::{Dice, Door, Watched, eventually, held, keyed, number, quick};
+use crate::consuming::{Dice, Door, Watched, eventually, keyed, number, partition_status, quick};
 use keylane_stream::consumer::{
     Attempt, BatchBy, BatchConfig, Builder, Consumer, FailedAt, Failure, StopReason, UnkeyedPolicy,
     WaitReason,
@@ -38,7 +38,7 @@ fn numbers(attempts: &[Attempt]) -> Vec<u64> {
     attempts.iter().map(number).collect()
 }
 
-/// Batches in the order in which they were begun.
+/// Batches in the order of their starts.
 type Seen = Arc<Watched<Vec<Vec<u64>>>>;
 
 fn note(seen: &Seen, attempts: &[Attempt]) {
@@ -91,7 +91,7 @@ fn what_came_while_a_batch_ran_is_the_next_one() {
     let consumer = consumer.unwrap();
     seen.until(|seen| seen.len() == 1);
     stream.push_all(0, (2..6).map(|number| keyed("k", number)));
-    eventually(|| held(&consumer, 0).in_flight == 6);
+    eventually(|| partition_status(&consumer, 0).in_flight == 6);
     assert_eq!(seen.get().len(), 1, "one of a key at a time");
     door.open();
     seen.until(|seen| seen.len() == 3);
@@ -132,7 +132,7 @@ fn by_partition_the_batches_are_of_a_partition() {
     assert_eq!(consumer.unwrap().wait().counts.handled, 60);
 }
 
-/// What a handler has to find of each key: a batch is the next few of those that are not done.
+/// Expectation of each key: a batch is the next few of its incomplete records.
 #[derive(Default)]
 struct Model {
     left: HashMap<Vec<u8>, VecDeque<u64>>,
@@ -174,7 +174,7 @@ impl Model {
     }
 }
 
-/// Random keys, lengths, lingers and failures of every form; nothing is skipped.
+/// Random keys, lengths, lingers and failures of every form; no record is skipped.
 fn random(seed: u64, split: bool) {
     let mut dice = Dice(seed);
     let keys = 1 + dice.roll(40);
@@ -199,7 +199,7 @@ fn random(seed: u64, split: bool) {
                 models.lock().unwrap().end(them, 0);
                 panic!("a panic is a failure, too");
             }
-            // An index beyond the end is a failure of all.
+            // An index beyond the end fails the whole batch.
             2 | 3 if index < them.len() => (index, Err(FailedAt::new(index, "this one").into())),
             2 | 3 => (0, Err(FailedAt::new(index, "nobody").into())),
             _ => (them.len(), Ok(())),
@@ -223,7 +223,7 @@ fn order_holds_through_failures_if_batches_are_split() {
     (6..12).for_each(|seed| random(seed, true));
 }
 
-/// Ten of a key, of which number 4 is bad, and three attempts for each.
+/// Handles ten records of a key of which number 4 is bad, with three attempts for each.
 fn with_a_bad_one(split: bool, names: bool) -> (Vec<Vec<u64>>, u64, u64) {
     let stream = stream((0..10).map(|number| (1, number)));
     let seen = Seen::default();
@@ -264,14 +264,15 @@ fn a_batch_that_is_split_goes_on_up_to_the_bad_one() {
     let first: Vec<_> = (0..10).collect();
     assert_eq!(seen[0], first);
     assert_eq!(seen[1..6], [[0], [1], [2], [3], [4]]);
-    // Again with those behind it, and alone when that fails; they go on when it is skipped.
+    // Handled again with the records behind it, and alone when that fails; once it is skipped, they
+    // continue.
     assert_eq!(
         seen[6..],
         [vec![4, 5, 6, 7, 8, 9], vec![4], vec![4, 5, 6, 7, 8, 9], vec![4], vec![5, 6, 7, 8, 9]]
     );
 }
 
-/// Dead letters that are let through one at a time.
+/// Dead-letter sink that lets one letter through at a time.
 struct Gated {
     door: Door,
     seen: Arc<Watched<Vec<u64>>>,
@@ -305,8 +306,12 @@ fn dead_letters_of_a_batch_are_written_in_order_and_the_key_waits_for_them() {
         })
         .unwrap();
     seen.until(|seen| seen.len() == 1);
-    eventually(|| held(&consumer, 0).blocked_count > 0);
-    assert_eq!(held(&consumer, 0).blocked_count, 1, "the others stand behind the first letter");
+    eventually(|| partition_status(&consumer, 0).blocked_count > 0);
+    assert_eq!(
+        partition_status(&consumer, 0).blocked_count,
+        1,
+        "the others stand behind the first letter"
+    );
     waits.open();
     let counts = consumer.wait().counts;
     assert_eq!((counts.handled, counts.dead_lettered), (4, 4));
@@ -329,7 +334,7 @@ fn a_key_that_stops_in_the_middle_of_a_batch_leaves_the_others_going() {
         })
         .unwrap();
     let ended = consumer.wait();
-    // Of the even ones all, of the odd ones those before it.
+    // All of the even keys; of the odd keys, the records before the bad one.
     assert_eq!(ended.counts.handled, 20 + 6);
     assert_eq!(ended.stopped.len(), 1);
     assert_eq!(ended.stopped[0].record.reason, WaitReason::Stopped);
@@ -345,7 +350,7 @@ fn what_waits_for_company_is_let_go_of_when_the_partition_is_and_comes_again() {
     let first = builder(&stream, 1, OnExhausted::Stop)
         .start_batches(batch(10, HOUR), |_: &[Attempt]| Ok::<_, Failure>(()))
         .unwrap();
-    eventually(|| held(&first, 0).in_flight == 3);
+    eventually(|| partition_status(&first, 0).in_flight == 3);
     let ended = first.stop(HOUR);
     assert_eq!((ended.counts.handled, ended.abandoned), (0, 0));
     stream.push_all(0, (3..10).map(|number| keyed("k", number)));
@@ -393,7 +398,7 @@ fn a_batch_that_runs_when_its_partition_is_wanted_is_awaited_and_then_another_me
         eventually(is_further);
     }
     let ended = members.map(|member| member.stop(HOUR).counts);
-    // Members that hand over in good order handle nothing again, and nothing is late.
+    // Members that release in order repeat nothing, and nothing is late.
     assert_eq!(ended[0].handled + ended[1].handled, 600);
     assert_eq!(ended[0].fenced + ended[1].fenced, 0);
     model.lock().unwrap().check();
@@ -412,5 +417,5 @@ fn the_handler_is_gone_when_the_consumer_has_ended() {
         },
     );
     consumer.unwrap().wait();
-    assert!(watched.upgrade().is_none(), "somebody still has it");
+    assert!(watched.upgrade().is_none(), "a handle still exists");
 }

@@ -1,4 +1,4 @@
-//! Lines as a source: a file is gone on with where it was left, and no other file is taken for it.
+//! Lines as a source: reading a file continues at the committed line, and another file is refused.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,7 @@ fn builder(source: FileSource) -> Builder {
     Consumer::builder(source).threads(4).by(first_word).retry(policy, |_| ())
 }
 
-/// Handles what there is, but for lines with the word "bad", and returns the lines in their order.
+/// Handles all lines but those with the word "bad", and returns the lines in their order.
 fn handled(source: FileSource) -> Vec<String> {
     let seen = Watched::new(Vec::new());
     let sees = seen.clone();
@@ -68,11 +68,11 @@ fn a_file_is_gone_on_with_where_it_was_left() {
 fn what_is_done_above_a_stuck_line_is_not_repeated() {
     let (_folder, path, state) = place("a bad\nb 1\na 2\nb 3\nc 4\n");
     assert_eq!(handled(open(&path, &state).unwrap()), ["b 1", "b 3", "c 4"]);
-    // It grows, and the key is still stuck.
+    // The file grows, and the key is still stuck.
     fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"b 5\n").unwrap();
     assert_eq!(handled(open(&path, &state).unwrap()), ["b 5"]);
     assert_eq!(handled(open(&path, &state).unwrap()), [""; 0]);
-    // Now it is handled.
+    // Now the line is handled.
     let seen = Watched::new(0);
     let sees = seen.clone();
     let consumer = builder(open(&path, &state).unwrap()).start(move |_: &Attempt| {
@@ -119,7 +119,7 @@ fn a_damaged_state_is_refused_whatever_is_damaged_in_it() {
             fs::write(&state, &damaged).unwrap();
             match open(&path, &state) {
                 Err(_) => refused += 1,
-                // White space, and digits of nothing, mean nothing.
+                // An altered white-space character has no meaning.
                 Ok(_) => assert!(good[at].is_ascii_whitespace(), "{at} of {}", good.len()),
             }
         }
@@ -158,7 +158,8 @@ fn a_file_that_is_followed_delivers_whole_lines_as_they_come() {
     assert_eq!(handled(open(&path, &state).unwrap()), ["now whole"]);
 }
 
-/// Stopped anywhere, again and again, while lines are stuck and the file grows: each line is done once.
+/// Stopped at random, again and again, while lines are stuck and the file grows: each line is
+/// completed once.
 #[test]
 fn a_file_that_is_left_anywhere_is_done_once() {
     for seed in 0..10 {
@@ -240,7 +241,7 @@ fn a_pipe_that_fails_ends_its_consumer() {
     assert_eq!(ended.reason.to_string(), "cannot read stdin: unplugged");
 }
 
-/// It looked like the end of its input.
+/// Regression: this looked like the end of the input.
 #[test]
 fn a_pipe_whose_reader_panics_ends_its_consumer() {
     struct Panicking(bool);
@@ -256,7 +257,7 @@ fn a_pipe_whose_reader_panics_ends_its_consumer() {
     assert_eq!(ended.reason.to_string(), "cannot read stdin: the reader has panicked");
 }
 
-/// An input without a line, which takes as long to let go of as the door is closed.
+/// Input without a line, whose close blocks while the door is closed.
 struct Lingering(Door);
 
 impl std::io::Read for Lingering {
@@ -271,7 +272,8 @@ impl Drop for Lingering {
     }
 }
 
-/// The bell was rung before there was anything to see, so that the end was noticed when the wait after it was over.
+/// Regression: the notification preceded the visible state, so the end was noticed only after the
+/// next wait.
 #[test]
 fn who_waits_for_a_pipe_learns_of_its_end_at_once() {
     let door = Door::closed();
@@ -280,7 +282,7 @@ fn who_waits_for_a_pipe_learns_of_its_end_at_once() {
     pipe.poll(Duration::ZERO, 1, &mut events).unwrap();
     assert!(matches!(events[0], SourceEvent::Assigned(_)), "{events:?}");
     if events.len() == 1 {
-        // Nothing but the bell ends such a wait.
+        // Only the notification ends such a wait.
         events.clear();
         pipe.poll(PATIENCE, 1, &mut events).unwrap();
     }

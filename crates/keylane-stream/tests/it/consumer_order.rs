@@ -1,5 +1,5 @@
-//! G1: of one partition and key, handlers never overlap and begin in the order of the positions; through
-//! retries, failures and panics, with threads, futures and answers from elsewhere.
+//! G1: handlers of one partition and key never overlap and begin in the order of positions; through
+//! retries, failures and panics, with threads, futures and asynchronous answers.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -17,7 +17,7 @@ const PARTITIONS: u32 = 3;
 const RECORDS: u64 = 3_000;
 const KEYS: u64 = 200;
 
-/// A stream with many keys, some of them hot, and a builder for its consumer.
+/// Returns a stream with many keys, some of them hot, and a builder of its consumer.
 fn many_records(seed: u64) -> (MemoryStream, Builder) {
     let stream = MemoryStream::new("t", PARTITIONS);
     let mut dice = Dice(seed);
@@ -34,7 +34,7 @@ fn many_records(seed: u64) -> (MemoryStream, Builder) {
     (stream, builder)
 }
 
-/// Whether this attempt is to fail: the same for the same attempt.
+/// Returns whether this attempt fails: always the same for the same attempt.
 fn fails(attempt: &Attempt) -> bool {
     let seed = number(attempt) * 31 + u64::from(attempt.number());
     Dice(seed).roll(4) == 0
@@ -93,7 +93,7 @@ fn answers_from_elsewhere_keep_the_order_of_each_key() {
                 let fails = fails(&attempt);
                 book.change(|book| book.end(&attempt, !fails));
                 match fails {
-                    // Nobody answers: that is an answer.
+                    // An acknowledgement that is dropped counts as a failure.
                     true => drop(ack),
                     false => ack.done(),
                 }
@@ -135,8 +135,9 @@ fn futures_keep_the_order_of_each_key() {
     book.change(|book| assert!(book.most_running <= 100 && book.most_running > 1));
 }
 
-/// Handles all of a stream with two keys and records without one, each as soon as so many have been seen
-/// to run together. Returns the order of their ends, and how many ran together at most.
+/// Handles all of a stream with two keys and records without a key; a record ends once `together`
+/// records have run at the same time. Returns the order of their ends, and the maximum that ran at
+/// the same time.
 fn handled(together: usize, choose: impl FnOnce(Builder) -> Builder) -> (Vec<String>, usize) {
     let stream = MemoryStream::new("t", 1);
     for number in 0..40 {
@@ -184,7 +185,7 @@ fn without_order_as_many_run_as_there_are_threads() {
 
 #[test]
 fn order_can_be_kept_for_what_a_function_says() {
-    // All payloads have this in common, so there is one line.
+    // All records share this key, so there is one queue.
     let (order, most) = handled(1, |builder| builder.by(|_| Some(b"all".to_vec())));
     assert_eq!((order.len(), most), (40, 1));
     assert!(order.is_sorted_by_key(|number| number.parse::<u32>().unwrap()));

@@ -1,11 +1,11 @@
-//! What handlers make of records: written before these are done, in order per key; what follows when the
-//! sink refuses it.
+//! Output of handlers: it is written before its record is complete, in order per key; and the
+//! handling of a sink that refuses it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::consuming::{Dice, Door, Watched, eventually, held, keyed, number, quick};
+use crate::consuming::{Dice, Door, Watched, eventually, keyed, number, partition_status, quick};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Outbox};
 use keylane_stream::journal::{Journal, JournalSource};
 use keylane_stream::memory::MemoryStream;
@@ -25,7 +25,7 @@ fn stream(records: impl IntoIterator<Item = (u64, u64)>) -> MemoryStream {
     stream
 }
 
-/// The record again, with its number as text.
+/// Returns a copy of the record, with its number as text.
 fn output(attempt: &Attempt) -> Record {
     let payload = number(attempt).to_string().into_bytes();
     Record { key: attempt.key().map(Vec::from), payload: Some(payload), headers: attempt.origin() }
@@ -35,7 +35,7 @@ fn text(record: &Record) -> String {
     String::from_utf8(record.payload().to_vec()).unwrap()
 }
 
-/// A sink that is a function, and what was written to it.
+/// Sink made of a function, which also keeps the written records.
 struct Made<F> {
     refuses: F,
     written: Arc<Watched<Vec<String>>>,
@@ -60,7 +60,7 @@ fn the_output_of_a_key_is_in_the_order_of_its_records() {
     let records: Vec<_> = (0..2_000).map(|number| (dice.roll_skewed(40), number)).collect();
     let stream = stream(records.clone());
     let sink = JournalSink::new(journal.clone());
-    // A failed attempt now and then, and from none to three records each.
+    // Some attempts fail, and each record yields up to three outputs.
     let consumer = builder(&stream, 99).start_producing(sink, |attempt: &Attempt| {
         let number = number(attempt);
         match attempt.number() {
@@ -115,7 +115,7 @@ fn a_record_is_done_and_its_key_goes_on_when_the_output_is_written() {
     let mut first = begun.get();
     first.sort_unstable();
     assert_eq!(first, [0, 2]);
-    let stands = held(&consumer, 0);
+    let stands = partition_status(&consumer, 0);
     assert_eq!((stands.in_flight, stands.watermark), (3, Position::new(0)));
     door.open();
     assert_eq!(consumer.wait().counts.handled, 3);
@@ -184,7 +184,7 @@ fn what_is_given_up_is_not_written() {
     let consumer = builder(&stream, 1).threads(1).start_with_acks(move |attempt, ack| {
         let records = vec![output(&attempt)];
         if enters.get() == 1 {
-            // What came first is being written.
+            // The first output is being written.
             entered.until(|entered| *entered);
         }
         sends.send(records, ack);
@@ -196,7 +196,7 @@ fn what_is_given_up_is_not_written() {
     assert_eq!(consumer.wait().abandoned, 2);
     door.open();
     drop(outbox);
-    // The consumer lets go of the other handle, and then the writer of its sink.
+    // The consumer drops the other handle, and then the writer of its sink.
     eventually(|| Arc::strong_count(&written) == 1);
     assert_eq!(written.get().len(), 1);
 }

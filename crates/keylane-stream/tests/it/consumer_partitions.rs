@@ -1,5 +1,5 @@
-//! G2, G9 and G10: partitions come, are wanted back, and are lost; a consumer ends in time; what comes too
-//! late does not count.
+//! G2, G9 and G10: partitions are assigned, revoked and lost; a consumer stops in time; and a late
+//! answer does not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::consuming::{
-    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, status,
+    Book, Dice, Door, PATIENCE, Watched, eventually, keyed, number, partition_status, quick, status,
 };
 use keylane_stream::Position;
 use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, PauseReason, StopReason};
@@ -19,7 +19,7 @@ fn builder(stream: &MemoryStream) -> Builder {
     Consumer::builder(stream.source()).threads(4)
 }
 
-/// A handler that says that it runs, and waits at a door for the records of one key.
+/// Returns a handler that reports its start, and waits at a door for the records of one key.
 fn waits_at(
     door: &Door,
     began: &Arc<Watched<u32>>,
@@ -54,7 +54,7 @@ fn what_runs_is_awaited_before_a_partition_is_given_back() {
     });
     let next = next.unwrap();
     stream.move_to(0, 1);
-    // The other partition goes on meanwhile.
+    // The other partition continues meanwhile.
     stream.push(1, keyed("quick", 0));
     eventually(|| status(&first).counts.handled == 1);
     eventually(|| status(&first).partitions.len() == 2);
@@ -63,7 +63,7 @@ fn what_runs_is_awaited_before_a_partition_is_given_back() {
 
     door.open();
     second.until(|book| book.done.len() == 1);
-    // The one that ran was done, and the one behind it was not begun.
+    // The running record was completed, and the one behind it was not begun.
     assert_eq!(began.get(), 1);
     assert_eq!(status(&first).counts.handled, 2);
     assert_eq!(first.stop(PATIENCE).counts.fenced, 0);
@@ -93,8 +93,8 @@ fn progress_is_stored_while_a_partition_waits_to_be_given_back() {
     began.until(|began| *began == 2);
     let next = self::builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
     stream.move_to(0, 1);
-    eventually(|| held(&owner, 0).paused_by == Some(PauseReason::Closing));
-    // It ends after the partition was asked for, while another record of it runs.
+    eventually(|| partition_status(&owner, 0).paused_by == Some(PauseReason::Closing));
+    // It ends after the revocation began, while another record of the partition runs.
     one.open();
     eventually(|| stream.committed(0).watermark() == Position::new(1));
     assert_eq!(stream.owner(0), Some(0));
@@ -131,7 +131,7 @@ fn what_runs_too_long_is_fenced() {
     let second = second.unwrap();
     stream.move_to(0, 1);
     taken.until(|taken| *taken == 1);
-    // The zombie comes back: its answer changes nothing.
+    // The answer of the fenced member has no effect.
     door.open();
     current.until(|current| *current == Some(false));
     eventually(|| status(&first).counts.fenced == 1);
@@ -155,7 +155,7 @@ fn a_lost_partition_commits_nothing_more() {
     door.open();
     eventually(|| status(&first).counts.fenced == 1);
     assert_eq!(stream.committed(0).end(), Position::ZERO);
-    // Both come again for the one who has it now.
+    // Both records are delivered again to the new member.
     let second = builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
     eventually(|| status(&second).counts.handled == 2);
     drop((first, second));
@@ -180,7 +180,7 @@ fn a_partition_that_comes_back_begins_anew() {
     began.until(|began| began.len() == 1);
     stream.steal_for(0, 0);
     eventually(|| status(&consumer).partitions.iter().any(|held| held.epoch == 2));
-    // What still runs of the first stretch keeps its key from the second one.
+    // A record that still runs from the first assignment holds its key during the second.
     assert_eq!(began.get(), [(0, 1)]);
     door.open();
     began.until(|began| began.len() == 3);
@@ -279,8 +279,8 @@ fn a_second_request_to_stop_hurries_the_first() {
     door.open();
 }
 
-/// A consumer that was stopping gave a partition back at once when it was wanted back then, though its
-/// last record still ran.
+/// Regression: a consumer that was stopping released a revoked partition at once, though its last
+/// record still ran.
 #[test]
 fn a_partition_that_is_wanted_back_while_its_consumer_stops_is_awaited_too() {
     let stream = MemoryStream::new("t", 1);
@@ -290,8 +290,8 @@ fn a_partition_that_is_wanted_back_while_its_consumer_stops_is_awaited_too() {
     began.until(|began| *began == 1);
     consumer.handle().stop(Duration::from_secs(3600));
     stream.move_to(0, 1);
-    // Since then the source has been polled a few times.
-    let idle = || held(&consumer, 0).without_progress;
+    // Since then the source has been polled several times.
+    let idle = || partition_status(&consumer, 0).without_progress;
     let since = idle();
     eventually(|| idle() > since + Duration::from_millis(200));
     assert_eq!(stream.owner(0), Some(0));
@@ -309,15 +309,16 @@ fn commits_that_are_refused_for_now_are_tried_again() {
     let consumer = builder(&stream).commit(Duration::ZERO, 1);
     let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
     eventually(|| status(&consumer).counts.failed_commits >= 3);
-    // Handling goes on.
+    // Handling continues.
     eventually(|| status(&consumer).counts.handled == 10);
     stream.refuse_commits(None);
     eventually(|| stream.committed(0).watermark() == Position::new(10));
     assert_eq!(consumer.stop(PATIENCE).abandoned, 0);
 }
 
-/// Partitions move between three members at random, gracefully or not, while they work; with the side
-/// effects in one place, so that order and overlap are seen across members.
+/// Partitions move between three members at random, with or without a revocation, while they work.
+/// The side effects are recorded in one place, so that order and overlap are checked across
+/// members.
 #[test]
 fn a_storm_of_rebalances_keeps_the_order_and_loses_nothing() {
     const RECORDS: u64 = 3_000;
@@ -371,7 +372,8 @@ fn a_storm_of_rebalances_keeps_the_order_and_loses_nothing() {
         }
         assert_eq!(book.change(|book| book.done.len() as u64), RECORDS);
         if !graceful {
-            // What a member did last may have been fenced: then it comes once more.
+            // The last commit of a member may have been fenced: then the record is delivered once
+            // more.
             (0..PARTITIONS).for_each(|partition| stream.move_to(partition, 3));
             stream.exhaust();
             builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();

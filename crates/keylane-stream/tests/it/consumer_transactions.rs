@@ -1,5 +1,6 @@
-//! Commits that carry what handlers made: exactly that of the records that are done by them, whatever fails, comes late
-//! or is taken away. The transactions are a model in memory, whose failures are thrown by dice.
+//! Transactional commits: a commit carries exactly the output of the records that it completes,
+//! whatever fails, is late or is revoked. The transactions are a model in memory with random
+//! failures.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -18,12 +19,12 @@ const PARTITIONS: u32 = 3;
 const EACH: u64 = 400;
 const KEYS: u64 = 9;
 
-/// What is committed, and what is not yet.
+/// Committed and uncommitted state of the model.
 struct Ledger {
     progress: Vec<Progress>,
     output: Vec<Record>,
     open: Vec<Record>,
-    /// Whether outputs may be added.
+    /// Whether outputs can be added.
     is_open: bool,
     is_over: bool,
     dice: Dice,
@@ -54,7 +55,7 @@ impl Model {
     }
 }
 
-/// Writes into the transaction, as the protocol wants it: answered before there is a cut.
+/// Writes into the transaction. As the protocol requires, every write is answered before a cut.
 struct Into(Model);
 
 impl Sink for Into {
@@ -74,7 +75,7 @@ impl Sink for Into {
                 continue;
             }
             if ledger.dice.roll(8) == 0 {
-                // Meanwhile the record may be given up.
+                // Meanwhile the record may be abandoned.
                 thread::sleep(Duration::from_micros(400));
             }
             let records = output.take_records();
@@ -89,16 +90,16 @@ impl Sink for Into {
     }
 }
 
-/// A source whose partitions are now and then taken away, and whose transactions now and then fail.
+/// Source whose partitions are revoked at random, and whose transactions fail at random.
 struct Moving {
     model: Model,
     partitions: Vec<Vec<Delivered>>,
-    /// What comes next of each that is ours.
+    /// Next position of each assigned partition.
     ours: BTreeMap<u32, usize>,
-    /// Asked for, and not given back yet.
+    /// Partition that is revoked and not yet released.
     wanted: Option<u32>,
     pending: Vec<SourceEvent>,
-    /// The transaction was given up, and that was told by the poll before.
+    /// The transaction was aborted, and the poll before reported it.
     told: bool,
 }
 
@@ -125,7 +126,7 @@ impl Moving {
         events.push(SourceEvent::Assigned(Assigned { partition: name(number), progress, limit }));
     }
 
-    /// The output is gone, and all goes back to what is stored.
+    /// Aborts: drops the output, and goes back to the committed state.
     fn give_up(&mut self) {
         self.model.lock().open.clear();
         let ours: Vec<_> = self.ours.keys().copied().collect();
@@ -153,7 +154,7 @@ impl Source for Moving {
             self.model.0.1.notify_all();
         }
         if !self.pending.is_empty() && self.model.roll(3) > 0 {
-            // What came of a commit may take a while.
+            // The outcome of a commit may take a while.
             thread::sleep(timeout.min(Duration::from_micros(200)));
             return Ok(());
         }
@@ -241,12 +242,12 @@ impl Source for Moving {
     }
 }
 
-/// How many records are made of one.
+/// Returns the number of copies of a record.
 fn copies(number: u64) -> usize {
     [1, 0, 2, 1][number as usize % 4]
 }
 
-/// Copies until all is committed.
+/// Copies records until all are committed.
 fn run(seed: u64) -> (Model, ShutdownReport) {
     let model = Model::new(seed);
     let dice = model.clone();

@@ -1,9 +1,9 @@
-//! The owner of a consumer waits while there is nothing to do: it looks again when something has happened, or when a
-//! time has come that it waits for. Its waits are counted, not timed.
+//! Waits of the coordinator: without work it sleeps until an event or its next deadline. The waits
+//! are counted, not timed.
 //!
-//! It has waited for no time at all, again and again, where a time had passed that nothing could be done about: that
-//! of a commit while the one before was not answered, had just been refused or was hopeless, or while its
-//! partition was being given up; and the time to stop by, while the last commit was under way.
+//! Regression: it waited for no time at all, again and again, after a deadline that it could not
+//! act on: that of a commit while the previous one was unanswered, refused or hopeless, or while
+//! its partition was being released; and the shutdown deadline during the last commit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -16,11 +16,12 @@ use keylane_stream::source::{Assigned, Commit, CommitError, Source, SourceError,
 use keylane_stream::tracker::{MapLimit, Progress};
 use keylane_stream::{Delivered, Partition, Position};
 
-/// How many looks are counted: few enough that no deadline passes meanwhile, enough to tell a habit.
+/// Number of polls that are counted: few enough that no deadline passes meanwhile, and enough to
+/// show a busy loop.
 const LOOKS: usize = 5;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A source that does what the test says, and takes down how it is asked.
+/// Source that follows the script of a test, and records each poll.
 #[derive(Clone)]
 struct Script(Arc<Shared>);
 
@@ -33,29 +34,29 @@ struct Shared {
 struct State {
     together: bool,
     events: VecDeque<SourceEvent>,
-    /// How commits are answered; none: not yet.
+    /// Answer to commits; `None` while they stay unanswered.
     answer: Option<Result<(), CommitError>>,
-    /// Whether anything was committed, or was to be.
+    /// Whether a commit was requested.
     committed: bool,
-    /// Whose commits are not answered yet.
+    /// Partitions with unanswered commits.
     unanswered: Vec<Partition>,
-    /// Each poll fails.
+    /// Whether each poll fails.
     dead: bool,
-    /// Whether looks are taken down, once there is nothing to be told.
+    /// Whether polls without an event are recorded.
     counts: bool,
-    /// The same from the first commit on; and how that is answered when there are enough.
+    /// Starts recording at the first commit; with the answer to it after enough polls.
     counts_from_commit: Option<Result<(), CommitError>>,
     looks: Vec<Look>,
-    /// How often commits were seen to since the last poll: once a round at least.
+    /// Number of calls since the last poll that settle commits: at least one in each round.
     rounds: u32,
     rung: bool,
 }
 
-/// A poll that had nothing to say.
+/// A poll that reported no event.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     timeout: Duration,
-    /// How many rounds there were since the poll before.
+    /// Number of rounds since the poll before.
     rounds: u32,
 }
 
@@ -105,12 +106,12 @@ impl Script {
         self.tell(SourceEvent::Records { partition: name(number), records: vec![delivered] });
     }
 
-    /// Answers commits from now on like this, those that wait for it first.
+    /// Sets the answer to commits, beginning with those that wait for one.
     fn answer(&self, answer: Result<(), CommitError>) {
         self.change(|state| state.answer(answer));
     }
 
-    /// Takes looks down from now on.
+    /// Starts recording polls.
     fn count(&self) {
         self.change(|state| state.counts = true);
     }
@@ -126,7 +127,7 @@ impl Script {
         self.count();
     }
 
-    /// Waits until there were enough.
+    /// Waits until enough polls are recorded.
     fn looks(&self) -> Vec<Look> {
         let few = |state: &mut State| state.looks.len() < LOOKS;
         let waited = self.0.changed.wait_timeout_while(self.state(), PATIENCE, few).unwrap();
@@ -134,7 +135,8 @@ impl Script {
         waited.0.looks.clone()
     }
 
-    /// Checks that it waits for something: one look without is what makes a time pass that was near.
+    /// Checks that the coordinator waits. One poll without a wait is allowed, for a deadline that
+    /// was close.
     fn expect_waits(&self) {
         let looks = self.looks();
         let in_vain = |pair: &[Look]| pair.iter().all(|look| look.timeout.is_zero());
@@ -171,7 +173,7 @@ impl Source for Script {
         let rounds = std::mem::take(&mut state.rounds);
         let counts = state.counts || state.committed && state.counts_from_commit.is_some();
         if counts && state.events.is_empty() && state.looks.len() < LOOKS {
-            // It returns at once, as it may, so that what is counted takes no time.
+            // Returns at once, as a source may, so that the recording takes no time.
             state.looks.push(Look { timeout, rounds });
             if state.looks.len() == LOOKS
                 && let Some(answer) = state.counts_from_commit.clone()
@@ -234,12 +236,12 @@ impl Wake for Shared {
     }
 }
 
-/// A consumer that stores by the time alone.
+/// Returns the builder of a consumer that commits by time alone.
 fn builder(script: &Script, commit_every: Duration) -> Builder {
     Consumer::builder(script.clone()).threads(2).commit(commit_every, u64::MAX)
 }
 
-/// With one partition and a record of it that is done.
+/// Starts a consumer with one partition and one completed record.
 fn with_one_done(script: &Script, commit_every: Duration) -> Consumer {
     script.assign(0);
     script.push(0, 0, "a");
@@ -257,7 +259,7 @@ fn for_now() -> CommitError {
 fn for_the_answer_to_the_last_commit_when_the_time_to_stop_is_over() {
     let script = Script::new();
     let consumer = with_one_done(&script, HOUR);
-    // By the source itself, for there is little time.
+    // Set by the source itself, as a test thread would be too late.
     script.change(|state| (state.answer, state.counts_from_commit) = (None, Some(Ok(()))));
     consumer.handle().stop(Duration::ZERO);
     script.expect_waits();
@@ -307,7 +309,7 @@ fn for_the_end_of_a_transaction_before_the_next_one_is_cut() {
     script.assign(1);
     let consumer = with_one_done(&script, Duration::ZERO);
     script.await_commit();
-    // The other partition has something for the next one.
+    // The other partition has a record for the next member.
     script.push(1, 0, "b");
     eventually(|| status(&consumer).counts.handled == 2);
     script.count();
@@ -339,12 +341,13 @@ fn for_what_runs_of_a_partition_that_is_given_up() {
     began.until(|began| *began == 2);
     consumer.handle().stop(PATIENCE);
     eventually(|| status(&consumer).stopping);
-    // What is done now is stored when the other one has ended, however often that is due before.
+    // The completed record is committed when the other one has ended, even if a commit is due
+    // several times before.
     quick.open();
     eventually(|| status(&consumer).counts.handled == 1);
     script.count();
-    // The first one has rounds from before. Of the others each has that in which it waits, and a few for what
-    // it looks at; and not thousands.
+    // The first poll has rounds from before. Each other poll has the round of its wait and a few
+    // more, but not thousands.
     let looks = &script.looks()[1..];
     assert!(looks.iter().all(|look| look.rounds < 10), "it looks again and again: {looks:?}");
     slow.open();
@@ -352,7 +355,8 @@ fn for_what_runs_of_a_partition_that_is_given_up() {
     assert_eq!((ended.counts.handled, ended.abandoned), (2, 0));
 }
 
-/// While a commit was on its way, a source was waited in, although it was dead and returned at once.
+/// Regression: during a commit, the coordinator waited in a source that had failed and returned at
+/// once.
 #[test]
 fn for_what_runs_and_not_for_a_source_that_is_dead() {
     let script = Script::new();
@@ -372,7 +376,8 @@ fn for_what_runs_and_not_for_a_source_that_is_dead() {
     let consumer = consumer.unwrap();
     script.await_commit();
     script.change(|state| (state.dead, state.counts) = (true, true));
-    // The first failure stops the consumer, and with the second one the source is dead.
+    // The first failure stops the consumer, and after the second one the source has failed for
+    // good.
     let looks = &script.looks()[2..];
     assert!(looks.iter().all(|look| look.timeout.is_zero()), "it is waited in: {looks:?}");
     slow.open();

@@ -1,4 +1,4 @@
-//! docs/guarantees.md promises tests for each guarantee: they are all there.
+//! Checks that the tests which docs/guarantees.md names for each guarantee exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ fn every_guarantee_has_tests_that_exist() {
     for (number, row) in (1..).zip(&rows) {
         let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
         assert_eq!((cells.len(), cells[0]), (5, &*format!("G{number}")), "{row}");
-        // Of each there is one without a broker and one with.
+        // Each guarantee has a test without a broker and one with a broker.
         let [without, _, with] = cells[2..] else { unreachable!("there are five cells") };
         for cell in [without, with] {
             if !cell.contains('`') {
@@ -33,7 +33,7 @@ fn every_guarantee_has_tests_that_exist() {
     assert_eq!(rows.len(), 14, "the table is not where it was");
 }
 
-/// A file of tests of this crate, or `crate/file` of another.
+/// Returns the text of a test file of this crate, or `crate/file` of another.
 fn read(root: &Path, file: &str) -> String {
     let (folder, file) = file.split_once('/').unwrap_or(("keylane-stream", file));
     let path = root.join("crates").join(folder).join("tests/it").join(file);

@@ -1,4 +1,5 @@
-//! The journal gives back what it was given, in order, to many at a time, and keeps what it is told to.
+//! The journal returns the appended records in order, to many readers at a time, and retains them
+//! as configured.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -73,8 +74,8 @@ fn a_read_begins_and_ends_anywhere() {
     assert_eq!(journal.read(Position::END, 1), Ok(vec![]));
 }
 
-/// Many producers and consumers at once: each producer's records are in its order, those of one call
-/// are together, and each consumer sees them all.
+/// Many producers and consumers at once: the records of a producer stay in order, those of one call
+/// are adjacent, and each consumer sees all of them.
 #[test]
 fn many_producers_and_consumers() {
     const PRODUCERS: u64 = 8;
@@ -130,13 +131,14 @@ fn appends_can_be_under_way_while_others_are_made() {
     for (number, pending) in (0..).zip(pending) {
         assert_eq!(pending.wait().unwrap(), at(number)..at(number + 1));
     }
-    // Nobody waits for this one, and it is written all the same.
+    // The handle is dropped without a wait, and the record is written all the same.
     drop(journal.append_later(&[record(500)]).unwrap());
     drop(journal);
     assert_eq!(Journal::open(&path).unwrap().end(), at(501));
 }
 
-/// The log was once carried over only when nobody waited any more, and grew by all that did.
+/// Regression: a checkpoint ran only when no call waited, so the log grew by all writes of a busy
+/// journal.
 #[test]
 fn the_log_stays_small_however_much_waits() {
     let (_folder, path) = place();
@@ -147,7 +149,8 @@ fn the_log_stays_small_however_much_waits() {
         let _positions = pending.wait().unwrap();
     }
     let log = std::fs::metadata(format!("{}-wal", path.display())).unwrap().len();
-    // What makes a checkpoint due, the transaction that did, and what SQLite adds.
+    // The size that makes a checkpoint due, the transaction that reaches it, and SQLite's own
+    // overhead.
     assert!(log < 32 * 1024 * 1024, "{log}");
 }
 
@@ -176,7 +179,7 @@ fn progress_is_kept_for_each_group_and_does_not_go_back() {
     let journal = Journal::open(&path).unwrap();
     assert_eq!(journal.committed("a").unwrap(), Some(tracker.progress()));
     assert_eq!(journal.committed("b").unwrap(), Some(Progress::up_to(at(100))));
-    // The same again is fine, and after `forget` so is any.
+    // Committing the same progress again is valid, and after `forget` any progress is.
     journal.commit("b", &Progress::up_to(at(100))).unwrap();
     assert_eq!((journal.forget("b"), journal.forget("b")), (Ok(true), Ok(false)));
     assert_eq!(journal.committed("b").unwrap(), None);
@@ -219,7 +222,7 @@ fn retention_removes_whole_chunks_and_says_what_is_gone() {
 fn a_long_retention_is_done_in_steps() {
     let (_folder, path) = place();
     let journal = Journal::open(&path).unwrap();
-    // A chunk each, and more of them than go in one step.
+    // One chunk each, and more chunks than one step removes.
     (0..1100).for_each(|number| assert_eq!(journal.append(&record(number)), Ok(at(number))));
     assert_eq!(journal.retain(Retain::Newest(1)), Ok(at(1099)));
     assert_eq!(everything(&journal).len(), 1);
@@ -238,7 +241,7 @@ fn a_second_opening_is_refused_and_names_the_process() {
         "{refused:?}"
     );
     assert!(matches!(Journal::inspect(&path), Err(JournalOpenError::InUse { .. })));
-    // A clone keeps it open; the last one closes it.
+    // A clone keeps the journal open; dropping the last one closes it.
     let clone = journal.clone();
     drop(journal);
     assert!(matches!(Journal::open(&path), Err(JournalOpenError::InUse { .. })));
@@ -283,8 +286,8 @@ fn other_files_are_left_alone() {
     assert!(Journal::inspect(folder.path().join("absent")).is_err());
 }
 
-/// Another program that writes with SQLite's own tools gets in nobody's way for long, and while it
-/// does, the error says so.
+/// Another program with SQLite's own tools delays writes only briefly, and meanwhile the error says
+/// so.
 #[test]
 fn who_holds_the_files_lock_delays_and_does_not_break_the_journal() {
     let (_folder, path) = place();
@@ -335,7 +338,8 @@ fn its_files_are_for_their_owner_and_open_once() {
     assert_eq!(journal.append(&record(1)), Ok(at(1)));
 }
 
-/// Readers one after another left no moment without one, and the log grew with every byte that was written.
+/// Regression: successive readers left no moment without a reader, and the log grew with every
+/// write.
 #[test]
 fn readers_do_not_keep_its_log_from_being_bounded() {
     const MIB: usize = 1024 * 1024;
@@ -361,6 +365,7 @@ fn readers_do_not_keep_its_log_from_being_bounded() {
         is_over.store(true, Ordering::Relaxed);
         appended.into_iter().max().unwrap()
     });
-    // On a machine with more to do than it can, a reader may be away for longer than it is waited for.
+    // On an overloaded machine a reader can be suspended for longer than the checkpoint waits for
+    // it.
     assert!(most < 96 * MIB as u64, "{most}");
 }

@@ -1,4 +1,4 @@
-//! Nothing that was acknowledged is lost by `kill -9`, and nothing is half there.
+//! After `kill -9` every acknowledged record is there, and no call is there in part.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use keylane_stream::Position;
 use keylane_stream::journal::{Journal, JournalOpenError, Retain};
 use keylane_stream::tracker::{MapLimit, Tracker};
 
-/// Where the child finds its journal. Only a child has it.
+/// Variable with the path of the child's journal. Set only for a child.
 const CHILD: &str = "KEYLANE_JOURNAL_OF_CHILD";
 
 const PRODUCERS: u64 = 4;
@@ -25,7 +25,7 @@ fn child(path: &Path) -> Child {
         .unwrap()
 }
 
-/// Not a test of its own: what the child does, in this same program.
+/// Body of the child process, not a test of its own.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(path) = env::var_os(CHILD) else { return };
@@ -39,7 +39,7 @@ fn writes_until_it_is_killed() {
     });
 }
 
-/// Says of each call what was acknowledged: the positions, and the number in the first record.
+/// Prints each acknowledgement: the positions, and the number of the first record.
 fn produce(journal: &Journal, producer: u64) {
     for call in 0.. {
         let numbers = (0..=call % 3).map(|i| producer * 1_000_000 + call * 3 + i);
@@ -50,7 +50,7 @@ fn produce(journal: &Journal, producer: u64) {
     }
 }
 
-/// Completes out of order, commits, and says what was committed.
+/// Completes records out of order, commits, and prints each commit.
 fn consume(journal: &Journal) {
     let mut tracker = match journal.committed("group").unwrap() {
         Some(progress) => Tracker::resume(&progress, MapLimit::JOURNAL),
@@ -61,7 +61,7 @@ fn consume(journal: &Journal) {
         journal.wait_for(next, std::time::Duration::from_secs(60));
         for delivered in journal.read(next, 7).unwrap() {
             next = delivered.position.next();
-            // One in five stays for ever, so that there is a map.
+            // One in five stays incomplete, so that there is a map.
             if tracker.take(delivered.position) == keylane_stream::tracker::TakeOutcome::New
                 && !delivered.position.get().is_multiple_of(5)
             {
@@ -73,21 +73,21 @@ fn consume(journal: &Journal) {
     }
 }
 
-/// One write for a line, so that none is cut in two by another thread.
+/// Writes a line with one call, so that no other thread can write in the middle of it.
 fn say(line: std::fmt::Arguments<'_>) {
     let mut line = line.to_string();
     line.push('\n');
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
-/// What a child said before it was killed.
+/// Output of a child before it was killed.
 #[derive(Default)]
 struct Said {
     acknowledged: Vec<(u64, u64, u64)>,
     done: Option<(u64, u64)>,
 }
 
-/// Lets a child say so many lines, and kills it in the middle of whatever it is at.
+/// Kills a child at a random point after `lines` lines of output.
 fn killed_after(path: &Path, lines: usize) -> Said {
     let mut child = child(path);
     let mut said = Said::default();
@@ -97,14 +97,14 @@ fn killed_after(path: &Path, lines: usize) -> Said {
         let words: Vec<_> = line.split(' ').collect();
         let number = |i: usize| words[i].parse::<u64>().unwrap();
         match words[0] {
-            // The last line may have been cut by the kill.
+            // The kill may have cut the last line.
             "ack" if words.len() == 4 => said.acknowledged.push((number(1), number(2), number(3))),
             "done" if words.len() == 3 => said.done = Some((number(1), number(2))),
             _ => continue,
         }
         heard += 1;
         if heard == lines {
-            // On Unix this is SIGKILL. What it has said already is still read.
+            // On Unix this is SIGKILL. Output from before it can still be read.
             child.kill().unwrap();
         }
     }
@@ -142,7 +142,7 @@ fn kill_9_loses_nothing_acknowledged() {
     assert!(all.len() > 1000, "{}", all.len());
 }
 
-/// A call appends one, two or three records, in turn: none of them is there in part.
+/// Checks that no call is there in part: the calls append one, two or three records, in turn.
 fn assert_calls_are_whole(there: &[keylane_stream::Delivered]) {
     let mut rest = there.iter().map(|delivered| {
         let number = delivered.record.headers[0].1.as_ref().unwrap();

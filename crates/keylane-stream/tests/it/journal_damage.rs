@@ -1,4 +1,4 @@
-//! What is not exactly what was written is named and refused, and never skipped in silence.
+//! Data that differs from the written data is named in an error, and never skipped silently.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn at(number: u64) -> Position {
     Position::new(number)
 }
 
-/// A closed journal of ten chunks of ten records.
+/// Returns a closed journal of ten chunks of ten records.
 fn ten_chunks() -> (tempfile::TempDir, PathBuf) {
     let (folder, path) = place();
     let journal = Journal::open(&path).unwrap();
@@ -30,7 +30,7 @@ fn change(path: &Path, sql: &str) {
     connection.execute_batch(sql).unwrap();
 }
 
-/// Changes the last byte of each copy of these bytes; SQLite leaves some in free space.
+/// Changes the last byte of each copy of `what`, as SQLite leaves copies in free space.
 fn flip_in_all_copies(file: &mut [u8], what: &str) {
     let copies = file.windows(what.len()).enumerate();
     let copies: Vec<_> = copies.filter(|(_, window)| *window == what.as_bytes()).collect();
@@ -39,7 +39,7 @@ fn flip_in_all_copies(file: &mut [u8], what: &str) {
     copies.into_iter().for_each(|byte| file[byte] ^= 0x10);
 }
 
-/// What a reader of all of it gets, and where that ends.
+/// Reads from the beginning. Returns the number of records, and the error that ended the reading.
 fn read_until_damage(journal: &Journal) -> (u64, Option<ReadError>) {
     let mut next = journal.begin().unwrap();
     loop {
@@ -67,7 +67,8 @@ fn a_flipped_byte_in_the_file_names_its_chunk() {
     let journal = Journal::open(&path).unwrap();
     let damage = Damage::Chunk { first: at(40) };
     assert_eq!(read_until_damage(&journal), (40, Some(ReadError::Damaged(damage.clone()))));
-    // From any of its records, not only the one that is damaged; what is after it is fine.
+    // A read from any record of the chunk fails, not only from the damaged one; later chunks are
+    // intact.
     assert_eq!(journal.read(at(49), 1), Err(ReadError::Damaged(damage.clone())));
     assert_eq!(journal.read(at(50), 1000).unwrap().len(), 50);
     let report = journal.check().unwrap();
@@ -96,7 +97,7 @@ fn a_missing_chunk_is_named() {
     let (until, error) = read_until_damage(&journal);
     let missing = Damage::Missing { from: at(30), until: at(50) };
     assert_eq!((until, error), (30, Some(ReadError::Damaged(missing.clone()))));
-    // In the middle of what is missing as well.
+    // Also from the middle of the missing range.
     assert!(matches!(journal.read(at(44), 1), Err(ReadError::Damaged(Damage::Missing { .. }))));
     assert_eq!(journal.read(at(50), 1000).unwrap().len(), 50);
     assert_eq!(journal.check().unwrap().damage, [missing]);
@@ -116,7 +117,7 @@ fn a_chunk_in_anothers_place_is_named() {
     assert_eq!(read_until_damage(&journal).0, 20);
 }
 
-/// The last chunk says which position is next, so without it nothing is appended.
+/// The last chunk determines the next position, so without it appends are refused.
 #[test]
 fn a_damaged_beginning_or_end_is_not_opened_and_can_be_inspected() {
     let (_folder, path) = ten_chunks();
@@ -150,12 +151,12 @@ fn lost_records_at_the_end_are_noticed() {
     };
     let (from, until, mark) = lost(&refused).unwrap_or_else(|| panic!("{refused:?}"));
     assert_eq!((from, until), (80, 100));
-    // Whoever accepts the loss says so by deleting the mark.
+    // An operator who accepts the loss deletes the mark.
     fs::remove_file(mark).unwrap();
     assert_eq!(Journal::open(&path).unwrap().end(), at(80));
 }
 
-/// SQLite takes a damaged frame of its log for the log's end, and says nothing of what came after.
+/// SQLite takes a damaged frame for the end of its log, and does not report the frames after it.
 #[test]
 fn a_flipped_byte_in_the_log_is_noticed() {
     let (_folder, path) = ten_chunks();
@@ -178,8 +179,8 @@ fn a_flipped_byte_in_the_log_is_noticed() {
                 assert_eq!(acknowledged, at(160));
                 refused += 1;
             }
-            // A frame that a later one of the same page has superseded, or the bytes of an earlier
-            // round: nothing is missing.
+            // A frame that a later one of the same page supersedes, or bytes of an earlier round:
+            // no record is missing.
             Ok(journal) => {
                 assert_eq!(everything(&journal).len(), 160);
                 assert_eq!(journal.check().unwrap().damage, []);
@@ -247,8 +248,8 @@ fn damaged_progress_is_named_and_not_used() {
     }
 }
 
-/// Wherever a byte of the file is changed, each record is as it was written, or is refused: none is
-/// wrong, and none is passed over.
+/// Wherever a byte of the file is changed, each record is returned as written or refused: none is
+/// wrong, and none is skipped.
 #[test]
 fn no_flipped_byte_anywhere_changes_or_hides_a_record() {
     let (_folder, path) = ten_chunks();

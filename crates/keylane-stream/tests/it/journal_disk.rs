@@ -1,8 +1,9 @@
-//! A disk that cannot sync ends a journal until it is opened again, and a full one does not; nothing that was
-//! acknowledged is lost by either.
+//! A disk that cannot sync ends a journal until it is reopened, and a full one does not; neither
+//! loses an acknowledged record.
 //!
-//! Children meet such disks: one that a library feigns which is loaded before C's, and a real one of four
-//! megabytes in memory, where the machine lets us have it.
+//! Children run on such disks: a preloaded library simulates the first, and a file system of four
+//! megabytes in memory is the second, where the machine permits the mount.
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,16 +15,17 @@ use keylane_stream::tracker::Progress;
 use keylane_stream::{Position, Record};
 use tempfile::TempDir;
 
-/// Where a child finds its journal. Only children have it.
+/// Variable with the path of the child's journal. Set only for a child.
 const PATH: &str = "KEYLANE_TEST_JOURNAL";
-/// Names the file that says how the disk fails; see `data/failing_disk.c`.
+/// Variable with the path of the file that makes the disk fail; see `data/failing_disk.c`.
 const FAILS: &str = "KEYLANE_FAILING_DISK";
 
 fn at(number: u64) -> Position {
     Position::new(number)
 }
 
-/// A folder with a journal's path, the library that feigns failures, and the file that asks for them.
+/// A directory with a journal, the library that simulates failures, and the file that requests
+/// them.
 struct Place {
     folder: TempDir,
     journal: PathBuf,
@@ -41,7 +43,8 @@ impl Place {
         Place { folder, journal }
     }
 
-    /// Runs one of the children of this file on such a disk, and returns how many records were acknowledged to it.
+    /// Runs a child test of this file on such a disk, and returns the number of acknowledged
+    /// records.
     fn run(&self, child: &str) -> u64 {
         let output = Command::new(env::current_exe().unwrap())
             .args(["--exact", child, "--nocapture"])
@@ -62,12 +65,12 @@ fn acknowledged(output: &Output) -> u64 {
     line.unwrap_or_else(|| panic!("{said}")).parse().unwrap()
 }
 
-/// Has the disk fail from now on, or not.
+/// Sets the failure of the disk, or ends it.
 fn disk_fails(how: &str) {
     fs::write(env::var_os(FAILS).unwrap(), how).unwrap();
 }
 
-/// Checks that exactly these first records are there, and that more can be appended.
+/// Checks that exactly the first `count` records are there, and that more can be appended.
 fn expect(path: &Path, count: u64) {
     let journal = Journal::open(path).unwrap();
     let all = everything(&journal);
@@ -85,11 +88,11 @@ fn a_failed_sync_ends_it_until_it_is_opened_again_and_loses_nothing_acknowledged
     expect(&place.journal, acknowledged);
 }
 
-/// Not a test of its own: what the child of the one above does.
+/// Body of the child of the test above, not a test of its own.
 #[test]
 fn meets_a_disk_that_cannot_sync() {
     let Some(path) = env::var_os(PATH) else { return };
-    // With one processor the harness has begun a line.
+    // On one processor the harness has begun a line, which this ends.
     println!();
     let journal = Journal::open(Path::new(&path)).unwrap();
     for number in 0..30 {
@@ -103,7 +106,7 @@ fn meets_a_disk_that_cannot_sync() {
     assert!(cause.contains("I/O"), "{cause}");
     assert!(failures.iter().all(|failure| *failure == failures[0]), "{failures:?}");
 
-    // The disk says that all is well again, and that is not believed.
+    // The disk reports success again, which the journal must not rely on.
     disk_fails("");
     let failure = failures[0].clone();
     assert_eq!(journal.append(&record(40)), Err(failure.clone()));
@@ -120,11 +123,11 @@ fn a_full_disk_is_said_to_be_full_and_it_goes_on_when_there_is_room() {
     expect(&place.journal, acknowledged);
 }
 
-/// Not a test of its own: what the child of the one above does.
+/// Body of the child of the test above, not a test of its own.
 #[test]
 fn meets_a_full_disk() {
     let Some(path) = env::var_os(PATH) else { return };
-    // With one processor the harness has begun a line.
+    // On one processor the harness has begun a line, which this ends.
     println!();
     let journal = Journal::open(Path::new(&path)).unwrap();
     for number in 0..30 {
@@ -144,7 +147,8 @@ fn meets_a_full_disk() {
     println!("acknowledged {}", journal.end());
 }
 
-/// In namespaces of its own anybody can mount a file system, where the machine allows that.
+/// Mounts a file system in its own namespaces, which needs no privileges where the machine permits
+/// it.
 const IN_MEMORY: &str = "mount -t tmpfs -o size=4m tmpfs \"$FOLDER\" && exec \"$0\" \"$@\"";
 
 #[test]
@@ -157,8 +161,8 @@ fn a_disk_of_four_megabytes_fills_up_and_nothing_is_lost() {
     };
     let may_mount = unshare(IN_MEMORY, &["true"]).is_ok_and(|output| output.status.success());
     if !may_mount {
-        // Nothing that could be installed would help.
-        eprintln!("skipped, because this machine lets nobody mount a file system of their own");
+        // No package could help, so this is not a missing fixture.
+        eprintln!("skipped: this machine does not permit an unprivileged mount");
         return;
     }
     let this = env::current_exe().unwrap();
@@ -166,11 +170,11 @@ fn a_disk_of_four_megabytes_fills_up_and_nothing_is_lost() {
     assert!(acknowledged(&unshare(IN_MEMORY, &words).unwrap()) > 20);
 }
 
-/// Not a test of its own: what the child of the one above does.
+/// Body of the child of the test above, not a test of its own.
 #[test]
 fn fills_its_disk() {
     let Some(path) = env::var_os(PATH) else { return };
-    // With one processor the harness has begun a line.
+    // On one processor the harness has begun a line, which this ends.
     println!();
     let path = Path::new(&path);
     let ballast = path.with_file_name("ballast");
@@ -192,7 +196,7 @@ fn fills_its_disk() {
             && (0..).zip(all).all(|(number, delivered)| delivered.record == large(number))
     };
     assert!(are_all_there(&journal));
-    // Opened again on the full disk, nothing is missing; and with room it goes on.
+    // Reopened on the full disk, the journal has all records; and with free space it accepts more.
     drop(journal);
     let journal = Journal::open(path).unwrap();
     assert!(are_all_there(&journal));

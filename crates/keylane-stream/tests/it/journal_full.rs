@@ -1,5 +1,5 @@
-//! A full journal says so, has nothing half-written, and works on when there is room. A disk that fails
-//! ends it until it is opened again.
+//! A full journal refuses writes without leaving parts of them, and accepts them again once there
+//! is room. A disk that fails ends the journal until it is reopened.
 
 use std::env;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn a_full_journal_says_so_and_has_nothing_in_part() {
     assert_eq!((end, everything(&journal).len()), (at(batches * 10), batches as usize * 10));
     assert_eq!(journal.check().unwrap().damage, []);
 
-    // A group can still say how far it is, and with that make room.
+    // A group can still commit its progress, and make room by that.
     journal.commit("group", &Progress::up_to(end)).unwrap();
     assert_eq!(journal.retain(Retain::Unfinished), Ok(end));
     assert_eq!(journal.append_all(&batch), Ok(end..end.after(10).unwrap()));
@@ -42,8 +42,8 @@ fn a_full_journal_says_so_and_has_nothing_in_part() {
     assert_eq!(journal.check().unwrap().damage, []);
 }
 
-/// A call that does not fit takes those down with it that came at the same time, were they written
-/// together and not tried again.
+/// Regression: a call that does not fit would fail the calls of the same transaction, if they were
+/// not retried one by one.
 #[test]
 fn what_does_not_fit_does_not_keep_others_out() {
     let (_folder, path) = place();
@@ -71,12 +71,13 @@ fn what_does_not_fit_does_not_keep_others_out() {
     assert!(numbers.eq(expected));
 }
 
-/// A limit on the size of its files makes the system refuse the child's writes in the middle of a
-/// transaction: not as a full disk does, but as a broken one.
+/// A limit on the file size makes the system refuse the child's writes within a transaction, as a
+/// broken disk would.
 #[test]
 fn a_failed_write_ends_it_until_it_is_opened_again() {
     let (_folder, path) = place();
-    let shell = "trap '' XFSZ; ulimit -f 300; exec \"$0\" --exact journal_full::writes_until_the_disk_fails --nocapture";
+    let shell = "trap '' XFSZ; ulimit -f 300; \
+                 exec \"$0\" --exact journal_full::writes_until_the_disk_fails --nocapture";
     let child = Command::new("bash")
         .args(["-c", shell])
         .arg(env::current_exe().unwrap())
@@ -91,7 +92,7 @@ fn a_failed_write_ends_it_until_it_is_opened_again() {
 
     let journal = Journal::open(&path).unwrap();
     let all = everything(&journal);
-    // The one that failed may be there; the ones that were refused afterwards may not.
+    // The record of the failed call may be there; those that were refused afterwards may not.
     assert!([acknowledged, acknowledged + 1].contains(&(all.len() as u64)), "{}", all.len());
     assert!((0..).zip(&all).all(|(number, delivered)| delivered.record == large(number)));
     assert_eq!(journal.append(&large(0)), Ok(at(all.len() as u64)));
@@ -102,11 +103,11 @@ fn large(number: u64) -> Record {
     Record::new(number.to_string(), vec![number as u8; 10_000])
 }
 
-/// Not a test of its own: what the child does, in this same program.
+/// Body of the child process, not a test of its own.
 #[test]
 fn writes_until_the_disk_fails() {
     let Some(path) = env::var_os(PATH) else { return };
-    // With one processor the harness has begun a line.
+    // On one processor the harness has begun a line, which this ends.
     println!();
     let journal = Journal::open(Path::new(&path)).unwrap();
     let mut acknowledged = 0;
@@ -119,7 +120,7 @@ fn writes_until_the_disk_fails() {
     };
     let WriteError::Failed { cause } = &failure else { panic!("{failure:?}") };
     assert!(cause.contains("I/O"), "{cause}");
-    // Everything fails from now on, small or large, and says why; what is there can still be read.
+    // Every write fails from now on with the same reason, and the records can still be read.
     assert_eq!(journal.append(&Record::default()), Err(failure.clone()));
     assert_eq!(journal.commit("group", &Progress::up_to(at(0))), Err(failure.clone()));
     assert_eq!(journal.retain(Retain::Newest(0)), Err(failure));

@@ -1,6 +1,7 @@
-//! The Kafka source against a real broker: what a mock cluster has not got, or only claims to do.
+//! The Kafka source on a real broker: behaviour that a mock cluster lacks or simplifies.
 //!
-//! Skipped where there is no Java or no broker; `.ci/kafka-jars` fetches one.
+//! Skipped without Java or the broker's jar files; `.ci/kafka-jars` fetches those.
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -20,10 +21,11 @@ use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseRecord, Producer as _, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 
-/// The address of a broker that tests share which do it no harm. It ends with the process.
+/// Returns the address of a broker that several tests share without disturbing it. It ends with the
+/// process.
 fn shared() -> Option<String> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
-    // Under its own protocol it is the broker who says when a member is given up: not because the machine is busy.
+    // Under its own protocol the broker sets the session timeout: long enough for a busy machine.
     let patient = [("group.consumer.session.timeout.ms", "45000")];
     let broker = BROKER.get_or_init(|| or_skip(Broker::start_with(&patient)));
     broker.as_ref().map(Broker::address)
@@ -38,10 +40,10 @@ fn join(brokers: &str, name: &str) -> Driven {
     Driven::join(brokers, name, name)
 }
 
-/// A map of exactly so many characters, beside the watermark 0, as long as it is one that can be had.
+/// Returns a progress whose map has `length` characters, beside the watermark 0.
 fn map_of(length: usize) -> Progress {
     let maps = (1..).map(|count| {
-        // Each gap of one done position takes the same number of bits.
+        // Each gap of one completed position takes the same number of bits.
         let open = (1..count).map(|number| at(2 * number)).collect();
         Progress::with_map(at(0), at(2 * count), open)
     });
@@ -74,7 +76,7 @@ fn g5_the_longest_map_that_a_broker_takes_comes_back_as_it_was() {
     second.poll_until("it is assigned", |driven| driven.assigned.get(&partition(name)).map(|_| ()));
     assert_eq!(second.assigned[&partition(name)].progress, progress);
 
-    // What this test relies on: the broker counts.
+    // Precondition of this test: the broker enforces the limit.
     second.source.close(PATIENCE).expect("it leaves");
     try_commit_by_hand(&brokers, name, name, 0, 0, &"x".repeat(4096)).expect("it fits");
     let refused = try_commit_by_hand(&brokers, name, name, 0, 0, &"x".repeat(4097));
@@ -118,13 +120,14 @@ fn g5_foreign_metadata_is_refused_or_taken_over() {
     let open: Vec<u64> = driven.payloads(&partition(name));
     let open: Vec<u64> = open.into_iter().filter(|number| !progress.is_done(at(*number))).collect();
     assert_eq!(open, crate::kafka_support::TAKEN_OVER_OPEN);
-    // It goes on in our own words.
+    // The next commit replaces the text with a map.
     driven.commit(&partition(name), progress).expect("it is stored");
     let (offset, text) = committed(&brokers, name, name, 0).expect("it is there");
     assert!(offset == 3 && text.starts_with("KL2:"), "{text}");
 }
 
-/// Map and leader epoch beside the offset that a group has committed for the first partition of a topic.
+/// Returns the leader epoch and the map of a group's committed offset, for the first partition of a
+/// topic.
 fn beside(brokers: &str, name: &str) -> (i64, String) {
     committed(brokers, name, name, 0).expect("it is there")
 }
@@ -138,13 +141,14 @@ fn members_are_upgraded_one_by_one_from_the_first_version_of_the_map() {
     let version = |map_version| KafkaSettings { map_version, ..settings(&brokers, name, name) };
     let done = |end| Progress::with_map(at(10), at(end), vec![at(12)]);
 
-    // What a version wrote that knows KL1 alone.
+    // Committed by a version that knows only KL1.
     let mut old = Driven::with(version(MapVersion::One));
     old.poll_records(&partition(name), 40);
     old.commit(&partition(name), done(20)).expect("it is stored");
     assert!(beside(&brokers, name).1.starts_with("KL1:"));
 
-    // Of two members one is upgraded, and gets the partition: it reads that, and writes what the other one reads.
+    // One of two members is upgraded and gets the partition: it reads KL1, and writes it for the
+    // other one.
     let mut new = Driven::with(version(MapVersion::One));
     let moves = |from: &mut Driven, to: &mut Driven| {
         from.source.close(PATIENCE).expect("it leaves");
@@ -158,7 +162,7 @@ fn members_are_upgraded_one_by_one_from_the_first_version_of_the_map() {
     let mut old = Driven::with(version(MapVersion::One));
     assert_eq!(moves(&mut new, &mut old), done(30));
 
-    // When none is left that knows KL1 alone, the others are started with KL2, one by one.
+    // When no member is left that knows only KL1, the others are restarted with KL2, one by one.
     let mut newest = Driven::with(version(MapVersion::Two));
     assert_eq!(moves(&mut old, &mut newest), done(30));
     newest.poll_records(&partition(name), 30);
@@ -186,14 +190,14 @@ fn g3_what_was_aborted_is_no_record_and_the_end_is_reached_all_the_same() {
     transaction("1");
     producer.commit_transaction(PATIENCE).expect("it commits");
     transaction("2");
-    // What the broker has not seen yet would leave no trace.
+    // Records that the broker has not received would leave no gap.
     producer.flush(PATIENCE).expect("the broker takes it");
     producer.abort_transaction(PATIENCE).expect("it aborts");
     transaction("3");
     producer.commit_transaction(PATIENCE).expect("it commits");
 
     let mut driven = join(&brokers, name);
-    // Three records, and a marker behind each.
+    // Three records, and a marker after each.
     driven.poll_until("the end is reached", |driven| {
         (driven.reached.get(&partition(name)) == Some(&at(6))).then_some(())
     });
@@ -212,7 +216,7 @@ fn g9_a_broker_that_dies_and_comes_back_costs_neither_records_nor_progress() {
     driven.commit(&partition(name), done.clone()).expect("it is stored");
 
     broker.kill();
-    // A commit into the void is refused at some time, or the group's session is over before that.
+    // A commit is refused at some time, or the group's session ends before.
     driven.committed.clear();
     let progress = Progress::up_to(at(50));
     driven.source.commit(vec![Commit { partition: partition(name), progress }]);
@@ -220,7 +224,7 @@ fn g9_a_broker_that_dies_and_comes_back_costs_neither_records_nor_progress() {
         (!driven.committed.is_empty() || !driven.lost.is_empty()).then_some(())
     });
     let stored = driven.committed.iter().any(|(_, result)| result.is_ok());
-    assert!(!stored, "nobody was there to store anything");
+    assert!(!stored, "no member was there to commit");
     broker.restart();
     assert_eq!(committed(&brokers, name, name, 0).map(|(offset, _)| offset), Some(10));
     write_numbers(&brokers, name, 0, 100..110);
@@ -239,8 +243,8 @@ fn g9_a_broker_that_dies_and_comes_back_costs_neither_records_nor_progress() {
     assert_eq!(committed(&brokers, name, name, 0).map(|(offset, _)| offset), Some(110));
 }
 
-/// A member of a group, under both protocols, gives a partition to another one only when its consumer has
-/// released it, and with all that it committed meanwhile.
+/// Checks, under both protocols, that a member releases a partition only after its consumer has
+/// done so, and with all progress that it committed meanwhile.
 fn hand_over(brokers: &str, name: &str, settings: impl Fn() -> KafkaSettings) {
     create_topic(brokers, name, 2);
     write_numbers(brokers, name, 0, 0..20);
@@ -256,7 +260,7 @@ fn hand_over(brokers: &str, name: &str, settings: impl Fn() -> KafkaSettings) {
     });
     let wanted = first.revoked.remove(0);
     assert_eq!(wanted.len(), 1, "what need not move stays: {wanted:?}");
-    // However long it takes, it is not somebody else's meanwhile, and can be committed.
+    // However long the release takes, no other member gets the partition, and commits succeed.
     for _ in 0..20 {
         first.poll();
         second.poll();
@@ -274,7 +278,7 @@ fn hand_over(brokers: &str, name: &str, settings: impl Fn() -> KafkaSettings) {
         first.poll();
         (second.payloads(&wanted[0]).first() == Some(&5)).then_some(())
     });
-    // Who has released it has no more say in it.
+    // A commit after the release is refused.
     let refused = first.commit(&wanted[0], Progress::up_to(at(20)));
     assert_eq!(refused, Err(CommitError::NotOurs));
     first.source.close(PATIENCE).expect("it leaves");
@@ -321,7 +325,7 @@ fn a_member_that_comes_back_under_its_name_gets_its_partitions_and_disturbs_nobo
         driven.assigned.get(&wanted[0]).map(|_| ())
     });
 
-    // It dies without a word: a static member does not leave.
+    // Dropped without a close: a static member does not leave its group.
     drop(goes);
     let mut back = Driven::with(named("two"));
     back.poll_until("it has it again", |driven| {
@@ -366,7 +370,7 @@ fn g5_a_topic_that_is_made_again_while_we_are_away_is_read_from_its_first_record
     delete_topic(&brokers, name);
     create_topic(&brokers, name, 1);
     write_numbers(&brokers, name, 0, 1000..1050);
-    // Brokers forget what was committed for a topic that is deleted; one that had not would be worse.
+    // Brokers drop the commits of a deleted topic; this restores them, as the harder case.
     commit_by_hand(&brokers, name, name, 0, offset, &text);
     let refuse =
         KafkaSettings { recreated_topic: RecreatedTopic::Refuse, ..settings(&brokers, name, name) };
@@ -381,7 +385,8 @@ fn g5_a_topic_that_is_made_again_while_we_are_away_is_read_from_its_first_record
     assert_eq!(driven.payloads(&partition(name)), Vec::from_iter(1000..1050));
 }
 
-/// A topic is deleted and made again while a member reads it, which looks at its metadata so often.
+/// A topic is deleted and recreated while a member reads it, with this interval of metadata
+/// refreshes.
 fn made_again_under_our_feet(name: &str, refresh_ms: &str) {
     let Some(brokers) = shared() else { return };
     create_topic(&brokers, name, 1);
@@ -394,7 +399,8 @@ fn made_again_under_our_feet(name: &str, refresh_ms: &str) {
 
     delete_topic(&brokers, name);
     create_topic(&brokers, name, 1);
-    // More than there were: by its places alone it would look like the same topic, gone on.
+    // More records than before: judged by offsets alone, it would look like the same topic,
+    // continued.
     write_numbers(&brokers, name, 0, 1000..1100);
     driven.poll_until("it is read from its first record", |driven| {
         let payloads = driven.payloads(&partition(name));
@@ -415,7 +421,7 @@ fn g5_a_topic_that_is_made_again_behind_our_back_is_read_from_its_first_record()
     made_again_under_our_feet("made-again-unseen", "300000");
 }
 
-/// A broker that wants a name and a password from its clients.
+/// Starts a broker that requires a name and a password.
 fn guarded_broker() -> Option<Broker> {
     let module = "org.apache.kafka.common.security.plain.PlainLoginModule required";
     let users = "username=\"broker\" password=\"b\" user_broker=\"b\" user_orders=\"right\"";

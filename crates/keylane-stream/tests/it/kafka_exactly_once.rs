@@ -1,5 +1,6 @@
-//! Exactly once from topic to topic: what is committed in the output is one result for each record, in order per key,
-//! whatever is killed or stopped.
+//! Exactly-once delivery between topics: the committed output has one result for each record, in
+//! order per key, whatever process is killed or stopped.
+
 use std::collections::HashMap;
 use std::env;
 use std::io::{self, Read as _};
@@ -26,11 +27,11 @@ const BILLS: &str = "bills";
 const PARTITIONS: u32 = 4;
 const KEYS: u64 = 24;
 
-/// Where a child finds the brokers, and who decides in the group. Only children have these.
+/// Variables with the brokers of a child, and with its group protocol. Set only for children.
 const BROKERS: &str = "KEYLANE_TEST_BROKERS";
 const PROTOCOL: &str = "KEYLANE_TEST_PROTOCOL";
 
-/// What has a broker notice quickly when a producer is gone.
+/// Settings with which a broker soon notices the end of a producer.
 const SOON: [(&str, &str); 1] =
     [("transaction.abort.timed.out.transaction.cleanup.interval.ms", "200")];
 
@@ -41,7 +42,7 @@ fn broker() -> Option<Broker> {
     Some(broker)
 }
 
-/// Two brokers with a copy each of everything.
+/// Starts two brokers, which both have a replica of every partition.
 fn brokers() -> Option<[Broker; 2]> {
     let brokers = or_skip(Broker::start_pair(&SOON))?;
     create_copied_topic(&brokers[0].address(), ORDERS, PARTITIONS as i32, 2);
@@ -53,27 +54,28 @@ fn member(brokers: &str) -> KafkaSettings {
     member_of("copiers", brokers)
 }
 
-/// One whose transactions are not ended because the machine is busy: what was in them is handled again.
+/// Returns the settings of a member whose transactions do not time out on a busy machine. Records
+/// of a transaction that times out are handled again.
 fn member_of(group: &str, brokers: &str) -> KafkaSettings {
     let settings = settings(brokers, ORDERS, group);
     let client = settings.client.set("transaction.timeout.ms", "30000");
     KafkaSettings { client, ..settings }
 }
 
-/// One that nobody waits for long, whatever dies.
+/// Returns the settings of a member whose death is noticed soon.
 fn fleeting_member(brokers: &str) -> KafkaSettings {
     let settings = fleeting(brokers, ORDERS, "copiers");
     let client = settings.client.set("transaction.timeout.ms", "3000");
     KafkaSettings { client, ..settings }
 }
 
-/// The same where the broker decides who gets what, and sets the times.
+/// As above, with the protocol in which the broker assigns partitions and sets the timeouts.
 fn member_by_broker(brokers: &str) -> KafkaSettings {
     let client = ClientSettings::new(brokers).set("transaction.timeout.ms", "3000");
     KafkaSettings { client, protocol: Protocol::Broker, ..settings(brokers, ORDERS, "copiers") }
 }
 
-/// Writes numbers from `from` on to each partition; a key has its home in one of them.
+/// Writes numbers from `from` on to each partition; each key belongs to one partition.
 fn write_orders(brokers: &str, from: u64, count: u64) {
     for partition in 0..u64::from(PARTITIONS) {
         let numbered = (from..from + count).map(|number| {
@@ -86,7 +88,7 @@ fn write_orders(brokers: &str, from: u64, count: u64) {
     }
 }
 
-/// How many records are made of one.
+/// Returns the number of output records for a record.
 fn copies(number: u64) -> usize {
     [1, 1, 0, 2, 1][number as usize % 5]
 }
@@ -102,7 +104,7 @@ fn expected(count: u64) -> HashMap<String, Vec<u64>> {
     keys
 }
 
-/// The numbers of each key that are committed in the output.
+/// Returns the committed numbers of each key in the output.
 fn bills(brokers: &str) -> HashMap<String, Vec<u64>> {
     let mut keys: HashMap<String, Vec<u64>> = HashMap::new();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
@@ -113,7 +115,7 @@ fn bills(brokers: &str) -> HashMap<String, Vec<u64>> {
     keys
 }
 
-/// All that is committed in the output, to its very end.
+/// Returns all committed records of the output.
 fn written(brokers: &str) -> Vec<Record> {
     let mut driven = Driven::join(brokers, BILLS, "readers");
     let all: Vec<_> = (0..3).map(|number| Partition::new(BILLS, number)).collect();
@@ -156,7 +158,7 @@ fn builder(source: KafkaSource) -> Builder {
         .retry(RetryPolicy::new(rule).expect("it makes sense"), |_| ())
 }
 
-/// The record as often as it is to be copied; now and then it takes a while, and now and then it fails.
+/// Returns a handler that copies records; some attempts take longer, and some fail.
 fn copier(seed: u64) -> impl Fn(&Attempt) -> Result<Vec<Record>, Failure> + Send + Sync {
     let dice = Mutex::new(Dice(seed));
     move |attempt| {
@@ -184,8 +186,9 @@ fn what_is_made_of_records_is_seen_with_their_progress() {
 
 #[test]
 fn a_broker_that_is_killed_in_the_middle_leaves_one_result_for_each_record() {
-    // Of two, for Kafka itself breaks this promise when a partition has no leader while a transaction ends: it takes
-    // that for deleted and does not tell it how (4.3, TransactionMarkerChannelManager); what comes next decides then.
+    // Two brokers, as Kafka itself breaks this guarantee if a partition has no leader while a
+    // transaction ends: it takes the partition for deleted and omits the marker (4.3,
+    // TransactionMarkerChannelManager), so the next marker decides.
     let Some([first, mut second]) = self::brokers() else { return };
     let brokers = first.address();
     write_orders(&brokers, 0, 1_500);
@@ -197,7 +200,7 @@ fn a_broker_that_is_killed_in_the_middle_leaves_one_result_for_each_record() {
     };
     handled(500);
     second.kill();
-    // What the second one led is led by the first as soon as that has noticed.
+    // The first broker leads the partitions of the second as soon as it has noticed the failure.
     handled(1_000);
     second.restart();
     wait_until_all_is_done(&brokers, 1_500);
@@ -213,7 +216,7 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
     let large = |attempt: &Attempt| {
         let number = crate::consuming::number(attempt);
         let mut dice = Dice(number);
-        // Nothing that could be compressed.
+        // Random bytes, which do not compress.
         let payload = (0..if number == 7 { 5_000 } else { 1 }).map(|_| dice.roll(256) as u8);
         let payload = Some(payload.collect());
         let large = Record { payload, ..attempt.record().clone() };
@@ -226,9 +229,9 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
         let policy = RetryPolicy::new(once).unwrap();
         builder(source).retry(policy, |_| ()).start_producing(output, large).unwrap()
     };
-    // The topic takes less than the client thinks.
+    // The limit of the topic is below that of the client.
     create_topic_with(&brokers, "small", &[("max.message.bytes", "2000")]);
-    // In a group of its own: what it could write before is done there.
+    // In another group, as the records that were written before are complete in the first.
     let ended = start(member_of("others", &brokers), "small").wait();
     assert!(matches!(ended.reason, StopReason::Source(_)), "{}", ended.reason);
 
@@ -239,7 +242,7 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
     let counts = consumer.stop(Duration::from_secs(20)).counts;
     let partitions = u64::from(PARTITIONS);
     assert_eq!((counts.handled, counts.skipped), (19 * partitions, partitions));
-    // Nothing of what was too large in part, nor of what was given up before.
+    // No part of the output that was too large, and none of the aborted transactions.
     let written = written(&brokers);
     assert_eq!(written.len() as u64, 2 * 19 * partitions);
     assert!(!written.iter().any(|record| record.payload() == b"7"));
@@ -256,7 +259,7 @@ fn what_cannot_be_told_from_a_setting_is_refused() {
     }
 }
 
-/// A consumer in a process of its own.
+/// A consumer in its own process.
 struct Member(Child);
 
 impl Member {
@@ -276,20 +279,20 @@ impl Member {
         kill_process(pid.expect("it has an id"), signal).expect("it is ours, and not reaped");
     }
 
-    /// `kill -9`.
+    /// Kills the process with `kill -9`.
     fn kill(mut self) {
         self.0.kill().expect("it is ours");
         self.0.wait().expect("it is ours");
     }
 
-    /// Asks it to leave, and waits until it has.
+    /// Stops the process, and waits until it has left the group.
     fn leave(mut self) {
         drop(self.0.stdin.take());
         assert!(self.0.wait().expect("it is ours").success());
     }
 }
 
-/// Not a test of its own: what a child does, in this same program.
+/// Body of a child process, not a test of its own.
 #[test]
 fn copies_until_its_input_ends() {
     let Ok(brokers) = env::var(BROKERS) else { return };
@@ -308,7 +311,7 @@ fn copies_until_its_input_ends() {
     eprintln!("{seed}: {:?} {}", ended.counts, ended.reason);
 }
 
-/// How often a member is killed.
+/// Returns the number of kills.
 fn kills() -> u64 {
     env::var("KEYLANE_KILLS").ok().map_or(6, |kills| kills.parse().expect("it is a number"))
 }
@@ -338,12 +341,12 @@ fn storm(protocol: &str) {
     for round in 0..kills() {
         let seen = end_of(&brokers, BILLS, 0);
         write_more(100 + dice.roll(100));
-        // In the middle of what it does, wherever that is.
+        // Killed in the middle of its work, wherever that is.
         until("output is written", || (end_of(&brokers, BILLS, 0) > seen).then_some(()));
         thread::sleep(Duration::from_millis(dice.roll(150)));
         let index = dice.roll(3) as usize;
         if round % 3 == 2 {
-            // The group gives it up; then it goes on with what it had.
+            // The group removes the suspended member; then the member resumes with its old records.
             let zombie = &members[index];
             zombie.signal(Signal::STOP);
             wait_until_all_is_done(&brokers, write_more(50));

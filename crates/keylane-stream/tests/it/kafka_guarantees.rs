@@ -1,8 +1,9 @@
-//! The guarantees of a consumer on a real broker: order through failures and changes of concurrency (G1), keys
-//! and partitions that hold up nobody else, within bounds (G6, G12), many keys that wait for their next attempts
-//! (G8), and the same results as from memory and from a mock cluster (G14).
+//! Guarantees of a consumer on a real broker: order through failures and changes of concurrency
+//! (G1), keys and partitions that delay no other, within bounds (G6, G12), many keys that wait for
+//! their next attempts (G8), and the same results as from memory and from a mock cluster (G14).
 //!
-//! docs/guarantees.md says where the others are tested.
+//! docs/guarantees.md names the tests of the other guarantees.
+
 use std::collections::BTreeMap;
 use std::env;
 use std::process::Command;
@@ -11,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::consuming::{
-    Book, Dice, Door, PATIENCE, Watched, eventually, held, keyed, number, quick, status,
+    Book, Dice, Door, PATIENCE, Watched, eventually, keyed, number, partition_status, quick, status,
 };
 use crate::kafka_support::{committed, create_topic};
 use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, PauseReason};
@@ -25,24 +26,24 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer as _, ThreadedProducer};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The broker that all tests of this file share. It ends with the process.
+/// Returns the address of the broker that all tests of this file share. It ends with the process.
 fn broker() -> Option<String> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
     let broker = BROKER.get_or_init(|| or_skip(Broker::start()));
     broker.as_ref().map(Broker::address)
 }
 
-/// A member that the group does not give up because the machine is busy.
+/// Returns the settings of a member whose session does not end on a busy machine.
 fn patient(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
     KafkaSettings::new(ClientSettings::new(brokers), [topic], group)
 }
 
-/// A consumer of a topic, in a group of the same name.
+/// Returns the builder of a consumer of a topic, in a group of the same name.
 fn builder(brokers: &str, name: &str) -> Builder {
     Consumer::builder(KafkaSource::join(patient(brokers, name, name)).expect("they are right"))
 }
 
-/// Writes records to the partitions that are named with them, and waits until the broker has them.
+/// Writes records to partitions, and waits until they are acknowledged.
 fn write(brokers: &str, topic: &str, records: impl IntoIterator<Item = (u32, Record)>) {
     let producer: ThreadedProducer<_> = ClientConfig::new()
         .set("bootstrap.servers", brokers)
@@ -61,17 +62,17 @@ fn write(brokers: &str, topic: &str, records: impl IntoIterator<Item = (u32, Rec
     producer.flush(PATIENCE).expect("the broker takes them");
 }
 
-/// How many records were handled so far.
+/// Returns the number of handled records.
 fn handled(consumer: &Consumer) -> u64 {
     status(consumer).counts.handled
 }
 
-/// What of a partition is stored, for a group with the topic's name.
+/// Returns the committed watermark of a partition, for a group of the topic's name.
 fn watermark(brokers: &str, name: &str, partition: u32) -> i64 {
     committed(brokers, name, name, partition as i32).map_or(0, |(offset, _)| offset)
 }
 
-/// Keys by Zipf's law.
+/// Returns random keys by Zipf's law.
 fn zipf(count: u32) -> impl FnMut(&mut Dice) -> u64 {
     let weights: Vec<f64> = (1..=count).map(|rank| f64::from(rank).powf(-1.1)).collect();
     let sum: f64 = weights.iter().sum();
@@ -85,7 +86,7 @@ fn zipf(count: u32) -> impl FnMut(&mut Dice) -> u64 {
     }
 }
 
-/// What the consumers of one test did, all together.
+/// Returns a handler that checks the order of all records, across the consumers of a test.
 fn in_order(
     book: &Arc<Watched<Book>>,
 ) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
@@ -99,7 +100,7 @@ fn in_order(
         let fails = dice.roll(5) == 0;
         book.change(|book| book.end(attempt, !fails));
         match fails {
-            // A panic, but for what it would print.
+            // A panic, without its message on stderr.
             true if dice.roll(4) == 0 => std::panic::resume_unwind(Box::new("so it goes")),
             true => Err(Failure::from(std::io::Error::other("not today"))),
             false => Ok(()),
@@ -128,7 +129,7 @@ fn g1_keys_keep_their_order_through_failures_and_changes_of_concurrency() {
 
     let book = Book::shared();
     let done = || book.change(|book| book.done.len() as u64);
-    // Of each life a part, in the middle of everything; the last one does the rest.
+    // Each consumer handles a part and is stopped at work; the last one handles the rest.
     for (threads, until) in [(2, 1_500), (32, 3_000), (1, 3_500), (8, RECORDS)] {
         let policy = RetryPolicy::new(quick(50, OnExhausted::Stop)).unwrap();
         let consumer = builder(&brokers, name).threads(threads).retry(policy, |_| ());
@@ -143,7 +144,7 @@ fn g1_keys_keep_their_order_through_failures_and_changes_of_concurrency() {
     }
 }
 
-/// A handler whose records wait at a door, if their key begins with `slow`.
+/// Returns a handler that waits at a door for records whose key begins with `slow`.
 fn slow_at(door: &Door) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
     let door = door.clone();
     move |attempt| {
@@ -167,19 +168,19 @@ fn g6_a_stuck_key_holds_up_no_other_and_too_much_behind_it_only_its_partition() 
     let consumer = builder(&brokers, name).threads(4).commit(Duration::from_millis(50), 1_000);
     let consumer = consumer.max_in_flight(50, usize::MAX).start(slow_at(&door)).unwrap();
 
-    // All others are done, and that is stored, while the first record is not.
+    // All other records are completed and committed while the first record is incomplete.
     eventually(|| handled(&consumer) == KEYS);
-    eventually(|| held(&consumer, 0).highest_done == Position::new(KEYS + 1));
-    assert_eq!(held(&consumer, 0).watermark, Position::ZERO);
+    eventually(|| partition_status(&consumer, 0).highest_done == Position::new(KEYS + 1));
+    assert_eq!(partition_status(&consumer, 0).watermark, Position::ZERO);
 
-    // Far more than may be incomplete: the partition is held back, the other one is not.
+    // Far more than may be incomplete: this partition is paused, and the other one is not.
     write(&brokers, name, slow(20_000).chain(others(1)));
-    eventually(|| held(&consumer, 0).paused_by == Some(PauseReason::Records));
+    eventually(|| partition_status(&consumer, 0).paused_by == Some(PauseReason::Records));
     eventually(|| handled(&consumer) == 2 * KEYS);
-    let full = held(&consumer, 0);
+    let full = partition_status(&consumer, 0);
     assert_eq!(full.in_flight, 50);
     assert!(full.buffered <= 2_000, "{} wait in memory", full.buffered);
-    assert_eq!(held(&consumer, 1).paused_by, None);
+    assert_eq!(partition_status(&consumer, 1).paused_by, None);
     door.open();
     eventually(|| handled(&consumer) == 2 * KEYS + 20_001);
     consumer.stop(PATIENCE);
@@ -198,13 +199,13 @@ fn g12_a_partition_with_a_backlog_and_slow_keys_holds_up_none_of_ninety_nine_oth
     let door = Door::closed();
     let consumer = builder(&brokers, name).threads(4).max_in_flight(100, usize::MAX);
     let consumer = consumer.start(slow_at(&door)).unwrap();
-    eventually(|| held(&consumer, 0).paused_by == Some(PauseReason::Records));
-    // Now that one has all that it may, what the others have goes by.
+    eventually(|| partition_status(&consumer, 0).paused_by == Some(PauseReason::Records));
+    // While this partition is at its limit, the records of the others pass.
     let others = (1..PARTITIONS)
         .flat_map(|partition| (0..EACH).map(move |number| (partition, keyed(number % 10, number))));
     write(&brokers, name, others);
     eventually(|| handled(&consumer) == u64::from(PARTITIONS - 1) * EACH);
-    assert_eq!(held(&consumer, 0).watermark, Position::ZERO);
+    assert_eq!(partition_status(&consumer, 0).watermark, Position::ZERO);
     for partition in status(&consumer).partitions {
         let expected = (partition.partition.number() == 0).then_some(PauseReason::Records);
         assert_eq!(partition.paused_by, expected, "{}", partition.partition);
@@ -214,8 +215,8 @@ fn g12_a_partition_with_a_backlog_and_slow_keys_holds_up_none_of_ninety_nine_oth
     consumer.stop(PATIENCE);
 }
 
-/// Has this program run one of its tests alone, in a process of its own, so that what that takes of the
-/// processor and of memory is its own; and returns what it said.
+/// Runs one test of this program in its own process, so that processor time and memory are its own,
+/// and returns its output.
 fn alone(test: &str, brokers: &str) -> String {
     let child = Command::new(env::current_exe().expect("a test has a path"))
         .args(["--exact", test, "--nocapture"])
@@ -228,7 +229,7 @@ fn alone(test: &str, brokers: &str) -> String {
     said
 }
 
-/// Where a child finds the broker. Only children have it.
+/// Variable with the address of a child's broker. Set only for a child.
 const BROKERS: &str = "KEYLANE_TEST_BROKERS";
 
 #[test]
@@ -245,11 +246,12 @@ fn g8_a_hundred_thousand_keys_wait_for_their_next_attempts_and_burn_nothing() {
 
 const MANY: u64 = 100_000;
 
-/// Not a test of its own: what the child of the one above does.
+/// Body of the child of the test above, not a test of its own.
 #[test]
 fn waits_for_next_attempts() {
     let Ok(brokers) = env::var(BROKERS) else { return };
-    // On a machine so slow that the first waits are over before the last ones begin, longer ones are needed.
+    // On a machine so slow that the first waits end before the last ones begin, longer waits are
+    // needed.
     let longer = [4, 20, 100].map(Duration::from_secs);
     let found = longer.into_iter().find_map(|wait| idle_time(&brokers, wait));
     let (waited, processor) = found.expect("some wait is long enough");
@@ -257,8 +259,8 @@ fn waits_for_next_attempts() {
     assert!(processor < waited / 50, "{processor:?} of a processor in {waited:?}");
 }
 
-/// Has all records fail once, and handled after this wait. How long there was nothing to do meanwhile, and what
-/// of the processor that took; none if that was no time to speak of.
+/// Fails each record once, with `wait` as its backoff. Returns the idle time meanwhile and the
+/// processor time in it; or `None`, if the idle time was too short to measure.
 fn idle_time(brokers: &str, wait: Duration) -> Option<(Duration, Duration)> {
     let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::None };
     let rule = Rule { limit: Limit::attempts(2), backoff, on_exhausted: OnExhausted::Stop };
@@ -283,17 +285,18 @@ fn idle_time(brokers: &str, wait: Duration) -> Option<(Duration, Duration)> {
         })
     });
     let consumer = consumer.unwrap();
-    // The wait itself, and what a slow machine takes for all.
+    // The wait itself, and the time that a slow machine takes for all records.
     book.until_within(wait + 5 * PATIENCE, |waits| waits.done == MANY);
     assert_eq!(consumer.stop(PATIENCE).counts.failed_attempts, MANY);
     book.change(|waits| {
         let ((from, before), (to, after)) = (waits.all_begun?, waits.first_again?);
-        // What is left to do of the first attempts is little beside half of the wait.
+        // The remaining first attempts take little compared with half of the wait.
         (from + wait / 2 < to).then(|| (to - from, after - before))
     })
 }
 
-/// How far those are that wait, and the time and the processor's time then.
+/// Numbers of begun and completed records, with the time and processor time at both ends of the
+/// wait.
 #[derive(Default)]
 struct Waits {
     begun: u64,
@@ -302,7 +305,7 @@ struct Waits {
     done: u64,
 }
 
-/// What time it is, and how much of it the processor has spent on this process.
+/// Returns the time, and the processor time of this process.
 fn spent() -> (Instant, Duration) {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     (Instant::now(), Duration::try_from(time).expect("it is not negative"))
@@ -321,7 +324,7 @@ fn g12_what_is_held_back_stays_in_the_broker_and_not_in_memory() {
     print!("{}", alone("kafka_guarantees::holds_back_a_large_backlog", &brokers));
 }
 
-/// Not a test of its own: what the child of the one above does.
+/// Body of the child of the test above, not a test of its own.
 #[test]
 fn holds_back_a_large_backlog() {
     const MIB: usize = 1024 * 1024;
@@ -333,12 +336,12 @@ fn holds_back_a_large_backlog() {
     let consumer = Consumer::builder(source).threads(4);
     let door = Door::closed();
     let consumer = consumer.max_in_flight(100_000, 4 * MIB).start(slow_at(&door)).unwrap();
-    eventually(|| held(&consumer, 0).paused_by == Some(PauseReason::Bytes));
-    // While another partition goes on, nothing more of this one is fetched.
+    eventually(|| partition_status(&consumer, 0).paused_by == Some(PauseReason::Bytes));
+    // While the other partition continues, nothing more of this one is fetched.
     write(&brokers, name, (0..20_000).map(|number| (1, keyed(number % 100, number))));
     eventually(|| handled(&consumer) == 20_000);
     let grown = resident().saturating_sub(before);
-    let full = held(&consumer, 0);
+    let full = partition_status(&consumer, 0);
     println!(
         "of 115 MiB in the topic {:.1} MiB are in memory, {} records taken on and {} held",
         grown as f64 / MIB as f64,
@@ -356,17 +359,17 @@ fn holds_back_a_large_backlog() {
     consumer.stop(Duration::ZERO);
 }
 
-/// How much memory this process has, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it is there");
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("it is a number") * 1024
 }
 
-/// Of each partition and key, the records and attempts in the order in which they were seen.
+/// Records and attempts of each partition and key, in the order in which they were seen.
 type Seen = BTreeMap<(u32, Option<Vec<u8>>), Vec<(u64, u32)>>;
 
-/// What comes of a scenario that is the same wherever its records come from: some fail, some for good, some have
+/// Runs a scenario that is the same for every source: some records fail, some for good, some have
 /// no key.
 fn scenario(records: u64, builder: Builder) -> Seen {
     let seen = Watched::new(Seen::new());

@@ -1,4 +1,5 @@
-//! The Kafka source against the client's own mock cluster: quick, and with failures at will.
+//! The Kafka source on the client's own mock cluster: quick, and with failures on demand.
+
 use std::time::Duration;
 
 use crate::kafka_support::{Driven, at, committed, fleeting, mocked, write_numbers};
@@ -9,7 +10,7 @@ use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
-/// A cluster with a topic.
+/// Starts a cluster with a topic.
 fn cluster(partitions: i32) -> MockCluster<'static, DefaultProducerContext> {
     let cluster = MockCluster::new(1).expect("a mock cluster starts");
     cluster.create_topic("orders", partitions, 1).expect("it takes a topic");
@@ -20,7 +21,8 @@ fn join(brokers: &str) -> Driven {
     Driven::with(mocked(brokers, "orders", "billing"))
 }
 
-/// One in whose test a group is joined again, for which the mock has it wait for most of a session.
+/// Returns a member with a short session, as the mock makes a rejoining member wait for most of a
+/// session.
 fn rejoining(brokers: &str) -> Driven {
     Driven::with(fleeting(brokers, "orders", "billing"))
 }
@@ -74,7 +76,7 @@ fn a_partition_that_is_held_back_goes_on_where_it_was_and_others_never_stop() {
     let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 10);
     driven.source.pause(&orders(0));
-    // Far more than is kept: the client is told to fetch no more, and later fetches again.
+    // Far more than the buffer holds: the client pauses fetching, and later resumes.
     write_numbers(&brokers, "orders", 0, 10..5_000);
     write_numbers(&brokers, "orders", 1, 0..3_000);
     driven.poll_records(&orders(1), 3_000);
@@ -112,7 +114,7 @@ fn a_poll_that_wants_no_records_hears_of_commits_and_loses_no_record() {
     let mut driven = join(&brokers);
     driven.poll_records(&orders(0), 10);
     write_numbers(&brokers, "orders", 0, 10..3_000);
-    // As a consumer does that is about to end: it wants nothing but to know what is stored.
+    // Commits as a stopping consumer does, which needs only the acknowledgement.
     driven.source.commit(vec![Commit { partition: orders(0), progress: Progress::up_to(at(5)) }]);
     let mut events = Vec::new();
     let is_committed =
@@ -137,7 +139,7 @@ fn members_that_insist_on_handing_over_all_at_once_can() {
     write_numbers(&brokers, "orders", 0, 0..20);
     write_numbers(&brokers, "orders", 1, 0..20);
     let eager = || {
-        // As in `rejoining`.
+        // A short session, as in `rejoining`.
         let settings = fleeting(&brokers, "orders", "billing");
         let client = settings.client.clone().set("partition.assignment.strategy", "range");
         Driven::with(KafkaSettings { client, ..settings })
@@ -153,7 +155,7 @@ fn members_that_insist_on_handing_over_all_at_once_can() {
     first.release(&wanted);
     first.poll_until("each has one", |first| {
         second.poll();
-        // The group may think better of it, and again.
+        // The group may revoke and assign again meanwhile.
         first.release_all();
         second.release_all();
         (first.assigned.len() == 1 && second.assigned.len() == 1).then_some(())
@@ -239,7 +241,7 @@ fn a_group_moves_over_from_the_parallel_consumer_without_repeating_what_it_has_d
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..10);
-    // From there on 4, 6 and 7 are done.
+    // From there on, 4, 6 and 7 are complete.
     crate::kafka_support::commit_by_hand(
         &brokers,
         "billing",

@@ -1,7 +1,8 @@
-//! Positions that a real broker does not have any more: retention has removed them, an administrator has set them,
-//! or the broker has lost the end of its log.
+//! Positions that a real broker no longer has: removed by retention, set by an administrator, or
+//! lost from the end of its log.
 //!
-//! Skipped where there is no Java or no broker; `.ci/kafka-jars` fetches one.
+//! Skipped without Java or the broker's jar files; `.ci/kafka-jars` fetches those.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -15,7 +16,8 @@ use keylane_stream::source::{Partition, Source as _};
 use keylane_stream::tracker::Progress;
 use keylane_testkit::{Broker, or_skip};
 
-/// The address of a broker that tests share which do it no harm. It ends with the process.
+/// Returns the address of a broker that several tests share without disturbing it. It ends with the
+/// process.
 fn shared() -> Option<String> {
     static BROKER: OnceLock<Option<Broker>> = OnceLock::new();
     let patient = [("group.consumer.session.timeout.ms", "45000")];
@@ -31,7 +33,7 @@ fn out_of_range(brokers: &str, name: &str, out_of_range: StartFrom) -> KafkaSett
     KafkaSettings { out_of_range, ..settings(brokers, name, name) }
 }
 
-/// A topic of which 100 records were written, 10 of them are done, and 30 were removed.
+/// Creates a topic of 100 records, of which 10 are completed and 30 removed.
 fn with_a_gap(brokers: &str, name: &str) {
     create_topic(brokers, name, 1);
     write_numbers(brokers, name, 0, 0..100);
@@ -56,7 +58,7 @@ fn records_that_retention_has_removed_end_the_source_with_the_remedy() {
     assert_eq!(committed(&brokers, name, name, 0).map(|(offset, _)| offset), Some(10));
 }
 
-/// Goes on behind the gap, and again after the next records.
+/// Checks that a consumer continues after the gap, and again after the next records.
 fn goes_on_behind_a_gap(brokers: &str, settings: KafkaSettings, name: &str) {
     with_a_gap(brokers, name);
     let mut driven = Driven::with(settings);
@@ -137,33 +139,33 @@ fn a_group_that_was_set_beyond_the_end_ends_or_goes_on_there() {
     assert_eq!(committed(&brokers, name, name, 0).map(|(offset, _)| offset), Some(60));
 }
 
-/// A broker that died and lost all records of a partition but the first: what is in the file from there on.
+/// Broker that lost the records of a partition from `kept` on, in its log file.
 struct Forgetful {
     broker: Broker,
     log: PathBuf,
-    /// How long the file was when it had the records that remain.
+    /// Size of the log file with only the remaining records.
     kept: u64,
 }
 
 impl Forgetful {
-    /// With a topic of which `kept` records will remain of `all`.
+    /// Starts with a topic of `all` records, of which `kept` will remain.
     fn start(topic: &str, (kept, all): (u64, u64)) -> Option<Self> {
         let broker = or_skip(Broker::start())?;
         let brokers = broker.address();
         create_topic(&brokers, topic, 1);
         write_numbers(&brokers, topic, 0, 0..kept);
-        let log = log_of(broker.folder(), &format!("{topic}-0"));
+        let log = log_of(broker.directory(), &format!("{topic}-0"));
         let length = fs::metadata(&log).expect("it is there").len();
         write_numbers(&brokers, topic, 0, kept..all);
         Some(Forgetful { broker, log, kept: length })
     }
 
-    /// Kills the broker, takes the records from its log, and starts it again.
+    /// Kills the broker, truncates its log, and restarts it.
     fn forget(&mut self) {
         self.broker.kill();
         let file = fs::OpenOptions::new().write(true).open(&self.log).expect("it is there");
         file.set_len(self.kept).expect("it can be cut");
-        // They are made again from the log.
+        // The broker rebuilds the indexes from the log.
         for index in ["index", "timeindex"] {
             fs::remove_file(self.log.with_extension(index)).expect("it is there");
         }
@@ -171,7 +173,7 @@ impl Forgetful {
     }
 }
 
-/// The first segment of a partition.
+/// Returns the path of a partition's first segment.
 fn log_of(folder: &Path, partition: &str) -> PathBuf {
     let entries = fs::read_dir(folder).expect("it is a folder").map(|entry| entry.unwrap().path());
     let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
@@ -197,7 +199,7 @@ fn a_log_that_was_cut_and_grew_again_is_told_by_its_leader_epochs() {
     driven.source.close(PATIENCE).expect("it leaves");
     forgetful.forget();
     assert_eq!(end_of(&brokers, name, 0), 20);
-    // Beyond where the group was.
+    // Beyond the group's position.
     write_numbers(&brokers, name, 0, 1_020..1_080);
 
     let mut refused = Driven::join(&brokers, name, name);
@@ -218,7 +220,7 @@ fn a_map_of_a_log_that_was_cut_above_the_watermark_is_not_believed() {
     let brokers = forgetful.broker.address();
     let mut driven = Driven::join(&brokers, name, name);
     driven.poll_records(&partition(name), 50);
-    // All is done but 10 and 30.
+    // All records but 10 and 30 are complete.
     let done = Progress::with_map(at(10), at(50), vec![at(30)]);
     driven.commit(&partition(name), done).expect("it is stored");
     driven.source.close(PATIENCE).expect("it leaves");

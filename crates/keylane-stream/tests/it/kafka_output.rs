@@ -1,9 +1,10 @@
-//! A topic as the place for what handlers make of records: written before these are done, in order per key, and
-//! waited for while the brokers are away.
+//! A topic for the output of handlers: written before the records are complete, in order per key,
+//! and delayed while the brokers are unavailable.
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::consuming::{Dice, Watched, eventually, held, keyed, number, quick, status};
+use crate::consuming::{Dice, Watched, eventually, keyed, number, partition_status, quick, status};
 use crate::kafka_support::{
     Driven, PATIENCE, committed, create_topic, end_of, mocked, settings, until,
 };
@@ -32,7 +33,7 @@ fn builder(stream: &MemoryStream, attempts: u32) -> Builder {
     Consumer::builder(stream.source()).threads(4).retry(policy, |_| ())
 }
 
-/// The record again.
+/// Returns a copy of the record.
 fn copy(attempt: &Attempt) -> Record {
     Record { headers: attempt.origin(), ..attempt.record().clone() }
 }
@@ -44,15 +45,15 @@ fn cluster() -> MockCluster<'static, DefaultProducerContext> {
 }
 
 fn client(brokers: &str) -> ClientSettings {
-    // Who is away is looked for often.
+    // Reconnects soon after the brokers were unavailable.
     ClientSettings::new(brokers)
         .set("reconnect.backoff.max.ms", "200")
         .set("retry.backoff.max.ms", "200")
 }
 
-/// What there is in a topic, of each key in its order; with all that a key has in one partition.
+/// Returns the records of a topic by key, in order; and checks that each key is in one partition.
 fn written(brokers: &str, topic: &str, partitions: u32, count: usize) -> HashMap<String, Vec<u64>> {
-    // The brokers may be a mock cluster or not.
+    // Works with a real broker as well.
     let mut driven = Driven::with(mocked(brokers, topic, "readers"));
     let all: Vec<_> = (0..partitions).map(|number| Partition::new(topic, number)).collect();
     driven.poll_until("all is read", |driven| {
@@ -88,7 +89,7 @@ fn expected(count: u64, copies: impl Fn(u64) -> usize) -> HashMap<String, Vec<u6
 #[test]
 fn the_output_of_a_key_is_in_the_order_of_its_records_through_failures_of_handlers_and_brokers() {
     let cluster = cluster();
-    // None of these says anything about a record: the client sends again.
+    // Retriable errors, which say nothing about a record: the client sends again.
     cluster.request_errors(
         RDKafkaApiKey::Produce,
         &[
@@ -108,7 +109,7 @@ fn the_output_of_a_key_is_in_the_order_of_its_records_through_failures_of_handle
         }
     });
     let counts = consumer.unwrap().wait().counts;
-    // Only the handler's own failures are any.
+    // Only the handler's own failures count.
     assert_eq!((counts.handled, counts.failed_attempts), (1_500, 1_500_u64.div_ceil(7)));
     let expected = expected(1_500, copies);
     let count = expected.values().map(Vec::len).sum();
@@ -168,8 +169,8 @@ fn brokers_that_are_away_hold_records_back_and_nothing_fails_or_is_lost() {
         .unwrap();
     eventually(|| consumer.status().is_some_and(|status| status.counts.handled > 200));
     broker.kill();
-    // As many as may be under way come to wait, and no more.
-    eventually(|| held(&consumer, 0).in_flight == 100);
+    // As many records wait as may be in flight, and no more.
+    eventually(|| partition_status(&consumer, 0).in_flight == 100);
     let so_far = made.get();
     assert!(so_far <= status(&consumer).counts.handled + 100);
     broker.restart();
@@ -195,7 +196,7 @@ fn a_record_of_a_topic_is_done_when_its_output_is_in_the_other() {
         .unwrap();
     until("all is done", || {
         let (offset, _) = committed(&brokers, name, name, 0)?;
-        // Whatever is done has been written by then.
+        // The output of all completed records has been written by then.
         let bills = end_of(&brokers, "bills", 0);
         assert!(bills >= offset, "{offset} are done, and {bills} are written");
         (offset == 500).then_some(())

@@ -1,9 +1,10 @@
-//! Consumers as processes of their own, on a real broker: they join and leave, are killed, and are stopped and
-//! go on when the group has given them up. Order holds per key, nothing is lost, and what a zombie does late
-//! does not count.
+//! Consumers in their own processes, on a real broker: they join, leave, are killed, and are
+//! suspended until the group has removed them. Order holds per key, nothing is lost, and late
+//! actions of a removed member have no effect.
 //!
-//! All of them append to one file what they begin and end. The system puts appended lines one behind another,
-//! so the file is the order in which it happened.
+//! All processes append starts and ends to one file. The system orders the appends, so the file has
+//! the order of the events.
+
 use std::collections::{HashMap, HashSet};
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -23,13 +24,13 @@ const PARTITIONS: i32 = 6;
 const KEYS: u64 = 20;
 const TOPIC: &str = "orders";
 
-/// Where a child finds its part. Only children have these.
+/// Variables of a child. Set only for children.
 const BROKERS: &str = "KEYLANE_TEST_BROKERS";
 const GROUP: &str = "KEYLANE_TEST_GROUP";
 const LOG: &str = "KEYLANE_TEST_LOG";
 const NAME: &str = "KEYLANE_TEST_NAME";
 
-/// A consumer in a process of its own.
+/// A consumer in its own process.
 struct Member {
     name: &'static str,
     process: Child,
@@ -55,21 +56,21 @@ impl Member {
         kill_process(pid.expect("it has an id"), signal).expect("it is ours, and not reaped");
     }
 
-    /// Asks it to leave, and waits until it has.
+    /// Stops the process, and waits until it has left the group.
     fn leave(mut self) {
         drop(self.process.stdin.take());
         let status = self.process.wait().expect("it is ours");
         assert!(status.success(), "{} ended with {status}", self.name);
     }
 
-    /// `kill -9`.
+    /// Kills the process with `kill -9`.
     fn kill(mut self) {
         self.process.kill().expect("it is ours");
         self.process.wait().expect("it is ours");
     }
 }
 
-/// Not a test of its own: what a child does, in this same program.
+/// Body of a child process, not a test of its own.
 #[test]
 fn is_a_member_until_its_input_ends() {
     let Ok(brokers) = env::var(BROKERS) else { return };
@@ -78,7 +79,7 @@ fn is_a_member_until_its_input_ends() {
     let log = OpenOptions::new().append(true).open(of(LOG)).expect("the parent has made it");
     let say = move |what: &str| {
         let line = format!("{what}\n");
-        // One write, so that the line is one.
+        // One write, so that the line stays whole.
         (&log).write_all(line.as_bytes()).expect("the log takes it");
     };
     let settings = settings_of(&brokers, &group, &name);
@@ -102,7 +103,7 @@ fn is_a_member_until_its_input_ends() {
             }
         })
         .expect("it starts");
-    // Until the parent says so, or is no more.
+    // Until the parent writes or has ended.
     io::stdin().read_to_end(&mut Vec::new()).expect("it is a pipe");
     let ended = consumer.stop(Duration::from_secs(20));
     note_text(&of(LOG), &format!("left {name} {} fenced", ended.counts.fenced));
@@ -115,14 +116,14 @@ fn settings_of(brokers: &str, group: &str, name: &str) -> KafkaSettings {
             let settings = settings(brokers, TOPIC, group);
             KafkaSettings { protocol: Protocol::Broker, client, ..settings }
         }
-        // Those that die, or stand still: the others wait until the group gives them up.
+        // Members that are killed or suspended: the others wait until the group removes them.
         ("killed", "one" | "two") | ("zombie", "zombie") => fleeting(brokers, TOPIC, group),
         _ => settings(brokers, TOPIC, group),
     }
 }
 
 fn note(name: &str, log: &str, notice: &ConsumerEvent) {
-    // Which partitions go is worth knowing; the rest is talk.
+    // One line for each notice, which names the partitions that move.
     let text = format!("{notice:?}").replace('\n', " ");
     note_text(log, &format!("notice {name} {text}"));
 }
@@ -132,7 +133,7 @@ fn note_text(log: &str, text: &str) {
     log.write_all(format!("{text}\n").as_bytes()).expect("the log takes it");
 }
 
-/// What was begun or ended, in the order in which it happened.
+/// Start or end of an attempt, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     ends: bool,
@@ -144,7 +145,7 @@ struct Step {
 
 fn steps(log: &Path) -> Vec<Step> {
     let text = fs::read_to_string(log).expect("it is there");
-    // The last line may be on its way.
+    // The last line may be incomplete.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().filter_map(step).collect()
 }
@@ -175,8 +176,8 @@ struct Stage {
 
 impl Stage {
     fn new(group: &'static str) -> Option<Self> {
-        // Under its own protocol it is the broker who says when a member is given up: not because the machine is
-        // busy.
+        // Under its own protocol the broker sets the session timeout: long enough for a busy
+        // machine.
         let patient = [("group.consumer.session.timeout.ms", "45000")];
         let broker = or_skip(Broker::start_with(&patient))?;
         create_topic(&broker.address(), TOPIC, PARTITIONS);
@@ -193,7 +194,7 @@ impl Stage {
         Member::start(&self.broker.address(), self.group, &self.log(), name)
     }
 
-    /// Writes so many records to each partition, their keys in turn.
+    /// Writes `count` records to each partition, with their keys in turn.
     fn write(&mut self, count: u64) {
         let records: Vec<_> = (self.written..self.written + count)
             .map(|number| (format!("k{}", number % KEYS), number.to_string()))
@@ -217,7 +218,7 @@ impl Stage {
         }
     }
 
-    /// How much has happened so far.
+    /// Returns the number of events.
     fn now(&self) -> usize {
         steps(&self.log()).len()
     }
@@ -231,9 +232,9 @@ impl Stage {
         }
     }
 
-    /// Checks what happened: every record was handled; none was begun before the one before it of its key had
-    /// ended; and no two of a key ran at the same time, except behind the back of members that are `gone`
-    /// for the group, and whose work was begun again.
+    /// Checks the events: every record was handled; none began before the previous one of its key
+    /// had ended; and no two of a key ran at the same time, except records of members that are
+    /// `gone` for the group and were begun again elsewhere.
     fn check(&self, gone: &[&str]) {
         let all = steps(&self.log());
         let mut ended: HashSet<(u32, u64)> = HashSet::new();
@@ -251,7 +252,8 @@ impl Stage {
                 }
                 continue;
             }
-            // One that is gone may have stood still since it took the record, and say only now that it begins it.
+            // A removed member may have been suspended since it took the record, and begin it only
+            // now.
             let is_late = gone.contains(&this.0) && running.contains_key(&lane);
             if !is_late && let Some((member, position)) = running.insert(lane, this) {
                 assert!(gone.contains(&member), "{step:?} overlaps {position} of {member}");
@@ -267,7 +269,7 @@ impl Stage {
         }
     }
 
-    /// How often a member has given partitions up.
+    /// Returns the number of revocations that a member reported.
     fn given_up(&self, name: &str) -> usize {
         let text = fs::read_to_string(self.log()).expect("it is there");
         let begin = format!("notice {name} GivenUp");
@@ -275,7 +277,8 @@ impl Stage {
     }
 }
 
-/// Three members come and go in good order: nothing is done twice, and nothing at the same time.
+/// Three members join and leave in order: no record is handled twice, and none of a key at the same
+/// time.
 fn come_and_go(group: &'static str) {
     let Some(mut stage) = Stage::new(group) else { return };
     stage.write(300);
@@ -323,7 +326,7 @@ fn g3_g9_members_and_broker_are_killed_and_nothing_is_lost() {
     stage.wait_until_all_is_done();
     three.leave();
     four.leave();
-    // While the broker is away for longer than a session, the group gives up even those that live.
+    // The broker is unavailable for longer than a session, so the group removes even live members.
     stage.check(&["one", "two", "three"]);
 }
 
@@ -336,14 +339,14 @@ fn g9_what_a_zombie_does_late_does_not_count() {
     stage.write(300);
     zombie.signal(Signal::STOP);
     let given_up = stage.given_up("zombie");
-    // The group gives it up, and the other one does all of its work.
+    // The group removes the member, and the other one handles all its records.
     stage.wait_until_all_is_done();
     stage.write(100);
     stage.wait_until_all_is_done();
-    // It goes on in the middle of what it did, with what it had fetched, and with progress to store.
+    // It resumes within an attempt, with fetched records, and with progress to commit.
     zombie.signal(Signal::CONT);
     until("it gives up what it had", || (stage.given_up("zombie") > given_up).then_some(()));
-    // Nothing of that has moved what the group has stored back, or on beyond what there is.
+    // None of that has moved the committed progress, back or forward.
     stage.wait_until_all_is_done();
     stage.write_until_busy(&[&zombie, &other]);
     stage.wait_until_all_is_done();

@@ -1,4 +1,5 @@
-//! What is written to Kafka is acknowledged when the brokers have it, and not before.
+//! Records of a sink are acknowledged when the brokers have them, and not before.
+
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
@@ -26,7 +27,7 @@ fn sink(cluster: &MockCluster<'static, DefaultProducerContext>) -> KafkaSink {
         .expect("the settings are right")
 }
 
-/// One that gives records back soon which nobody takes.
+/// Returns a sink with a short timeout for unacknowledged records.
 fn hasty_sink(cluster: &MockCluster<'static, DefaultProducerContext>) -> KafkaSink {
     let client =
         ClientSettings::new(cluster.bootstrap_servers()).set("delivery.timeout.ms", "2000");
@@ -129,8 +130,8 @@ fn a_dead_letter_says_where_it_comes_from_and_keeps_what_it_was() {
     );
 }
 
-/// A client that no longer knows what the brokers have gives up for good. The letters stayed with it, so that their
-/// records kept their keys until the consumer was started again.
+/// Regression: a client that cannot know what the brokers have stops for good. The letters stayed
+/// in it, so their records held their keys until the consumer was restarted.
 #[test]
 fn dead_letters_are_written_by_another_client_when_theirs_has_given_up() {
     let cluster = cluster();
@@ -142,7 +143,7 @@ fn dead_letters_are_written_by_another_client_when_theirs_has_given_up() {
     );
     let records = numbers(2);
     letters.write(&[letter(records[0].clone())]).expect_err("its client has given up");
-    // It is for good.
+    // The error is permanent.
     let error = sink.send_all("bills", &records).unwrap_err();
     assert!(matches!(error, SendError::Fatal(_)), "{error:?}");
     letters.write(&[letter(records[1].clone())]).expect("there is another client");
@@ -158,7 +159,7 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
     let (brokers, name) = (broker.address(), "poison");
     create_topic(&brokers, name, 1);
     write_numbers(&brokers, name, 0, 0..3);
-    // The topic for the letters is not there yet.
+    // The topic of the dead letters does not exist yet.
     let client = ClientSettings::new(&*brokers)
         .set("delivery.timeout.ms", "1000")
         .set("topic.metadata.propagation.max.ms", "500")
@@ -180,7 +181,7 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
             _ => Ok(()),
         })
         .unwrap();
-    // All else is done and stored around it; it is not.
+    // All other records are completed and committed; this one is not.
     until("what is done is stored", || {
         let status = consumer.status()?;
         let partition = status.partitions.first()?;
@@ -193,7 +194,7 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
     create_topic(&brokers, "dead", 1);
     let mut dead = Driven::join(&brokers, "dead", "undertakers");
     dead.poll_records(&Partition::new("dead", 0), 1);
-    // A letter that was given up when it was on its way already is written once more.
+    // A letter that was abandoned while in transit is written once more.
     assert!(dead.payloads(&Partition::new("dead", 0)).iter().all(|number| *number == 1));
     until("the record is done", || {
         let (offset, _) = committed(&brokers, name, name, 0)?;
@@ -223,7 +224,7 @@ fn what_is_produced_after_processing_is_written_before_its_record_is_done() {
         .unwrap();
     until("all is done", || {
         let (offset, _) = committed(&brokers, name, name, 0)?;
-        // Whatever is done has been written by then.
+        // The output of all completed records has been written by then.
         let bills = crate::kafka_support::end_of(&brokers, "bills", 0);
         assert!(bills >= offset, "{offset} are done, and {bills} are written");
         (offset == 500).then_some(())

@@ -1,4 +1,5 @@
-//! The integration tests of this crate, a module for each promise. They are one program, which links once.
+//! Integration tests of this crate, one module for each guarantee. One program, so that they link
+//! once.
 
 mod common;
 mod consumer_batches;

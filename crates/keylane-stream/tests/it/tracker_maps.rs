@@ -1,4 +1,4 @@
-//! A map is read as it was written; nothing else is taken for one, and no text makes the reader panic.
+//! Maps decode to the encoded progress; other text is refused, and no text makes the decoder panic.
 
 use keylane_stream::Position;
 use keylane_stream::tracker::{
@@ -31,7 +31,7 @@ fn progress() -> impl Strategy<Value = Progress> {
     })
 }
 
-/// None for the first version, which has no leader epoch.
+/// Leader epochs; `None` for the first version, which has no field for it.
 fn epoch() -> impl Strategy<Value = Option<u32>> {
     prop::option::of(any::<u32>())
 }
@@ -55,13 +55,22 @@ proptest! {
     }
 
     #[test]
-    fn a_limited_map_fits_in_both_versions(progress in progress(), epoch in epoch(), limit in MapLimit::MIN_CHARACTERS..4096) {
+    fn a_limited_map_fits_in_both_versions(
+        progress in progress(),
+        epoch in epoch(),
+        limit in MapLimit::MIN_CHARACTERS..4096,
+    ) {
         let shorter = progress.shortened(MapLimit::characters(limit).unwrap());
         prop_assert!(written(&shorter, epoch).len() <= limit);
     }
 
     #[test]
-    fn one_changed_character_is_noticed(progress in progress(), epoch in epoch(), at in any::<prop::sample::Index>(), to in any::<char>()) {
+    fn one_changed_character_is_noticed(
+        progress in progress(),
+        epoch in epoch(),
+        at in any::<prop::sample::Index>(),
+        to in any::<char>(),
+    ) {
         let text = written(&progress, epoch);
         let mut letters: Vec<_> = text.chars().collect();
         let at = at.index(letters.len());
@@ -72,23 +81,35 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_map_is_noticed(progress in progress(), epoch in epoch(), at in any::<prop::sample::Index>()) {
+    fn a_cut_map_is_noticed(
+        progress in progress(),
+        epoch in epoch(),
+        at in any::<prop::sample::Index>(),
+    ) {
         let text = written(&progress, epoch);
         let cut = &text[..at.index(text.len() - 1) + 1];
         prop_assert!(decode(progress.watermark(), cut, STREAM, OURS_ALONE).is_err());
     }
 
     #[test]
-    fn a_map_belongs_to_its_position_and_its_stream(progress in progress(), epoch in epoch(), off in 1u64..100) {
+    fn a_map_belongs_to_its_position_and_its_stream(
+        progress in progress(),
+        epoch in epoch(),
+        off in 1u64..100,
+    ) {
         let text = written(&progress, epoch);
         let elsewhere = progress.watermark().after(off).unwrap();
         prop_assert_eq!(decode(elsewhere, &text, STREAM, OURS_ALONE), Err(MapError::Damaged));
         let other = b"topic 3f6d, partition 7";
-        prop_assert_eq!(decode(progress.watermark(), &text, other, OURS_ALONE), Err(MapError::OtherStream));
+        let found = decode(progress.watermark(), &text, other, OURS_ALONE);
+        prop_assert_eq!(found, Err(MapError::OtherStream));
     }
 
     #[test]
-    fn no_text_makes_it_panic_or_is_ours(text in "(KL[12]:)?[A-Za-z0-9+/=]{0,80}", from in 0u64..1 << 62) {
+    fn no_text_makes_it_panic_or_is_ours(
+        text in "(KL[12]:)?[A-Za-z0-9+/=]{0,80}",
+        from in 0u64..1 << 62,
+    ) {
         if !text.is_empty() {
             prop_assert!(decode(at(from), &text, STREAM, OURS_ALONE).is_err());
         }
@@ -108,13 +129,14 @@ proptest! {
         bytes.insert(0, name);
         let text = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &bytes);
         if let Ok(found) = decode(at(from), &text, STREAM, MapPolicy::default()) {
-            // Nothing below the commit is done twice, and the commit is not skipped.
+            // No position below the commit is complete, and the commit is not skipped.
             prop_assert!(!found.into_progress().is_done(at(from)));
         }
     }
 }
 
-/// A map with a good checksum whose inside no encoder writes: the form must be checked for itself.
+/// A map with a valid checksum and content that no encoder writes: the decoder must check the form
+/// itself.
 #[test]
 fn a_good_checksum_does_not_excuse_a_bad_form() {
     let seal = |watermark: u64, inside: &[u8]| {
@@ -197,10 +219,11 @@ fn the_policy_decides_what_becomes_of_the_unreadable() {
     assert_eq!(decode(at(5), "", STREAM, OURS_ALONE), Ok(nothing));
 }
 
-/// A map with the committed position done contradicts the commit, which says it is to be done next.
+/// A map that marks the committed position complete contradicts the commit, by which it is the
+/// next.
 #[test]
 fn a_foreign_map_cannot_skip_the_committed_position() {
-    // A bit set of two positions, both done.
+    // A bit set of two positions, both complete.
     let found = decode(at(5), "bAACAwA=", STREAM, MapPolicy::default()).unwrap().into_progress();
     assert_eq!(
         (found.watermark(), found.is_done(at(5)), found.is_done(at(6))),
@@ -208,7 +231,7 @@ fn a_foreign_map_cannot_skip_the_committed_position() {
     );
 }
 
-/// Maps that revision 46944ce wrote, a line each: stream, watermark, end, incomplete positions, map.
+/// Maps that revision 46944ce wrote, one a line: stream, watermark, end, incomplete positions, map.
 #[test]
 fn a_map_of_an_earlier_version_is_read() {
     let lines = include_str!("../../../keylane-cli/tests/fixtures/46944ce/maps.tsv");
@@ -221,7 +244,7 @@ fn a_map_of_an_earlier_version_is_read() {
         let (from, end) = (at(from.parse().unwrap()), at(end.parse().unwrap()));
         let expected = Progress::with_map(from, end, positions(incomplete));
         let found = decode(from, map, stream.as_bytes(), OURS_ALONE);
-        // On demand it is written in the same words, for members that know no others.
+        // The encoder can still write this version, for members that know no other.
         assert_eq!(expected.encode(stream.as_bytes()), map, "{line}");
         assert_eq!(found, Ok(DecodedMap::Progress(expected)), "{line}");
         assert_eq!(highest_epoch(map), None, "{line}");

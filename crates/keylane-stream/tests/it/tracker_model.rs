@@ -1,4 +1,4 @@
-//! The tracker says what a slow and obvious model says, through gaps, restarts and lost records; and
+//! The tracker agrees with a slow and simple model, through gaps, restarts and lost records; and
 //! its map always fits.
 
 use std::collections::BTreeSet;
@@ -11,15 +11,15 @@ const STREAM: &[u8] = b"a topic, partition 1";
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The source delivers the position this many after the last one; all between are gaps.
+    /// The source delivers the position at this distance from the last one; all between are gaps.
     Deliver(u64),
-    /// Completes one of those in flight.
+    /// Completes one of the positions in flight.
     Complete(prop::sample::Index),
-    /// The source's place rises, without a record.
+    /// The position of the source rises, without a record.
     Skip(u64),
-    /// The process dies and resumes from what it would have committed just before.
+    /// The process ends and resumes from the progress that it would have committed just before.
     Restart,
-    /// As `Restart`, after which the stream has lost some of what was incomplete.
+    /// As `Restart`, after which the stream has lost some incomplete records.
     RestartWithLoss(u8),
 }
 
@@ -33,19 +33,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The whole truth, position by position.
+/// Model of the stream and the tracker, position by position.
 #[derive(Default)]
 struct Model {
     /// All records of the stream.
     records: BTreeSet<u64>,
     done: BTreeSet<u64>,
-    /// All below it has been delivered in this life, or is a gap.
+    /// All positions below it have been delivered in this life, or are gaps.
     next: u64,
     in_flight: BTreeSet<u64>,
 }
 
 impl Model {
-    /// The lowest record that is not done; if all are, one past the highest that anybody knows of.
+    /// Returns the lowest incomplete record; if all are complete, the end of the known positions.
     fn watermark(&self, known: u64) -> u64 {
         self.records.difference(&self.done).next().copied().unwrap_or(known)
     }
@@ -63,13 +63,13 @@ proptest! {
         let limit = MapLimit::characters(MapLimit::MIN_CHARACTERS).unwrap();
         let mut model = Model::default();
         let mut tracker = Tracker::new(Position::ZERO, limit);
-        // How far the source has got in any life.
+        // Highest end that the source has reached in any life.
         let mut known = 0;
         for step in steps {
             match step {
                 Step::Deliver(further) => {
                     let position = model.next + further - 1;
-                    // On known ground the source delivers what is there.
+                    // Below the known end, the source delivers the existing records.
                     let position = model.records.range(model.next..).next().copied()
                         .unwrap_or(position.max(known));
                     if !tracker.may_take(at(position)) {
@@ -97,7 +97,7 @@ proptest! {
                     prop_assert_eq!(tracker.take(at(position)), TakeOutcome::Done);
                 }
                 Step::Skip(further) => {
-                    // Only over what has no records.
+                    // Skips only ranges without records.
                     if model.records.range(model.next..).next().is_some() { continue }
                     model.next += further;
                     known = known.max(model.next);
@@ -113,12 +113,12 @@ proptest! {
                     model.in_flight.clear();
                     if let Step::RestartWithLoss(seed) = step {
                         let Model { records, done, .. } = &mut model;
-                        // Never the last, without which nobody could know that the others are gone.
+                        // Never the last record, which shows that the others are missing.
                         let last = records.last().copied();
                         records.retain(|record| done.contains(record) || Some(*record) == last
                             || !(record ^ u64::from(seed)).is_multiple_of(3));
                     }
-                    // What was beyond what the commit knew of is news again.
+                    // Positions above the end of the commit are unknown again.
                     known = progress.end().get().max(model.records.last().map_or(0, |last| last + 1));
                 }
             }
@@ -160,7 +160,7 @@ proptest! {
             let kept = number < short.end().get();
             prop_assert!(!kept || short.is_done(at(number)) == whole.is_done(at(number)));
         }
-        // What fits in either version is kept.
+        // Progress that fits in either version is kept.
         if whole.encode_with_epoch(STREAM, u32::MAX).len() <= characters {
             prop_assert_eq!(short, whole);
         }
@@ -221,7 +221,7 @@ fn the_source_is_held_when_the_map_might_not_fit_and_let_go_again() {
     });
     let held = held.unwrap();
     assert!(tracker.in_flight() > 2000, "{}", tracker.in_flight());
-    // Whatever ends in whatever order, it fits: here, the worst, all but the last stay.
+    // The map fits in whatever order records end; the worst case is that all but the last stay.
     tracker.complete(at(held.get() - 500)).unwrap();
     let text = tracker.progress().encode(STREAM);
     assert!((3000..=4096).contains(&text.len()), "{}", text.len());
@@ -239,8 +239,8 @@ fn records_in_a_row_take_a_bit_each() {
     assert!(tracker.progress().encode(STREAM).len() <= MapLimit::KAFKA.get());
 }
 
-/// Gaps of exactly a power of two are what the bound is reached with. Filled until the tracker refuses,
-/// and then all but the last stay: the longest map that there can be.
+/// The bound is reached with gaps of exactly a power of two. Filled until the tracker refuses, with
+/// only the last position complete: the longest possible map.
 #[test]
 fn the_map_fits_to_the_last_bit() {
     for characters in MapLimit::MIN_CHARACTERS..300 {

@@ -1,3 +1,8 @@
+//! Process of a broker, which ends with the test process even if that is killed.
+//!
+//! A shell, the guard, starts the broker and reads from a pipe. When the pipe is closed, the guard
+//! kills the broker and removes its directory.
+
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts what follows its first word in the background, which says its process id, and waits for the end of its
-/// own input: then the test has no more use for it, or is no more. `keep` on the input keeps the folder,
-/// its first word, for another start.
+/// Script of the guard. The first argument is the directory; the others are the command.
+///
+/// The first line of its output is the process id of the command. A line `keep` on its input leaves
+/// the directory for a restart.
 const GUARD: &str = r#"
 folder=$1
 shift
-# It says its number itself, before it becomes the program, which may say something at once.
+# Printed before the exec, so that no output of the command precedes the process id.
 sh -c 'echo "$$"; exec "$@"' sh "$@" < /dev/null 2>&1 &
 read -r word
 kill -9 "$!" 2> /dev/null
@@ -22,94 +28,104 @@ wait "$!" 2> /dev/null
 [ "$word" = keep ] || rm -rf "$folder"
 "#;
 
-/// What the broker says when it serves requests.
+/// Text of the broker's log when it serves requests.
 const READY: &str = "Kafka Server started";
 
-/// What it says when a port is taken.
+/// Text of the broker's log when another process uses one of its ports.
 const PORT_TAKEN: &str = "Address already in use";
 
-/// How many of its last lines are kept, to be shown if it fails.
-const LAST_LINES: usize = 40;
+/// Maximum number of log lines in the report of a failed start.
+const MAX_LOG_LINES: usize = 40;
 
-/// How a start went.
-pub(super) enum Started {
+/// Outcome of a start.
+pub(super) enum StartOutcome {
     Ready,
+    /// Another process uses one of the ports.
     PortTaken,
-    /// It ended, or was not ready in time; with the last that it said.
-    Ended(String),
+    /// The broker ended, or was not ready in time. Contains the last lines of its log.
+    Failed(String),
 }
 
-/// A broker's process, and the shell that guards it.
+/// Process of a broker, and its guard.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct BrokerProcess {
     guard: Child,
     broker: Pid,
 }
 
-impl Process {
-    /// Starts `java` and waits until it is ready, or has failed.
-    pub(super) fn start(java: &Command, folder: &Path, within: Duration) -> (Process, Started) {
+impl BrokerProcess {
+    /// Starts the broker and waits at most `timeout` until it is ready.
+    pub(super) fn start(
+        java: &Command,
+        directory: &Path,
+        timeout: Duration,
+    ) -> (BrokerProcess, StartOutcome) {
         let mut guard = Command::new("sh")
             .args(["-c", GUARD, "sh"])
-            .arg(folder)
+            .arg(directory)
             .arg(java.get_program())
             .args(java.get_args())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("there is a shell");
-        let mut said = BufReader::new(guard.stdout.take().expect("it is a pipe"));
+            .expect("the shell starts");
+        let mut log = BufReader::new(guard.stdout.take().expect("stdout is a pipe"));
         let mut first = String::new();
-        said.read_line(&mut first).expect("the guard says the process id");
+        log.read_line(&mut first).expect("the guard prints the process id");
         let pid = first.trim().parse().ok().and_then(Pid::from_raw);
         let broker = pid.expect("the guard's first line is the process id");
-        let started = wait_until_ready(said, within);
-        (Process { guard, broker }, started)
+        let outcome = wait_until_ready(log, timeout);
+        (BrokerProcess { guard, broker }, outcome)
     }
 
+    /// Sends `signal` to the broker.
     pub(super) fn signal(&self, signal: Signal) {
         kill_process(self.broker, signal).expect("the guard keeps the process from being reaped");
     }
 
-    /// Kills it, and waits until it is gone. Its folder stays.
+    /// Kills the broker and waits until it has ended. Its directory stays.
     pub(super) fn kill(mut self) {
         if let Some(mut input) = self.guard.stdin.take() {
-            // A guard that is gone has nothing to be told.
+            // The write fails only if the guard has ended, and then the broker was killed.
             let _ = std::io::Write::write_all(&mut input, b"keep\n");
         }
         let _ = self.guard.wait();
     }
 }
 
-/// Waits for a line that says how the start went. The lines after it are read and dropped, so that the
-/// broker never waits for somebody to read them.
-fn wait_until_ready(said: BufReader<ChildStdout>, within: Duration) -> Started {
+/// Waits at most `timeout` for the log line that tells the outcome of the start.
+///
+/// A thread reads and drops the lines after it, as the broker would block on a full pipe.
+fn wait_until_ready(log: BufReader<ChildStdout>, timeout: Duration) -> StartOutcome {
     let (sender, lines) = mpsc::channel();
-    thread::spawn(move || read_lines(said, sender));
-    let deadline = Instant::now() + within;
+    thread::spawn(move || read_lines(log, sender));
+    let deadline = Instant::now() + timeout;
     let mut last = VecDeque::new();
     loop {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) if line.contains(READY) => return Started::Ready,
-            Ok(line) if line.contains(PORT_TAKEN) => return Started::PortTaken,
+            Ok(line) if line.contains(READY) => return StartOutcome::Ready,
+            Ok(line) if line.contains(PORT_TAKEN) => return StartOutcome::PortTaken,
             Ok(line) => {
-                if last.len() == LAST_LINES {
+                if last.len() == MAX_LOG_LINES {
                     last.pop_front();
                 }
                 last.push_back(line);
             }
-            Err(RecvTimeoutError::Timeout) => last.push_back(format!("(not ready in {within:?})")),
+            Err(RecvTimeoutError::Timeout) => {
+                last.push_back(format!("(not ready within {timeout:?})"))
+            }
             Err(RecvTimeoutError::Disconnected) => last.push_back("(it ended)".to_owned()),
         }
         if Instant::now() >= deadline || last.back().is_some_and(|line| line == "(it ended)") {
-            return Started::Ended(Vec::from(last).join("\n"));
+            return StartOutcome::Failed(Vec::from(last).join("\n"));
         }
     }
 }
 
-fn read_lines(said: BufReader<ChildStdout>, sender: Sender<String>) {
-    // Ends with the broker; goes on when nobody listens any more.
-    for line in said.lines().map_while(Result::ok) {
+/// Sends each line of the log, until the broker ends.
+fn read_lines(log: BufReader<ChildStdout>, sender: Sender<String>) {
+    for line in log.lines().map_while(Result::ok) {
+        // Continues without a receiver, so that the pipe never fills.
         let _ = sender.send(line);
     }
 }

@@ -1,13 +1,16 @@
+//! Decides the configuration of a broker: small, quick to start, and with groups that rebalance at
+//! once.
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Any will do, as long as it is the same when the broker is started again.
-const CLUSTER: &str = "a2V5bGFuZS10ZXN0LTAwMQ";
+/// Cluster identifier: arbitrary, but a formatted log accepts no other.
+const CLUSTER_ID: &str = "a2V5bGFuZS10ZXN0LTAwMQ";
 
-/// A broker that starts quickly, is small, and lets groups and their members come and go at once.
-const BASE: &str = "\
+/// Settings of every broker: few threads and partitions, and no delay before a rebalance.
+const BASE_SETTINGS: &str = "\
 process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
@@ -34,15 +37,15 @@ num.network.threads=2
 num.io.threads=4
 ";
 
-/// What each broker of a pair has a copy of.
-const COPIED: &str = "\
+/// Settings of a pair, which replicates the internal topics to both brokers.
+const PAIR_SETTINGS: &str = "\
 offsets.topic.replication.factor=2
 transaction.state.log.replication.factor=2
 ";
 
-/// Where a broker listens, and the file that it reads its settings from.
+/// The settings file of a broker, and its port.
 #[derive(Debug)]
-pub(super) struct Settings {
+pub(super) struct BrokerSettings {
     file: PathBuf,
     port: u16,
 }
@@ -50,34 +53,42 @@ pub(super) struct Settings {
 /// The ports of a broker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
-    /// Its own.
+    /// Port for clients.
     pub(super) broker: u16,
-    /// The controller's.
+    /// Port of the controller.
     pub(super) controller: u16,
 }
 
-/// What a broker is to others.
+/// Role of a broker in its cluster.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
-    /// It has the controller and is alone.
+pub(super) enum BrokerRole {
+    /// The only broker, with the controller.
     Alone,
-    /// It has the controller, and there is another broker.
+    /// The first of two brokers, with the controller.
     First,
-    /// The other one.
+    /// The second of two brokers, without a controller.
     Second,
 }
 
-impl Settings {
-    pub(super) fn new(folder: &Path, role: Role, ports: Ports, overrides: &[(&str, &str)]) -> Self {
+impl BrokerSettings {
+    /// Writes the settings file into `directory`. `overrides` replace the settings of their names.
+    pub(super) fn new(
+        directory: &Path,
+        role: BrokerRole,
+        ports: Ports,
+        overrides: &[(&str, &str)],
+    ) -> Self {
         let Ports { broker, controller } = ports;
-        let mut text = BASE.to_owned();
-        if !matches!(role, Role::Alone) {
-            text.push_str(COPIED);
+        let mut text = BASE_SETTINGS.to_owned();
+        if !matches!(role, BrokerRole::Alone) {
+            text.push_str(PAIR_SETTINGS);
         }
         let own = format!("PLAINTEXT://127.0.0.1:{broker}");
         let listeners = match role {
-            Role::Alone | Role::First => format!("{own},CONTROLLER://127.0.0.1:{controller}"),
-            Role::Second => {
+            BrokerRole::Alone | BrokerRole::First => {
+                format!("{own},CONTROLLER://127.0.0.1:{controller}")
+            }
+            BrokerRole::Second => {
                 text.push_str("process.roles=broker\nnode.id=2\n");
                 own.clone()
             }
@@ -88,40 +99,42 @@ impl Settings {
              controller.quorum.voters=1@127.0.0.1:{controller}\n\
              listeners={listeners}\n\
              advertised.listeners={own}",
-            folder.join("logs").display()
+            directory.join("logs").display()
         )
-        .expect("a string takes what is written to it");
-        // Of a name that comes twice, the last value counts.
+        .expect("writing to a string cannot fail");
+        // Kafka takes the last value of a name that occurs twice.
         for (name, value) in overrides {
-            writeln!(text, "{name}={value}").expect("a string takes what is written to it");
+            writeln!(text, "{name}={value}").expect("writing to a string cannot fail");
         }
-        let file = folder.join("server.properties");
-        fs::write(&file, text).expect("the broker's folder can be written to");
-        Settings { file, port: broker }
+        let file = directory.join("server.properties");
+        fs::write(&file, text).expect("the broker's directory is writable");
+        BrokerSettings { file, port: broker }
     }
 
+    /// Returns the address for clients, `host:port`.
     pub(super) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Writes the empty log.
-    pub(super) fn format(&self, classpath: &str) {
-        let mut java = java(classpath);
-        java.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c"]).arg(&self.file);
-        let output = java.output().expect("java was there a moment ago");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "the log could not be formatted: {said}");
+    /// Writes an empty log, as Kafka requires before the first start.
+    pub(super) fn format_log(&self, classpath: &str) {
+        let mut java = java_command(classpath);
+        java.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]).arg(&self.file);
+        let output = java.output().expect("Java was found before");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "the log could not be formatted: {stderr}");
     }
 
+    /// Returns the command that runs the broker.
     pub(super) fn broker_command(&self, classpath: &str) -> Command {
-        let mut java = java(classpath);
+        let mut java = java_command(classpath);
         java.arg("kafka.Kafka").arg(&self.file);
         java
     }
 }
 
-/// A Java that starts quickly rather than runs fast.
-fn java(classpath: &str) -> Command {
+/// Returns the command for Java, with options for a short start rather than for throughput.
+fn java_command(classpath: &str) -> Command {
     let mut java = Command::new("java");
     java.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]);
     java.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-cp", classpath]);

@@ -213,7 +213,7 @@ impl Transactions {
         let mut state = self.shared.state();
         debug_assert!(
             matches!(state.phase, TransactionPhase::Sealed | TransactionPhase::Ended),
-            "nobody else ends it"
+            "only this handle ends the transaction"
         );
         state.phase = TransactionPhase::Ending(Some(command));
         drop(state);

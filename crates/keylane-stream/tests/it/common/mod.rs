@@ -1,4 +1,4 @@
-//! What the tests of the journal share.
+//! Shared fixtures of the journal's tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use keylane_stream::Record;
 use keylane_stream::journal::Journal;
 use tempfile::TempDir;
 
-/// A folder that goes when the test ends, and a journal's path in it.
+/// Returns a directory that is removed when the test ends, and the path of a journal in it.
 pub(crate) fn place() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.journal");
     (folder, path)
 }
 
-/// The record with this number, which nothing else looks like.
+/// Returns the record of this number, with a payload that no other record has.
 #[allow(dead_code, reason = "not every test that shares this module uses it")]
 pub(crate) fn record(number: u64) -> Record {
     let mut record = Record::new(format!("key {}", number % 7), format!("<payload {number:09}>"));
@@ -22,7 +22,7 @@ pub(crate) fn record(number: u64) -> Record {
     record
 }
 
-/// Everything in the journal, from its beginning.
+/// Returns all records of the journal.
 #[allow(dead_code, reason = "not every test that shares this module uses it")]
 pub(crate) fn everything(journal: &Journal) -> Vec<keylane_stream::Delivered> {
     let mut all: Vec<keylane_stream::Delivered> = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn everything(journal: &Journal) -> Vec<keylane_stream::Delivered> {
     }
 }
 
-/// The journal as a killed process would leave it: the files as they are, while it is open.
+/// Copies the files of an open journal, as a killed process would leave them.
 #[allow(dead_code, reason = "not every test that shares this module uses it")]
 pub(crate) fn copy_as_is(path: &Path) -> (TempDir, PathBuf) {
     let (folder, copy) = place();

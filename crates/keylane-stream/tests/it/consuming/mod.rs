@@ -1,4 +1,4 @@
-//! What the tests of consumers share.
+//! Shared fixtures of the consumer's tests.
 
 #![allow(dead_code, reason = "not every test that shares this module uses all of it")]
 
@@ -10,10 +10,10 @@ use keylane_stream::consumer::{Attempt, Consumer, ConsumerStatus, PartitionStatu
 use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, Rule};
 use keylane_stream::{Partition, Position, Record};
 
-/// How long a test waits for what must come.
+/// Maximum wait for an event that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A value that can be waited for.
+/// A value that tests can wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Watched<T> {
     value: Mutex<T>,
@@ -31,12 +31,12 @@ impl<T> Watched<T> {
         result
     }
 
-    /// Waits until it is as wanted, and looks at it then.
+    /// Waits until `wanted` holds.
     pub(crate) fn until(&self, wanted: impl FnMut(&T) -> bool) {
         self.until_within(PATIENCE, wanted);
     }
 
-    /// The same for what may take so long.
+    /// Waits at most `patience` until `wanted` holds.
     pub(crate) fn until_within(&self, patience: Duration, mut wanted: impl FnMut(&T) -> bool) {
         let value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.changed.wait_timeout_while(value, patience, |value| !wanted(value));
@@ -52,7 +52,7 @@ impl<T: Clone> Watched<T> {
     }
 }
 
-/// Waits until something that nobody signals is so: it is asked for, at intervals.
+/// Polls until `holds` is true, for conditions without a notification.
 pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
@@ -61,13 +61,13 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// How a consumer stands, however long it takes to say so.
+/// Returns the status of a consumer.
 pub(crate) fn status(consumer: &Consumer) -> ConsumerStatus {
     consumer.handle().status(PATIENCE).expect("it answers")
 }
 
-/// How a partition stands, once it is the consumer's.
-pub(crate) fn held(consumer: &Consumer, partition: u32) -> PartitionStatus {
+/// Returns the status of a partition, once it is assigned to the consumer.
+pub(crate) fn partition_status(consumer: &Consumer, partition: u32) -> PartitionStatus {
     let mut found = None;
     eventually(|| {
         let held = status(consumer).partitions;
@@ -77,7 +77,7 @@ pub(crate) fn held(consumer: &Consumer, partition: u32) -> PartitionStatus {
     found.expect("it was waited for")
 }
 
-/// A door that handlers wait at until it is opened.
+/// A door at which handlers wait until the test opens it.
 #[derive(Debug)]
 pub(crate) struct Door(Arc<Watched<bool>>);
 
@@ -101,12 +101,12 @@ impl Clone for Door {
     }
 }
 
-/// What was handled, and whether order was kept: per partition and key no two at a time, positions
-/// ascending, repeats only of what was not done.
+/// Record of the handled records, which checks the order: per partition and key, no two at a time,
+/// ascending positions, and repeats only of incomplete records.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     lanes: HashMap<(Partition, Option<Vec<u8>>), Lane>,
-    /// How often each record was done.
+    /// Number of completions of each record.
     pub(crate) done: HashMap<(Partition, Position), u32>,
     pub(crate) attempts: u64,
     pub(crate) broken: Vec<String>,
@@ -168,7 +168,7 @@ impl Book {
     }
 }
 
-/// A rule without noticeable waits.
+/// Returns a rule with negligible backoff.
 pub(crate) fn quick(attempts: u32, on_exhausted: OnExhausted) -> Rule {
     let wait = Duration::from_micros(500);
     let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::Full };
@@ -183,7 +183,7 @@ pub(crate) fn number(attempt: &Attempt) -> u64 {
     std::str::from_utf8(attempt.payload()).unwrap().parse().unwrap()
 }
 
-/// A generator of numbers that only spread things: the same for the same seed.
+/// Pseudo-random generator: the same numbers for the same seed.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -196,7 +196,8 @@ impl Dice {
         (z ^ (z >> 31)) % below
     }
 
-    /// Small numbers are frequent, as in Zipf's law with exponent 1.
+    /// Returns a number below `below`; small numbers are frequent, as in Zipf's law with exponent
+    /// 1.
     pub(crate) fn roll_skewed(&mut self, below: u64) -> u64 {
         let share = self.roll(1 << 20) as f64 / f64::from(1 << 20);
         ((below as f64).powf(share) - 1.0) as u64

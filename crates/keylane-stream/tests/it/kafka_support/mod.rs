@@ -1,4 +1,5 @@
-//! What the tests of Kafka share: writing records, asking what is committed, and driving a source by hand.
+//! Shared fixtures of the Kafka tests: writing records, reading commits, and driving a source by
+//! hand.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -24,7 +25,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
-/// How long anything may take before a test gives up on it; nothing takes that long.
+/// Maximum wait of a test, longer than any event takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for a future, without a runtime.
@@ -53,12 +54,12 @@ pub(crate) fn create_topic(brokers: &str, topic: &str, partitions: i32) {
     create_copied_topic(brokers, topic, partitions, 1);
 }
 
-/// The same with so many copies of each partition, on a broker each.
+/// Creates a topic with `copies` replicas of each partition.
 pub(crate) fn create_copied_topic(brokers: &str, topic: &str, partitions: i32, copies: i32) {
     let admin = admin(brokers);
     let new = [NewTopic::new(topic, partitions, TopicReplication::Fixed(copies))];
-    // A topic of the name may still be on its way out. But if an answer was lost, or the broker is slow, it may
-    // have been made all the same.
+    // A deleted topic of the name may still exist. If an answer was lost or the broker is slow, the
+    // topic may have been created all the same.
     let mut may_be_made = false;
     until("the topic is made", || {
         let made = wait(admin.create_topics(&new, &AdminOptions::new()));
@@ -69,7 +70,7 @@ pub(crate) fn create_copied_topic(brokers: &str, topic: &str, partitions: i32, c
         }
         may_be_made.then(|| has_leaders(&admin, topic, partitions)).flatten()
     });
-    // Made, it takes a moment until its leaders are known.
+    // Once created, it takes a moment until its leaders are known.
     until("its partitions have leaders", || has_leaders(&admin, topic, partitions));
 }
 
@@ -98,10 +99,10 @@ pub(crate) fn delete_records(brokers: &str, topic: &str, partition: i32, below: 
     deleted.elements()[0].error().expect("the records are deleted");
 }
 
-/// Asks again and again until there is an answer.
+/// Calls `ask` until it returns a value.
 ///
 /// # Panics
-/// If there is none in [`PATIENCE`].
+/// If it does not within [`PATIENCE`].
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -113,7 +114,7 @@ pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Writes records with keys and payloads to a partition and waits until the broker has them.
+/// Writes records with keys and payloads to a partition and waits until they are acknowledged.
 pub(crate) fn write(brokers: &str, topic: &str, partition: i32, records: &[(&str, &str)]) {
     let producer: BaseProducer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
@@ -127,7 +128,7 @@ pub(crate) fn write(brokers: &str, topic: &str, partition: i32, records: &[(&str
     producer.flush(PATIENCE).expect("the broker takes them");
 }
 
-/// Records numbered from `from` on, each with its number as payload, and a key of its own.
+/// Writes records numbered from `from` on, each with its number as payload, and its own key.
 pub(crate) fn write_numbers(
     brokers: &str,
     topic: &str,
@@ -139,7 +140,7 @@ pub(crate) fn write_numbers(
     write(brokers, topic, partition, &records);
 }
 
-/// What a group has committed for a partition: the offset, and the text beside it.
+/// Returns a group's commit for a partition: the offset and its metadata.
 pub(crate) fn committed(
     brokers: &str,
     group: &str,
@@ -164,7 +165,7 @@ pub(crate) fn committed(
     })
 }
 
-/// A source that is driven by hand, and what it has reported so far.
+/// Source that a test drives by hand, with the events so far.
 pub(crate) struct Driven {
     pub(crate) source: KafkaSource,
     pub(crate) assigned: BTreeMap<Partition, Assigned>,
@@ -174,7 +175,7 @@ pub(crate) struct Driven {
     pub(crate) revoked: Vec<Vec<Partition>>,
     pub(crate) lost: Vec<Vec<Partition>>,
     pub(crate) notices: Vec<String>,
-    /// How many positions were passed over.
+    /// Number of skipped positions.
     pub(crate) missed: u64,
 }
 
@@ -197,12 +198,12 @@ impl Driven {
         }
     }
 
-    /// One poll, and what it reports written down.
+    /// Polls once, and records the events.
     pub(crate) fn poll(&mut self) {
         self.try_poll().expect("the source goes on");
     }
 
-    /// The same, where the source may end.
+    /// Polls once, where the source may end.
     pub(crate) fn try_poll(&mut self) -> Result<(), SourceError> {
         let mut events = Vec::new();
         let polled = self.source.poll(Duration::from_millis(50), 100, &mut events);
@@ -236,7 +237,7 @@ impl Driven {
         polled
     }
 
-    /// Polls until the source ends, and says why.
+    /// Polls until the source ends, and returns the reason.
     pub(crate) fn poll_to_the_end(&mut self) -> String {
         until("the source ends", || self.try_poll().err()).to_string()
     }
@@ -256,14 +257,14 @@ impl Driven {
         }
     }
 
-    /// Polls until so many records of a partition have come.
+    /// Polls until `count` records of a partition have arrived.
     pub(crate) fn poll_records(&mut self, partition: &Partition, count: usize) {
         self.poll_until("the records come", |driven| {
             (driven.payloads(partition).len() >= count).then_some(())
         });
     }
 
-    /// Stores progress, and waits for what comes of it.
+    /// Commits progress, and waits for the answer.
     pub(crate) fn commit(
         &mut self,
         partition: &Partition,
@@ -279,14 +280,14 @@ impl Driven {
         partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
     }
 
-    /// Gives back whatever is wanted.
+    /// Releases all revoked partitions.
     pub(crate) fn release_all(&mut self) {
         for partitions in std::mem::take(&mut self.revoked) {
             self.release(&partitions);
         }
     }
 
-    /// What came of a partition, as numbers.
+    /// Returns the payloads of a partition's records, as numbers.
     pub(crate) fn payloads(&self, partition: &Partition) -> Vec<u64> {
         let records = self.records.get(partition).into_iter().flatten();
         records
@@ -309,8 +310,8 @@ impl Driven {
     }
 }
 
-/// A member that notices quickly when something is amiss, and that the group does not give up because the
-/// machine is busy.
+/// Returns the settings of a member that soon notices failures, and whose session does not end on a
+/// busy machine.
 pub(crate) fn settings(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
     let client = ClientSettings::new(brokers)
         .set("session.timeout.ms", "45000")
@@ -320,15 +321,15 @@ pub(crate) fn settings(brokers: &str, topic: &str, group: &str) -> KafkaSettings
     KafkaSettings::new(client, [topic], group)
 }
 
-/// One that the group gives up soon when it says nothing any more.
+/// Returns the settings of a member that the group removes soon after its last heartbeat.
 pub(crate) fn fleeting(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
     let settings = settings(brokers, topic, group);
     let client = settings.client.set("session.timeout.ms", "3000");
     KafkaSettings { client, ..settings }
 }
 
-/// A member of a group in a mock cluster. That has who joins a group again wait for most of a session, so this is
-/// no longer than a busy machine needs.
+/// Returns the settings of a member in a mock cluster. The mock makes a rejoining member wait for
+/// most of a session, so the session is as short as a busy machine permits.
 pub(crate) fn mocked(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
     let settings = settings(brokers, topic, group);
     let client = settings.client.set("session.timeout.ms", "10000");
@@ -339,14 +340,14 @@ pub(crate) fn at(number: u64) -> Position {
     Position::new(number)
 }
 
-/// Runs as version 0.5.3.2 of the parallel consumer writes them beside the offset 3: one open, one done,
-/// one open, two done.
+/// Run lengths that version 0.5.3.2 of the parallel consumer writes beside the offset 3: one
+/// incomplete, one complete, one incomplete, two complete.
 pub(crate) const TAKEN_OVER: &str = "bgABAAEAAQAC";
 
-/// What that leaves open of the first ten.
+/// Incomplete positions of [`TAKEN_OVER`] among the first ten.
 pub(crate) const TAKEN_OVER_OPEN: [u64; 4] = [3, 5, 8, 9];
 
-/// Commits for a group that has no members; what the broker says to it.
+/// Commits for a group without members, and returns the broker's answer.
 pub(crate) fn try_commit_by_hand(
     brokers: &str,
     group: &str,
@@ -368,7 +369,7 @@ pub(crate) fn try_commit_by_hand(
     committed.map_err(|error| error.rdkafka_error_code().expect("brokers answer with codes"))
 }
 
-/// The same if it is to work.
+/// Commits for a group without members, which must succeed.
 pub(crate) fn commit_by_hand(
     brokers: &str,
     group: &str,
@@ -381,7 +382,7 @@ pub(crate) fn commit_by_hand(
         .expect("the broker takes it");
 }
 
-/// One past the last record of a partition, those of open transactions among them.
+/// Returns the end of a partition, past the records of open transactions.
 pub(crate) fn end_of(brokers: &str, topic: &str, partition: i32) -> i64 {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
