@@ -33,7 +33,7 @@ pub(crate) const JOBS_START: &[&str] = &["keylane"];
 pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
     let (pool, tasks) = (closures(setting), setting.tasks);
     let bodies = (0..tasks).map(|_| count_one);
-    let finish = || pool.drain(None).expect("nothing stops it");
+    let finish = || pool.shutdown().expect("nothing stops it");
     Ok(match setting.peer.as_str() {
         "keylane-job" => tiny::measure(setting, || {
             let job = pool.job("tiny").each(bodies).run().expect("the pool is open");
@@ -58,7 +58,7 @@ pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
         "keylane-job-unsized-ahead" => tiny::measure(setting, || {
             let bodies = bodies.filter(|_| true);
             let job =
-                pool.job("tiny").split_ahead(64).each(bodies).run().expect("the pool is open");
+                pool.job("tiny").prefetch(64).each(bodies).run().expect("the pool is open");
             job.wait().expect("this is no worker");
         }),
         "keylane-submit-many" => tiny::measure(setting, || {

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..100 {
         pool.try_execute("key", || ())?;
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
     assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     println!("all done");
     Ok(())

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sum = checkpoint.wait()?.unwrap();
     assert_eq!(sum, 1000, "all that came before, and nothing of what came after");
     println!("at the checkpoint there were {sum}");
-    pool.drain(None)?;
+    pool.shutdown()?;
     println!(
         "in the end there were {}",
         counts.iter().map(|count| count.load(Relaxed)).sum::<u64>()

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Something small still fits.
     pool.try_execute(Claims::exclusive(8).with_cost(1000), || ())?;
     end.send(())?;
-    pool.drain(None)?;
+    pool.shutdown()?;
     assert_eq!(pool.inspect().snapshot(0).bytes, 0);
     Ok(())
 }

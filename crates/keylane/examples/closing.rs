@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use keylane::{DrainError, Outcome, Pool, SubmitErrorKind};
+use keylane::{Outcome, Pool, ShutdownError, SubmitErrorKind};
 
 fn main() -> Result<(), Box<dyn Error>> {
     drain()?;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn drain() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<u32>::builder().workers(2).build()?;
     let last = pool.submit(1, || "the last task")?;
-    pool.drain(None)?;
+    pool.shutdown()?;
     println!("drained, and {} has run", last.wait()?.unwrap());
 
     let refused = pool.submit(1, || "too late").unwrap_err();
@@ -28,7 +28,7 @@ fn drain() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `stop_now` returns exactly the tasks that have not begun.
+/// `shutdown_now` returns exactly the tasks that have not begun.
 fn stop() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<u32>::builder().workers(1).build()?;
     let (begin, begun) = mpsc::channel();
@@ -41,9 +41,9 @@ fn stop() -> Result<(), Box<dyn Error>> {
     begun.recv()?;
     let waiting = [1, 2, 3].map(|key| pool.submit(key, move || key));
 
-    assert_eq!(pool.drain(Some(Duration::from_millis(10))), Err(DrainError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::from_millis(10)), Err(ShutdownError::TimedOut));
     println!("not empty in time");
-    let mut unrun = pool.stop_now();
+    let mut unrun = pool.shutdown_now();
     println!("{} tasks have not begun", unrun.len());
     assert_eq!(unrun.len(), 3);
 
@@ -53,7 +53,7 @@ fn stop() -> Result<(), Box<dyn Error>> {
     let mut ran = 0;
     for handle in waiting {
         match handle?.wait()? {
-            Outcome::Done(_) => ran += 1,
+            Outcome::Completed(_) => ran += 1,
             other => assert!(other.is_cancelled()),
         }
     }

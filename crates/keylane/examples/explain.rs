@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(watch);
 
     end.send(())?;
-    assert!(payment.wait()?.is_done() && transfer.wait()?.is_done());
+    assert!(payment.wait()?.is_completed() && transfer.wait()?.is_completed());
     println!("afterwards: {}", pool.inspect().explain_key(&"alice"));
     Ok(())
 }

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let reply = pool.submit_future(0, async { "the last request of client 0" })?;
     println!("{} has a reply", runtime.block_on(reply)?.unwrap());
-    pool.drain(None)?;
+    pool.shutdown()?;
 
     let in_order: Vec<u32> = (0..REQUESTS).collect();
     let served = served.lock().unwrap();

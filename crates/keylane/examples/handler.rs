@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for number in 2..=READINGS {
         pool.send_many((0..SENSORS).map(|sensor| (sensor, Reading { number })))?;
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
 
     assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     assert!(last.iter().all(|last| last.load(Relaxed) == READINGS));

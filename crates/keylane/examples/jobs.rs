@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     pool.execute("stock", || println!("stock: counted"))?;
     let lines = ["stock", "orders", "stock"].map(|key| (key, move || println!("{key}: a subtask")));
     let keyed = pool.job("keyed").each_keyed(lines).run()?;
-    assert!(keyed.wait()?.is_done());
+    assert!(keyed.wait()?.is_completed());
 
     // One that fails ends its job, unless the others are to go on.
     let numbers = ["1", "two", "3"].map(|text| move || text.parse::<u32>());
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let numbers = ["1", "two", "3"].map(|text| move || text.parse::<u32>());
     let lenient = pool.job("lenient").on_error(OnError::FinishAll).try_each(numbers);
-    let lenient = lenient.fold_outcomes(0, |sum, number| sum + number.done().unwrap_or(0))?;
+    let lenient = lenient.fold_outcomes(0, |sum, number| sum + number.ok().unwrap_or(0))?;
     println!("lenient: {}", lenient.wait()?.unwrap());
     Ok(())
 }

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::sync::mpsc;
 
-use keylane::{AfterFinish, Outcome, Pool, SubmitErrorKind};
+use keylane::{OnClosedKey, Outcome, Pool, SubmitErrorKind};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<&str>::builder().workers(2).build()?;
@@ -24,16 +24,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for price in 1..=1000 {
         drawings.push(pool.submit_latest("screen", move || price)?);
     }
-    let closed = pool.finish_key("screen", AfterFinish::Refuse, || "closed")?;
+    let closed = pool.close_key("screen", OnClosedKey::Refuse, || "closed")?;
     let late = pool.submit_latest("screen", || 1001).unwrap_err();
-    assert_eq!(late.kind(), SubmitErrorKind::KeyFinished);
+    assert_eq!(late.kind(), SubmitErrorKind::KeyClosed);
     drawn.send(())?;
 
     println!("drawn: {}", first.wait()?.unwrap());
     let mut replaced = 0;
     for drawing in drawings {
         match drawing.wait()? {
-            Outcome::Done(price) => println!("drawn: {price}"),
+            Outcome::Completed(price) => println!("drawn: {price}"),
             Outcome::Superseded => replaced += 1,
             other => panic!("{other:?}"),
         }

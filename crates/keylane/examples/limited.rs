@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             requests.lock().unwrap().entry(host).or_default().0 -= 1;
         })?;
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
 
     for (host, (now, most)) in &*requests.lock().unwrap() {
         println!("{host}: never more than {most} at once");

@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for task in 0..200 {
         pool.execute(task % 10, || std::thread::sleep(Duration::from_micros(100)))?;
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
     let mut page = String::new();
     pool.inspect().snapshot(0).write_prometheus(&mut page, &[("pool", "orders")])?;
     assert!(page.contains("keylane_tasks_ended_total{pool=\"orders\",outcome=\"done\"} 200\n"));

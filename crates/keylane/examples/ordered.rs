@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?;
         }
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
 
     for account in accounts {
         let balance = *balances[account].lock().unwrap();

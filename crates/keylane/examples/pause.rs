@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             pool.execute(account, order(account, n))?;
         }
     }
-    assert!(pool.submit("bob", || println!("bob: all done"))?.wait()?.is_done());
+    assert!(pool.submit("bob", || println!("bob: all done"))?.wait()?.is_completed());
     for held in pool.keys().list_paused() {
         println!("{}: {:?}", held.key, held.hold);
     }
@@ -33,8 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Hers go on in their order, and what comes now is behind them.
     pool.keys().resume(&"alice");
     let last = pool.submit("alice", order("alice", 4))?;
-    assert!(last.wait()?.is_done());
+    assert!(last.wait()?.is_completed());
     assert!(pool.keys().list_paused().is_empty());
-    pool.drain(None)?;
+    pool.shutdown()?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use keylane::{Pool, SubmitErrorKind};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let pool = Pool::<&str>::builder().workers(2).capacity(1000).max_waiting_per_key(3).build()?;
+    let pool = Pool::<&str>::builder().workers(2).capacity(1000).capacity_per_key(3).build()?;
 
     // One customer's handler hangs, and its messages pile up.
     let (end, ended) = mpsc::channel::<()>();
@@ -33,6 +33,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         waits.join().expect("it does not panic")?;
         Ok::<_, Box<dyn Error>>(())
     })?;
-    pool.drain(None)?;
+    pool.shutdown()?;
     Ok(())
 }

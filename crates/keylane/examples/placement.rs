@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             })?;
         }
-        pool.drain(None)?;
+        pool.shutdown()?;
         println!("{placement:?}: {} of 20000 tasks came to another worker", moved.lock().unwrap());
     }
     Ok(())

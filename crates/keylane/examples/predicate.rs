@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?;
     }
 
-    pool.drain(None)?;
+    pool.shutdown()?;
     let written: u64 = cells.iter().map(|cell| cell.load(Relaxed)).sum();
     assert_eq!(written, 10_000);
     assert_eq!(pool.inspect().snapshot(0).panicked, 0);

@@ -38,6 +38,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     // What has failed is the handler's to repeat; what waits goes on in order.
     is_up.store(true, Ordering::Relaxed);
     pool.keys().resume(&"acme");
-    pool.drain(None)?;
+    pool.shutdown()?;
     Ok(())
 }

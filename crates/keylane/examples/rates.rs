@@ -2,21 +2,21 @@
 //!
 //! Each customer may call five times at once and then once in a while; one has paid for more; and the service at
 //! the other end takes no more than so many calls from all of them. The time is the example's own here, so
-//! that it is over at once: without `rate_clock` it is the system's.
+//! that it is over at once: without `clock` it is the system's.
 
 use std::error::Error;
 use std::time::Duration;
 
-use keylane::observe::Hold;
-use keylane::{ManualClock, Pool, Rate};
+use keylane::observe::PauseReason;
+use keylane::{MockClock, Pool, Rate};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let pool = Pool::<&str>::builder()
         .workers(2)
         .rate(Rate::per_second(100).burst(50))
         .rate_per_key(Rate::per_second(1).burst(5))
-        .rate_clock(&clock)
+        .clock(&clock)
         .build()?;
     pool.keys().set_rate(&"bob", Some(Rate::per_second(10).burst(20)))?;
 
@@ -33,12 +33,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("her sixth: {}", pool.inspect().explain(&alice[5]));
     assert!(!alice[5].is_finished());
     let held = pool.keys().paused(&"alice").expect("five have begun");
-    assert_eq!(held.hold, Hold::RateLimited { left: Duration::from_secs(1) });
+    assert_eq!(held.hold, PauseReason::RateLimited { left: Duration::from_secs(1) });
 
     clock.advance(Duration::from_secs(2));
     for handle in alice {
-        assert!(handle.wait()?.is_done());
+        assert!(handle.wait()?.is_completed());
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
     Ok(())
 }

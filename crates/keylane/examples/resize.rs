@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for n in 0..500 {
         pool.try_execute(n % 10, || ())?;
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
     println!("{} worker is wanted now", pool.inspect().snapshot(0).workers_wanted);
     Ok(())
 }

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!((now.unfinished, now.hottest[0].len), (10, 10));
 
     end.send(())?;
-    pool.drain(None)?;
+    pool.shutdown()?;
     let after = pool.inspect().snapshot(3);
     assert!(after.hottest.is_empty(), "a key without tasks is forgotten");
     assert_eq!(after.accepted, 10);

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} has {} tasks; its first came {:?} ago", lane.key, lane.len, lane.head_age);
     }
 
-    pool.drain(None)?;
+    pool.shutdown()?;
     let end = pool.inspect().snapshot(0);
     assert_eq!(end.finished, 250);
     for (what, times) in [("waited", &end.wait_time), ("ran", &end.run_time)] {

@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Dropped, each turn ends, and the next of its client begins.
         drop(open);
     }
-    pool.drain(None)?;
+    pool.shutdown()?;
     println!("all answered");
     Ok(())
 }

@@ -17,13 +17,13 @@ use crate::handler::{HandlerPool, Messages};
 use crate::observe::Statistics;
 use crate::order::Rate;
 use crate::pool::{Closures, Pool};
-use crate::run::{ExecContext, ManualClock, Placement, SpawnWorkers, Turn, TurnKeeper};
+use crate::run::{ExecContext, MockClock, Placement, SpawnWorkers, TaskContext, Turn};
 
 /// The most workers that a pool can have.
 pub const MAX_WORKERS: usize = 1 << 16;
 
 /// The most bytes that the tasks of a pool can be bounded by: see [`Builder::capacity_bytes`].
-pub const MAX_BYTES: usize = ByteBound::MAX;
+pub const MAX_CAPACITY_BYTES: usize = ByteBound::MAX;
 
 /// The most tasks that a pool can have room for.
 pub const MAX_CAPACITY: usize = 1 << 31;
@@ -32,20 +32,20 @@ pub const MAX_CAPACITY: usize = 1 << 31;
 /// that keys cannot easily be chosen to collide. It does not claim to withstand an attacker who can
 /// measure it; against such choose `std::hash::RandomState`.
 #[derive(Clone, Debug, Default)]
-pub struct KeyHasher(foldhash::quality::RandomState);
+pub struct KeyBuildHasher(foldhash::quality::RandomState);
 
-impl BuildHasher for KeyHasher {
-    type Hasher = KeyHash;
+impl BuildHasher for KeyBuildHasher {
+    type Hasher = KeyHasher;
 
     #[inline]
-    fn build_hasher(&self) -> KeyHash {
-        KeyHash(self.0.build_hasher())
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher(self.0.build_hasher())
     }
 }
 
-/// Hashes one key for a [`KeyHasher`].
+/// Hashes one key for a [`KeyBuildHasher`].
 #[derive(Clone)]
-pub struct KeyHash(foldhash::quality::FoldHasher<'static>);
+pub struct KeyHasher(foldhash::quality::FoldHasher<'static>);
 
 /// Hands every kind of write on, for each has a fast path of its own.
 macro_rules! forward {
@@ -59,7 +59,7 @@ macro_rules! forward {
     };
 }
 
-impl Hasher for KeyHash {
+impl Hasher for KeyHasher {
     #[inline]
     fn finish(&self) -> u64 {
         self.0.finish()
@@ -74,9 +74,9 @@ impl Hasher for KeyHash {
     forward!(write_usize(usize));
 }
 
-impl fmt::Debug for KeyHash {
+impl fmt::Debug for KeyHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyHash").finish_non_exhaustive()
+        f.debug_struct("KeyHasher").finish_non_exhaustive()
     }
 }
 
@@ -96,7 +96,7 @@ impl fmt::Debug for KeyHash {
 /// # Ok::<(), keylane::BuildError>(())
 /// ```
 #[must_use = "a builder builds nothing until `build` is called"]
-pub struct Builder<K, S = KeyHasher> {
+pub struct Builder<K, S = KeyBuildHasher> {
     settings: EngineSettings,
     hasher: S,
     keys: PhantomData<fn(K)>,
@@ -116,7 +116,7 @@ impl<K> Default for Builder<K> {
                 stop_after: None,
                 rate: None,
                 rate_per_key: None,
-                rate_clock: None,
+                clock: None,
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
@@ -129,7 +129,7 @@ impl<K> Default for Builder<K> {
                 #[cfg(feature = "tokio")]
                 concurrency: 1,
             },
-            hasher: KeyHasher::default(),
+            hasher: KeyBuildHasher::default(),
             keys: PhantomData,
         }
     }
@@ -168,7 +168,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// use keylane::{Pool, SubmitErrorKind};
     /// use std::sync::mpsc::channel;
     ///
-    /// let pool = Pool::<&str>::builder().max_waiting_per_key(2).build()?;
+    /// let pool = Pool::<&str>::builder().capacity_per_key(2).build()?;
     /// let (finish, wait) = channel::<()>();
     /// pool.execute("hot", move || wait.recv().unwrap())?;
     /// pool.execute("hot", || {})?;
@@ -179,7 +179,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// pool.execute("hot", || println!("after the other two, once one of them has ended"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn max_waiting_per_key(mut self, tasks: usize) -> Self {
+    pub fn capacity_per_key(mut self, tasks: usize) -> Self {
         self.settings.per_key = Some(tasks);
         self
     }
@@ -222,7 +222,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// - Each body that begins counts: a rollup and a barrier as one, and each subtask of a job.
     /// - It bounds beginnings, not how many run at a time, which is what workers are for.
     /// - What is accepted waits, and counts for the capacity; so does whoever waits for
-    ///   [a drain](Pool::drain). What has not begun is returned by [`Pool::stop_now`].
+    ///   [a drain](Pool::shutdown). What has not begun is returned by [`Pool::shutdown_now`].
     ///
     /// A pool with any rate has a thread more, which sleeps until somebody may go on, and spends more on
     /// each task; without one nothing is spent.
@@ -266,9 +266,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Keeps rates by this clock instead of the system's, for tests. See [`ManualClock`] for an example.
-    pub fn rate_clock(mut self, clock: &ManualClock) -> Self {
-        self.settings.rate_clock = Some(clock.clone());
+    /// Keeps rates by this clock instead of the system's, for tests. See [`MockClock`] for an example.
+    pub fn clock(mut self, clock: &MockClock) -> Self {
+        self.settings.clock = Some(clock.clone());
         self
     }
 
@@ -416,7 +416,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// for task in 0..100 {
     ///     pool.execute(task % 10, || {})?;
     /// }
-    /// pool.drain(None)?;
+    /// pool.shutdown()?;
     /// assert!(pool.inspect().snapshot(0).violations.is_some_and(|violations| violations.is_none()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -425,7 +425,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// The hasher of the keys: by default a [`KeyHasher`].
+    /// The hasher of the keys: by default a [`KeyBuildHasher`].
     pub fn hasher<T: BuildHasher + Send + Sync + 'static>(self, hasher: T) -> Builder<K, T> {
         Builder { settings: self.settings, hasher, keys: PhantomData }
     }
@@ -498,7 +498,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// The same for a handler that has mostly done the work when it returns, and keeps the turn where it has
-    /// not: see [`TurnKeeper`]. What never keeps one costs what it does with
+    /// not: see [`TaskContext`]. What never keeps one costs what it does with
     /// [`build_handler`](Self::build_handler).
     ///
     /// # Errors
@@ -506,11 +506,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// As for [`build`](Self::build).
     pub fn build_handler_keeping_turns<M: Send + 'static>(
         self,
-        handler: impl Fn(&K, M, TurnKeeper<'_>) + Send + Sync + 'static,
+        handler: impl Fn(&K, M, TaskContext<'_>) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
         self.start(|_| {
             Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
-                handler(key, message, TurnKeeper::new(ctx));
+                handler(key, message, TaskContext::new(ctx));
             })
         })
         .map(HandlerPool::new)
@@ -568,11 +568,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// dropped, if that is kept.
     ///
     /// ```
-    /// use keylane::{Pool, TurnKeeper};
+    /// use keylane::{Pool, TaskContext};
     ///
     /// let pool = Pool::<u32>::builder().capacity_bytes(64 << 20).build_weighed_handler_keeping_turns(
     ///     Vec::len,
-    ///     |key: &u32, page: Vec<u8>, _: TurnKeeper<'_>| println!("{key}: {}", page.len()),
+    ///     |key: &u32, page: Vec<u8>, _: TaskContext<'_>| println!("{key}: {}", page.len()),
     /// )?;
     /// pool.send(7, vec![0; 4096])?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -584,10 +584,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     pub fn build_weighed_handler_keeping_turns<M: Send + 'static>(
         self,
         weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
-        handler: impl Fn(&K, M, TurnKeeper<'_>) + Send + Sync + 'static,
+        handler: impl Fn(&K, M, TaskContext<'_>) + Send + Sync + 'static,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
         let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
-            handler(key, message, TurnKeeper::new(ctx));
+            handler(key, message, TaskContext::new(ctx));
         };
         self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }
@@ -606,7 +606,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         if per_key == Some(0) {
             return Err(BuildError::PerKey);
         }
-        if let Some(bytes) = bytes.filter(|bytes| !(1..=MAX_BYTES).contains(bytes)) {
+        if let Some(bytes) = bytes.filter(|bytes| !(1..=MAX_CAPACITY_BYTES).contains(bytes)) {
             return Err(BuildError::Bytes(bytes));
         }
         if quantum_tasks == 0 {

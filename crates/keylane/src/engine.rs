@@ -44,8 +44,7 @@ use crate::order::{
     Rollup, Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
 };
 use crate::run::{
-    Affinity, ExecContext, Idle, ManualClock, Placement, TurnResult, WorkerSet,
-    engine_of_this_thread,
+    Affinity, ExecContext, Idle, MockClock, Placement, TurnResult, WorkerSet, engine_of_this_thread,
 };
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 
@@ -125,7 +124,7 @@ pub(crate) struct EngineSettings {
     /// and those of each key,
     pub(crate) rate_per_key: Option<Rate>,
     /// by this clock, if not by the system's.
-    pub(crate) rate_clock: Option<ManualClock>,
+    pub(crate) clock: Option<MockClock>,
     /// Worker threads are called this, and their number.
     pub(crate) thread_name: String,
     /// Bytes of stack of a worker thread; the platform's default if absent.
@@ -152,7 +151,7 @@ impl std::fmt::Debug for EngineSettings {
         f.debug_struct("EngineSettings")
             .field("workers", &self.workers)
             .field("capacity", &self.capacity)
-            .field("max_waiting_per_key", &self.per_key)
+            .field("capacity_per_key", &self.per_key)
             .field("capacity_bytes", &self.bytes)
             .field("quantum_tasks", &self.quantum_tasks)
             .field("quantum_time", &self.quantum_time)

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use crate::sync::Exclusive;
+
 /// Why a task was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -13,14 +15,14 @@ pub enum SubmitErrorKind {
     Full,
     /// One of the task's keys has as many unfinished tasks as it may have, or others wait there, and
     /// the caller did not want to wait: see
-    /// [`Builder::max_waiting_per_key`](crate::Builder::max_waiting_per_key).
+    /// [`Builder::capacity_per_key`](crate::Builder::capacity_per_key).
     KeyFull,
     /// The task weighs more than all tasks together may: see
     /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
     TooLarge,
     /// One of the task's keys was finished, and is to take no more: see
-    /// [`Pool::finish_key`](crate::Pool::finish_key).
-    KeyFinished,
+    /// [`Pool::close_key`](crate::Pool::close_key).
+    KeyClosed,
     /// There was no room in the time that the caller gave.
     TimedOut,
     /// A panic has left the pool half changed, so it has ended: the `Eq`, `Hash`, `Clone` or drop of a
@@ -46,7 +48,7 @@ impl fmt::Display for SubmitErrorKind {
             SubmitErrorKind::Full => "the pool is full",
             SubmitErrorKind::KeyFull => "the key has as many unfinished tasks as it may have",
             SubmitErrorKind::TooLarge => "the task weighs more than all tasks together may",
-            SubmitErrorKind::KeyFinished => "the key was finished",
+            SubmitErrorKind::KeyClosed => "the key was finished",
             SubmitErrorKind::TimedOut => "the pool had no room in time",
             SubmitErrorKind::Poisoned => {
                 "the pool is poisoned: a panic of a key's `Eq`, `Hash`, `Clone` or drop has left it \
@@ -61,14 +63,17 @@ impl fmt::Display for SubmitErrorKind {
 }
 
 /// A task was not accepted. It comes back in the error.
+///
+/// It is [`Send`] and [`Sync`] if the task is [`Send`], so `?` converts it to `anyhow::Error` and to
+/// `Box<dyn Error + Send + Sync>`.
 pub struct SubmitError<T> {
     kind: SubmitErrorKind,
-    rejected: T,
+    rejected: Exclusive<T>,
 }
 
 impl<T> SubmitError<T> {
     pub(crate) fn new(kind: SubmitErrorKind, rejected: T) -> Self {
-        SubmitError { kind, rejected }
+        SubmitError { kind, rejected: Exclusive::new(rejected) }
     }
 
     /// Why it was not accepted.
@@ -76,9 +81,9 @@ impl<T> SubmitError<T> {
         self.kind
     }
 
-    /// What was to be submitted.
+    /// Returns the rejected task.
     pub fn into_inner(self) -> T {
-        self.rejected
+        self.rejected.into_inner()
     }
 }
 
@@ -144,7 +149,7 @@ impl<A, T> std::error::Error for BatchError<A, T> {}
 /// Why a drain ended before the pool was empty. The pool is closed in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum DrainError {
+pub enum ShutdownError {
     /// The time was over. What was accepted goes on.
     TimedOut,
     /// The caller is a task of the pool, and would wait for its own end.
@@ -154,19 +159,19 @@ pub enum DrainError {
     Poisoned,
 }
 
-impl fmt::Display for DrainError {
+impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            DrainError::TimedOut => "tasks were unfinished when the time to drain was over",
-            DrainError::FromInside => "a task can't wait until its own pool is empty",
-            DrainError::Poisoned => {
+            ShutdownError::TimedOut => "tasks were unfinished when the time to drain was over",
+            ShutdownError::FromInside => "a task can't wait until its own pool is empty",
+            ShutdownError::Poisoned => {
                 "the pool is poisoned: a panic inside it has dropped tasks that had not begun"
             }
         })
     }
 }
 
-impl std::error::Error for DrainError {}
+impl std::error::Error for ShutdownError {}
 
 /// Why a pool could not be built.
 #[derive(Debug)]
@@ -179,7 +184,7 @@ pub enum BuildError {
     Capacity(usize),
     /// A key must have room for at least one task.
     PerKey,
-    /// There must be room for at least one byte, and for at most [`MAX_BYTES`](crate::MAX_BYTES).
+    /// There must be room for at least one byte, and for at most [`MAX_CAPACITY_BYTES`](crate::MAX_CAPACITY_BYTES).
     Bytes(usize),
     /// A turn must last for at least one task.
     QuantumTasks,
@@ -215,7 +220,11 @@ impl fmt::Display for BuildError {
                 f.write_str("a bound of 0 tasks for each key would admit nobody, ever")
             }
             BuildError::Bytes(n) => {
-                write!(f, "a capacity of {n} bytes: a pool has room for 1 to {}", crate::MAX_BYTES)
+                write!(
+                    f,
+                    "a capacity of {n} bytes: a pool has room for 1 to {}",
+                    crate::MAX_CAPACITY_BYTES
+                )
             }
             BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),
             BuildError::Failures => {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::admit::ByteBound;
-use crate::builder::KeyHasher;
+use crate::builder::KeyBuildHasher;
 use crate::control::{Inspector, Keys, Settings, TakeKey};
 use crate::engine::{AdmissionTicket, Engine, Execute, Key, ReadyWork, WaitLimit};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::error::{BatchError, DrainError, SubmitError};
+use crate::error::{BatchError, ShutdownError, SubmitError};
 use crate::order::{Claims, Repr, SlotRef};
 use crate::run::{ExecContext, KeepValueContext};
 
@@ -33,14 +33,14 @@ use crate::run::{ExecContext, KeepValueContext};
 /// pool.send(7, 100)?;
 /// pool.send(8, 50)?;
 /// pool.send(7, -30)?; // after the first of account 7
-/// pool.drain(None)?;
+/// pool.shutdown()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// It has no [jobs](crate::Pool::job): a job's subtasks are closures or futures with results, of which each
 /// job has its own types, and what a handler gets is one type of messages without results. Many messages
 /// at once are [`send_many`](Self::send_many); who wants both has two pools.
-pub struct HandlerPool<K: Key, M: Send + 'static, S = KeyHasher>
+pub struct HandlerPool<K: Key, M: Send + 'static, S = KeyBuildHasher>
 where
     S: BuildHasher + Send + Sync + 'static,
 {
@@ -173,7 +173,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// # Errors
     ///
     /// If the pool is closed meanwhile, a message is [too large](SubmitErrorKind::TooLarge), or its key was
-    /// [finished](SubmitErrorKind::KeyFinished): how many messages before it were accepted, and the others,
+    /// [finished](SubmitErrorKind::KeyClosed): how many messages before it were accepted, and the others,
     /// the refused one first. Nothing behind it is accepted.
     pub fn send_many(
         &self,
@@ -208,7 +208,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 
     /// Refuses new messages from now on. What was accepted goes on, as long as the pool lives: dropping a closed
-    /// pool drops what was not handled, as dropping an open one does. [`drain`](Self::drain) it first to have
+    /// pool drops what was not handled, as dropping an open one does. [`shutdown`](Self::shutdown) it first to have
     /// all of it handled.
     pub fn close(&self) {
         self.engine.close();
@@ -219,19 +219,29 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         self.engine.admission.is_closed()
     }
 
-    /// Closes the pool and waits until every accepted message was handled, for at most `timeout` if
-    /// one is given.
+    /// Closes the pool and waits until all accepted messages have ended.
     ///
     /// # Errors
     ///
-    /// As for [`Pool::drain`](crate::Pool::drain).
-    pub fn drain(&self, timeout: Option<Duration>) -> Result<(), DrainError> {
-        self.engine.drain_for(timeout)
+    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would wait for its own end.
+    /// [`ShutdownError::Poisoned`] if a panic has ended the pool.
+    pub fn shutdown(&self) -> Result<(), ShutdownError> {
+        self.engine.drain_for(None)
+    }
+
+    /// Closes the pool and waits until all accepted messages have ended, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed. Otherwise as for
+    /// [`shutdown`](Self::shutdown).
+    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
+        self.engine.drain_for(Some(timeout))
     }
 
     /// Closes the pool, lets the calls that run end, and returns exactly the messages that the
     /// handler was not called with, those of one key in order. It does not wait for the calls.
-    pub fn stop_now(&self) -> Vec<(K, M)> {
+    pub fn shutdown_now(&self) -> Vec<(K, M)> {
         self.engine.stop().into_iter().map(|task| keyed((task.claims, task.work))).collect()
     }
 

@@ -11,7 +11,7 @@
 //! pool.execute("bob", || println!("bob pays 20"))?; // beside alice
 //! pool.execute("alice", || println!("alice pays 5"))?; // after alice's first
 //! pool.execute(["alice", "bob"], || println!("a report on both"))?; // after all of these
-//! pool.drain(None)?;
+//! pool.shutdown()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -24,7 +24,7 @@
 //!   task with several keys, a *rollup*, parks no worker while it waits, and delays only its keys.
 //! - **Bounded.** No more than `capacity` tasks are accepted and unfinished at a time. Who waits for
 //!   room is served first come, first served. Tasks that submit to their own pool never wait. Where
-//!   [`max_waiting_per_key`](Builder::max_waiting_per_key) is set a hot key can't fill the pool, and who
+//!   [`capacity_per_key`](Builder::capacity_per_key) is set a hot key can't fill the pool, and who
 //!   is held by it holds nobody else up; where [`capacity_bytes`](Builder::capacity_bytes) is, no more
 //!   than so many bytes wait or run.
 //! - **Fair.** A key with much to do lets others in after its quantum.
@@ -49,8 +49,8 @@
 //! | holding a key back, or emptying it | [`Keys::pause`](crate::control::Keys::pause), [`Keys::take`](crate::control::Keys::take) |
 //! | how often tasks of a key, or of all, may begin | [`Builder::rate_per_key`], [`Builder::rate`] |
 //! | at most so many of a key at once, without order | [`Claims::limited`] |
-//! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::finish_key`] |
-//! | work that goes on after its handler has returned | [`Turn`], [`TurnKeeper`] |
+//! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::close_key`] |
+//! | work that goes on after its handler has returned | [`Turn`], [`TaskContext`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | counts and times of a running pool | [`Inspector::snapshot`](crate::control::Inspector::snapshot) |
 //! | why something waits, what is stuck | [`Inspector::explain`](crate::control::Inspector::explain), [`Inspector::explain_key`](crate::control::Inspector::explain_key), [`Inspector::stalled`](crate::control::Inspector::stalled) |
@@ -81,15 +81,17 @@ mod run;
 mod sync;
 mod unwind;
 
-pub use builder::{Builder, KeyHash, KeyHasher, MAX_BYTES, MAX_CAPACITY, MAX_WORKERS};
-pub use complete::{Handle, Outcome, PanicPayload, WouldDeadlock, is_cancelled};
+pub use builder::{
+    Builder, KeyBuildHasher, KeyHasher, MAX_CAPACITY, MAX_CAPACITY_BYTES, MAX_WORKERS,
+};
+pub use complete::{Handle, Outcome, PanicPayload, TaskError, WouldDeadlock, is_cancelled};
 pub use engine::OnFailure;
-pub use error::{BatchError, BuildError, DrainError, SubmitError, SubmitErrorKind};
+pub use error::{BatchError, BuildError, ShutdownError, SubmitError, SubmitErrorKind};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
-pub use pool::{AfterFinish, Pool, UnrunTask};
-pub use run::{MAX_SUBSTITUTES, ManualClock, Placement, Turn, TurnKeeper};
+pub use pool::{OnClosedKey, PendingTask, Pool};
+pub use run::{MAX_SUBSTITUTES, MockClock, Placement, TaskContext, Turn};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -14,14 +14,14 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use self::finish::AfterFinish;
-pub use self::pending_task::UnrunTask;
+pub use self::finish::OnClosedKey;
+pub use self::pending_task::PendingTask;
 use crate::admit::Cost;
-use crate::builder::{Builder, KeyHasher};
+use crate::builder::{Builder, KeyBuildHasher};
 use crate::complete::Handle;
 use crate::control::{Inspector, Keys, Settings, TakeKey};
 use crate::engine::{Engine, Execute, Key, WaitLimit};
-use crate::error::{BatchError, DrainError};
+use crate::error::{BatchError, ShutdownError};
 use crate::job::KeyedSubtask;
 use crate::order::{Claims, SlotRef};
 use crate::run::{ExecContext, TaskBody};
@@ -42,11 +42,11 @@ use crate::run::{ExecContext, TaskBody};
 ///
 /// # Closing
 ///
-/// [`close`](Self::close) refuses new work, [`drain`](Self::drain) closes and waits for what was
-/// accepted, [`stop_now`](Self::stop_now) closes and returns what has not begun. Dropping the pool
+/// [`close`](Self::close) refuses new work, [`shutdown`](Self::shutdown) closes and waits for what was
+/// accepted, [`shutdown_now`](Self::shutdown_now) closes and returns what has not begun. Dropping the pool
 /// stops it, drops what has not begun, and waits for the bodies that run. Each can be done from any
 /// thread, and from inside a task.
-pub struct Pool<K: Key, S = KeyHasher>
+pub struct Pool<K: Key, S = KeyBuildHasher>
 where
     S: BuildHasher + Send + Sync + 'static,
 {
@@ -98,7 +98,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 
     /// Refuses new work from now on. What was accepted goes on, as long as the pool lives: dropping a closed
-    /// pool drops what has not begun, as dropping an open one does. [`drain`](Self::drain) it first to have
+    /// pool drops what has not begun, as dropping an open one does. [`shutdown`](Self::shutdown) it first to have
     /// all of that run.
     pub fn close(&self) {
         self.engine.close();
@@ -109,28 +109,37 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.engine.admission.is_closed()
     }
 
-    /// Closes the pool and waits until everything that was accepted has ended, for at most
-    /// `timeout` if one is given.
+    /// Closes the pool and waits until all accepted tasks have ended.
     ///
     /// # Errors
     ///
-    /// [`DrainError::TimedOut`]: what was accepted goes on. [`DrainError::FromInside`], at once, if
-    /// the caller is a task of the pool, whose own end would have to be waited for.
-    pub fn drain(&self, timeout: Option<Duration>) -> Result<(), DrainError> {
-        self.engine.drain_for(timeout)
+    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would wait for its own end.
+    /// [`ShutdownError::Poisoned`] if a panic has ended the pool.
+    pub fn shutdown(&self) -> Result<(), ShutdownError> {
+        self.engine.drain_for(None)
+    }
+
+    /// Closes the pool and waits until all accepted tasks have ended, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed. Otherwise as for
+    /// [`shutdown`](Self::shutdown).
+    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
+        self.engine.drain_for(Some(timeout))
     }
 
     /// Closes the pool, lets the bodies that run end, and returns exactly the tasks that have not
     /// begun, in an order in which they could have run. It does not wait for the bodies. Jobs are
     /// cancelled.
-    pub fn stop_now(&self) -> Vec<UnrunTask<K>> {
+    pub fn shutdown_now(&self) -> Vec<PendingTask<K>> {
         // What stands in the lanes for a job's subtasks is no task of its own; the jobs are cancelled.
         let unrun = self.engine.stop().into_iter().filter(|task| !task.work.is::<KeyedSubtask>());
-        unrun.map(|task| UnrunTask { claims: task.claims, body: task.work }).collect()
+        unrun.map(|task| PendingTask { claims: task.claims, body: task.work }).collect()
     }
 
     /// Returns the operations on single keys: pause, resume, take, reopen, rates.
-    pub fn keys(&self) -> Keys<'_, K, UnrunTask<K>> {
+    pub fn keys(&self) -> Keys<'_, K, PendingTask<K>> {
         Keys::new(&self.engine)
     }
 
@@ -145,12 +154,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 }
 
-impl<K: Key, S: BuildHasher + Send + Sync + 'static> TakeKey<K, UnrunTask<K>>
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> TakeKey<K, PendingTask<K>>
     for Arc<Engine<K, Closures, S>>
 {
-    fn take(&self, key: &K) -> Vec<UnrunTask<K>> {
+    fn take(&self, key: &K) -> Vec<PendingTask<K>> {
         let taken = self.take_key(key).into_iter();
-        taken.map(|task| UnrunTask { claims: task.claims, body: task.work }).collect()
+        taken.map(|task| PendingTask { claims: task.claims, body: task.work }).collect()
     }
 }
 

@@ -180,6 +180,19 @@ pub(crate) use lock::{Lock, LockGuard};
 #[cfg(loom)]
 pub(crate) use {Mutex as Lock, MutexGuard as LockGuard};
 
+/// Value that only its owner reaches, which makes it `Sync`. The mutex is never locked.
+pub(crate) struct Exclusive<T>(std::sync::Mutex<T>);
+
+impl<T> Exclusive<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Exclusive(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
 /// A lock that a static can have. In a model as well it is `std`'s: no model has two threads that meet there.
 #[derive(Debug, Default)]
 pub(crate) struct Global<T>(std::sync::Mutex<T>);

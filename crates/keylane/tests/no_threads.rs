@@ -57,12 +57,12 @@ fn a_wait_that_leaves_no_worker_is_refused() {
         });
         let (inner, why) = outer.unwrap().wait().unwrap().unwrap();
         assert!(why.contains("no thread"), "{why}");
-        assert_eq!(inner.wait().unwrap().done(), Some(7), "its task has lost nothing");
+        assert_eq!(inner.wait().unwrap().ok(), Some(7), "its task has lost nothing");
 
         // With another worker, which waits for nothing, it waits.
         let own = two.clone();
         let outer = two.submit(1, move || own.submit(2, || 8).unwrap().wait().unwrap().unwrap());
-        assert_eq!(outer.unwrap().wait().unwrap().done(), Some(8));
+        assert_eq!(outer.unwrap().wait().unwrap().ok(), Some(8));
 
         // As soon as there is a thread again, it does with one.
         let (gate, tries) = (Gate::new(), Gate::new());
@@ -77,6 +77,6 @@ fn a_wait_that_leaves_no_worker_is_refused() {
         tries.pass();
         drop(no_threads);
         gate.open();
-        assert_eq!(outer.unwrap().wait().unwrap().done(), Some(9));
+        assert_eq!(outer.unwrap().wait().unwrap().ok(), Some(9));
     });
 }

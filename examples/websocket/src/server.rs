@@ -57,7 +57,7 @@ impl<H: Handler> Server<H> {
         let pool = Pool::builder()
             .workers(limits.workers)
             .capacity(limits.capacity)
-            .max_waiting_per_key(limits.messages)
+            .capacity_per_key(limits.messages)
             .build()?;
         Ok(Arc::new(Server { pool, handler, limits, next: AtomicU64::new(1) }))
     }
@@ -95,6 +95,6 @@ async fn request<H: Handler>(
     let work = move || shared.handler.request(question.as_deref().unwrap_or_default());
     let handle = server.pool.submit_async(Claims::none(), work).await;
     let handle = handle.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-    let answer = handle.await.ok().and_then(Outcome::done);
+    let answer = handle.await.ok().and_then(Outcome::ok);
     answer.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

@@ -93,7 +93,7 @@ impl Supervisor {
     fn stop_starting(&mut self, cause: Cause) {
         let ledger = self.engine.ledger();
         ledger.stop();
-        ledger.not_run(self.pool.stop_now().len() as u64);
+        ledger.not_run(self.pool.shutdown_now().len() as u64);
         self.engine.stop();
         if let Cause::Signal(_) = cause {
             let running = ledger.counts().running;
@@ -129,7 +129,7 @@ impl Supervisor {
         let (pool, sender) = (Arc::clone(&self.pool), self.sender.clone());
         let engine = Arc::clone(&self.engine);
         thread::spawn(move || {
-            pool.drain(None).expect("without a deadline there is none to miss");
+            pool.shutdown().expect("the caller is no task of the pool");
             engine.finish();
             let _ = sender.send(Event::Drained);
         });

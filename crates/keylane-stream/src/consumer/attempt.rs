@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keylane::TurnKeeper;
+use keylane::TaskContext;
 
 use super::assignment::{Assignment, RunningAttempt};
 use super::failure::Failure;
@@ -63,7 +63,7 @@ impl InFlight {
 
     /// Keeps the turn of the current call, unless this is a retry. A retry already holds the guard
     /// of its key, and its call runs in a lane of its own.
-    pub(super) fn keep(&mut self, turn: TurnKeeper<'_>) {
+    pub(super) fn keep(&mut self, turn: TaskContext<'_>) {
         self.turn.get_or_insert_with(|| KeyGuard::Pool(turn.keep()));
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use keylane::{BuildError, MAX_CAPACITY, TurnKeeper};
+use keylane::{BuildError, MAX_CAPACITY, TaskContext};
 
 use super::attempt::{Ack, Attempt, InFlight};
 use super::batch::{BatchBy, BatchConfig, BatchFn};
@@ -371,7 +371,7 @@ fn start_pool<H: RecordHandler>(
     }
     let shared = shared.clone();
     pool.build_handler_keeping_turns(
-        move |lane: &LaneId, in_flight: InFlight, turn: TurnKeeper<'_>| {
+        move |lane: &LaneId, in_flight: InFlight, turn: TaskContext<'_>| {
             handler.handle_record(&shared, lane, in_flight, turn);
         },
     )

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use keylane::TurnKeeper;
+use keylane::TaskContext;
 
 use super::attempt::{Ack, Attempt, InFlight};
 use super::failure::Failure;
@@ -24,7 +24,7 @@ pub(super) trait RecordHandler: Send + Sync + 'static {
         shared: &Arc<ConsumerShared>,
         lane: &LaneId,
         in_flight: InFlight,
-        turn: TurnKeeper<'_>,
+        turn: TaskContext<'_>,
     );
 }
 
@@ -43,7 +43,7 @@ where
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TurnKeeper<'_>,
+        turn: TaskContext<'_>,
     ) {
         let Some(running) = in_flight.begin() else { return };
         let result = {
@@ -76,7 +76,7 @@ where
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TurnKeeper<'_>,
+        turn: TaskContext<'_>,
     ) {
         let Some(running) = in_flight.begin() else { return };
         in_flight.keep(turn);
@@ -104,7 +104,7 @@ where
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TurnKeeper<'_>,
+        turn: TaskContext<'_>,
     ) {
         let Some(running) = in_flight.begin() else { return };
         in_flight.keep(turn);
@@ -126,7 +126,7 @@ mod futures {
     use std::sync::Arc;
     use std::task::Poll;
 
-    use keylane::TurnKeeper;
+    use keylane::TaskContext;
     use tokio::sync::Semaphore;
 
     use super::{
@@ -189,7 +189,7 @@ mod futures {
             shared: &Arc<ConsumerShared>,
             _: &LaneId,
             mut in_flight: InFlight,
-            turn: TurnKeeper<'_>,
+            turn: TaskContext<'_>,
         ) {
             in_flight.keep(turn);
             let waiting = QueuedFuture { shared: shared.clone(), in_flight: Some(in_flight) };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use keylane::TurnKeeper;
+use keylane::TaskContext;
 
 use super::assignment::RunningAttempt;
 use super::attempt::{Attempt, InFlight};
@@ -104,7 +104,7 @@ impl RecordHandler for KeyBatches {
         shared: &Arc<ConsumerShared>,
         lane: &LaneId,
         mut in_flight: InFlight,
-        _: TurnKeeper<'_>,
+        _: TaskContext<'_>,
     ) {
         let turn = in_flight.turn.take();
         let entry = KeyBatchEntry { shared: shared.clone(), in_flight, decision: None };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use keylane::TurnKeeper;
+use keylane::TaskContext;
 
 use super::attempt::{Ack, Attempt, InFlight};
 use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
@@ -67,7 +67,7 @@ impl RecordHandler for MixedBatches {
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TurnKeeper<'_>,
+        turn: TaskContext<'_>,
     ) {
         let Some(running) = in_flight.begin() else { return };
         in_flight.keep(turn);

@@ -78,7 +78,7 @@ impl Drop for BackgroundThreads {
         join(self.timer.take());
         let pool = self.pool.take();
         // Their assignments are closed, so none of these tasks would start.
-        drop(pool.as_ref().map(|pool| pool.stop_now()));
+        drop(pool.as_ref().map(|pool| pool.shutdown_now()));
         let (dead_letters, end) = (self.dead_letters.take(), move || drop(pool));
         if self.is_abandoned {
             // Joining would wait for abandoned attempts; a detached thread does.

@@ -144,7 +144,7 @@ where
         let poll = AssertUnwindSafe(|| end.place.visit(|| future.as_mut().poll(cx)));
         match with_cancel_flag(end.task.clone(), || catch_unwind(poll)) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(value)) => Poll::Ready(Outcome::Done(value)),
+            Ok(Poll::Ready(value)) => Poll::Ready(Outcome::Completed(value)),
             Err(payload) => Poll::Ready(self.panicked(payload)),
         }
     }
@@ -165,7 +165,7 @@ where
         self.end.place.visit(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
         let turn_result = match outcome {
-            Outcome::Done(_) => TurnResult::Done,
+            Outcome::Completed(_) => TurnResult::Done,
             Outcome::Cancelled => TurnResult::Void,
             _ => TurnResult::Failed,
         };

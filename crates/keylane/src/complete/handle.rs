@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::Outcome;
 use super::task_cell::{JoinState, TaskPhase, current_name};
+use super::{Outcome, TaskError};
 use crate::run::{AwaitedTask, NotedWait, WaitingTask, current_engine_hooks};
 
 /// Waits for a task, or cancels it.
@@ -51,7 +51,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     ///
     /// # Panics
     ///
-    /// If the outcome was taken before, by [`try_take`](Self::try_take), by
+    /// If the outcome was taken before, by [`try_join`](Self::try_join), by
     /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<T, E>, WouldDeadlock<Self>> {
         let Ok(_noted) = self.note_wait() else { return Err(WouldDeadlock::new(self)) };
@@ -61,6 +61,31 @@ impl<T: 'static, E: 'static> Handle<T, E> {
             }
             Err(NoWorker) => Err(WouldDeadlock { awaited: self, reason: DeadlockReason::NoWorker }),
         }
+    }
+
+    /// Blocks until the task has ended, and returns its value.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// let pool = Pool::<u32>::builder().build()?;
+    /// let answer = pool.submit(7, || 6 * 7)?.join()?;
+    /// assert_eq!(answer, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the task has no value: it failed, panicked, was cancelled or replaced, or the wait would never end. To keep
+    /// the handle in that last case, use [`wait`](Self::wait).
+    ///
+    /// # Panics
+    ///
+    /// As for [`wait`](Self::wait).
+    pub fn join(self) -> Result<T, TaskError<E>> {
+        self.wait().map_err(|_| TaskError::WouldDeadlock)?.into_result()
     }
 
     /// Blocks until the task has ended, for at most `timeout`. `None` means that it has not; the
@@ -81,7 +106,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     }
 
     /// The outcome, if the task has ended. It is given out once.
-    pub fn try_take(&mut self) -> Option<Outcome<T, E>> {
+    pub fn try_join(&mut self) -> Option<Outcome<T, E>> {
         self.cell.poll(None)
     }
 

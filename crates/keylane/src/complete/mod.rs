@@ -12,7 +12,7 @@ mod task_fn;
 #[cfg(feature = "tokio")]
 pub(crate) use future::{FutureTask, MAX_FUTURES, Runtime};
 pub use handle::{Handle, WouldDeadlock};
-pub use outcome::{Outcome, PanicPayload};
+pub use outcome::{Outcome, PanicPayload, TaskError};
 pub use task_cell::is_cancelled;
 pub(crate) use task_cell::{JoinState, TaskCell, TaskPhase, with_cancel_flag};
 pub(crate) use task_fn::{InfallibleFn, TaskFn};

@@ -85,7 +85,7 @@ trait WorkerAndHandle: RunSharedBody + JoinState<u32, Infallible> {}
 impl<S: RunSharedBody + JoinState<u32, Infallible>> WorkerAndHandle for S {}
 
 fn is_done(outcome: Option<Outcome<u32, Infallible>>) -> bool {
-    matches!(outcome, Some(Outcome::Done(7)))
+    matches!(outcome, Some(Outcome::Completed(7)))
 }
 
 fn is_cancelled(outcome: Option<Outcome<u32, Infallible>>) -> bool {

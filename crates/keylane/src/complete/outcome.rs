@@ -2,7 +2,10 @@
 
 use std::any::Any;
 use std::convert::Infallible;
+use std::error::Error;
 use std::fmt;
+
+use crate::sync::Exclusive;
 
 /// How a task ended.
 ///
@@ -11,14 +14,14 @@ use std::fmt;
 ///
 /// let pool = Pool::<u32>::builder().build()?;
 /// let answer = pool.submit(7, || 6 * 7)?;
-/// assert_eq!(answer.wait()?.done(), Some(42));
+/// assert_eq!(answer.wait()?.ok(), Some(42));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome<T, E = Infallible> {
-    /// The body returned this.
-    Done(T),
+    /// The body returned a value.
+    Completed(T),
     /// The body returned an error.
     Failed(E),
     /// The body panicked. Its key went on with the next task.
@@ -31,17 +34,32 @@ pub enum Outcome<T, E = Infallible> {
 }
 
 impl<T, E> Outcome<T, E> {
-    /// What the body returned, if it returned a value.
-    pub fn done(self) -> Option<T> {
+    /// Returns the value of the body, if it returned one.
+    pub fn ok(self) -> Option<T> {
         match self {
-            Outcome::Done(value) => Some(value),
+            Outcome::Completed(value) => Some(value),
             _ => None,
         }
     }
 
-    /// Whether the body returned a value.
-    pub fn is_done(&self) -> bool {
-        matches!(self, Outcome::Done(_))
+    /// Returns the value of the body, or an error that says how the task ended otherwise.
+    ///
+    /// # Errors
+    ///
+    /// Every outcome but [`Completed`](Outcome::Completed).
+    pub fn into_result(self) -> Result<T, TaskError<E>> {
+        match self {
+            Outcome::Completed(value) => Ok(value),
+            Outcome::Failed(error) => Err(TaskError::Failed(error)),
+            Outcome::Panicked(payload) => Err(TaskError::Panicked(payload)),
+            Outcome::Cancelled => Err(TaskError::Cancelled),
+            Outcome::Superseded => Err(TaskError::Superseded),
+        }
+    }
+
+    /// Returns whether the body returned a value.
+    pub fn is_completed(&self) -> bool {
+        matches!(self, Outcome::Completed(_))
     }
 
     /// Whether the task was cancelled.
@@ -65,7 +83,7 @@ impl<T, E> Outcome<T, E> {
         E: fmt::Debug,
     {
         match self {
-            Outcome::Done(value) => value,
+            Outcome::Completed(value) => value,
             Outcome::Panicked(payload) => std::panic::resume_unwind(payload.into_inner()),
             Outcome::Failed(error) => panic!("the task failed: {error:?}"),
             Outcome::Cancelled => panic!("the task was cancelled"),
@@ -74,22 +92,71 @@ impl<T, E> Outcome<T, E> {
     }
 }
 
-/// What a task panicked with.
-pub struct PanicPayload(Box<dyn Any + Send>);
+/// Why a task has no value, from [`Handle::join`](crate::Handle::join).
+///
+/// It implements [`Error`], [`Send`] and [`Sync`] if the task's own error does, so `?` converts it to `anyhow::Error` and
+/// to `Box<dyn Error + Send + Sync>`.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TaskError<E = Infallible> {
+    /// The body returned this error.
+    Failed(E),
+    /// The body panicked.
+    Panicked(PanicPayload),
+    /// The task was cancelled.
+    Cancelled,
+    /// A later task replaced this task before it began.
+    Superseded,
+    /// Waiting would never have ended: see [`WouldDeadlock`](crate::WouldDeadlock).
+    WouldDeadlock,
+}
+
+impl<E: fmt::Display> fmt::Display for TaskError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TaskError::Failed(error) => write!(f, "the task failed: {error}"),
+            TaskError::Panicked(payload) => match payload.message() {
+                Some(message) => write!(f, "the task panicked: {message}"),
+                None => f.write_str("the task panicked"),
+            },
+            TaskError::Cancelled => f.write_str("the task was cancelled"),
+            TaskError::Superseded => f.write_str("a later task replaced the task"),
+            TaskError::WouldDeadlock => f.write_str(
+                "the task is ordered behind the caller, or no worker would be left to run it",
+            ),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for TaskError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            TaskError::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Payload of a task's panic.
+pub struct PanicPayload {
+    message: Option<String>,
+    payload: Exclusive<Box<dyn Any + Send>>,
+}
 
 impl PanicPayload {
     pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
-        PanicPayload(payload)
+        let message = panic_message(&*payload).map(str::to_owned);
+        PanicPayload { message, payload: Exclusive::new(payload) }
     }
 
-    /// The message, if it was one, as it is for `panic!("...")`.
+    /// Returns the message, if the payload is one, as it is for `panic!("...")`.
     pub fn message(&self) -> Option<&str> {
-        panic_message(&*self.0)
+        self.message.as_deref()
     }
 
-    /// The payload itself, as `std::panic::catch_unwind` gives it.
+    /// Returns the payload, as `std::panic::catch_unwind` does.
     pub fn into_inner(self) -> Box<dyn Any + Send> {
-        self.0
+        self.payload.into_inner()
     }
 }
 

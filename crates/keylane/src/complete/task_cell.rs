@@ -270,7 +270,7 @@ where
         let call = AssertUnwindSafe(|| body.call());
         let result = with_cancel_flag(self.clone(), || catch_unwind(call));
         self.complete(match result {
-            Ok(Ok(value)) => Outcome::Done(value),
+            Ok(Ok(value)) => Outcome::Completed(value),
             Ok(Err(error)) => {
                 ctx.failed();
                 Outcome::Failed(error)

@@ -11,8 +11,8 @@ use crate::allocate::JobId;
 use crate::engine::{Engine, Execute, Key};
 use crate::error::BuildError;
 use crate::observe::{
-    HeldKey, JobState, KeyExplanation, PoolExplanation, Running, Snapshot, StallWatch, Stalled,
-    Submitter, TaskExplanation, Trace,
+    BlockedSubmitter, JobState, KeyExplanation, PausedKey, PoolExplanation, Running, Snapshot,
+    StallWatch, Stalled, TaskExplanation, Trace,
 };
 use crate::order::Rate;
 use crate::sync::ThreadId;
@@ -24,8 +24,8 @@ pub(crate) type OnStall<K> = Box<dyn FnMut(&Stalled<K>) + Send>;
 pub(crate) trait KeysEngine<K> {
     fn pause(&self, key: &K) -> bool;
     fn resume(&self, key: &K) -> bool;
-    fn paused(&self, key: &K) -> Option<HeldKey<K>>;
-    fn list_paused(&self) -> Vec<HeldKey<K>>;
+    fn paused(&self, key: &K) -> Option<PausedKey<K>>;
+    fn list_paused(&self) -> Vec<PausedKey<K>>;
     fn reopen(&self, key: &K) -> bool;
     fn list_closed(&self) -> Vec<K>;
     fn set_rate(&self, key: &K, rate: Option<Rate>) -> Result<(), BuildError>;
@@ -39,7 +39,7 @@ pub(crate) trait InspectEngine<K> {
     fn explain_job(&self, job: JobId) -> JobState;
     fn explain_pool(&self) -> PoolExplanation;
     fn snapshot(&self, top: usize) -> Snapshot<K>;
-    fn submitters(&self) -> Vec<Submitter>;
+    fn submitters(&self) -> Vec<BlockedSubmitter>;
     fn stalled(&self, than: Duration) -> Vec<Stalled<K>>;
     fn watch_stalls(&self, than: Duration, on_stall: OnStall<K>) -> io::Result<StallWatch>;
     fn start_trace(&self, capacity: usize);
@@ -65,11 +65,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> KeysEngine<K
         self.resume_key(key)
     }
 
-    fn paused(&self, key: &K) -> Option<HeldKey<K>> {
+    fn paused(&self, key: &K) -> Option<PausedKey<K>> {
         self.held_key(key)
     }
 
-    fn list_paused(&self) -> Vec<HeldKey<K>> {
+    fn list_paused(&self) -> Vec<PausedKey<K>> {
         self.held_keys()
     }
 
@@ -113,7 +113,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> InspectEngin
         Engine::snapshot(self, top)
     }
 
-    fn submitters(&self) -> Vec<Submitter> {
+    fn submitters(&self) -> Vec<BlockedSubmitter> {
         Engine::submitters(self)
     }
 

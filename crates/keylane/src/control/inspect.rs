@@ -8,8 +8,8 @@ use super::engine::InspectEngine;
 use crate::allocate::JobId;
 use crate::complete::{Handle, TaskPhase};
 use crate::observe::{
-    JobState, KeyExplanation, PoolExplanation, Running, Snapshot, StallWatch, Stalled, Submitter,
-    TaskExplanation, TaskState, Trace,
+    BlockedSubmitter, JobState, KeyExplanation, PoolExplanation, Running, Snapshot, StallWatch,
+    Stalled, TaskExplanation, TaskState, Trace,
 };
 
 /// Diagnostics of a pool, from [`Pool::inspect`](crate::Pool::inspect). Questions that are not asked cost nothing.
@@ -44,7 +44,7 @@ impl<'p, K> Inspector<'p, K> {
     /// println!("{why}");
     /// assert!(matches!(why.state, TaskState::Behind(ahead) if ahead[0].tasks == 1));
     /// end.send(())?;
-    /// assert!(second.wait()?.is_done());
+    /// assert!(second.wait()?.is_completed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn explain<T: 'static, E: 'static>(&self, task: &Handle<T, E>) -> TaskExplanation<K> {
@@ -110,7 +110,7 @@ impl<'p, K> Inspector<'p, K> {
     /// }
     /// # Ok::<(), keylane::BuildError>(())
     /// ```
-    pub fn submitters(&self) -> Vec<Submitter> {
+    pub fn submitters(&self) -> Vec<BlockedSubmitter> {
         self.engine.submitters()
     }
 

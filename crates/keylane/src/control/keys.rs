@@ -5,12 +5,12 @@ use std::fmt;
 
 use super::engine::KeysEngine;
 use crate::error::BuildError;
-use crate::observe::{HeldKey, Hold};
+use crate::observe::{PauseReason, PausedKey};
 use crate::order::Rate;
 
 /// Operations on single keys of a pool, from [`Pool::keys`](crate::Pool::keys).
 ///
-/// `T` is a task that has not begun: a [`PendingTask`](crate::UnrunTask) of a [`Pool`](crate::Pool), a message of a
+/// `T` is a task that has not begun: a [`PendingTask`](crate::PendingTask) of a [`Pool`](crate::Pool), a message of a
 /// [`HandlerPool`](crate::HandlerPool). Keys are looked up by any borrowed form, as in `HashMap`: with
 /// `Pool<String>`, `pool.keys().pause("alice")`.
 ///
@@ -21,10 +21,10 @@ use crate::order::Rate;
 /// pool.keys().pause("alice");
 /// let hers = pool.submit("alice".to_owned(), || "hers")?;
 /// let his = pool.submit("bob".to_owned(), || "his")?;
-/// assert_eq!(his.wait()?.done(), Some("his"));
+/// assert_eq!(his.wait()?.ok(), Some("his"));
 /// assert!(!hers.is_finished());
 /// pool.keys().resume("alice");
-/// assert_eq!(hers.wait()?.done(), Some("hers"));
+/// assert_eq!(hers.wait()?.ok(), Some("hers"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Keys<'p, K, T> {
@@ -51,7 +51,7 @@ impl<'p, K, T> Keys<'p, K, T> {
     /// - A rollup waits until none of its keys is paused, and the tasks behind it on the other keys wait for it. So
     ///   does a barrier that was submitted after a task that waits here. A paused key without tasks holds no barrier
     ///   back.
-    /// - [`drain`](crate::Pool::drain) waits for the tasks of paused keys too.
+    /// - [`shutdown`](crate::Pool::shutdown) waits for the tasks of paused keys too.
     ///
     /// A key can be paused before it has any task. A paused key costs some hundred bytes until it is resumed; keys
     /// that are not paused cost nothing.
@@ -75,7 +75,7 @@ impl<'p, K, T> Keys<'p, K, T> {
 
     /// Returns why and since when a key is paused, stopped or limited by its rate, and how many of its tasks run all
     /// the same. `None` if its tasks may begin.
-    pub fn paused<Q>(&self, key: &Q) -> Option<HeldKey<K>>
+    pub fn paused<Q>(&self, key: &Q) -> Option<PausedKey<K>>
     where
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + ?Sized,
@@ -84,19 +84,19 @@ impl<'p, K, T> Keys<'p, K, T> {
     }
 
     /// Returns all keys that are paused, stopped or limited by their rate, in no particular order.
-    pub fn list_paused(&self) -> Vec<HeldKey<K>> {
+    pub fn list_paused(&self) -> Vec<PausedKey<K>> {
         self.engine.list_paused()
     }
 
     /// Returns the keys that were stopped because their tasks failed: see [`OnFailure`](crate::OnFailure).
-    pub fn list_stopped(&self) -> Vec<HeldKey<K>> {
+    pub fn list_stopped(&self) -> Vec<PausedKey<K>> {
         let mut stopped = self.engine.list_paused();
-        stopped.retain(|key| matches!(key.hold, Hold::Stopped { .. }));
+        stopped.retain(|key| matches!(key.hold, PauseReason::Stopped { .. }));
         stopped
     }
 
     /// Removes the tasks of a key that no worker has taken, and returns them in their order. They run only if the
-    /// caller [runs](crate::UnrunTask::run) them. Dropped, they end as [`Cancelled`](crate::Outcome::Cancelled).
+    /// caller [runs](crate::PendingTask::run) them. Dropped, they end as [`Cancelled`](crate::Outcome::Cancelled).
     ///
     /// - Their capacity is free at once, that of the key as well. Their [bytes](crate::Builder::capacity_bytes) are free
     ///   when they are dropped, because until then they are in memory.
@@ -117,7 +117,7 @@ impl<'p, K, T> Keys<'p, K, T> {
     /// let mut tasks = pool.keys().take(&"alice").into_iter();
     /// tasks.next().unwrap().run();
     /// drop(tasks);
-    /// assert_eq!(first.wait()?.done(), Some("first"));
+    /// assert_eq!(first.wait()?.ok(), Some("first"));
     /// assert!(second.wait()?.is_cancelled());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -129,7 +129,7 @@ impl<'p, K, T> Keys<'p, K, T> {
         self.engine.take(&key.to_owned())
     }
 
-    /// Accepts tasks of a [closed](crate::Pool::finish_key) key again, and returns whether it was closed. Tasks that
+    /// Accepts tasks of a [closed](crate::Pool::close_key) key again, and returns whether it was closed. Tasks that
     /// are submitted before the key's last task has run run after it.
     pub fn reopen<Q>(&self, key: &Q) -> bool
     where
@@ -150,18 +150,18 @@ impl<'p, K, T> Keys<'p, K, T> {
     /// counted. A key with its own rate costs some fifty bytes and a copy of the key until the rate is removed.
     ///
     /// ```
-    /// use keylane::observe::Hold;
+    /// use keylane::observe::PauseReason;
     /// use keylane::{Pool, Rate};
     ///
     /// let pool = Pool::<&str>::builder().build()?;
     /// pool.keys().set_rate(&"alice", Some(Rate::per_hour(1)))?;
     /// let first = pool.submit("alice", || "first")?;
     /// let second = pool.submit("alice", || "second")?;
-    /// assert_eq!(first.wait()?.done(), Some("first"));
+    /// assert_eq!(first.wait()?.ok(), Some("first"));
     /// let paused = pool.keys().paused(&"alice").expect("one has begun");
-    /// assert!(matches!(paused.hold, Hold::RateLimited { .. }));
+    /// assert!(matches!(paused.hold, PauseReason::RateLimited { .. }));
     /// pool.keys().set_rate(&"alice", None)?;
-    /// assert_eq!(second.wait()?.done(), Some("second"));
+    /// assert_eq!(second.wait()?.ok(), Some("second"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -66,13 +66,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// it needs no patience.
     #[cold]
     fn why_full(&self, why: SubmitErrorKind, claims: &Claims<K>) -> SubmitErrorKind {
-        if why.is_full() && self.refuses(claims) { SubmitErrorKind::KeyFinished } else { why }
+        if why.is_full() && self.refuses(claims) { SubmitErrorKind::KeyClosed } else { why }
     }
 
     /// A task is refused, for this reason.
     #[cold]
     fn count_refused(&self, why: SubmitErrorKind) -> SubmitErrorKind {
-        if why != SubmitErrorKind::KeyFinished {
+        if why != SubmitErrorKind::KeyClosed {
             self.counters.count_refused(1);
         }
         self.refusal(why)
@@ -87,7 +87,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if self.refuses_some() {
             match self.admit_if_room(claims, weight, WaitLimit::None) {
                 Err(why) if !why.is_full() => return Err(self.count_refused(why)),
-                Err(_) if self.refuses(claims) => return Err(SubmitErrorKind::KeyFinished),
+                Err(_) if self.refuses(claims) => return Err(SubmitErrorKind::KeyClosed),
                 Err(_) => {}
                 admitted => return admitted,
             }
@@ -129,7 +129,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         match self.admission.try_acquire_up_to(want, || self.collect()) {
             Err(TryAcquireError::Full) if self.refuses_some() && self.refuses(first) => {
-                Err(SubmitErrorKind::KeyFinished)
+                Err(SubmitErrorKind::KeyClosed)
             }
             Err(TryAcquireError::Full) => {
                 self.take_slot(WaitLimit::Endless)?;

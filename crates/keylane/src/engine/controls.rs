@@ -5,7 +5,7 @@
 
 use super::rates::PendingWakeups;
 use super::*;
-use crate::observe::{HeldKey, Hold};
+use crate::observe::{PauseReason, PausedKey};
 use crate::order::{PauseReasons, Stop, TakenKey, Unrun};
 use crate::unwind::drop_catch_unwind;
 
@@ -106,14 +106,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Why nothing of a key begins, if that is so.
-    pub(crate) fn held_key(&self, key: &K) -> Option<HeldKey<K>> {
+    pub(crate) fn held_key(&self, key: &K) -> Option<PausedKey<K>> {
         let (shard, hash) = self.place_of(key);
         let lanes = self.shards[shard].lanes.lock();
         lanes.held_key(hash, key).and_then(|held| self.describe(held))
     }
 
     /// The keys of which nothing begins.
-    pub(crate) fn held_keys(&self) -> Vec<HeldKey<K>> {
+    pub(crate) fn held_keys(&self) -> Vec<PausedKey<K>> {
         let mut keys = Vec::new();
         for shard in &self.shards {
             let lanes = shard.lanes.lock();
@@ -125,14 +125,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn describe(
         &self,
         (key, running, why): (&K, usize, &PauseReasons),
-    ) -> Option<HeldKey<K>> {
-        let paused = why.paused.map(|at| Hold::Paused { since: self.clock.since(at) });
-        let stopped = why
-            .stopped
-            .map(|Stop { failures, at }| Hold::Stopped { failures, since: self.clock.since(at) });
-        let limited = why.limited.map(|at| Hold::RateLimited { left: self.rates.left_until(at) });
+    ) -> Option<PausedKey<K>> {
+        let paused = why.paused.map(|at| PauseReason::Paused { since: self.clock.since(at) });
+        let stopped = why.stopped.map(|Stop { failures, at }| PauseReason::Stopped {
+            failures,
+            since: self.clock.since(at),
+        });
+        let limited =
+            why.limited.map(|at| PauseReason::RateLimited { left: self.rates.left_until(at) });
         let hold = stopped.or(paused).or(limited)?;
-        Some(HeldKey { key: key.clone(), hold, running })
+        Some(PausedKey { key: key.clone(), hold, running })
     }
 
     /// The shard of a key, and the half of its hash that its tasks' labels have.

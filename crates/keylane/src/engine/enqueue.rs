@@ -287,7 +287,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 return Err(SubmitErrorKind::Closed);
             }
             if is_bound && inbox.refuses(*hash as u32, &claim.key) {
-                return Err(SubmitErrorKind::KeyFinished);
+                return Err(SubmitErrorKind::KeyClosed);
             }
         }
         for (hash, claim) in claims {
@@ -373,7 +373,7 @@ pub(super) fn pass_watched_inbox<K: Key, W>(
         return Err(SubmitErrorKind::Closed);
     }
     if is_bound && inbox.refuses(hash as u32, key) {
-        return Err(SubmitErrorKind::KeyFinished);
+        return Err(SubmitErrorKind::KeyClosed);
     }
     inbox.pass(hash as u32, key);
     Ok(())
@@ -414,7 +414,7 @@ mod tests {
         });
         engine.admission.release(1);
         drop(let_go);
-        assert!(running.wait().unwrap().is_done());
-        pool.drain(None).unwrap();
+        assert!(running.wait().unwrap().is_completed());
+        pool.shutdown().unwrap();
     }
 }

@@ -9,9 +9,9 @@ use std::any::Any;
 use super::*;
 use crate::allocate::{JobId, Progress};
 use crate::observe::{
-    Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Room, Running,
-    RunningTask, Snapshot, StallWatch, Stalled, StartRange, Submitter, TaskExplanation, TaskState,
-    WorkerPosition,
+    BlockedSubmitter, CapacityKind, Holder, JobState, KeyExplanation, KeyQueuePosition, KeyState,
+    PoolExplanation, PoolReason, Running, RunningTask, Snapshot, StallWatch, Stalled, StartRange,
+    TaskExplanation, TaskState, WorkerPosition,
 };
 use crate::order::{AheadCounts, FoundTask, Scope};
 use crate::run::waiting_threads;
@@ -89,7 +89,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     let holder = self.holder(index, &lanes, &inbox, hash, &key);
                     let unknown = holder.is_none().then(|| key.clone());
                     let holder = holder.unwrap_or(Holder::Nobody);
-                    (TaskState::Behind(vec![Ahead { key, tasks: before.tasks, holder }]), unknown)
+                    (
+                        TaskState::Behind(vec![KeyQueuePosition {
+                            key,
+                            tasks: before.tasks,
+                            holder,
+                        }]),
+                        unknown,
+                    )
                 }
                 FoundTask::Several(rollup) => {
                     drop((lanes, inbox));
@@ -135,7 +142,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let holder = self.holder(shard, &lanes, &inbox, *hash as u32, key);
             drop((lanes, inbox));
             let holder = holder.unwrap_or_else(|| self.rollup_on(key));
-            behind.push(Ahead { key: key.clone(), tasks: before.tasks, holder });
+            behind.push(KeyQueuePosition { key: key.clone(), tasks: before.tasks, holder });
         }
         let waits_for_others = match &rollup.member {
             Some(member) => self.registry.lock().is_behind(member, |it| Arc::ptr_eq(it, rollup)),
@@ -341,17 +348,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Who waits for room, each line in its order.
-    pub(crate) fn submitters(&self) -> Vec<Submitter> {
+    pub(crate) fn submitters(&self) -> Vec<BlockedSubmitter> {
         let bytes = self.bounds.as_ref().and_then(|bounds| bounds.bytes.as_ref());
         let bytes = bytes.map_or_else(Vec::new, |bytes| bytes.waiters());
-        let line = |waiters: Vec<(Option<Thread>, usize)>, room: fn(usize) -> Room| {
+        let line = |waiters: Vec<(Option<Thread>, usize)>, room: fn(usize) -> CapacityKind| {
             waiters.into_iter().enumerate().map(move |(place, (thread, want))| {
                 let (thread, name) = thread.as_ref().map_or((None, None), identity);
-                Submitter { position: place + 1, waits_for: room(want), thread, name }
+                BlockedSubmitter { position: place + 1, waits_for: room(want), thread, name }
             })
         };
-        let tasks = line(self.admission.waiters(), |_| Room::Task);
-        tasks.chain(line(bytes, Room::Bytes)).collect()
+        let tasks = line(self.admission.waiters(), |_| CapacityKind::Task);
+        tasks.chain(line(bytes, CapacityKind::Bytes)).collect()
     }
 
     /// Why the engine does not do more than it does.

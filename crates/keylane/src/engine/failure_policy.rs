@@ -24,7 +24,7 @@ use crate::run::{TurnResult, take_turn_result};
 /// - Among tasks that share a key those in a row are those that end one after the other.
 ///
 /// ```
-/// use keylane::observe::Hold;
+/// use keylane::observe::PauseReason;
 /// use keylane::{OnFailure, Pool};
 ///
 /// let on_failure = OnFailure::StopKey { after: 2 };
@@ -39,9 +39,9 @@ use crate::run::{TurnResult, take_turn_result};
 /// # }
 /// let stopped = &pool.keys().list_stopped()[0];
 /// assert_eq!(stopped.key, "alice");
-/// assert!(matches!(stopped.hold, Hold::Stopped { failures: 2, .. }));
+/// assert!(matches!(stopped.hold, PauseReason::Stopped { failures: 2, .. }));
 /// pool.keys().resume(&"alice");
-/// assert!(third.wait()?.is_done());
+/// assert!(third.wait()?.is_completed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub enum OnFailure {
     /// when the key is [resumed](crate::control::Keys::resume), and then as many may fail again.
     ///
     /// A key whose last task has failed costs a small entry until one succeeds or the key is resumed.
-    /// A [drain](crate::Pool::drain) waits for what waits on stopped keys, too: give it a timeout.
+    /// A [drain](crate::Pool::shutdown) waits for what waits on stopped keys, too: give it a timeout.
     StopKey {
         /// How many failures.
         after: u32,

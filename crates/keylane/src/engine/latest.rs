@@ -86,7 +86,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         // Before it waits for room.
         if !inbox.closed && inbox.has_end(hash as u32, key) {
             drop(inbox);
-            return Err((SubmitErrorKind::KeyFinished, claims, task));
+            return Err((SubmitErrorKind::KeyClosed, claims, task));
         }
         drop(inbox);
         match self.admit(&claims, self.weight_of(&task), limit) {
@@ -126,7 +126,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((SubmitErrorKind::Closed, task));
         }
         if inbox.has_end(hash as u32, key) {
-            return Err((SubmitErrorKind::KeyFinished, task));
+            return Err((SubmitErrorKind::KeyClosed, task));
         }
         let freed = self.arrive(shard, hash, key);
         let work = ticket.charge::<M, K, X>(task).into_work();
@@ -256,7 +256,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err(SubmitErrorKind::Closed);
         }
         if inbox.refuses(hash as u32, key) {
-            return Err(SubmitErrorKind::KeyFinished);
+            return Err(SubmitErrorKind::KeyClosed);
         }
         let (put, appended, freed) =
             match inbox.replace_latest(hash, key, time, X::DROPS_REPLACED, &mut make) {

@@ -259,7 +259,7 @@ pub(super) fn settings(shards: usize) -> EngineSettings {
         stop_after: None,
         rate: None,
         rate_per_key: None,
-        rate_clock: None,
+        clock: None,
         thread_name: String::new(),
         stack_size: None,
         on_panic: None,

@@ -83,7 +83,7 @@ impl PendingWakeups {
 impl Rates {
     pub(super) fn new(settings: &EngineSettings) -> Self {
         Rates {
-            time: RateClock::new(settings.rate_clock.clone()),
+            time: RateClock::new(settings.clock.clone()),
             timer: Timer::new(),
             pool: Mutex::new(PoolRate { rate: settings.rate, bucket: Bucket::default() }),
             limits_pool: AtomicBool::new(settings.rate.is_some()),

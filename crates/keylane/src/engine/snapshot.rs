@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 
 use super::{Engine, Execute, Key};
 use crate::admit::{ByteBound, KeyBound};
-use crate::observe::{Histogram, LaneSnapshot, Snapshot, WorkerSnapshot};
+use crate::observe::{Histogram, KeySnapshot, Snapshot, WorkerSnapshot};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// A snapshot with the `top` longest lanes, and as many of those that wait longest.
@@ -29,7 +29,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             queued += whereabouts.queued;
             blocked += whereabouts.blocked;
             ready += whereabouts.ready;
-            lanes.extend(counts.into_iter().map(|count| LaneSnapshot {
+            lanes.extend(counts.into_iter().map(|count| KeySnapshot {
                 len: count.tasks,
                 head_age: self.clock.since(count.since),
                 running: count.running,
@@ -86,7 +86,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 /// Drops what is neither among the `top` longest nor among the `top` oldest.
-fn keep_extremes<K: Clone>(lanes: &mut Vec<LaneSnapshot<K>>, top: usize) {
+fn keep_extremes<K: Clone>(lanes: &mut Vec<KeySnapshot<K>>, top: usize) {
     if lanes.len() <= 2 * top {
         return;
     }
@@ -97,23 +97,23 @@ fn keep_extremes<K: Clone>(lanes: &mut Vec<LaneSnapshot<K>>, top: usize) {
     lanes.append(&mut rest);
 }
 
-fn by_length<K>(mut lanes: Vec<LaneSnapshot<K>>, top: usize) -> Vec<LaneSnapshot<K>> {
+fn by_length<K>(mut lanes: Vec<KeySnapshot<K>>, top: usize) -> Vec<KeySnapshot<K>> {
     lanes.sort_by(longer);
     lanes.truncate(top);
     lanes
 }
 
-fn by_age<K>(mut lanes: Vec<LaneSnapshot<K>>, top: usize) -> Vec<LaneSnapshot<K>> {
+fn by_age<K>(mut lanes: Vec<KeySnapshot<K>>, top: usize) -> Vec<KeySnapshot<K>> {
     lanes.sort_by(older);
     lanes.truncate(top);
     lanes
 }
 
-fn longer<K>(a: &LaneSnapshot<K>, b: &LaneSnapshot<K>) -> std::cmp::Ordering {
+fn longer<K>(a: &KeySnapshot<K>, b: &KeySnapshot<K>) -> std::cmp::Ordering {
     b.len.cmp(&a.len).then(b.head_age.cmp(&a.head_age))
 }
 
-fn older<K>(a: &LaneSnapshot<K>, b: &LaneSnapshot<K>) -> std::cmp::Ordering {
+fn older<K>(a: &KeySnapshot<K>, b: &KeySnapshot<K>) -> std::cmp::Ordering {
     b.head_age.cmp(&a.head_age).then(b.len.cmp(&a.len))
 }
 
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn neither_the_longest_nor_the_oldest_lanes_are_lost_on_the_way() {
         // The longest are the youngest, so that none is among the first by both.
-        let lane = |n: u64| LaneSnapshot {
+        let lane = |n: u64| KeySnapshot {
             key: n,
             len: n as usize,
             head_age: Duration::from_millis(1000 - n),
@@ -138,7 +138,7 @@ mod tests {
             keep_extremes(&mut lanes, 3);
             assert!(lanes.len() <= 6);
         }
-        let keys = |lanes: Vec<LaneSnapshot<u64>>| lanes.iter().map(|l| l.key).collect::<Vec<_>>();
+        let keys = |lanes: Vec<KeySnapshot<u64>>| lanes.iter().map(|l| l.key).collect::<Vec<_>>();
         assert_eq!(keys(by_length(lanes.clone(), 3)), [499, 498, 497]);
         assert_eq!(keys(by_age(lanes, 3)), [0, 1, 2]);
     }

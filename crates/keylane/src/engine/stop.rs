@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use super::{Bounds, Engine, Execute, Key};
-use crate::error::DrainError;
+use crate::error::ShutdownError;
 use crate::observe::TraceEvents;
 use crate::order::{Unrun, take_rollup};
 use crate::sync::Ordering;
@@ -23,19 +23,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Closes, and waits until all that was accepted has ended.
-    pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), DrainError> {
+    pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), ShutdownError> {
         self.close();
         if self.is_inside() {
-            return Err(DrainError::FromInside);
+            return Err(ShutdownError::FromInside);
         }
         if self.is_poisoned() {
-            return Err(DrainError::Poisoned);
+            return Err(ShutdownError::Poisoned);
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match self.admission.wait_empty(deadline, || self.collect()) {
             true => Ok(()),
-            false if self.is_poisoned() => Err(DrainError::Poisoned),
-            false => Err(DrainError::TimedOut),
+            false if self.is_poisoned() => Err(ShutdownError::Poisoned),
+            false => Err(ShutdownError::TimedOut),
         }
     }
 

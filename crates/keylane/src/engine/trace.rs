@@ -1,12 +1,12 @@
 //! Recording what runs where, and checking it: on only where somebody wants it.
 
 use super::*;
-use crate::observe::{Recording, Slice, SliceEnd, Trace, TracedKey};
+use crate::observe::{Recording, Trace, TraceKey, TraceOutcome, TraceSlice};
 use crate::order::{Mode, Scope};
 
 /// What is recorded of a task when it begins.
 pub(crate) struct TraceInfo<K> {
-    keys: Vec<TracedKey<K>>,
+    keys: Vec<TraceKey<K>>,
     is_barrier: bool,
     task: Option<u64>,
     wait: Option<Duration>,
@@ -53,7 +53,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 let key = lanes.key_at(*slot).cloned();
                 let is_shared = lanes.is_shared(*slot);
                 drop(lanes);
-                let keys = key.into_iter().map(|key| TracedKey::new(key, is_shared)).collect();
+                let keys = key.into_iter().map(|key| TraceKey::new(key, is_shared)).collect();
                 TraceInfo { keys, is_barrier: false, task, wait }
             }
             Held::Rollup(rollup) => {
@@ -63,8 +63,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     Scope::Everything { .. } => (Vec::new(), true),
                     Scope::Keys(claims) => {
                         let info = claims.iter().map(|(_, KeyClaim { key, mode })| match mode {
-                            Mode::Limited(most) => TracedKey::limited(key.clone(), *most),
-                            mode => TracedKey::new(key.clone(), *mode == Mode::Shared),
+                            Mode::Limited(most) => TraceKey::limited(key.clone(), *most),
+                            mode => TraceKey::new(key.clone(), *mode == Mode::Shared),
                         });
                         (info.collect(), false)
                     }
@@ -103,7 +103,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         // A turn that was kept before the window began is seen from there on.
         let start = recording.time(since).unwrap_or_default();
         let duration = recording.time(now).unwrap_or_default().saturating_sub(start);
-        recording.kept().push(info.into_slice(None, start, duration, SliceEnd::Done));
+        recording.kept().push(info.into_slice(None, start, duration, TraceOutcome::Done));
     }
 }
 
@@ -118,9 +118,9 @@ impl<K> TraceInfo<K> {
         worker: Option<usize>,
         start: Duration,
         duration: Duration,
-        end: SliceEnd,
-    ) -> Slice<K> {
+        end: TraceOutcome,
+    ) -> TraceSlice<K> {
         let TraceInfo { keys, is_barrier, task, wait } = self;
-        Slice { worker, keys, is_barrier, job: None, task, start, duration, wait, end }
+        TraceSlice { worker, keys, is_barrier, job: None, task, start, duration, wait, end }
     }
 }

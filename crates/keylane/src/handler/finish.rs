@@ -8,24 +8,24 @@ use crate::engine::{Key, ReadyWork, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::pool::AfterFinish;
+use crate::pool::OnClosedKey;
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     /// Sends the last message of a key's life, which is handled after all that were sent for the key
-    /// before, exactly once. As [`Pool::finish_key`](crate::Pool::finish_key).
+    /// before, exactly once. As [`Pool::close_key`](crate::Pool::close_key).
     ///
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge), or
-    /// [`KeyFinished`](SubmitErrorKind::KeyFinished) if the key's life has an end; the message comes
+    /// [`KeyClosed`](SubmitErrorKind::KeyClosed) if the key's life has an end; the message comes
     /// back in the error.
-    pub fn finish_key(
+    pub fn close_key(
         &self,
         key: K,
-        after: AfterFinish,
+        after: OnClosedKey,
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
-        let refuses = after == AfterFinish::Refuse;
+        let refuses = after == OnClosedKey::Refuse;
         refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::Endless))
     }
 
@@ -33,15 +33,15 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// As for [`finish_key`](Self::finish_key), or [`Full`](SubmitErrorKind::Full) or
+    /// As for [`close_key`](Self::close_key), or [`Full`](SubmitErrorKind::Full) or
     /// [`KeyFull`](SubmitErrorKind::KeyFull).
-    pub fn try_finish_key(
+    pub fn try_close_key(
         &self,
         key: K,
-        after: AfterFinish,
+        after: OnClosedKey,
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
-        let refuses = after == AfterFinish::Refuse;
+        let refuses = after == OnClosedKey::Refuse;
         refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::None))
     }
 }

@@ -24,14 +24,14 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// assert_eq!(pool.send_latest("boiler", 71)?, None);
     /// assert_eq!(pool.send_latest("boiler", 72)?, Some(71));
     /// pool.keys().resume(&"boiler");
-    /// pool.drain(None)?; // boiler: 72
+    /// pool.shutdown()?; // boiler: 72
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge) or
-    /// [`KeyFinished`](SubmitErrorKind::KeyFinished); the message comes back in the error.
+    /// [`KeyClosed`](SubmitErrorKind::KeyClosed); the message comes back in the error.
     pub fn send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
         refused(
             self.engine.submit_latest(key, ReadyWork(message), WaitLimit::Endless).map(message_of),

@@ -105,7 +105,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     }
 
     /// In which order its results are taken.
-    pub fn order(mut self, order: ResultOrder) -> Self {
+    pub fn result_order(mut self, order: ResultOrder) -> Self {
         self.settings.order = Some(order);
         self
     }
@@ -113,7 +113,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// How many subtasks there will be, where the iterator's
     /// [`size_hint`](Iterator::size_hint) does not say. A job of which that is unknown gets spare
     /// workers after those of which it is known. If it turns out wrong, nothing is lost.
-    pub fn expected(mut self, subtasks: u64) -> Self {
+    pub fn subtask_count(mut self, subtasks: u64) -> Self {
         self.settings.expected = Some(subtasks);
         self
     }
@@ -131,11 +131,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     ///
     /// let pool = Pool::<u32>::builder().build()?;
     /// let odd = (0..1000_u64).filter(|n| n % 2 == 1).map(|n| move || n);
-    /// let sum = pool.job("odd").split_ahead(64).each(odd).fold(0, |sum, n| sum + n)?;
+    /// let sum = pool.job("odd").prefetch(64).each(odd).fold(0, |sum, n| sum + n)?;
     /// assert_eq!(sum.wait()?.unwrap(), 250_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn split_ahead(mut self, subtasks: usize) -> Self {
+    pub fn prefetch(mut self, subtasks: usize) -> Self {
         self.settings.ahead = Some(subtasks.max(1));
         self
     }
@@ -154,15 +154,15 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// let pool = Pool::<u32>::builder().workers(1).capacity(1).build()?;
     /// let (stop, stopped) = std::sync::mpsc::channel::<()>();
     /// let busy = pool.submit(1, move || stopped.recv())?;
-    /// let job = pool.job("later").within(Duration::ZERO).each([|| 5]).collect();
+    /// let job = pool.job("later").submit_timeout(Duration::ZERO).each([|| 5]).collect();
     /// let refused = job.unwrap_err();
     /// assert_eq!(refused.kind(), SubmitErrorKind::Full);
     /// drop(stop);
     /// busy.wait()?;
-    /// pool.drain(None)?;
+    /// pool.shutdown()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn within(mut self, timeout: Duration) -> Self {
+    pub fn submit_timeout(mut self, timeout: Duration) -> Self {
         self.settings.within = Some(timeout);
         self
     }
@@ -336,7 +336,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed), and what [`within`](JobBuilder::within) says; the job comes
+    /// [`Closed`](SubmitErrorKind::Closed), and what [`submit_timeout`](JobBuilder::submit_timeout) says; the job comes
     /// back.
     pub fn run(self) -> Result<Job<(), E>, SubmitError<Self>> {
         self.fold((), |(), _| ()).map_err(|refused| {
@@ -346,7 +346,7 @@ where
     }
 
     /// Submits the job. Its outcome has the values of all subtasks: in the order in which they were
-    /// split, unless [told otherwise](JobBuilder::order).
+    /// split, unless [told otherwise](JobBuilder::result_order).
     ///
     /// # Errors
     ///
@@ -381,7 +381,7 @@ where
             Err(why) => return Err(SubmitError::new(why, (self, init, fold))),
         };
         let step = move |acc, outcome: Outcome<T, E>| {
-            let value = outcome.done().expect("what is not a value is not folded");
+            let value = outcome.ok().expect("what is not a value is not folded");
             fold(acc, value)
         };
         Ok(self.submit_fold(supply, init, step, false))

@@ -142,7 +142,7 @@ where
         let outcome = match (ending, failure, accumulator) {
             (Ending::Ended, None, Accumulator::Free(acc, step)) => {
                 drop_catch_unwind(step);
-                Outcome::Done(acc)
+                Outcome::Completed(acc)
             }
             (Ending::Ended, Some(failure), accumulator) => {
                 drop_catch_unwind(accumulator);
@@ -204,7 +204,7 @@ where
                 late.push(outcome);
                 continue;
             }
-            if self.takes_failures || outcome.is_done() {
+            if self.takes_failures || outcome.is_completed() {
                 state.put(self.order, number, QueueSlot::There(outcome));
                 continue;
             }

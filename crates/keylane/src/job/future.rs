@@ -92,7 +92,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> CatchUnwind<T, E, F> {
         });
         match catch_unwind(poll) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(Ok(value))) => Poll::Ready(Outcome::Done(value)),
+            Ok(Poll::Ready(Ok(value))) => Poll::Ready(Outcome::Completed(value)),
             Ok(Poll::Ready(Err(error))) => Poll::Ready(Outcome::Failed(error)),
             Err(payload) => Poll::Ready(self.panicked(payload)),
         }
@@ -110,7 +110,7 @@ impl<T, E, F> Drop for CatchUnwind<T, E, F> {
         let RunningFuture { job, at, number, place, turn, .. } = &mut self.running;
         place.visit(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
-        let failed = !outcome.is_done();
+        let failed = !outcome.is_completed();
         job.ended(*at, *number, outcome, place);
         drop(turn.take());
         place.leave_turn();

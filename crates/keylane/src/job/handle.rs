@@ -24,7 +24,7 @@ use crate::run::current_engine_hooks;
 ///
 /// | outcome | if |
 /// |---|---|
-/// | [`Done`](Outcome::Done) | every subtask has ended, and none failed that was not folded |
+/// | [`Done`](Outcome::Completed) | every subtask has ended, and none failed that was not folded |
 /// | [`Failed`](Outcome::Failed), [`Panicked`](Outcome::Panicked) | a subtask did: the first of them; or the splitter or the fold has panicked |
 /// | [`Cancelled`](Outcome::Cancelled) | it was cancelled, or its pool was stopped |
 ///
@@ -81,7 +81,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     ///
     /// # Panics
     ///
-    /// If the outcome was taken before, by [`try_take`](Self::try_take),
+    /// If the outcome was taken before, by [`try_join`](Self::try_join),
     /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<R, E>, WouldDeadlock<Self>> {
         if self.waits_for_ever() {
@@ -108,7 +108,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     /// The outcome, if the job is over. It is given out once.
-    pub fn try_take(&mut self) -> Option<Outcome<R, E>> {
+    pub fn try_join(&mut self) -> Option<Outcome<R, E>> {
         self.result.poll(None)
     }
 
@@ -131,7 +131,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     /// [paused](crate::control::Keys::pause) by the time at which the job goes on: then they wait for it again.
     /// Returns whether the job was not over.
     ///
-    /// [`Pool::drain`](crate::Pool::drain) waits for a paused job as for any other.
+    /// [`Pool::shutdown`](crate::Pool::shutdown) waits for a paused job as for any other.
     pub fn pause(&self) -> bool {
         self.ops.ask(&mut |control, id| control.pause_job(id, true))
     }

@@ -103,7 +103,7 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
         let failure = state.failure.take();
         drop(state);
         let outcome = match (ending, failure) {
-            (Ending::Ended, None) => Outcome::Done(values.into_iter().flatten().collect()),
+            (Ending::Ended, None) => Outcome::Completed(values.into_iter().flatten().collect()),
             (Ending::Ended, Some(failure)) => {
                 values.into_iter().for_each(drop_catch_unwind);
                 failure
@@ -132,7 +132,7 @@ pub(super) fn tell<R, E>(result: &Weak<Result<R, E>>, outcome: Outcome<R, E>) {
 /// The value of an outcome, or the same outcome as that of the job.
 pub(super) fn failed<T, R, E>(outcome: Outcome<T, E>) -> std::result::Result<T, Outcome<R, E>> {
     Err(match outcome {
-        Outcome::Done(value) => return Ok(value),
+        Outcome::Completed(value) => return Ok(value),
         Outcome::Failed(error) => Outcome::Failed(error),
         Outcome::Panicked(payload) => Outcome::Panicked(payload),
         Outcome::Cancelled => Outcome::Cancelled,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Hold;
+use super::PauseReason;
 use crate::sync::ThreadId;
 
 /// What a task does, or why it waits: see [`Pool::explain_task`](crate::control::Inspector::explain).
@@ -40,7 +40,7 @@ pub enum TaskState<K> {
         ahead: usize,
     },
     /// It waits behind others of its keys: those keys where somebody is before it.
-    Behind(Vec<Ahead<K>>),
+    Behind(Vec<KeyQueuePosition<K>>),
     /// Its keys are free, and it waits for tasks that its descriptor is
     /// [incompatible](crate::Compatibility) with.
     BehindIncompatible,
@@ -61,7 +61,7 @@ pub enum TaskState<K> {
 /// Who stands before a task in the lane of one of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Ahead<K> {
+pub struct KeyQueuePosition<K> {
     /// The key.
     pub key: K,
     /// How many tasks of the key must end before it: its position in the line, the first being 1. None if
@@ -82,7 +82,7 @@ pub enum Holder<K> {
     /// A task with several keys that waits for others of them: these.
     Rollup(Vec<K>),
     /// No task: the key is on hold.
-    OnHold(Hold),
+    OnHold(PauseReason),
     /// Nobody: no worker has looked at the first task of the key yet.
     Nobody,
 }
@@ -120,7 +120,7 @@ pub struct KeyExplanation<K> {
     /// What is with the first of them.
     pub state: KeyState<K>,
     /// Why nothing more of it begins, if that is so.
-    pub hold: Option<Hold>,
+    pub hold: Option<PauseReason>,
 }
 
 /// What is with the first task of a key.
@@ -300,9 +300,9 @@ impl<K: fmt::Debug> fmt::Display for TaskState<K> {
     }
 }
 
-impl<K: fmt::Debug> fmt::Display for Ahead<K> {
+impl<K: fmt::Debug> fmt::Display for KeyQueuePosition<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ahead { key, tasks, holder } = self;
+        let KeyQueuePosition { key, tasks, holder } = self;
         if *tasks == 0 {
             return write!(f, "the next of {key:?}, which {holder}");
         }
@@ -441,11 +441,11 @@ impl fmt::Display for PoolReason {
 /// Its `Display` says so in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Submitter {
+pub struct BlockedSubmitter {
     /// Its place in the line, the first being 1.
     pub position: usize,
     /// What it waits for, which is what the line is for.
-    pub waits_for: Room,
+    pub waits_for: CapacityKind,
     /// The thread that waits; none if it is a future.
     pub thread: Option<ThreadId>,
     /// What the thread is called, if it is called anything.
@@ -455,14 +455,14 @@ pub struct Submitter {
 /// What a submitter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Room {
+pub enum CapacityKind {
     /// Room for one more task: see [`Builder::capacity`](crate::Builder::capacity).
     Task,
     /// Room for so many bytes: see [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
     Bytes(usize),
 }
 
-impl fmt::Display for Submitter {
+impl fmt::Display for BlockedSubmitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.name, self.thread) {
             (Some(name), _) => write!(f, "the thread {name}")?,
@@ -471,8 +471,8 @@ impl fmt::Display for Submitter {
         }
         let position = self.position;
         match self.waits_for {
-            Room::Task => write!(f, " waits for room, at position {position}"),
-            Room::Bytes(bytes) => {
+            CapacityKind::Task => write!(f, " waits for room, at position {position}"),
+            CapacityKind::Bytes(bytes) => {
                 write!(f, " waits for room for {bytes} bytes, at position {position}")
             }
         }

@@ -80,7 +80,7 @@ impl fmt::Debug for Recorder {
 /// for key in 0..100 {
 ///     pool.execute(key, || std::thread::sleep(Duration::from_micros(100)))?;
 /// }
-/// pool.drain(None)?;
+/// pool.shutdown()?;
 /// let run = pool.inspect().snapshot(0).run_time;
 /// assert!(run.quantile(0.5) >= Duration::from_micros(100));
 /// println!("median {:?}, 99 % within {:?}", run.quantile(0.5), run.quantile(0.99));

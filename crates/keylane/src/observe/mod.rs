@@ -23,18 +23,18 @@ pub(crate) use clock::Clock;
 pub(crate) use counters::Counters;
 pub(crate) use detached_turns::{DetachedTurns, StartRange};
 pub use explain::{
-    Ahead, Holder, JobState, KeyExplanation, KeyState, PoolExplanation, PoolReason, Room, Running,
-    Stalled, Submitter, TaskExplanation, TaskState,
+    BlockedSubmitter, CapacityKind, Holder, JobState, KeyExplanation, KeyQueuePosition, KeyState,
+    PoolExplanation, PoolReason, Running, Stalled, TaskExplanation, TaskState,
 };
 pub use histogram::Histogram;
-pub use paused_key::{HeldKey, Hold};
+pub use paused_key::{PauseReason, PausedKey};
 pub(crate) use self_check::Checker;
 pub use self_check::Violations;
-pub use snapshot::{LaneSnapshot, Snapshot, WorkerSnapshot};
+pub use snapshot::{KeySnapshot, Snapshot, WorkerSnapshot};
 pub use stall_watch::StallWatch;
 pub use statistics::Statistics;
 pub(crate) use strata::Chance;
 pub(crate) use trace::{Recording, Ring, Tracer};
-pub use trace::{Slice, SliceEnd, Trace, TracedKey};
+pub use trace::{Trace, TraceKey, TraceOutcome, TraceSlice};
 pub(crate) use wait_samples::WaitSamples;
 pub(crate) use worker_counters::{RunningTask, WorkerCounters, WorkerPosition};

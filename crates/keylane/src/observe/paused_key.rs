@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Why nothing of a key begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Hold {
+pub enum PauseReason {
     /// Somebody has paused it: see [`Pool::pause_key`](crate::control::Keys::pause).
     Paused {
         /// How long ago, to within about 10 ms.
@@ -30,24 +30,26 @@ pub enum Hold {
 /// [rate](crate::Rate) allows it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct HeldKey<K> {
+pub struct PausedKey<K> {
     /// The key.
     pub key: K,
     /// Why.
-    pub hold: Hold,
+    pub hold: PauseReason,
     /// How many tasks have the key all the same: those that run, or that a worker has just taken, and
     /// rollups that have it and wait for another key. At zero the key is at rest.
     pub running: usize,
 }
 
-impl fmt::Display for Hold {
+impl fmt::Display for PauseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Hold::Paused { since } => write!(f, "has been paused for {since:?}"),
-            Hold::Stopped { failures, since } => {
+            PauseReason::Paused { since } => write!(f, "has been paused for {since:?}"),
+            PauseReason::Stopped { failures, since } => {
                 write!(f, "was stopped {since:?} ago after {failures} failures")
             }
-            Hold::RateLimited { left } => write!(f, "is limited by its rate for another {left:?}"),
+            PauseReason::RateLimited { left } => {
+                write!(f, "is limited by its rate for another {left:?}")
+            }
         }
     }
 }

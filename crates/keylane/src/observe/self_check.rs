@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::Hash;
 
-use super::trace::TracedKey;
+use super::trace::TraceKey;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// How often a pool has broken its word: see [`Builder::self_check`](crate::Builder::self_check).
@@ -74,7 +74,7 @@ enum Use {
 }
 
 impl Use {
-    fn of<K>(traced: &TracedKey<K>) -> Self {
+    fn of<K>(traced: &TraceKey<K>) -> Self {
         match (traced.is_shared, traced.most) {
             (_, Some(most)) => Use::Limited(most),
             (true, None) => Use::Shared,
@@ -96,7 +96,7 @@ impl<K> Default for Checker<K> {
 
 impl<K: Hash + Eq + Clone> Checker<K> {
     /// A task with this place begins.
-    pub(crate) fn begins(&self, keys: &[TracedKey<K>], is_barrier: bool, place: u32) {
+    pub(crate) fn begins(&self, keys: &[TraceKey<K>], is_barrier: bool, place: u32) {
         let mut running = self.running.lock();
         let mut overlaps = if is_barrier { running.tasks != 0 } else { running.barriers != 0 };
         let mut overtakes = false;
@@ -117,7 +117,7 @@ impl<K: Hash + Eq + Clone> Checker<K> {
     }
 
     /// It has ended, and is about to give back what it holds.
-    pub(crate) fn ends(&self, keys: &[TracedKey<K>], is_barrier: bool) {
+    pub(crate) fn ends(&self, keys: &[TraceKey<K>], is_barrier: bool) {
         let mut running = self.running.lock();
         running.tasks = running.tasks.saturating_sub(1);
         running.barriers = running.barriers.saturating_sub(usize::from(is_barrier));
@@ -215,9 +215,9 @@ mod tests {
         let checker = Checker::default();
         for (place, keys) in steps {
             let traced = |(key, how): &(u32, Use)| match how {
-                Use::Alone => TracedKey::new(*key, false),
-                Use::Shared => TracedKey::new(*key, true),
-                Use::Limited(most) => TracedKey::limited(*key, *most),
+                Use::Alone => TraceKey::new(*key, false),
+                Use::Shared => TraceKey::new(*key, true),
+                Use::Limited(most) => TraceKey::limited(*key, *most),
             };
             let keys: Vec<_> = keys.iter().map(traced).collect();
             match place {

@@ -70,9 +70,9 @@ pub struct Snapshot<K> {
     /// Each worker.
     pub workers: Vec<WorkerSnapshot>,
     /// The keys with the most unfinished tasks, longest lane first.
-    pub hottest: Vec<LaneSnapshot<K>>,
+    pub hottest: Vec<KeySnapshot<K>>,
     /// The keys whose first unfinished task was submitted longest ago, oldest first.
-    pub oldest: Vec<LaneSnapshot<K>>,
+    pub oldest: Vec<KeySnapshot<K>>,
 }
 
 /// A worker at a moment.
@@ -97,7 +97,7 @@ pub struct WorkerSnapshot {
 /// A key's unfinished tasks at a moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LaneSnapshot<K> {
+pub struct KeySnapshot<K> {
     /// The key.
     pub key: K,
     /// How many tasks, running and waiting. A rollup counts in each of its lanes.

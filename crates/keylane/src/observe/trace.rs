@@ -17,7 +17,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 #[non_exhaustive]
 pub struct Trace<K> {
     /// What ran, by the time at which it began.
-    pub slices: Vec<Slice<K>>,
+    pub slices: Vec<TraceSlice<K>>,
     /// How much more ran in the window than there was room for. What ran first was left out.
     pub dropped: u64,
     /// What the workers' threads are called, before their number.
@@ -27,11 +27,11 @@ pub struct Trace<K> {
 /// A task that ran, or a part of one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Slice<K> {
+pub struct TraceSlice<K> {
     /// The number of the worker that ran it. None for a turn that was kept, from then on to its end.
     pub worker: Option<usize>,
     /// The keys that it held.
-    pub keys: Vec<TracedKey<K>>,
+    pub keys: Vec<TraceKey<K>>,
     /// It held everything.
     pub is_barrier: bool,
     /// The job whose subtask it was, where that has no keys.
@@ -46,13 +46,13 @@ pub struct Slice<K> {
     /// How long the task waited before it began, if it was submitted in the window.
     pub wait: Option<Duration>,
     /// How it ended.
-    pub end: SliceEnd,
+    pub end: TraceOutcome,
 }
 
-/// A key of a [`Slice`].
+/// A key of a [`TraceSlice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TracedKey<K> {
+pub struct TraceKey<K> {
     /// The key.
     pub key: K,
     /// Others could share it meanwhile, or use it as this one does.
@@ -61,10 +61,10 @@ pub struct TracedKey<K> {
     pub most: Option<u16>,
 }
 
-/// How a [`Slice`] ended.
+/// How a [`TraceSlice`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum SliceEnd {
+pub enum TraceOutcome {
     /// Its body returned.
     Done,
     /// Its body returned an error to its handle or job.
@@ -77,33 +77,33 @@ pub enum SliceEnd {
     GoesOn,
 }
 
-impl<K> Slice<K> {
+impl<K> TraceSlice<K> {
     /// When it ended, from the beginning of the window.
     pub fn end_time(&self) -> Duration {
         self.start + self.duration
     }
 }
 
-impl<K> TracedKey<K> {
+impl<K> TraceKey<K> {
     pub(crate) fn new(key: K, is_shared: bool) -> Self {
-        TracedKey { key, is_shared, most: None }
+        TraceKey { key, is_shared, most: None }
     }
 
     /// Of a task that lets so many use it at once.
     pub(crate) fn limited(key: K, most: u16) -> Self {
-        TracedKey { key, is_shared: true, most: Some(most) }
+        TraceKey { key, is_shared: true, most: Some(most) }
     }
 }
 
-impl SliceEnd {
+impl TraceOutcome {
     /// In a word.
     pub fn name(self) -> &'static str {
         match self {
-            SliceEnd::Done => "done",
-            SliceEnd::Failed => "failed",
-            SliceEnd::Panicked => "panicked",
-            SliceEnd::Cancelled => "cancelled",
-            SliceEnd::GoesOn => "goes on",
+            TraceOutcome::Done => "done",
+            TraceOutcome::Failed => "failed",
+            TraceOutcome::Panicked => "panicked",
+            TraceOutcome::Cancelled => "cancelled",
+            TraceOutcome::GoesOn => "goes on",
         }
     }
 }
@@ -155,7 +155,7 @@ pub(crate) struct Recording<K> {
 
 /// The last slices of one worker. Written by that one, under a lock that nobody else takes before the end.
 pub(crate) struct Ring<K> {
-    slices: Mutex<VecDeque<Slice<K>>>,
+    slices: Mutex<VecDeque<TraceSlice<K>>>,
     capacity: usize,
     dropped: AtomicU64,
 }
@@ -200,7 +200,7 @@ impl<K> Ring<K> {
         Arc::new(Ring { slices: Mutex::new(VecDeque::new()), capacity, dropped })
     }
 
-    pub(crate) fn push(&self, slice: Slice<K>) {
+    pub(crate) fn push(&self, slice: TraceSlice<K>) {
         let mut slices = self.slices.lock();
         let oldest = if slices.len() == self.capacity { slices.pop_front() } else { None };
         slices.push_back(slice);

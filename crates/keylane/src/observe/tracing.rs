@@ -20,7 +20,7 @@ mod told {
 
     use tracing::{debug, error, info, trace_span, warn};
 
-    use super::super::SliceEnd;
+    use super::super::TraceOutcome;
     use super::TraceEvents;
 
     /// A task runs for as long as this lives.
@@ -36,10 +36,10 @@ mod told {
             }
         }
 
-        pub(crate) fn mishap(pool: &str, how: SliceEnd) {
+        pub(crate) fn mishap(pool: &str, how: TraceOutcome) {
             let outcome = how.name();
             match how {
-                SliceEnd::Panicked => {
+                TraceOutcome::Panicked => {
                     warn!(target: "keylane", pool, outcome, "a task has panicked")
                 }
                 _ => debug!(target: "keylane", pool, outcome, "a task has not ended well"),
@@ -85,7 +85,7 @@ mod told {
 mod told {
     use std::time::Duration;
 
-    use super::super::SliceEnd;
+    use super::super::TraceOutcome;
     use super::TraceEvents;
 
     pub(crate) struct TaskSpan;
@@ -97,7 +97,7 @@ mod told {
         }
 
         #[inline(always)]
-        pub(crate) fn mishap(_: &str, _: SliceEnd) {}
+        pub(crate) fn mishap(_: &str, _: TraceOutcome) {}
 
         #[inline(always)]
         pub(crate) fn stalled(_: &str, _: Option<&str>, _: Duration) {}

@@ -114,7 +114,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// # Errors
     ///
     /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its key was
-    /// [finished](SubmitErrorKind::KeyFinished): how many tasks before it were accepted, and the others, the
+    /// [finished](SubmitErrorKind::KeyClosed): how many tasks before it were accepted, and the others, the
     /// refused one first. Nothing behind it is accepted.
     pub fn execute_many<C, F>(
         &self,

@@ -10,13 +10,13 @@ use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
 
-/// What becomes of a key after its [end](crate::Pool::finish_key).
+/// What becomes of a key after its [end](crate::Pool::close_key).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AfterFinish {
+pub enum OnClosedKey {
     /// The next task of the key begins a new life, which may have an end of its own. Costs nothing.
     NewLife,
-    /// Tasks of the key are refused with [`KeyFinished`](crate::SubmitErrorKind::KeyFinished), rollups
+    /// Tasks of the key are refused with [`KeyClosed`](crate::SubmitErrorKind::KeyClosed), rollups
     /// with it among their keys as well, until the key is [reopened](crate::control::Keys::reopen).
     ///
     /// The pool must remember the key for that: about a hundred bytes and a copy of the key, until it is
@@ -30,7 +30,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// in the end.
     ///
     /// - A life has one end: while there is one, and nothing was submitted for the key after it, another
-    ///   is refused. With [`AfterFinish::NewLife`] the end is forgotten when it has run.
+    ///   is refused. With [`OnClosedKey::NewLife`] the end is forgotten when it has run.
     /// - [`take_key`](crate::control::Keys::take) leaves it where it is. It does not run if it is
     ///   [cancelled](Handle::cancel), or the pool stopped.
     /// - Barriers have no key, and a job's subtasks were accepted with their job: neither is refused.
@@ -38,14 +38,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Waits for room as [`submit`](Self::submit) does.
     ///
     /// ```
-    /// use keylane::{AfterFinish, Pool, SubmitErrorKind};
+    /// use keylane::{OnClosedKey, Pool, SubmitErrorKind};
     ///
     /// let pool = Pool::<u32>::builder().build()?;
     /// pool.execute(7, || println!("a message of connection 7"))?;
-    /// let closed = pool.finish_key(7, AfterFinish::Refuse, || println!("it is closed"))?;
+    /// let closed = pool.close_key(7, OnClosedKey::Refuse, || println!("it is closed"))?;
     /// let late = pool.execute(7, || println!("a message that came too late")).unwrap_err();
-    /// assert_eq!(late.kind(), SubmitErrorKind::KeyFinished);
-    /// assert!(closed.wait()?.is_done());
+    /// assert_eq!(late.kind(), SubmitErrorKind::KeyClosed);
+    /// assert!(closed.wait()?.is_completed());
     /// // The number may be given to another connection now.
     /// pool.keys().reopen(&7);
     /// pool.execute(7, || println!("a message of another connection"))?;
@@ -54,12 +54,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed), or [`KeyFinished`](SubmitErrorKind::KeyFinished) if the
+    /// [`Closed`](SubmitErrorKind::Closed), or [`KeyClosed`](SubmitErrorKind::KeyClosed) if the
     /// key's life has an end; the task comes back in the error.
-    pub fn finish_key<T, F>(
+    pub fn close_key<T, F>(
         &self,
         key: K,
-        after: AfterFinish,
+        after: OnClosedKey,
         work: F,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
@@ -73,12 +73,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// As for [`finish_key`](Self::finish_key), or [`Full`](SubmitErrorKind::Full) or
+    /// As for [`close_key`](Self::close_key), or [`Full`](SubmitErrorKind::Full) or
     /// [`KeyFull`](SubmitErrorKind::KeyFull). The key then has no end.
-    pub fn try_finish_key<T, F>(
+    pub fn try_close_key<T, F>(
         &self,
         key: K,
-        after: AfterFinish,
+        after: OnClosedKey,
         work: F,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
@@ -91,7 +91,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     fn finish_with<T, F>(
         &self,
         key: K,
-        after: AfterFinish,
+        after: OnClosedKey,
         work: F,
         limit: WaitLimit,
     ) -> Result<Handle<T>, SubmitError<(K, F)>>
@@ -100,7 +100,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() -> T + Send + 'static,
     {
         let (slot, body) = new_latest_task(work);
-        let refuses = after == AfterFinish::Refuse;
+        let refuses = after == OnClosedKey::Refuse;
         let result = self.engine.submit_end(key, refuses, body, limit);
         handle_of_latest(slot, result)
     }

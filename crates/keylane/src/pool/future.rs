@@ -24,7 +24,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
     /// let pool = Pool::<u32>::builder().runtime(runtime.handle().clone(), 500).build()?;
     /// let reply = pool.submit_future(7, async { "asked, without a thread that waits" })?;
-    /// assert!(reply.wait()?.is_done());
+    /// assert!(reply.wait()?.is_completed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -53,13 +53,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// let new = pool.submit_latest("screen", || "drawn at 10:00:01")?;
     /// pool.keys().resume(&"screen");
     /// assert!(old.wait()?.is_superseded());
-    /// assert_eq!(new.wait()?.done(), Some("drawn at 10:00:01"));
+    /// assert_eq!(new.wait()?.ok(), Some("drawn at 10:00:01"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`KeyFinished`](SubmitErrorKind::KeyFinished); the task
+    /// [`Closed`](SubmitErrorKind::Closed) or [`KeyClosed`](SubmitErrorKind::KeyClosed); the task
     /// comes back in the error.
     pub fn submit_latest<T, F>(&self, key: K, work: F) -> Result<Handle<T>, SubmitError<(K, F)>>
     where

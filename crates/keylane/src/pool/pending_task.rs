@@ -9,12 +9,12 @@ use crate::run::{TaskBody, noop_context};
 /// [taken](crate::control::Keys::take) from its key.
 ///
 /// Dropped, it ends as [`Cancelled`](crate::Outcome::Cancelled).
-pub struct UnrunTask<K> {
+pub struct PendingTask<K> {
     pub(super) claims: Claims<K>,
     pub(super) body: TaskBody,
 }
 
-impl<K> UnrunTask<K> {
+impl<K> PendingTask<K> {
     /// Its keys.
     pub fn claims(&self) -> &Claims<K> {
         &self.claims
@@ -30,8 +30,8 @@ impl<K> UnrunTask<K> {
     }
 }
 
-impl<K> fmt::Debug for UnrunTask<K> {
+impl<K> fmt::Debug for PendingTask<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnrunTask").finish_non_exhaustive()
+        f.debug_struct("PendingTask").finish_non_exhaustive()
     }
 }

@@ -23,7 +23,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// let sum = pool.submit(7, || 1 + 1)?;
     /// let both = pool.submit([7, 8], || "after everything on 7 and on 8")?;
     /// let read = pool.submit(Claims::shared(7), || "beside other readers of 7")?;
-    /// assert_eq!(sum.wait()?.done(), Some(2));
+    /// assert_eq!(sum.wait()?.ok(), Some(2));
     /// # drop((both, read));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -115,7 +115,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// # Errors
     ///
     /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its key was
-    /// [finished](SubmitErrorKind::KeyFinished): the handles of those before it, and the others, the refused
+    /// [finished](SubmitErrorKind::KeyClosed): the handles of those before it, and the others, the refused
     /// one first. Nothing behind it is accepted.
     pub fn submit_many<C, T, F>(
         &self,

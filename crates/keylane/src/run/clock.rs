@@ -7,24 +7,24 @@ use crate::sync::{Mutex, Thread, park, park_timeout};
 
 /// A clock that stands still until it is [advanced](Self::advance), for tests of what happens in time.
 ///
-/// A pool that was [built](crate::Builder::rate_clock) with one keeps its rates by it. Copies are the same clock.
+/// A pool that was [built](crate::Builder::clock) with one keeps its rates by it. Copies are the same clock.
 ///
 /// ```
 /// use std::time::Duration;
-/// use keylane::{ManualClock, Pool, Rate};
+/// use keylane::{MockClock, Pool, Rate};
 ///
-/// let clock = ManualClock::new();
-/// let pool = Pool::<&str>::builder().rate_per_key(Rate::per_hour(1)).rate_clock(&clock).build()?;
+/// let clock = MockClock::new();
+/// let pool = Pool::<&str>::builder().rate_per_key(Rate::per_hour(1)).clock(&clock).build()?;
 /// let first = pool.submit("alice", || "first")?;
 /// let second = pool.submit("alice", || "second")?;
-/// assert_eq!(first.wait()?.done(), Some("first"));
+/// assert_eq!(first.wait()?.ok(), Some("first"));
 /// assert!(!second.is_finished());
 /// clock.advance(Duration::from_secs(3600));
-/// assert_eq!(second.wait()?.done(), Some("second"));
+/// assert_eq!(second.wait()?.ok(), Some("second"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<Mutex<ManualTime>>);
+pub struct MockClock(Arc<Mutex<ManualTime>>);
 
 #[derive(Debug, Default)]
 struct ManualTime {
@@ -36,10 +36,10 @@ struct ManualTime {
     next: usize,
 }
 
-impl ManualClock {
+impl MockClock {
     /// A clock at zero.
     pub fn new() -> Self {
-        ManualClock::default()
+        MockClock::default()
     }
 
     /// How far it has been advanced.
@@ -63,11 +63,11 @@ impl ManualClock {
 pub(crate) enum RateClock {
     /// Since this one, by the system's monotonic clock.
     System(Instant),
-    Manual(ManualClock),
+    Manual(MockClock),
 }
 
 impl RateClock {
-    pub(crate) fn new(manual: Option<ManualClock>) -> Self {
+    pub(crate) fn new(manual: Option<MockClock>) -> Self {
         manual.map_or_else(|| RateClock::System(Instant::now()), RateClock::Manual)
     }
 

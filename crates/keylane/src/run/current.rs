@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::TurnResult;
-use crate::observe::SliceEnd;
+use crate::observe::TraceOutcome;
 
 /// Where the task that a thread runs stands in the order of its pool.
 #[derive(Clone, Debug, Default)]
@@ -56,19 +56,19 @@ thread_local! {
     /// Set while `PACKED` is `ROLLUP`.
     static IN_ROLLUP: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
     /// How the task has ended, if not well: for who records that.
-    static MISHAP: Cell<Option<SliceEnd>> = const { Cell::new(None) };
+    static MISHAP: Cell<Option<TraceOutcome>> = const { Cell::new(None) };
     /// What has become of the task that this thread runs, or whose turn it ends; seldom written.
     static FATE: Cell<TurnResult> = const { Cell::new(TurnResult::Done) };
     static HOOKS: RefCell<Option<Arc<dyn EngineHooks>>> = const { RefCell::new(None) };
 }
 
 /// The task that this thread runs has not ended well.
-pub(crate) fn note_mishap(how: SliceEnd) {
+pub(crate) fn note_mishap(how: TraceOutcome) {
     MISHAP.set(Some(how));
 }
 
 /// How the last task of this thread has ended, if not well and nobody has asked before.
-pub(crate) fn take_mishap() -> Option<SliceEnd> {
+pub(crate) fn take_mishap() -> Option<TraceOutcome> {
     MISHAP.take()
 }
 

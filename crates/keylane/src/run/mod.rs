@@ -16,7 +16,7 @@ mod workers;
 pub use affinity::Placement;
 pub(crate) use affinity::{Affinity, ShardChoice};
 pub(crate) use body::{RunBody, RunSharedBody, TaskBody, name_of};
-pub use clock::ManualClock;
+pub use clock::MockClock;
 pub(crate) use clock::RateClock;
 pub use context::Turn;
 pub(crate) use context::{
@@ -31,7 +31,7 @@ pub(crate) use current::{
 pub(crate) use idle::Idle;
 pub(crate) use sampler::Sampler;
 pub(crate) use timer::Timer;
-pub use turn_keeper::TurnKeeper;
+pub use turn_keeper::TaskContext;
 pub(crate) use waits::{AwaitedTask, NotedWait, WaitingTask, waiting_threads};
 pub(crate) use worker::SpawnWorkers;
 pub use workers::MAX_SUBSTITUTES;

@@ -157,13 +157,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::run::ManualClock;
+    use crate::run::MockClock;
 
     /// What is done up to a time, after which it ends.
     fn done_by(timer: &Timer<u32>, at: u64) -> Vec<u32> {
         const LAST: u32 = u32::MAX;
         timer.set(None, Some(at), LAST);
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         clock.advance(Duration::from_nanos(at));
         let mut done = Vec::new();
         timer.run(&RateClock::new(Some(clock)), |what| match what {

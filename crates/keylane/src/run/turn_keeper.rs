@@ -9,11 +9,11 @@ use super::{ExecContext, Turn};
 ///
 /// A handler that is given this costs no more than one that never keeps a turn: the worker goes on with the
 /// key's next message itself.
-pub struct TurnKeeper<'a>(&'a mut dyn ExecContext);
+pub struct TaskContext<'a>(&'a mut dyn ExecContext);
 
-impl<'a> TurnKeeper<'a> {
+impl<'a> TaskContext<'a> {
     pub(crate) fn new(ctx: &'a mut dyn ExecContext) -> Self {
-        TurnKeeper(ctx)
+        TaskContext(ctx)
     }
 
     /// Keeps the turn beyond the return of the handler, until what is returned is dropped. If that is dropped
@@ -21,11 +21,11 @@ impl<'a> TurnKeeper<'a> {
     ///
     /// ```
     /// use std::sync::mpsc::channel;
-    /// use keylane::{Pool, TurnKeeper};
+    /// use keylane::{Pool, TaskContext};
     ///
     /// let (keep, kept) = channel();
     /// let pool = Pool::<u32>::builder().build_handler_keeping_turns(
-    ///     move |account: &u32, amount: i64, turn: TurnKeeper<'_>| match amount {
+    ///     move |account: &u32, amount: i64, turn: TaskContext<'_>| match amount {
     ///         0.. => println!("{account}: {amount:+}"),
     ///         // Somebody is asked first; nothing else of this account happens meanwhile.
     ///         _ => keep.send(turn.keep()).unwrap(),
@@ -35,7 +35,7 @@ impl<'a> TurnKeeper<'a> {
     /// pool.send(7, -10)?;
     /// pool.send(7, 30)?; // when the answer is there
     /// drop(kept.recv()?);
-    /// pool.drain(None)?;
+    /// pool.shutdown()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn keep(self) -> Turn {
@@ -43,8 +43,8 @@ impl<'a> TurnKeeper<'a> {
     }
 }
 
-impl fmt::Debug for TurnKeeper<'_> {
+impl fmt::Debug for TaskContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TurnKeeper").finish_non_exhaustive()
+        f.debug_struct("TaskContext").finish_non_exhaustive()
     }
 }

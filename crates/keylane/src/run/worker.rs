@@ -17,7 +17,7 @@ use crate::allocate::{Claimant, End, Take};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
 };
-use crate::observe::{SliceEnd, Statistics, TraceEvents, WorkerCounters};
+use crate::observe::{Statistics, TraceEvents, TraceOutcome, WorkerCounters};
 use crate::order::{Held, TaskSlot};
 use crate::sync::{spin_hint, yield_now};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
@@ -528,7 +528,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// The task that this thread runs has not ended well.
-    fn note(&self, how: SliceEnd) {
+    fn note(&self, how: TraceOutcome) {
         current::note_mishap(how);
         TraceEvents::mishap(&self.settings.thread_name, how);
     }
@@ -536,7 +536,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Counts a panic of a task, or of what is asked about one, and calls the hook.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         self.counters.count_panic();
-        self.note(SliceEnd::Panicked);
+        self.note(TraceOutcome::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
@@ -572,13 +572,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
     fn failed(&self) {
         current::set_turn_result(TurnResult::Failed);
         self.engine.counters.count_failed();
-        self.engine.note(SliceEnd::Failed);
+        self.engine.note(TraceOutcome::Failed);
     }
 
     fn cancelled(&self) {
         self.is_void();
         self.engine.counters.count_cancelled();
-        self.engine.note(SliceEnd::Cancelled);
+        self.engine.note(TraceOutcome::Cancelled);
     }
 
     fn is_void(&self) {

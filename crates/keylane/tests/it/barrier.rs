@@ -42,7 +42,7 @@ fn a_barrier_separates_what_is_before_it_from_what_is_after_it<S: AnyHasher>() {
         let own = log.clone();
         pool.execute(barrier(), move || own.push("barrier")).unwrap();
         submit_all("after");
-        assert!(pool.submit(barrier(), || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(barrier(), || {}).unwrap().wait().unwrap().is_completed());
         let log = log.take();
         let at = log.iter().position(|name| *name == "barrier").unwrap();
         assert!(log[..at].iter().all(|name| *name == "before"), "{log:?}");
@@ -70,7 +70,7 @@ fn a_barrier_is_alone<S: AnyHasher>() {
         };
         pool.execute(claims, work).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).panicked, 0);
 }
 
@@ -87,7 +87,7 @@ fn what_is_before_a_barrier_is_still_parallel<S: AnyHasher>() {
     let both = pool.inspect().snapshot(0);
     assert!(!alone.is_finished() && !after.is_finished(), "{both:?}");
     held.let_go();
-    assert!(after.wait().unwrap().is_done() && alone.is_finished());
+    assert!(after.wait().unwrap().is_completed() && alone.is_finished());
 }
 
 fn what_is_after_a_barrier_is_parallel_again<S: AnyHasher>() {
@@ -111,7 +111,7 @@ fn what_is_after_a_barrier_is_parallel_again<S: AnyHasher>() {
         assert!(after.iter().all(|handle| !handle.is_finished()));
         held.let_go();
         for handle in after {
-            assert!(handle.wait().unwrap().is_done());
+            assert!(handle.wait().unwrap().is_completed());
         }
     }
 }
@@ -124,7 +124,7 @@ fn barriers_in_a_row_keep_their_order<S: AnyHasher>() {
             let log = log.clone();
             pool.execute(barrier(), move || log.push(n)).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(log.take().into_iter().eq(0..300));
     }
 }
@@ -148,7 +148,7 @@ fn barriers_of_many_producers_do_not_hang<S: AnyHasher>() {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), 4 * 200 * 3);
 }
 
@@ -159,9 +159,9 @@ fn a_cancelled_barrier_holds_its_place_and_no_more<S: AnyHasher>() {
     let after = pool.submit(2, || {}).unwrap();
     assert!(alone.cancel());
     held.let_go();
-    assert!(after.wait().unwrap().is_done());
+    assert!(after.wait().unwrap().is_completed());
     assert!(alone.wait().unwrap().is_cancelled());
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn a_barrier_that_panics_lets_the_rest_go_on<S: AnyHasher>() {
@@ -169,7 +169,7 @@ fn a_barrier_that_panics_lets_the_rest_go_on<S: AnyHasher>() {
     for _ in 0..20 {
         let alone = pool.submit(barrier(), || std::panic::panic_any(7)).unwrap();
         let after = pool.submit(1, || {}).unwrap();
-        assert!(after.wait().unwrap().is_done());
+        assert!(after.wait().unwrap().is_completed());
         assert!(matches!(alone.wait().unwrap(), keylane::Outcome::Panicked(_)));
     }
 }

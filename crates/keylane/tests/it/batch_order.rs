@@ -42,7 +42,7 @@ fn reads_from_its_front(claims: Claims<u32>, rounds: u32) {
             assert!(read.is_sorted_by(|before, after| before >= after), "{read:?}");
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn two_batches() {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let first = lock(&logs[0]).clone();
     assert_eq!(first.len(), 1000);
     for log in &logs[1..] {

@@ -71,7 +71,7 @@ fn accepted_and_unfinished_tasks_never_exceed_the_capacity() {
                 });
             }
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(most.load(Ordering::SeqCst) <= CAPACITY, "{most:?}");
         assert_eq!(unfinished.load(Ordering::SeqCst), 0);
     });
@@ -111,7 +111,7 @@ fn what_is_refused_comes_back_unharmed() {
         let (claims, work) = error.into_inner();
         held.let_go();
         pool.execute(claims, work).unwrap();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(log.take(), ["ran"]);
     });
 }
@@ -166,7 +166,7 @@ fn a_freed_slot_belongs_to_the_waiter_before_it_knows() {
             assert_eq!(pool.try_execute(3, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
         }
         let Poll::Ready(Ok(handle)) = poll(waiter.as_mut(), &wakes) else { panic!("it was told") };
-        assert_eq!(handle.wait().unwrap().done(), Some("waited"));
+        assert_eq!(handle.wait().unwrap().ok(), Some("waited"));
     });
 }
 
@@ -286,7 +286,7 @@ fn a_drain_learns_that_a_granted_future_was_dropped() {
         thread::scope(|scope| {
             let (drained, learnt) = mpsc::channel();
             let other = &pool;
-            scope.spawn(move || drained.send(other.drain(Some(LONG))).unwrap());
+            scope.spawn(move || drained.send(other.shutdown_timeout(LONG)).unwrap());
             eventually(|| pool.is_closed());
             // Let the drain fall asleep, if it is quick enough; the outcome is the same if not.
             for _ in 0..1_000 {
@@ -330,7 +330,7 @@ fn closing_refuses_those_who_wait_and_returns_their_tasks() {
         });
         assert_eq!(ran.load(Ordering::SeqCst), 3);
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 3);
     });
 }
@@ -347,7 +347,7 @@ fn a_batch_larger_than_the_capacity_goes_in_as_room_comes() {
                 (keys, move || log.push(n))
             });
             assert_eq!(pool.execute_many(batch).unwrap(), 2_000);
-            pool.drain(None).unwrap();
+            pool.shutdown().unwrap();
             let log = log.take();
             for key in 0..3 {
                 let of_key = log.iter().copied().filter(|n| n % 3 == key);
@@ -398,7 +398,7 @@ fn a_task_that_submits_is_never_made_to_wait_and_the_overflow_shows() {
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert!(log.take().into_iter().eq(0..50));
         assert_eq!(room_of(&pool), 2);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -418,8 +418,8 @@ fn a_task_of_another_pool_waits_like_anybody() {
         await_line(&back, 1);
         assert!(!passed_on.is_finished());
         held.let_go();
-        assert!(passed_on.wait().unwrap().is_done());
-        back.drain(None).unwrap();
+        assert!(passed_on.wait().unwrap().is_completed());
+        back.shutdown().unwrap();
     });
 }
 
@@ -446,6 +446,6 @@ fn messages_are_bounded_too() {
         gate.open();
         pool.send(2, "c".into()).unwrap();
         assert_eq!(pool.send_many((0..100).map(|n| (n, "d".into()))).unwrap(), 100);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }

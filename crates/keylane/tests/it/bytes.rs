@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Gate, LONG, Log, Rng, Wakes, block_on, eventually, lock, poll, soon};
-use keylane::{BuildError, Claims, MAX_BYTES, Pool, SubmitErrorKind, Turn};
+use keylane::{BuildError, Claims, MAX_CAPACITY_BYTES, Pool, SubmitErrorKind, Turn};
 
 fn weighed(workers: usize, bytes: usize) -> Arc<Pool<u32>> {
     Arc::new(Pool::builder().workers(workers).capacity_bytes(bytes).build().unwrap())
@@ -29,7 +29,7 @@ fn assert_whole(pool: &Pool<u32>, bytes: usize) {
     let whole = pool.try_submit(costing(bytes), move || wait.pass()).unwrap();
     assert_eq!(pool.try_submit(costing(1), || {}).unwrap_err().kind(), SubmitErrorKind::Full);
     gate.open();
-    assert!(whole.wait().unwrap().is_done());
+    assert!(whole.wait().unwrap().is_completed());
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn what_is_larger_than_the_bound_is_refused_with_a_clear_error() {
             let pool = own.upgrade().expect("it is used below");
             pool.execute(costing(11), || {}).unwrap_err().kind()
         });
-        assert_eq!(inside.unwrap().wait().unwrap().done(), Some(SubmitErrorKind::TooLarge));
+        assert_eq!(inside.unwrap().wait().unwrap().ok(), Some(SubmitErrorKind::TooLarge));
         assert_whole(&pool, 10);
         // Without a bound a cost means nothing.
         let pool = Pool::<u32>::builder().workers(1).build().unwrap();
@@ -146,7 +146,7 @@ fn what_is_larger_than_the_bound_is_refused_with_a_clear_error() {
             (pool.inspect().snapshot(0).bytes, pool.inspect().snapshot(0).capacity_bytes),
             (0, None)
         );
-        for bytes in [0, MAX_BYTES + 1] {
+        for bytes in [0, MAX_CAPACITY_BYTES + 1] {
             let error = Pool::<u32>::builder().capacity_bytes(bytes).build().unwrap_err();
             assert!(matches!(error, BuildError::Bytes(n) if n == bytes));
         }
@@ -161,7 +161,11 @@ fn every_end_of_a_task_gives_its_bytes_back() {
             let keys = keys.with_cost(60);
             let large = [0_u8; 100];
             assert!(
-                pool.submit(keys.clone(), move || large.len()).unwrap().wait().unwrap().is_done()
+                pool.submit(keys.clone(), move || large.len())
+                    .unwrap()
+                    .wait()
+                    .unwrap()
+                    .is_completed()
             );
             pool.submit(keys.clone(), || panic!("on purpose")).unwrap().wait().unwrap();
             pool.execute(keys.clone(), || panic!("on purpose")).unwrap();
@@ -195,7 +199,7 @@ fn every_end_of_a_task_gives_its_bytes_back() {
             let own = &pool;
             let waiter = scope.spawn(move || own.execute(costing(90), || {}).unwrap_err());
             await_line(&pool, 1);
-            let unrun = pool.stop_now();
+            let unrun = pool.shutdown_now();
             assert_eq!(waiter.join().unwrap().kind(), SubmitErrorKind::Closed);
             assert_eq!(unrun.len(), 1);
             assert_eq!(pool.inspect().snapshot(0).bytes, 30);
@@ -203,7 +207,7 @@ fn every_end_of_a_task_gives_its_bytes_back() {
         });
         assert_eq!(pool.inspect().snapshot(0).bytes, 10);
         gate.open();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).bytes, 0);
     });
 }
@@ -220,7 +224,7 @@ fn a_task_that_submits_never_waits_for_bytes() {
             pool.execute_many([(costing(10), || {})]).unwrap();
             pool.inspect().snapshot(0).bytes
         });
-        assert_eq!(seen.unwrap().wait().unwrap().done(), Some(40));
+        assert_eq!(seen.unwrap().wait().unwrap().ok(), Some(40));
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert_whole(&pool, 10);
     });
@@ -265,7 +269,7 @@ fn messages_weigh_what_the_pool_is_told() {
         let kept_back = pool.send(1, vec![0; 4]).map(|()| kept.recv().unwrap()).unwrap();
         assert_eq!(pool.send_many((0..2).map(|n| (1, vec![0; 1 + n]))).unwrap(), 2);
         assert_eq!(pool.inspect().snapshot(0).bytes, 7);
-        assert!(pool.stop_now().iter().map(|(_, page)| page.len()).eq([1, 2]));
+        assert!(pool.shutdown_now().iter().map(|(_, page)| page.len()).eq([1, 2]));
         assert_eq!(pool.inspect().snapshot(0).bytes, 4);
         drop(kept_back);
         assert_eq!(pool.inspect().snapshot(0).bytes, 0);
@@ -279,7 +283,7 @@ fn all_bounds_together_neither_deadlock_nor_leak() {
         let pool = Pool::<u32>::builder()
             .workers(2)
             .capacity(3)
-            .max_waiting_per_key(2)
+            .capacity_per_key(2)
             .capacity_bytes(10)
             .build()
             .unwrap();

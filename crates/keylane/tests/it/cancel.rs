@@ -30,10 +30,10 @@ fn a_cancelled_task_never_runs_and_no_successor_jumps<S: AnyHasher>() {
         assert!(!handle.cancel(), "it has ended");
     }
     // Workers are free, and the first one still runs.
-    assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_completed());
     assert_eq!(log.len(), 0);
     first.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(log.take().into_iter().eq((0..100).filter(|n| n % 3 != 0)));
     for (n, handle) in handles.into_iter().enumerate() {
         assert_eq!(handle.wait().unwrap().is_cancelled(), n % 3 == 0);
@@ -48,11 +48,11 @@ fn a_cancelled_rollup_keeps_its_place<S: AnyHasher>() {
     let rollup = pool.submit([1, 2], || {}).unwrap();
     let behind = pool.submit(2, || {}).unwrap();
     assert!(rollup.cancel());
-    assert!(pool.submit(3, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(3, || {}).unwrap().wait().unwrap().is_completed());
     first.let_go();
-    assert!(behind.wait().unwrap().is_done());
+    assert!(behind.wait().unwrap().is_completed());
     assert!(rollup.wait().unwrap().is_cancelled());
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(9).unfinished, 0);
 }
 
@@ -80,10 +80,10 @@ fn dropping_cancelling_or_timing_out_a_handle_ends_no_turn<S: AnyHasher>() {
             1 => assert!(!running.cancel()),
             _ => assert!(running.wait_timeout(Duration::ZERO).unwrap().is_none()),
         }
-        assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_completed());
         assert!(!next.is_finished());
         gate.open();
-        assert_eq!(next.wait().unwrap().done(), Some(0));
+        assert_eq!(next.wait().unwrap().ok(), Some(0));
     }
 }
 
@@ -106,9 +106,9 @@ fn a_running_task_learns_that_it_is_asked_to_stop() {
         begun.pass();
         assert!(!handle.cancel(), "it has begun");
         // It returned, so that is what became of it.
-        assert_eq!(handle.wait().unwrap().done(), Some("stopped early"));
+        assert_eq!(handle.wait().unwrap().ok(), Some("stopped early"));
         // The next task on the same worker has not been asked.
-        assert_eq!(pool.submit(1, is_cancelled).unwrap().wait().unwrap().done(), Some(false));
+        assert_eq!(pool.submit(1, is_cancelled).unwrap().wait().unwrap().ok(), Some(false));
         assert!(!is_cancelled());
     });
 }
@@ -120,7 +120,7 @@ fn a_task_that_is_run_inside_another_leaves_its_request_to_stop_alone() {
         let (one, other) = (pool(1), pool(1));
         let held = hold(&one, 1);
         let inner = one.submit(1, is_cancelled).unwrap();
-        let mut unrun = one.stop_now();
+        let mut unrun = one.shutdown_now();
         held.let_go();
         let begun = Gate::new();
         let runs = begun.clone();
@@ -136,8 +136,8 @@ fn a_task_that_is_run_inside_another_leaves_its_request_to_stop_alone() {
             .unwrap();
         begun.pass();
         outer.cancel();
-        assert_eq!(inner.wait().unwrap().done(), Some(false), "nobody has cancelled it");
-        assert_eq!(outer.wait().unwrap().done(), Some(true), "it has been cancelled");
+        assert_eq!(inner.wait().unwrap().ok(), Some(false), "nobody has cancelled it");
+        assert_eq!(outer.wait().unwrap().ok(), Some(true), "it has been cancelled");
     });
 }
 
@@ -188,7 +188,7 @@ fn a_race_with_the_beginning_has_one_winner() {
             }
             let in_time = handle.cancel();
             match handle.wait().unwrap() {
-                Outcome::Done(_) => {
+                Outcome::Completed(_) => {
                     assert!(!in_time);
                     done += 1;
                 }

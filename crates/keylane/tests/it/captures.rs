@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::common::{Gate, LONG, OpenAtLast, hold, soon};
-use keylane::{Handle, KeyHasher, Pool};
+use keylane::{Handle, KeyBuildHasher, Pool};
 
 const KEY: u32 = 1;
 const OTHER: u32 = 2;
@@ -56,9 +56,9 @@ fn one_worker() -> Arc<Pool<u32>> {
 
 /// The worker takes what there is, with the task whose captures are being dropped at its head.
 #[track_caller]
-fn worker_goes_on(pool: &Pool<u32, KeyHasher>) {
+fn worker_goes_on(pool: &Pool<u32, KeyBuildHasher>) {
     for _ in 0..100 {
-        assert!(pool.submit(OTHER, || ()).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(OTHER, || ()).unwrap().wait().unwrap().is_completed());
     }
 }
 
@@ -66,9 +66,9 @@ fn worker_goes_on(pool: &Pool<u32, KeyHasher>) {
 /// reaches it.
 #[track_caller]
 fn discard_slowly(
-    pool: &Pool<u32, KeyHasher>,
+    pool: &Pool<u32, KeyBuildHasher>,
     watched: &Watched,
-    held: crate::common::Hold,
+    held: crate::common::PauseReason,
     discard: impl FnOnce() + Send + 'static,
     next: impl FnOnce() -> Handle<bool>,
 ) {
@@ -81,7 +81,7 @@ fn discard_slowly(
     assert!(!next.is_finished(), "the captures of the task before it are still there");
     watched.goes_on.open();
     discards.join().unwrap();
-    assert_eq!(next.wait().unwrap().done(), Some(true), "it began before they were gone");
+    assert_eq!(next.wait().unwrap().ok(), Some(true), "it began before they were gone");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn of_a_task_that_is_replaced_in_its_place() {
         let next = || pool.submit(KEY, watched.is_gone()).unwrap();
         discard_slowly(&pool, &watched, held, replace, next);
         assert!(old.wait().unwrap().is_superseded());
-        assert_eq!(new.recv().unwrap().wait().unwrap().done(), Some(true));
+        assert_eq!(new.recv().unwrap().wait().unwrap().ok(), Some(true));
     });
 }
 
@@ -167,10 +167,10 @@ fn of_a_task_that_is_replaced_by_one_behind_others() {
         let replaces = thread::spawn(move || submits.submit_latest(KEY, is_gone).unwrap());
         watched.entered.pass();
         held.let_go();
-        assert!(between.wait().unwrap().is_done(), "it does not wait for them");
+        assert!(between.wait().unwrap().is_completed(), "it does not wait for them");
         worker_goes_on(&pool);
         watched.goes_on.open();
-        assert_eq!(replaces.join().unwrap().wait().unwrap().done(), Some(true));
+        assert_eq!(replaces.join().unwrap().wait().unwrap().ok(), Some(true));
     });
 }
 
@@ -195,9 +195,9 @@ fn of_a_task_that_is_replaced_while_its_key_is_paused() {
         assert!(!new.is_finished(), "its key is paused");
         let more = pool.submit(KEY, || ()).unwrap();
         assert!(pool.keys().resume(&KEY));
-        assert_eq!(new.wait().unwrap().done(), Some(true));
-        assert!(more.wait().unwrap().is_done());
-        pool.drain(None).unwrap();
+        assert_eq!(new.wait().unwrap().ok(), Some(true));
+        assert!(more.wait().unwrap().is_completed());
+        pool.shutdown().unwrap();
         assert!(pool.inspect().snapshot(9).hottest.is_empty());
     });
 }
@@ -214,13 +214,13 @@ fn of_a_task_that_is_replaced_while_the_pool_is_stopped() {
         watched.entered.pass();
         held.let_go();
         worker_goes_on(&pool);
-        let unrun = pool.stop_now();
+        let unrun = pool.shutdown_now();
         assert_eq!(unrun.len(), 1, "the new task has not begun");
         watched.goes_on.open();
         let new = replaces.join().unwrap();
         drop(unrun);
         assert!(new.wait().unwrap().is_cancelled());
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -243,7 +243,7 @@ fn whose_drop_waits_for_the_pool() {
     soon(|| {
         struct Releases {
             pool: Arc<Pool<u32>>,
-            held: Option<crate::common::Hold>,
+            held: Option<crate::common::PauseReason>,
         }
         impl Drop for Releases {
             fn drop(&mut self) {
@@ -256,7 +256,7 @@ fn whose_drop_waits_for_the_pool() {
         let task = pool.submit(KEY, move || drop(guard)).unwrap();
         let next = pool.submit(KEY, || ()).unwrap();
         assert!(task.cancel());
-        assert!(next.wait().unwrap().is_done());
+        assert!(next.wait().unwrap().is_completed());
         assert!(task.wait().unwrap().is_cancelled());
     });
 }

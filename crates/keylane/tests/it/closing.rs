@@ -11,7 +11,7 @@ use crate::common::{
     AnyHasher, Gate, LONG, Live, Log, Rng, block_on, hold, lock, pool, pool_of, soon,
     with_every_hasher,
 };
-use keylane::{Claims, DrainError, Outcome, Pool, SubmitErrorKind};
+use keylane::{Claims, Outcome, Pool, ShutdownError, SubmitErrorKind};
 
 with_every_hasher!(
     nothing_is_accepted_after_close_and_everything_comes_back,
@@ -27,8 +27,8 @@ fn nothing_is_accepted_after_close_and_everything_comes_back<S: AnyHasher>() {
         let pool = pool_of::<S>(2);
         match way {
             0 => pool.close(),
-            1 => pool.drain(None).unwrap(),
-            _ => assert!(pool.stop_now().is_empty()),
+            1 => pool.shutdown().unwrap(),
+            _ => assert!(pool.shutdown_now().is_empty()),
         }
         assert!(pool.is_closed());
         let ran = Arc::new(AtomicUsize::new(0));
@@ -68,7 +68,7 @@ fn nothing_is_accepted_after_close_and_everything_comes_back<S: AnyHasher>() {
             back.into_iter().for_each(|(_, work)| work());
         }
         assert_eq!(ran.load(Ordering::SeqCst), 5 * 608);
-        pool.drain(Some(LONG)).unwrap();
+        pool.shutdown_timeout(LONG).unwrap();
         assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     }
 }
@@ -87,13 +87,13 @@ fn a_drain_finishes_what_was_accepted<S: AnyHasher>() {
             _ => pool.execute(n % 7, work).unwrap(),
         }
     }
-    assert_eq!(pool.drain(Some(Duration::ZERO)), Err(DrainError::TimedOut));
-    assert_eq!(pool.drain(Some(Duration::from_millis(1))), Err(DrainError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::from_millis(1)), Err(ShutdownError::TimedOut));
     assert_eq!(pool.execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
     held.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 2_000);
-    pool.drain(Some(Duration::ZERO)).unwrap();
+    pool.shutdown_timeout(Duration::ZERO).unwrap();
 }
 
 /// What conflicts with what, for tasks that name their keys.
@@ -145,12 +145,12 @@ fn stopping_returns_exactly_what_did_not_begin_in_an_order_to_run_it<S: AnyHashe
                 handles.push((n, pool.submit(keys.claims(), move || log.push(n)).unwrap()));
             }
         }
-        let unrun = pool.stop_now();
+        let unrun = pool.shutdown_now();
         assert_eq!(unrun.len(), 120);
-        assert!(pool.stop_now().is_empty());
+        assert!(pool.shutdown_now().is_empty());
         assert!(handles.iter().all(|(_, handle)| !handle.is_finished()));
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         // Half of them on this thread; a handle learns the outcome, wherever the body runs.
         let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
         let next = pool_of::<S>(2);
@@ -162,7 +162,7 @@ fn stopping_returns_exactly_what_did_not_begin_in_an_order_to_run_it<S: AnyHashe
             for task in unrun {
                 next.execute(task.claims().clone(), move || task.run()).unwrap();
             }
-            next.drain(None).unwrap();
+            next.shutdown().unwrap();
             elsewhere = log.take();
         }
         let order = if here.is_empty() { elsewhere } else { here };
@@ -174,7 +174,7 @@ fn stopping_returns_exactly_what_did_not_begin_in_an_order_to_run_it<S: AnyHashe
             }
         }
         for (_, handle) in handles {
-            assert!(handle.wait().unwrap().is_done());
+            assert!(handle.wait().unwrap().is_completed());
         }
     }
 }
@@ -212,11 +212,11 @@ fn stopping_a_working_pool_splits_the_tasks_into_run_and_unrun<S: AnyHasher>() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     some.pass();
-                    lock(&unrun).extend(pool.stop_now());
+                    lock(&unrun).extend(pool.shutdown_now());
                 });
             }
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let ran_in_pool: BTreeSet<u64> = ran.take().into_iter().collect();
         let accepted = accepted.take();
         let unrun = unrun.into_inner().unwrap();
@@ -242,8 +242,8 @@ fn several_threads_close_drain_stop_and_drop_at_once<S: AnyHasher>() {
                 let pool = pool.clone();
                 thread::spawn(move || match way % 3 {
                     0 => pool.close(),
-                    1 => pool.drain(Some(LONG)).unwrap(),
-                    _ => drop(pool.stop_now()),
+                    1 => pool.shutdown_timeout(LONG).unwrap(),
+                    _ => drop(pool.shutdown_now()),
                 })
             })
             .collect();
@@ -270,10 +270,10 @@ fn all_ways_to_close_work_from_inside<S: AnyHasher>() {
                     None
                 }
                 1 => {
-                    assert_eq!(pool.drain(None), Err(DrainError::FromInside));
+                    assert_eq!(pool.shutdown(), Err(ShutdownError::FromInside));
                     None
                 }
-                2 => Some(pool.stop_now().len()),
+                2 => Some(pool.shutdown_now().len()),
                 _ => {
                     // The last one goes here, on its own worker.
                     drop(pool);
@@ -300,7 +300,7 @@ fn all_ways_to_close_work_from_inside<S: AnyHasher>() {
         gate.open();
         let unrun = said.recv_timeout(LONG).unwrap();
         assert_eq!(unrun, (way == 2).then_some(2));
-        pool.drain(Some(LONG)).unwrap();
+        pool.shutdown_timeout(LONG).unwrap();
         for handle in behind {
             assert_eq!(handle.wait().unwrap().is_cancelled(), way == 2);
         }
@@ -317,12 +317,12 @@ fn what_was_not_run_is_cancelled_when_it_is_dropped_and_done_when_it_is_run() {
         let panics = pool.submit(Claims::barrier(), || std::panic::panic_any(3)).unwrap();
         let detached = pool.execute(Claims::none(), || std::panic::panic_any(4));
         assert!(detached.is_ok());
-        let mut unrun = pool.stop_now().into_iter();
+        let mut unrun = pool.shutdown_now().into_iter();
         // No key conflicts with nothing but the barrier, behind which it is.
         drop(unrun.next());
         assert!(dropped.wait().unwrap().is_cancelled());
         unrun.next().unwrap().run();
-        assert_eq!(run.wait().unwrap().done(), Some(2));
+        assert_eq!(run.wait().unwrap().ok(), Some(2));
         unrun.next().unwrap().run();
         assert!(matches!(panics.wait().unwrap(), Outcome::<()>::Panicked(_)));
         let last = unrun.next().unwrap();
@@ -372,7 +372,7 @@ fn a_stopped_handler_pool_returns_the_messages() {
         for n in 0..500 {
             pool.send(format!("key {}", n % 5), n).unwrap();
         }
-        let unrun = pool.stop_now();
+        let unrun = pool.shutdown_now();
         assert_eq!(unrun.len(), 500);
         for key in 0..5 {
             let name = format!("key {key}");
@@ -388,7 +388,7 @@ fn a_stopped_handler_pool_returns_the_messages() {
         assert_eq!(error.accepted(), &0);
         assert_eq!(error.into_inner().1.len(), 3);
         gate.open();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -412,7 +412,7 @@ fn a_batch_that_is_cut_off_loses_nothing() {
                         other.inspect().snapshot(0).accepted > 40 * (seed % 8)
                     });
                     if seed % 2 == 0 {
-                        other.stop_now()
+                        other.shutdown_now()
                     } else {
                         other.close();
                         Vec::new()
@@ -430,7 +430,7 @@ fn a_batch_that_is_cut_off_loses_nothing() {
                     }
                 };
                 let unrun = stopper.join().unwrap();
-                pool.drain(None).unwrap();
+                pool.shutdown().unwrap();
                 unrun.into_iter().for_each(|task| task.run());
                 back.into_iter().for_each(|(_, work)| work());
             });

@@ -57,7 +57,7 @@ fn two_tasks_that_wait_crosswise<S: AnyHasher>() {
         first.send(behind_two).unwrap();
         second.send(behind_one).unwrap();
         assert_eq!(allowed(vec![one, two]), 1);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -70,7 +70,7 @@ fn a_ring_of_tasks<S: AnyHasher>() {
         let (answers, sends): (Vec<_>, Vec<_>) = waiters.into_iter().unzip();
         sends.iter().zip(behind).for_each(|(send, behind)| send.send(behind).unwrap());
         assert_eq!(allowed(answers), tasks as usize - 1);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -93,7 +93,7 @@ fn a_ring_of_tasks_that_wait_for_each_other<S: AnyHasher>() {
         sends.iter().zip(handles).for_each(|(send, handle)| send.send(handle).unwrap());
         let allowed = said.iter().take(tasks as usize).filter(|allowed| *allowed).count();
         assert_eq!(allowed, tasks as usize - 1);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -112,7 +112,7 @@ fn a_ring_through_a_barrier_and_rollups<S: AnyHasher>() {
         let expected = if through_barrier { 0 } else { 1 };
         assert_eq!(allowed(vec![one, two]), expected);
         between.wait().unwrap().unwrap();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -127,7 +127,7 @@ fn waits_that_form_no_ring_go_on<S: AnyHasher>() {
         let (answers, sends): (Vec<_>, Vec<_>) = waiters.into_iter().unzip();
         sends.iter().zip(behind).for_each(|(send, behind)| send.send(behind).unwrap());
         assert_eq!(allowed(answers), 6);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -154,7 +154,7 @@ fn who_waits_with_a_timeout_is_counted_on<S: AnyHasher>() {
     second.send(behind_one).unwrap();
     assert!(!timed.unwrap().wait().unwrap().unwrap());
     assert_eq!(allowed(vec![two]), 1);
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 /// When both ask at the same moment, one of them is allowed to wait.
@@ -225,7 +225,7 @@ fn a_wait_for_another_pools_job_has_a_substitute() {
         let gate = Gate::new();
         let pass = gate.clone();
         let job = there.job("elsewhere").each([move || pass.pass()]).run().unwrap();
-        let waits = here.submit(1, move || job.wait().unwrap().is_done()).unwrap();
+        let waits = here.submit(1, move || job.wait().unwrap().is_completed()).unwrap();
         // The job ends only after this.
         here.submit(2, || {}).unwrap().wait().unwrap().unwrap();
         gate.open();

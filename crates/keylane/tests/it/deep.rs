@@ -41,7 +41,7 @@ fn a_million_tasks_on_one_key() {
             pool.execute(1, work).unwrap();
         }
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
         assert_eq!(ran.load(Ordering::Relaxed), MILLION as usize);
     });
@@ -97,7 +97,7 @@ fn a_million_waiting_tasks_are_stopped_and_returned() {
         for n in 0..MILLION {
             pool.execute(n % 100_000, || {}).unwrap();
         }
-        assert_eq!(pool.stop_now().len(), MILLION as usize);
+        assert_eq!(pool.shutdown_now().len(), MILLION as usize);
         held.let_go();
     });
 }
@@ -125,7 +125,7 @@ fn a_chain_of_a_million_tasks_linked_by_rollups() {
             pool.execute(link(n), work).unwrap();
         }
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(ran.load(Ordering::Relaxed), MILLION as usize);
         assert!(pool.inspect().snapshot(1).hottest.is_empty());
     });
@@ -157,6 +157,6 @@ fn a_million_cancelled_tasks_are_passed_over() {
         }
         let last = pool.submit(1, || "last").unwrap();
         held.let_go();
-        assert_eq!(last.wait().unwrap().done(), Some("last"));
+        assert_eq!(last.wait().unwrap().ok(), Some("last"));
     });
 }

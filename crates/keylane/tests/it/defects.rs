@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Collide, Gate, LONG, Live, Log, eventually, hold, pool, pool_of, soon};
-use keylane::{AfterFinish, Claims, Outcome, Pool, SubmitErrorKind};
+use keylane::{Claims, OnClosedKey, Outcome, Pool, SubmitErrorKind};
 
 /// Jobs ran by recursion: after some 6,300 linked jobs the stack overflowed, and the rest was lost.
 /// `deep.rs` has the million, and the dropping.
@@ -28,7 +28,7 @@ fn seed_000_0a_linked_tasks_overflow_the_stack() {
             pool.execute(1, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
         }
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 20_000);
     });
 }
@@ -49,7 +49,7 @@ fn seed_000_0b_a_throwing_task_kills_its_key() {
             };
             pool.execute(1, work).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(log.take(), [0, 1, 2, 3, 5, 6, 7, 8, 9]);
     });
 }
@@ -70,7 +70,7 @@ fn seed_000_0c_a_rejected_task_kills_its_key() {
             }
             held.let_go();
             for keys in [vec![1], vec![1, 2], vec![2]] {
-                assert!(pool.submit(keys, || {}).unwrap().wait().unwrap().is_done());
+                assert!(pool.submit(keys, || {}).unwrap().wait().unwrap().is_completed());
             }
         }
     });
@@ -110,11 +110,11 @@ fn seed_000_0e_the_bound_and_the_shutdown_are_bypassed() {
         };
         let accepted = (0..10_000).filter(|_| submit().is_ok()).count();
         assert_eq!(accepted, 2);
-        let unrun = pool.stop_now();
+        let unrun = pool.shutdown_now();
         assert_eq!(unrun.len(), 2);
         assert_eq!(submit().unwrap_err().kind(), SubmitErrorKind::Closed);
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 0);
     });
 }
@@ -131,11 +131,8 @@ fn seed_000_0f_finished_tasks_stay_reachable() {
             let seen = pool.submit(1, move || {
                 let _all = &payload;
             });
-            assert!(seen.unwrap().wait().unwrap().is_done());
-            assert_eq!(
-                pool.submit(1, move || count.now()).unwrap().wait().unwrap().done(),
-                Some(0)
-            );
+            assert!(seen.unwrap().wait().unwrap().is_completed());
+            assert_eq!(pool.submit(1, move || count.now()).unwrap().wait().unwrap().ok(), Some(0));
         }
     });
 }
@@ -154,7 +151,7 @@ fn seed_000_0g_errors_vanish() {
         pool.execute(1, || panic_any(1)).unwrap();
         let handle = pool.submit(1, || panic_any(2)).unwrap();
         assert!(matches!(handle.wait().unwrap(), Outcome::<()>::Panicked(_)));
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(told.take(), [1, 2]);
         assert_eq!(pool.inspect().snapshot(0).panicked, 2);
     });
@@ -174,10 +171,10 @@ fn seed_000_0h_the_close_event_overtakes_messages() {
             }
             let last = log.clone();
             let closed =
-                pool.finish_key(connection, AfterFinish::Refuse, move || last.push(99)).unwrap();
+                pool.close_key(connection, OnClosedKey::Refuse, move || last.push(99)).unwrap();
             let late = pool.try_execute(connection, || unreachable!("after the end")).unwrap_err();
-            assert_eq!(late.kind(), SubmitErrorKind::KeyFinished);
-            assert!(closed.wait().unwrap().is_done());
+            assert_eq!(late.kind(), SubmitErrorKind::KeyClosed);
+            assert!(closed.wait().unwrap().is_completed());
             assert!(log.take().into_iter().eq((0..10).chain([99])));
         }
     });
@@ -194,7 +191,7 @@ fn seed_001_1a_a_failed_replacement_poisons_its_key() {
         assert_eq!(refused.kind(), SubmitErrorKind::Full);
         running.let_go();
         for n in 0..5 {
-            assert_eq!(pool.submit_latest(1, move || n).unwrap().wait().unwrap().done(), Some(n));
+            assert_eq!(pool.submit_latest(1, move || n).unwrap().wait().unwrap().ok(), Some(n));
         }
     });
 }
@@ -210,7 +207,7 @@ fn seed_001_1b_who_is_replaced_gets_anothers_result() {
         let second = pool.submit_latest(1, || 42).unwrap();
         assert!(first.wait().unwrap().is_superseded());
         running.let_go();
-        assert_eq!(second.wait().unwrap().done(), Some(42));
+        assert_eq!(second.wait().unwrap().ok(), Some(42));
     });
 }
 
@@ -226,13 +223,13 @@ fn seed_000_0i_waiting_on_its_own_pool_deadlocks() {
                     let pool = own.upgrade().expect("the test waits");
                     let message = pool.submit(100 + key, || 7).unwrap();
                     let own_line = pool.submit(key, || 8).unwrap();
-                    (message.wait().unwrap().done(), own_line.wait().is_err())
+                    (message.wait().unwrap().ok(), own_line.wait().is_err())
                 };
                 pool.submit(key, work).unwrap()
             })
             .collect();
         for handle in handles {
-            assert_eq!(handle.wait().unwrap().done(), Some((Some(7), true)));
+            assert_eq!(handle.wait().unwrap().ok(), Some((Some(7), true)));
         }
     });
 }
@@ -247,7 +244,7 @@ fn seed_001_1c_a_hot_key_blocks_the_dispatcher() {
             pool.execute(1, || {}).unwrap();
         }
         for cold in 2..50 {
-            assert!(pool.submit(cold, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(cold, || {}).unwrap().wait().unwrap().is_completed());
         }
         hot.let_go();
     });
@@ -261,13 +258,13 @@ fn seed_001_1d_keys_are_glued_to_a_worker() {
         for round in 0..100 {
             // Whatever worker has run the keys last, the other one takes them.
             for key in 2..6 {
-                assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+                assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_completed());
             }
             let busy = hold(&pool, 1);
             for key in 2..6 {
                 let first = pool.submit(key, || {}).unwrap();
                 let second = pool.submit(key, move || round).unwrap();
-                assert_eq!(second.wait().unwrap().done(), Some(round));
+                assert_eq!(second.wait().unwrap().ok(), Some(round));
                 assert!(first.is_finished());
             }
             busy.let_go();
@@ -300,7 +297,7 @@ fn seed_001_1e_a_task_that_submits_to_its_full_pool_deadlocks() {
                 pool.execute(key, feed).unwrap();
             }
             eventually(|| ran.load(Ordering::SeqCst) == 50 * workers);
-            pool.drain(None).unwrap();
+            pool.shutdown().unwrap();
         }
     });
 }
@@ -311,10 +308,10 @@ fn seed_001_1f_closing_has_no_gate_and_no_deadline() {
     soon(|| {
         let pool = Arc::new(pool(1));
         let held = hold(&pool, 1);
-        assert!(pool.drain(Some(Duration::from_millis(1))).is_err());
+        assert!(pool.shutdown_timeout(Duration::from_millis(1)).is_err());
         assert_eq!(pool.execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         // A task that feeds itself is refused as well, or a drain would never end.
         let pool = Arc::new(crate::common::pool(1));
         fn feed(pool: std::sync::Weak<Pool<u32>>) {
@@ -324,7 +321,7 @@ fn seed_001_1f_closing_has_no_gate_and_no_deadline() {
         }
         let own = Arc::downgrade(&pool);
         pool.execute(1, move || feed(own)).unwrap();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -341,7 +338,7 @@ fn seed_001_1g_shrinking_rests_on_a_sleep() {
                 pool.settings().set_workers(1 + n / 10 % 4).unwrap();
             }
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(log.take().into_iter().eq(0..2_000));
     });
 }
@@ -362,7 +359,7 @@ fn seed_001_1h_two_new_keys_choose_the_same_worker() {
                 }
             });
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -382,7 +379,7 @@ fn seed_001_1i_blocked_submitters_overtake_each_other() {
             }
             held.let_go();
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(log.take().into_iter().eq(0..8));
     });
 }
@@ -408,7 +405,7 @@ fn seed_001_1j_the_error_handler_overlaps_the_next_task() {
             pool.execute(keys, || panic_any(())).unwrap();
             let handling = handling.clone();
             let next = pool.submit(1, move || handling.load(Ordering::SeqCst)).unwrap();
-            assert_eq!(next.wait().unwrap().done(), Some(0));
+            assert_eq!(next.wait().unwrap().ok(), Some(0));
         }
     });
 }
@@ -418,7 +415,7 @@ fn seed_001_1j_the_error_handler_overlaps_the_next_task() {
 fn seed_001_1k_a_thread_dies_with_each_failure() {
     soon(|| {
         let pool = pool(1);
-        let id = || pool.submit(1, || thread::current().id()).unwrap().wait().unwrap().done();
+        let id = || pool.submit(1, || thread::current().id()).unwrap().wait().unwrap().ok();
         let before = id();
         for _ in 0..100 {
             pool.execute(1, || panic_any(())).unwrap();
@@ -455,7 +452,7 @@ fn seed_001_1l_a_key_that_changes_its_hash_hangs_the_close() {
                 _ => pool.execute(Restless(n % 2), work).unwrap(),
             }
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 3_000);
         assert!(pool.inspect().snapshot(9).hottest.is_empty(), "nothing is left of any key");
     });
@@ -503,10 +500,10 @@ fn seed_001_1n_cancelling_a_running_task_frees_its_key() {
         begun.pass();
         assert!(!first.cancel());
         let second = pool.submit(1, move || together.load(Ordering::SeqCst)).unwrap();
-        assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_completed());
         assert!(!second.is_finished());
         gate.open();
-        assert_eq!(second.wait().unwrap().done(), Some(0));
+        assert_eq!(second.wait().unwrap().ok(), Some(0));
     });
 }
 
@@ -526,7 +523,7 @@ fn seed_003_3a_submit_and_execute_order_differently() {
                 _ => drop(pool.submit(Claims::exclusive(1).and_shared(3), work).unwrap()),
             }
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(log.take().into_iter().eq(0..3_000));
     });
 }
@@ -564,9 +561,9 @@ fn seed_003_3c_3d_a_dead_worker_hangs_rollups_and_the_shutdown() {
             pool.execute([key, key + 1], || panic_any(())).unwrap();
         }
         let all: Vec<u32> = (0..20).collect();
-        assert!(pool.submit(all, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(all, || {}).unwrap().wait().unwrap().is_completed());
         assert_eq!(pool.inspect().snapshot(0).workers.len(), 2);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -579,12 +576,12 @@ fn seed_003_3e_a_rollup_blocks_a_worker() {
         let a = hold(&pool, 1);
         let rollups: Vec<_> = (2..20).map(|key| pool.submit([1, key], || {}).unwrap()).collect();
         for key in 30..60 {
-            assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_completed());
         }
         assert!(rollups.iter().all(|rollup| !rollup.is_finished()));
         a.let_go();
         for rollup in rollups {
-            assert!(rollup.wait().unwrap().is_done());
+            assert!(rollup.wait().unwrap().is_completed());
         }
     });
 }
@@ -605,7 +602,7 @@ fn seed_003_3f_keys_stick_together_after_a_rollup() {
             }
         }
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -622,7 +619,7 @@ fn seed_003_3g_nothing_works_after_the_shutdown() {
         let (say, said) = mpsc::channel();
         pool.execute(1, move || {
             let pool = own.upgrade().expect("the test waits");
-            say.send((pool.drain(None).is_err(), pool.stop_now().len())).unwrap();
+            say.send((pool.shutdown().is_err(), pool.shutdown_now().len())).unwrap();
         })
         .unwrap();
         pool.execute([1, 3], || {}).unwrap();
@@ -630,7 +627,7 @@ fn seed_003_3g_nothing_works_after_the_shutdown() {
         assert_eq!(said.recv_timeout(LONG), Ok((true, 1)));
         assert!(pool.is_closed());
         assert_eq!(pool.execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -643,9 +640,9 @@ fn striped_a_stopped_pool_never_ends() {
         for n in 0..500 {
             pool.execute([n % 7, n % 11], || {}).unwrap();
         }
-        drop(pool.stop_now());
+        drop(pool.shutdown_now());
         held.let_go();
-        pool.drain(Some(LONG)).unwrap();
+        pool.shutdown_timeout(LONG).unwrap();
         assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
     });
 }
@@ -661,7 +658,7 @@ fn striped_keys_are_compared_by_identity() {
             let key = format!("ke{}", "y");
             pool.execute(key, move || log.push(n)).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(log.take().into_iter().eq(0..1_000));
     });
 }
@@ -675,9 +672,9 @@ fn relatives_a_lane_runs_dry_while_the_pool_closes() {
             let pool = pool(2);
             let handles: Vec<_> = (0..n % 5).map(|key| pool.submit([key % 2], || {})).collect();
             pool.close();
-            pool.drain(Some(LONG)).unwrap();
+            pool.shutdown_timeout(LONG).unwrap();
             for handle in handles {
-                assert!(handle.unwrap().wait().unwrap().is_done());
+                assert!(handle.unwrap().wait().unwrap().is_completed());
             }
         }
     });

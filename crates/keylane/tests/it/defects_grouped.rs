@@ -56,7 +56,7 @@ fn seed_003_3a_a_task_with_a_handle_loses_its_predicate() {
                 }
             }
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(log.take().into_iter().eq(0..3_000));
     });
 }
@@ -76,12 +76,12 @@ fn seed_003_3b_a_conflict_that_one_side_declares_is_missed() {
             pool.submit(7, || {}).unwrap().wait().unwrap().unwrap();
             assert!(!inside.is_finished() && !begun.is_open());
             drop((rollup, held, behind));
-            assert!(inside.wait().unwrap().is_done());
+            assert!(inside.wait().unwrap().is_completed());
             begun.pass();
         }
         // Where neither objects they are compatible.
         let _held = hold(&pool, silent(&[1]));
-        assert!(pool.submit(silent(&[1]), || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(silent(&[1]), || {}).unwrap().wait().unwrap().is_completed());
     });
 }
 
@@ -95,9 +95,9 @@ fn seed_003_3c_an_error_hangs_rollups_and_the_shutdown() {
             pool.execute(group(&[key, key + 1]), || panic_any(())).unwrap();
         }
         let all: Vec<u32> = (0..20).collect();
-        assert!(pool.submit(group(&all), || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(group(&all), || {}).unwrap().wait().unwrap().is_completed());
         assert_eq!(pool.inspect().snapshot(0).workers.len(), 2);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -122,7 +122,7 @@ fn seed_003_3d_a_flag_that_a_task_leaves_behind_ends_its_worker() {
             }
         }
         assert_eq!(pool.inspect().snapshot(0).workers.len(), 2);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -136,12 +136,12 @@ fn seed_003_3e_a_rollup_holds_a_thread() {
         let rollups: Vec<_> =
             (2..20).map(|key| pool.submit(group(&[1, key]), || {}).unwrap()).collect();
         for key in 30..60 {
-            assert!(pool.submit(group(&[key]), || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(group(&[key]), || {}).unwrap().wait().unwrap().is_completed());
         }
         assert!(rollups.iter().all(|rollup| !rollup.is_finished()));
         a.let_go();
         for rollup in rollups {
-            assert!(rollup.wait().unwrap().is_done());
+            assert!(rollup.wait().unwrap().is_completed());
         }
     });
 }
@@ -161,7 +161,7 @@ fn seed_003_3f_groups_stick_together_after_a_rollup() {
             }
         }
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -179,7 +179,7 @@ fn seed_003_3g_the_shutdown_accepts_loses_and_hangs() {
             let pool = own.upgrade().expect("the test waits");
             // From inside it may submit, and neither waits nor hangs.
             pool.execute(group(&[1]), || {}).unwrap();
-            say.send((pool.drain(None).is_err(), pool.stop_now().len())).unwrap();
+            say.send((pool.shutdown().is_err(), pool.shutdown_now().len())).unwrap();
         })
         .unwrap();
         pool.execute(group(&[1, 3]), || {}).unwrap();
@@ -188,7 +188,7 @@ fn seed_003_3g_the_shutdown_accepts_loses_and_hangs() {
         assert!(pool.is_closed());
         let refused = pool.execute(group(&[1]), || {}).unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::Closed);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -217,7 +217,7 @@ fn seed_003_3h_what_has_ended_is_kept_and_what_is_unrelated_is_waited_for() {
         // A rollup over groups 1 and 2 waits for those before it in these, and not for the others.
         let unrelated = hold(&small, counted(9));
         let rollup = Claims::described(Counted(1, live.one()));
-        assert!(small.submit(rollup, || {}).unwrap().wait().unwrap().is_done());
+        assert!(small.submit(rollup, || {}).unwrap().wait().unwrap().is_completed());
 
         let (_waits, begun) = hold_soon(&small, counted(9));
         let (_also, _) = hold_soon(&small, counted(9));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Gate, OpenAtLast, eventually, soon};
-use keylane::observe::{Hold, Holder, JobState, KeyState, PoolReason, TaskState};
+use keylane::observe::{Holder, JobState, KeyState, PauseReason, PoolReason, TaskState};
 use keylane::{Claims, Compatibility, IntoClaims, Pool};
 
 /// Occupies keys until the gate opens, and has begun when this returns.
@@ -275,7 +275,7 @@ fn a_kept_turn_is_seen_to_hold_its_key() {
         });
         drop(turn);
         drop(turns.recv().unwrap());
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -317,7 +317,7 @@ fn asking_disturbs_neither_the_order_nor_the_end_of_anything() {
             }
             assert!(asker.join().unwrap() > 0);
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         // All of them conflict on key 0 or as barriers, so they ran in the order of submission.
         assert!(next.take().windows(2).all(|pair| pair[0] < pair[1]));
     });
@@ -330,7 +330,7 @@ fn a_key_on_hold_says_so_and_so_do_its_tasks() {
         pool.keys().pause(&"a");
         let idle = pool.inspect().explain_key(&"a");
         assert_eq!((idle.tasks, &idle.state), (0, &KeyState::Idle));
-        assert!(matches!(idle.hold, Some(Hold::Paused { .. })), "{idle}");
+        assert!(matches!(idle.hold, Some(PauseReason::Paused { .. })), "{idle}");
 
         let first = pool.submit("a", || {}).unwrap();
         let both = pool.submit(["a", "b"], || {}).unwrap();
@@ -338,7 +338,10 @@ fn a_key_on_hold_says_so_and_so_do_its_tasks() {
             let why = pool.inspect().explain(task);
             let TaskState::Behind(ahead) = &why.state else { panic!("{why:?}") };
             assert_eq!((ahead[0].key, ahead[0].tasks), ("a", tasks));
-            assert!(matches!(ahead[0].holder, Holder::OnHold(Hold::Paused { .. })), "{why:?}");
+            assert!(
+                matches!(ahead[0].holder, Holder::OnHold(PauseReason::Paused { .. })),
+                "{why:?}"
+            );
             assert!(why.to_string().contains("paused"), "{why}");
         }
         let key = pool.inspect().explain_key(&"a");

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Log, Wakes, eventually, hold, poll};
-use keylane::observe::{Ahead, Holder, KeyExplanation, KeyState, Room, Running, TaskState};
+use keylane::observe::{
+    CapacityKind, Holder, KeyExplanation, KeyQueuePosition, KeyState, Running, TaskState,
+};
 use keylane::{Claims, Pool, Turn};
 
 const A: u32 = 1;
@@ -41,7 +43,7 @@ fn submitters_have_a_position_and_move_up() {
     let name = |name: &str| Some(name.to_owned());
     assert_eq!(line(&pool), [(1, name("one")), (2, name("two")), (3, None), (4, name("four"))]);
     let waits = pool.inspect().submitters();
-    assert!(waits.iter().all(|it| it.waits_for == Room::Task));
+    assert!(waits.iter().all(|it| it.waits_for == CapacityKind::Task));
     assert_eq!(waits[1].thread, Some(threads[1].thread().id()));
     assert_eq!(waits[2].thread, None);
     assert_eq!(waits[1].to_string(), "the thread two waits for room, at position 2");
@@ -64,7 +66,7 @@ fn those_that_wait_for_bytes_say_for_how_many() {
     let waits = named("heavy", move || inside.execute(claims, || {}).unwrap());
     eventually(|| pool.inspect().submitters().len() == 1);
     let submitter = &pool.inspect().submitters()[0];
-    assert_eq!((submitter.position, submitter.waits_for), (1, Room::Bytes(5)));
+    assert_eq!((submitter.position, submitter.waits_for), (1, CapacityKind::Bytes(5)));
     let said = "the thread heavy waits for room for 5 bytes, at position 1";
     assert_eq!(submitter.to_string(), said);
     first.let_go();
@@ -112,7 +114,7 @@ fn a_turn_that_backs_off_says_for_how_long() {
     eventually(|| turns.len() == 1);
     assert_eq!(running(pool.inspect().explain_key(&A)).backs_off, None);
     drop(turns.take());
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 /// What is behind it is told as well.
@@ -122,8 +124,10 @@ fn a_task_behind_one_that_backs_off_is_told() {
     let task = hold(&pool, A);
     let behind = pool.submit(A, || {}).unwrap();
     let TaskState::Behind(ahead) = pool.inspect().explain(&behind).state else { panic!() };
-    let [Ahead { holder: Holder::Running(running), .. }] = &ahead[..] else { panic!("{ahead:?}") };
+    let [KeyQueuePosition { holder: Holder::Running(running), .. }] = &ahead[..] else {
+        panic!("{ahead:?}")
+    };
     assert_eq!(running.backs_off, None, "it is on a worker");
     task.let_go();
-    assert!(behind.wait().unwrap().is_done());
+    assert!(behind.wait().unwrap().is_completed());
 }

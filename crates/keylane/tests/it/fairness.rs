@@ -93,7 +93,7 @@ fn a_key_that_feeds_itself_lets_others_in_after_its_quantum<S: AnyHasher>() {
         }
         stop.store(true, Ordering::SeqCst);
         drop(end);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -114,7 +114,7 @@ fn a_key_with_a_long_line_lets_others_in_after_its_quantum<S: AnyHasher>() {
         let waited = other.wait().unwrap().unwrap();
         let most = quantum + slack::<S>();
         assert!(waited <= most, "{waited} tasks of the hot key, quantum {quantum}");
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -150,7 +150,7 @@ fn many_keys_ahead_cost_a_quantum_each<S: AnyHasher>() {
         assert!(waited <= most, "{waited} tasks of {KEYS} keys, quantum {QUANTUM}");
     }
     stop.store(true, Ordering::SeqCst);
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn rollups_readers_barriers_and_free_tasks_get_through_to_a_busy_pool<S: AnyHasher>() {
@@ -169,11 +169,11 @@ fn rollups_readers_barriers_and_free_tasks_get_through_to_a_busy_pool<S: AnyHash
                 Claims::shared(3).and_exclusive(99),
                 Claims::barrier(),
             ] {
-                assert!(pool.submit(claims, || {}).unwrap().wait().unwrap().is_done());
+                assert!(pool.submit(claims, || {}).unwrap().wait().unwrap().is_completed());
             }
         }
         stop.store(true, Ordering::SeqCst);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -233,7 +233,7 @@ fn no_key_of_a_handler_starves() {
         pool.send_many((0..1_000).map(|_| (HOT, false))).unwrap();
         pool.send(1, false).unwrap();
         gate.open();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let waited = seen.take()[0];
         assert!(waited <= 8, "{waited} of the hot key");
     });

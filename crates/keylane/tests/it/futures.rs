@@ -34,10 +34,10 @@ fn a_key_waits_for_its_future_and_other_keys_do_not() {
     let next = log.clone();
     let behind = pool.submit(1, move || next.lock().unwrap().push("closure")).unwrap();
     // The one worker is free, so another key's task runs to its end.
-    assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_completed());
     assert!(log.lock().unwrap().is_empty() && !behind.is_finished());
     open.send(()).unwrap();
-    assert!(slow.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+    assert!(slow.wait().unwrap().is_completed() && behind.wait().unwrap().is_completed());
     assert_eq!(*log.lock().unwrap(), ["future", "closure"]);
 }
 
@@ -60,7 +60,7 @@ fn as_many_run_at_a_time_as_the_limit_says() {
             .unwrap()
         })
         .collect();
-    assert!(handles.into_iter().all(|handle| handle.wait().unwrap().is_done()));
+    assert!(handles.into_iter().all(|handle| handle.wait().unwrap().is_completed()));
     assert_eq!(most.load(Ordering::SeqCst), LIMIT);
 }
 
@@ -121,7 +121,7 @@ fn a_future_that_has_not_begun_never_does_once_cancelled() {
     assert!(second.cancel());
     assert!(!third.is_finished(), "a successor never jumps");
     open.send(()).unwrap();
-    assert!(first.wait().unwrap().is_done() && third.wait().unwrap().is_done());
+    assert!(first.wait().unwrap().is_completed() && third.wait().unwrap().is_completed());
     let second: Outcome<()> = second.wait().unwrap();
     assert!(second.is_cancelled());
 }
@@ -143,7 +143,7 @@ fn the_end_of_the_runtime_ends_the_turns() {
     runtime.shutdown_background();
     assert!(endless.wait().unwrap().is_cancelled());
     assert!(queued.wait().unwrap().is_cancelled());
-    assert!(behind.wait().unwrap().is_done());
+    assert!(behind.wait().unwrap().is_completed());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_concurrency_of_nothing_is_refused() {
 #[test]
 fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
     let runtime = runtime();
-    let builder = Pool::<u32>::builder().workers(1).max_waiting_per_key(1).capacity_bytes(10);
+    let builder = Pool::<u32>::builder().workers(1).capacity_per_key(1).capacity_bytes(10);
     // Without a runtime it is refused, and has taken nothing.
     let without = builder.build().unwrap();
     for _ in 0..3 {
@@ -219,7 +219,7 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
         assert_eq!(error.into_inner().0.cost(), 9);
     }
     assert!(without.try_submit(Claims::exclusive(1).with_cost(10), || ()).is_ok());
-    let builder = Pool::<u32>::builder().workers(1).max_waiting_per_key(1).capacity_bytes(10);
+    let builder = Pool::<u32>::builder().workers(1).capacity_per_key(1).capacity_bytes(10);
     let pool = builder.runtime(runtime.handle().clone(), 10).build().unwrap();
     for ends in [true, false] {
         let (open, gate) = oneshot::channel::<()>();
@@ -232,7 +232,7 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
             .unwrap();
         runs.recv().unwrap();
         // The worker has handed it over, and is free.
-        assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_completed());
         assert_eq!(pool.try_submit(1, || ()).unwrap_err().kind(), SubmitErrorKind::KeyFull);
         let heavy = pool.try_submit(Claims::exclusive(3).with_cost(2), || ()).unwrap_err();
         assert_eq!(heavy.kind(), SubmitErrorKind::Full);
@@ -242,12 +242,12 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
             assert!(!slow.cancel(), "it has begun, and is dropped at its next step");
         }
         // Both wait until it has ended.
-        assert!(pool.submit(1, || ()).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(1, || ()).unwrap().wait().unwrap().is_completed());
         let heavy = pool.submit(Claims::exclusive(3).with_cost(10), || ()).unwrap();
-        assert!(heavy.wait().unwrap().is_done());
-        assert_eq!(slow.wait().unwrap().is_done(), ends);
+        assert!(heavy.wait().unwrap().is_completed());
+        assert_eq!(slow.wait().unwrap().is_completed(), ends);
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).bytes, 0);
 }
 
@@ -266,7 +266,7 @@ fn a_future_cannot_await_its_own_handle() {
         });
         assert!(send.send(handle.unwrap()).is_ok());
         assert!(said.recv().unwrap());
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 

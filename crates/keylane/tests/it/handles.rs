@@ -14,13 +14,13 @@ use keylane::{Outcome, Pool};
 fn waiting_returns_what_the_body_returned() {
     soon(|| {
         let pool = pool(2);
-        assert_eq!(pool.submit(1, || "value").unwrap().wait().unwrap().done(), Some("value"));
+        assert_eq!(pool.submit(1, || "value").unwrap().wait().unwrap().ok(), Some("value"));
         let large = pool.submit([1, 2], || vec![7; 10_000]).unwrap();
         assert_eq!(large.wait().unwrap().unwrap().len(), 10_000);
         let fails = pool.submit_fallible(1, || Err::<(), _>("no")).unwrap();
         assert!(matches!(fails.wait().unwrap(), Outcome::Failed("no")));
         let works = pool.submit_fallible(1, || Ok::<_, &str>(3)).unwrap();
-        assert!(matches!(works.wait().unwrap(), Outcome::Done(3)));
+        assert!(matches!(works.wait().unwrap(), Outcome::Completed(3)));
         let panics = pool.submit(1, || panic!("on {}", "purpose")).unwrap();
         let Outcome::<()>::Panicked(payload) = panics.wait().unwrap() else { panic!("it must") };
         assert_eq!(payload.message(), Some("on purpose"));
@@ -39,9 +39,9 @@ fn a_timed_out_wait_leaves_the_handle_as_it_was() {
         let mut handle = pool.submit(1, || 5).unwrap();
         assert!(handle.wait_timeout(Duration::ZERO).unwrap().is_none());
         assert!(handle.wait_timeout(Duration::from_millis(2)).unwrap().is_none());
-        assert!(handle.try_take().is_none() && !handle.is_finished());
+        assert!(handle.try_join().is_none() && !handle.is_finished());
         held.let_go();
-        assert_eq!(handle.wait_timeout(LONG).unwrap().unwrap().done(), Some(5));
+        assert_eq!(handle.wait_timeout(LONG).unwrap().unwrap().ok(), Some(5));
         assert!(handle.is_finished());
     });
 }
@@ -55,8 +55,8 @@ fn the_outcome_is_given_out_once() {
         let mut handle = pool.submit(1, move || one).unwrap();
         eventually(|| handle.is_finished());
         assert_eq!(live.count(), 1);
-        let outcome = handle.try_take().unwrap();
-        assert!(handle.is_finished() && handle.try_take().is_none());
+        let outcome = handle.try_join().unwrap();
+        assert!(handle.is_finished() && handle.try_join().is_none());
         drop(handle);
         assert_eq!(live.count(), 1);
         drop(outcome);
@@ -71,7 +71,7 @@ fn a_handle_can_be_awaited() {
         for n in 0..500 {
             let keys = if n % 2 == 0 { vec![1] } else { vec![1, 2] };
             let handle = pool.submit(keys, move || n).unwrap();
-            assert_eq!(block_on(handle).unwrap().done(), Some(n));
+            assert_eq!(block_on(handle).unwrap().ok(), Some(n));
         }
     });
 }
@@ -90,7 +90,7 @@ fn the_last_waker_is_woken_whoever_polled_before() {
         third.wait();
         assert_eq!((first.count(), second.count()), (0, 0));
         let Poll::Ready(Ok(outcome)) = poll(Pin::new(&mut handle), &third) else { panic!() };
-        assert_eq!(outcome.done(), Some(5));
+        assert_eq!(outcome.ok(), Some(5));
     });
 }
 
@@ -105,7 +105,7 @@ fn asking_does_not_take_the_waker_away() {
         let mut waited = pool.submit(1, || 6).unwrap();
         let (one, other) = (Wakes::new(), Wakes::new());
         assert!(poll(Pin::new(&mut asked), &one).is_pending());
-        assert!(asked.try_take().is_none());
+        assert!(asked.try_join().is_none());
         assert!(poll(Pin::new(&mut waited), &other).is_pending());
         assert!(waited.wait_timeout(Duration::ZERO).unwrap().is_none());
         held.let_go();
@@ -128,10 +128,10 @@ fn cancelling_and_stopping_wake_who_awaits() {
         assert!(poll(Pin::new(&mut stopped), &stopped_wakes).is_pending());
         assert!(cancelled.cancel());
         cancelled_wakes.wait();
-        drop(pool.stop_now());
+        drop(pool.shutdown_now());
         stopped_wakes.wait();
         for mut handle in [cancelled, stopped] {
-            assert!(handle.try_take().unwrap().is_cancelled());
+            assert!(handle.try_join().unwrap().is_cancelled());
         }
         held.let_go();
     });
@@ -145,7 +145,7 @@ fn many_threads_wait_for_many_handles() {
         let handles: Vec<_> = (0..20).map(|n| pool.submit(0, move || n).unwrap()).collect();
         let waiters: Vec<_> = handles
             .into_iter()
-            .map(|handle| thread::spawn(move || handle.wait().unwrap().done()))
+            .map(|handle| thread::spawn(move || handle.wait().unwrap().ok()))
             .collect();
         held.let_go();
         for (n, waiter) in waiters.into_iter().enumerate() {
@@ -176,8 +176,8 @@ fn handles_outlive_their_pool() {
         gate.open();
         dropper.join().unwrap();
         assert!(running.is_finished());
-        assert_eq!(running.wait().unwrap().done(), Some(2));
-        assert_eq!(done.wait().unwrap().done(), Some(1));
+        assert_eq!(running.wait().unwrap().ok(), Some(2));
+        assert_eq!(done.wait().unwrap().ok(), Some(1));
     });
 }
 
@@ -188,7 +188,7 @@ fn a_batch_gives_a_handle_for_each_task_in_order() {
         let handles = pool.submit_many((0..600).map(|n| (n % 5, move || n))).unwrap();
         assert_eq!(handles.len(), 600);
         for (n, handle) in handles.into_iter().enumerate() {
-            assert_eq!(handle.wait().unwrap().done(), Some(n as u32));
+            assert_eq!(handle.wait().unwrap().ok(), Some(n as u32));
         }
     });
 }
@@ -207,7 +207,7 @@ fn dropping_a_handle_detaches() {
         }));
         held.let_go();
         ran.pass();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         // What it returned went nowhere.
         assert_eq!(live.count(), 0);
     });
@@ -221,7 +221,7 @@ fn handles_and_pools_can_be_sent_and_shared() {
     is_send_and_sync::<keylane::HandlerPool<String, Vec<u8>>>();
     is_send_and_sync::<Arc<Pool<u8>>>();
     fn is_send<T: Send>() {}
-    is_send::<keylane::UnrunTask<String>>();
+    is_send::<keylane::PendingTask<String>>();
     is_send::<keylane::Turn>();
 }
 
@@ -230,8 +230,8 @@ fn handles_and_pools_can_be_sent_and_shared() {
 fn an_outcome_that_was_taken_is_not_waited_for() {
     let pool = Pool::<u32>::builder().workers(1).build().unwrap();
     let mut handle = pool.submit(1, || 42).unwrap();
-    pool.drain(None).unwrap();
-    assert_eq!(handle.try_take().unwrap().unwrap(), 42);
+    pool.shutdown().unwrap();
+    assert_eq!(handle.try_join().unwrap().unwrap(), 42);
     assert!(handle.wait_timeout(Duration::from_secs(3600)).unwrap().is_none());
     let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handle.wait()));
     assert!(waited.is_err());

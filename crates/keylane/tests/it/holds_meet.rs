@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{AnyHasher, eventually, hold, with_every_hasher};
-use keylane::{Claims, ManualClock, OnFailure, Pool, Rate};
+use keylane::{Claims, MockClock, OnFailure, Pool, Rate};
 
 with_every_hasher!(
     taking_a_key_leaves_the_rate_of_a_jobs_sharing_subtasks,
@@ -31,7 +31,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A pool where key `A` has a rate of one task a second.
 struct World<S: AnyHasher> {
     pool: Pool<u32, S>,
-    clock: ManualClock,
+    clock: MockClock,
     workers: usize,
     begun: Arc<AtomicUsize>,
 }
@@ -43,13 +43,13 @@ impl<S: AnyHasher> World<S> {
 
     /// All tokens of `A` were taken.
     fn with_burst(workers: usize, burst: u32) -> Self {
-        let clock = ManualClock::new();
-        let builder = Pool::<u32>::builder().workers(workers).rate_clock(&clock);
+        let clock = MockClock::new();
+        let builder = Pool::<u32>::builder().workers(workers).clock(&clock);
         let on_failure = OnFailure::StopKey { after: 1 };
         let pool = builder.on_failure(on_failure).hasher(S::default()).build().unwrap();
         pool.keys().set_rate(&A, Some(Rate::every(SECOND).burst(burst))).unwrap();
         for _ in 0..burst {
-            assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
         }
         World { pool, clock, workers, begun: Arc::default() }
     }
@@ -70,7 +70,7 @@ impl<S: AnyHasher> World<S> {
     }
 
     /// A token comes for a task that waits, while the worker is busy elsewhere.
-    fn token_comes(&self) -> crate::common::Hold {
+    fn token_comes(&self) -> crate::common::PauseReason {
         let busy = hold(&self.pool, B);
         self.clock.advance(SECOND);
         eventually(|| self.pool.keys().paused(&A).is_some_and(|held| held.running == 1));
@@ -94,9 +94,9 @@ fn taking_a_key_leaves_the_rate<S: AnyHasher>(claims: Claims<u32>) {
             eventually(|| world.begun.load(Ordering::SeqCst) > expected);
         }
     }
-    assert!(job.wait().unwrap().is_done());
+    assert!(job.wait().unwrap().is_completed());
     eventually(|| world.pool.keys().list_paused().is_empty());
-    assert!(world.pool.submit(Claims::barrier(), || {}).unwrap().wait().unwrap().is_done());
+    assert!(world.pool.submit(Claims::barrier(), || {}).unwrap().wait().unwrap().is_completed());
 }
 
 fn taking_a_key_leaves_the_rate_of_a_jobs_sharing_subtasks<S: AnyHasher>() {
@@ -108,7 +108,7 @@ fn taking_a_key_leaves_the_rate_of_a_jobs_limiting_subtasks<S: AnyHasher>() {
 }
 
 /// Two tasks share the key, and one of them has been let go for a token that has come.
-fn one_of_two_was_let_go<S: AnyHasher>() -> (World<S>, crate::common::Hold) {
+fn one_of_two_was_let_go<S: AnyHasher>() -> (World<S>, crate::common::PauseReason) {
     let world = World::new();
     for _ in 0..2 {
         world.pool.execute(Claims::shared(A), world.body()).unwrap();
@@ -129,7 +129,7 @@ fn a_pause_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
     world.pool.keys().resume(&A);
     eventually(|| world.begun.load(Ordering::SeqCst) == 1);
     world.clock.advance(SECOND);
-    world.pool.drain(None).unwrap();
+    world.pool.shutdown().unwrap();
 }
 
 fn a_smaller_burst_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
@@ -148,7 +148,7 @@ fn a_smaller_burst_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
         world.clock.advance(SECOND);
         eventually(|| world.begun.load(Ordering::SeqCst) > expected);
     }
-    world.pool.drain(None).unwrap();
+    world.pool.shutdown().unwrap();
 }
 
 fn a_stop_for_failures_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
@@ -178,7 +178,7 @@ fn a_stop_for_failures_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
     world.pool.keys().resume(&A);
     eventually(|| world.begun.load(Ordering::SeqCst) == 1);
     world.clock.advance(SECOND);
-    world.pool.drain(None).unwrap();
+    world.pool.shutdown().unwrap();
 }
 
 /// What a pause has called back had taken no token, so it begins at once when the key goes on.
@@ -190,7 +190,7 @@ fn a_pause_costs_no_token<S: AnyHasher>() {
     eventually(|| world.begun.load(Ordering::SeqCst) == 1);
     assert_eq!(world.begun(), 1);
     world.clock.advance(SECOND);
-    world.pool.drain(None).unwrap();
+    world.pool.shutdown().unwrap();
 }
 
 /// A job's subtasks with these claims have the key, and wait for a worker, for their job is paused.
@@ -238,9 +238,9 @@ fn keeps_back<S: AnyHasher>(claims: Claims<u32>, subtasks: usize, stops: bool) {
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     assert!(pool.keys().take(&A).is_empty());
     assert!(pool.keys().resume(&A));
-    assert!(job.wait().unwrap().is_done());
+    assert!(job.wait().unwrap().is_completed());
     assert_eq!(begun.load(Ordering::SeqCst), subtasks);
-    assert!(barrier.wait().unwrap().is_done());
+    assert!(barrier.wait().unwrap().is_completed());
     eventually(|| pool.inspect().snapshot(9).hottest.is_empty());
 }
 

@@ -12,8 +12,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::common::{AnyHasher, LONG, Rng, eventually, soon};
-use keylane::observe::Hold;
-use keylane::{Claims, Job, ManualClock, Pool, Rate, UnrunTask};
+use keylane::observe::PauseReason;
+use keylane::{Claims, Job, MockClock, PendingTask, Pool, Rate};
 
 const KEYS: u64 = 2;
 const STEPS: usize = 100;
@@ -95,7 +95,7 @@ struct World<S: AnyHasher> {
     jobs: Vec<Job<()>>,
     pool: Pool<u32, S>,
     workers: usize,
-    clock: ManualClock,
+    clock: MockClock,
     now: u64,
     events: mpsc::Receiver<Event>,
     say: mpsc::Sender<Event>,
@@ -105,8 +105,8 @@ struct World<S: AnyHasher> {
 
 impl<S: AnyHasher> World<S> {
     fn new(workers: usize, rng: &mut Rng) -> Self {
-        let clock = ManualClock::new();
-        let builder = Pool::<u32>::builder().workers(workers).rate_clock(&clock);
+        let clock = MockClock::new();
+        let builder = Pool::<u32>::builder().workers(workers).clock(&clock);
         let pool = builder.hasher(S::default()).build().unwrap();
         let mut keys: Vec<Key> = (0..KEYS).map(|_| Key::default()).collect();
         for (n, key) in keys.iter_mut().enumerate().skip(1) {
@@ -207,7 +207,7 @@ impl<S: AnyHasher> World<S> {
     fn rest(&mut self) {
         let mut rests = || {
             self.listen();
-            let is_due = |hold| matches!(hold, Hold::RateLimited { left } if left.is_zero());
+            let is_due = |hold| matches!(hold, PauseReason::RateLimited { left } if left.is_zero());
             if self.pool.keys().list_paused().into_iter().any(|held| is_due(held.hold)) {
                 return false;
             }
@@ -270,7 +270,7 @@ impl<S: AnyHasher> World<S> {
     /// Takes what waits for a key, which must be all that was submitted on its own and has not begun.
     fn take(&mut self, key: u64) {
         self.log.push(format!("take {key}"));
-        let unrun: Vec<UnrunTask<u32>> = self.pool.keys().take(&(key as u32));
+        let unrun: Vec<PendingTask<u32>> = self.pool.keys().take(&(key as u32));
         let is_taken = |task: &&mut Task| {
             u64::from(task.key) == key && task.state == State::Waiting && task.place.is_some()
         };
@@ -324,13 +324,13 @@ impl<S: AnyHasher> World<S> {
             self.pass(10);
             self.rest();
         }
-        assert!(barrier.wait().unwrap().is_done());
+        assert!(barrier.wait().unwrap().is_completed());
         for job in std::mem::take(&mut self.jobs) {
-            assert!(job.wait().unwrap().is_done());
+            assert!(job.wait().unwrap().is_completed());
         }
         self.pass(1000);
         eventually(|| self.pool.keys().list_paused().is_empty());
-        self.pool.drain(Some(LONG)).unwrap();
+        self.pool.shutdown_timeout(LONG).unwrap();
     }
 }
 
@@ -347,7 +347,7 @@ fn run<S: AnyHasher>(seed: u64) {
 
 #[test]
 fn random_programs_with_keys_spread() {
-    (0..PROGRAMS).for_each(|seed| soon(move || run::<keylane::KeyHasher>(seed)));
+    (0..PROGRAMS).for_each(|seed| soon(move || run::<keylane::KeyBuildHasher>(seed)));
 }
 
 #[test]

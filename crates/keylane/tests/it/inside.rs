@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::{AnyHasher, Rng, Wakes, hold, poll, pool_of, soon, with_every_hasher};
-use keylane::{Claims, DrainError, Handle, Pool};
+use keylane::{Claims, Handle, Pool, ShutdownError};
 
 with_every_hasher!(
     waiting_for_one_directly_behind_is_refused,
@@ -69,7 +69,7 @@ fn waiting_for_one_directly_behind_is_refused<S: AnyHasher>() {
             });
             assert_eq!(judged, [false, true, false, false, true]);
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -195,7 +195,7 @@ fn every_way_to_wait_is_refused<S: AnyHasher>() {
             let polled = poll(Pin::new(&mut behind), &Wakes::new());
             assert!(matches!(polled, Poll::Ready(Err(_))));
             // To ask is no wait.
-            assert!(behind.try_take().is_none() && !behind.is_finished());
+            assert!(behind.try_join().is_none() && !behind.is_finished());
             let behind = behind.wait().unwrap_err().into_inner();
             // And when nothing is left to wait for, there is nothing to refuse.
             assert!(behind.cancel());
@@ -203,7 +203,7 @@ fn every_way_to_wait_is_refused<S: AnyHasher>() {
         })
         .unwrap();
     give.send(task(&pool, 1)).unwrap();
-    assert!(asker.wait().unwrap().is_done());
+    assert!(asker.wait().unwrap().is_completed());
 }
 
 fn waiting_for_an_independent_task_works_with_one_worker<S: AnyHasher>() {
@@ -220,7 +220,7 @@ fn waiting_for_an_independent_task_works_with_one_worker<S: AnyHasher>() {
         });
         assert_eq!(judged, [true; 5]);
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     // The substitutes are gone again.
     crate::common::eventually(|| pool.inspect().snapshot(0).workers.len() == 1);
 }
@@ -241,7 +241,7 @@ fn a_tree_of_waits_works_with_one_worker<S: AnyHasher>() {
         .unwrap()
     }
     let pool = Arc::new(pool_of::<S>(1));
-    assert_eq!(node(&pool, 0, 5).wait().unwrap().done(), Some(32));
+    assert_eq!(node(&pool, 0, 5).wait().unwrap().ok(), Some(32));
 }
 
 fn what_is_before_the_caller_can_be_waited_for<S: AnyHasher>() {
@@ -298,12 +298,12 @@ fn draining_from_inside_is_refused<S: AnyHasher>() {
     let asker = pool
         .submit(1, move || {
             let pool = own.upgrade().expect("the test waits");
-            (pool.drain(None), pool.drain(Some(Duration::ZERO)), pool.is_closed())
+            (pool.shutdown(), pool.shutdown_timeout(Duration::ZERO), pool.is_closed())
         })
         .unwrap();
-    let refused = Err(DrainError::FromInside);
-    assert_eq!(asker.wait().unwrap().done(), Some((refused, refused, true)));
-    pool.drain(None).unwrap();
+    let refused = Err(ShutdownError::FromInside);
+    assert_eq!(asker.wait().unwrap().ok(), Some((refused, refused, true)));
+    pool.shutdown().unwrap();
 }
 
 /// A barrier gives the shards of the keys free one after the other. A task that began in the first of
@@ -345,12 +345,13 @@ fn a_worker_that_is_dismissed_while_it_looks_for_work_wakes_another() {
         let pool = Arc::new(Pool::<u32>::builder().workers(1).build().unwrap());
         for _ in 0..400 {
             let own = pool.clone();
-            let outer = move || assert!(own.submit(2, || ()).unwrap().wait().unwrap().is_done());
+            let outer =
+                move || assert!(own.submit(2, || ()).unwrap().wait().unwrap().is_completed());
             let outer = pool.submit(1, outer).unwrap();
             while !outer.is_finished() {
                 std::hint::spin_loop();
             }
-            assert!(pool.submit(3, || ()).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(3, || ()).unwrap().wait().unwrap().is_completed());
         }
     });
 }

@@ -49,7 +49,7 @@ fn check_workers<S: AnyHasher>(pool: &Pool<u32, S>, workers: usize) {
         })
         .collect();
     for handle in handles {
-        assert!(handle.wait().unwrap().is_done());
+        assert!(handle.wait().unwrap().is_completed());
     }
     assert_eq!(pool.inspect().snapshot(0).workers.len(), workers);
 }
@@ -70,7 +70,7 @@ fn a_panic_in_any_task_of_a_line_ends_that_task_alone<S: AnyHasher>() {
             .collect();
         for (n, handle) in handles.into_iter().enumerate() {
             match handle.wait().unwrap() {
-                Outcome::Done(()) => assert_ne!(n, bad),
+                Outcome::Completed(()) => assert_ne!(n, bad),
                 Outcome::Panicked(payload) => {
                     assert_eq!((n, payload.message()), (bad, Some("on purpose")));
                 }
@@ -88,7 +88,7 @@ fn a_panic_in_a_rollup_frees_all_of_its_keys<S: AnyHasher>() {
     for _ in 0..50 {
         pool.execute([1, 2, 3], || panic_any(())).unwrap();
         for key in 1..4 {
-            assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_completed());
         }
     }
     check_workers(&pool, 2);
@@ -99,7 +99,7 @@ fn a_panic_in_a_reader_lets_the_writer_in<S: AnyHasher>() {
     for _ in 0..50 {
         pool.execute(Claims::shared(1), || panic_any(())).unwrap();
         pool.execute(Claims::shared(1).and_shared(2), || panic_any(())).unwrap();
-        assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_completed());
     }
     check_workers(&pool, 2);
 }
@@ -116,7 +116,7 @@ fn a_panic_in_the_drop_of_the_captures_ends_its_task_alone() {
         pool.execute(1, move || _ = &after_body).unwrap();
         let large = (Grenade, [0; 100]);
         pool.execute([1, 2], move || _ = &large).unwrap();
-        assert!(pool.submit([1, 2], || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit([1, 2], || {}).unwrap().wait().unwrap().is_completed());
         check_workers(&pool, 1);
     });
 }
@@ -127,7 +127,7 @@ fn a_result_that_nobody_waits_for_may_panic_when_it_is_dropped() {
         let pool = pool(1);
         for _ in 0..10 {
             drop(pool.submit(1, || Grenade).unwrap());
-            assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_completed());
         }
         check_workers(&pool, 1);
     });
@@ -141,7 +141,7 @@ fn a_payload_that_panics_when_it_is_dropped_ends_no_worker() {
             pool.execute(1, move || panic_any(Chain(links))).unwrap();
             drop(pool.submit(1, move || panic_any(Chain(links))).unwrap());
             pool.execute([1, 2], move || panic_any(Chain(links))).unwrap();
-            assert!(pool.submit([1, 2], || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit([1, 2], || {}).unwrap().wait().unwrap().is_completed());
         }
         check_workers(&pool, 1);
     });
@@ -167,7 +167,7 @@ fn the_hook_learns_of_each_panic_before_the_key_goes_on() {
             let ran = log.clone();
             pool.execute(1, move || ran.push(format!("after {n}"))).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let expected =
             (0..40).flat_map(|n| [format!("told {}", n / 2), format!("after {}", n / 2)]);
         assert!(log.take().into_iter().eq(expected));
@@ -214,7 +214,7 @@ fn a_handle_learns_that_its_task_was_dropped_even_if_the_drop_panics() {
         for _ in 0..1_000 {
             thread::yield_now();
         }
-        let unrun = pool.stop_now();
+        let unrun = pool.shutdown_now();
         let dropped = thread::spawn(move || drop(unrun)).join();
         assert!(dropped.is_err(), "the panic is the dropper's");
         assert!(waiter.join().unwrap());
@@ -251,7 +251,7 @@ fn a_descriptor_that_panics_when_it_is_dropped_ends_no_worker() {
             // Who submits it has left it behind when it begins, so the worker is the last to have it.
             let task = pool.submit(claims, || ()).unwrap();
             held.let_go();
-            assert!(task.wait().unwrap().is_done());
+            assert!(task.wait().unwrap().is_completed());
         }
         check_workers(&pool, 1);
     });
@@ -269,10 +269,10 @@ fn a_descriptor_that_panics_when_its_asker_drops_it_leaves_no_task_behind() {
         let asked = move || {
             drop(lock(&held).take());
             // The only worker does something else, so it has let go of the one that is asked about.
-            assert!(asks.submit(9, || ()).unwrap().wait().unwrap().is_done());
+            assert!(asks.submit(9, || ()).unwrap().wait().unwrap().is_completed());
         };
         let task = pool.submit(brittle(asked), || ()).unwrap();
-        assert!(task.wait().unwrap().is_done());
+        assert!(task.wait().unwrap().is_completed());
         check_workers(&pool, 1);
     });
 }
@@ -348,7 +348,7 @@ fn a_handler_that_panics_goes_on_with_the_next_message() {
             })
             .unwrap();
         assert_eq!(pool.send_many((0..1_000).map(|n| (n % 2, n))).unwrap(), 1_000);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 100);
         let log = log.take();
         for key in 0..2 {

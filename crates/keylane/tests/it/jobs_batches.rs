@@ -47,7 +47,7 @@ fn what_stands_behind_a_long_subtask_in_its_batch_is_taken_by_an_idle_worker() {
             eventually(|| ran.load(Ordering::SeqCst) == WARM_UP + behind);
             assert!(!job.is_finished());
             drop(open);
-            assert!(job.wait().unwrap().is_done());
+            assert!(job.wait().unwrap().is_completed());
         }
     });
 }
@@ -127,7 +127,7 @@ fn a_subtask_does_not_wait_for_the_next_one_to_be_made() {
             assert_eq!(answers.recv_timeout(crate::common::LONG), Ok(n));
         }
         drop(send);
-        assert!(job.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed());
     });
 }
 

@@ -157,7 +157,7 @@ fn everything_at_once_keeps_the_contract<S: AnyHasher>() {
             })
             .collect();
         submitters.into_iter().for_each(|thread| thread.join().unwrap());
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         world.check();
         let left = pool.inspect().snapshot(10);
         assert_eq!((left.unfinished, left.panicked, left.hottest.len()), (0, 0, 0));
@@ -204,8 +204,12 @@ fn submit_job<S: AnyHasher>(pool: &Pool<u32, S>, world: &Arc<World>, rng: &mut R
         let world = inside.clone();
         Some((asks.claims(), move || world.run(body)))
     });
-    let job =
-        pool.job("mixed").order(ResultOrder::Submission).each_keyed(pieces).collect().unwrap();
+    let job = pool
+        .job("mixed")
+        .result_order(ResultOrder::Submission)
+        .each_keyed(pieces)
+        .collect()
+        .unwrap();
     match rng.below(6) {
         0 => {
             job.pause();
@@ -232,7 +236,7 @@ impl Submitted {
             bodies[body].may_be_dropped = self.was_cancelled;
         }
         match outcome {
-            Outcome::Done(ran) => assert_eq!(ran, *numbers, "in the order of the splitter"),
+            Outcome::Completed(ran) => assert_eq!(ran, *numbers, "in the order of the splitter"),
             Outcome::Cancelled => assert!(self.was_cancelled),
             other => panic!("{other:?}"),
         }

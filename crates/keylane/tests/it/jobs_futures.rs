@@ -34,7 +34,7 @@ fn as_many_run_as_the_limit_says_and_their_values_are_in_order() {
         });
         let job = pool.job("meets").each_future(replies).collect().unwrap();
         assert_eq!(job.wait().unwrap().unwrap(), (0..500).collect::<Vec<_>>());
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -53,10 +53,10 @@ fn a_key_waits_for_its_future_and_the_worker_does_not() {
         let job = pool.job("waits").each_future([(1, future)]).run().unwrap();
         eventually(|| job.progress().waiting == 1);
         let behind = pool.submit(1, move || next.push("task")).unwrap();
-        assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_completed());
         assert!(log.len() == 0 && !behind.is_finished() && !job.is_finished());
         open.send(()).unwrap();
-        assert!(job.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed() && behind.wait().unwrap().is_completed());
         assert_eq!(log.take(), ["future", "task"]);
     });
 }
@@ -80,7 +80,7 @@ fn a_cancelled_job_is_over_when_its_futures_are_dropped() {
         job.cancel();
         assert!(job.wait().unwrap().is_cancelled());
         assert_eq!(live.count(), 0);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -107,7 +107,7 @@ fn a_future_that_fails_or_panics_is_a_failure_of_its_job() {
         let panics = [(1, async { panic!("in a future") })];
         let job = pool.job("panics").each_future::<_, (), _, _>(panics).collect().unwrap();
         assert!(matches!(job.wait().unwrap(), Outcome::Panicked(_)));
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -129,7 +129,7 @@ fn a_stopped_pool_or_runtime_ends_the_job() {
             let job = pool.job("for ever").each_future(futures).run().unwrap();
             eventually(|| job.progress().waiting == 30);
             if stops_pool {
-                pool.stop_now();
+                pool.shutdown_now();
             } else {
                 drop(pool);
             }
@@ -151,11 +151,11 @@ fn a_fold_stands_where_its_future_stood() {
         let job = job.fold(0, move |refused, ()| {
             let behind = inside.try_submit(1, || ()).expect("it comes from inside");
             let beside = inside.try_submit(7, || ()).expect("so does this");
-            assert!(beside.wait().unwrap().is_done());
+            assert!(beside.wait().unwrap().is_completed());
             refused + u32::from(behind.wait().is_err())
         });
-        assert_eq!(job.unwrap().wait().unwrap().done(), Some(10));
-        pool.drain(None).unwrap();
+        assert_eq!(job.unwrap().wait().unwrap().ok(), Some(10));
+        pool.shutdown().unwrap();
     });
 }
 
@@ -171,15 +171,15 @@ fn the_last_fold_of_a_job_is_inside_its_pool_too() {
         let inside = pool.clone();
         // The first does not begin, for the second fails.
         let futures = [1, 2].map(|key| (key, async move { Err::<(), _>(key) }));
-        let job = pool.job("fails").order(ResultOrder::Submission).try_each_future(futures);
+        let job = pool.job("fails").result_order(ResultOrder::Submission).try_each_future(futures);
         let job = job.fold_outcomes(0, move |folded, outcome| {
             assert!(matches!(outcome, Outcome::Failed(2)));
             let next = inside.try_submit(2, || ()).expect("it comes from inside");
-            assert!(next.wait().expect("its key is free").is_done());
+            assert!(next.wait().expect("its key is free").is_completed());
             folded + 1
         });
-        assert_eq!(job.unwrap().wait().unwrap().done(), Some(1));
+        assert_eq!(job.unwrap().wait().unwrap().ok(), Some(1));
         pool.keys().resume(&1);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::common::{Gate, Live, OpenAtLast, block_on, hold, pool, soon};
-use keylane::{KeyHasher, OnError, Outcome, Pool, SubmitErrorKind};
+use keylane::{KeyBuildHasher, OnError, Outcome, Pool, SubmitErrorKind};
 
 struct PanicsInDrop;
 
@@ -17,10 +17,10 @@ impl Drop for PanicsInDrop {
 }
 
 #[track_caller]
-fn works(pool: &Pool<u32, KeyHasher>) {
+fn works(pool: &Pool<u32, KeyBuildHasher>) {
     let job = pool.job("after").each_keyed((0..100).map(|n| (n % 3, move || n))).collect().unwrap();
     assert_eq!(job.wait().unwrap().unwrap(), (0..100).collect::<Vec<_>>());
-    assert!(pool.submit(1, || ()).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(1, || ()).unwrap().wait().unwrap().is_completed());
 }
 
 #[track_caller]
@@ -43,7 +43,7 @@ fn a_panic_in_a_splitter_ends_its_job_alone() {
             });
             let job = pool.job("splits").each(pieces).run().unwrap();
             assert!(message(job.wait().unwrap()).contains("split"));
-            assert!(beside.wait().unwrap().is_done());
+            assert!(beside.wait().unwrap().is_completed());
         }
         works(&pool);
     });
@@ -128,7 +128,7 @@ fn a_panic_in_a_drop_ends_nothing() {
         let job = pool.job("fails").try_each(pieces).fold(PanicsInDrop, |acc, _| acc).unwrap();
         assert!(matches!(job.wait().unwrap(), Outcome::Failed(5)));
         works(&pool);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -151,8 +151,8 @@ fn what_is_cancelled_is_dropped_at_once_and_keeps_its_place() {
         assert!(block_on(job).unwrap().is_cancelled());
         assert!(!behind.is_finished());
         held.let_go();
-        assert!(behind.wait().unwrap().is_done());
-        pool.drain(None).unwrap();
+        assert!(behind.wait().unwrap().is_completed());
+        pool.shutdown().unwrap();
     });
 }
 
@@ -167,7 +167,7 @@ fn a_closed_pool_finishes_its_jobs_and_refuses_new_ones() {
         let refused = pool.job("late").each([|| 1]).collect().unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::Closed);
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(job.is_finished(), "drained, and yet a job is not over");
         assert_eq!(job.wait().unwrap().unwrap().len(), 1000);
         assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
@@ -211,7 +211,7 @@ fn a_job_ends_with_its_pool() {
             paused.pause();
             let task = pool.submit(1, || ()).unwrap();
             if stops {
-                let unrun = pool.stop_now();
+                let unrun = pool.shutdown_now();
                 assert_eq!(unrun.len(), 1, "the task, and not the job's subtasks");
                 assert_eq!(live.count(), 0);
                 assert!(pool.job("late").each([|| ()]).run().is_err());

@@ -303,7 +303,7 @@ enum Step {
         which: usize,
         failed: bool,
     },
-    Hold {
+    PauseReason {
         which: usize,
         held: bool,
     },
@@ -356,7 +356,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (which(), 0..4_u64, 0..4_u64)
             .prop_map(|(which, ready, waiting)| Step::Come { which, ready, waiting }),
         2 => (which(), any::<bool>()).prop_map(|(which, failed)| Step::Settle { which, failed }),
-        1 => (which(), any::<bool>()).prop_map(|(which, held)| Step::Hold { which, held }),
+        1 => (which(), any::<bool>()).prop_map(|(which, held)| Step::PauseReason { which, held }),
         1 => (which(), any::<bool>()).prop_map(|(which, paused)| Step::Pause { which, paused }),
         1 => which().prop_map(|which| Step::Cancel { which }),
         1 => (which(), 0..4_u32).prop_map(|(which, weight)| Step::Weigh { which, weight }),
@@ -458,7 +458,7 @@ impl Pair {
                     assert!(self.allocator.settled(id, failed, now));
                 }
             }
-            Step::Hold { which, held } => {
+            Step::PauseReason { which, held } => {
                 let Some(id) = self.pick(which) else { return };
                 let job = self.reference.job(id);
                 let is_live = !job.cancelled;
@@ -676,7 +676,7 @@ impl Pair {
             while self.reference.job(id).waiting > 0 {
                 self.apply(&Step::Ready { which });
             }
-            self.apply(&Step::Hold { which, held: false });
+            self.apply(&Step::PauseReason { which, held: false });
         }
         let left: u64 = self.reference.jobs.iter().map(|job| job.ready + job.running).sum();
         let most = left + self.out.len() as u64 + 3 * self.reference.jobs.len() as u64;

@@ -22,7 +22,7 @@ fn each_subtask_runs_once_and_the_results_are_in_order<S: AnyHasher>() {
             let keyed = pool.job("keyed").each_keyed(keyed).collect().unwrap();
             let fold = pool
                 .job("fold")
-                .order(ResultOrder::Submission)
+                .result_order(ResultOrder::Submission)
                 .each((0..count).map(|n| move || n))
                 .fold(Vec::new(), |mut all, n| {
                     all.push(n);
@@ -60,8 +60,8 @@ fn keyed_subtasks_keep_their_order_with_the_rest_of_the_pool<S: AnyHasher>() {
     pool.execute(1, move || second.push(51)).unwrap();
     assert_eq!(log.len(), 0);
     held.let_go();
-    pool.drain(None).unwrap();
-    assert!(job.wait().unwrap().is_done());
+    pool.shutdown().unwrap();
+    assert!(job.wait().unwrap().is_completed());
     assert_eq!(log.take(), (0..=51).collect::<Vec<_>>());
 }
 
@@ -92,7 +92,7 @@ fn a_barrier_is_alone_among_subtasks<S: AnyHasher>() {
             pool.submit(Claims::barrier(), move || (0..50).map(look).sum::<usize>()).unwrap();
         assert_eq!(alone.wait().unwrap().unwrap(), 0);
     }
-    assert!(job.wait().unwrap().is_done());
+    assert!(job.wait().unwrap().is_completed());
 }
 
 #[test]

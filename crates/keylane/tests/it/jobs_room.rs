@@ -24,7 +24,8 @@ fn a_job_that_must_not_wait_comes_back_from_a_full_pool() {
             (Duration::ZERO, SubmitErrorKind::Full),
             (Duration::from_nanos(1), SubmitErrorKind::TimedOut),
         ] {
-            let plan = || pool.job("refused").within(timeout).each((0..10).map(|n| move || n));
+            let plan =
+                || pool.job("refused").submit_timeout(timeout).each((0..10).map(|n| move || n));
             let refused = plan().run().unwrap_err();
             assert_eq!(refused.kind(), why);
             assert_eq!(plan().collect().unwrap_err().kind(), why);
@@ -33,12 +34,13 @@ fn a_job_that_must_not_wait_comes_back_from_a_full_pool() {
             assert_eq!(plan().fold_outcomes(0, |sum, _| sum).unwrap_err().kind(), why);
             assert!(pool.jobs().list().is_empty());
         }
-        let again = pool.job("again").within(Duration::ZERO).each((0..10).map(|n| move || n));
+        let again =
+            pool.job("again").submit_timeout(Duration::ZERO).each((0..10).map(|n| move || n));
         let again = again.collect().unwrap_err().into_inner();
         drop(open);
-        assert!(busy.wait().unwrap().is_done());
+        assert!(busy.wait().unwrap().is_completed());
         // The slot is counted as free a moment after the outcome is there.
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(again.collect().unwrap_err().kind(), SubmitErrorKind::Closed);
     });
 }
@@ -52,14 +54,14 @@ fn a_job_waits_for_room_as_long_as_it_may() {
                 let job = scope.spawn(|| {
                     let job = pool.job("waits");
                     let job = match within {
-                        Some(timeout) => job.within(timeout),
+                        Some(timeout) => job.submit_timeout(timeout),
                         None => job,
                     };
                     job.each((0..10).map(|n| move || n)).collect().unwrap()
                 });
                 crate::common::eventually(|| pool.inspect().snapshot(0).submitters_waiting == 1);
                 drop(open);
-                assert!(busy.wait().unwrap().is_done());
+                assert!(busy.wait().unwrap().is_completed());
                 let job = job.join().unwrap();
                 assert_eq!(job.wait().unwrap().unwrap(), (0..10).collect::<Vec<_>>());
             });
@@ -74,7 +76,7 @@ fn a_job_from_inside_a_task_is_not_refused() {
         let pool = std::sync::Arc::new(pool);
         let inner = pool.clone();
         let task = pool.submit(1, move || {
-            let job = inner.job("inside").within(Duration::ZERO);
+            let job = inner.job("inside").submit_timeout(Duration::ZERO);
             job.each((0..10).map(|n| move || n)).collect().unwrap()
         });
         let job = task.unwrap().wait().unwrap().unwrap();
@@ -104,7 +106,7 @@ impl Iterator for PanicsInHint {
 fn an_iterator_that_panics_when_it_is_asked_keeps_no_room() {
     soon(|| {
         let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
-        let plan = || pool.job("asked").within(Duration::ZERO).each(PanicsInHint);
+        let plan = || pool.job("asked").submit_timeout(Duration::ZERO).each(PanicsInHint);
         let submits: [&dyn Fn(); 4] = [
             &|| drop(plan().run()),
             &|| drop(plan().collect()),
@@ -116,7 +118,7 @@ fn an_iterator_that_panics_when_it_is_asked_keeps_no_room() {
             assert!(panics.is_err(), "the panic is the submitter's");
             assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
         }
-        assert!(pool.try_submit(1, || ()).unwrap().wait().unwrap().is_done());
-        pool.drain(None).unwrap();
+        assert!(pool.try_submit(1, || ()).unwrap().wait().unwrap().is_completed());
+        pool.shutdown().unwrap();
     });
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use crate::common::{Gate, OpenAtLast, eventually, hold, pool, soon};
 use keylane::allocate::{Claimant, Event, Order, Record, Rule};
-use keylane::{Job, KeyHasher, Pool};
+use keylane::{Job, KeyBuildHasher, Pool};
 
 /// A job whose subtasks begin, say so, and end when they are told to.
 struct Steps {
@@ -16,7 +16,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn new(pool: &Pool<u32, KeyHasher>, name: &str, subtasks: usize) -> Self {
+    fn new(pool: &Pool<u32, KeyBuildHasher>, name: &str, subtasks: usize) -> Self {
         let gates: Vec<Gate> = (0..subtasks).map(|_| Gate::new()).collect();
         let (begin, begun) = mpsc::channel();
         let pieces = gates.clone().into_iter().enumerate().map(move |(n, gate)| {
@@ -97,13 +97,13 @@ fn the_articles_timeline_in_a_real_pool() {
         // 5:00. B is over.
         b.end(4);
         a.begins(17);
-        assert!(b.job.take().unwrap().wait().unwrap().is_done());
+        assert!(b.job.take().unwrap().wait().unwrap().is_completed());
         for ended in 14..=16 {
             a.end(ended);
             a.begins(ended + 4);
         }
         (17..=20).for_each(|ended| a.end(ended));
-        assert!(a.job.take().unwrap().wait().unwrap().is_done());
+        assert!(a.job.take().unwrap().wait().unwrap().is_completed());
 
         let record = pool.jobs().decision_log().unwrap();
         record.replay().unwrap();
@@ -130,11 +130,11 @@ fn a_small_job_is_done_while_a_huge_one_has_all_workers() {
             let small = pool.job("small").each((0..10).map(|n| move || n)).collect().unwrap();
             assert_eq!(small.wait().unwrap().unwrap(), (0..10).collect::<Vec<_>>());
             let loose = pool.submit(n, || ()).unwrap();
-            assert!(loose.wait().unwrap().is_done());
+            assert!(loose.wait().unwrap().is_completed());
         }
         assert!(!huge.is_finished());
         stop.store(true, Ordering::SeqCst);
-        assert!(huge.wait().unwrap().is_done());
+        assert!(huge.wait().unwrap().is_completed());
     });
 }
 
@@ -154,7 +154,7 @@ fn a_splitter_is_never_far_ahead_of_the_workers() {
             }
         });
         let job = pool.job("millions").each(pieces).run().unwrap();
-        assert!(job.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed());
         assert_eq!(begun.load(Ordering::SeqCst), 300_000);
         assert!(furthest.load(Ordering::SeqCst) <= 2 * 64, "{furthest:?}");
     });
@@ -178,7 +178,7 @@ fn a_splitter_stops_while_enough_wait_for_keys() {
         assert_eq!(other.wait().unwrap().unwrap(), [5]);
         assert_eq!(split.load(Ordering::SeqCst), 64);
         held.let_go();
-        assert!(job.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed());
         assert_eq!(split.load(Ordering::SeqCst), 10_000);
     });
 }
@@ -204,7 +204,7 @@ fn a_paused_job_begins_nothing_until_it_is_resumed() {
         steps.begins(3);
         steps.end(2);
         steps.end(3);
-        assert!(job.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed());
     });
 }
 
@@ -226,7 +226,7 @@ fn workers_come_and_go_during_a_job() {
             workers = workers % 5 + 1;
             pool.settings().set_workers(workers).unwrap();
         }
-        assert!(job.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed());
         assert_eq!(ran.load(Ordering::SeqCst), 50_000);
     });
 }
@@ -270,7 +270,7 @@ fn a_task_cannot_wait_for_a_job_of_its_own_pool() {
             job
         });
         let job = task.unwrap().wait().unwrap().unwrap();
-        assert!(job.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed());
         drop(pool);
     });
 }
@@ -289,9 +289,9 @@ fn the_bound_on_active_jobs_keeps_the_next_one_in_the_line() {
         // Two workers are free, and yet it has to wait.
         assert!(second.begun.try_recv().is_err());
         first.end(1);
-        assert!(first.job.take().unwrap().wait().unwrap().is_done());
+        assert!(first.job.take().unwrap().wait().unwrap().is_completed());
         second.begins(1);
         second.end(1);
-        assert!(second.job.take().unwrap().wait().unwrap().is_done());
+        assert!(second.job.take().unwrap().wait().unwrap().is_completed());
     });
 }

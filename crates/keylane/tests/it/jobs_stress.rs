@@ -88,7 +88,7 @@ fn jobs_and_tasks_at_random<S: AnyHasher>() {
         let jobs: Vec<Job<u64, u64>> =
             submitters.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         if seed % 2 == 0 {
-            pool.drain(None).unwrap();
+            pool.shutdown().unwrap();
             assert!(jobs.iter().all(Job::is_finished));
         }
         for job in jobs {
@@ -172,7 +172,8 @@ fn submit_job<S: AnyHasher>(
         };
         (keys, work)
     });
-    let builder = pool.job("random").order(order).on_error(on_error).weight(rng.below(3) as u32);
+    let builder =
+        pool.job("random").result_order(order).on_error(on_error).weight(rng.below(3) as u32);
     let mut last = 0;
     let fold = move |sum, n| {
         assert!(order == ResultOrder::Completion || n > last, "folded out of order");

@@ -21,7 +21,7 @@ fn a_closed_pool_rejects() {
             let ran = ran.clone();
             pool.execute(key % 7, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 100);
         assert_eq!(pool.execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
         assert_eq!(pool.submit(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
@@ -53,7 +53,7 @@ fn a_busy_key_is_on_one_thread_at_a_time() {
             })
             .unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
@@ -109,7 +109,7 @@ fn threads_come_and_go_and_no_key_overlaps() {
             feed(2_000);
             eventually(|| pool.inspect().snapshot(0).workers.len() == workers);
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
@@ -127,7 +127,7 @@ fn reducing_the_threads_strands_no_key() {
         }
         pool.settings().set_workers(1).unwrap();
         drop(held);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let log = log.take();
         for key in 0..50 {
             assert!(log.iter().filter(|n| *n % 50 == key).is_sorted());
@@ -169,7 +169,7 @@ fn a_smaller_bound_blocks_until_enough_has_ended() {
         gate.open();
         // It comes in as soon as fewer than two are left.
         pool.execute(2, || {}).unwrap();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -227,6 +227,6 @@ fn a_pool_that_begins_late_begins_once() {
             }
         });
         assert_eq!(BEGUN.load(Ordering::SeqCst), 1);
-        POOL.drain(None).unwrap();
+        POOL.shutdown().unwrap();
     });
 }

@@ -11,8 +11,10 @@ use std::panic::resume_unwind;
 use std::sync::mpsc;
 
 use crate::common::{AnyHasher, Collide, LONG, eventually, soon};
-use keylane::observe::Hold;
-use keylane::{AfterFinish, Claims, Handle, KeyHasher, OnFailure, Outcome, Pool, SubmitErrorKind};
+use keylane::observe::PauseReason;
+use keylane::{
+    Claims, Handle, KeyBuildHasher, OnClosedKey, OnFailure, Outcome, Pool, SubmitErrorKind,
+};
 use proptest::prelude::*;
 
 /// So many failures in a row stop a key.
@@ -289,7 +291,7 @@ impl<S: AnyHasher> World<S> {
             .keys()
             .list_paused()
             .into_iter()
-            .map(|held| (held.key, matches!(held.hold, Hold::Stopped { .. })))
+            .map(|held| (held.key, matches!(held.hold, PauseReason::Stopped { .. })))
             .collect();
         held.sort_unstable();
         let expected = self.keys.iter().filter(|(_, key)| key.paused || key.stopped);
@@ -379,7 +381,7 @@ impl<S: AnyHasher> World<S> {
                 self.line.push(n);
             }
             Err(error) => {
-                assert_eq!(error.kind(), SubmitErrorKind::KeyFinished);
+                assert_eq!(error.kind(), SubmitErrorKind::KeyClosed);
                 assert!(self.refuses(&keys), "refused: {self:#?}");
             }
         }
@@ -391,7 +393,7 @@ impl<S: AnyHasher> World<S> {
         let handle = match self.pool.submit_latest(key, body) {
             Ok(handle) => handle,
             Err(error) => {
-                assert_eq!(error.kind(), SubmitErrorKind::KeyFinished);
+                assert_eq!(error.kind(), SubmitErrorKind::KeyClosed);
                 assert!(self.refuses(&keys), "refused: {self:#?}");
                 return;
             }
@@ -428,8 +430,8 @@ impl<S: AnyHasher> World<S> {
     fn submit_end(&mut self, key: u32, refuses: bool) {
         let keys = Keys::Some([(key, Mode::Alone)].into());
         let (body, gate) = self.body(false);
-        let after = if refuses { AfterFinish::Refuse } else { AfterFinish::NewLife };
-        match self.pool.finish_key(key, after, body) {
+        let after = if refuses { OnClosedKey::Refuse } else { OnClosedKey::NewLife };
+        match self.pool.close_key(key, after, body) {
             Ok(handle) => {
                 assert!(self.key(key).end.is_none(), "accepted: {self:#?}");
                 self.pass(&keys);
@@ -438,7 +440,7 @@ impl<S: AnyHasher> World<S> {
                 self.key(key).end = Some((n, refuses));
             }
             Err(error) => {
-                assert_eq!(error.kind(), SubmitErrorKind::KeyFinished);
+                assert_eq!(error.kind(), SubmitErrorKind::KeyClosed);
                 assert!(self.key(key).end.is_some(), "refused: {self:#?}");
             }
         }
@@ -536,7 +538,7 @@ impl<S: AnyHasher> World<S> {
 
     fn end(&mut self, stops: bool) {
         if stops {
-            let unrun = self.pool.stop_now();
+            let unrun = self.pool.shutdown_now();
             let waits = |n: &&usize| self.tasks[**n].state != State::Running;
             assert_eq!(unrun.len(), self.line.iter().filter(waits).count(), "{self:#?}");
             drop(unrun);
@@ -548,7 +550,7 @@ impl<S: AnyHasher> World<S> {
             for n in std::mem::take(&mut self.line) {
                 self.tasks[n].gate = None;
             }
-            self.pool.drain(Some(LONG)).unwrap();
+            self.pool.shutdown_timeout(LONG).unwrap();
             self.listen();
             return;
         }
@@ -581,7 +583,7 @@ fn run<S: AnyHasher>(steps: Vec<Step>, stops: bool) {
     world.end(stops);
     for (n, task) in std::mem::take(&mut world.tasks).into_iter().enumerate() {
         match (task.handle.wait().unwrap(), task.state) {
-            (Outcome::Done(value), State::Ended | State::Taken) => {
+            (Outcome::Completed(value), State::Ended | State::Taken) => {
                 assert_eq!((value, task.fails), (n, false));
             }
             (Outcome::Panicked(_), State::Ended | State::Taken) => assert!(task.fails),
@@ -600,7 +602,7 @@ fn check<S: AnyHasher>() {
 
 #[test]
 fn random_programs_with_keys_spread() {
-    check::<KeyHasher>();
+    check::<KeyBuildHasher>();
 }
 
 #[test]

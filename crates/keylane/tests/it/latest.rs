@@ -11,7 +11,7 @@ use crate::common::{
     AnyHasher, Gate, Live, LiveWatch, Log, One, OpenAtLast, Rng, Wakes, block_on, eventually, hold,
     poll, pool_of, with_every_hasher,
 };
-use keylane::{Claims, Handle, Outcome, Pool, SubmitErrorKind, UnrunTask};
+use keylane::{Claims, Handle, Outcome, PendingTask, Pool, SubmitErrorKind};
 
 with_every_hasher!(
     the_replaced_learns_it_and_the_new_one_has_its_own_result,
@@ -38,12 +38,12 @@ const B: u32 = 2;
 /// Has everything that is there entered, with keys that collide.
 fn let_others_run<S: AnyHasher>(pool: &Pool<u32, S>) {
     for key in 1000..1050 {
-        assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_completed());
     }
 }
 
 fn superseded<T: 'static>(handle: &mut Handle<T>) -> bool {
-    handle.try_take().is_some_and(|outcome| outcome.is_superseded())
+    handle.try_join().is_some_and(|outcome| outcome.is_superseded())
 }
 
 /// Seed 001, 1b: the first submitter's future, of a `String`, yielded the integer of the second, whose
@@ -67,7 +67,7 @@ fn the_replaced_learns_it_and_the_new_one_has_its_own_result<S: AnyHasher>() {
         assert_eq!(live.count(), 0, "its captures are gone at once");
         assert!(superseded(&mut first), "it knows at once");
         running.let_go();
-        assert_eq!(second.wait().unwrap().done(), Some(42));
+        assert_eq!(second.wait().unwrap().ok(), Some(42));
     }
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(pool.inspect().snapshot(0).superseded, 2);
@@ -89,8 +89,8 @@ fn what_runs_is_not_replaced<S: AnyHasher>() {
     let last = pool.submit_latest(A, || 3).unwrap();
     assert!(superseded(&mut waits));
     goes_on.open();
-    assert_eq!(running.wait().unwrap().done(), Some(1));
-    assert_eq!(last.wait().unwrap().done(), Some(3));
+    assert_eq!(running.wait().unwrap().ok(), Some(1));
+    assert_eq!(last.wait().unwrap().ok(), Some(3));
 }
 
 fn what_was_submitted_otherwise_is_not_replaced<S: AnyHasher>() {
@@ -100,9 +100,9 @@ fn what_was_submitted_otherwise_is_not_replaced<S: AnyHasher>() {
     let latest = pool.submit_latest(A, || 2).unwrap();
     let other = pool.submit_latest(B, || 3).unwrap();
     running.let_go();
-    assert_eq!(ordinary.wait().unwrap().done(), Some(1));
-    assert_eq!(latest.wait().unwrap().done(), Some(2));
-    assert_eq!(other.wait().unwrap().done(), Some(3));
+    assert_eq!(ordinary.wait().unwrap().ok(), Some(1));
+    assert_eq!(latest.wait().unwrap().ok(), Some(2));
+    assert_eq!(other.wait().unwrap().ok(), Some(3));
 }
 
 fn the_new_one_runs_after_all_that_came_between<S: AnyHasher>() {
@@ -133,8 +133,8 @@ fn the_new_one_runs_after_all_that_came_between<S: AnyHasher>() {
             assert!(superseded(&mut new));
             pool.execute(A, write("last")).unwrap();
             running.let_go();
-            assert!(newest.wait().unwrap().is_done());
-            pool.drain(None).unwrap();
+            assert!(newest.wait().unwrap().is_completed());
+            pool.shutdown().unwrap();
             assert_eq!(log.take(), ["between", "newest", "last"], "{between:?}");
         }
     }
@@ -158,7 +158,7 @@ fn superseded_tasks_leave_no_more_behind_than_came_between<S: AnyHasher>() {
     }
     let_others_run(&pool);
     running.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 }
 
@@ -169,11 +169,11 @@ fn other_keys_leave_nothing_behind<S: AnyHasher>() {
     for n in 0..2000 {
         let handle = pool.submit(B + n % 5, || {}).unwrap();
         pool.try_execute_latest(A, || {}).unwrap();
-        assert!(handle.wait().unwrap().is_done());
+        assert!(handle.wait().unwrap().is_completed());
         eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     }
     running.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn a_replacement_needs_no_room<S: AnyHasher>() {
@@ -187,8 +187,8 @@ fn a_replacement_needs_no_room<S: AnyHasher>() {
     assert!(superseded(&mut old) && superseded(&mut newer) && superseded(&mut newest));
     assert_eq!(pool.inspect().snapshot(0).unfinished, 2);
     running.let_go();
-    assert_eq!(last.wait().unwrap().done(), Some(4));
-    pool.drain(None).unwrap();
+    assert_eq!(last.wait().unwrap().ok(), Some(4));
+    pool.shutdown().unwrap();
 }
 
 /// Seed 001, 1a: a submission that failed left the key with a task that nobody would run, and every
@@ -206,7 +206,7 @@ fn a_failed_submission_changes_nothing<S: AnyHasher>() {
     }
     running.let_go();
     for n in 0..5 {
-        assert_eq!(pool.submit_latest(A, move || n).unwrap().wait().unwrap().done(), Some(n));
+        assert_eq!(pool.submit_latest(A, move || n).unwrap().wait().unwrap().ok(), Some(n));
     }
     // One that waits goes on although a later one is refused.
     pool.keys().pause(&A);
@@ -217,7 +217,7 @@ fn a_failed_submission_changes_nothing<S: AnyHasher>() {
     assert_eq!(refused.kind(), SubmitErrorKind::Closed);
     assert_eq!(pool.submit_latest(A, || 7).unwrap_err().kind(), SubmitErrorKind::Closed);
     pool.keys().resume(&A);
-    assert_eq!(waits.wait().unwrap().done(), Some(6));
+    assert_eq!(waits.wait().unwrap().ok(), Some(6));
 }
 
 fn a_drop_may_call_the_pool_and_may_panic<S: AnyHasher>() {
@@ -258,7 +258,7 @@ fn a_cancelled_one_is_replaced_and_stays_cancelled<S: AnyHasher>() {
     assert!(!newer.cancel() || superseded(&mut newer) || newer.is_finished());
     assert!(new.wait().unwrap().is_superseded());
     running.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn a_latest_task_is_held_and_taken_and_comes_back_like_any<S: AnyHasher>() {
@@ -277,7 +277,7 @@ fn a_latest_task_is_held_and_taken_and_comes_back_like_any<S: AnyHasher>() {
     pool.execute_latest(A, write("also taken")).unwrap();
     let taken = pool.keys().take(&A);
     assert_eq!(taken.len(), 3);
-    taken.into_iter().for_each(UnrunTask::run);
+    taken.into_iter().for_each(PendingTask::run);
     assert_eq!(log.take(), ["first", "second", "also taken"]);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     // What was taken can't be replaced.
@@ -288,9 +288,9 @@ fn a_latest_task_is_held_and_taken_and_comes_back_like_any<S: AnyHasher>() {
     pool.execute_latest(A, write("third")).unwrap();
     pool.execute(A, write("fourth")).unwrap();
     pool.execute_latest(A, write("fifth")).unwrap();
-    let unrun = pool.stop_now();
+    let unrun = pool.shutdown_now();
     assert_eq!(unrun.len(), 2);
-    unrun.into_iter().for_each(UnrunTask::run);
+    unrun.into_iter().for_each(PendingTask::run);
     assert_eq!(log.take(), ["new", "fourth", "fifth"]);
 }
 
@@ -307,7 +307,7 @@ fn it_can_be_submitted_from_inside<S: AnyHasher>() {
     });
     let (old, new) = handles.unwrap().wait().unwrap().unwrap();
     assert!(old.wait().unwrap().is_superseded());
-    assert_eq!(new.wait().unwrap().done(), Some(2));
+    assert_eq!(new.wait().unwrap().ok(), Some(2));
 }
 
 fn messages_come_back_with_what_they_weigh<S: AnyHasher>() {
@@ -333,13 +333,13 @@ fn messages_come_back_with_what_they_weigh<S: AnyHasher>() {
     assert_eq!(block_on(pool.send_latest_async(A, 10)).unwrap(), Some(30));
     assert_eq!((pool.inspect().snapshot(0).bytes, pool.inspect().snapshot(0).unfinished), (30, 2));
     pool.keys().resume(&A);
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(handled.take(), [20, 10]);
     assert_eq!(pool.inspect().snapshot(0).bytes, 0);
 }
 
 fn a_key_that_is_bounded_stays_so<S: AnyHasher>() {
-    let builder = Pool::<u32>::builder().workers(1).max_waiting_per_key(2).hasher(S::default());
+    let builder = Pool::<u32>::builder().workers(1).capacity_per_key(2).hasher(S::default());
     let pool = builder.build().unwrap();
     let running = hold(&pool, A);
     let mut first = pool.try_submit_latest(A, || 1).unwrap();
@@ -348,7 +348,7 @@ fn a_key_that_is_bounded_stays_so<S: AnyHasher>() {
     let refused = pool.try_execute(A, || {}).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
     running.let_go();
-    assert!(second.wait().unwrap().is_done());
+    assert!(second.wait().unwrap().is_completed());
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     let _running = hold(&pool, A);
     pool.try_execute(A, || {}).unwrap();
@@ -372,7 +372,7 @@ fn a_dropped_submission_has_replaced_nothing<S: AnyHasher>() {
     running.let_go();
     wakes.wait();
     let Poll::Ready(Ok(handle)) = poll(waits.as_mut(), &wakes) else { panic!("there is room") };
-    assert_eq!(handle.wait().unwrap().done(), Some(1));
+    assert_eq!(handle.wait().unwrap().ok(), Some(1));
 }
 
 /// Many threads, each with rising numbers for each key. Every one runs or is superseded, those of a
@@ -408,7 +408,7 @@ fn a_burst_from_many_threads_ends_with_the_last<S: AnyHasher>() {
     for thread in threads {
         for (_, _, handle) in thread.join().unwrap() {
             match handle.wait().unwrap() {
-                Outcome::Done(()) => done += 1,
+                Outcome::Completed(()) => done += 1,
                 outcome => assert!(outcome.is_superseded()),
             }
         }
@@ -416,9 +416,9 @@ fn a_burst_from_many_threads_ends_with_the_last<S: AnyHasher>() {
     for key in 0..KEYS {
         let say = say.clone();
         let last = pool.submit_latest(key, move || say.send((key, 9, 0)).unwrap()).unwrap();
-        assert!(last.wait().unwrap().is_done());
+        assert!(last.wait().unwrap().is_completed());
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     drop((pool, say));
     let ran: Vec<_> = ran.into_iter().collect();
     assert_eq!(ran.len(), done + KEYS as usize);

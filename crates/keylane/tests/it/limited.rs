@@ -30,7 +30,7 @@ with_every_hasher!(
 
 /// Shows that the workers that are free have looked at all that came before.
 fn look<S: AnyHasher>(pool: &Pool<u32, S>) {
-    assert!(pool.submit(99, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(99, || {}).unwrap().wait().unwrap().is_completed());
 }
 
 fn as_many_as_may_run_together<S: AnyHasher>() {
@@ -40,7 +40,7 @@ fn as_many_as_may_run_together<S: AnyHasher>() {
         let meet = meet.clone();
         pool.execute(Claims::limited(1, 3), move || _ = meet.wait()).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn never_more_than_may_run_together<S: AnyHasher>() {
@@ -61,7 +61,7 @@ fn never_more_than_may_run_together<S: AnyHasher>() {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(most.load(Ordering::SeqCst) <= 2);
 }
 
@@ -77,7 +77,7 @@ fn they_begin_in_order<S: AnyHasher>() {
             pool.execute(Claims::limited(1, most), move || log.lock().unwrap().push(n)).unwrap();
         }
         gate.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(log.lock().unwrap().iter().copied().eq(0..500));
     }
 }
@@ -87,14 +87,14 @@ fn an_end_lets_the_next_in_while_others_hold_on<S: AnyHasher>() {
     let stays = hold(&pool, Claims::limited(1, 2));
     for _ in 0..100 {
         let next = pool.submit(Claims::limited(1, 2), || {}).unwrap();
-        assert!(next.wait().unwrap().is_done());
+        assert!(next.wait().unwrap().is_completed());
     }
     let second = hold(&pool, Claims::limited(1, 2));
     let third = pool.submit(Claims::limited(1, 2), || {}).unwrap();
     look(&pool);
     assert!(!third.is_finished());
     second.let_go();
-    assert!(third.wait().unwrap().is_done());
+    assert!(third.wait().unwrap().is_completed());
     stays.let_go();
 }
 
@@ -108,8 +108,8 @@ fn the_least_of_those_that_are_there_counts<S: AnyHasher>() {
     assert!(!narrow.is_finished() && !behind.is_finished());
     let [first, second] = wide;
     first.let_go();
-    assert!(narrow.wait().unwrap().is_done());
-    assert!(behind.wait().unwrap().is_done());
+    assert!(narrow.wait().unwrap().is_completed());
+    assert!(behind.wait().unwrap().is_completed());
     second.let_go();
 
     let narrow = hold(&pool, Claims::limited(1, 2));
@@ -118,7 +118,7 @@ fn the_least_of_those_that_are_there_counts<S: AnyHasher>() {
     look(&pool);
     assert!(!third.is_finished(), "the first lets one beside it");
     narrow.let_go();
-    assert!(third.wait().unwrap().is_done());
+    assert!(third.wait().unwrap().is_completed());
     wide.let_go();
 }
 
@@ -131,7 +131,7 @@ fn room_for_more_is_given_to_all_who_fit<S: AnyHasher>() {
         pool.execute(Claims::limited(1, 4), move || _ = meet.wait()).unwrap();
     }
     narrow.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 
     // The same where another one stays.
     let pool = pool_of::<S>(6);
@@ -159,7 +159,7 @@ fn they_do_not_overtake_one_that_waits_to_be_alone<S: AnyHasher>() {
     look(&pool);
     assert!(log.take().is_empty());
     first.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.take(), ["alone", "late"]);
 }
 
@@ -170,14 +170,14 @@ fn readers_do_not_run_beside_them<S: AnyHasher>() {
     look(&pool);
     assert!(!reader.is_finished());
     limits.let_go();
-    assert!(reader.wait().unwrap().is_done());
+    assert!(reader.wait().unwrap().is_completed());
 
     let reader = hold(&pool, Claims::shared(1));
     let limits = pool.submit(Claims::limited(1, 3), || {}).unwrap();
     look(&pool);
     assert!(!limits.is_finished());
     reader.let_go();
-    assert!(limits.wait().unwrap().is_done());
+    assert!(limits.wait().unwrap().is_completed());
 }
 
 fn rollups_limit_each_of_their_keys<S: AnyHasher>() {
@@ -190,7 +190,7 @@ fn rollups_limit_each_of_their_keys<S: AnyHasher>() {
     look(&pool);
     assert!(!second.is_finished() && !third.is_finished());
     first.let_go();
-    assert!(second.wait().unwrap().is_done() && third.wait().unwrap().is_done());
+    assert!(second.wait().unwrap().is_completed() && third.wait().unwrap().is_completed());
 
     // Listed twice it counts once: as the least, or alone.
     let twice = hold(&pool, Claims::limited(1, 5).and_limited(1, 2));
@@ -200,11 +200,11 @@ fn rollups_limit_each_of_their_keys<S: AnyHasher>() {
     look(&pool);
     assert!(!third.is_finished() && !alone.is_finished());
     twice.let_go();
-    assert!(third.wait().unwrap().is_done());
+    assert!(third.wait().unwrap().is_completed());
     look(&pool);
     assert!(!alone.is_finished());
     beside.let_go();
-    assert!(alone.wait().unwrap().is_done());
+    assert!(alone.wait().unwrap().is_completed());
 }
 
 fn a_barrier_waits_for_all_of_them<S: AnyHasher>() {
@@ -215,11 +215,11 @@ fn a_barrier_waits_for_all_of_them<S: AnyHasher>() {
     let sees = ended.clone();
     let barrier = pool.submit(Claims::barrier(), move || *sees.read().unwrap()).unwrap();
     first.let_go();
-    assert!(waits.wait().unwrap().is_done());
+    assert!(waits.wait().unwrap().is_completed());
     assert!(!barrier.is_finished());
     *ended.write().unwrap() = true;
     second.let_go();
-    assert_eq!(barrier.wait().unwrap().done(), Some(true));
+    assert_eq!(barrier.wait().unwrap().ok(), Some(true));
 }
 
 fn a_pause_calls_those_back_that_have_no_worker<S: AnyHasher>() {
@@ -247,16 +247,16 @@ fn a_pause_calls_those_back_that_have_no_worker<S: AnyHasher>() {
     assert!(pool.keys().pause(&1));
     assert_eq!(pool.keys().paused(&1).unwrap().running, 1);
     drop(open);
-    assert!(first.wait().unwrap().is_done());
+    assert!(first.wait().unwrap().is_completed());
     look(&pool);
     assert!(log.take().is_empty());
     assert!(pool.keys().resume(&1));
     for task in tasks {
-        assert!(task.wait().unwrap().is_done());
+        assert!(task.wait().unwrap().is_completed());
     }
     assert_eq!(log.take(), ["a", "b", "c"]);
     other.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(pool.inspect().snapshot(9).hottest.is_empty());
 }
 
@@ -270,12 +270,12 @@ fn what_waits_can_be_taken_and_run<S: AnyHasher>() {
     assert_eq!(taken.len(), 5);
     taken.into_iter().for_each(|task| task.run());
     for (n, task) in tasks.into_iter().enumerate() {
-        assert_eq!(task.wait().unwrap().done(), Some(n));
+        assert_eq!(task.wait().unwrap().ok(), Some(n));
     }
     let next = pool.submit(1, || {}).unwrap();
     first.let_go();
-    assert!(next.wait().unwrap().is_done());
-    pool.drain(None).unwrap();
+    assert!(next.wait().unwrap().is_completed());
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
 }
 
@@ -286,7 +286,7 @@ fn a_stop_returns_them_with_their_claims<S: AnyHasher>() {
     for _ in 0..3 {
         pool.execute(Claims::limited(1, 2), || {}).unwrap();
     }
-    let unrun = pool.stop_now();
+    let unrun = pool.shutdown_now();
     first.let_go();
     second.let_go();
     assert_eq!(unrun.len(), 3);
@@ -297,7 +297,7 @@ fn a_stop_returns_them_with_their_claims<S: AnyHasher>() {
     look(&pool);
     assert!(!third.is_finished());
     first.let_go();
-    assert!(third.wait().unwrap().is_done());
+    assert!(third.wait().unwrap().is_completed());
     second.let_go();
 }
 
@@ -311,9 +311,9 @@ fn a_wait_inside_is_refused_only_if_it_would_never_end<S: AnyHasher>() {
             behind.wait().is_err()
         };
         let waits = pool.submit(Claims::limited(1, most), waits).unwrap();
-        assert_eq!(waits.wait().unwrap().done(), Some(refused));
+        assert_eq!(waits.wait().unwrap().ok(), Some(refused));
         other.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
     // Behind one that waits to be alone, which waits for this one.
     let pool = Arc::new(pool_of::<S>(3));
@@ -324,8 +324,8 @@ fn a_wait_inside_is_refused_only_if_it_would_never_end<S: AnyHasher>() {
         behind.wait().is_err()
     };
     let waits = pool.submit(Claims::limited(1, 2), waits).unwrap();
-    assert_eq!(waits.wait().unwrap().done(), Some(true));
-    pool.drain(None).unwrap();
+    assert_eq!(waits.wait().unwrap().ok(), Some(true));
+    pool.shutdown().unwrap();
 }
 
 fn explanations_count_those_that_must_end_first<S: AnyHasher>() {
@@ -347,7 +347,7 @@ fn explanations_count_those_that_must_end_first<S: AnyHasher>() {
     assert!(matches!(key.state, KeyState::Held(Holder::Running(_))), "{key:?}");
     assert_eq!(pool.inspect().snapshot(1).hottest[0].len, 7);
     holders.into_iter().for_each(|holder| holder.let_go());
-    assert!(last.wait().unwrap().is_done());
+    assert!(last.wait().unwrap().is_completed());
 }
 
 fn a_mix_at_full_speed_keeps_every_limit<S: AnyHasher>() {
@@ -397,7 +397,7 @@ fn a_mix_at_full_speed_keeps_every_limit<S: AnyHasher>() {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let snapshot = pool.inspect().snapshot(9);
     assert_eq!((snapshot.panicked, snapshot.unfinished), (0, 0));
     assert!(snapshot.hottest.is_empty());

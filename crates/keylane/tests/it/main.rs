@@ -7,6 +7,7 @@ mod bounded;
 mod bytes;
 mod cancel;
 mod captures;
+mod close_key;
 mod closing;
 mod common;
 mod cyclic_waits;
@@ -18,7 +19,6 @@ mod explain;
 mod explain_waits;
 mod fairness;
 mod features;
-mod finish_key;
 #[cfg(feature = "tokio")]
 mod futures;
 mod gate;

@@ -34,13 +34,13 @@ impl Hash for Counted {
 fn compares_few(bounded: bool) {
     let compared = Arc::new(AtomicUsize::new(0));
     let builder = Pool::<Counted>::builder().workers(2);
-    let builder = if bounded { builder.max_waiting_per_key(2) } else { builder };
+    let builder = if bounded { builder.capacity_per_key(2) } else { builder };
     let pool = builder.build().unwrap();
     // Each key twice.
     let keys = (0..2 * KEYS).map(|n| Counted(n % KEYS, compared.clone()));
     let claims = keys.fold(Claims::none(), Claims::and_exclusive);
     pool.submit(claims, || {}).unwrap().wait().unwrap().unwrap();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let compared = compared.load(Ordering::Relaxed);
     assert!(compared < 40 * KEYS, "{compared} comparisons for {KEYS} keys");
 }
@@ -69,7 +69,7 @@ fn a_key_among_many_counts_once() {
             for key in 0..100 {
                 let reads = pool.submit(Claims::shared(key), || {}).unwrap();
                 if key != exclusive {
-                    assert!(reads.wait().unwrap().is_done());
+                    assert!(reads.wait().unwrap().is_completed());
                 } else {
                     assert!(!reads.is_finished());
                 }

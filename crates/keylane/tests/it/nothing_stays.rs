@@ -40,7 +40,7 @@ fn captures_are_dropped_before_the_next_task_of_the_key<S: AnyHasher>() {
     // On the same key: when it begins, all captures of all before it are gone.
     let count = live.watch();
     let last = pool.submit(1, move || count.now()).unwrap();
-    assert_eq!(last.wait().unwrap().done(), Some(0));
+    assert_eq!(last.wait().unwrap().ok(), Some(0));
     for handle in handles {
         assert!(!handle.wait().unwrap().is_cancelled());
     }
@@ -55,7 +55,7 @@ fn captures_are_dropped_before_the_next_task_of_the_key<S: AnyHasher>() {
         .unwrap();
     }
     held.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     // Those that have not begun live, those that have ended do not.
     assert!(seen.take().into_iter().eq((1..=500).rev()));
 }
@@ -89,7 +89,7 @@ fn nothing_lives_after_a_drain<S: AnyHasher>() {
             handle.cancel();
         }
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(live.count(), 0);
 }
 
@@ -105,7 +105,7 @@ fn no_lane_is_left_after_a_drain<S: AnyHasher>() {
     assert_eq!(snapshot.hottest.len(), 10, "{snapshot:?}");
     assert!(snapshot.unfinished > 0);
     held.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let snapshot = pool.inspect().snapshot(10);
     assert_eq!((snapshot.hottest.len(), snapshot.unfinished), (0, 0), "{snapshot:?}");
 }
@@ -114,7 +114,7 @@ fn lanes_go_while_others_work<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     let held = hold(&pool, 0);
     for n in 1..1_000 {
-        assert!(pool.submit(n, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(n, || {}).unwrap().wait().unwrap().is_completed());
     }
     // Its handle learns before its lane goes.
     eventually(|| pool.inspect().snapshot(10).hottest.len() == 1);
@@ -173,7 +173,7 @@ fn the_outcome_that_nobody_took_goes_with_the_handle() {
         let (held, one) = (hold(&pool, 1), live.one());
         let handle = pool.submit(1, move || one).unwrap();
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(handle.is_finished());
         assert_eq!(live.count(), 1);
         drop(handle);
@@ -202,7 +202,7 @@ fn messages_are_dropped_before_the_next_of_their_key() {
             pool.send(1, live.one()).unwrap();
         }
         gate.open();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(seen.take().into_iter().eq((1..=300).rev()));
         assert_eq!(live.count(), 0);
     });

@@ -27,7 +27,7 @@ fn tasks_of_one_key_run_in_the_order_of_their_submission<S: AnyHasher>() {
         let log = log.clone();
         pool.execute(n % 3, move || log.push(n)).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let log = log.take();
     assert_eq!(log.len(), 5_000);
     for key in 0..3 {
@@ -77,7 +77,7 @@ fn every_way_to_submit_keeps_the_order<S: AnyHasher>() {
         .unwrap();
         inside.recv().unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.take(), expected.take());
 }
 
@@ -109,7 +109,7 @@ fn a_task_sees_what_the_tasks_before_it_wrote<S: AnyHasher>() {
             pool.execute(key, write(key, n)).unwrap();
         }
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     for cell in cells.iter() {
         // SAFETY: every task has ended.
         let seen = unsafe { &*cell.0.get() };
@@ -142,7 +142,7 @@ fn each_of_many_producers_keeps_its_order<S: AnyHasher>() {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     for log in logs.iter().map(Log::take) {
         for producer in 0..4 {
             let own: Vec<_> = log.iter().filter(|(by, _)| *by == producer).collect();
@@ -179,7 +179,7 @@ fn order_follows_from_one_submission_returning_before_the_next_is_called<S: AnyH
         first.send(0).unwrap();
         drop(first);
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(log.take().into_iter().eq(0..=3_000));
 }
 
@@ -191,7 +191,7 @@ fn tasks_of_different_keys_run_beside_each_other<S: AnyHasher>() {
         // They end only if they all run at the same time.
         pool.execute(key, move || _ = meet.wait()).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn tasks_without_keys_wait_for_nobody<S: AnyHasher>() {
@@ -207,7 +207,7 @@ fn tasks_without_keys_wait_for_nobody<S: AnyHasher>() {
     }
     let empty: [u32; 0] = [];
     let last = pool.submit(empty, move || _ = meet.wait()).unwrap();
-    assert!(last.wait().unwrap().is_done());
+    assert!(last.wait().unwrap().is_completed());
     held.let_go();
 }
 
@@ -229,7 +229,7 @@ fn messages_of_one_key_are_handled_in_order<S: AnyHasher>() {
         assert_eq!(many.unwrap(), 596);
         n += 600;
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let log = log.take();
     for key in 0..4 {
         let of_key = log.iter().filter(|(of, _)| *of == key).map(|(_, n)| *n);
@@ -244,7 +244,7 @@ fn messages_of_one_key_are_handled_in_order<S: AnyHasher>() {
 fn the_last_task_of_a_burst_is_not_lost() {
     soon(|| {
         for workers in [1, 2] {
-            let pool = pool_of::<keylane::KeyHasher>(workers);
+            let pool = pool_of::<keylane::KeyBuildHasher>(workers);
             for n in 0..10_000_u32 {
                 let (done, ended) = mpsc::channel();
                 let keys = if n % 3 == 0 { vec![1, 2] } else { vec![1] };

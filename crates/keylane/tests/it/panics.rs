@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use crate::common::{Collide, Gate, LONG, OpenAtLast, eventually, soon};
-use keylane::{DrainError, Handle, KeyHasher, Pool, SubmitErrorKind};
+use keylane::{Handle, KeyBuildHasher, Pool, ShutdownError, SubmitErrorKind};
 
 /// Panics instead of waking.
 struct Panics;
@@ -27,7 +27,7 @@ fn poll_with_panic<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Poll<F:
 
 /// Fails unless as many tasks as there are workers can run at the same time.
 #[track_caller]
-fn check_workers(pool: &Pool<u32, KeyHasher>, workers: usize) {
+fn check_workers(pool: &Pool<u32, KeyBuildHasher>, workers: usize) {
     let meet = Arc::new(std::sync::Barrier::new(workers));
     let handles: Vec<_> = (0..workers)
         .map(|n| {
@@ -36,7 +36,7 @@ fn check_workers(pool: &Pool<u32, KeyHasher>, workers: usize) {
         })
         .collect();
     for handle in handles {
-        assert!(handle.wait().unwrap().is_done());
+        assert!(handle.wait().unwrap().is_completed());
     }
     assert!(!pool.inspect().snapshot(0).poisoned);
 }
@@ -54,13 +54,13 @@ fn a_waker_of_a_submission_that_waits_for_room() {
             let mut waits = Box::pin(pool.submit_async(3, || ()));
             assert!(poll_with_panic(waits.as_mut()).is_pending());
             held.let_go();
-            assert!(next.wait().unwrap().is_done());
+            assert!(next.wait().unwrap().is_completed());
             let Poll::Ready(handle) = poll_with_panic(waits.as_mut()) else {
                 panic!("it has room")
             };
-            assert!(handle.unwrap().wait().unwrap().is_done());
+            assert!(handle.unwrap().wait().unwrap().is_completed());
             check_workers(&pool, 1);
-            pool.drain(None).unwrap();
+            pool.shutdown().unwrap();
         }
     });
 }
@@ -69,13 +69,13 @@ fn a_waker_of_a_submission_that_waits_for_room() {
 fn a_waker_of_a_submission_that_waits_for_its_key() {
     soon(|| {
         for keys in [vec![1], vec![1, 2]] {
-            let pool = Pool::<u32>::builder().workers(1).max_waiting_per_key(1).build().unwrap();
+            let pool = Pool::<u32>::builder().workers(1).capacity_per_key(1).build().unwrap();
             let held = crate::common::hold(&pool, keys);
             let next = pool.submit(3, || ()).unwrap();
             let mut waits = Box::pin(pool.submit_async(1, || ()));
             assert!(poll_with_panic(waits.as_mut()).is_pending());
             held.let_go();
-            assert!(next.wait().unwrap().is_done());
+            assert!(next.wait().unwrap().is_completed());
             let mut handle = None;
             eventually(|| match poll_with_panic(waits.as_mut()) {
                 Poll::Ready(entered) => {
@@ -84,9 +84,9 @@ fn a_waker_of_a_submission_that_waits_for_its_key() {
                 }
                 Poll::Pending => false,
             });
-            assert!(handle.unwrap().wait().unwrap().is_done());
+            assert!(handle.unwrap().wait().unwrap().is_completed());
             check_workers(&pool, 1);
-            pool.drain(None).unwrap();
+            pool.shutdown().unwrap();
         }
     });
 }
@@ -106,11 +106,11 @@ fn a_waker_of_a_handle_and_of_a_job() {
         assert!(poll_with_panic(job.as_mut()).is_pending());
         gate.open();
         eventually(|| handle.is_finished() && job.is_finished());
-        assert!(handle.as_mut().get_mut().try_take().unwrap().is_done());
-        assert!(job.as_mut().get_mut().try_take().unwrap().is_done());
+        assert!(handle.as_mut().get_mut().try_join().unwrap().is_completed());
+        assert!(job.as_mut().get_mut().try_join().unwrap().is_completed());
         check_workers(&pool, 2);
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -146,7 +146,7 @@ fn a_waker_may_look_at_the_handle_that_keeps_it() {
             std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(&second)).is_pending()
         );
         held.let_go();
-        assert!(handle.wait().unwrap().is_done());
+        assert!(handle.wait().unwrap().is_completed());
     });
 }
 
@@ -245,9 +245,9 @@ fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
         let job = pool.job("late").each([|| ()]).run();
         assert_eq!(job.unwrap_err().kind(), SubmitErrorKind::Poisoned);
     }
-    assert_eq!(pool.drain(None), Err(DrainError::Poisoned));
+    assert_eq!(pool.shutdown(), Err(ShutdownError::Poisoned));
     assert!(pool.is_closed() && pool.inspect().snapshot(0).poisoned);
-    assert!(pool.stop_now().is_empty(), "it was dropped");
+    assert!(pool.shutdown_now().is_empty(), "it was dropped");
 }
 
 /// The worker compares, clones and drops keys under the lock of its shard. All who wait for it learn that
@@ -277,17 +277,17 @@ fn a_key_that_panics_on_a_worker_poisons_the_pool() {
             let pieces = (0..3).map(|n| (keys.key(n), || ())).collect::<Vec<_>>();
             let job = pool.job("waits").each_keyed(pieces).run().unwrap();
             let drains = pool.clone();
-            let drains = thread::spawn(move || drains.drain(None));
+            let drains = thread::spawn(move || drains.shutdown());
             eventually(|| pool.is_closed());
             keys.arm(true);
             gate.open();
-            assert_eq!(runs_on.unwrap().wait().unwrap().done(), Some(7), "it had begun");
+            assert_eq!(runs_on.unwrap().wait().unwrap().ok(), Some(7), "it had begun");
             for handle in waiting {
                 let outcome = handle.wait().unwrap();
-                assert!(outcome.is_cancelled() || outcome.is_done(), "{outcome:?}");
+                assert!(outcome.is_cancelled() || outcome.is_completed(), "{outcome:?}");
             }
-            assert!(!job.wait().unwrap().is_done());
-            assert_eq!(drains.join().unwrap(), Err(DrainError::Poisoned));
+            assert!(!job.wait().unwrap().is_completed());
+            assert_eq!(drains.join().unwrap(), Err(ShutdownError::Poisoned));
             is_poisoned(&pool, &keys);
         });
     }
@@ -356,16 +356,16 @@ fn a_hash_that_panics_costs_the_submission_alone() {
             panics(&|| drop(pool.execute(keys.key(1), || ())));
             panics(&|| drop(pool.submit([keys.key(1), keys.key(2)], || ())));
             panics(&|| drop(pool.submit_latest(keys.key(1), || ())));
-            panics(&|| drop(pool.finish_key(keys.key(1), keylane::AfterFinish::NewLife, || ())));
+            panics(&|| drop(pool.close_key(keys.key(1), keylane::OnClosedKey::NewLife, || ())));
             panics(&|| _ = pool.keys().pause(&keys.key(1)));
             keys.arm(false);
             // Both slots are there.
             let one = pool.try_submit(keys.key(1), || ()).unwrap();
             let two = pool.try_submit(keys.key(2), || ()).unwrap();
-            assert!(one.wait().unwrap().is_done() && two.wait().unwrap().is_done());
+            assert!(one.wait().unwrap().is_completed() && two.wait().unwrap().is_completed());
             eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -383,9 +383,9 @@ fn a_drop_of_a_key_that_panics_costs_nothing() {
             })
             .collect();
         for handle in handles {
-            assert!(handle.wait().unwrap().is_done());
+            assert!(handle.wait().unwrap().is_completed());
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(!pool.inspect().snapshot(0).poisoned);
         keys.arm(false);
     });
@@ -404,7 +404,7 @@ fn a_key_that_panics_poisons_a_pool_of_messages() {
                 assert_eq!(error.kind(), SubmitErrorKind::Poisoned);
             }
         }
-        assert_eq!(pool.drain(None), Err(DrainError::Poisoned));
+        assert_eq!(pool.shutdown(), Err(ShutdownError::Poisoned));
         assert!(pool.inspect().snapshot(0).poisoned);
     });
 }

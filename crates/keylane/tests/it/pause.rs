@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::common::{
     AnyHasher, Gate, Live, Log, Rng, eventually, hold, hold_soon, pool_of, with_every_hasher,
 };
-use keylane::observe::Hold;
-use keylane::{Claims, DrainError, KeyHasher, Pool, Turn};
+use keylane::observe::PauseReason;
+use keylane::{Claims, KeyBuildHasher, Pool, ShutdownError, Turn};
 
 with_every_hasher!(
     nothing_begins_until_it_is_resumed_and_then_in_order,
@@ -39,7 +39,7 @@ const C: u32 = 3;
 /// Returns when tasks of other keys have run that were submitted after all that was there.
 fn let_others_run<S: AnyHasher>(pool: &Pool<u32, S>) {
     for key in 1000..1100 {
-        assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_completed());
     }
 }
 
@@ -56,7 +56,7 @@ fn nothing_begins_until_it_is_resumed_and_then_in_order<S: AnyHasher>() {
     assert_eq!(log.len(), 0);
     assert!(pool.keys().resume(&A));
     assert!(!pool.keys().resume(&A), "it goes on already");
-    assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
     assert_eq!(log.take(), (0..200).collect::<Vec<_>>());
 }
 
@@ -87,8 +87,8 @@ fn what_runs_ends_and_what_follows_waits<S: AnyHasher>() {
         let_others_run(&pool);
         assert_eq!(log.len(), 0, "begun: {begun}");
         pool.keys().resume(&A);
-        assert!(second.wait().unwrap().is_done());
-        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+        assert!(second.wait().unwrap().is_completed());
+        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
         assert_eq!(log.take(), (0..2 * behind).collect::<Vec<_>>());
     }
 }
@@ -109,11 +109,11 @@ fn a_task_that_waits_only_for_a_worker_goes_back<S: AnyHasher>() {
             assert!(waited.is_err(), "it is behind this task");
             inside.keys().pause(&A);
         });
-        assert!(done.unwrap().wait().unwrap().is_done());
+        assert!(done.unwrap().wait().unwrap().is_completed());
         let_others_run(&pool);
         assert_eq!(log.len(), 0);
         pool.keys().resume(&A);
-        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
         let mut ran = log.take();
         ran.sort_unstable();
         assert_eq!(ran, [0, 1, 2]);
@@ -131,7 +131,7 @@ fn those_that_share_end_and_nobody_joins_them<S: AnyHasher>() {
     let_others_run(&pool);
     assert!(!newcomer.is_finished());
     pool.keys().resume(&A);
-    assert!(newcomer.wait().unwrap().is_done());
+    assert!(newcomer.wait().unwrap().is_completed());
 }
 
 fn those_that_could_join_do_when_it_is_resumed<S: AnyHasher>() {
@@ -144,12 +144,12 @@ fn those_that_could_join_do_when_it_is_resumed<S: AnyHasher>() {
     let behind = pool.submit(Claims::shared(A), || {}).unwrap();
     let_others_run(&pool);
     pool.keys().resume(&A);
-    assert!(together.wait().unwrap().is_done(), "beside the reader that runs");
-    assert!(rollup.wait().unwrap().is_done(), "and so does a rollup");
+    assert!(together.wait().unwrap().is_completed(), "beside the reader that runs");
+    assert!(rollup.wait().unwrap().is_completed(), "and so does a rollup");
     let_others_run(&pool);
     assert!(!writer.is_finished() && !behind.is_finished());
     reader.let_go();
-    assert!(writer.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+    assert!(writer.wait().unwrap().is_completed() && behind.wait().unwrap().is_completed());
 }
 
 fn a_rollup_waits_for_all_its_keys_and_what_is_behind_it_waits_too<S: AnyHasher>() {
@@ -167,11 +167,11 @@ fn a_rollup_waits_for_all_its_keys_and_what_is_behind_it_waits_too<S: AnyHasher>
     pool.keys().pause(&B);
     pool.keys().resume(&A);
     // It had B already.
-    assert!(rollup.wait().unwrap().is_done());
+    assert!(rollup.wait().unwrap().is_completed());
     let_others_run(&pool);
     assert!(!behind.is_finished());
     pool.keys().resume(&B);
-    assert!(behind.wait().unwrap().is_done());
+    assert!(behind.wait().unwrap().is_completed());
     assert_eq!(log.take(), ["rollup", "behind"]);
 }
 
@@ -183,11 +183,11 @@ fn a_rollup_that_has_the_key_keeps_it<S: AnyHasher>() {
     pool.keys().pause(&B);
     let behind = pool.submit(B, || {}).unwrap();
     a.let_go();
-    assert!(rollup.wait().unwrap().is_done());
+    assert!(rollup.wait().unwrap().is_completed());
     let_others_run(&pool);
     assert!(!behind.is_finished());
     pool.keys().resume(&B);
-    assert!(behind.wait().unwrap().is_done());
+    assert!(behind.wait().unwrap().is_completed());
 }
 
 fn a_paused_key_without_tasks_holds_no_barrier_back<S: AnyHasher>() {
@@ -199,18 +199,18 @@ fn a_paused_key_without_tasks_holds_no_barrier_back<S: AnyHasher>() {
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     let behind = pool.submit(A, || {}).unwrap();
     running.let_go();
-    assert!(barrier.wait().unwrap().is_done());
+    assert!(barrier.wait().unwrap().is_completed());
     // And one that is resumed, or paused, while a barrier waits.
     let running = hold(&pool, 5);
     assert!(!behind.is_finished());
     pool.keys().resume(&A);
-    assert!(behind.wait().unwrap().is_done());
+    assert!(behind.wait().unwrap().is_completed());
     pool.keys().pause(&A);
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     pool.keys().pause(&7);
     pool.keys().resume(&C);
     running.let_go();
-    assert!(barrier.wait().unwrap().is_done());
+    assert!(barrier.wait().unwrap().is_completed());
 }
 
 fn a_barrier_waits_for_the_paused_tasks_before_it<S: AnyHasher>() {
@@ -227,7 +227,7 @@ fn a_barrier_waits_for_the_paused_tasks_before_it<S: AnyHasher>() {
             true => assert_eq!(pool.keys().take(&A).len(), 1),
             false => assert!(pool.keys().resume(&A)),
         }
-        assert!(barrier.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+        assert!(barrier.wait().unwrap().is_completed() && behind.wait().unwrap().is_completed());
         assert_eq!(before.wait().unwrap().is_cancelled(), takes);
     }
 }
@@ -237,11 +237,11 @@ fn a_task_may_pause_its_own_key<S: AnyHasher>() {
     let inside = pool.clone();
     let first = pool.submit(A, move || assert!(inside.keys().pause(&A))).unwrap();
     let second = pool.submit(A, || {}).unwrap();
-    assert!(first.wait().unwrap().is_done());
+    assert!(first.wait().unwrap().is_completed());
     let_others_run(&pool);
     assert!(!second.is_finished());
     pool.keys().resume(&A);
-    assert!(second.wait().unwrap().is_done());
+    assert!(second.wait().unwrap().is_completed());
 }
 
 fn a_kept_turn_ends_and_the_next_waits<S: AnyHasher>() {
@@ -263,7 +263,7 @@ fn a_kept_turn_ends_and_the_next_waits<S: AnyHasher>() {
     drop(turns.take());
     eventually(|| turns.len() == 1);
     drop(turns.take());
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn the_subtasks_of_a_job_wait<S: AnyHasher>() {
@@ -280,7 +280,7 @@ fn the_subtasks_of_a_job_wait<S: AnyHasher>() {
     assert_eq!(ran.load(Ordering::SeqCst), 2);
     assert!(pool.keys().take(&A).is_empty(), "they belong to their job");
     pool.keys().resume(&A);
-    assert!(job.wait().unwrap().is_done());
+    assert!(job.wait().unwrap().is_completed());
     assert_eq!(ran.load(Ordering::SeqCst), 4);
 }
 
@@ -290,9 +290,9 @@ fn paused_tasks_count_and_a_drain_waits_for_them<S: AnyHasher>() {
     pool.execute(A, || {}).unwrap();
     pool.execute(A, || {}).unwrap();
     assert!(pool.try_execute(B, || {}).is_err(), "they have their slots");
-    assert_eq!(pool.drain(Some(Duration::ZERO)), Err(DrainError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
     pool.keys().resume(&A);
-    assert_eq!(pool.drain(None), Ok(()));
+    assert_eq!(pool.shutdown(), Ok(()));
 }
 
 fn a_stop_returns_the_paused_tasks<S: AnyHasher>() {
@@ -307,9 +307,9 @@ fn a_stop_returns_the_paused_tasks<S: AnyHasher>() {
         }
     }
     let_others_run(&pool);
-    let unrun = pool.stop_now();
+    let unrun = pool.shutdown_now();
     assert_eq!(unrun.len(), 6);
-    unrun.into_iter().for_each(keylane::UnrunTask::run);
+    unrun.into_iter().for_each(keylane::PendingTask::run);
     let mut ran = log.take();
     // Stable: those of a key stay in their order.
     ran.sort_by_key(|(key, _)| *key);
@@ -337,7 +337,7 @@ fn many_keys_are_paused_in_one_shard<S: AnyHasher>() {
         assert!(pool.keys().resume(&key));
     }
     assert!(pool.keys().list_paused().is_empty());
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 100);
 }
 
@@ -352,7 +352,7 @@ fn what_is_paused_can_be_seen<S: AnyHasher>() {
     assert!(pool.keys().paused(&A).is_none());
     pool.keys().pause(&A);
     let held = pool.keys().paused(&A).unwrap();
-    assert!(matches!(held.hold, Hold::Paused { .. }) && held.running == 0);
+    assert!(matches!(held.hold, PauseReason::Paused { .. }) && held.running == 0);
     assert!(pool.inspect().snapshot(9).hottest.is_empty(), "it has no task");
     let (running, begun) = hold_soon(&pool, A);
     let_others_run(&pool);
@@ -368,7 +368,7 @@ fn what_is_paused_can_be_seen<S: AnyHasher>() {
     assert_eq!(pool.keys().paused(&A).unwrap().running, 1);
     running.let_go();
     pool.keys().resume(&A);
-    assert!(waits.wait().unwrap().is_done());
+    assert!(waits.wait().unwrap().is_completed());
     eventually(|| pool.inspect().snapshot(9).hottest.is_empty());
 }
 
@@ -395,7 +395,7 @@ impl std::hash::Hash for Counted {
 fn nothing_stays_of_a_key_that_was_paused() {
     let live = Live::new();
     let key = |n| Counted(n, Arc::new(live.one()));
-    let pool = Pool::<Counted, KeyHasher>::builder().workers(1).build().unwrap();
+    let pool = Pool::<Counted, KeyBuildHasher>::builder().workers(1).build().unwrap();
     for n in 0..50 {
         pool.keys().pause(&key(n));
         pool.execute(key(n), || {}).unwrap();
@@ -452,7 +452,7 @@ fn random_pauses_keep_the_order_and_lose_nothing<S: AnyHasher>() {
     }
     over.open();
     meddler.join().unwrap();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     let seen: Vec<usize> = seen.iter().map(|count| count.load(Ordering::SeqCst)).collect();
     assert_eq!(seen, next);

@@ -32,7 +32,7 @@ with_every_hasher!(
 
 fn per_key<S: AnyHasher>(workers: usize, capacity: usize, most: usize) -> Arc<Pool<u32, S>> {
     let builder = Pool::<u32>::builder().workers(workers).capacity(capacity);
-    Arc::new(builder.max_waiting_per_key(most).hasher(S::default()).build().unwrap())
+    Arc::new(builder.capacity_per_key(most).hasher(S::default()).build().unwrap())
 }
 
 fn await_held<S: AnyHasher>(pool: &Pool<u32, S>, submitters: usize) {
@@ -97,7 +97,7 @@ fn a_held_submitter_holds_nobody_else_up<S: AnyHasher>() {
         assert!(log.take().into_iter().eq(2..100), "all the others were served meanwhile");
         held.let_go();
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.take(), [1]);
 }
 
@@ -144,7 +144,7 @@ fn nobody_passes_those_who_wait_at_a_key<S: AnyHasher>() {
         assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
         pool.try_execute(2, || {}).ok();
     }
-    assert_eq!(block_on(waiter).unwrap().wait().unwrap().done(), Some("waited"));
+    assert_eq!(block_on(waiter).unwrap().wait().unwrap().ok(), Some("waited"));
 }
 
 fn a_rollup_waits_for_all_of_its_keys_and_holds_no_others_up<S: AnyHasher>() {
@@ -163,7 +163,7 @@ fn a_rollup_waits_for_all_of_its_keys_and_holds_no_others_up<S: AnyHasher>() {
     one.let_go();
     wakes.wait();
     assert!(poll(rollup.as_mut(), &wakes).is_pending(), "it has no place at 2 yet");
-    assert!(pool.submit(4, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(4, || {}).unwrap().wait().unwrap().is_completed());
     two.let_go();
     block_on(rollup).unwrap();
     block_on(behind).unwrap();
@@ -199,7 +199,7 @@ fn crossing_rollups_all_come_in<S: AnyHasher>() {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 2_000);
     assert_eq!(pool.inspect().snapshot(0).submitters_held, 0);
 }
@@ -209,7 +209,7 @@ fn every_end_of_a_task_gives_its_place_back<S: AnyHasher>() {
     for _ in 0..20 {
         // Done, failed, panicked, cancelled; alone, shared, of several keys.
         for keys in [Claims::exclusive(1), Claims::shared(1), Claims::exclusive(1).and_shared(2)] {
-            assert!(pool.submit(keys.clone(), || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(keys.clone(), || {}).unwrap().wait().unwrap().is_completed());
             let failed = pool.submit_fallible(keys.clone(), || Err::<(), _>("on purpose")).unwrap();
             assert!(matches!(failed.wait().unwrap(), Outcome::Failed("on purpose")));
             let panicked = pool.submit(keys.clone(), || panic!("on purpose")).unwrap();
@@ -340,7 +340,7 @@ fn closing_and_stopping_wake_the_held<S: AnyHasher>() {
             }
             await_held(&pool, 4);
             if stop {
-                assert!(pool.stop_now().is_empty());
+                assert!(pool.shutdown_now().is_empty());
             } else {
                 pool.close();
             }
@@ -351,7 +351,7 @@ fn closing_and_stopping_wake_the_held<S: AnyHasher>() {
         });
         assert_eq!(pool.try_execute(3, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
@@ -507,7 +507,7 @@ fn messages_are_bounded_by_key_and_a_kept_turn_keeps_its_place() {
         let turns = Mutex::new(turns);
         let pool = Pool::<u32>::builder()
             .workers(1)
-            .max_waiting_per_key(1)
+            .capacity_per_key(1)
             .build_handler_with_turns(move |_, n: u32, turn| {
                 lock(&turns).send((n, turn)).unwrap();
             })
@@ -525,14 +525,14 @@ fn messages_are_bounded_by_key_and_a_kept_turn_keeps_its_place() {
             drop(other);
             drop(turn);
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
 #[test]
 fn the_bound_holds_whatever_becomes_of_the_size_of_the_pool() {
     soon(|| {
-        let pool = per_key::<keylane::KeyHasher>(1, 4, 2);
+        let pool = per_key::<keylane::KeyBuildHasher>(1, 4, 2);
         let held = hold(&pool, 1);
         pool.execute(1, || {}).unwrap();
         for capacity in [100_000, 3, 2, 100_000] {
@@ -552,7 +552,7 @@ fn the_bound_holds_whatever_becomes_of_the_size_of_the_pool() {
 #[test]
 fn a_batch_goes_in_as_its_keys_have_room() {
     soon(|| {
-        let pool = per_key::<keylane::KeyHasher>(2, 100, 2);
+        let pool = per_key::<keylane::KeyBuildHasher>(2, 100, 2);
         let log = Log::new();
         let batch = (0..1_000_u32).map(|n| {
             let log = log.clone();
@@ -562,9 +562,9 @@ fn a_batch_goes_in_as_its_keys_have_room() {
         assert_eq!(pool.execute_many(batch).unwrap(), 1_000);
         let handles = pool.submit_many((0..100).map(|n| (1, move || n))).unwrap();
         for (n, handle) in handles.into_iter().enumerate() {
-            assert_eq!(handle.wait().unwrap().done(), Some(n));
+            assert_eq!(handle.wait().unwrap().ok(), Some(n));
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let log = log.take();
         for key in 0..3 {
             let of_key = log.iter().copied().filter(|n| n % 3 == key);
@@ -575,6 +575,6 @@ fn a_batch_goes_in_as_its_keys_have_room() {
 
 #[test]
 fn a_bound_that_admits_nobody_is_refused() {
-    let error = Pool::<u32>::builder().max_waiting_per_key(0).build().unwrap_err();
+    let error = Pool::<u32>::builder().capacity_per_key(0).build().unwrap_err();
     assert!(matches!(error, BuildError::PerKey));
 }

@@ -86,7 +86,7 @@ fn the_keys_of_a_stuck_worker_are_served_beside_much_to_do_at_home() {
         (0..4).for_each(|n| go_on(&pool, own.clone(), n, served.clone()));
         let flag = served.clone();
         let task = pool.submit(others[1], move || flag.store(true, Ordering::SeqCst)).unwrap();
-        assert!(task.wait().unwrap().is_done());
+        assert!(task.wait().unwrap().is_completed());
         stuck.let_go();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         drop(Arc::into_inner(pool));
@@ -106,7 +106,7 @@ fn another_number_of_workers_is_as_good() {
                 pool.execute(n % 13, move || log.push((n % 13, round, n))).unwrap();
             }
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let mut ran = log.take();
         assert_eq!(ran.len(), 10_000);
         ran.sort_by_key(|(key, ..)| *key);
@@ -131,6 +131,6 @@ fn jobs_and_tasks_without_keys_are_served_as_ever() {
         .unwrap();
         gate.pass();
         assert_eq!(job.wait().unwrap().unwrap().len(), 100);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }

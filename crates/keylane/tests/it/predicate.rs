@@ -76,7 +76,7 @@ fn either_of_two_can_say_that_they_conflict<S: AnyHasher>() {
     }
     let _held = hold(&pool, Claims::described(Opinion { agrees: true }));
     let beside = pool.submit(Claims::described(Opinion { agrees: true }), || {}).unwrap();
-    assert!(beside.wait().unwrap().is_done());
+    assert!(beside.wait().unwrap().is_completed());
 }
 
 fn every_way_to_submit_keeps_the_order<S: AnyHasher>() {
@@ -105,7 +105,7 @@ fn every_way_to_submit_keeps_the_order<S: AnyHasher>() {
             _ => _ = pool.execute_many([(all(), work)]).unwrap(),
         }
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(log.take().into_iter().eq(0..200));
 }
 
@@ -124,7 +124,7 @@ fn keys_and_descriptor_are_both_waited_for<S: AnyHasher>() {
     assert!(!first.is_finished() && !by_key.is_finished() && !by_span.is_finished());
     key.let_go();
     for handle in [first, by_key, by_span] {
-        assert!(handle.wait().unwrap().is_done());
+        assert!(handle.wait().unwrap().is_completed());
     }
 }
 
@@ -135,13 +135,13 @@ fn who_waits_parks_no_worker_and_delays_nobody_else<S: AnyHasher>() {
         (0..50).map(|n| pool.submit(span(n % 10, 20 + n), || {}).unwrap()).collect();
     for n in 0..100 {
         let beside = span(1000 + n, 1001 + n);
-        assert!(pool.submit(beside, || {}).unwrap().wait().unwrap().is_done());
-        assert!(pool.submit(n, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(beside, || {}).unwrap().wait().unwrap().is_completed());
+        assert!(pool.submit(n, || {}).unwrap().wait().unwrap().is_completed());
     }
     assert!(waiting.iter().all(|handle| !handle.is_finished()));
     held.let_go();
     for handle in waiting {
-        assert!(handle.wait().unwrap().is_done());
+        assert!(handle.wait().unwrap().is_completed());
     }
 }
 
@@ -162,7 +162,7 @@ fn what_a_wide_task_held_up_is_parallel_again_when_it_ends<S: AnyHasher>() {
         }
         held.let_go();
         for handle in handles {
-            assert!(handle.wait().unwrap().is_done());
+            assert!(handle.wait().unwrap().is_completed());
         }
     }
 }
@@ -179,7 +179,7 @@ fn a_barrier_is_between_what_comes_before_and_after<S: AnyHasher>() {
     begun.pass();
     assert!(waits.is_finished() && !after.is_finished() && !other.is_finished());
     barrier.let_go();
-    assert!(after.wait().unwrap().is_done() && other.wait().unwrap().is_done());
+    assert!(after.wait().unwrap().is_completed() && other.wait().unwrap().is_completed());
 }
 
 fn what_never_ran_comes_back_in_an_order_in_which_it_could_have<S: AnyHasher>() {
@@ -196,16 +196,16 @@ fn what_never_ran_comes_back_in_an_order_in_which_it_could_have<S: AnyHasher>() 
         };
         pool.execute(claims, move || log.push(n)).unwrap();
     }
-    let unrun = pool.stop_now();
+    let unrun = pool.shutdown_now();
     assert_eq!(unrun.len(), 300, "both workers were taken");
     drop(held);
-    pool.drain(Some(LONG)).unwrap();
+    pool.shutdown_timeout(LONG).unwrap();
     // Their claims are what they were: in another pool they are in the same order.
     let other = pool_of::<S>(3);
     for task in unrun {
         other.execute(task.claims().clone(), move || task.run()).unwrap();
     }
-    other.drain(None).unwrap();
+    other.shutdown().unwrap();
     let log = log.take();
     assert!(log.iter().filter(|n| *n % 4 != 3).is_sorted(), "{log:?}");
     assert!(log.iter().filter(|n| *n % 4 == 3).is_sorted(), "{log:?}");
@@ -221,7 +221,7 @@ fn a_cancelled_task_keeps_its_place<S: AnyHasher>() {
     pool.submit(7, || {}).unwrap().wait().unwrap().unwrap();
     assert!(!last.is_finished(), "it does not overtake");
     held.let_go();
-    assert!(last.wait().unwrap().is_done());
+    assert!(last.wait().unwrap().is_completed());
 }
 
 /// Whether a task with these claims may wait for one that is submitted while it runs.
@@ -299,7 +299,7 @@ fn classes_are_asked_once_for_each_pair() {
             pool.execute(Claims::described(descriptor), move || log.push(n)).unwrap();
         }
         drop(held);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         // Between the classes once in both directions, within each of them as far as the first no.
         assert_eq!(asked.load(Ordering::SeqCst), 4);
         let log = log.take();
@@ -339,7 +339,7 @@ fn readers_run_together_and_writers_alone() {
             };
             pool.execute(Claims::described(access), work).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
@@ -369,9 +369,9 @@ fn a_predicate_that_panics_counts_as_a_conflict_and_is_reported() {
         assert!(!behind.is_finished());
         assert_eq!(reported.take(), [Some("on purpose")]);
         held.let_go();
-        assert!(behind.wait().unwrap().is_done());
+        assert!(behind.wait().unwrap().is_completed());
         assert_eq!(pool.inspect().snapshot(0).panicked, 1);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -414,7 +414,7 @@ fn a_panic_about_one_of_many_says_nothing_of_the_others() {
             assert!(!behind.is_finished());
             held.let_go();
         }
-        assert!(behind.wait().unwrap().is_done());
+        assert!(behind.wait().unwrap().is_completed());
     });
 }
 
@@ -466,13 +466,15 @@ fn descriptors_with_disjoint_summaries_are_never_asked() {
         let behind_class = pool.submit(touches(2, None), || {}).unwrap();
         assert_eq!(asked.swap(0, Ordering::SeqCst), 1, "about one of the class, and nobody else");
         let beside = pool.submit(touches(0, None), || {}).unwrap();
-        assert!(beside.wait().unwrap().is_done());
+        assert!(beside.wait().unwrap().is_completed());
         assert_eq!(asked.load(Ordering::SeqCst), 0, "it touches nothing");
         assert!(!behind.is_finished() && !behind_class.is_finished());
         held.let_go();
         class.let_go();
-        assert!(behind.wait().unwrap().is_done() && behind_class.wait().unwrap().is_done());
-        pool.drain(None).unwrap();
+        assert!(
+            behind.wait().unwrap().is_completed() && behind_class.wait().unwrap().is_completed()
+        );
+        pool.shutdown().unwrap();
     });
 }
 
@@ -506,7 +508,7 @@ fn many_submitters_with_summaries_keep_each_pair_apart() {
             }
             gate.open();
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }
@@ -531,7 +533,7 @@ fn a_predicate_may_submit() {
         let behind = Claims::described(Submits(pool.clone(), log.clone()));
         pool.execute(behind, || {}).unwrap();
         held.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(log.len(), 1);
     });
 }
@@ -570,7 +572,7 @@ fn a_descriptor_is_dropped_with_its_task() {
             // A stop keeps nothing either.
             let held = [hold(&pool, 1), hold(&pool, 2)];
             (0..20).for_each(|_| pool.execute(heavy(), || {}).unwrap());
-            drop(pool.stop_now());
+            drop(pool.shutdown_now());
             assert_eq!(live.count(), 0);
             drop(held);
         }
@@ -595,7 +597,7 @@ fn a_long_line_of_conflicts_needs_no_stack() {
         for _ in 0..20_000 {
             pool.execute(Claims::described(Access::Write), || {}).unwrap();
         }
-        assert_eq!(pool.stop_now().len(), 20_000);
+        assert_eq!(pool.shutdown_now().len(), 20_000);
     });
 }
 
@@ -604,7 +606,7 @@ fn the_bounds_hold_for_described_tasks_too() {
     soon(|| {
         let pool = Pool::<u32>::builder()
             .workers(1)
-            .max_waiting_per_key(1)
+            .capacity_per_key(1)
             .capacity_bytes(10)
             .build()
             .unwrap();
@@ -638,7 +640,7 @@ fn what_a_closed_pool_refuses_comes_back_as_it_was() {
         open.submit(7, || {}).unwrap().wait().unwrap().unwrap();
         assert!(!behind.is_finished(), "it still has its descriptor");
         held.let_go();
-        assert_eq!(behind.wait().unwrap().done(), Some(5));
+        assert_eq!(behind.wait().unwrap().ok(), Some(5));
     });
 }
 
@@ -655,7 +657,7 @@ fn subtasks_of_a_job_can_be_described() {
         });
         let job = pool.job("described").each_keyed(subtasks).collect().unwrap();
         held.let_go();
-        assert!(job.wait().unwrap().is_done());
+        assert!(job.wait().unwrap().is_completed());
         assert!(log.take().into_iter().eq(0..100));
     });
 }
@@ -690,7 +692,7 @@ fn many_submitters_at_once_keep_each_pair_apart() {
             }
             gate.open();
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     });
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::common::{AnyHasher, Gate, Live, Log, eventually, hold, with_every_hasher};
-use keylane::observe::{HeldKey, Hold};
+use keylane::observe::{PauseReason, PausedKey};
 use keylane::{BuildError, Claims, OnError, OnFailure, Pool, Turn};
 
 with_every_hasher!(
@@ -39,14 +39,14 @@ fn stopping<S: AnyHasher>(workers: usize, after: u32) -> Pool<u32, S> {
 
 /// A task that fails, one way or the other. Returns when it has ended, but for its turn.
 fn fail<S: AnyHasher>(pool: &Pool<u32, S>, claims: Claims<u32>) {
-    assert!(pool.submit(claims, || panic!("on purpose")).unwrap().wait().unwrap().done().is_none());
+    assert!(pool.submit(claims, || panic!("on purpose")).unwrap().wait().unwrap().ok().is_none());
 }
 
 fn succeed<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) {
-    assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(key, || {}).unwrap().wait().unwrap().is_completed());
 }
 
-fn await_stop<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> HeldKey<u32> {
+fn await_stop<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> PausedKey<u32> {
     eventually(|| pool.keys().list_stopped().iter().any(|held| held.key == key));
     pool.keys().paused(&key).unwrap()
 }
@@ -58,18 +58,18 @@ fn a_key_stops_after_so_many_failures_in_a_row<S: AnyHasher>() {
         fail(&pool, Claims::exclusive(A));
     }
     let stopped = await_stop(&pool, A);
-    assert!(matches!(stopped.hold, Hold::Stopped { failures: 3, .. }));
+    assert!(matches!(stopped.hold, PauseReason::Stopped { failures: 3, .. }));
     let waits = pool.submit(A, || {}).unwrap();
     (0..100).for_each(|_| succeed(&pool, B));
     assert!(!waits.is_finished());
     assert!(pool.keys().resume(&A));
-    assert!(waits.wait().unwrap().is_done() && pool.keys().list_stopped().is_empty());
+    assert!(waits.wait().unwrap().is_completed() && pool.keys().list_stopped().is_empty());
 }
 
 fn errors_count_as_panics_do<S: AnyHasher>() {
     let pool = stopping::<S>(1, 2);
     fail(&pool, Claims::exclusive(A));
-    assert!(!pool.submit_fallible(A, || Err::<(), _>(1)).unwrap().wait().unwrap().is_done());
+    assert!(!pool.submit_fallible(A, || Err::<(), _>(1)).unwrap().wait().unwrap().is_completed());
     await_stop(&pool, A);
 }
 
@@ -80,7 +80,7 @@ fn a_success_in_between_begins_anew<S: AnyHasher>() {
         succeed(&pool, A);
         // Others don't count.
         fail(&pool, Claims::exclusive(B));
-        assert!(pool.submit_fallible(B, || Ok::<_, ()>(1)).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit_fallible(B, || Ok::<_, ()>(1)).unwrap().wait().unwrap().is_completed());
     }
     succeed(&pool, A);
     succeed(&pool, B);
@@ -124,11 +124,11 @@ fn a_stopped_key_can_be_emptied<S: AnyHasher>() {
     await_stop(&pool, A);
     let taken = pool.keys().take(&A);
     assert!(pool.keys().paused(&A).is_some(), "it is still stopped");
-    taken.into_iter().for_each(keylane::UnrunTask::run);
+    taken.into_iter().for_each(keylane::PendingTask::run);
     assert_eq!(log.take(), [0, 1, 2, 3, 4]);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     pool.keys().resume(&A);
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn a_rollup_counts_for_each_of_its_keys<S: AnyHasher>() {
@@ -138,7 +138,7 @@ fn a_rollup_counts_for_each_of_its_keys<S: AnyHasher>() {
     await_stop(&pool, A);
     assert_eq!(pool.keys().list_stopped().len(), 1);
     // A success of a rollup is one of each key, too.
-    assert!(pool.submit([B, C], || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit([B, C], || {}).unwrap().wait().unwrap().is_completed());
     fail(&pool, Claims::exclusive(B).and_exclusive(C));
     succeed(&pool, B);
     succeed(&pool, C);
@@ -186,7 +186,7 @@ fn those_that_share_are_counted_as_they_end<S: AnyHasher>() {
     eventually(|| pool.keys().paused(&A).is_some_and(|held| held.running == 0));
     assert!(!waits.is_finished(), "a success of one that ran beside lets nobody go on");
     pool.keys().resume(&A);
-    assert!(waits.wait().unwrap().is_done());
+    assert!(waits.wait().unwrap().is_completed());
 }
 
 fn a_key_that_is_paused_and_stopped_goes_on_when_it_is_resumed<S: AnyHasher>() {
@@ -223,7 +223,7 @@ fn messages_fail_by_panic_by_error_and_by_their_turn<S: AnyHasher>() {
         eventually(|| pool.keys().list_stopped().len() == 1);
         assert_eq!(pool.keys().take(&A), [false]);
         pool.keys().resume(&A);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
     // A turn that was kept is judged when it ends, wherever that is.
     let turns: Log<Turn> = Log::new();
@@ -346,7 +346,7 @@ fn nothing_stays_of_a_key_that_has_failed_once_one_has_succeeded() {
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(live.count(), 100, "what was counted");
     for n in 0..50 {
-        assert!(pool.submit(key(n), || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(key(n), || {}).unwrap().wait().unwrap().is_completed());
     }
     (50..100).for_each(|n| _ = pool.keys().resume(&key(n)));
     eventually(|| pool.inspect().snapshot(0).unfinished == 0 && live.count() == 0);
@@ -362,7 +362,7 @@ fn a_future_that_panics_counts_and_one_that_is_cancelled_does_not() {
         let pool = builder.on_failure(OnFailure::StopKey { after: 2 }).build().unwrap();
         let panics = || {
             let handle = pool.submit_future(A, async { panic!("on purpose") });
-            assert!(!handle.unwrap().wait().unwrap().is_done());
+            assert!(!handle.unwrap().wait().unwrap().is_completed());
         };
         panics();
         let endless = pool.submit_future(A, std::future::pending::<()>()).unwrap();
@@ -376,7 +376,7 @@ fn a_future_that_panics_counts_and_one_that_is_cancelled_does_not() {
         pool.keys().resume(&A);
         panics();
         let done = pool.submit_future(A, async { 1 }).unwrap();
-        assert!(done.wait().unwrap().is_done());
+        assert!(done.wait().unwrap().is_completed());
         panics();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         assert!(pool.keys().list_paused().is_empty());
@@ -385,7 +385,7 @@ fn a_future_that_panics_counts_and_one_that_is_cancelled_does_not() {
 
 #[test]
 fn a_taken_task_that_panics_stops_nothing() {
-    let pool = stopping::<keylane::KeyHasher>(1, 1);
+    let pool = stopping::<keylane::KeyBuildHasher>(1, 1);
     pool.keys().pause(&A);
     pool.execute(A, || panic!("on purpose")).unwrap();
     for task in pool.keys().take(&A) {

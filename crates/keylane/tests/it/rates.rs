@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{AnyHasher, Log, eventually, hold, soon, with_every_hasher};
-use keylane::observe::{Hold, Holder, PoolReason, TaskState};
-use keylane::{Builder, Claims, DrainError, Handle, ManualClock, OnFailure, Pool, Rate};
+use keylane::observe::{Holder, PauseReason, PoolReason, TaskState};
+use keylane::{Builder, Claims, Handle, MockClock, OnFailure, Pool, Rate, ShutdownError};
 
 with_every_hasher!(
     a_key_begins_its_burst_and_then_one_by_one_in_order,
@@ -43,13 +43,13 @@ const B: u32 = 2;
 
 const MS: Duration = Duration::from_millis(1);
 
-fn builder<S: AnyHasher>(workers: usize, clock: &ManualClock) -> Builder<u32, S> {
-    Pool::<u32>::builder().workers(workers).rate_clock(clock).hasher(S::default())
+fn builder<S: AnyHasher>(workers: usize, clock: &MockClock) -> Builder<u32, S> {
+    Pool::<u32>::builder().workers(workers).clock(clock).hasher(S::default())
 }
 
 /// A pool in which each key may begin so often.
-fn limited<S: AnyHasher>(workers: usize, rate: Rate) -> (Pool<u32, S>, ManualClock) {
-    let clock = ManualClock::new();
+fn limited<S: AnyHasher>(workers: usize, rate: Rate) -> (Pool<u32, S>, MockClock) {
+    let clock = MockClock::new();
     let pool = builder::<S>(workers, &clock).rate_per_key(rate).build().unwrap();
     (pool, clock)
 }
@@ -72,13 +72,13 @@ fn submit<S: AnyHasher>(
 /// each shard.
 fn look<S: AnyHasher>(pool: &Pool<u32, S>) {
     for _ in 0..64 {
-        assert!(pool.submit(Claims::none(), || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(Claims::none(), || {}).unwrap().wait().unwrap().is_completed());
     }
 }
 
 fn left<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> Option<Duration> {
     match pool.keys().paused(&key)?.hold {
-        Hold::RateLimited { left } => Some(left),
+        PauseReason::RateLimited { left } => Some(left),
         _ => None,
     }
 }
@@ -136,7 +136,7 @@ fn no_other_key_waits<S: AnyHasher>() {
 }
 
 fn a_rollup_waits_for_its_limited_key_and_takes_a_token_of_each<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let pool = builder::<S>(2, &clock).build().unwrap();
     pool.keys().set_rate(&A, Some(Rate::every(10 * MS))).unwrap();
     pool.keys().set_rate(&B, Some(Rate::every(10 * MS).burst(2))).unwrap();
@@ -236,7 +236,7 @@ fn a_paused_key_keeps_its_rate<S: AnyHasher>() {
     assert!(!pool.keys().resume(&A), "nobody has paused it");
     assert!(left(&pool, A).is_some());
     pool.keys().pause(&A);
-    assert!(matches!(pool.keys().paused(&A).unwrap().hold, Hold::Paused { .. }));
+    assert!(matches!(pool.keys().paused(&A).unwrap().hold, PauseReason::Paused { .. }));
     assert!(pool.keys().resume(&A));
     look(&pool);
     assert_eq!(log.len(), 1, "its rate still holds it");
@@ -252,7 +252,7 @@ fn a_paused_key_keeps_its_rate<S: AnyHasher>() {
 }
 
 fn a_stopped_key_keeps_its_rate<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let builder = builder::<S>(2, &clock).on_failure(OnFailure::StopKey { after: 1 });
     let pool = builder.rate_per_key(Rate::every(10 * MS)).build().unwrap();
     let failing = pool.submit_fallible(A, || Err::<(), _>("no")).unwrap();
@@ -301,7 +301,7 @@ fn a_drain_waits_up_to_its_deadline<S: AnyHasher>() {
     let log = Log::new();
     let tasks = submit(&pool, &Claims::exclusive(A), &log, 3);
     tasks[0].wait_done();
-    assert_eq!(pool.drain(Some(Duration::ZERO)), Err(DrainError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
     let passing = clock.clone();
     let passes = std::thread::spawn(move || {
         for task in &tasks[1..] {
@@ -309,7 +309,7 @@ fn a_drain_waits_up_to_its_deadline<S: AnyHasher>() {
             task.wait_done();
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     passes.join().unwrap();
     assert_eq!(log.take(), [0, 1, 2]);
 }
@@ -321,7 +321,7 @@ fn a_stop_returns_exactly_what_has_not_begun<S: AnyHasher>() {
     tasks[1].wait_done();
     let readers = submit(&pool, &Claims::shared(A), &log, 3);
     look(&pool);
-    let unrun = pool.stop_now();
+    let unrun = pool.shutdown_now();
     assert_eq!(unrun.len(), 4 + 3);
     clock.advance(Duration::from_secs(1));
     unrun.into_iter().for_each(|task| task.run());
@@ -330,7 +330,7 @@ fn a_stop_returns_exactly_what_has_not_begun<S: AnyHasher>() {
 }
 
 fn a_rate_of_its_own_comes_and_goes<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let pool = builder::<S>(2, &clock).build().unwrap();
     let log = Log::new();
     let some = |count| submit(&pool, &Claims::exclusive(A), &log, count);
@@ -420,7 +420,7 @@ fn a_full_bucket_is_forgotten_and_so_is_its_lane<S: AnyHasher>() {
 
 fn the_pool_begins_its_burst_and_then_one_by_one<S: AnyHasher>() {
     for workers in [1, 4] {
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         let rate = Rate::every(10 * MS).burst(5);
         let pool = builder::<S>(workers, &clock).rate(rate).build().unwrap();
         let begun = Arc::new(AtomicUsize::new(0));
@@ -441,12 +441,12 @@ fn the_pool_begins_its_burst_and_then_one_by_one<S: AnyHasher>() {
             assert_eq!(begun.load(Ordering::SeqCst), allowed);
             clock.advance(10 * MS);
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     }
 }
 
 fn workers_that_find_nothing_take_no_token<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let pool = builder::<S>(4, &clock).rate(Rate::every(MS).burst(3)).build().unwrap();
     for _ in 0..50 {
         // All workers have looked for something, most of them in vain.
@@ -459,7 +459,7 @@ fn workers_that_find_nothing_take_no_token<S: AnyHasher>() {
 }
 
 fn the_rate_of_the_pool_changes<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let pool = builder::<S>(2, &clock).build().unwrap();
     let log = Log::new();
     pool.settings().set_rate(Some(Rate::every(10 * MS))).unwrap();
@@ -478,7 +478,7 @@ fn the_rate_of_the_pool_changes<S: AnyHasher>() {
 }
 
 fn a_pool_that_is_limited_ends<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let pool = builder::<S>(2, &clock).rate(Rate::every(MS)).build().unwrap();
     let log = Log::new();
     let tasks = submit(&pool, &Claims::exclusive(A), &log, 6);
@@ -489,15 +489,15 @@ fn a_pool_that_is_limited_ends<S: AnyHasher>() {
     pool.settings().set_workers(3).unwrap();
     clock.advance(MS);
     tasks[1].wait_done();
-    assert_eq!(pool.drain(Some(Duration::ZERO)), Err(DrainError::TimedOut));
-    let unrun = pool.stop_now();
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
+    let unrun = pool.shutdown_now();
     assert_eq!(unrun.len(), 4);
     drop(unrun);
     assert_eq!(log.take(), [0, 1]);
 }
 
 fn subtasks_count_for_the_pool<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let pool = builder::<S>(2, &clock).rate(Rate::every(MS).burst(2)).build().unwrap();
     let begun = Arc::new(AtomicUsize::new(0));
     let one = {
@@ -522,7 +522,7 @@ fn subtasks_count_for_the_pool<S: AnyHasher>() {
 }
 
 fn subtasks_with_keys_count_once_for_each<S: AnyHasher>() {
-    let clock = ManualClock::new();
+    let clock = MockClock::new();
     let rate = Rate::every(MS).burst(3);
     let pool = builder::<S>(2, &clock).rate(rate).build().unwrap();
     pool.keys().set_rate(&A, Some(Rate::every(10 * MS))).unwrap();
@@ -560,7 +560,7 @@ fn explanations_say_until_when<S: AnyHasher>() {
     eventually(|| left(&pool, A).is_some());
     look(&pool);
     // Once all of them have been taken from their inbox.
-    let on_hold = Holder::OnHold(Hold::RateLimited { left: 10 * MS });
+    let on_hold = Holder::OnHold(PauseReason::RateLimited { left: 10 * MS });
     eventually(|| match pool.inspect().explain(&tasks[2]).state {
         TaskState::Behind(lines) => lines[0].tasks == 1 && lines[0].holder == on_hold,
         _ => false,
@@ -572,7 +572,7 @@ fn explanations_say_until_when<S: AnyHasher>() {
         "{first}"
     );
     let key = pool.inspect().explain_key(&A);
-    assert_eq!(key.hold, Some(Hold::RateLimited { left: 6 * MS }));
+    assert_eq!(key.hold, Some(PauseReason::RateLimited { left: 6 * MS }));
     assert!(
         pool.inspect().explain_pool().reasons.contains(&PoolReason::KeysRateLimited { keys: 1 })
     );
@@ -608,7 +608,7 @@ fn the_system_clock_keeps_rates_too() {
         let log = log.clone();
         pool.execute(A, move || log.push(Instant::now())).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(start.elapsed() >= 19 * 2 * MS);
     assert_eq!(log.len(), 20);
 }
@@ -635,14 +635,14 @@ impl Drop for Slow {
 #[test]
 fn a_key_that_is_let_go_and_held_until_the_same_moment_goes_on_then() {
     soon(|| {
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         // All that fills up with time, and lets everything begin.
         let filling = Rate::every(Duration::from_nanos(1)).burst(2);
         let slow = Rate::every(10 * MS);
-        let pool = Pool::<Slow>::builder().workers(1).rate_clock(&clock).rate_per_key(filling);
+        let pool = Pool::<Slow>::builder().workers(1).clock(&clock).rate_per_key(filling);
         let pool = Arc::new(pool.build().unwrap());
         pool.keys().set_rate(&Slow, Some(slow)).unwrap();
-        assert!(pool.submit(Slow, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(Slow, || {}).unwrap().wait().unwrap().is_completed());
         let is_held = |pool: &Pool<Slow>| pool.keys().paused(&Slow).is_some();
         eventually(|| is_held(&pool));
         let inside = pool.clone();
@@ -655,15 +655,15 @@ fn a_key_that_is_let_go_and_held_until_the_same_moment_goes_on_then() {
         assert!(IN_DROP.with_borrow(Option::is_none), "the key was let go");
         let next = pool.submit(Slow, || {}).unwrap();
         clock.advance(10 * MS);
-        assert!(next.wait().unwrap().is_done());
+        assert!(next.wait().unwrap().is_completed());
     });
 }
 
 /// The messages of a handler, and turns that go on without a worker.
 #[test]
 fn a_handler_keeps_the_rate_by_beginnings() {
-    let clock = ManualClock::new();
-    let builder = Pool::<u32>::builder().workers(2).rate_clock(&clock);
+    let clock = MockClock::new();
+    let builder = Pool::<u32>::builder().workers(2).clock(&clock);
     let turns = Log::new();
     let kept = turns.clone();
     let pool = builder
@@ -685,7 +685,7 @@ fn a_handler_keeps_the_rate_by_beginnings() {
     pool.settings().set_rate_per_key(None).unwrap();
     eventually(|| turns.len() == 1);
     drop(turns.take());
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 /// Nothing is started that nobody has asked for, and nothing stays.
@@ -710,6 +710,6 @@ fn there_is_one_more_thread_and_only_while_there_is_a_rate() {
     eventually(|| threads() == 0);
     let pool = build().rate_per_key(Rate::per_second(1)).build().unwrap();
     eventually(|| threads() == 1);
-    pool.stop_now();
+    pool.shutdown_now();
     eventually(|| threads() == 0);
 }

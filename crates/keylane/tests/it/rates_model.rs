@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{AnyHasher, Rng, eventually, with_every_hasher};
-use keylane::{Claims, ManualClock, Pool, Rate};
+use keylane::{Claims, MockClock, Pool, Rate};
 
 with_every_hasher!(exactly_what_may_begin_has_begun);
 
@@ -106,7 +106,7 @@ impl Model {
 
 struct World<S: AnyHasher> {
     pool: Pool<u32, S>,
-    clock: ManualClock,
+    clock: MockClock,
     model: Model,
     /// Whether each task has begun, and the key that it shares. Tasks that share one may overtake each other.
     tasks: Vec<(Arc<AtomicBool>, Option<u32>)>,
@@ -186,9 +186,9 @@ impl<S: AnyHasher> World<S> {
 fn exactly_what_may_begin_has_begun<S: AnyHasher>() {
     for seed in 0..80 {
         let mut rng = Rng(seed);
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         let workers = 1 + seed as usize % 3;
-        let builder = Pool::<u32>::builder().workers(workers).rate_clock(&clock);
+        let builder = Pool::<u32>::builder().workers(workers).clock(&clock);
         let pool = builder.hasher(S::default()).build().unwrap();
         let mut world = World { pool, clock, model: Model::default(), tasks: Vec::new() };
         for _ in 0..60 {
@@ -203,7 +203,7 @@ fn exactly_what_may_begin_has_begun<S: AnyHasher>() {
             world.pass(1 + rng.below(20));
             world.check();
         }
-        world.pool.drain(None).unwrap();
+        world.pool.shutdown().unwrap();
         // Everything is full again, and forgotten, but for those that have their own.
         world.pass(10_000_000_000);
         let own = world.model.keys.iter().filter(|key| key.own.is_some()).count();

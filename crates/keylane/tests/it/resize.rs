@@ -43,7 +43,7 @@ fn more_workers_begin_what_is_ready() {
             .collect();
         pool.settings().set_workers(5).unwrap();
         for handle in handles {
-            assert!(handle.wait().unwrap().is_done());
+            assert!(handle.wait().unwrap().is_completed());
         }
         assert_eq!(pool.inspect().snapshot(0).workers.len(), 5);
     });
@@ -66,7 +66,7 @@ fn surplus_workers_end_after_their_task() {
         one.let_go();
         second_runs.pass();
         second.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 
@@ -104,7 +104,7 @@ fn resizing_under_load_loses_no_task_and_no_order() {
             done.store(true, Ordering::SeqCst);
         });
         pool.settings().set_workers(3).unwrap();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let mut all = Vec::new();
         for log in logs {
             let log = log.take();
@@ -174,9 +174,9 @@ fn a_task_resizes_its_own_pool() {
                 pool.settings().set_workers(workers).unwrap();
                 pool.settings().set_capacity(workers).unwrap();
             };
-            assert!(pool.submit(1, resize).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(1, resize).unwrap().wait().unwrap().is_completed());
             eventually(|| pool.inspect().snapshot(0).workers.len() == workers);
-            assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(1, || {}).unwrap().wait().unwrap().is_completed());
         }
     });
 }

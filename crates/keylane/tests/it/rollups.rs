@@ -4,7 +4,7 @@
 use std::sync::{Arc, Barrier};
 
 use crate::common::{AnyHasher, Gate, Log, Rng, hold, hold_soon, pool_of, with_every_hasher};
-use keylane::{Claims, KeyHasher};
+use keylane::{Claims, KeyBuildHasher};
 
 with_every_hasher!(
     a_rollup_runs_after_all_before_it_and_before_all_after_it,
@@ -34,7 +34,7 @@ fn a_rollup_runs_after_all_before_it_and_before_all_after_it<S: AnyHasher>() {
         for key in keys {
             pool.execute(key, task("after")).unwrap();
         }
-        assert!(pool.submit(keys, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(keys, || {}).unwrap().wait().unwrap().is_completed());
         let log = log.take();
         assert!(log[..6].iter().all(|name| *name == "before"), "{log:?}");
         assert_eq!(log[6], "rollup", "{log:?}");
@@ -52,11 +52,11 @@ fn a_rollup_delays_no_other_key_and_parks_no_worker<S: AnyHasher>() {
     let rollup = pool.submit([A, B], || {}).unwrap();
     let behind = pool.submit(B, || {}).unwrap();
     for _ in 0..100 {
-        assert!(pool.submit(C, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(C, || {}).unwrap().wait().unwrap().is_completed());
     }
     assert!(!rollup.is_finished() && !behind.is_finished());
     a.let_go();
-    assert!(behind.wait().unwrap().is_done() && rollup.is_finished());
+    assert!(behind.wait().unwrap().is_completed() && rollup.is_finished());
 }
 
 fn its_keys_are_parallel_again_as_soon_as_it_ends<S: AnyHasher>() {
@@ -76,7 +76,7 @@ fn its_keys_are_parallel_again_as_soon_as_it_ends<S: AnyHasher>() {
         }
         held.let_go();
         for handle in handles {
-            assert!(handle.wait().unwrap().is_done(), "round {round}");
+            assert!(handle.wait().unwrap().is_completed(), "round {round}");
         }
     }
 }
@@ -95,7 +95,7 @@ fn a_pool_with_one_worker_runs_any_rollups<S: AnyHasher>() {
         }
         pool.execute(claims, move || log.push(n)).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.len(), 3_000);
 }
 
@@ -124,28 +124,28 @@ fn crossing_rollups_neither_hang_nor_overlap<S: AnyHasher>() {
         }
     });
     let snapshot = pool.inspect().snapshot(0);
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).panicked, 0, "{snapshot:?}");
 }
 
 fn a_key_that_is_listed_twice_counts_once<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     for keys in [vec![5, 5], vec![5, 6, 5], vec![5; 40]] {
-        assert!(pool.submit(keys, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(keys, || {}).unwrap().wait().unwrap().is_completed());
     }
     // Exclusive wins over shared, whichever is listed first.
     for claims in [Claims::shared(5).and_exclusive(5), Claims::exclusive(5).and_shared(5)] {
         let reader = hold(&pool, Claims::shared(5));
         let writer = pool.submit(claims, || {}).unwrap();
         let free = pool.submit(9, || {}).unwrap();
-        assert!(free.wait().unwrap().is_done() && !writer.is_finished());
+        assert!(free.wait().unwrap().is_completed() && !writer.is_finished());
         reader.let_go();
-        assert!(writer.wait().unwrap().is_done());
+        assert!(writer.wait().unwrap().is_completed());
     }
     // And twice shared is shared.
     let reader = hold(&pool, Claims::shared(5));
     let other = pool.submit(Claims::shared(5).and_shared(5).and_shared(6), || {}).unwrap();
-    assert!(other.wait().unwrap().is_done());
+    assert!(other.wait().unwrap().is_completed());
     reader.let_go();
 }
 
@@ -158,7 +158,7 @@ fn a_chain_of_rollups_runs_link_by_link<S: AnyHasher>() {
         pool.execute([n, n + 1], move || log.push(n)).unwrap();
     }
     first.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(log.take().into_iter().eq(0..2_000));
 }
 
@@ -169,15 +169,15 @@ fn parts_that_are_free_are_held_until_the_others_are<S: AnyHasher>() {
     let one = hold(&pool, 1);
     let (rollup, rollup_runs) = hold_soon(&pool, [1, 2, 3]);
     let behind: Vec<_> = [2, 3].map(|key| pool.submit(key, || {}).unwrap()).into();
-    assert!(pool.submit(4, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(4, || {}).unwrap().wait().unwrap().is_completed());
     assert!(!rollup_runs.is_open());
     one.let_go();
     rollup_runs.pass();
-    assert!(pool.submit(4, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(4, || {}).unwrap().wait().unwrap().is_completed());
     assert!(behind.iter().all(|handle| !handle.is_finished()));
     rollup.let_go();
     for handle in behind {
-        assert!(handle.wait().unwrap().is_done());
+        assert!(handle.wait().unwrap().is_completed());
     }
 }
 
@@ -186,7 +186,7 @@ fn parts_that_are_free_are_held_until_the_others_are<S: AnyHasher>() {
 #[test]
 fn a_rollup_whose_lanes_are_freed_at_the_same_moment_runs_once() {
     crate::common::soon(|| {
-        let pool = pool_of::<KeyHasher>(2);
+        let pool = pool_of::<KeyBuildHasher>(2);
         for _ in 0..3_000 {
             let gate = Gate::new();
             let (one, two) = (gate.clone(), gate.clone());
@@ -194,7 +194,7 @@ fn a_rollup_whose_lanes_are_freed_at_the_same_moment_runs_once() {
             pool.execute(2, move || two.pass()).unwrap();
             let both = pool.submit([1, 2], || 1).unwrap();
             gate.open();
-            assert_eq!(both.wait().unwrap().done(), Some(1));
+            assert_eq!(both.wait().unwrap().ok(), Some(1));
         }
     });
 }

@@ -48,7 +48,7 @@ fn every_kind_of_task_passes() {
         let job = (0..500_u64).map(|n| ([n % 3, n % 5], move || n));
         let job = pool.job("keyed").each_keyed(job).collect().unwrap();
         job.wait().unwrap().unwrap();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(
             is_clean(pool.inspect().snapshot(0).violations),
             "{:?}",
@@ -75,7 +75,7 @@ fn kept_turns_pass() {
         for task in 0..5_000 {
             pool.send(task % 3, ()).unwrap();
         }
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert!(is_clean(pool.inspect().snapshot(0).violations));
         drop(pool);
         ender.join().unwrap();

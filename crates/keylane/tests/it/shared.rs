@@ -24,7 +24,7 @@ fn readers_run_together<S: AnyHasher>() {
         let meet = meet.clone();
         pool.execute(Claims::shared(1), move || _ = meet.wait()).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn a_writer_runs_alone<S: AnyHasher>() {
@@ -47,7 +47,7 @@ fn a_writer_runs_alone<S: AnyHasher>() {
             pool.execute(Claims::shared(1), beside).unwrap();
         }
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     assert_eq!(*key.read().unwrap(), writers);
     assert_eq!(most_readers.load(Ordering::Relaxed), 4_000 - writers);
@@ -64,10 +64,10 @@ fn a_reader_does_not_overtake_a_waiting_writer<S: AnyHasher>() {
     let writer = pool.submit(1, task("writer")).unwrap();
     let late = pool.submit(Claims::shared(1), task("late reader")).unwrap();
     // Two workers are free, and this shows that they have looked at all of it.
-    assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_completed());
     assert!(!writer.is_finished() && !late.is_finished());
     reader.let_go();
-    assert!(late.wait().unwrap().is_done());
+    assert!(late.wait().unwrap().is_completed());
     assert_eq!(log.take(), ["writer", "late reader"]);
 }
 
@@ -84,7 +84,7 @@ fn readers_behind_a_writer_run_together_when_it_ends<S: AnyHasher>() {
             .collect();
         writer.let_go();
         for reader in readers {
-            assert!(reader.wait().unwrap().is_done());
+            assert!(reader.wait().unwrap().is_completed());
         }
     }
 }
@@ -95,11 +95,11 @@ fn the_last_of_the_readers_lets_the_writer_in<S: AnyHasher>() {
         let mut readers: Vec<_> = (0..3).map(|_| Some(hold(&pool, Claims::shared(1)))).collect();
         let writer = pool.submit(1, || {}).unwrap();
         for (left, reader) in order.into_iter().enumerate() {
-            assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_completed());
             assert!(!writer.is_finished(), "{} readers still read", 3 - left);
             drop(readers[reader].take());
         }
-        assert!(writer.wait().unwrap().is_done());
+        assert!(writer.wait().unwrap().is_completed());
     }
 }
 
@@ -119,8 +119,8 @@ fn readers_in_rollups_are_readers<S: AnyHasher>() {
     pool.execute(Claims::shared(1).and_shared(2), wait()).unwrap();
     pool.execute(Claims::shared(2).and_shared(1), wait()).unwrap();
     let writer = pool.submit([1, 2], || {}).unwrap();
-    assert!(writer.wait().unwrap().is_done());
-    pool.drain(None).unwrap();
+    assert!(writer.wait().unwrap().is_completed());
+    pool.shutdown().unwrap();
 }
 
 /// Guava's ExecutionSequencer lets a cancelled task that has not begun keep its place. The same
@@ -133,10 +133,10 @@ fn a_cancelled_writer_lets_no_reader_through_early_and_none_wait_for_ever<S: Any
     let first = pool.submit(Claims::shared(1), || {}).unwrap();
     let second = pool.submit(1, || {}).unwrap();
     assert!(writer.cancel());
-    assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(2, || {}).unwrap().wait().unwrap().is_completed());
     assert!(!first.is_finished());
     reader.let_go();
-    assert!(first.wait().unwrap().is_done());
-    assert!(second.wait().unwrap().is_done());
+    assert!(first.wait().unwrap().is_completed());
+    assert!(second.wait().unwrap().is_completed());
     assert!(writer.wait().unwrap().is_cancelled());
 }

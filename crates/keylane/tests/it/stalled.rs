@@ -87,7 +87,7 @@ fn a_long_task_in_a_row_of_tiny_ones_is_found() {
         // The row before it in its slice takes less than a millisecond.
         assert!(stalled.at_least <= began.elapsed() + Duration::from_millis(1), "{stalled}");
         gate.open();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }
 

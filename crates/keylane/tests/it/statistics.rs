@@ -7,7 +7,7 @@ use keylane::observe::Statistics;
 use keylane::{Claims, Outcome, Pool};
 
 fn drained(pool: &Pool<u64>) {
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     // How long a task took may be counted after its end, but before its worker rests.
     eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
 }
@@ -97,7 +97,7 @@ fn few_tasks_are_all_measured() {
                 let begun = Instant::now();
                 while begun.elapsed() < Duration::from_micros(300) {}
             };
-            assert!(pool.submit(key, task).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(key, task).unwrap().wait().unwrap().is_completed());
         }
         drained(&pool);
         let seen = pool.inspect().snapshot(0);
@@ -223,7 +223,7 @@ fn a_kept_turn_lasts_until_it_ends() {
         }
         let lasted = kept.elapsed();
         drop(turn);
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let seen = pool.inspect().snapshot(0);
         assert_eq!((seen.run_time.count(), seen.running), (1, 0));
         assert!(seen.run_time.max() >= lasted);

@@ -98,7 +98,7 @@ fn a_million_mixed_tasks() {
             producers.into_iter().for_each(|producer| producer.join().unwrap());
             over.store(true, Ordering::Relaxed);
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let snapshot = pool.inspect().snapshot(1);
         assert_eq!((snapshot.panicked, snapshot.unfinished), (0, 0));
         assert!(snapshot.hottest.is_empty());
@@ -218,7 +218,7 @@ fn two_million_messages() {
                 });
             }
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(pool.inspect().snapshot(0).panicked, 0);
         assert!(pool.inspect().snapshot(0).violations.unwrap().is_none());
         assert_eq!(handled.load(Ordering::Relaxed), 2 * MESSAGES);

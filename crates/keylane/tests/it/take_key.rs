@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::common::{AnyHasher, Live, Log, Rng, eventually, hold, pool_of, with_every_hasher};
-use keylane::{Claims, Pool, UnrunTask};
+use keylane::{Claims, PendingTask, Pool};
 
 with_every_hasher!(
     exactly_those_come_back_that_have_not_begun_in_order,
@@ -32,7 +32,7 @@ fn exactly_those_come_back_that_have_not_begun_in_order<S: AnyHasher>() {
         let log = log.clone();
         pool.execute(A, move || log.push(n)).unwrap();
         if n % 50 == 0 {
-            assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_completed());
         }
     }
     let taken = pool.keys().take(&A);
@@ -40,9 +40,9 @@ fn exactly_those_come_back_that_have_not_begun_in_order<S: AnyHasher>() {
     assert!(pool.keys().take(&A).is_empty() && pool.keys().take(&B).is_empty());
     let after = pool.submit(A, || {}).unwrap();
     running.let_go();
-    assert!(after.wait().unwrap().is_done());
+    assert!(after.wait().unwrap().is_completed());
     assert_eq!(log.len(), 0);
-    taken.into_iter().for_each(UnrunTask::run);
+    taken.into_iter().for_each(PendingTask::run);
     assert_eq!(log.take(), (0..200).collect::<Vec<_>>());
 }
 
@@ -65,12 +65,12 @@ fn what_is_dropped_ends_as_cancelled_and_leaves_nothing<S: AnyHasher>() {
     }
     running.let_go();
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn places_are_free_at_once<S: AnyHasher>() {
     let builder = Pool::<u32>::builder().workers(1).capacity(4).capacity_bytes(100);
-    let pool = builder.max_waiting_per_key(3).hasher(S::default()).build().unwrap();
+    let pool = builder.capacity_per_key(3).hasher(S::default()).build().unwrap();
     let running = hold(&pool, A);
     for _ in 0..2 {
         pool.execute(Claims::exclusive(A).with_cost(50), || {}).unwrap();
@@ -94,7 +94,7 @@ fn places_are_free_at_once<S: AnyHasher>() {
     }
     pool.try_execute(B, || {}).unwrap();
     running.let_go();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }
 
 fn rollups_stay_and_go_on<S: AnyHasher>() {
@@ -111,7 +111,7 @@ fn rollups_stay_and_go_on<S: AnyHasher>() {
     let behind = pool.submit(B, task("behind")).unwrap();
     assert_eq!(pool.keys().take(&A).len(), 2);
     running.let_go();
-    assert!(rollup.wait().unwrap().is_done() && behind.wait().unwrap().is_done());
+    assert!(rollup.wait().unwrap().is_completed() && behind.wait().unwrap().is_completed());
     assert_eq!(log.take(), ["rollup", "behind"]);
 }
 
@@ -122,10 +122,10 @@ fn those_that_share_beside_each_other_join_when_the_writer_is_taken<S: AnyHasher
     // A rollup, so it stays.
     let behind = pool.submit(Claims::shared(A).and_shared(B), || {}).unwrap();
     // In one shard, what was there before this has been entered when it runs.
-    assert!(pool.submit(7, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(7, || {}).unwrap().wait().unwrap().is_completed());
     assert!(!behind.is_finished());
     drop(pool.keys().take(&A));
-    assert!(behind.wait().unwrap().is_done(), "beside the reader that runs");
+    assert!(behind.wait().unwrap().is_completed(), "beside the reader that runs");
     assert!(writer.wait().unwrap().is_cancelled());
     reader.let_go();
 }
@@ -141,8 +141,8 @@ fn tasks_behind_a_barrier_are_taken_too<S: AnyHasher>() {
     assert_eq!(pool.keys().take(&A).len(), 3);
     assert!(!barrier.is_finished());
     running.let_go();
-    assert!(barrier.wait().unwrap().is_done());
-    pool.drain(None).unwrap();
+    assert!(barrier.wait().unwrap().is_completed());
+    pool.shutdown().unwrap();
 }
 
 fn tasks_that_wait_only_for_a_worker_are_taken_too<S: AnyHasher>() {
@@ -158,8 +158,8 @@ fn tasks_that_wait_only_for_a_worker_are_taken_too<S: AnyHasher>() {
             inside.keys().take(&A).len()
         });
         assert_eq!(taken.unwrap().wait().unwrap().unwrap(), 3);
-        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
-        pool.drain(None).unwrap();
+        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
+        pool.shutdown().unwrap();
     }
 }
 
@@ -182,7 +182,7 @@ fn a_handler_pool_gives_its_messages_back<S: AnyHasher>() {
     pool.send(A, 6).unwrap();
     assert!(pool.keys().paused(&A).is_some());
     assert!(pool.keys().resume(&A));
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.take(), [6]);
 }
 
@@ -222,7 +222,7 @@ fn each_task_runs_or_is_taken<S: AnyHasher>() {
     }
     over.open();
     let taken = taker.join().unwrap();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     drop(pool);
     let ran: usize = fate.iter().map(|fate| fate.load(Ordering::SeqCst)).sum();

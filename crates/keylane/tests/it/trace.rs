@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::common::{Gate, OpenAtLast, eventually, soon};
-use keylane::observe::{SliceEnd, Statistics, Trace};
+use keylane::observe::{Statistics, Trace, TraceOutcome};
 use keylane::{Claims, Pool};
 use serde_json::Value;
 
@@ -139,7 +139,7 @@ fn every_task_of_the_window_is_a_slice_with_its_key_and_time() {
             let trace = pool.inspect().take_trace().unwrap();
             let window = start.elapsed();
             let of_ours = |key: u64| {
-                let is_it = |slice: &&keylane::observe::Slice<u64>| {
+                let is_it = |slice: &&keylane::observe::TraceSlice<u64>| {
                     slice.keys.iter().any(|it| it.key == key)
                 };
                 trace.slices.iter().filter(is_it).count()
@@ -147,7 +147,7 @@ fn every_task_of_the_window_is_a_slice_with_its_key_and_time() {
             assert_eq!((0..5).map(of_ours).collect::<Vec<_>>(), [20; 5], "{statistics:?}");
             for slice in trace.slices.iter().filter(|slice| slice.keys[0].key < 5) {
                 assert!(slice.duration >= Duration::from_micros(200), "{slice:?}");
-                assert!(slice.end_time() <= window && slice.end == SliceEnd::Done);
+                assert!(slice.end_time() <= window && slice.end == TraceOutcome::Done);
                 assert!(slice.wait.is_some_and(|wait| wait <= window), "{slice:?}");
                 assert!(slice.task.is_some() && !slice.keys[0].is_shared);
             }
@@ -271,7 +271,7 @@ fn a_kept_turn_and_a_job_s_subtasks_are_in_it() {
         eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
         let trace = pool.inspect().take_trace().unwrap();
         let of_job =
-            |slice: &&keylane::observe::Slice<u64>| slice.job.as_deref() == Some("squares");
+            |slice: &&keylane::observe::TraceSlice<u64>| slice.job.as_deref() == Some("squares");
         // The worker takes part from its next slice on.
         assert!(trace.slices.iter().filter(of_job).count() >= 40, "{trace:?}");
         json(&trace);
@@ -311,6 +311,6 @@ fn a_trace_can_be_taken_while_everything_goes_on() {
             }
             assert!(tracer.join().unwrap() > 0);
         });
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
     });
 }

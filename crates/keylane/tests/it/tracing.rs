@@ -109,7 +109,7 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
         pool.settings().set_workers(1).unwrap();
         pool.close();
         pool.close();
-        assert!(pool.stop_now().is_empty());
+        assert!(pool.shutdown_now().is_empty());
         let what: Vec<_> = log.take().into_iter().map(|(what, _)| what).collect();
         let changes = [
             "INFO the capacity was changed",

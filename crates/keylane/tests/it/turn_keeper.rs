@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Gate, LONG, Log, OpenAtLast, eventually};
 use keylane::observe::{Holder, KeyState, Statistics};
-use keylane::{HandlerPool, OnFailure, Pool, Turn, TurnKeeper};
+use keylane::{HandlerPool, OnFailure, Pool, TaskContext, Turn};
 
 /// A pool whose handler keeps the turn of every message that can be divided by ten, and hands it out.
 fn keeping(workers: usize, log: &Log<(u32, u32)>) -> (HandlerPool<u32, u32>, mpsc::Receiver<Turn>) {
     let (give, turns) = mpsc::channel();
     let log = log.clone();
     let pool = Pool::<u32>::builder().workers(workers).build_handler_keeping_turns(
-        move |key: &u32, n: u32, turn: TurnKeeper<'_>| {
+        move |key: &u32, n: u32, turn: TaskContext<'_>| {
             log.push((*key, n));
             if n.is_multiple_of(10) {
                 // The receiver may be gone; then the turn ends here.
@@ -34,7 +34,7 @@ fn a_turn_that_is_not_kept_ends_when_the_handler_returns() {
     for n in 1..10 {
         pool.send(n % 2, n).unwrap();
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert!(turns.try_recv().is_err());
     let log = log.take();
     for key in 0..2 {
@@ -54,7 +54,7 @@ fn one_that_is_kept_holds_its_key_and_no_other_key_nor_worker() {
     pool.send(2, 12).unwrap();
     eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     drop(kept);
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.take(), [(1, 10), (2, 12), (1, 11)]);
 }
 
@@ -69,7 +69,7 @@ fn order_holds_whoever_ends_the_turns() {
             scope.spawn(move || drop(turn));
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let log = log.take();
     assert_eq!(log.len(), 3_000);
     for key in 0..7 {
@@ -82,7 +82,7 @@ fn order_holds_whoever_ends_the_turns() {
 fn a_handler_that_panics_has_failed_whether_it_has_kept_the_turn_or_not() {
     let kept = Mutex::new(Vec::new());
     let pool = Pool::<u32>::builder().on_failure(OnFailure::StopKey { after: 1 });
-    let pool = pool.build_handler_keeping_turns(move |key: &u32, (), turn: TurnKeeper<'_>| {
+    let pool = pool.build_handler_keeping_turns(move |key: &u32, (), turn: TaskContext<'_>| {
         // Dropped while it unwinds.
         let _turn = (*key == 1).then(|| turn.keep());
         kept.lock().unwrap().push(*key);
@@ -119,7 +119,7 @@ fn body_outlives_turn(build: impl FnOnce(Handler, keylane::Builder<u32>) -> Hand
     assert_eq!(log.take(), [(1, "begins"), (3, "begins"), (3, "returns")]);
     eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     gate.open();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.take(), [(1, "returns"), (2, "begins"), (2, "returns")]);
     assert!(pool.inspect().snapshot(0).violations.unwrap().is_none());
 }
@@ -143,7 +143,7 @@ fn nor_if_the_handler_drops_what_it_has_kept_itself() {
     let _open = OpenAtLast(gate.clone());
     let (noted, wait) = (log.clone(), gate.clone());
     let pool = Pool::<u32>::builder().workers(3).build_handler_keeping_turns(
-        move |key: &u32, n: u32, turn: TurnKeeper<'_>| {
+        move |key: &u32, n: u32, turn: TaskContext<'_>| {
             drop(turn.keep());
             noted.push((*key, n));
             if n == 1 {
@@ -160,7 +160,7 @@ fn nor_if_the_handler_drops_what_it_has_kept_itself() {
     begun.sort_unstable();
     assert_eq!(begun, [(7, 1), (8, 3)]);
     gate.open();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(log.take(), [(7, 2)]);
 }
 
@@ -170,7 +170,7 @@ fn bodies_of_a_key_never_overlap_whoever_drops_their_turns_and_when() {
     let (give, turns) = mpsc::channel::<Turn>();
     let busy: [AtomicBool; KEYS as usize] = Default::default();
     let pool = Pool::<u32>::builder().workers(3).self_check(true).build_handler_keeping_turns(
-        move |key: &u32, n: u32, turn: TurnKeeper<'_>| {
+        move |key: &u32, n: u32, turn: TaskContext<'_>| {
             let busy = &busy[*key as usize];
             assert!(!busy.swap(true, Ordering::SeqCst), "two bodies of {key} at a time");
             // A third are not kept, a third are dropped here, the others by another thread at any time.
@@ -190,7 +190,7 @@ fn bodies_of_a_key_never_overlap_whoever_drops_their_turns_and_when() {
         scope.spawn(|| (0..6_000).for_each(|n| pool.send(n % KEYS, n).unwrap()));
         (0..2_000).for_each(|_| drop(turns.recv_timeout(LONG).unwrap()));
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let seen = pool.inspect().snapshot(0);
     assert_eq!(seen.panicked, 0);
     assert!(seen.violations.unwrap().is_none());
@@ -202,7 +202,7 @@ fn panicking_after_it_has_kept() -> (HandlerPool<u32, ()>, mpsc::Receiver<Turn>,
     let (go_on, wait) = mpsc::channel();
     let wait = Mutex::new(wait);
     let pool = Pool::<u32>::builder().on_failure(OnFailure::StopKey { after: 1 });
-    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TurnKeeper<'_>| {
+    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TaskContext<'_>| {
         give.send(turn.keep()).unwrap();
         wait.lock().unwrap().recv_timeout(LONG).unwrap();
         std::panic::resume_unwind(Box::new(()));
@@ -238,7 +238,7 @@ fn a_turn_that_fails_counts_though_its_body_goes_on_and_returns() {
     let _open = OpenAtLast(gate.clone());
     let wait = gate.clone();
     let pool = Pool::<u32>::builder().on_failure(OnFailure::StopKey { after: 1 });
-    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TurnKeeper<'_>| {
+    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TaskContext<'_>| {
         give.send(turn.keep()).unwrap();
         wait.pass();
     });
@@ -258,7 +258,7 @@ fn a_turn_that_is_kept_late_has_run_since_its_body_began() {
     let _open = OpenAtLast(gate.clone());
     let wait = gate.clone();
     let pool = Pool::<u32>::builder().workers(1).statistics(Statistics::Every);
-    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TurnKeeper<'_>| {
+    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TaskContext<'_>| {
         begun.send(Instant::now()).unwrap();
         wait.pass();
         give.send((turn.keep(), Instant::now())).unwrap();
@@ -296,7 +296,7 @@ fn what_a_message_weighs_is_taken_for_as_long_as_its_turn_is_kept() {
     let pool = Pool::<u32>::builder().workers(1).capacity_bytes(100);
     let pool = pool.build_weighed_handler_keeping_turns(
         |weight: &usize| *weight,
-        move |_: &u32, weight, turn: TurnKeeper<'_>| {
+        move |_: &u32, weight, turn: TaskContext<'_>| {
             if weight == 60 {
                 give.send(turn.keep()).unwrap();
             }
@@ -311,5 +311,5 @@ fn what_a_message_weighs_is_taken_for_as_long_as_its_turn_is_kept() {
     assert_eq!(pool.try_send(9, 41).unwrap_err().into_inner(), (9, 41));
     drop(turn);
     pool.send(9, 100).unwrap();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::common::{AnyHasher, LONG, Log, eventually, with_every_hasher};
-use keylane::{HandlerPool, KeyHasher, Pool, SubmitErrorKind, Turn};
+use keylane::{HandlerPool, KeyBuildHasher, Pool, SubmitErrorKind, Turn};
 
 with_every_hasher!(
     the_key_waits_for_the_turn_and_no_other_key_does,
@@ -71,7 +71,7 @@ fn a_turn_can_be_dropped_on_any_thread<S: AnyHasher>() {
             droppers.push(scope.spawn(move || drop(turn)));
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let log = log.take();
     for key in 0..3 {
         let of_key = log.iter().filter(|(of, _)| *of == key).map(|(_, n)| *n);
@@ -99,7 +99,7 @@ fn a_handler_that_panics_ends_its_turn<S: AnyHasher>() {
         assert_eq!(n, m);
         drop(turn);
     }
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).panicked, 10);
 }
 
@@ -116,9 +116,9 @@ fn a_turn_counts_as_unfinished<S: AnyHasher>() {
     pool.send(9, 9).unwrap();
     kept.push(next(&turns).2);
     // A drain waits for them.
-    assert!(pool.drain(Some(std::time::Duration::from_millis(1))).is_err());
+    assert!(pool.shutdown_timeout(std::time::Duration::from_millis(1)).is_err());
     thread::scope(|scope| {
-        let drain = scope.spawn(|| pool.drain(Some(LONG)));
+        let drain = scope.spawn(|| pool.shutdown_timeout(LONG));
         kept.into_iter().for_each(drop);
         drain.join().unwrap().unwrap();
     });
@@ -131,10 +131,10 @@ fn a_stopped_pool_keeps_out_what_is_behind_a_turn<S: AnyHasher>() {
     for n in 1..5 {
         pool.send(1, n).unwrap();
     }
-    let unrun = pool.stop_now();
+    let unrun = pool.shutdown_now();
     assert!(unrun.into_iter().eq((1..5).map(|n| (1, n))));
     drop(kept);
-    pool.drain(Some(LONG)).unwrap();
+    pool.shutdown_timeout(LONG).unwrap();
     assert!(turns.try_recv().is_err());
 }
 
@@ -152,7 +152,7 @@ fn a_turn_outlives_its_pool<S: AnyHasher>() {
 #[test]
 fn the_end_of_a_turn_wakes_a_worker() {
     crate::common::soon(|| {
-        let (pool, turns) = handing_out::<KeyHasher>(1);
+        let (pool, turns) = handing_out::<KeyBuildHasher>(1);
         for n in 0..3_000 {
             pool.send(1, n).unwrap();
             pool.send(1, n).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::models::{Shift, settings};
 use crate::order::{Claims, Rate};
-use crate::run::{ManualClock, RateClock, Timer};
+use crate::run::{MockClock, RateClock, Timer};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_nanos(1);
 
 /// So many tasks, each of which lets so much time pass that the next may begin; and whoever waits for the time
 /// is told when it has come.
-fn run(shift: &Arc<Shift>, clock: &ManualClock, tasks: usize) {
+fn run(shift: &Arc<Shift>, clock: &MockClock, tasks: usize) {
     let seen = Arc::new(Plain::<usize>::default());
     for turn in 0..tasks {
         let (seen, clock) = (seen.clone(), clock.clone());
@@ -65,10 +65,10 @@ fn work(shift: &Shift) {
 #[test]
 fn a_limited_key_goes_on() {
     check(|| {
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         let mut settings = settings(1);
         settings.rate_per_key = Some(Rate::every(TICK));
-        settings.rate_clock = Some(clock.clone());
+        settings.clock = Some(clock.clone());
         let shift = Shift::of(settings, 2);
         shift.engine.shards[0].lanes.lock().is_checked = true;
         run(&shift, &clock, 2);
@@ -79,10 +79,10 @@ fn a_limited_key_goes_on() {
 #[test]
 fn a_shut_pool_opens() {
     check(|| {
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         let mut settings = settings(1);
         settings.rate = Some(Rate::every(TICK));
-        settings.rate_clock = Some(clock.clone());
+        settings.clock = Some(clock.clone());
         let shift = Shift::of(settings, 2);
         shift.engine.shards[0].lanes.lock().is_checked = true;
         run(&shift, &clock, 2);
@@ -94,7 +94,7 @@ fn a_shut_pool_opens() {
 #[test]
 fn no_alarm_is_overlooked() {
     check(|| {
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         let timer = Arc::new(Timer::new());
         let fired = Arc::new(AtomicUsize::new(0));
         let thread = spawn({
@@ -121,7 +121,7 @@ fn no_alarm_is_overlooked() {
 #[test]
 fn no_alarm_is_taken_back_for_another() {
     check(|| {
-        let clock = ManualClock::new();
+        let clock = MockClock::new();
         let timer = Arc::new(Timer::new());
         timer.set(None, Some(1), 1);
         let takes_back = spawn({

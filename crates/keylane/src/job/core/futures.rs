@@ -108,7 +108,7 @@ where
             _ => drop(futures.slots.remove(at)),
         }
         drop(futures);
-        let failed = !outcome.is_done();
+        let failed = !outcome.is_completed();
         let mut one = std::iter::once((number, outcome));
         // A fold stands where the future stood: its turn ends behind it.
         let cancels =

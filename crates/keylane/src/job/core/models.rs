@@ -121,14 +121,16 @@ fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
             (Claims(Repr::None), Closure(count))
         };
         let pieces: Vec<_> = (0..3).map(piece).collect();
-        let parts = CoreParts {
-            name: "batch".into(),
-            on_error: OnError::FinishAll,
-            control:
-                Weak::<crate::engine::Engine<u64, crate::pool::Closures, crate::KeyHasher>>::new(),
-            sink: Arc::new(Nowhere),
-            max_waiting: 1,
-        };
+        let parts =
+            CoreParts {
+                name: "batch".into(),
+                on_error: OnError::FinishAll,
+                control: Weak::<
+                    crate::engine::Engine<u64, crate::pool::Closures, crate::KeyBuildHasher>,
+                >::new(),
+                sink: Arc::new(Nowhere),
+                max_waiting: 1,
+            };
         let job = JobCore::new(JobSource::new(pieces.into_iter(), None), parts);
         let rules = Arc::new(ModelRules::default());
         let (theirs, told) = (job.clone(), rules.clone());

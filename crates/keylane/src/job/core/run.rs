@@ -225,7 +225,7 @@ where
     fn attempt(&self, work: F, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Outcome<T, E> {
         let run = || work.run(|| unreachable!("what goes on is not attempted"));
         match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Some(Ok(value))) => Outcome::Done(value),
+            Ok(Some(Ok(value))) => Outcome::Completed(value),
             Ok(Some(Err(error))) => {
                 ctx.failed();
                 Outcome::Failed(error)
@@ -264,7 +264,7 @@ struct OutcomeCount {
 impl OutcomeCount {
     fn add<T, E>(&mut self, outcome: &Outcome<T, E>) {
         match outcome {
-            Outcome::Done(_) => self.done += 1,
+            Outcome::Completed(_) => self.done += 1,
             _ => self.failed += 1,
         }
     }

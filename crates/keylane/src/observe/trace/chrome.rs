@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::{Slice, Trace};
+use super::{Trace, TraceSlice};
 
 /// Names of colours that the viewers of Chrome know. Perfetto goes by the event's name.
 const COLOURS: [&str; 12] = [
@@ -88,7 +88,7 @@ impl<K: Hash + Eq> Trace<K> {
     fn write_slice(
         &self,
         out: &mut EventWriter<impl Write>,
-        slice: &Slice<K>,
+        slice: &TraceSlice<K>,
         worker: usize,
         name: &impl Fn(&K) -> String,
     ) -> io::Result<()> {
@@ -103,7 +103,7 @@ impl<K: Hash + Eq> Trace<K> {
     fn write_turn(
         &self,
         out: &mut EventWriter<impl Write>,
-        slice: &Slice<K>,
+        slice: &TraceSlice<K>,
         number: usize,
         name: &impl Fn(&K) -> String,
     ) -> io::Result<()> {
@@ -122,8 +122,8 @@ impl<K: Hash + Eq> Trace<K> {
         &self,
         out: &mut EventWriter<impl Write>,
         flow: usize,
-        from: &Slice<K>,
-        to: &Slice<K>,
+        from: &TraceSlice<K>,
+        to: &TraceSlice<K>,
     ) -> io::Result<()> {
         let (Some(before), Some(after)) = (from.worker, to.worker) else { return Ok(()) };
         // Within the slices, for that is how a viewer knows which ones it joins.
@@ -198,7 +198,7 @@ impl FlowState {
     }
 }
 
-fn title<K>(slice: &Slice<K>, name: &impl Fn(&K) -> String) -> String {
+fn title<K>(slice: &TraceSlice<K>, name: &impl Fn(&K) -> String) -> String {
     match (slice.is_barrier, &slice.job) {
         (true, _) => "barrier".to_owned(),
         (_, Some(job)) => job.to_string(),
@@ -210,7 +210,7 @@ fn title<K>(slice: &Slice<K>, name: &impl Fn(&K) -> String) -> String {
     }
 }
 
-fn colour<K: Hash>(slice: &Slice<K>) -> &'static str {
+fn colour<K: Hash>(slice: &TraceSlice<K>) -> &'static str {
     let mut hasher = DefaultHasher::new();
     slice.keys.iter().for_each(|traced| traced.key.hash(&mut hasher));
     slice.job.hash(&mut hasher);
@@ -230,11 +230,11 @@ impl<W: Write> EventWriter<W> {
     }
 }
 
-struct Args<'a, K>(&'a Slice<K>);
+struct Args<'a, K>(&'a TraceSlice<K>);
 
 impl<K> fmt::Display for Args<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Slice { task, wait, end, keys, .. } = self.0;
+        let TraceSlice { task, wait, end, keys, .. } = self.0;
         let shared = keys.iter().any(|traced| traced.is_shared);
         write!(f, "{{\"end\":\"{}\",\"shared\":{shared}", end.name())?;
         if let Some(task) = task {

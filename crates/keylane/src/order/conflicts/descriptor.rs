@@ -34,7 +34,7 @@ use crate::unwind::drop_catch_unwind;
 /// pool.execute(Claims::described(Span { from: 0, to: 100 }), || { /* writes there */ })?;
 /// pool.execute(Claims::described(Span { from: 100, to: 200 }), || { /* beside it */ })?;
 /// pool.execute(Claims::described(Span { from: 50, to: 150 }), || { /* after both */ })?;
-/// pool.drain(None)?;
+/// pool.shutdown()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

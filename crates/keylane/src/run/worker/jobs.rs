@@ -271,7 +271,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
 
     fn failed(&self) {
         self.engine.counters.count_failed();
-        self.engine.note(SliceEnd::Failed);
+        self.engine.note(TraceOutcome::Failed);
     }
 
     fn panicked(&self, payload: &(dyn Any + Send)) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Engine, Execute, Key, TraceInfo};
-use crate::observe::{Recording, Ring, SliceEnd};
+use crate::observe::{Recording, Ring, TraceOutcome};
 use crate::run::current;
 
 /// What a worker has of a recording.
@@ -46,8 +46,8 @@ impl<K: Key> TraceBuffer<K> {
         let Some((info, began)) = self.begun.take() else { return };
         let Some(start) = self.recording.time(began) else { return };
         let end = match (is_over, current::take_mishap()) {
-            (false, _) => SliceEnd::GoesOn,
-            (true, mishap) => mishap.unwrap_or(SliceEnd::Done),
+            (false, _) => TraceOutcome::GoesOn,
+            (true, mishap) => mishap.unwrap_or(TraceOutcome::Done),
         };
         let duration = Duration::from_nanos(now.saturating_sub(began));
         let mut slice = info.into_slice(Some(self.worker), start, duration, end);

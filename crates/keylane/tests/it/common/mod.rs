@@ -199,7 +199,7 @@ impl<S: BuildHasher + Default + Send + Sync + 'static> AnyHasher for S {}
 macro_rules! with_every_hasher {
     ($($test:ident),* $(,)?) => {
         mod keys_are_spread {
-            $(#[test] fn $test() { crate::common::soon(super::$test::<keylane::KeyHasher>); })*
+            $(#[test] fn $test() { crate::common::soon(super::$test::<keylane::KeyBuildHasher>); })*
         }
         mod all_keys_collide {
             $(#[test] fn $test() { crate::common::soon(super::$test::<crate::common::Collide>); })*
@@ -219,12 +219,12 @@ pub(crate) fn pool(workers: usize) -> Pool<u32> {
 }
 
 /// Keys on which a task runs until it is let go.
-pub(crate) struct Hold {
+pub(crate) struct PauseReason {
     gate: Gate,
 }
 
-/// Submits a task that runs until its `Hold` is let go, or dropped. Returns when it runs.
-pub(crate) fn hold<S: AnyHasher>(pool: &Pool<u32, S>, keys: impl IntoClaims<u32>) -> Hold {
+/// Submits a task that runs until its `PauseReason` is let go, or dropped. Returns when it runs.
+pub(crate) fn hold<S: AnyHasher>(pool: &Pool<u32, S>, keys: impl IntoClaims<u32>) -> PauseReason {
     let hold = hold_soon(pool, keys);
     hold.1.pass();
     hold.0
@@ -234,7 +234,7 @@ pub(crate) fn hold<S: AnyHasher>(pool: &Pool<u32, S>, keys: impl IntoClaims<u32>
 pub(crate) fn hold_soon<S: AnyHasher>(
     pool: &Pool<u32, S>,
     keys: impl IntoClaims<u32>,
-) -> (Hold, Gate) {
+) -> (PauseReason, Gate) {
     let (gate, begun) = (Gate::new(), Gate::new());
     let (wait, runs) = (gate.clone(), begun.clone());
     pool.execute(keys, move || {
@@ -242,14 +242,14 @@ pub(crate) fn hold_soon<S: AnyHasher>(
         wait.pass();
     })
     .expect("the pool is open");
-    (Hold { gate }, begun)
+    (PauseReason { gate }, begun)
 }
 
-impl Hold {
+impl PauseReason {
     pub(crate) fn let_go(self) {}
 }
 
-impl Drop for Hold {
+impl Drop for PauseReason {
     fn drop(&mut self) {
         self.gate.open();
     }

@@ -94,7 +94,7 @@ pub(crate) fn history<S: AnyHasher>(seed: u64, capacity: usize) -> Vec<Story> {
             });
         }
     });
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let told = stories.take().into_iter();
     told.map(|(keys, submitted, marks, inside, cancelled)| {
         let at = |mark: &AtomicU64| mark.load(Ordering::SeqCst);

@@ -15,7 +15,7 @@ mod world;
 
 use crate::common::{AnyHasher, Collide, soon};
 use history::{check_history, history};
-use keylane::KeyHasher;
+use keylane::KeyBuildHasher;
 use program::{Program, some_program};
 use proptest::prelude::*;
 use world::World;
@@ -55,7 +55,7 @@ fn check_step_by_step<S: AnyHasher>(cases: u32) {
 
 #[test]
 fn step_by_step_with_keys_spread() {
-    check_step_by_step::<KeyHasher>(600);
+    check_step_by_step::<KeyBuildHasher>(600);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn check_at_full_speed<S: AnyHasher>() {
 
 #[test]
 fn at_full_speed_with_keys_spread() {
-    soon(check_at_full_speed::<KeyHasher>);
+    soon(check_at_full_speed::<KeyBuildHasher>);
 }
 
 #[test]

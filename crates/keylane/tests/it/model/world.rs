@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 
-use keylane::{Claims, Handle, Outcome, Pool, SubmitErrorKind, UnrunTask};
+use keylane::{Claims, Handle, Outcome, PendingTask, Pool, SubmitErrorKind};
 
 use super::keys::Keys;
 use super::program::{End, Program, Step};
@@ -380,16 +380,16 @@ impl<S: AnyHasher> World<S> {
                 self.pool().close();
                 self.closed = true;
                 self.finish_all(seed);
-                self.pool().drain(Some(LONG)).unwrap();
+                self.pool().shutdown_timeout(LONG).unwrap();
             }
             End::Stop => {
-                let unrun = self.pool().stop_now();
+                let unrun = self.pool().shutdown_now();
                 (self.closed, self.stopped) = (true, true);
                 assert!(unrun.len() >= self.count(State::Waiting), "{self:#?}");
                 while self.count(State::Running) != 0 {
                     self.finish(seed, Vec::new());
                 }
-                self.pool().drain(Some(LONG)).unwrap();
+                self.pool().shutdown_timeout(LONG).unwrap();
                 self.run_here(unrun);
             }
             End::Drop => {
@@ -422,7 +422,9 @@ impl<S: AnyHasher> World<S> {
             let Some(handle) = task.handle.take() else { continue };
             assert!(handle.is_finished());
             match (handle.wait().unwrap(), task.state) {
-                (Outcome::Done(value), State::Ended) => assert_eq!((value, task.fails), (n, false)),
+                (Outcome::Completed(value), State::Ended) => {
+                    assert_eq!((value, task.fails), (n, false))
+                }
                 (Outcome::Panicked(_), State::Ended) => assert!(task.fails),
                 (Outcome::Cancelled, State::Cancelled) => {}
                 (outcome, _) => panic!("task {n}, {task:?}: {outcome:?}"),
@@ -431,7 +433,7 @@ impl<S: AnyHasher> World<S> {
     }
 
     /// Runs what a stopped pool returned, in that order.
-    fn run_here(&mut self, unrun: Vec<UnrunTask<u32>>) {
+    fn run_here(&mut self, unrun: Vec<PendingTask<u32>>) {
         for task in &mut self.tasks {
             task.gate = None;
         }

@@ -9,10 +9,10 @@ use std::thread;
 use crate::common::{
     AnyHasher, Gate, LONG, Live, Log, One, block_on, eventually, hold, pool_of, with_every_hasher,
 };
-use keylane::{AfterFinish, Claims, Pool, SubmitErrorKind, UnrunTask};
+use keylane::{Claims, OnClosedKey, PendingTask, Pool, SubmitErrorKind};
 
-use AfterFinish::{NewLife, Refuse};
-use SubmitErrorKind::{Closed, Full, KeyFinished};
+use OnClosedKey::{NewLife, Refuse};
+use SubmitErrorKind::{Closed, Full, KeyClosed};
 
 with_every_hasher!(
     the_end_is_last_and_runs_once,
@@ -47,11 +47,11 @@ fn the_end_is_last_and_runs_once<S: AnyHasher>() {
         pool.execute([A, B], write("message")).unwrap();
         pool.execute(Claims::shared(A), write("message")).unwrap();
     }
-    let end = pool.finish_key(A, Refuse, write("end")).unwrap();
+    let end = pool.close_key(A, Refuse, write("end")).unwrap();
     pool.execute(B, || {}).unwrap();
     running.let_go();
-    assert!(end.wait().unwrap().is_done());
-    pool.drain(None).unwrap();
+    assert!(end.wait().unwrap().is_completed());
+    pool.shutdown().unwrap();
     let log = log.take();
     assert_eq!(log.len(), 61);
     assert_eq!(log.iter().position(|name| *name == "end"), Some(60));
@@ -60,24 +60,24 @@ fn the_end_is_last_and_runs_once<S: AnyHasher>() {
 fn everything_of_a_finished_key_is_refused_and_nothing_else<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     let refused = || {
-        assert_eq!(pool.submit(A, || 1).unwrap_err().kind(), KeyFinished);
-        assert_eq!(pool.try_execute(Claims::shared(A), || {}).unwrap_err().kind(), KeyFinished);
-        assert_eq!(pool.submit([B, A], || 1).unwrap_err().kind(), KeyFinished);
-        assert_eq!(pool.submit_latest(A, || 1).unwrap_err().kind(), KeyFinished);
-        assert_eq!(pool.finish_key(A, Refuse, || 1).unwrap_err().kind(), KeyFinished);
-        assert_eq!(pool.finish_key(A, NewLife, || 1).unwrap_err().kind(), KeyFinished);
+        assert_eq!(pool.submit(A, || 1).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.try_execute(Claims::shared(A), || {}).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.submit([B, A], || 1).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.submit_latest(A, || 1).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.close_key(A, Refuse, || 1).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.close_key(A, NewLife, || 1).unwrap_err().kind(), KeyClosed);
         let (claims, work) = pool.submit(A, || 7).unwrap_err().into_inner();
         assert_eq!((format!("{claims:?}"), work()), (format!("{:?}", Claims::exclusive(A)), 7));
-        assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_completed());
     };
     let running = hold(&pool, A);
-    let end = pool.finish_key(A, Refuse, || {}).unwrap();
+    let end = pool.close_key(A, Refuse, || {}).unwrap();
     refused();
     // Who is refused gives its slot back.
     eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     running.let_go();
-    assert!(end.wait().unwrap().is_done() && barrier.wait().unwrap().is_done());
+    assert!(end.wait().unwrap().is_completed() && barrier.wait().unwrap().is_completed());
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     refused();
     assert_eq!(pool.keys().list_closed(), [A]);
@@ -85,17 +85,17 @@ fn everything_of_a_finished_key_is_refused_and_nothing_else<S: AnyHasher>() {
 
 fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    assert!(pool.finish_key(A, Refuse, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
     let batch = |keys: &[u32]| keys.iter().map(|&key| (key, move || key)).collect::<Vec<_>>();
     let error = pool.submit_many(batch(&[B, 3, A, 4, A, B])).unwrap_err();
-    assert_eq!(error.kind(), KeyFinished);
+    assert_eq!(error.kind(), KeyClosed);
     let (handles, rejected) = error.into_inner();
     let rejected: Vec<_> = rejected.into_iter().map(|(_, work)| work()).collect();
     assert_eq!(rejected, [A, 4, A, B]);
     let ran: Vec<_> = handles.into_iter().map(|handle| handle.wait().unwrap().unwrap()).collect();
     assert_eq!(ran, [B, 3]);
     let rollups = vec![(Claims::exclusive(B).and_exclusive(A), || {})];
-    assert_eq!(pool.execute_many(rollups).unwrap_err().kind(), KeyFinished);
+    assert_eq!(pool.execute_many(rollups).unwrap_err().kind(), KeyClosed);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert_eq!(pool.submit_many(batch(&[B, 3])).unwrap().len(), 2);
 }
@@ -104,11 +104,11 @@ fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
 fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
     for bounded in [false, true] {
         let builder = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default());
-        let builder = if bounded { builder.max_waiting_per_key(1) } else { builder };
+        let builder = if bounded { builder.capacity_per_key(1) } else { builder };
         let pool = builder.build().unwrap();
-        assert!(pool.finish_key(A, Refuse, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
         let running = hold(&pool, B);
-        let kind = |refused: SubmitErrorKind| assert_eq!(refused, KeyFinished);
+        let kind = |refused: SubmitErrorKind| assert_eq!(refused, KeyClosed);
         kind(pool.try_submit(A, || {}).unwrap_err().kind());
         kind(pool.submit(A, || {}).unwrap_err().kind());
         kind(pool.submit_timeout(A, LONG, || {}).unwrap_err().kind());
@@ -116,13 +116,13 @@ fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
         kind(pool.execute(Claims::shared(A), || {}).unwrap_err().kind());
         kind(pool.execute_many([(A, || {})]).unwrap_err().kind());
         kind(pool.submit_latest(A, || {}).unwrap_err().kind());
-        kind(pool.finish_key(A, NewLife, || {}).unwrap_err().kind());
+        kind(pool.close_key(A, NewLife, || {}).unwrap_err().kind());
         kind(block_on(pool.submit_async(A, || {})).unwrap_err().kind());
         assert_eq!(pool.try_submit(3, || {}).unwrap_err().kind(), Full);
         assert!(pool.keys().reopen(&A));
         assert_eq!(pool.try_submit(A, || {}).unwrap_err().kind(), Full);
         running.let_go();
-        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+        assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
     }
 }
 
@@ -133,7 +133,7 @@ fn nothing_behind_a_refused_task_is_accepted<S: AnyHasher>() {
         for several in [None, Some(refused - 1), Some(refused), Some(refused + 1)] {
             let pool = Pool::<u32>::builder().workers(2).capacity(10_000).hasher(S::default());
             let pool = pool.build().unwrap();
-            assert!(pool.finish_key(A, Refuse, || {}).unwrap().wait().unwrap().is_done());
+            assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
             let claims = |n: i32| {
                 let key = if n == refused { A } else { 2 + n as u32 % 40 };
                 match several == Some(n) {
@@ -154,7 +154,7 @@ fn nothing_behind_a_refused_task_is_accepted<S: AnyHasher>() {
 
 fn the_subtasks_of_a_job_come_in<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    assert!(pool.finish_key(A, Refuse, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
     let job = pool.job("late").each_keyed([A, B, A].map(|key| (key, move || key))).collect();
     assert_eq!(job.unwrap().wait().unwrap().unwrap(), [A, B, A]);
 }
@@ -168,17 +168,17 @@ fn a_life_has_one_end_and_the_next_task_begins_a_new_one<S: AnyHasher>() {
     };
     let running = hold(&pool, A);
     pool.execute(A, write("first life")).unwrap();
-    drop(pool.finish_key(A, NewLife, write("first end")).unwrap());
-    let refused = pool.finish_key(A, NewLife, write("twice")).unwrap_err();
-    assert_eq!(refused.kind(), KeyFinished);
+    drop(pool.close_key(A, NewLife, write("first end")).unwrap());
+    let refused = pool.close_key(A, NewLife, write("twice")).unwrap_err();
+    assert_eq!(refused.kind(), KeyClosed);
     pool.execute(A, write("second life")).unwrap();
-    drop(pool.finish_key(A, NewLife, write("second end")).unwrap());
+    drop(pool.close_key(A, NewLife, write("second end")).unwrap());
     // A rollup begins one as well, and so does a latest task.
     pool.execute([A, B], write("third life")).unwrap();
-    drop(pool.finish_key(A, NewLife, write("third end")).unwrap());
+    drop(pool.close_key(A, NewLife, write("third end")).unwrap());
     pool.execute_latest(A, write("fourth life")).unwrap();
-    drop(pool.finish_key(A, Refuse, write("fourth end")).unwrap());
-    assert_eq!(pool.execute(A, || {}).unwrap_err().kind(), KeyFinished);
+    drop(pool.close_key(A, Refuse, write("fourth end")).unwrap());
+    assert_eq!(pool.execute(A, || {}).unwrap_err().kind(), KeyClosed);
     running.let_go();
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     let lives = ["first", "second", "third", "fourth"];
@@ -186,8 +186,8 @@ fn a_life_has_one_end_and_the_next_task_begins_a_new_one<S: AnyHasher>() {
     assert!(pool.keys().reopen(&A));
     // An end that has run is forgotten.
     for _ in 0..3 {
-        let end = pool.finish_key(A, NewLife, || {}).unwrap();
-        assert!(end.wait().unwrap().is_done());
+        let end = pool.close_key(A, NewLife, || {}).unwrap();
+        assert!(end.wait().unwrap().is_completed());
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     }
     assert!(pool.keys().list_closed().is_empty());
@@ -202,25 +202,25 @@ fn a_reopened_key_goes_on_behind_its_end<S: AnyHasher>() {
     };
     assert!(!pool.keys().reopen(&A));
     let running = hold(&pool, A);
-    drop(pool.finish_key(A, Refuse, write("end")).unwrap());
+    drop(pool.close_key(A, Refuse, write("end")).unwrap());
     assert!(pool.keys().reopen(&A));
     let late = pool.submit(A, write("late")).unwrap();
     assert!(!pool.keys().reopen(&A));
     running.let_go();
-    assert!(late.wait().unwrap().is_done());
+    assert!(late.wait().unwrap().is_completed());
     assert_eq!(log.take(), ["end", "late"]);
 }
 
 fn a_failed_end_is_none<S: AnyHasher>() {
     let pool = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default()).build().unwrap();
     let running = hold(&pool, B);
-    let full = pool.try_finish_key(A, Refuse, || {}).unwrap_err();
+    let full = pool.try_close_key(A, Refuse, || {}).unwrap_err();
     assert_eq!((full.kind(), full.into_inner().0), (Full, A));
     running.let_go();
-    assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_done());
+    assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
     assert!(pool.keys().list_closed().is_empty());
     pool.close();
-    assert_eq!(pool.finish_key(A, Refuse, || {}).unwrap_err().kind(), Closed);
+    assert_eq!(pool.close_key(A, Refuse, || {}).unwrap_err().kind(), Closed);
     assert!(pool.keys().list_closed().is_empty());
 }
 
@@ -233,32 +233,32 @@ fn an_end_is_held_and_not_taken_and_comes_back<S: AnyHasher>() {
     };
     pool.keys().pause(&A);
     pool.execute(A, write("taken")).unwrap();
-    let end = pool.finish_key(A, NewLife, write("end")).unwrap();
-    assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_done());
+    let end = pool.close_key(A, NewLife, write("end")).unwrap();
+    assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_completed());
     assert!(!end.is_finished());
     assert_eq!(pool.keys().take(&A).len(), 1);
     pool.keys().resume(&A);
-    assert!(end.wait().unwrap().is_done());
+    assert!(end.wait().unwrap().is_completed());
     assert_eq!(log.take(), ["end"]);
     pool.keys().pause(&A);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-    drop(pool.finish_key(A, Refuse, write("end")).unwrap());
-    drop(pool.finish_key(B, Refuse, || {}).unwrap());
+    drop(pool.close_key(A, Refuse, write("end")).unwrap());
+    drop(pool.close_key(B, Refuse, || {}).unwrap());
     eventually(|| pool.inspect().snapshot(0).unfinished == 1);
-    let unrun = pool.stop_now();
+    let unrun = pool.shutdown_now();
     assert_eq!((unrun.len(), log.len()), (1, 0));
-    unrun.into_iter().for_each(UnrunTask::run);
+    unrun.into_iter().for_each(PendingTask::run);
     assert_eq!(log.take(), ["end"]);
 }
 
 fn a_cancelled_end_is_an_end_all_the_same<S: AnyHasher>() {
     let pool = pool_of::<S>(1);
     let running = hold(&pool, A);
-    let end = pool.finish_key(A, Refuse, || {}).unwrap();
+    let end = pool.close_key(A, Refuse, || {}).unwrap();
     assert!(end.cancel());
     running.let_go();
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-    assert_eq!(pool.execute(A, || {}).unwrap_err().kind(), KeyFinished);
+    assert_eq!(pool.execute(A, || {}).unwrap_err().kind(), KeyClosed);
 }
 
 fn the_latest_of_a_key_is_before_its_end_or_refused<S: AnyHasher>() {
@@ -271,17 +271,17 @@ fn the_latest_of_a_key_is_before_its_end_or_refused<S: AnyHasher>() {
         };
         let running = hold(&pool, A);
         pool.execute_latest(A, write("before")).unwrap();
-        drop(pool.finish_key(A, after, write("end")).unwrap());
+        drop(pool.close_key(A, after, write("end")).unwrap());
         let late = pool.execute_latest(A, write("after"));
         assert_eq!(
             late.map_err(|error| error.kind()),
             match after {
                 NewLife => Ok(()),
-                _ => Err(KeyFinished),
+                _ => Err(KeyClosed),
             }
         );
         running.let_go();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         let ran = log.take();
         match after {
             NewLife => assert_eq!(ran, ["end", "after"], "the first was superseded"),
@@ -300,17 +300,17 @@ fn messages_have_an_end_too<S: AnyHasher>() {
     });
     let pool = pool.unwrap();
     pool.send(A, "message").unwrap();
-    pool.try_finish_key(A, Refuse, "closed").unwrap();
+    pool.try_close_key(A, Refuse, "closed").unwrap();
     let refused = pool.send(A, "late").unwrap_err();
-    assert_eq!((refused.kind(), refused.into_inner()), (KeyFinished, (A, "late")));
-    assert_eq!(pool.send_many([(B, "other"), (A, "late")]).unwrap_err().kind(), KeyFinished);
-    assert_eq!(pool.send_latest(A, "late").unwrap_err().kind(), KeyFinished);
-    assert_eq!(pool.finish_key(A, NewLife, "late").unwrap_err().into_inner(), (A, "late"));
+    assert_eq!((refused.kind(), refused.into_inner()), (KeyClosed, (A, "late")));
+    assert_eq!(pool.send_many([(B, "other"), (A, "late")]).unwrap_err().kind(), KeyClosed);
+    assert_eq!(pool.send_latest(A, "late").unwrap_err().kind(), KeyClosed);
+    assert_eq!(pool.close_key(A, NewLife, "late").unwrap_err().into_inner(), (A, "late"));
     assert_eq!(pool.keys().list_closed(), [A]);
     assert!(pool.keys().reopen(&A) && pool.keys().list_closed().is_empty());
-    pool.finish_key(B, NewLife, "gone").unwrap();
+    pool.close_key(B, NewLife, "gone").unwrap();
     gate.open();
-    pool.drain(None).unwrap();
+    pool.shutdown().unwrap();
     let mut log = handled.take();
     log.sort_by_key(|(key, _)| *key);
     assert_eq!(log, [(A, "message"), (A, "closed"), (B, "other"), (B, "gone")]);
@@ -339,7 +339,7 @@ fn nobody_overtakes_the_end_and_nobody_comes_after_it<S: AnyHasher>() {
                         match result {
                             Ok(()) => _ = accepted.fetch_add(1, Ordering::SeqCst),
                             Err(error) => {
-                                assert_eq!(error.kind(), KeyFinished);
+                                assert_eq!(error.kind(), KeyClosed);
                                 return;
                             }
                         }
@@ -350,10 +350,10 @@ fn nobody_overtakes_the_end_and_nobody_comes_after_it<S: AnyHasher>() {
         start.wait();
         (0..round * 30).for_each(|_| thread::yield_now());
         let at_the_end = ran.clone();
-        let end = pool.finish_key(A, Refuse, move || at_the_end.load(Ordering::SeqCst)).unwrap();
+        let end = pool.close_key(A, Refuse, move || at_the_end.load(Ordering::SeqCst)).unwrap();
         producers.into_iter().for_each(|producer| producer.join().unwrap());
         let before = end.wait().unwrap().unwrap();
-        pool.drain(None).unwrap();
+        pool.shutdown().unwrap();
         assert_eq!(before, accepted.load(Ordering::SeqCst));
         assert_eq!(before, ran.load(Ordering::SeqCst));
     }
@@ -383,7 +383,7 @@ fn nothing_stays_of_a_finished_key_that_was_not_asked_for() {
     for n in 0..200 {
         pool.execute(key(n), || {}).unwrap();
         let after = if n % 2 == 0 { NewLife } else { Refuse };
-        drop(pool.finish_key(key(n), after, || {}).unwrap());
+        drop(pool.close_key(key(n), after, || {}).unwrap());
     }
     eventually(|| pool.inspect().snapshot(0).unfinished == 0 && live.count() == 100);
     assert_eq!(pool.keys().list_closed().len(), 100);
