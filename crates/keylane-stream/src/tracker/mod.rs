@@ -3,7 +3,7 @@
 //!
 //! The *watermark* is the lowest incomplete position. Completed positions above it are encoded in a
 //! short text beside it, the *map*, so that a restart does not repeat them. [`Tracker`] maintains
-//! both; [`Progress`] is a snapshot; [`Progress::encode`] and [`decode`] convert it to text and
+//! both; [`Progress`] is a snapshot; [`Progress::encode`] and [`decode()`] convert it to text and
 //! back.
 //!
 //! All of it is plain code without clocks, locks or I/O. One owner (a partition's thread, a file's
