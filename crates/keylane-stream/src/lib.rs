@@ -38,7 +38,11 @@ pub use position::Position;
 pub use record::{Delivered, Header, Record};
 pub use source::Partition;
 
-/// Runs the README's examples as tests.
+/// Runs the Rust blocks of the README and of a page of the book as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod documents {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/how-to-streams.md")]
+    struct HowToStreams;
+}

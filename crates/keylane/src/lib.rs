@@ -93,7 +93,19 @@ pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{OnClosedKey, PendingTask, Pool};
 pub use run::{MAX_SUBSTITUTES, MockClock, Placement, TaskContext, Turn};
 
-/// The examples of the README are tests.
+/// Runs the Rust blocks of the README and of the book as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/quick-start.md")]
+    struct QuickStart;
+    #[doc = include_str!("../../../docs/how-to-library.md")]
+    struct HowToLibrary;
+    #[doc = include_str!("../../../docs/from-rayon-and-tokio.md")]
+    struct FromRayonAndTokio;
+    #[doc = include_str!("../../../docs/observe.md")]
+    struct Observe;
+    #[doc = include_str!("../../../docs/simulate.md")]
+    struct Simulate;
+}
