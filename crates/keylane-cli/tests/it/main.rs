@@ -15,6 +15,7 @@ mod consume_batches;
 mod consume_lost_output;
 mod consume_worker;
 mod consume_worker_timeout;
+mod documents;
 mod endless_input;
 mod exit_codes;
 mod flights;
