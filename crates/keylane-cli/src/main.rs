@@ -20,6 +20,7 @@ mod features;
 mod input;
 mod key;
 mod ledger;
+mod message;
 mod output;
 mod process;
 mod progress;

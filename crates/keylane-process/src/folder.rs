@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, geteuid};
 
-use crate::registry::{OpenError, Tell, end_leftovers, lock};
+use crate::leftovers::{OpenError, Tell, end_leftovers, lock};
 use crate::{scan, table};
 
 /// How the names of tables begin.

@@ -8,16 +8,16 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use crate::registry::Tell;
+use crate::leftovers::Tell;
+use crate::program::{has_entrance, own_program};
 use crate::{GRACE, end, say, table};
 
 /// First argument of a guard.
@@ -32,62 +32,28 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// Time that a dismissed guard has to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// True once [`enter`] has been called: the program knows what a guard is.
-static HAS_ENTRANCE: AtomicBool = AtomicBool::new(false);
-
 /// What ends the children of a process that was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Guard {
     /// Nothing, until the next start with the same table does.
     #[default]
     None,
-    /// This program, started again. Its `main` begins with [`enter`].
+    /// This program, started again. Its `main` begins with [`enter`](crate::enter).
     ThisProgram,
 }
 
-/// The entrance of a guard. At the top of `main`, before there are threads:
-///
-/// ```no_run
-/// use std::process::ExitCode;
-///
-/// fn main() -> ExitCode {
-///     if let Some(code) = keylane_process::enter() {
-///         return code;
-///     }
-///     // ...
-/// #   ExitCode::SUCCESS
-/// }
-/// ```
-///
-/// Returns nothing in a process that is no guard. A guard returns from it once its work is done. A process that is
-/// to limit itself ([`within_limits`](crate::within_limits)) becomes its command here.
-#[must_use]
-pub fn enter() -> Option<ExitCode> {
-    HAS_ENTRANCE.store(true, Relaxed);
-    if let Some(code) = crate::limits::enter() {
-        return Some(code);
-    }
+/// Runs the guard, if this process was started to be one.
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
     if std::env::args_os().nth(1).is_none_or(|word| word != WORD) {
         return None;
     }
     match guard() {
         Ok(()) => Some(ExitCode::SUCCESS),
         Err(error) => {
-            say(&format!("the guard cannot look after what was started: {error}"));
+            say(&format!("the guard cannot end the child processes: {error}"));
             Some(ExitCode::FAILURE)
         }
     }
-}
-
-/// Whether this program's `main` begins with [`enter`].
-pub(crate) fn has_entrance() -> bool {
-    HAS_ENTRANCE.load(Relaxed)
-}
-
-/// The path by which this program is started again, whatever lies at its own path by now.
-pub(crate) fn own_program() -> io::Result<PathBuf> {
-    let by_link = PathBuf::from("/proc/self/exe");
-    if by_link.exists() { Ok(by_link) } else { std::env::current_exe() }
 }
 
 fn guard() -> io::Result<()> {

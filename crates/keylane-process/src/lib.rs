@@ -28,11 +28,14 @@ pub const DEFAULT_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 struct Readme;
 
 mod end;
+mod entrance;
 mod folder;
 mod guard;
 mod init;
 mod input;
+mod leftovers;
 mod limits;
+mod program;
 mod registry;
 #[cfg(target_os = "linux")]
 #[path = "scan_linux.rs"]
@@ -42,11 +45,13 @@ mod scan;
 mod scan;
 mod table;
 
-pub use guard::{Guard, enter};
+pub use entrance::enter;
+pub use guard::Guard;
 pub use init::enter_as_init;
 pub use input::{whole_input, widen_pipe};
+pub use leftovers::OpenError;
 pub use limits::within_limits;
-pub use registry::{OpenError, Options, Place, Registry};
+pub use registry::{Options, Place, Registry};
 pub use scan::has_ended;
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The parent's list of the process groups that run, in a table that outlives it.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::guard::{Guard, Guarding};
-use crate::table::{self, Header, Slot, Unreadable};
-use crate::{GRACE, TAG, end, folder, say, scan};
-
-/// Says something to people: in a log, or on standard error.
-pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+use crate::leftovers::{OpenError, Tell, end_leftovers, lock};
+use crate::table::{self, Header, Slot};
+use crate::{TAG, folder, say, scan};
 
 /// How a registry is opened.
 #[derive(Clone)]
@@ -82,59 +80,6 @@ struct Slots {
     /// True once [`Registry::dismiss`] has found no place in use.
     dismissed: bool,
 }
-
-/// Why a registry was not opened.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The table is no table, or that of a later version.
-    Unreadable {
-        /// Path of the table.
-        path: PathBuf,
-    },
-    /// The system refused something.
-    Io {
-        /// What was attempted.
-        doing: &'static str,
-        /// Path of the table, if it has one.
-        path: Option<PathBuf>,
-        /// The system's reason.
-        source: io::Error,
-    },
-}
-
-impl Unreadable {
-    /// The error that says which table it is.
-    pub(crate) fn of(self, path: &Path) -> OpenError {
-        let path = path.to_owned();
-        match self {
-            Unreadable::Format => OpenError::Unreadable { path },
-            Unreadable::Io(source) => OpenError::Io {
-                doing: "end the processes that are listed in",
-                path: Some(path),
-                source,
-            },
-        }
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Unreadable { path } => write!(
-                f,
-                "{} is no list of child processes that this version can read; end what an earlier \
-                 process has left running, and delete the file",
-                path.display()
-            ),
-            OpenError::Io { doing, path: Some(path), source } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
-            OpenError::Io { doing, path: None, source } => write!(f, "cannot {doing}: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 impl Registry {
     /// Opens a registry whose table is in memory: only a guard ends what is in it.
@@ -374,39 +319,6 @@ impl Drop for Taken {
             slots.free.push(self.index);
         }
     }
-}
-
-/// Takes the lock of the table. The process that has it ends what an earlier one has left.
-pub(crate) fn lock(file: &File, tell: &Tell) -> io::Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::Error(error)) => Err(error),
-        Err(TryLockError::WouldBlock) => {
-            let whose = match table::read(file) {
-                Ok(Some((header, _))) => format!("process {}", header.process),
-                _ => "an earlier process".to_owned(),
-            };
-            tell(&format!("waiting until the child processes of {whose} have ended"));
-            file.lock()
-        }
-    }
-}
-
-/// Ends what the table lists, if its numbers mean anything here, and clears it.
-pub(crate) fn end_leftovers(file: &File, tell: &Tell) -> Result<(), Unreadable> {
-    let Some((header, slots)) = table::read(file)? else { return Ok(()) };
-    // Another start of the machine has none of its processes; those of another container are out of reach; those of a
-    // copied table may be another server's.
-    let is_ours = header.machine == scan::here().map_err(Unreadable::Io)?
-        && header.file == table::identity(file).map_err(Unreadable::Io)?;
-    if is_ours {
-        let process = header.process;
-        let ended = end::end_all(&header, &slots, GRACE, |count| {
-            tell(&format!("ending {count} child processes that process {process} has left"));
-        });
-        ended.map_err(Unreadable::Io)?;
-    }
-    table::clear(file).map_err(Unreadable::Io)
 }
 
 /// A value that no other registry has.

@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Ending;
+use crate::message::say;
 use crate::span::Span;
 
 /// The subcommands that open a store themselves.
@@ -160,11 +161,6 @@ fn announce(server: &Server, settings: &Settings) {
     let _ = writeln!(out, "keylane: listening on {scheme}://{}", server.address());
     // A pipe may be read by what started the server.
     let _ = out.flush();
-}
-
-/// Writes a line on standard error. A terminal that is closed takes none, which must not keep the server from stopping.
-fn say(message: impl std::fmt::Display) {
-    let _ = writeln!(stderr(), "keylane: {message}");
 }
 
 /// Messages for people go to standard error; `KEYLANE_LOG` chooses how many.

@@ -7,7 +7,7 @@ use keylane_service::http::Server;
 use keylane_service::{Kind, Service};
 
 use super::config::{Config, KindTable};
-use super::say;
+use crate::message::say;
 
 /// The kinds that a server has, with the tables that they were made of.
 #[derive(Debug)]

@@ -1,0 +1,27 @@
+//! Lets this program become a guard, or a command within limits, when it was started for that.
+
+use std::process::ExitCode;
+
+use crate::{guard, limits, program};
+
+/// Runs the guard, if this process was started to be one. Call it at the top of `main`, before any thread starts:
+///
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     if let Some(code) = keylane_process::enter() {
+///         return code;
+///     }
+///     // ...
+/// #   ExitCode::SUCCESS
+/// }
+/// ```
+///
+/// Returns `None` in other processes. A guard returns its exit code when its work is done. A process that was started to
+/// limit itself ([`within_limits`](crate::within_limits)) becomes its command here.
+#[must_use]
+pub fn enter() -> Option<ExitCode> {
+    program::note_entrance();
+    limits::enter().or_else(guard::run_if_asked)
+}

@@ -1,0 +1,99 @@
+//! Ends the process groups that a table of an earlier process lists.
+
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::table::{self, Unreadable};
+use crate::{GRACE, end, scan};
+
+/// Passes a message to users: into a log, or to standard error.
+pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Why a registry was not opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The table is no table, or that of a later version.
+    Unreadable {
+        /// Path of the table.
+        path: PathBuf,
+    },
+    /// The system refused something.
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// Path of the table, if it has one.
+        path: Option<PathBuf>,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Unreadable {
+    /// The error that says which table it is.
+    pub(crate) fn of(self, path: &Path) -> OpenError {
+        let path = path.to_owned();
+        match self {
+            Unreadable::Format => OpenError::Unreadable { path },
+            Unreadable::Io(source) => OpenError::Io {
+                doing: "end the processes that are listed in",
+                path: Some(path),
+                source,
+            },
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Unreadable { path } => write!(
+                f,
+                "{} is no list of child processes that this version can read; end what an earlier \
+                 process has left running, and delete the file",
+                path.display()
+            ),
+            OpenError::Io { doing, path: Some(path), source } => {
+                write!(f, "cannot {doing} {}: {source}", path.display())
+            }
+            OpenError::Io { doing, path: None, source } => write!(f, "cannot {doing}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Takes the lock of the table. The process that has it ends what an earlier one has left.
+pub(crate) fn lock(file: &File, tell: &Tell) -> io::Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::Error(error)) => Err(error),
+        Err(TryLockError::WouldBlock) => {
+            let whose = match table::read(file) {
+                Ok(Some((header, _))) => format!("process {}", header.process),
+                _ => "an earlier process".to_owned(),
+            };
+            tell(&format!("waiting until the child processes of {whose} have ended"));
+            file.lock()
+        }
+    }
+}
+
+/// Ends what the table lists, if its numbers mean anything here, and clears it.
+pub(crate) fn end_leftovers(file: &File, tell: &Tell) -> Result<(), Unreadable> {
+    let Some((header, slots)) = table::read(file)? else { return Ok(()) };
+    // Another start of the machine has none of its processes; those of another container are out of reach; those of a
+    // copied table may be another server's.
+    let is_ours = header.machine == scan::here().map_err(Unreadable::Io)?
+        && header.file == table::identity(file).map_err(Unreadable::Io)?;
+    if is_ours {
+        let process = header.process;
+        let ended = end::end_all(&header, &slots, GRACE, |count| {
+            tell(&format!("ending {count} child processes that process {process} has left"));
+        });
+        ended.map_err(Unreadable::Io)?;
+    }
+    table::clear(file).map_err(Unreadable::Io)
+}
