@@ -1,8 +1,8 @@
-//! Composes the stages: admit, order, allocate, run, complete.
+//! Composes the stages of the pool: admit, order, allocate, run, complete.
 //!
-//! The engine knows nothing of closures, handles or messages: what a task *is* and how it runs is
-//! the business of its [`Execute`]. It moves tasks from the gate through the inboxes and lanes to
-//! the workers, and their claims back.
+//! The engine knows nothing of closures, handles or messages: [`Execute`] defines the content of a
+//! task and how it runs. The engine moves tasks from the admission gate through the inboxes and
+//! lanes to the workers, and releases their claims.
 
 mod admit;
 mod batch;
@@ -59,89 +59,89 @@ pub(crate) use self::latest::{LatestResult, Superseded};
 use self::rates::Rates;
 pub(crate) use self::trace::TraceInfo;
 
-/// What the tasks of an engine are, and how one runs.
+/// Tasks of an engine, and how one runs.
 pub(crate) trait Execute<K>: Send + Sync + 'static {
-    /// All that is particular to one task.
+    /// Content of one task.
     type Work: Send + 'static;
 
-    /// Whether work that another has replaced is dropped by who submits that other, and before that
-    /// begins. Else it goes back to the caller.
+    /// Whether the submitter of a replacing task drops the replaced work, before the replacing task
+    /// begins. Otherwise the replaced work is returned to the caller.
     const DROPS_REPLACED: bool = false;
 
-    /// Whether `execute` is to be given the key.
+    /// Whether `execute` receives the key.
     const WANTS_KEY: bool;
 
-    /// Runs a task. The turn ends when this returns, unless the stage was asked to keep it.
+    /// Runs a task. The turn ends on return, unless the task has kept it.
     fn execute(&self, key: Option<&K>, work: SlotRef<'_, Self::Work>, ctx: &mut dyn ExecContext);
 
-    /// The name of the task that somebody may wait for, if it has one.
+    /// Returns the name by which other tasks may wait for this one, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
 
-    /// Whether a task may be taken out of the lanes, alone. Else it belongs to something larger.
+    /// Returns whether a task may be taken out of the lanes on its own. Subtasks of a job may not.
     fn may_take(_: &Self::Work) -> bool {
         true
     }
 
-    /// What a task weighs besides what its claims say.
+    /// Returns the cost of the work in bytes, beside the cost of its claims.
     fn weigh(&self, _: &Self::Work) -> usize {
         0
     }
 
-    /// Has a task give back its cost when it ends. Without this `execute` does, by what the task
-    /// weighs.
+    /// Attaches its cost to a task, to be released when the task ends. By default `execute`
+    /// releases it, computed by [`weigh`](Self::weigh).
     fn charge(work: Self::Work, cost: Cost) -> Self::Work {
         cost.leave();
         work
     }
 }
 
-/// A key that the engine can order by.
+/// Key by which the engine orders tasks.
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Key for K {}
 
-/// Called with what a task panicked with.
+/// Hook that is called with the payload of a task's panic.
 pub(crate) type PanicHook = dyn Fn(&(dyn Any + Send)) + Send + Sync;
 
-/// What can be chosen when an engine is built. Every field has been validated.
+/// Settings of an engine. Every field has been validated.
 pub(crate) struct EngineSettings {
     pub(crate) workers: usize,
-    /// Accepted and unfinished tasks, at the most.
+    /// Maximum number of accepted and unfinished tasks.
     pub(crate) capacity: usize,
-    /// Of one key, at the most, if that is bounded.
+    /// Maximum number of accepted and unfinished tasks of one key, if bounded.
     pub(crate) per_key: Option<usize>,
-    /// What they weigh together, at the most, if that is bounded.
+    /// Maximum total cost of unfinished tasks, in bytes, if bounded.
     pub(crate) bytes: Option<usize>,
-    /// A lane yields to others after so many tasks,
+    /// Number of tasks after which a lane yields to others.
     pub(crate) quantum_tasks: usize,
-    /// or after so long.
+    /// Time after which a lane yields to others.
     pub(crate) quantum_time: Duration,
-    /// and, while others are ready, stays beyond that on no worker at all.
+    /// Whether a lane yields after its quantum on every worker while others are ready.
     pub(crate) strict_quantum: bool,
-    /// A key is stopped after so many failures in a row, if at all.
+    /// Number of consecutive failures after which a key is stopped, if any.
     pub(crate) stop_after: Option<u32>,
-    /// How often tasks may begin,
+    /// Rate at which tasks of the pool may begin.
     pub(crate) rate: Option<Rate>,
-    /// and those of each key,
+    /// Rate at which tasks of each key may begin.
     pub(crate) rate_per_key: Option<Rate>,
-    /// by this clock, if not by the system's.
+    /// Clock for the rates, if it is not the system's.
     pub(crate) clock: Option<MockClock>,
-    /// Worker threads are called this, and their number.
+    /// Name of the worker threads, to which their numbers are appended.
     pub(crate) thread_name: String,
-    /// Bytes of stack of a worker thread; the platform's default if absent.
+    /// Stack size of a worker thread, in bytes; the platform's default if absent.
     pub(crate) stack_size: Option<usize>,
     pub(crate) on_panic: Option<Box<PanicHook>>,
-    /// Which worker runs the tasks of a key.
+    /// Placement of keys on workers.
     pub(crate) placement: Placement,
-    /// How jobs share the workers.
+    /// Rules by which jobs share the workers.
     pub(crate) jobs: JobRules,
-    /// What is measured.
+    /// Extent of the measurements.
     pub(crate) statistics: Statistics,
-    /// Every task is checked against the contract when it begins.
+    /// Whether every task is checked against the contract when it begins and ends.
     pub(crate) self_check: bool,
-    /// Where futures run.
+    /// Runtime on which futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
-    /// How many of them at a time.
+    /// Maximum number of futures that run at once.
     #[cfg(feature = "tokio")]
     pub(crate) concurrency: usize,
 }
@@ -165,115 +165,117 @@ impl std::fmt::Debug for EngineSettings {
 }
 
 pub(crate) struct Engine<K, X: Execute<K>, S> {
-    /// A power of two, never changed.
+    /// Shards; a power of two, never changed.
     shards: Box<[Shard<K, X::Work>]>,
-    /// The unfinished tasks that have a descriptor, each in one lock of a few words but for the look-ups.
-    /// Innermost: taken by submitters while they have inboxes, and by whoever ends such a task.
+    /// Unfinished tasks with a descriptor. The lock is held for a few words, except in a round of a
+    /// scan. Innermost: taken by submitters that hold inboxes, and at the end of such a task.
     registry: Mutex<ConflictIndexes<K, X::Work>>,
-    /// Hashes keys; half of a hash chooses the shard, half the place in its table.
+    /// Hasher of keys: one half of a hash chooses the shard, the other the place in its table.
     hasher: S,
-    /// A slot for each accepted and unfinished task.
+    /// Admission gate: one permit for each accepted and unfinished task.
     pub(crate) admission: Admission,
-    /// What else is bounded, if anything is. Never changed.
+    /// Bounds beside the capacity, if there are any. Never changed.
     pub(crate) bounds: Option<Box<Bounds<K>>>,
-    /// How often tasks may begin.
+    /// Rate limits.
     pub(crate) rates: Rates,
-    /// Which shards have something to offer.
+    /// Shards that may have work for a free worker.
     pub(crate) ready_shards: ReadyBitmap,
-    /// The jobs, and who is to serve them.
+    /// Jobs, and the assignment of workers to them.
     pub(crate) sharing: JobSharing<K, X::Work>,
-    /// Which workers look for something, and which sleep.
+    /// Searching and sleeping workers.
     pub(crate) idle: Idle,
-    /// Which worker is at home where, if keys are to return to theirs. Never changed.
+    /// Home shards of the workers, if keys return to their worker. Never changed.
     pub(crate) affinity: Option<Box<Affinity>>,
-    /// The worker threads.
+    /// Worker threads.
     pub(crate) workers: WorkerSet,
-    /// Runs a task.
+    /// Runs tasks.
     executor: X,
-    /// As the engine was built; the number of workers and the capacity may have changed since.
+    /// Settings at the time the engine was built; the number of workers and the capacity may have
+    /// changed since.
     pub(crate) settings: EngineSettings,
-    /// Gives labels their time.
+    /// Source of [`TaskMeta::time`].
     pub(crate) clock: Clock,
-    /// What is counted by nobody else.
+    /// Counters that no other part keeps.
     pub(crate) counters: Counters,
-    /// Where it is recorded what runs, while that is wanted.
+    /// Recorder of running tasks, while a trace is taken.
     pub(crate) tracer: Tracer<K>,
-    /// Checks each task against the contract, if that was asked for.
+    /// Checks each task against the contract, if enabled.
     pub(crate) checker: Option<Box<Checker<K>>>,
-    /// Barriers that have ended and still lower their fences, one shard after the other. Raised and
-    /// lowered by who ends them, read by who asks what is behind a task.
+    /// Barriers that have ended and still lower their fences, one shard after the other. Changed by
+    /// the thread that ends them, read by searches for tasks behind another one.
     ending_barriers: AtomicUsize,
-    /// Workers take no more tasks, and end. Set once.
+    /// Whether workers take no more tasks, and end. Set once.
     stopping: AtomicBool,
-    /// Keys that were finished and whose tasks are refused. Changed under the lock of the key's inbox, read
-    /// without it by who finds no room.
+    /// Number of finished keys that refuse tasks. Changed under the lock of the key's inbox; read
+    /// without it by submitters that get no permit.
     refusing: AtomicUsize,
-    /// A key has been paused, or is stopped if its tasks fail: subtasks that were granted their keys ask before
-    /// they begin. Set before the first key is held, and never lowered.
-    steers: AtomicBool,
-    /// A panic has left something half done, and the engine has ended. Set once, by the thread that
-    /// noticed; read by callers that were refused, and by drainers.
+    /// Whether a key has been paused, or is stopped if its tasks fail: subtasks that were granted
+    /// their keys then check before they begin. Set before the first key is paused, and never
+    /// cleared.
+    may_pause: AtomicBool,
+    /// Whether a panic has left the engine inconsistent, which has ended it. Set once, by the
+    /// thread that noticed; read by refused callers and by drains.
     poisoned: AtomicBool,
-    /// Keys whose last task has failed and that go on. Changed under the lock of the key's lanes.
+    /// Number of keys whose last task has failed and that are not stopped. Changed under the lock
+    /// of the key's lanes.
     failing: AtomicUsize,
 }
 
-/// The tasks of a part of the keys.
+/// Tasks of one part of the keys.
 struct Shard<K, W> {
-    /// Taken by producers for an append, and by workers to take over what is there.
+    /// Inbox. Locked by producers for an append, and by workers for a refill.
     inbox: CachePadded<Lock<Inbox<K, W>>>,
-    /// Taken by workers, twice a task or less. A worker that holds it may take the inbox's lock;
-    /// never the other way round.
+    /// Lanes. Locked by workers, at most twice a task. The inbox's lock may be taken under this
+    /// one; never the other way round.
     lanes: CachePadded<Lock<Lanes<K, W>>>,
-    /// When the tasks were submitted whose wait is measured. Taken under the inbox's lock when such a
-    /// task comes, and alone when it begins.
+    /// Times of submission of the tasks whose wait is measured. Locked under the inbox's lock when
+    /// such a task comes, and alone when it begins.
     waits: CachePadded<Mutex<WaitSamples>>,
-    /// The turns that have outlived their bodies; Taken
-    /// alone, or under the lock of the lanes.
+    /// Turns that have outlived their bodies. Locked alone, or under the lock of the lanes.
     turns: CachePadded<Mutex<DetachedTurns<Held<K, W>, TurnResult>>>,
 }
 
-/// What a worker wants of a shard after a task has ended.
+/// Request of a worker to a shard after a task has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepRequest {
-    /// It goes on with the lane of the ended task, if that has a next one.
+    /// Whether to continue with the lane of the ended task, if it has a next one.
     pub(crate) go_on: bool,
-    /// It wants another task of this shard.
+    /// Whether to take another task of this shard.
     pub(crate) stay: bool,
-    /// The lane of the ended task may go on.
+    /// Whether the quantum of the ended task's lane lasts.
     pub(crate) quantum_left: bool,
-    /// It may go on if more waits in it than in the lane whose turn it would be.
+    /// Whether the lane may continue beyond its quantum if its wait queue is longer than that of
+    /// the lane whose turn is next.
     pub(crate) while_longer: bool,
-    /// How many tasks the lane has run in this turn.
+    /// Number of tasks that the lane has run in this turn.
     pub(crate) ran: usize,
 }
 
-/// What a worker does next.
+/// Next task of a worker.
 pub(crate) struct StepResult<K, W> {
-    /// What the task in the worker's hand holds.
+    /// Lanes that the task in the worker's slot holds.
     pub(crate) held: Held<K, W>,
-    /// It is the next of the lane whose task has just ended, in the same turn.
+    /// Whether it is the next task of the lane whose task has just ended, in the same turn.
     pub(crate) goes_on: bool,
-    /// It stands where the task before it stood.
+    /// Whether it uses the lane slot of the task before it.
     pub(crate) in_place: bool,
-    /// Something that came before it could not run.
+    /// Whether an earlier entry could not run.
     pub(crate) passed: bool,
-    /// It may well be the last for a moment.
+    /// Whether it is likely to be the last for a moment.
     pub(crate) runs_dry: bool,
 }
 
-/// Work that is made at the last moment, at the place where it will stay, so that it is not copied
-/// on the way there.
+/// Work that is made at the last moment, in its final place, so that it is not copied on the way.
 pub(crate) trait IntoWork<W> {
     fn into_work(self) -> W;
 
-    /// The work, if it is there already.
+    /// Returns the work, if it is already made.
     fn peek(&self) -> Option<&W> {
         None
     }
 }
 
-/// Work that is there already.
+/// Work that is already made.
 pub(crate) struct ReadyWork<W>(pub(crate) W);
 
 impl<W> IntoWork<W> for ReadyWork<W> {
@@ -287,29 +289,29 @@ impl<W> IntoWork<W> for ReadyWork<W> {
     }
 }
 
-/// A task that stands in several places.
+/// Rollup that is shared by its parts in several shards.
 pub(crate) type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 
-/// The tasks that have a descriptor.
+/// Unfinished tasks that have a descriptor.
 type ConflictIndexes<K, W> = ConflictRegistry<SharedRollup<K, W>>;
 
-/// Which claims of a task, by their index, go to which shard.
+/// Pairs of a shard and the index of a claim that belongs to it.
 type ClaimShards = Vec<(usize, usize)>;
 
 /// Several inboxes, each with its shard, under their locks.
 type OpenInboxes<'a, K, W> = Vec<(usize, OpenInbox<'a, K, W>)>;
 
-/// An inbox under its lock.
+/// Inbox under its lock.
 type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
 
-/// The lanes of a shard under their lock.
+/// Lanes of a shard under their lock.
 type OpenLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
 
-/// A task that was not accepted, and why.
+/// Rejected task with its claims, and the reason.
 pub(crate) type RejectedTask<K, M> = (SubmitErrorKind, Claims<K>, M);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// `bytes` is the bound on what the tasks weigh, which some executors share.
+    /// Creates an engine. `bytes` is the bound on the cost of tasks, which some executors share.
     pub(crate) fn new(
         settings: EngineSettings,
         bytes: Option<Arc<ByteBound>>,
@@ -330,7 +332,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             shards: (0..shards).map(|shard| Shard::new(shard, &settings, is_checked)).collect(),
             registry: Mutex::new(ConflictRegistry::default()),
             hasher,
-            // Where there are other bounds too, a slot that is kept in an inbox would lead past them.
+            // With other bounds, a spare permit in an inbox would bypass them.
             admission: Admission::new(settings.capacity, if restricts { 0 } else { shards }),
             bounds,
             rates,
@@ -349,7 +351,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             ending_barriers: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             refusing: AtomicUsize::new(0),
-            steers: AtomicBool::new(stop_after.is_some()),
+            may_pause: AtomicBool::new(stop_after.is_some()),
             poisoned: AtomicBool::new(false),
             failing: AtomicUsize::new(0),
         }
@@ -363,7 +365,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards.len()
     }
 
-    /// Whether the calling thread runs a task of this engine.
+    /// Returns whether the calling thread runs a task of this engine.
     #[inline]
     pub(crate) fn is_inside(&self) -> bool {
         engine_of_this_thread() == std::ptr::from_ref(self).addr()
@@ -374,7 +376,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-/// How long a submitter waits for room.
+/// Limit on the time that a submitter waits for capacity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitLimit {
     None,
@@ -383,12 +385,12 @@ pub(crate) enum WaitLimit {
 }
 
 impl WaitLimit {
-    /// Whether it waits at all.
+    /// Returns whether the submitter waits at all.
     fn waits(self) -> bool {
         !matches!(self, WaitLimit::None)
     }
 
-    /// What a refusal means to somebody with this patience.
+    /// Converts a refusal by the gate into the error for a submitter with this limit.
     pub(crate) fn explain(self, error: TryAcquireError) -> SubmitErrorKind {
         match (error, self) {
             (TryAcquireError::Closed, _) => SubmitErrorKind::Closed,
@@ -405,12 +407,12 @@ impl From<TryAcquireError> for SubmitErrorKind {
 }
 
 impl<K: Key, W> Shard<K, W> {
-    /// `is_checked` says that each step has more to do than to find the next task.
+    /// Creates a shard. With `is_checked` each step has more to do than to find the next task.
     fn new(index: usize, settings: &EngineSettings, is_checked: bool) -> Self {
         let every = settings.statistics == Statistics::Every;
         let mut inbox = Inbox::default();
         if settings.statistics != Statistics::Off {
-            // The first one is.
+            // The first task is measured.
             inbox.measure_at = 0;
         }
         let mut lanes = Lanes::new(settings.quantum_tasks);
@@ -427,11 +429,12 @@ impl<K: Key, W> Shard<K, W> {
     }
 }
 
-/// So that workers seldom meet in a shard, but a visit is worth while. In a model they shall meet.
+/// Enough shards that workers seldom meet in one, and few enough that a visit pays. In a model they
+/// shall meet.
 const SHARDS_PER_WORKER: usize = if cfg!(loom) { 1 } else { 4 };
 
-/// A power of two, so that a mask picks one. Turns go round the lanes of a shard, so where lanes are to get on evenly
-/// there is one shard, which slow tasks can afford.
+/// Returns the number of shards: a power of two, so that a mask selects one. Fairness among lanes
+/// is per shard, so a strict quantum needs a single shard, which slow tasks can afford.
 fn shard_count(settings: &EngineSettings) -> usize {
     if settings.strict_quantum {
         return 1;

@@ -1,33 +1,34 @@
-//! Why a pool was not built, or a task not accepted.
+//! Errors of building a pool, of submissions, and of drains.
 
 use std::fmt;
 use std::io;
 
 use crate::sync::Exclusive;
 
-/// Why a task was not accepted.
+/// Reason for which a task was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitErrorKind {
     /// The pool was closed, drained or stopped.
     Closed,
-    /// The pool has no room, and the caller did not want to wait.
+    /// The pool has no capacity left, and the caller did not wait.
     Full,
-    /// One of the task's keys has as many unfinished tasks as it may have, or others wait there, and
-    /// the caller did not want to wait: see
+    /// One of the task's keys has its maximum of unfinished tasks, or other submitters wait for it,
+    /// and the caller did not wait: see
     /// [`Builder::capacity_per_key`](crate::Builder::capacity_per_key).
     KeyFull,
-    /// The task weighs more than all tasks together may: see
+    /// The task's cost exceeds the bound on the cost of all tasks: see
     /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
     TooLarge,
-    /// One of the task's keys was finished, and is to take no more: see
+    /// One of the task's keys was finished, and accepts no more tasks: see
     /// [`Pool::close_key`](crate::Pool::close_key).
     KeyClosed,
-    /// There was no room in the time that the caller gave.
+    /// The pool had no capacity left before the caller's timeout.
     TimedOut,
-    /// A panic has left the pool half changed, so it has ended: the `Eq`, `Hash`, `Clone` or drop of a
-    /// key has panicked inside it, or a worker has died. What had not begun was dropped, and its handles
-    /// were told that it was cancelled. Fix the key's type, and build a new pool.
+    /// A panic has left the pool inconsistent, so it has ended: the `Eq`, `Hash`, `Clone` or drop
+    /// of a key has panicked inside it, or a worker has died. Tasks that had not begun were
+    /// dropped, and their handles return that they were cancelled. Fix the key's type, and build a
+    /// new pool.
     Poisoned,
     /// The task is a future, and the pool was built without a runtime.
     #[cfg(feature = "tokio")]
@@ -35,7 +36,7 @@ pub enum SubmitErrorKind {
 }
 
 impl SubmitErrorKind {
-    /// Whether there was no room.
+    /// Returns whether the pool or the key had no capacity left.
     pub(crate) fn is_full(self) -> bool {
         matches!(self, Self::Full | Self::KeyFull | Self::TimedOut)
     }
@@ -46,13 +47,13 @@ impl fmt::Display for SubmitErrorKind {
         f.write_str(match self {
             SubmitErrorKind::Closed => "the pool is closed",
             SubmitErrorKind::Full => "the pool is full",
-            SubmitErrorKind::KeyFull => "the key has as many unfinished tasks as it may have",
-            SubmitErrorKind::TooLarge => "the task weighs more than all tasks together may",
+            SubmitErrorKind::KeyFull => "the key has as many unfinished tasks as `capacity_per_key` allows",
+            SubmitErrorKind::TooLarge => "the cost of the task exceeds the pool's `capacity_bytes`",
             SubmitErrorKind::KeyClosed => "the key was finished",
-            SubmitErrorKind::TimedOut => "the pool had no room in time",
+            SubmitErrorKind::TimedOut => "the pool had no capacity left before the timeout",
             SubmitErrorKind::Poisoned => {
                 "the pool is poisoned: a panic of a key's `Eq`, `Hash`, `Clone` or drop has left it \
-                 half changed; fix the key's type and build a new pool"
+                 inconsistent; fix the key's type and build a new pool"
             }
             #[cfg(feature = "tokio")]
             SubmitErrorKind::NoRuntime => {
@@ -62,7 +63,7 @@ impl fmt::Display for SubmitErrorKind {
     }
 }
 
-/// A task was not accepted. It comes back in the error.
+/// Error of a submission. It contains the task.
 ///
 /// It is [`Send`] and [`Sync`] if the task is [`Send`], so `?` converts it to `anyhow::Error` and to
 /// `Box<dyn Error + Send + Sync>`.
@@ -76,7 +77,7 @@ impl<T> SubmitError<T> {
         SubmitError { kind, rejected: Exclusive::new(rejected) }
     }
 
-    /// Why it was not accepted.
+    /// Returns the reason for which the task was not accepted.
     pub fn kind(&self) -> SubmitErrorKind {
         self.kind
     }
@@ -101,7 +102,8 @@ impl<T> fmt::Display for SubmitError<T> {
 
 impl<T> std::error::Error for SubmitError<T> {}
 
-/// A batch was not accepted to its end: the pool was closed, or one of its tasks is too large.
+/// Error of a batch that was not accepted to its end: the pool was closed, or one of its tasks is
+/// too large.
 pub struct BatchError<A, T> {
     accepted: A,
     rejected: Vec<T>,
@@ -113,17 +115,19 @@ impl<A, T> BatchError<A, T> {
         BatchError { accepted, rejected, kind }
     }
 
-    /// Why the first of those that were not accepted was refused. Those behind it were not tried.
+    /// Returns the reason for which the first rejected task was refused. Those behind it were not
+    /// tried.
     pub fn kind(&self) -> SubmitErrorKind {
         self.kind
     }
 
-    /// What was accepted: the handles of `submit_many`, the number of tasks of the others.
+    /// Returns the accepted part: the handles of `submit_many`, the number of tasks of the other
+    /// calls.
     pub fn accepted(&self) -> &A {
         &self.accepted
     }
 
-    /// What was accepted, and the tasks that were not.
+    /// Returns the accepted part, and the rejected tasks.
     pub fn into_inner(self) -> (A, Vec<T>) {
         (self.accepted, self.rejected)
     }
@@ -146,24 +150,24 @@ impl<A, T> fmt::Display for BatchError<A, T> {
 
 impl<A, T> std::error::Error for BatchError<A, T> {}
 
-/// Why a drain ended before the pool was empty. The pool is closed in either case.
+/// Reason for which a drain ended before the pool was empty. The pool is closed in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownError {
-    /// The time was over. What was accepted goes on.
+    /// The timeout passed. Accepted tasks go on.
     TimedOut,
     /// The caller is a task of the pool, and would wait for its own end.
     FromInside,
-    /// A panic has left the pool half changed, so it has ended, and not all that was accepted has run: see
-    /// [`SubmitErrorKind::Poisoned`].
+    /// A panic has left the pool inconsistent, so it has ended, and not all accepted tasks have
+    /// run: see [`SubmitErrorKind::Poisoned`].
     Poisoned,
 }
 
 impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ShutdownError::TimedOut => "tasks were unfinished when the time to drain was over",
-            ShutdownError::FromInside => "a task can't wait until its own pool is empty",
+            ShutdownError::TimedOut => "the timeout of the drain passed with unfinished tasks",
+            ShutdownError::FromInside => "a task cannot drain its own pool: drain from another thread",
             ShutdownError::Poisoned => {
                 "the pool is poisoned: a panic inside it has dropped tasks that had not begun"
             }
@@ -173,28 +177,26 @@ impl fmt::Display for ShutdownError {
 
 impl std::error::Error for ShutdownError {}
 
-/// Why a pool could not be built.
+/// Reason for which a pool could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// There must be at least one worker, and at most [`MAX_WORKERS`](crate::MAX_WORKERS).
+    /// The number of workers is not between 1 and [`MAX_WORKERS`](crate::MAX_WORKERS).
     Workers(usize),
-    /// There must be room for at least one task, and for at most
-    /// [`MAX_CAPACITY`](crate::MAX_CAPACITY).
+    /// The capacity is not between 1 and [`MAX_CAPACITY`](crate::MAX_CAPACITY) tasks.
     Capacity(usize),
-    /// A key must have room for at least one task.
+    /// The maximum number of waiting tasks per key is zero.
     PerKey,
-    /// There must be room for at least one byte, and for at most [`MAX_CAPACITY_BYTES`](crate::MAX_CAPACITY_BYTES).
+    /// The capacity is not between 1 and [`MAX_CAPACITY_BYTES`](crate::MAX_CAPACITY_BYTES) bytes.
     Bytes(usize),
-    /// A turn must last for at least one task.
+    /// The quantum is zero tasks.
     QuantumTasks,
-    /// A key can't be stopped after no failure at all.
+    /// The number of failures that stop a key is zero.
     Failures,
-    /// At least one future must be allowed to run at a time, and no more than a semaphore of tokio's
-    /// has permits.
+    /// The concurrency of futures is zero, or more than the permits of a tokio semaphore.
     #[cfg(feature = "tokio")]
     Concurrency(usize),
-    /// The operating system has refused a thread.
+    /// The operating system refused to start a thread.
     Thread(io::Error),
 }
 
@@ -202,33 +204,23 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::Workers(n) => {
-                write!(f, "{n} workers: a pool has 1 to {} of them", crate::MAX_WORKERS)
+                write!(f, "`workers` is {n}: it must be 1 to {}", crate::MAX_WORKERS)
             }
             BuildError::Capacity(n) => {
-                write!(
-                    f,
-                    "a capacity of {n}: a pool has room for 1 to {} tasks",
-                    crate::MAX_CAPACITY
-                )
+                write!(f, "`capacity` is {n}: it must be 1 to {} tasks", crate::MAX_CAPACITY)
             }
             #[cfg(feature = "tokio")]
             BuildError::Concurrency(n) => {
                 let most = crate::complete::MAX_FUTURES;
-                write!(f, "a concurrency of {n} futures: it must be 1 to {most}")
+                write!(f, "`concurrency` is {n} futures: it must be 1 to {most}")
             }
-            BuildError::PerKey => {
-                f.write_str("a bound of 0 tasks for each key would admit nobody, ever")
-            }
+            BuildError::PerKey => f.write_str("`max_waiting_per_key` is 0: it must be at least 1"),
             BuildError::Bytes(n) => {
-                write!(
-                    f,
-                    "a capacity of {n} bytes: a pool has room for 1 to {}",
-                    crate::MAX_CAPACITY_BYTES
-                )
+                write!(f, "`capacity_bytes` is {n}: it must be 1 to {} bytes", crate::MAX_CAPACITY_BYTES)
             }
-            BuildError::QuantumTasks => f.write_str("a quantum of 0 tasks: it must be at least 1"),
+            BuildError::QuantumTasks => f.write_str("`quantum` is 0 tasks: it must be at least 1"),
             BuildError::Failures => {
-                f.write_str("a key stops after 0 failures: it must be at least 1")
+                f.write_str("`OnFailure::StopKey` has `after` 0: it must be at least 1")
             }
             BuildError::Thread(_) => f.write_str("the operating system refused a worker thread"),
         }

@@ -1,7 +1,7 @@
 //! Run everything in parallel, except what must stay in order.
 //!
-//! A [`Pool`] is a set of worker threads that keeps the tasks of each key in the order in which they
-//! were submitted, while tasks of different keys run in parallel.
+//! A [`Pool`] is a set of worker threads that keeps the tasks of each key in the order in which
+//! they were submitted, while tasks of different keys run in parallel.
 //!
 //! ```
 //! use keylane::Pool;
@@ -15,55 +15,58 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! - **Order.** If `submit(a)` returned before `submit(b)` was called, and the two conflict, then
-//!   the body of a ends before the body of b begins, and b sees all that a wrote.
+//!   the body of a ends before the body of b begins, and b sees everything that a wrote.
 //! - **No overlap.** Two tasks that conflict never run at the same time.
-//! - **Not more than that.** A task waits only for tasks that it conflicts with, and for a worker. A
-//!   task with several keys, a *rollup*, parks no worker while it waits, and delays only its keys.
-//! - **Bounded.** No more than `capacity` tasks are accepted and unfinished at a time. Who waits for
-//!   room is served first come, first served. Tasks that submit to their own pool never wait. Where
-//!   [`capacity_per_key`](Builder::capacity_per_key) is set a hot key can't fill the pool, and who
-//!   is held by it holds nobody else up; where [`capacity_bytes`](Builder::capacity_bytes) is, no more
-//!   than so many bytes wait or run.
-//! - **Fair.** A key with much to do lets others in after its quantum.
-//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on; or its key
-//!   [stops](OnFailure), if that was asked for.
-//! - **Nothing stays.** A key without unfinished tasks costs no memory, and the captures of a task
-//!   are dropped before the next task of its key begins.
+//! - **No unrelated waiting.** A task waits only for tasks that it conflicts with, and for a
+//!   worker. A task with several keys, a *rollup*, parks no worker while it waits, and delays only
+//!   its keys.
+//! - **Bounded.** At most `capacity` tasks are accepted and unfinished at a time. Submitters that
+//!   wait for capacity are served first come, first served. Tasks that submit to their own pool
+//!   never wait. With [`capacity_per_key`](Builder::capacity_per_key) a hot key cannot fill
+//!   the pool, and its waiting submitters delay no others; with
+//!   [`capacity_bytes`](Builder::capacity_bytes) the total cost of unfinished tasks is bounded,
+//!   too.
+//! - **Fair.** A key with many tasks yields to others after its quantum.
+//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on; or its
+//!   key [stops](OnFailure), if configured.
+//! - **No retained state.** A key without unfinished tasks costs no memory, and the captures of a
+//!   task are dropped before the next task of its key begins.
 //!
 //! Two tasks *conflict* if they have a key in common, unless both only share it or both
-//! [limit](Claims::limited) it, if one of them is a barrier, or if a value of your own type that one has says so: see [`Claims`] and [`Compatibility`].
+//! [limit](Claims::limited) it, if one of them is a barrier, or if the descriptor of one says so, a
+//! value of your own type: see [`Claims`] and [`Compatibility`].
 //!
-//! # What to use
+//! # Overview
 //!
-//! | for | there is |
+//! | for | use |
 //! |---|---|
 //! | closures, each with its key or keys | [`Pool`] |
-//! | order by what overlaps rather than by keys | [`Compatibility`] |
+//! | order by overlap rather than by keys | [`Compatibility`] |
 //! | many messages for one handler | [`HandlerPool`] |
 //! | the result, cancelling, waiting | [`Handle`], from `submit` |
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
-//! | holding a key back, or emptying it | [`Keys::pause`](crate::control::Keys::pause), [`Keys::take`](crate::control::Keys::take) |
-//! | how often tasks of a key, or of all, may begin | [`Builder::rate_per_key`], [`Builder::rate`] |
-//! | at most so many of a key at once, without order | [`Claims::limited`] |
-//! | only the latest of a burst, and an end after all else | [`Pool::submit_latest`], [`Pool::close_key`] |
+//! | pausing a key, or taking its waiting tasks | [`Keys::pause`](crate::control::Keys::pause), [`Keys::take`](crate::control::Keys::take) |
+//! | rate limits per key, or for the pool | [`Builder::rate_per_key`], [`Builder::rate`] |
+//! | at most `n` tasks of a key at once, without order | [`Claims::limited`] |
+//! | only the latest of a burst, and an end after all others | [`Pool::submit_latest`], [`Pool::close_key`] |
 //! | work that goes on after its handler has returned | [`Turn`], [`TaskContext`] |
 //! | futures (feature `tokio`) | `Pool::submit_future` |
 //! | counts and times of a running pool | [`Inspector::snapshot`](crate::control::Inspector::snapshot) |
-//! | why something waits, what is stuck | [`Inspector::explain`](crate::control::Inspector::explain), [`Inspector::explain_key`](crate::control::Inspector::explain_key), [`Inspector::stalled`](crate::control::Inspector::stalled) |
-//! | a picture of what ran where | [`Inspector::start_trace`](crate::control::Inspector::start_trace) |
+//! | why a task waits, which tasks are stuck | [`Inspector::explain`](crate::control::Inspector::explain), [`Inspector::explain_key`](crate::control::Inspector::explain_key), [`Inspector::stalled`](crate::control::Inspector::stalled) |
+//! | a timeline of the workers | [`Inspector::start_trace`](crate::control::Inspector::start_trace) |
 //! | Prometheus (feature `metrics`), `tracing` (feature `tracing`) | `Snapshot::write_prometheus` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
 //! | sharing workers among jobs, in a pool or a simulation of yours | [`allocate`] |
 //!
-//! The keys' `Eq` and `Clone` are called, and clones of keys dropped, while a part of the pool is locked:
-//! none of that may call the pool. Nor should it panic: if it does, that part may be half changed, so the
-//! pool is [poisoned](SubmitErrorKind::Poisoned). It ends, every later submission and drain says so, and the
-//! handles of tasks that had not begun learn that these were cancelled. A `Hash` that panics costs its
-//! submission alone.
+//! The keys' `Eq` and `Clone` are called, and clones of keys dropped, while a part of the pool is
+//! locked: none of them may call the pool. Nor should they panic: that part may then be half
+//! changed, so the pool is [poisoned](SubmitErrorKind::Poisoned). It ends, every later submission
+//! and drain returns that error, and the handles of tasks that had not begun return that these were
+//! cancelled. A `Hash` that panics costs its submission alone.
 
 pub mod admit;
 pub mod allocate;

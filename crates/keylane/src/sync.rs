@@ -1,18 +1,19 @@
-//! The one place that names the primitives: `std`'s, or loom's when a model is being checked.
+//! Names the synchronization primitives in one place: those of `std`, or loom's when a model is
+//! checked.
 //!
-//! Everything concurrent in this crate takes its locks, atomics and threads from here, so that the
-//! protocols that run are the protocols that the loom models check. Plain `Arc`s are `std`'s in
-//! both cases: no protocol depends on how a count is kept.
+//! Everything concurrent in this crate takes its locks, atomics and threads from here, so the
+//! protocols that run are the ones that the loom models check. Plain `Arc`s are `std`'s in both
+//! cases: no protocol depends on how a count is kept.
 
 mod fences;
 mod lock;
 
-/// Whether this thread unwinds.
+/// Returns whether this thread unwinds.
 pub(crate) fn is_panicking() -> bool {
     std::thread::panicking()
 }
 
-/// Which thread somebody is: an identity, which nobody waits for.
+/// Identity of a thread.
 pub(crate) type ThreadId = std::thread::ThreadId;
 
 #[cfg(not(loom))]
@@ -25,7 +26,7 @@ mod primitives {
         std::thread::park_timeout(timeout);
     }
 
-    /// Who a thread is, and what it is called.
+    /// Returns the identity and the name of a thread.
     pub(crate) fn identity(thread: &Thread) -> (Option<super::ThreadId>, Option<String>) {
         (Some(thread.id()), thread.name().map(str::to_owned))
     }
@@ -34,16 +35,16 @@ mod primitives {
         std::hint::spin_loop();
     }
 
-    /// How often to look before going to sleep, where it pays to look this often.
+    /// Returns the number of attempts before a thread sleeps, given the number that pays.
     pub(crate) fn rounds(wanted: u32) -> u32 {
         wanted
     }
 
-    /// A place that a protocol protects, in loom's form.
+    /// Cell that a protocol protects, with loom's interface.
     #[derive(Debug, Default)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-    // A plain pointer would do, were it not that loom's counts for how long it is there.
+    // Pointer into a cell. A type of its own, since loom's counts for as long as it exists.
     pub(crate) struct MutPtr<T>(*mut T);
 
     impl<T> UnsafeCell<T> {
@@ -59,7 +60,7 @@ mod primitives {
 
     impl<T> MutPtr<T> {
         /// # Safety
-        /// The cell is alive, and no other reference to what is in it lives as long as this one.
+        /// The cell is alive, and no other reference to its content lives as long as this one.
         #[inline(always)]
         #[expect(clippy::mut_from_ref, reason = "it is a pointer, and loom's is like this")]
         pub(crate) unsafe fn deref(&self) -> &mut T {
@@ -68,7 +69,7 @@ mod primitives {
         }
 
         /// # Safety
-        /// The cell is alive, and no mutable reference to what is in it lives as long as this one.
+        /// The cell is alive, and no mutable reference to its content lives as long as this one.
         #[inline(always)]
         pub(crate) unsafe fn deref_shared(&self) -> &T {
             // SAFETY: by this function's condition.
@@ -95,7 +96,7 @@ mod primitives {
 
     impl<T> MutPtr<T> {
         /// # Safety
-        /// The cell is alive, and no other reference to what is in it lives as long as this one.
+        /// The cell is alive, and no other reference to its content lives as long as this one.
         pub(crate) unsafe fn deref(&self) -> &mut T {
             // SAFETY: by this function's condition.
             unsafe { self.0.deref() }
@@ -109,18 +110,18 @@ mod primitives {
         }
     }
 
-    /// A thread that can be parked.
+    /// Thread that can be parked.
     ///
     /// Loom's own `unpark` also wakes a thread that waits for a mutex, which then believes that it
-    /// has it. This one has `std`'s meaning: a token, which `park` waits for and takes.
+    /// has it. This type has the meaning of `std`: a token, which `park` waits for and takes.
     #[derive(Clone, Debug)]
     pub(crate) struct Thread(Arc<Token>);
 
     #[derive(Debug)]
     struct Token {
-        /// Somebody has called `unpark` since the last `park` returned.
+        /// Whether `unpark` was called since the last `park` returned.
         there: RawMutex<bool>,
-        /// Signaled when the token is put there.
+        /// Signaled when the token is set.
         put: Condvar,
     }
 
@@ -149,8 +150,8 @@ mod primitives {
         }
     }
 
-    /// Loom has no clock: a timed wait is one that may end at any time, so it ends at once, and
-    /// the caller's loop is what waits. Models choose deadlines that are past.
+    /// Returns at once. Loom has no clock: a timed wait is one that may end at any time, and the
+    /// caller's loop does the waiting. Models choose deadlines in the past.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         loom::thread::yield_now();
     }
@@ -159,13 +160,13 @@ mod primitives {
         loom::thread::yield_now();
     }
 
-    /// In a model nobody asks.
+    /// Returns nothing: models do not use identities.
     pub(crate) fn identity(_: &Thread) -> (Option<super::ThreadId>, Option<String>) {
         (None, None)
     }
 
-    /// None: how often somebody looks before it sleeps decides nothing but speed, and a model has
-    /// every order of events anyway.
+    /// Returns 0: the number of attempts affects only speed, and a model has every order of events
+    /// anyway.
     pub(crate) fn rounds(_: u32) -> u32 {
         0
     }
@@ -173,8 +174,8 @@ mod primitives {
 
 pub(crate) use primitives::*;
 
-/// What is taken for every task. It has models of its own; the others take it for what it is shown
-/// to be, a mutex, and have fewer orders of events to go through.
+/// Lock that is taken for every task. It has models of its own; the other models replace it by a
+/// mutex, which it is shown to be, and have fewer orders of events to check.
 #[cfg(not(loom))]
 pub(crate) use lock::{Lock, LockGuard};
 #[cfg(loom)]
@@ -193,7 +194,7 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// A lock that a static can have. In a model as well it is `std`'s: no model has two threads that meet there.
+/// Lock for statics. `std`'s also under loom: in no model two threads meet there.
 #[derive(Debug, Default)]
 pub(crate) struct Global<T>(std::sync::Mutex<T>);
 
@@ -207,7 +208,7 @@ impl<T> Global<T> {
     }
 }
 
-/// What the calling thread is known by.
+/// Returns the identity of the calling thread.
 pub(crate) fn this_thread() -> ThreadId {
     std::thread::current().id()
 }
@@ -215,10 +216,10 @@ pub(crate) fn this_thread() -> ThreadId {
 use std::sync::TryLockError;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// A mutex whose sections never unwind half-way, so that poison carries no news and is ignored.
+/// Mutex whose sections never unwind half-way, so that its poison is ignored.
 ///
-/// No user code runs inside a section except the key's `Eq` and `Clone`, and what looks at the items
-/// of a fair queue without changing it.
+/// No user code runs inside a section except the key's `Eq` and `Clone`, and callbacks that read
+/// the items of a fair queue.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(RawMutex<T>);
 
@@ -232,9 +233,8 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The same for a lock that is taken so often that whoever must wait for it does best to leave
-    /// it alone for a moment: each look takes its cache line away from the one who works with it,
-    /// and falling asleep costs both sides a system call.
+    /// Locks a mutex that is taken so often that a waiter should back off: each attempt takes its
+    /// cache line away from the holder, and falling asleep costs both sides a system call.
     #[inline]
     pub(crate) fn lock_politely(&self) -> MutexGuard<'_, T> {
         match self.try_lock() {
@@ -268,12 +268,13 @@ impl<T> Mutex<T> {
     }
 }
 
-/// How often a polite caller pauses before it tries again, and for how long: about a microsecond.
+/// Number of pauses before the next attempt, each twice as long as the one before: about a
+/// microsecond in total.
 const POLITE_PAUSES: u32 = 7;
-/// And how often it then lets others run: the holder may be a thread that has lost its processor.
+/// Number of attempts after that, yielding in between: the holder may have lost its processor.
 const POLITE_YIELDS: u32 = 8;
 
-/// Waits on `condition`, giving the lock up meanwhile.
+/// Waits on `condition`, releasing the lock meanwhile.
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -291,8 +292,8 @@ pub(crate) fn wait_timeout<'a, T>(
     }
 }
 
-/// In a model the time is never over: whoever gives up only returns, so what is to be checked is
-/// that the wake-up comes.
+/// Waits on `condition`. In a model the timeout never passes: a caller that times out only returns,
+/// so the model checks that the wake-up comes.
 #[cfg(loom)]
 pub(crate) fn wait_timeout<'a, T>(
     condition: &Condvar,
@@ -302,7 +303,7 @@ pub(crate) fn wait_timeout<'a, T>(
     wait(condition, guard)
 }
 
-/// What the models of the protocols are written with. They run with
+/// Tools for the models of the protocols. They run with
 ///
 /// ```text
 /// RUSTFLAGS="--cfg loom" cargo test --release -p keylane --lib models
@@ -325,8 +326,8 @@ pub(crate) mod model {
         builder.check(model);
     }
 
-    /// Plain memory that a protocol is to protect. Two accesses, one of them a write, that nothing
-    /// puts in an order fail the model.
+    /// Plain memory that a protocol protects. Two unordered accesses, one of them a write, fail the
+    /// model.
     #[derive(Debug, Default)]
     pub(crate) struct Plain<T>(loom::cell::UnsafeCell<T>);
 
@@ -335,12 +336,12 @@ pub(crate) mod model {
 
     impl<T: Copy> Plain<T> {
         pub(crate) fn get(&self) -> T {
-            // SAFETY: loom has checked that nobody writes meanwhile.
+            // SAFETY: loom has checked that no thread writes meanwhile.
             self.0.with(|value| unsafe { *value })
         }
 
         pub(crate) fn change(&self, change: impl FnOnce(&mut T)) {
-            // SAFETY: loom has checked that nobody reads or writes meanwhile.
+            // SAFETY: loom has checked that no thread reads or writes meanwhile.
             self.0.with_mut(|value| change(unsafe { &mut *value }));
         }
     }
@@ -353,7 +354,7 @@ pub(crate) mod model {
         }
     }
 
-    /// Wakes the calling thread.
+    /// Returns a waker of the calling thread.
     pub(crate) fn waker() -> Waker {
         Waker::from(Arc::new(Unpark(current())))
     }

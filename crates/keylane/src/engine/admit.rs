@@ -1,10 +1,10 @@
-//! Letting tasks in: a slot for each, or the reason why there is none.
+//! Admits tasks: acquires a permit for each, or returns the reason for the refusal.
 
 use super::*;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Takes all that a task with these claims needs in order to enter: a slot, and what other bounds
-    /// there are ask for. `weight` is what it weighs besides what its claims say.
+    /// Acquires all that a task with these claims needs to enter: a permit, and its share of the
+    /// other bounds. `weight` is its cost in bytes beside that of its claims.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -13,13 +13,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         limit: WaitLimit,
     ) -> Result<AdmissionTicket, SubmitErrorKind> {
         let mut admitted = match self.refuses_some() {
-            // A submitter that has to wait looks at its keys before.
-            true => self.admit_if_room(claims, weight, WaitLimit::None),
-            false => self.admit_if_room(claims, weight, limit),
+            // Refused keys are checked before the submitter waits.
+            true => self.try_admit(claims, weight, WaitLimit::None),
+            false => self.try_admit(claims, weight, limit),
         };
         if admitted.as_ref().is_err_and(|why| why.is_full()) && self.refuses_some() {
             if limit.waits() && !self.refuses(claims) {
-                admitted = self.admit_if_room(claims, weight, limit);
+                admitted = self.try_admit(claims, weight, limit);
             }
             admitted = admitted.map_err(|why| self.why_full(why, claims));
         }
@@ -27,7 +27,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[inline]
-    fn admit_if_room(
+    fn try_admit(
         &self,
         claims: &Claims<K>,
         weight: usize,
@@ -35,20 +35,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<AdmissionTicket, SubmitErrorKind> {
         match &self.bounds {
             Some(bounds) => self.admit_within(bounds, claims, claims.cost() + weight, limit),
-            None => match self.take_slot(limit) {
+            None => match self.acquire_permit(limit) {
                 Ok(()) => Ok(AdmissionTicket::none()),
                 Err(error) => Err(limit.explain(error)),
             },
         }
     }
 
-    /// Whether any key was finished, and its tasks are refused.
+    /// Returns whether any finished key refuses tasks.
     #[inline]
     fn refuses_some(&self) -> bool {
         self.refusing.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether tasks with these claims are refused because one of their keys was finished.
+    /// Returns whether tasks with these claims are refused because one of their keys was finished.
     #[cold]
     fn refuses(&self, claims: &Claims<K>) -> bool {
         let refuses = |claim: &KeyClaim<K>| {
@@ -62,14 +62,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Why a task is not admitted for which there is no room. A key that was finished is the better reason, for
-    /// it needs no patience.
+    /// Returns the reason for which a task without a permit is refused. A finished key takes
+    /// precedence: waiting would not help.
     #[cold]
     fn why_full(&self, why: SubmitErrorKind, claims: &Claims<K>) -> SubmitErrorKind {
         if why.is_full() && self.refuses(claims) { SubmitErrorKind::KeyClosed } else { why }
     }
 
-    /// A task is refused, for this reason.
+    /// Counts a refused task.
     #[cold]
     fn count_refused(&self, why: SubmitErrorKind) -> SubmitErrorKind {
         if why != SubmitErrorKind::KeyClosed {
@@ -78,14 +78,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.refusal(why)
     }
 
-    /// As [`admit`](Self::admit), without blocking the thread. Dropped before it is ready, it has taken nothing.
+    /// Admits a task like [`admit`](Self::admit), without blocking the thread. Dropped before it is
+    /// ready, it has acquired nothing.
     pub(crate) async fn admit_async(
         &self,
         claims: &Claims<K>,
         weight: usize,
     ) -> Result<AdmissionTicket, SubmitErrorKind> {
         if self.refuses_some() {
-            match self.admit_if_room(claims, weight, WaitLimit::None) {
+            match self.try_admit(claims, weight, WaitLimit::None) {
                 Err(why) if !why.is_full() => return Err(self.count_refused(why)),
                 Err(_) if self.refuses(claims) => return Err(SubmitErrorKind::KeyClosed),
                 Err(_) => {}
@@ -94,7 +95,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let admitted = match &self.bounds {
             Some(bounds) => self.admit_within_async(bounds, claims, claims.cost() + weight).await,
-            None => match self.take_slot_async().await {
+            None => match self.acquire_permit_async().await {
                 Ok(()) => Ok(AdmissionTicket::none()),
                 Err(error) => Err(error.into()),
             },
@@ -102,10 +103,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         admitted.map_err(|why| self.count_refused(why))
     }
 
-    /// Takes a slot for a task. A task of this pool gets one whether there is room or not, for it
-    /// might wait for room that only its own end can make.
+    /// Acquires a permit for a task. A task of this pool gets one beyond the capacity, since it
+    /// might wait for capacity that only its own end can free.
     #[inline]
-    pub(crate) fn take_slot(&self, limit: WaitLimit) -> Result<(), TryAcquireError> {
+    pub(crate) fn acquire_permit(&self, limit: WaitLimit) -> Result<(), TryAcquireError> {
         if self.is_inside() {
             return self.admission.force();
         }
@@ -116,9 +117,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Takes slots for up to `want` tasks, at least one. There are no bounds but the capacity. Does not wait if
-    /// the first of them is refused, which has these claims.
-    pub(super) fn take_slots(
+    /// Acquires permits for up to `want` tasks, at least one, where the capacity is the only bound.
+    /// Does not wait if the first task, which has the claims `first`, is refused.
+    pub(super) fn acquire_permits(
         &self,
         want: usize,
         first: &Claims<K>,
@@ -132,14 +133,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 Err(SubmitErrorKind::KeyClosed)
             }
             Err(TryAcquireError::Full) => {
-                self.take_slot(WaitLimit::Endless)?;
+                self.acquire_permit(WaitLimit::Endless)?;
                 Ok(1)
             }
             settled => Ok(settled?),
         }
     }
 
-    pub(super) async fn take_slot_async(&self) -> Result<(), TryAcquireError> {
+    pub(super) async fn acquire_permit_async(&self) -> Result<(), TryAcquireError> {
         if self.is_inside() {
             return self.admission.force();
         }

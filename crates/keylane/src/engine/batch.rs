@@ -1,32 +1,34 @@
-//! Putting many tasks into their inboxes in one pass: those of one inbox under one lock.
+//! Enqueues many tasks in one pass: those of one inbox under one lock.
 
 use super::enqueue::{inbox_of, pass_watched_inbox};
 use super::*;
 
-/// The most tasks that are entered in one pass.
+/// Largest number of tasks that are enqueued in one pass.
 const BATCH: usize = 256;
 
-/// No further index.
+/// End of a chain of indexes.
 const END: u16 = u16::MAX;
 
-/// How many tasks of a batch were accepted, those that were not, and why the first of them was not.
+/// Number of accepted tasks of a batch, the tasks that were not accepted, and the reason for the
+/// first of them.
 pub(crate) type RejectedBatch<K, M> = (usize, Vec<Incoming<K, M>>, SubmitErrorKind);
 
-/// A task on its way in: its keys, and that of which its work is made.
+/// Task before its submission: its claims, and the value from which its work is made.
 pub(crate) type Incoming<K, M> = (Claims<K>, M);
 
-/// A task of a batch, until it is in its inbox.
+/// Task of a batch, until it is in its inbox.
 struct Staged<K, M> {
     claims: Claims<K>,
     task: M,
-    /// The hash of its key, if it has just one.
+    /// Hash of its key, if it has exactly one.
     hash: u64,
-    /// The next of the same inbox, or `END`.
+    /// Index of the next task of the same inbox, or `END`.
     next: u16,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Admits and enters many tasks, as many at a time as there is room for, until one is refused.
+    /// Admits and enqueues many tasks, as many at a time as there is capacity for, until one is
+    /// refused.
     pub(crate) fn enqueue_many<M: IntoWork<X::Work>>(
         &self,
         mut tasks: impl Iterator<Item = Incoming<K, M>>,
@@ -37,12 +39,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut accepted = 0;
         let mut piece = Vec::with_capacity(tasks.size_hint().0.min(BATCH));
         loop {
-            piece.extend(tasks.by_ref().take(BATCH).map(|task| Some(self.ctx(task))));
+            piece.extend(tasks.by_ref().take(BATCH).map(|task| Some(self.stage(task))));
             if piece.is_empty() {
                 return Ok(accepted);
             }
             let entered = self.enqueue_piece(&mut piece);
-            // What is refused, and all behind it, is still there.
+            // The refused task, and all behind it, are still in `piece`.
             let rest = piece.iter().flatten().count();
             accepted += piece.len() - rest;
             if let Err(why) = entered {
@@ -54,7 +56,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Each task of the batch goes through all bounds before the next does, as if it came alone.
+    /// Submits the tasks one by one, so that each passes all bounds before the next does.
     fn enqueue_one_by_one<M: IntoWork<X::Work>>(
         &self,
         mut tasks: impl Iterator<Item = Incoming<K, M>>,
@@ -71,7 +73,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[inline(always)]
-    fn ctx<M>(&self, (claims, task): Incoming<K, M>) -> Staged<K, M> {
+    fn stage<M>(&self, (claims, task): Incoming<K, M>) -> Staged<K, M> {
         let hash = match &claims.0 {
             Repr::One(claim) => self.hasher.hash_one(&claim.key),
             _ => 0,
@@ -79,29 +81,29 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Staged { claims, task, hash, next: END }
     }
 
-    /// Admits and enters the tasks of a piece of at most `BATCH`, until one is refused. That one and those
-    /// behind it stay where they are.
+    /// Admits and enqueues the tasks of a piece of at most `BATCH`, until one is refused. The
+    /// refused task and those behind it stay in place.
     fn enqueue_piece<M: IntoWork<X::Work>>(
         &self,
         piece: &mut [Option<Staged<K, M>>],
     ) -> Result<(), SubmitErrorKind> {
         let mut start = 0;
         while start < piece.len() {
-            let Some(first) = &piece[start] else { unreachable!("what was entered is before it") };
-            let slots = self.take_slots(piece.len() - start, &first.claims)?;
-            let mut unused = UnusedSlots { admission: &self.admission, slots };
-            self.enqueue_admitted(&mut piece[start..start + slots], &mut unused)?;
-            start += slots;
+            let Some(first) = &piece[start] else { unreachable!("enqueued tasks are before it") };
+            let count = self.acquire_permits(piece.len() - start, &first.claims)?;
+            let mut unused = UnusedPermits { admission: &self.admission, count };
+            self.enqueue_admitted(&mut piece[start..start + count], &mut unused)?;
+            start += count;
         }
         Ok(())
     }
 
-    /// Enters tasks that have been admitted, until one is refused: those with one key in rows, and each of
-    /// the others after all that is before it, for it must come after that in all of its lanes.
+    /// Enqueues admitted tasks, until one is refused: runs of tasks with one key together, and each
+    /// of the others after all before it, since it must come after those in all of its lanes.
     fn enqueue_admitted<M: IntoWork<X::Work>>(
         &self,
         mut tasks: &mut [Option<Staged<K, M>>],
-        unused: &mut UnusedSlots<'_>,
+        unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
         while !tasks.is_empty() {
             let row = tasks.iter().position(|task| !has_one_key(task)).unwrap_or(tasks.len());
@@ -116,31 +118,32 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(())
     }
 
-    /// Enters a task that is no single; it stays where it is if it is refused.
+    /// Enqueues a task that has not exactly one key; it stays in place if it is refused.
     fn enqueue_staged<M: IntoWork<X::Work>>(
         &self,
         place: &mut Option<Staged<K, M>>,
-        unused: &mut UnusedSlots<'_>,
+        unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
         let Some(Staged { claims, task, hash, next }) = place.take() else { return Ok(()) };
-        // The code that enters it gives its slot back if it is refused.
-        unused.slots -= 1;
+        // `enqueue` releases the permit if the task is refused.
+        unused.count -= 1;
         self.enqueue(claims, task, AdmissionTicket::none()).map_err(|(why, claims, task)| {
             *place = Some(Staged { claims, task, hash, next });
             why
         })
     }
 
-    /// Puts tasks with one key each into their inboxes, in their order, until one is refused.
+    /// Appends tasks with one key each to their inboxes, in their order, until one is refused.
     ///
-    /// All inboxes concerned are locked, in the order of the shards, before anything is appended, and each is
-    /// unlocked when it has its tasks. So each two of the row have the same order as to whatever else is in
-    /// both of their inboxes, as if they had come one by one: had a task of another submitter come between
-    /// them in the wrong order, it would have had one of the inboxes while the row had all.
+    /// All inboxes concerned are locked, in the order of the shards, before anything is appended,
+    /// and each is unlocked when it has its tasks. So any two tasks of the row have the same order
+    /// relative to any other task in both of their inboxes, as if they had come one by one: a task
+    /// of another submitter that came between them in the wrong order would have locked one of the
+    /// inboxes while the row held all.
     fn enqueue_row<M: IntoWork<X::Work>>(
         &self,
         row: &mut [Option<Staged<K, M>>],
-        unused: &mut UnusedSlots<'_>,
+        unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
         debug_assert!(row.len() <= BATCH);
         let mut first = [END; MAX_SHARDS];
@@ -166,21 +169,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let concerned = (0..self.shards.len()).filter(|&shard| first[shard] != END);
         inboxes.extend(concerned.map(|shard| (shard, self.shards[shard].inbox.lock())));
         if inboxes.iter().any(|(_, inbox)| inbox.watched) {
-            return self.enqueue_guarded_row(inboxes, row, time, unused);
+            return self.enqueue_watched_row(inboxes, row, time, unused);
         }
-        let mut told = ShardSet::new();
+        let mut ready_shards = ShardSet::new();
         for (shard, mut inbox) in inboxes {
             if self.enqueue_chain(shard, &mut inbox, row, first[shard], time, unused) {
-                told.add(shard);
+                ready_shards.add(shard);
             }
         }
-        // A worker is woken when nothing is locked any more.
-        told.shards().for_each(|shard| self.mark_ready(shard));
+        // Workers are woken when nothing is locked any more.
+        ready_shards.shards().for_each(|shard| self.mark_ready(shard));
         Ok(())
     }
 
-    /// Appends the tasks that are linked from `first` on to one inbox, and returns whether the workers
-    /// must be told.
+    /// Appends the tasks that are linked from `first` on to one inbox, and returns whether the
+    /// caller must notify the workers.
     #[inline]
     fn enqueue_chain<M: IntoWork<X::Work>>(
         &self,
@@ -189,40 +192,40 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         row: &mut [Option<Staged<K, M>>],
         first: u16,
         time: u32,
-        unused: &mut UnusedSlots<'_>,
+        unused: &mut UnusedPermits<'_>,
     ) -> bool {
-        let mut tell = false;
+        let mut notify = false;
         let mut index = first;
         while let Some(place) = row.get_mut(usize::from(index))
             && let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, next }) =
                 place.take()
         {
             let time = self.record_submit_time(shard, inbox, time);
-            tell |= inbox.push_single(hash as u32, time, claim, || task.into_work());
-            unused.slots -= 1;
+            notify |= inbox.push_single(hash as u32, time, claim, || task.into_work());
+            unused.count -= 1;
             index = next;
         }
-        tell
+        notify
     }
 
-    /// Enters a row where something about an inbox must be looked at for each task: in the order of the row,
-    /// so that nothing behind a task that is refused is accepted.
+    /// Enqueues a row with a watched inbox, where each task is checked: in the order of the row, so
+    /// that no task behind a refused one is accepted.
     #[cold]
-    fn enqueue_guarded_row<M: IntoWork<X::Work>>(
+    fn enqueue_watched_row<M: IntoWork<X::Work>>(
         &self,
         mut inboxes: OpenInboxes<'_, K, X::Work>,
         row: &mut [Option<Staged<K, M>>],
         time: u32,
-        unused: &mut UnusedSlots<'_>,
+        unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
-        let mut told = ShardSet::new();
+        let mut ready_shards = ShardSet::new();
         let mut entered = Ok(());
         for place in row {
             let Some(staged) = &*place else { continue };
             let Repr::One(claim) = &staged.claims.0 else { unreachable!("a row has single keys") };
             let shard = self.shard_of(staged.hash);
             let inbox = inbox_of(&mut inboxes, shard);
-            // A batch comes from outside, so the end of a key concerns all of it.
+            // A batch comes from outside, so the end of a key applies to all of it.
             entered = pass_watched_inbox(inbox, staged.hash, &claim.key, true);
             if entered.is_err() {
                 break;
@@ -231,32 +234,32 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             {
                 let time = self.record_submit_time(shard, inbox, time);
                 if inbox.push_single(hash as u32, time, claim, || task.into_work()) {
-                    told.add(shard);
+                    ready_shards.add(shard);
                 }
-                unused.slots -= 1;
+                unused.count -= 1;
             }
         }
         drop(inboxes);
-        told.shards().for_each(|shard| self.mark_ready(shard));
+        ready_shards.shards().for_each(|shard| self.mark_ready(shard));
         entered
     }
 }
 
-/// Slots of admitted tasks that are in no inbox yet. Dropped, it gives them back.
-struct UnusedSlots<'a> {
+/// Permits of admitted tasks that are in no inbox yet. Released on drop.
+struct UnusedPermits<'a> {
     admission: &'a Admission,
-    slots: usize,
+    count: usize,
 }
 
-impl Drop for UnusedSlots<'_> {
+impl Drop for UnusedPermits<'_> {
     fn drop(&mut self) {
-        if self.slots != 0 {
-            self.admission.release(self.slots);
+        if self.count != 0 {
+            self.admission.release(self.count);
         }
     }
 }
 
-/// Shards of which the workers must be told.
+/// Set of shards for which the workers must be notified.
 struct ShardSet(u64);
 
 const _: () = assert!(MAX_SHARDS <= u64::BITS as usize);

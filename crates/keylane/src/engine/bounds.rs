@@ -1,8 +1,9 @@
-//! The bounds beside the capacity: on the unfinished tasks of each key, and on what all tasks weigh.
+//! Bounds beside the capacity: on the unfinished tasks of each key, and on the total cost of all
+//! tasks.
 //!
-//! A submitter takes, in this order, a place at each of its keys, its bytes, and a slot. All that it
-//! has while it waits for the next of the three is given back if that is refused. `../admit/README.md`
-//! says why this neither deadlocks nor holds anybody else up.
+//! A submitter acquires, in this order, a permit of each of its keys, its bytes, and a permit of
+//! the gate. If one of the three is refused, the earlier ones are released. `../admit/README.md`
+//! says why this neither deadlocks nor delays other submitters.
 
 use std::ops::Deref;
 
@@ -10,19 +11,19 @@ use super::*;
 use crate::admit::{ByteBound, Cost, DeferredWakes, KeyBound, KeyRef};
 use crate::unwind::drop_catch_unwind;
 
-/// The bounds that were asked for, at least one.
+/// Bounds of an engine. At least one is set.
 pub(crate) struct Bounds<K> {
-    /// A bound on failures: after so many in a row a key is stopped.
+    /// Number of consecutive failures after which a key is stopped.
     pub(crate) stop_after: Option<u32>,
     pub(crate) keys: Option<KeyBound<K>>,
     pub(crate) bytes: Option<Arc<ByteBound>>,
 }
 
-/// A task has been admitted: it has its slot, its permits, and these bytes.
-#[must_use = "who is admitted enters, or is retracted"]
+/// Proof of admission: the task has its permits of the gate and its keys, and these bytes.
+#[must_use = "an admitted task must be enqueued or retracted"]
 pub(crate) struct AdmissionTicket(Option<Cost>);
 
-/// Work that will have its cost with it.
+/// Work that will carry its cost.
 pub(super) struct WithCost<M, W> {
     pub(super) task: M,
     cost: Option<Cost>,
@@ -43,7 +44,7 @@ impl<M: IntoWork<W>, W> IntoWork<W> for WithCost<M, W> {
     }
 }
 
-/// The entrances of a task's keys, those in the earlier shards first.
+/// Bounds of a task's keys, those in the earlier shards first.
 enum KeyRefs<'a, K> {
     None,
     One([KeyRef<'a, K>; 1]),
@@ -62,14 +63,14 @@ impl<'a, K> Deref for KeyRefs<'a, K> {
     }
 }
 
-/// Permits of a submitter that is not in yet. Dropped, it gives them back.
+/// Permits of a submitter's keys. Released on drop.
 struct KeyPermits<'a, K: Key> {
     keys: Option<&'a KeyBound<K>>,
     key_refs: &'a [KeyRef<'a, K>],
 }
 
 impl<K: Key> KeyPermits<'_, K> {
-    /// The submitter has a slot.
+    /// Keeps the permits, once the submitter has a permit of the gate.
     fn keep(mut self) {
         self.keys = None;
     }
@@ -84,7 +85,7 @@ impl<K: Key> Drop for KeyPermits<'_, K> {
 }
 
 impl AdmissionTicket {
-    /// For a task that has a slot and nothing else.
+    /// Returns the ticket of a task that has only a permit of the gate.
     pub(super) fn none() -> Self {
         AdmissionTicket(None)
     }
@@ -93,14 +94,14 @@ impl AdmissionTicket {
         self.0.is_none()
     }
 
-    /// Has a task pay it.
+    /// Attaches the cost to a task.
     pub(super) fn charge<M, K, X: Execute<K>>(self, task: M) -> WithCost<M, X::Work> {
         WithCost { task, cost: self.0, charge: X::charge }
     }
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Takes what a task needs of all bounds. It never waits for those of its own pool.
+    /// Acquires a task's share of all bounds. Never waits for submissions from inside the pool.
     #[cold]
     pub(super) fn admit_within(
         &self,
@@ -114,12 +115,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let key_refs = self.key_refs(bounds, claims);
         let permits = self.intact(|| bounds.acquire_keys(&key_refs, limit, inside))?;
         let cost = bounds.acquire_bytes(bytes, limit, inside)?;
-        self.take_slot(limit).map_err(|error| limit.explain(error))?;
+        self.acquire_permit(limit).map_err(|error| limit.explain(error))?;
         permits.keep();
         Ok(AdmissionTicket(cost))
     }
 
-    /// The same, without blocking the thread. Dropped before it is ready, it has taken nothing.
+    /// Acquires like [`admit_within`](Self::admit_within), without blocking the thread. Dropped
+    /// before it is ready, it has acquired nothing.
     pub(super) async fn admit_within_async(
         &self,
         bounds: &Bounds<K>,
@@ -140,13 +142,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Some(all) if bytes != 0 => Some(all.acquire_async(bytes).await?),
             _ => None,
         };
-        self.take_slot_async().await?;
+        self.acquire_permit_async().await?;
         permits.keep();
         Ok(AdmissionTicket(cost))
     }
 
-    /// Lets a subtask of an accepted job in, beyond the bounds if it must be: the job is bounded by how
-    /// many of its subtasks stand in lanes.
+    /// Admits a subtask of an accepted job, beyond the bounds if necessary: the job itself is
+    /// bounded in the number of its subtasks in lanes.
     pub(crate) fn admit_accepted(&self, claims: &Claims<K>) -> AdmissionTicket {
         self.admission.force_accepted();
         let Some(bounds) = &self.bounds else { return AdmissionTicket::none() };
@@ -158,7 +160,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         AdmissionTicket(all.map(|all| all.force_accepted(bytes)))
     }
 
-    /// An admitted task does not enter: it gives all back but its cost, which goes with its toll.
+    /// Releases the permits of an admitted task that does not enter. Its cost is released with its
+    /// ticket.
     pub(crate) fn retract(&self, claims: &Claims<K>) {
         self.admission.release(1);
         if let Some(bounds) = &self.bounds
@@ -168,7 +171,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A task is in its inbox, which is still locked. What comes back is to be dropped after that.
+    /// Records that a task is in its inbox, which is still locked. The result is to be dropped
+    /// after unlocking.
     #[inline(always)]
     pub(super) fn arrive(&self, shard: usize, hash: u64, key: &K) -> Option<DeferredWakes<K>> {
         match &self.bounds {
@@ -177,14 +181,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// The tasks with these claims have ended, or never will begin.
+    /// Releases the keys of a task that has ended, or will never begin.
     pub(super) fn leave_keys(&self, bounds: &Bounds<K>, claims: &Claims<K>) {
         if let Some(keys) = &bounds.keys {
             self.key_refs(bounds, claims).iter().for_each(|key_ref| drop(keys.end(key_ref)));
         }
     }
 
-    /// The keys of a rollup lose one task each.
+    /// Releases one task of each key of a rollup.
     pub(super) fn leave_scope(&self, bounds: &Bounds<K>, scope: &Scope<K>) {
         if let (Some(keys), Scope::Keys(claims)) = (&bounds.keys, scope) {
             for (hash, claim) in claims {
@@ -206,7 +210,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 all.sort_by_key(|key_ref| (key_ref.part, key_ref.hash));
                 let mut key_refs: Vec<KeyRef<'a, K>> = Vec::with_capacity(all.len());
                 for key_ref in all {
-                    // Those with its hash are the last ones.
+                    // Earlier ones with the same hash are the last ones.
                     let like = |seen: &&KeyRef<'a, K>| {
                         seen.part == key_ref.part && seen.hash == key_ref.hash
                     };
@@ -226,18 +230,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 impl<K: Key> Bounds<K> {
-    /// Whether somebody who comes may have to wait for more than a slot.
+    /// Returns whether a submitter may have to wait for more than a permit of the gate.
     pub(super) fn restrict(&self) -> bool {
         self.keys.is_some() || self.bytes.is_some()
     }
 
-    /// Refuses whoever waits, and whoever comes.
+    /// Refuses waiting and new submitters.
     pub(super) fn close(&self) {
         self.keys.iter().for_each(KeyBound::close);
         self.bytes.iter().for_each(|bytes| bytes.close());
     }
 
-    /// What weighs more than all that there is would wait for ever.
+    /// Refuses a cost above the total, which would wait for ever.
     fn check(&self, bytes: usize) -> Result<(), SubmitErrorKind> {
         match &self.bytes {
             Some(all) if bytes > all.limit() => Err(SubmitErrorKind::TooLarge),
@@ -288,7 +292,7 @@ impl<K: Key> Bounds<K> {
         self.keys.as_ref().map(|keys| keys.entered(&key_ref))
     }
 
-    /// A task of this key has ended. What comes back is to be dropped when no lock is held any more.
+    /// Releases one task of a key. The result is to be dropped when no lock is held.
     pub(super) fn end(&self, key_ref: KeyRef<'_, K>) -> Option<DeferredWakes<K>> {
         self.keys.as_ref().map(|keys| keys.end(&key_ref))
     }

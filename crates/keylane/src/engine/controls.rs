@@ -1,6 +1,7 @@
-//! Steering single keys while the pool runs: holding them, letting them go, taking what waits.
+//! Controls single keys of a running pool: pauses them, resumes them, and takes their waiting
+//! tasks.
 //!
-//! Each is one section under the lock of the key's lanes, at no cost to other keys: see
+//! Each operation is one section under the lock of the key's lanes, at no cost to other keys: see
 //! `../order/lanes/pause.rs`.
 
 use super::rates::PendingWakeups;
@@ -10,11 +11,11 @@ use crate::order::{PauseReasons, Stop, TakenKey, Unrun};
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Pauses a key, and says whether it was not.
+    /// Pauses a key. Returns false if it was paused already.
     pub(crate) fn pause_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
         let now = self.clock.now();
-        self.steers.store(true, Ordering::Release);
+        self.may_pause.store(true, Ordering::Release);
         let (changes, recall) = self.intact(|| {
             let mut lanes = self.shards[shard].lanes.lock();
             let (reasons, recall) = lanes.pause(hash, key, now);
@@ -27,8 +28,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         changes
     }
 
-    /// Lets a key go on, whoever held it, and says whether anybody did. Its failures are forgotten, its
-    /// rate is kept.
+    /// Resumes a key that was paused or stopped, and returns whether it was. Resets its failures,
+    /// keeps its rate.
     pub(crate) fn resume_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
         let (held, left, offer) = self.intact(|| {
@@ -47,8 +48,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         held
     }
 
-    /// Takes the tasks out that have this key alone and have not begun, in order, and gives back what
-    /// they had taken.
+    /// Takes out the tasks that have only this key and have not begun, in order, and releases
+    /// everything they had acquired.
     pub(crate) fn take_key(&self, key: &K) -> Vec<Unrun<K, X::Work>> {
         let (shard, hash) = self.place_of(key);
         let (taken, left, recall, offer) = self.intact(|| {
@@ -71,16 +72,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         taken
     }
 
-    /// A task with one key whose turn is kept, and nothing of which has begun, goes back to the front of its
-    /// line, as what `note` makes, if its key was paused or stopped. Returns whether it was. If its worker is not
-    /// done with it yet it has been taken all the same.
+    /// Returns a kept turn, of a task with one key of which nothing has begun, to the front of the
+    /// wait queue if its key was paused or stopped, with the work that `note` makes. Returns
+    /// whether it did. If its worker has not finished its step yet, the task counts as taken and
+    /// stays.
     pub(crate) fn requeue_if_paused(
         &self,
         shard: usize,
         turn: usize,
         note: impl FnOnce() -> X::Work,
     ) -> bool {
-        if !self.steers.load(Ordering::Acquire) {
+        if !self.may_pause.load(Ordering::Acquire) {
             return false;
         }
         let lanes = self.shards[shard].lanes.lock();
@@ -88,7 +90,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if !turns.held_alone(turn).is_some_and(|held| lanes.must_wait_paused(held)) {
             return false;
         }
-        // No other thread ends it, so the lane is its own until it is given back below.
+        // No other thread ends this turn, so the lane stays with it until it is released below.
         let held = turns.withdraw(turn);
         drop((lanes, turns));
         self.check_end(shard, &held);
@@ -105,14 +107,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         true
     }
 
-    /// Why nothing of a key begins, if that is so.
+    /// Returns the reason for which no task of a key begins, if there is one.
     pub(crate) fn held_key(&self, key: &K) -> Option<PausedKey<K>> {
         let (shard, hash) = self.place_of(key);
         let lanes = self.shards[shard].lanes.lock();
         lanes.held_key(hash, key).and_then(|held| self.describe(held))
     }
 
-    /// The keys of which nothing begins.
+    /// Returns the keys of which no task begins.
     pub(crate) fn held_keys(&self) -> Vec<PausedKey<K>> {
         let mut keys = Vec::new();
         for shard in &self.shards {
@@ -137,7 +139,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Some(PausedKey { key: key.clone(), hold, running })
     }
 
-    /// The shard of a key, and the half of its hash that its tasks' labels have.
+    /// Returns the shard of a key, and the half of its hash in [`TaskMeta::hash`].
     pub(super) fn place_of(&self, key: &K) -> (usize, u32) {
         let hash = self.hasher.hash_one(key);
         (self.shard_of(hash), hash as u32)

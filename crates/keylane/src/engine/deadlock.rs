@@ -1,9 +1,9 @@
-//! Finds out whether one task is ordered behind another, directly or through rollups and barriers.
+//! Detects whether one task is ordered behind another, directly or through rollups and barriers.
 //!
-//! Only a task that waits for another one asks, so it may take its time: it enters what the inboxes
-//! hold and then follows the lanes, one shard's lock at a time. What it finds cannot go out of date:
-//! while the caller runs, whatever is behind it stays behind it, and the task it asks for was
-//! submitted before it asked.
+//! Called only by a task that waits for another one, so it may be slow: it enters everything in the
+//! inboxes and then follows the lanes, under one shard's lock at a time. The result cannot become
+//! outdated: while the caller runs, every task behind it stays behind it, and the target was
+//! submitted before the call.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -14,22 +14,23 @@ use crate::order::{Lanes, Rollup, Scope};
 use crate::run::Position;
 use crate::sync::{LockGuard, Ordering, yield_now};
 
-/// A lane in which everything after a place is behind the caller.
+/// Point in a lane, or in a conflict index, after which every task is behind the caller.
 enum WaitFrontier<K, W> {
-    /// After the task that holds it.
+    /// After the task that holds the lane.
     Slot { shard: usize, slot: usize },
-    /// After this rollup, which stands in the lane of its claim with this index.
+    /// After this rollup, in the lane of its claim with this index.
     Rollup { rollup: Arc<Rollup<K, W>>, claim: usize },
-    /// After this one, by what its descriptor says.
+    /// After this rollup, among the tasks that its descriptor conflicts with.
     ConflictIndex { rollup: Arc<Rollup<K, W>> },
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Whether a task for whose name `is_it` returns true waits, in the end, for the one at `position` to end.
+    /// Returns whether a task whose name satisfies `is_it` waits, in the end, for the one at
+    /// `position`.
     pub(crate) fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
         // The caller may have begun in a shard where the barrier before it has lowered its fence,
-        // while others still have theirs: there nothing could be entered, and what is behind the
-        // caller would not be seen. While the caller runs no other barrier does.
+        // while other shards still have theirs: there nothing could be entered, and tasks behind
+        // the caller would not be seen. While the caller runs, no other barrier does.
         while self.ending_barriers.load(Ordering::Acquire) != 0 {
             yield_now();
         }
@@ -37,17 +38,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.is_behind_barrier(is_it) || self.is_behind_lanes(position, is_it)
     }
 
-    /// A barrier that waits is behind every task that runs, and all after it are behind it.
+    /// Returns whether a target is behind a waiting barrier, which is behind every running task.
     fn is_behind_barrier(&self, is_it: &dyn Fn(usize) -> bool) -> bool {
         let is_target = |work: &X::Work| X::name(work).is_some_and(is_it);
-        // A barrier stands in every shard, so the first one tells whether there is any.
+        // A barrier has a fence in every shard, so the first one tells whether there is any.
         if self.entered(0).fence().is_none() {
             return false;
         }
         (0..self.shards.len()).any(|shard| {
             let lanes = self.entered(shard);
             lanes.fence().is_some_and(|barrier| {
-                // One that runs has given its work away, and is not behind anything.
+                // A running barrier has no work left, and is behind nothing.
                 barrier.with_work(|work| work.is_some_and(is_target))
                     || lanes.any_in_backlog(is_target)
                     || self.shards[shard].inbox.lock().any(is_target)
@@ -58,7 +59,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn is_behind_lanes(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
         let is_target = |work: &X::Work| X::name(work).is_some_and(is_it);
         let mut frontiers = self.frontiers_of(position);
-        // Kept, so that no other has the address of one of them.
+        // Keeps the rollups alive, so that no other has the address of one of them.
         let mut seen = HashMap::new();
         while let Some(frontier) = frontiers.pop() {
             let behind = match frontier {
@@ -83,8 +84,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         false
     }
 
-    /// The rollups that wait for this one because of what the descriptors say; or nothing, if the target
-    /// does.
+    /// Returns the rollups that wait for this one because of their descriptors, or `None` if the
+    /// target does.
     fn behind_in_index(
         &self,
         rollup: &Rollup<K, X::Work>,
@@ -109,7 +110,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A shard's lanes, with all that can be entered there.
+    /// Returns a shard's lanes after entering everything that can be entered.
     fn entered(&self, shard: usize) -> LockGuard<'_, Lanes<K, X::Work>> {
         let mut lanes = self.shards[shard].lanes.lock();
         lanes.enter_all(X::WANTS_KEY);

@@ -1,9 +1,9 @@
-//! Putting admitted tasks into their inboxes: one task into one, or into several in one step.
+//! Enqueues admitted tasks: into one inbox, or into several in one step.
 
 use super::*;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Admits a task and puts it into its inbox, or inboxes.
+    /// Admits a task and enqueues it.
     #[inline(always)]
     pub(crate) fn submit<M: IntoWork<X::Work>>(
         &self,
@@ -17,7 +17,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A slot that the inbox keeps will do, unless somebody waits for one: then it is their turn.
+    /// Submits a task with one key. A spare permit of the inbox is enough, unless a submitter waits
+    /// at the gate, whose turn it is then.
     #[inline(always)]
     fn submit_single<M: IntoWork<X::Work>>(
         &self,
@@ -38,8 +39,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Ok(inbox.push_single(hash as u32, time, claim, || task.into_work()))
         });
         match kept {
-            Ok(tell) => {
-                if tell {
+            Ok(notify) => {
+                if notify {
                     self.mark_ready(shard);
                 }
                 Ok(())
@@ -66,7 +67,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Has an inbox that keeps no slots keep some for what comes next.
+    /// Reserves spare permits for an inbox that has none.
     fn refill_permits(&self, shard: usize) {
         let reserved = self.admission.reserve();
         if reserved == 0 {
@@ -83,8 +84,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Puts a task that has been admitted into its inbox, or inboxes. If the pool is stopped, or one of
-    /// its keys was finished, it comes back, and all that it had taken is given back.
+    /// Enqueues an admitted task. If the pool is stopped, or one of the keys was finished, the task
+    /// is returned, and everything acquired for it is released.
     #[inline(always)]
     pub(crate) fn enqueue<M: IntoWork<X::Work>>(
         &self,
@@ -94,7 +95,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<(), RejectedTask<K, M>> {
         let entered = match claims.0 {
             Repr::One(claim) if ticket.is_none() => self.enqueue_single(claim, task),
-            // Whether it has a cost or not, so that there is one kind of these.
+            // Wrapped whether there is a cost or not, so that only one instance of this code is
+            // compiled.
             other => self
                 .enqueue_other(other, ticket.charge::<M, K, X>(task))
                 .map_err(|(why, claims, charged)| (why, claims, charged.task)),
@@ -121,14 +123,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
             let freed = self.arrive(shard, hash, &claim.key);
             let time = self.record_submit_time(shard, &mut inbox, time);
-            let tell = inbox.push_single(hash as u32, time, claim, || task.into_work());
+            let notify = inbox.push_single(hash as u32, time, claim, || task.into_work());
             drop(inbox);
             drop(freed);
-            Ok(tell)
+            Ok(notify)
         });
         match entered {
-            Ok(tell) => {
-                if tell {
+            Ok(notify) => {
+                if notify {
                     self.mark_ready(shard);
                 }
                 Ok(())
@@ -186,16 +188,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let time = self.record_submit_time(shard, &mut inbox, self.clock.now());
         let meta = TaskMeta { hash: 0, seq: inbox.tick(), time };
-        let tell = inbox.push(InboxEntry::Free { meta, work: task.into_work() });
+        let notify = inbox.push(InboxEntry::Free { meta, work: task.into_work() });
         drop(inbox);
-        if tell {
+        if notify {
             self.mark_ready(shard);
         }
         Ok(())
     }
 
     /// Enters all lanes in one step: all inboxes concerned are locked, in the order of the shards,
-    /// so any two rollups stand in the same order wherever they meet.
+    /// so two rollups have the same order wherever they meet.
     pub(super) fn enqueue_rollup<M: IntoWork<X::Work>>(
         &self,
         claims: Vec<(u64, KeyClaim<K>)>,
@@ -213,7 +215,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(())
     }
 
-    /// Locks the inboxes of these keys, in the order of the shards, and says which claims go to which.
+    /// Locks the inboxes of these keys in the order of the shards, and returns the claims of each
+    /// shard.
     pub(super) fn open_inboxes(
         &self,
         claims: &[(u64, KeyClaim<K>)],
@@ -230,14 +233,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         (parts, inboxes)
     }
 
-    /// Puts each part of a rollup into its inbox, unlocks all, and tells the workers.
+    /// Appends each part of a rollup to its inbox, unlocks all inboxes, and notifies the workers.
     pub(super) fn push_parts(
         &self,
         rollup: &SharedRollup<K, X::Work>,
         parts: ClaimShards,
         mut inboxes: OpenInboxes<'_, K, X::Work>,
     ) {
-        // All inboxes are locked: who is let in now comes after this in each of them.
+        // All inboxes are locked: a task admitted from here on comes after this one in each of
+        // them.
         let freed: Vec<_> = match &rollup.scope {
             Scope::Keys(claims) if self.bounds.is_some() => claims
                 .iter()
@@ -245,21 +249,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 .collect(),
             _ => Vec::new(),
         };
-        let mut tell = Vec::new();
+        let mut notify = Vec::new();
         let mut parts = parts.into_iter().peekable();
         for (shard, inbox) in &mut inboxes {
             while let Some((_, claim)) = parts.next_if(|(of, _)| of == shard) {
                 if inbox.push(InboxEntry::Part { rollup: rollup.clone(), claim }) {
-                    tell.push(*shard);
+                    notify.push(*shard);
                 }
             }
         }
         drop(inboxes);
         drop(freed);
-        tell.into_iter().for_each(|shard| self.mark_ready(shard));
+        notify.into_iter().for_each(|shard| self.mark_ready(shard));
     }
 
-    /// Lets a task with these keys in, all of whose inboxes are locked, or refuses it.
+    /// Checks a task with these keys, all of whose inboxes are locked, and refuses it if one of
+    /// them is closed or finished.
     #[inline]
     pub(super) fn pass_watched_inboxes<M: IntoWork<X::Work>>(
         &self,
@@ -268,14 +273,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task: &M,
     ) -> Result<(), SubmitErrorKind> {
         match inboxes.iter().any(|(_, inbox)| inbox.watched) {
-            true => self.pass_guarded(inboxes, claims, is_bound::<K, X, M>(task)),
+            true => self.pass_all_watched(inboxes, claims, is_bound::<K, X, M>(task)),
             false => Ok(()),
         }
     }
 
-    /// Looks closer at the keys. It passes all or none.
+    /// Checks the keys in watched inboxes. Passes all or none.
     #[cold]
-    fn pass_guarded(
+    fn pass_all_watched(
         &self,
         inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
         claims: &[(u64, KeyClaim<K>)],
@@ -296,12 +301,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(())
     }
 
-    /// A barrier stands in every inbox.
+    /// Appends a barrier to every inbox.
     pub(super) fn enqueue_barrier<M: IntoWork<X::Work>>(
         &self,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
-        // Before it is anywhere: see `start_unkeyed`.
+        // Before the barrier is in any inbox: see `start_unkeyed`.
         self.sharing.barriers.fetch_add(1, Ordering::AcqRel);
         let mut inboxes: Vec<_> =
             self.shards.iter().map(|shard| shard.inbox.lock()).enumerate().collect();
@@ -321,8 +326,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(())
     }
 
-    /// Gives a task that enters several inboxes a place after all that is in any of them. The first of
-    /// them says whether its wait is measured.
+    /// Assigns a task that enters several inboxes a sequence number after all in any of them. The
+    /// first inbox decides whether its wait is measured.
     fn label_of_several(&self, inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)]) -> TaskMeta {
         let clock = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock);
@@ -332,13 +337,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         TaskMeta { hash: 0, seq: (clock + 1) as u32, time }
     }
 
-    /// Uses bits of the hash that neither `TaskMeta::hash` nor the lanes' table look at.
+    /// Returns the shard of a hash, from bits that neither `TaskMeta::hash` nor the lanes' table
+    /// use.
     #[inline]
     pub(super) fn shard_of(&self, hash: u64) -> usize {
         (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
-    /// Tells the workers that a shard has something for them.
+    /// Marks a shard as ready in the bitmap, and notifies a worker if it was not.
     #[inline]
     pub(crate) fn mark_ready(&self, shard: usize) {
         if self.ready_shards.set(shard) {
@@ -352,7 +358,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-/// One of several inboxes under their locks.
+/// Returns the inbox of a shard among several locked ones.
 pub(super) fn inbox_of<'a, K, W>(
     inboxes: &'a mut [(usize, OpenInbox<'_, K, W>)],
     shard: usize,
@@ -361,7 +367,7 @@ pub(super) fn inbox_of<'a, K, W>(
     &mut inboxes[found.expect("the inboxes of all keys are locked")].1
 }
 
-/// Looks closer at a task that is about to be appended to a guarded inbox.
+/// Checks a task that is about to be appended to a watched inbox.
 #[cold]
 pub(super) fn pass_watched_inbox<K: Key, W>(
     inbox: &mut Inbox<K, W>,
@@ -379,7 +385,8 @@ pub(super) fn pass_watched_inbox<K: Key, W>(
     Ok(())
 }
 
-/// Whether the end of a key concerns a task. A job's subtasks were accepted with their job.
+/// Returns whether the end of a key applies to a task. A job's subtasks were accepted with their
+/// job.
 pub(super) fn is_bound<K, X: Execute<K>, M: IntoWork<X::Work>>(task: &M) -> bool {
     task.peek().is_none_or(X::may_take)
 }
@@ -391,24 +398,25 @@ mod tests {
     use super::*;
     use crate::Pool;
 
-    /// An inbox keeps a slot while a submitter waits in the line: a later submitter must not take it, but
-    /// has it given to the one who waits.
+    /// An inbox keeps a permit while a submitter waits in the queue: a later submitter must not
+    /// take it, but has it passed to the waiter.
     #[test]
-    fn no_submission_takes_a_kept_slot_before_who_waits() {
+    fn no_submission_takes_a_spare_permit_before_a_waiter() {
         let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
         let (let_go, wait) = channel::<()>();
         let running = pool.submit(1, move || _ = wait.recv()).unwrap();
         let engine = pool.engine();
         std::thread::scope(|scope| {
-            // It takes nothing out of the inboxes when it comes to stand in the line: as if it were just
-            // about to.
+            // The waiter collects nothing from the inboxes when it joins the queue: as if it were
+            // just about to.
             let waits = scope.spawn(|| engine.admission.acquire(None, || 0));
             while engine.admission.waiting() == 0 {
                 std::thread::yield_now();
             }
             let shard = engine.shard_of(engine.hasher.hash_one(2));
             engine.shards[shard].inbox.lock().spare_permits = 1;
-            let refused = pool.try_execute(2, || unreachable!("it has no slot")).unwrap_err();
+            let refused =
+                pool.try_execute(2, || unreachable!("the task has no permit")).unwrap_err();
             assert_eq!(refused.kind(), SubmitErrorKind::Full);
             waits.join().unwrap().unwrap();
         });

@@ -1,8 +1,9 @@
-//! Finds out why something waits, and what has run for long, when somebody asks.
+//! Explains on request why a task, a key, a job or the pool waits, and which tasks have run for
+//! long.
 //!
-//! Nothing is kept for this: it looks into the shards, one after the other, each under its locks. What
-//! it says was so when it looked; by the time that it is read, it may have gone on. Innermost it takes the
-//! list of the workers, and the turns of a shard.
+//! No state is kept for this: the functions read the shards, one after the other, each under its
+//! locks. A result was true when it was read, and may be outdated when it is used. Innermost locks
+//! are the list of the workers, and the turns of a shard.
 
 use std::any::Any;
 
@@ -19,26 +20,27 @@ use crate::sync::{Thread, ThreadId, identity};
 
 type SharedRollup<K, W> = Arc<Rollup<K, W>>;
 
-/// Tells running tasks apart.
+/// Identity of a running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskId {
-    /// By its worker, and how many that had run before it.
+    /// Number of its worker, and the number of tasks that had run there before it.
     OnWorker(usize, u64),
-    /// By its shard, what its turn is known by there, and when it began.
+    /// Its shard, the index of its turn there, and its start.
     Kept { shard: usize, turn: usize, began: u64 },
 }
 
-/// The shortest time from one look of a watch to the next.
+/// Shortest time between two checks of a stall watch.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
-    /// Calls `on_stall` once for each task that runs for so long, until the watch is dropped.
+    /// Calls `on_stall` once for each task that runs for at least `than`, until the watch is
+    /// dropped.
     pub(crate) fn watch_stalls(
         self: &Arc<Self>,
         than: Duration,
         mut on_stall: impl FnMut(&Stalled<K>) + Send + 'static,
     ) -> std::io::Result<StallWatch> {
-        // A watch must not keep its engine.
+        // Weak, so that a watch does not keep its engine alive.
         let engine = Arc::downgrade(self);
         let mut known: Vec<TaskId> = Vec::new();
         let pool = self.settings.thread_name.clone();
@@ -62,7 +64,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Where the task with this name is, that has not begun; nothing if it is nowhere.
+    /// Explains where the task with this name is that has not begun; `None` if it is not found.
     pub(crate) fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>> {
         let mut found = self.explain_place(name)?;
         if let TaskState::Ready { .. } | TaskState::Queued { .. } = found.state
@@ -113,7 +115,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             };
             return Some(TaskExplanation { state, age: Some(self.clock.since(since)) });
         }
-        // What waits for nothing but others with a descriptor is in no shard.
+        // A task that waits only for conflicts of its descriptor is in no shard.
         let described = self.registry.lock().tasks();
         let found = described.iter().find(|it| it.with_work(|work| work.is_some_and(is_target)));
         found.map(|rollup| self.explain_rollup(rollup))
@@ -156,7 +158,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         TaskExplanation { state, age }
     }
 
-    /// The state of a task that nobody of its keys stands before.
+    /// Returns the state of a task with no earlier task of its keys.
     fn queued_behind(&self, before: AheadCounts) -> TaskState<K> {
         match before.barrier {
             true => TaskState::BehindBarrier { running: self.runs_barrier() },
@@ -164,7 +166,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// What the tasks of a key do.
+    /// Explains the state of a key's tasks.
     pub(crate) fn explain_key(&self, key: &K) -> KeyExplanation<K> {
         let hash = self.hasher.hash_one(key);
         let shard = self.shard_of(hash);
@@ -193,8 +195,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         KeyExplanation { key: key.clone(), tasks: head.tasks, age, state, hold }
     }
 
-    /// Who has a key, as far as that can be seen in its shard and of those who run. Nothing is seen of
-    /// a rollup that waits for other keys.
+    /// Returns the holder of a key, as far as its shard and the running tasks show it. A rollup
+    /// that waits for other keys is not found.
     fn holder(
         &self,
         shard: usize,
@@ -222,8 +224,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         None
     }
 
-    /// Who runs, and holds this lane of this key. The shard's lanes are locked, so nobody gives it back
-    /// meanwhile.
+    /// Returns the running task that holds this lane of this key. The shard's lanes are locked, so
+    /// it is not released meanwhile.
     fn runs_on(&self, shard: usize, slot: usize, key: &K) -> Option<Running> {
         let on_a_worker = self.workers.entries().into_iter().find_map(|(id, _, counters)| {
             let present = counters.present()?;
@@ -241,7 +243,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.shards.iter().enumerate().find_map(|(at, shard_at)| {
                 let now = self.clock.nanos();
                 let turns = shard_at.turns.lock();
-                // Among those that a worker has just left, too: it may have been looked at before.
+                // Includes turns that a worker has just left: the worker may have been checked
+                // before.
                 let kept = turns.iter().find(|kept| match &kept.held {
                     Held::Free => false,
                     Held::Lane(its) => (at, *its) == (shard, slot),
@@ -252,8 +255,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         })
     }
 
-    /// The rollup that has a key and waits for others of its own: looked for among those that wait, in
-    /// all shards.
+    /// Returns the rollup that holds a key and waits for others of its own, found among the waiting
+    /// rollups of all shards.
     fn rollup_on(&self, key: &K) -> Holder<K> {
         let hash = self.hasher.hash_one(key);
         for shard in &self.shards {
@@ -289,7 +292,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
             }
         }
-        // Whoever had it has given it back while we looked.
+        // The holder has released the key since it was read.
         Holder::Nobody
     }
 
@@ -310,19 +313,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             })
     }
 
-    /// The workers whose tasks wait for other tasks, by their numbers.
+    /// Returns the numbers of the workers whose tasks wait for other tasks.
     fn waiting_workers(&self) -> Vec<usize> {
         let worker = |thread| Some(self.workers.entry_on(thread)?.0);
         waiting_threads().into_iter().filter_map(worker).collect()
     }
 
-    /// What the worker does whose thread this is.
+    /// Explains the state of the worker on a thread.
     pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<Running> {
         let (id, counters) = self.workers.entry_on(thread)?;
         Some(running(id, self.waiting_workers().contains(&id), &counters.present()?))
     }
 
-    /// Why a job is where it is.
+    /// Explains the state of a job.
     pub(crate) fn explain_job(&self, id: JobId) -> JobState {
         let jobs = self.snapshot_jobs();
         let Some(place) = jobs.iter().position(|((its, _), _)| *its == id) else {
@@ -347,7 +350,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Who waits for room, each line in its order.
+    /// Returns the submitters that wait for capacity, each wait queue in its order.
     pub(crate) fn submitters(&self) -> Vec<BlockedSubmitter> {
         let bytes = self.bounds.as_ref().and_then(|bounds| bounds.bytes.as_ref());
         let bytes = bytes.map_or_else(Vec::new, |bytes| bytes.waiters());
@@ -361,7 +364,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         tasks.chain(line(bytes, CapacityKind::Bytes)).collect()
     }
 
-    /// Why the engine does not do more than it does.
+    /// Explains why the engine does not run more tasks.
     pub(crate) fn explain(&self) -> PoolExplanation {
         let seen: Snapshot<K> = self.snapshot(0);
         let jobs = self.snapshot_jobs();
@@ -412,7 +415,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         PoolExplanation { reasons }
     }
 
-    /// The tasks that have run for at least so long, the longest first.
+    /// Returns the tasks that have run for at least `than`, the longest first.
     pub(crate) fn stalled(&self, than: Duration) -> Vec<(TaskId, Stalled<K>)> {
         let mut stalled = Vec::new();
         let waiting = self.waiting_workers();
@@ -425,8 +428,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 WorkerPosition::Free => (Vec::new(), false),
                 WorkerPosition::Lane { shard, slot } => {
                     let lanes = self.shards[shard].lanes.lock();
-                    // While the lanes are locked nobody gives one back; but the task may have ended,
-                    // and its worker be about to look for the next.
+                    // While the lanes are locked no lane is released; but the task may have ended,
+                    // and its worker be about to take the next step.
                     match lanes.key_at(slot) {
                         Some(key) if counters.ran() == present.number => (vec![key.clone()], false),
                         _ => continue,

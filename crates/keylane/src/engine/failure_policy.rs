@@ -1,27 +1,27 @@
-//! Stops a key whose tasks fail again and again.
+//! Stops a key whose tasks fail repeatedly.
 //!
-//! A task is judged by whoever ends it, before it gives its lanes back. So whoever has the key next has
-//! gone through the lock under which the failures before it were counted, and a key that is stopped is
-//! held before anything else of it could be taken. What has become of a task is noted on its thread, and
-//! only if it is not the usual; so where failures don't count nothing is asked.
+//! The thread that ends a task counts its failure before it releases the lanes. So the next task of
+//! the key has gone through the lock under which the failures before it were counted, and a stopped
+//! key is paused before any other task of it can be taken. The result of a task is noted on its
+//! thread, and only if it is not a plain success; so where failures do not count, nothing is
+//! checked.
 
 use super::rates::PendingWakeups;
 use super::*;
 use crate::order::Stop;
 use crate::run::{TurnResult, take_turn_result};
 
-/// What becomes of a key whose tasks fail: see [`Builder::on_failure`](crate::Builder::on_failure).
+/// Policy for a key whose tasks fail: see [`Builder::on_failure`](crate::Builder::on_failure).
 ///
-/// A task fails if it panics or returns an error: [`Outcome::Panicked`](crate::Outcome::Panicked) or
-/// [`Outcome::Failed`](crate::Outcome::Failed). Of a message it is the handler that fails, or the turn
-/// that it [kept](crate::Turn::fail). A task that was cancelled before it began, or a future that was
-/// cancelled, counts neither as a failure nor as a success.
+/// A task fails if it panics or returns an error: [`Outcome::Panicked`](crate::Outcome::Panicked)
+/// or [`Outcome::Failed`](crate::Outcome::Failed). A message fails if its handler does, or the turn
+/// that the handler [kept](crate::Turn::fail). A task that was cancelled before it began, or a
+/// future that was cancelled, counts neither as a failure nor as a success.
 ///
 /// - A rollup that fails is a failure of each of its keys, shared or not; one that does not is a
 ///   success of each. Barriers and tasks without keys have no key to stop.
-/// - Subtasks of a job do not count: what becomes of a job whose subtasks fail is said
-///   [there](crate::OnError).
-/// - Among tasks that share a key those in a row are those that end one after the other.
+/// - Subtasks of a job do not count: see [`OnError`](crate::OnError) for jobs.
+/// - Among tasks that share a key, consecutive failures are those that end one after the other.
 ///
 /// ```
 /// use keylane::observe::PauseReason;
@@ -31,7 +31,7 @@ use crate::run::{TurnResult, take_turn_result};
 /// let pool = Pool::<&str>::builder().on_failure(on_failure).build()?;
 /// let failing = |n| pool.submit_fallible("alice", move || Err::<(), _>(n));
 /// let (first, second) = (failing(1)?, failing(2)?);
-/// let third = pool.submit("alice", || "not before somebody has looked")?;
+/// let third = pool.submit("alice", || "waits until the key is resumed")?;
 /// first.wait()?;
 /// second.wait()?;
 /// # while pool.keys().list_stopped().is_empty() {
@@ -47,24 +47,26 @@ use crate::run::{TurnResult, take_turn_result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// It goes on with the next task.
+    /// The key continues with its next task.
     #[default]
     Continue,
-    /// After so many failures in a row, at least one, nothing of it begins any more, as if it were
-    /// [paused](crate::control::Keys::pause): what waits can be [taken](crate::control::Keys::take), or goes on
-    /// when the key is [resumed](crate::control::Keys::resume), and then as many may fail again.
+    /// After `after` consecutive failures, at least one, no task of the key begins any more, as if
+    /// the key were [paused](crate::control::Keys::pause): waiting tasks can be
+    /// [taken](crate::control::Keys::take), or run when the key is
+    /// [resumed](crate::control::Keys::resume), which resets the count.
     ///
-    /// A key whose last task has failed costs a small entry until one succeeds or the key is resumed.
-    /// A [drain](crate::Pool::shutdown) waits for what waits on stopped keys, too: give it a timeout.
+    /// A key whose last task has failed costs a small entry until a task succeeds or the key is
+    /// resumed. A [shutdown](crate::Pool::shutdown) waits for the tasks of stopped keys, too: give it a
+    /// timeout.
     StopKey {
-        /// How many failures.
+        /// Number of consecutive failures. At least 1.
         after: u32,
     },
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// A task that has at most one key has ended, and still holds its lane.
-    pub(super) fn judge(
+    /// Counts the result of a task that has at most one key, has ended, and still holds its lane.
+    pub(super) fn count_result(
         &self,
         lanes: &mut Lanes<K, X::Work>,
         held: &Held<K, X::Work>,
@@ -78,8 +80,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         PendingWakeups::default()
     }
 
-    /// The same of a rollup.
-    pub(super) fn judge_rollup(&self, rollup: &Rollup<K, X::Work>, after: u32) {
+    /// Counts the result of a rollup for each of its keys.
+    pub(super) fn count_rollup_result(&self, rollup: &Rollup<K, X::Work>, after: u32) {
         if let (Some(failed), Scope::Keys(claims)) = (self.take_failure(), &rollup.scope) {
             for (hash, claim) in claims {
                 let shard = self.shard_of(*hash);
@@ -91,14 +93,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Whether the task that has ended on this thread has failed, if it makes a difference. Asked once
-    /// for each task.
+    /// Returns whether the task that has ended on this thread has failed, if that matters. Called
+    /// once for each task.
     fn take_failure(&self) -> Option<bool> {
         match take_turn_result() {
             TurnResult::Void => None,
             TurnResult::Failed => Some(true),
-            // A failure of its own keys is seen: it was counted under a lock that this task's beginning
-            // went through.
+            // Relaxed: a failure of the task's own keys is visible, since it was counted under a
+            // lock that the task's start went through.
             TurnResult::Done => (self.failing.load(Ordering::Relaxed) != 0).then_some(false),
         }
     }
@@ -130,7 +132,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         PendingWakeups::default()
     }
 
-    /// The failures of a key so far are forgotten.
+    /// Resets the failure count of a key.
     pub(super) fn clear_failures(&self, lanes: &mut Lanes<K, X::Work>, hash: u32, key: &K) {
         if lanes.forget_failures(hash, key) {
             self.failing.fetch_sub(1, Ordering::Relaxed);

@@ -1,30 +1,31 @@
-//! Jobs in a running engine: which worker goes where, told by the rules in `allocate`.
+//! Shares the workers of a running engine among jobs, by the rules in `allocate`.
 //!
-//! While there are jobs, a worker asks the [`Allocator`] before each sitting: a sitting is one subtask
-//! of a job, a batch of tiny ones of a job that is alone, or one slice of the work outside jobs. While
-//! there are none, it looks at one word and goes on as ever.
+//! While there are jobs, a worker asks the [`Allocator`] for an assignment at a time: one subtask
+//! of a job, a batch of tiny ones of a job that is alone, or one slice of the work outside jobs.
+//! While there are none, it reads one word and continues as usual.
 //!
 //! # Protocol
-//! 1. Everything that is told to the allocator, or asked of it, is one *section* under the lock of the
-//!    books. No user code runs in it, and no other lock is taken in it.
-//! 2. At its end, and still under the lock, a section writes down in `offers` whether the allocator
-//!    assignable give a worker to somebody. If that has just become so, it wakes a worker after the lock is
-//!    released, as whoever sets a bit on the ready bitmap does (`run/idle.rs`).
-//! 3. A worker that is given nothing falls asleep as ever, and reads `offers` with a read-modify-write
-//!    beside the ready bitmap when it is on the list of sleepers.
-//!    A batch of a job that others may take from counts in the same word, and whoever opens one wakes a
-//!    worker alike (`job/core/shared_batch.rs`).
-//! 4. Jobs that a section has ended are finished after it: their handles are told without the lock.
+//! 1. Every access to the allocator is one *section* under the lock of the job table. No user code
+//!    runs in it, and no other lock is taken in it.
+//! 2. At its end, and still under the lock, a section writes into `offers` whether the allocator
+//!    could assign a worker. If that has just become true, it wakes a worker after the lock is
+//!    released, as a thread does that sets a bit in the ready bitmap (`run/idle.rs`).
+//! 3. A worker that gets no assignment falls asleep as usual, and reads `offers` with a
+//!    read-modify-write beside the ready bitmap when it is on the list of sleepers. A batch of a
+//!    job that others may take from counts in the same word, and the worker that opens one wakes
+//!    another in the same way (`job/core/shared_batch.rs`).
+//! 4. Jobs that a section has ended are finished after it: their handles are completed without the
+//!    lock.
 //!
 //! # Why no subtask is left while a worker sleeps
-//! Suppose that the allocator assignable give a worker to a job, and all workers without work are asleep for
-//! good. The last section that ended has written `offers`, as true, for whether the allocator could
-//! decide changes in sections only. (What it knows of the work outside jobs may be out of date; that can
-//! make `offers` true for nothing, and the ready bitmap says the rest.) From there on it is the proof in
-//! `run/idle.rs`, with `offers` as one more bit: who fell asleep last read it as unset, so it was set
-//! later, by a section that saw the sleeper on the list and woke it, or saw another who was searching,
-//! and that one asks. A worker that was woken and given something passes the wake-up on while `offers`
-//! is set.
+//! Suppose that the allocator could assign a worker to a job, and all workers without work are
+//! asleep for good. The last section that ended has set `offers`, since the allocator's state
+//! changes in sections only. (Its knowledge of the work outside jobs may be outdated; that can set
+//! `offers` for nothing, and the ready bitmap covers the rest.) From there on it is the proof in
+//! `run/idle.rs`, with `offers` as one more bit: the last worker that fell asleep read it as unset,
+//! so it was set later, by a section that saw the sleeper on the list and woke it, or saw another
+//! worker searching, and that one asks. A worker that was woken and got an assignment passes the
+//! wake-up on while `offers` is set.
 //!
 //! # Barriers and subtasks without keys
 //! A subtask without keys runs without an entry in any inbox, unless a barrier is unfinished: see
@@ -51,25 +52,28 @@ pub(crate) use traits::{
     WorkerReport,
 };
 
-/// A worker that asks may be given something.
+/// Bit of `offers`: a worker that asks may get an assignment.
 const ASSIGNABLE: usize = 1;
-/// Added for each open lot.
+/// Added to `offers` for each open batch.
 const OPEN_BATCH: usize = 2;
 
-/// What an engine knows of jobs.
+/// Jobs of an engine, shared by its workers.
 pub(crate) struct JobSharing<K, W> {
-    /// Jobs that are not over. Changed under `books`; read by workers, between slices, without it.
+    /// Number of jobs that are not over. Changed under `table`; read by workers, between slices,
+    /// without it.
     jobs: CachePadded<AtomicUsize>,
-    /// What keeps a worker from falling asleep. `ASSIGNABLE` is set if one that asks may be given something:
-    /// written at the end of every section of `books`. `OPEN_BATCH` is added for each batch of a job from
-    /// which others may take: by the worker that has it, and taken off by whoever empties it.
+    /// Reasons for a worker not to fall asleep. `ASSIGNABLE` is set if a worker that asks may get
+    /// an assignment: written at the end of every section of `table`. `OPEN_BATCH` is added for
+    /// each batch of a job from which others may take: by the worker that has it, and subtracted by
+    /// the thread that empties it.
     offers: CachePadded<AtomicUsize>,
-    /// Raised by each section that tells a worker in the middle of a batch to ask again. Read by those.
+    /// Incremented by each section that tells workers in the middle of a batch to ask again. Read
+    /// by those.
     changes: CachePadded<AtomicUsize>,
-    /// Barriers that are unfinished. Raised before one enters its inboxes, lowered when its last fence
-    /// is down.
+    /// Number of unfinished barriers. Incremented before one enters its inboxes, decremented when
+    /// its last fence is down.
     pub(super) barriers: CachePadded<AtomicUsize>,
-    /// Made for the first job. Innermost: no other lock is taken under it.
+    /// Job table, created with the first job. Innermost: no other lock is taken under it.
     table: Mutex<JobTable<K, W>>,
 }
 
@@ -84,33 +88,34 @@ impl<K, W> JobSharing<K, W> {
         }
     }
 
-    /// Whether there are jobs, so that a worker is to ask where it goes.
+    /// Returns whether there are jobs, so that a worker must ask for its assignment.
     #[inline(always)]
     pub(crate) fn has_jobs(&self) -> bool {
         self.jobs.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a worker that asks may be given something.
+    /// Returns whether a worker that asks may get an assignment.
     pub(crate) fn offers(&self) -> bool {
         self.offers.load(Ordering::Acquire) != 0
     }
 
-    /// The same, read so that it is ordered with every section that sets it.
+    /// Returns whether a worker that asks may get an assignment, ordered with every section that
+    /// sets it.
     pub(crate) fn offers_synced(&self) -> bool {
         self.offers.fetch_or(0, Ordering::AcqRel) != 0
     }
 
-    /// Whether the last section said so. Under `books` it is exact.
+    /// Returns the result of the last section. Exact under the lock of `table`.
     fn is_assignable(&self) -> bool {
         self.offers.load(Ordering::Relaxed) & ASSIGNABLE != 0
     }
 
-    /// Whether somebody has a batch from which others may take.
+    /// Returns whether a worker has a batch from which others may take.
     pub(crate) fn has_open_batches(&self) -> bool {
         self.offers.load(Ordering::Relaxed) >= OPEN_BATCH
     }
 
-    /// What `is_interrupted` is to be asked with.
+    /// Returns the value that `is_interrupted` compares with.
     pub(crate) fn changes(&self) -> usize {
         self.changes.load(Ordering::Relaxed)
     }
@@ -121,7 +126,7 @@ impl<K, W> JobSharing<K, W> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// A section of the books; what follows from it is done after the lock is released.
+    /// Runs a section of the job table, and its follow-up after the lock is released.
     fn with_jobs<R>(&self, section: impl FnOnce(&mut JobTable<K, X::Work>, u64) -> R) -> R {
         let clock = self.clock.now();
         let mut table = self.sharing.table.lock_politely();
@@ -129,13 +134,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let result = section(&mut table, time);
         let (assignable, jobs) = match &table.allocator {
             None => (false, 0),
-            // Without jobs it is not asked.
+            // Without jobs the allocator is not evaluated.
             Some(allocator) => match allocator.unfinished() {
                 0 => (false, 0),
                 jobs => (allocator.could_decide(), jobs),
             },
         };
-        // Written only if they change: others read them all the time.
+        // Written only if they change: other threads read them all the time.
         if self.sharing.jobs.load(Ordering::Relaxed) != jobs {
             self.sharing.jobs.store(jobs, Ordering::Relaxed);
         }
@@ -157,7 +162,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         result
     }
 
-    /// Takes a worker back from where it was, and says where it goes next, if it asks.
+    /// Reports a worker's last assignment, and returns its next one, if it `asks`.
     pub(crate) fn next_assignment(
         &self,
         back: Option<WorkerReport>,
@@ -177,13 +182,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         assignment
     }
 
-    /// A job's splitter may be asked by others.
+    /// Lets other workers call a job's splitter.
     pub(crate) fn split(&self, id: JobId, exhausted: bool) {
         self.with_jobs(|table, time| table.split(id, exhausted, time));
     }
 
-    /// The subtask that a worker was given for waits in the lanes. If it still has the splitter, it says whether
-    /// that is exhausted, and others may ask it now.
+    /// Reports that the subtask of an assignment waits in the lanes. If the worker still has the
+    /// splitter, `exhausted` says whether that has no more, and others may call it now.
     pub(crate) fn subtask_blocked(&self, id: JobId, take: Take, exhausted: Option<bool>) {
         self.with_jobs(|table, time| {
             table.record_report(WorkerReport {
@@ -198,7 +203,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
     }
 
-    /// The subtask that a worker was given for goes on without it, and will be settled.
+    /// Reports that the subtask of an assignment continues without its worker, and will be settled
+    /// later.
     #[cfg(feature = "tokio")]
     pub(crate) fn subtask_detached(&self, id: JobId, take: Take) {
         self.with_jobs(|table, _| {
@@ -210,7 +216,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
     }
 
-    /// A worker that splits leaves so many subtasks to whoever comes.
+    /// Reports `count` more subtasks that a splitting worker leaves to others.
     pub(crate) fn split_more(&self, id: JobId, count: u64) {
         self.with_jobs(|table, time| {
             if let Some(allocator) = &mut table.allocator {
@@ -219,21 +225,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
     }
 
-    /// A worker has a batch from which others may take.
+    /// Reports that a worker has a batch from which others may take.
     pub(crate) fn open_batch(&self) {
         self.sharing.offers.fetch_add(OPEN_BATCH, Ordering::AcqRel);
         self.idle.notify_work();
     }
 
-    /// Nothing is left in so many of them.
+    /// Reports that `count` open batches are empty.
     pub(crate) fn close_batches(&self, count: usize) {
         self.sharing.offers.fetch_sub(count * OPEN_BATCH, Ordering::AcqRel);
     }
 
-    /// Tells the rules of subtasks that were taken out of a batch.
+    /// Reports the subtasks that were taken out of a batch to the allocator.
     pub(crate) fn report_stolen(&self, id: JobId, stolen: &AtomicU64) {
         self.with_jobs(|table, time| {
-            // In the section, so that whoever finds nothing knows that it was told.
+            // Swapped inside the section: a worker that finds zero knows that the count was
+            // reported.
             let count = stolen.swap(0, Ordering::AcqRel);
             if count != 0
                 && let Some(allocator) = &mut table.allocator
@@ -243,8 +250,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         });
     }
 
-    /// Lets anybody have what waits behind other subtasks in the batches of workers: `job/core/shared_batch.rs`.
-    /// False if there was nothing.
+    /// Releases the subtasks that wait behind others in the batches of workers:
+    /// `job/core/shared_batch.rs`. Returns false if there were none.
     pub(crate) fn steal_batches(&self) -> bool {
         let jobs: Vec<_> = self.with_jobs(|table, _| {
             table.jobs.iter().flatten().map(|entry| (entry.id, entry.runner.clone())).collect()
@@ -261,8 +268,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         any
     }
 
-    /// The workers are as many as the workers says. Read again after it was told: another may have told what it had
-    /// read before.
+    /// Reports the number of workers to the allocator. Read again after the report: another thread
+    /// may have reported an older number meanwhile.
     pub(crate) fn resync_worker_count(&self) {
         loop {
             let workers = self.workers.size();
@@ -280,13 +287,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.sharing.interrupt_batches();
     }
 
-    /// Marks subtasks without keys as running, unless they must wait for a barrier: then they have to
-    /// be entered like tasks without keys.
+    /// Counts a subtask without keys as running and returns true, unless it must wait for a
+    /// barrier: then it has to be enqueued like a task without keys.
     ///
-    /// A barrier is counted before it enters its inboxes, and is granted a shard when no task without
-    /// keys runs there. A mark is made under the lock of a shard's lanes, then the barriers are
-    /// counted. If the fence came to these lanes before, the lock has shown us the count. If it comes
-    /// later, it finds the mark.
+    /// A barrier is counted before it enters its inboxes, and is granted a shard when no task
+    /// without keys runs there. A subtask is counted under the lock of a shard's lanes, and then
+    /// the barriers are read. If the fence came to these lanes before, the lock makes the barrier's
+    /// count visible. If it comes later, it finds the subtask's count.
     pub(crate) fn start_unkeyed(&self, shard: usize) -> bool {
         let mut lanes = self.shards[shard].lanes.lock();
         lanes.start_unkeyed();
@@ -298,7 +305,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         may
     }
 
-    /// Takes the mark back.
+    /// Takes a subtask's count back.
     pub(crate) fn end_unkeyed_run(&self, shard: usize) {
         let mut lanes = self.shards[shard].lanes.lock();
         drop(lanes.release(&Held::Free));

@@ -1,38 +1,39 @@
-//! Tasks with a role: the latest of a key, which replaces the one before it, and the end of a key.
+//! Submits tasks with a role: the latest of a key, which replaces the one before it, and the end of
+//! a key.
 //!
-//! Who replaces a task takes over its slot and its key's place, so it needs no room of its own, and a
-//! submission that finds none changes nothing. Whether there is a task to replace is decided in one
-//! section of the inbox, into which everything of the key comes.
+//! A replacing task takes over the permit and the position of the replaced one, so it needs no
+//! capacity of its own, and a submission that finds none changes nothing. One section of the inbox,
+//! through which every task of the key comes, decides whether there is a task to replace.
 
 use super::rates::PendingWakeups;
 use super::*;
 use crate::order::Replacement;
 
-/// Work that will not run, for a later task has replaced it.
+/// Work that will not run, since a later task has replaced it.
 pub(crate) struct Superseded<K, W> {
     pub(crate) work: W,
-    /// The later task. It begins after the engine was told that the captures of `work` are gone, if
-    /// [`Execute::DROPS_REPLACED`].
+    /// Later task. With [`Execute::DROPS_REPLACED`] it begins only after a call of
+    /// [`Engine::end_replacing`], when the captures of `work` are dropped.
     pub(crate) by: SharedRollup<K, W>,
 }
 
-/// A latest task that is in, and what it has replaced; or what was not accepted.
+/// Replaced work of an accepted latest task, if any; or the rejected task.
 pub(crate) type LatestResult<K, W, M> = Result<Option<Superseded<K, W>>, RejectedTask<K, M>>;
 
-/// What came of a try to put a latest task into its inbox.
+/// Result of putting a latest task into its inbox.
 enum PutResult<K, W> {
-    /// It is in the place of this work, which will not run.
+    /// The task has replaced this work, which will not run.
     Replaced(Superseded<K, W>),
-    /// It is in, with the room that its submitter had brought.
+    /// The task was appended, with its submitter's permit.
     Added,
-    /// There is nothing to replace.
-    NeedsRoom,
+    /// There is nothing to replace, and the submitter has no permit.
+    NeedsPermit,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Submits a task that replaces the latest of its key, if that waits. Returns the work that will not
-    /// run, to be dropped by the caller, which then calls [`end_replacing`](Self::end_replacing) where
-    /// [`Execute::DROPS_REPLACED`].
+    /// Submits a task that replaces the latest one of its key, if that still waits. Returns the
+    /// replaced work, which the caller drops, and then calls [`end_replacing`](Self::end_replacing)
+    /// if [`Execute::DROPS_REPLACED`].
     pub(crate) fn submit_latest<M: IntoWork<X::Work>>(
         &self,
         key: K,
@@ -52,8 +53,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// The same, waiting for room without blocking the thread. Dropped before it is ready, it has
-    /// changed nothing.
+    /// Submits like [`submit_latest`](Self::submit_latest), and waits for capacity without blocking
+    /// the thread. Dropped before it is ready, it has changed nothing.
     pub(crate) async fn submit_latest_async<M: IntoWork<X::Work>>(
         &self,
         key: K,
@@ -83,7 +84,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let claims = Claims::exclusive(key);
         let (hash, shard, key) = self.find_inbox(&claims);
         let inbox = self.shards[shard].inbox.lock();
-        // Before it waits for room.
+        // Checked before the submission waits for capacity.
         if !inbox.closed && inbox.has_end(hash as u32, key) {
             drop(inbox);
             return Err((SubmitErrorKind::KeyClosed, claims, task));
@@ -95,7 +96,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Puts an admitted end into its inbox, unless the key has one.
+    /// Enqueues an admitted end task, unless the key has one.
     pub(crate) fn enqueue_end<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
@@ -113,7 +114,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// One section of the inbox.
+    /// Appends an end task, in one section of the inbox.
     fn put_end<M: IntoWork<X::Work>>(
         &self,
         (hash, shard, key): (u64, usize, &K),
@@ -130,19 +131,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let freed = self.arrive(shard, hash, key);
         let work = ticket.charge::<M, K, X>(task).into_work();
-        let tell = inbox.push_end(hash, key, self.clock.now(), refuses, work);
+        let notify = inbox.push_end(hash, key, self.clock.now(), refuses, work);
         if refuses {
             self.refusing.fetch_add(1, Ordering::Relaxed);
         }
         drop(inbox);
         drop(freed);
-        if tell {
+        if notify {
             self.mark_ready(shard);
         }
         Ok(())
     }
 
-    /// Lets tasks of a key in again that were refused, and says whether they were.
+    /// Reopens a finished key, and returns whether it refused tasks.
     pub(crate) fn reopen_key(&self, key: &K) -> bool {
         let hash = self.hasher.hash_one(key);
         self.intact(|| {
@@ -155,7 +156,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         })
     }
 
-    /// The keys of which everything is refused.
+    /// Returns the finished keys that refuse tasks.
     pub(crate) fn finished_keys(&self) -> Vec<K> {
         let mut keys = Vec::new();
         for shard in &self.shards {
@@ -164,7 +165,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         keys
     }
 
-    /// A task with a role has ended.
+    /// Stops watching a task with a role that has ended.
     #[cold]
     pub(super) fn unwatch(&self, task: &Arc<Rollup<K, X::Work>>) {
         let Scope::Keys(claims) = &task.scope else { return };
@@ -175,8 +176,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task.peek().map_or(0, |work| self.executor.weigh(work))
     }
 
-    /// Replaces the latest task without any room, if there is one; but not if the new one weighs
-    /// anything, for then it has to wait for bytes as others do.
+    /// Replaces the latest task without a permit, if there is one; but not if the new task has a
+    /// cost, since it must then wait for bytes like others.
     fn replace_at_once<M: IntoWork<X::Work>>(
         &self,
         claims: &Claims<K>,
@@ -191,11 +192,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let put = self.intact(|| self.put_latest(found, task, false));
         match put.map_err(|why| self.refusal(why))? {
             PutResult::Replaced(replaced) => Ok(Some(self.unweighed(replaced))),
-            PutResult::Added | PutResult::NeedsRoom => Ok(None),
+            PutResult::Added | PutResult::NeedsPermit => Ok(None),
         }
     }
 
-    /// Puts an admitted latest task into its inbox. If another has waited meanwhile it needs no room.
+    /// Enqueues an admitted latest task. If it replaces another one after all, its permit is
+    /// released.
     fn enqueue_latest<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
@@ -209,7 +211,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 self.retract(&claims);
                 Ok(Some(self.unweighed(replaced)))
             }
-            Ok(PutResult::Added | PutResult::NeedsRoom) => Ok(None),
+            Ok(PutResult::Added | PutResult::NeedsPermit) => Ok(None),
             Err(why) => {
                 self.retract(&claims);
                 Err((self.refusal(why), claims, unmade(charged).task))
@@ -217,7 +219,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Gives back what work weighs that will not run.
+    /// Releases the cost of replaced work.
     fn unweighed(&self, replaced: Superseded<K, X::Work>) -> Superseded<K, X::Work> {
         if let Some(bounds) = &self.bounds
             && let Some(bytes) = &bounds.bytes
@@ -227,7 +229,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         replaced
     }
 
-    /// The captures of work that this task has replaced are gone.
+    /// Ends a replacement: the captures of the replaced work are dropped, so the new task may
+    /// begin.
     pub(crate) fn end_replacing(&self, by: &SharedRollup<K, X::Work>) {
         let shard = self.first_shard(&by.scope);
         let mut lanes = self.shards[shard].lanes.lock();
@@ -241,18 +244,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.set_timers(shard, PendingWakeups::recall(recall));
     }
 
-    /// One section of the inbox. What is made of is taken if the task is in.
+    /// Replaces the latest task or appends a new one, in one section of the inbox. Takes `task` if
+    /// the task was enqueued.
     fn put_latest<M: IntoWork<X::Work>>(
         &self,
         (hash, shard, key): (u64, usize, &K),
         task: &mut Option<M>,
-        has_room: bool,
+        has_permit: bool,
     ) -> Result<PutResult<K, X::Work>, SubmitErrorKind> {
         let time = self.clock.now();
-        let mut make = || task.take().expect("it is made once").into_work();
+        let mut make = || task.take().expect("the work is made once").into_work();
         let mut inbox = self.shards[shard].inbox.lock();
-        // Without a slot of its own the task has not been at the gate, which may be closed.
-        if inbox.closed || !has_room && self.admission.is_closed() {
+        // Without a permit the task has not passed the gate, which may be closed.
+        if inbox.closed || !has_permit && self.admission.is_closed() {
             return Err(SubmitErrorKind::Closed);
         }
         if inbox.refuses(hash as u32, key) {
@@ -264,7 +268,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     self.counters.count_superseded();
                     (PutResult::Replaced(Superseded { work, by }), appended, None)
                 }
-                None if !has_room => return Ok(PutResult::NeedsRoom),
+                None if !has_permit => return Ok(PutResult::NeedsPermit),
                 None => {
                     let freed = self.arrive(shard, hash, key);
                     (PutResult::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
@@ -281,7 +285,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(put)
     }
 
-    /// A task has become a tombstone: who has waited for it alone waits no longer.
+    /// Updates the lane after a task has become a tombstone: tasks that waited for it alone wait no
+    /// longer.
     fn pass_tombstones(&self, shard: usize, hash: u32, key: &K) {
         let mut lanes = self.shards[shard].lanes.lock();
         lanes.pass_tombstones(hash, key);
@@ -292,7 +297,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// The one key of these claims, its hash and its shard.
+    /// Returns the hash, the shard and the key of claims with one key.
     fn find_inbox<'a>(&self, claims: &'a Claims<K>) -> (u64, usize, &'a K) {
         let Repr::One(claim) = &claims.0 else { unreachable!("a task with a role has one key") };
         let hash = self.hasher.hash_one(&claim.key);
@@ -300,7 +305,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-/// What a task that is not in was to be made of.
+/// Returns the content of a task that was not enqueued.
 fn unmade<M>(task: Option<M>) -> M {
     task.expect("a task that is not in was not made")
 }

@@ -1,8 +1,8 @@
-//! The engine, and how its workers sleep, in every order of events.
+//! Checks the engine, and how its workers sleep, in every order of events.
 //!
-//! The engine is the real one, with one shard for each worker and a bare worker's loop: a real
-//! worker looks at the clock, and a model has none. Each model names the mistakes that it was seen
-//! to catch.
+//! The engine is the real one, with one shard for each worker and a minimal worker loop: a real
+//! worker reads the clock, and a model has none. Each model names the defects that it was seen to
+//! catch.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::run::{ExecContext, Idle, Placement};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait};
 
-/// As many threads as can only get there together.
+/// Barrier for threads that can only pass it together.
 pub(super) struct Meeting {
     missing: Mutex<usize>,
     complete: Condvar,
@@ -46,19 +46,19 @@ impl Meeting {
 
 // Sleeping, on plain shards that hold a number of tasks.
 
-struct CurrentJob {
+struct MiniPool {
     idle: Idle,
     ready_shards: ReadyBitmap,
-    /// How many tasks each shard has.
+    /// Number of tasks in each shard.
     shards: [Mutex<usize>; 2],
     stopping: AtomicBool,
-    /// Tasks that have not been done.
+    /// Number of unfinished tasks.
     left: AtomicUsize,
 }
 
-impl CurrentJob {
+impl MiniPool {
     fn new(tasks: usize) -> Arc<Self> {
-        Arc::new(CurrentJob {
+        Arc::new(MiniPool {
             idle: Idle::new(),
             ready_shards: ReadyBitmap::new(1),
             shards: [Mutex::new(0), Mutex::new(0)],
@@ -74,7 +74,7 @@ impl CurrentJob {
         }
     }
 
-    /// Takes a task; clears the bit if there is none. A shard with more offers it.
+    /// Takes a task; clears the bit if there is none. A shard with more tasks is offered.
     fn take(&self, shard: usize) -> bool {
         let mut tasks = self.shards[shard].lock();
         if *tasks == 0 {
@@ -90,7 +90,7 @@ impl CurrentJob {
         true
     }
 
-    /// A worker, which has been counted as searching.
+    /// Runs a worker's loop. The worker has been counted as searching.
     fn work(&self, task: impl Fn()) {
         let mut searching = true;
         while !self.stopping.load(Ordering::Acquire) {
@@ -123,7 +123,7 @@ impl CurrentJob {
         self.idle.wake_all();
     }
 
-    fn assert_deserted(&self) {
+    fn assert_idle(&self) {
         assert_eq!((self.idle.asleep(), self.idle.searching()), (0, 0));
         assert_eq!(self.left.load(StdOrdering::Relaxed), 0);
     }
@@ -131,68 +131,68 @@ impl CurrentJob {
 
 /// A worker that falls asleep while two producers offer overlooks neither.
 ///
-/// Caught: `sleep` that reads the ready bitmap before it goes on the list; `sleep` with a plain load of
-/// the ready bitmap; `notify_work` before the bit is set.
+/// Caught: `sleep` that reads the ready bitmap before it goes on the list; `sleep` with a plain
+/// load of the ready bitmap; `notify_work` before the bit is set.
 #[test]
 fn no_offer_is_overlooked() {
     check(|| {
-        let desk = CurrentJob::new(2);
-        desk.idle.start_searching();
+        let pool = MiniPool::new(2);
+        pool.idle.start_searching();
         let producers = [0, 1].map(|shard| {
-            let desk = desk.clone();
-            spawn(move || desk.produce(shard))
+            let pool = pool.clone();
+            spawn(move || pool.produce(shard))
         });
-        desk.work(|| {});
+        pool.work(|| {});
         producers.into_iter().for_each(|producer| producer.join().unwrap());
-        desk.assert_deserted();
+        pool.assert_idle();
     });
 }
 
 /// Two tasks that can only end together, offered in a row: both workers are woken, though the
-/// second offer wakes nobody while the first worker is still searching.
+/// second offer wakes no worker while the first one is still searching.
 ///
-/// Caught: `stop_searching_and_pass_on` that does not pass the offer on; `wake_one` that does not count as searching
-/// whom it wakes (`searching` falls below zero).
+/// Caught: `stop_searching_and_pass_on` that does not pass the offer on; `wake_one` that does not
+/// count the woken worker as searching (`searching` falls below zero).
 #[test]
 fn no_worker_sleeps_beside_a_task() {
     check(|| {
-        let desk = CurrentJob::new(2);
+        let pool = MiniPool::new(2);
         let meeting = Meeting::of(2);
         let workers = [0, 1].map(|_| {
-            let (desk, meeting) = (desk.clone(), meeting.clone());
-            desk.idle.start_searching();
-            spawn(move || desk.work(|| meeting.attend()))
+            let (pool, meeting) = (pool.clone(), meeting.clone());
+            pool.idle.start_searching();
+            spawn(move || pool.work(|| meeting.attend()))
         });
-        desk.produce(0);
-        desk.produce(1);
+        pool.produce(0);
+        pool.produce(1);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        desk.assert_deserted();
+        pool.assert_idle();
     });
 }
 
-/// Everybody learns that it is over, whether asleep, falling asleep or being woken.
+/// Every worker learns of the end, whether asleep, falling asleep or being woken.
 ///
 /// Caught: `wake_all` before the flag is set; `sleep` that does not look at the flag.
 #[test]
-fn whoever_sleeps_learns_of_the_end() {
+fn every_sleeper_learns_of_the_end() {
     check(|| {
-        let desk = CurrentJob::new(1);
+        let pool = MiniPool::new(1);
         let workers = [0, 1].map(|_| {
-            let desk = desk.clone();
-            desk.idle.start_searching();
-            spawn(move || desk.work(|| {}))
+            let pool = pool.clone();
+            pool.idle.start_searching();
+            spawn(move || pool.work(|| {}))
         });
-        desk.produce(0);
+        pool.produce(0);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        desk.assert_deserted();
+        pool.assert_idle();
     });
 }
 
-// The engine.
+// The engine under test.
 
 pub(super) type Work = Box<dyn FnOnce() + Send>;
 
-/// Tasks are closures, run by the models' own workers.
+/// Executor of closures, for the models' own workers.
 pub(super) struct Closures;
 
 impl Execute<u64> for Closures {
@@ -209,11 +209,11 @@ impl Execute<u64> for Closures {
     }
 }
 
-/// A key's number says which shard it is in: even numbers in the first of two, odd in the second.
+/// Hasher that keeps the number: even keys are in the first of two shards, odd ones in the second.
 #[derive(Clone, Copy)]
-pub(super) struct Plainly;
+pub(super) struct NumberHasher;
 
-impl BuildHasher for Plainly {
+impl BuildHasher for NumberHasher {
     type Hasher = Number;
 
     fn build_hasher(&self) -> Number {
@@ -237,16 +237,16 @@ impl Hasher for Number {
     }
 }
 
-/// A worker's hold on the task that it has run last.
+/// Task that a worker has run last, with its lanes.
 type OnTask = StepResult<u64, Work>;
 
-/// An engine whose workers end when so many tasks have ended.
-pub(super) struct Shift {
-    pub(super) engine: Engine<u64, Closures, Plainly>,
+/// Engine whose workers end when `left` tasks have ended.
+pub(super) struct ModelEngine {
+    pub(super) engine: Engine<u64, Closures, NumberHasher>,
     pub(super) left: AtomicUsize,
 }
 
-/// With one shard or two.
+/// Returns settings with one shard or two.
 pub(super) fn settings(shards: usize) -> EngineSettings {
     EngineSettings {
         workers: shards,
@@ -273,16 +273,16 @@ pub(super) fn settings(shards: usize) -> EngineSettings {
     }
 }
 
-impl Shift {
+impl ModelEngine {
     pub(super) fn new(shards: usize, tasks: usize) -> Arc<Self> {
-        let shift = Self::of(settings(shards), tasks);
-        assert_eq!(shift.engine.shards(), shards);
-        shift
+        let model = Self::of(settings(shards), tasks);
+        assert_eq!(model.engine.shards(), shards);
+        model
     }
 
     pub(super) fn of(settings: EngineSettings, tasks: usize) -> Arc<Self> {
-        let engine = Engine::new(settings, None, Plainly, Closures);
-        Arc::new(Shift { engine, left: AtomicUsize::new(tasks) })
+        let engine = Engine::new(settings, None, NumberHasher, Closures);
+        Arc::new(ModelEngine { engine, left: AtomicUsize::new(tasks) })
     }
 
     /// Submits a task, if the engine is open.
@@ -291,18 +291,18 @@ impl Shift {
         claims: Claims<u64>,
         work: impl FnOnce() + Send + 'static,
     ) -> bool {
-        let shift = self.clone();
+        let model = self.clone();
         let work = move || {
             work();
-            if shift.left.fetch_sub(1, StdOrdering::Relaxed) == 1 {
-                shift.engine.stopping.store(true, Ordering::Release);
-                shift.engine.idle.wake_all();
+            if model.left.fetch_sub(1, StdOrdering::Relaxed) == 1 {
+                model.engine.stopping.store(true, Ordering::Release);
+                model.engine.idle.wake_all();
             }
         };
         self.engine.submit(claims, ReadyWork(Box::new(work) as Work), WaitLimit::None).is_ok()
     }
 
-    /// So many tasks will not run.
+    /// Counts tasks that will not run as ended.
     fn discount(&self, tasks: usize) {
         if tasks != 0 && self.left.fetch_sub(tasks, StdOrdering::Relaxed) == tasks {
             self.engine.stopping.store(true, Ordering::Release);
@@ -310,7 +310,7 @@ impl Shift {
         }
     }
 
-    /// Does what a worker does. It is counted as searching.
+    /// Runs a worker's loop. It is counted as searching.
     pub(super) fn work(&self, home: usize) {
         let engine = &self.engine;
         let mut searching = true;
@@ -356,7 +356,7 @@ impl Shift {
         }
     }
 
-    /// A single step of a worker in a shard, and the body of the task that it has found.
+    /// Takes a single step of a worker in a shard, and runs the body of the task that it has found.
     pub(super) fn step(&self, shard: usize, ended: Option<OnTask>, stay: bool) -> Option<OnTask> {
         let request =
             StepRequest { go_on: stay, stay, quantum_left: true, while_longer: false, ran: 1 };
@@ -369,12 +369,12 @@ impl Shift {
         next
     }
 
-    /// Starts `other` beside a worker, and checks that nothing is left when both have ended.
+    /// Runs `other` beside a worker, and checks that nothing is left when both have ended.
     pub(super) fn run_beside(self: &Arc<Self>, other: impl FnOnce(&Arc<Self>) + Send + 'static) {
         self.engine.idle.start_searching();
         let other = spawn({
-            let shift = self.clone();
-            move || other(&shift)
+            let model = self.clone();
+            move || other(&model)
         });
         self.work(0);
         other.join().unwrap();
@@ -388,7 +388,7 @@ impl Shift {
         assert_eq!(engine.admission.in_use(), 0);
     }
 
-    /// Submits, then does what a worker does.
+    /// Submits, then runs a worker's loop.
     fn submit_and_work(self: &Arc<Self>, submit: impl FnOnce(&Arc<Self>)) {
         submit(self);
         self.engine.idle.start_searching();
@@ -396,23 +396,24 @@ impl Shift {
     }
 }
 
-/// A worker that goes on with one lane and a producer that fills it: the producer tells nobody of
-/// a task of the pinned lane lane, and yet no task is left lying. The tasks see each other's writes.
+/// A worker that continues one lane and a producer that fills it: the producer sends no
+/// notification for a task of the pinned lane, and yet no task is left. The tasks see each other's
+/// writes.
 ///
-/// Caught: `leave` that does not evict the resident; `find` that does not look again after it has
-/// cleared the bit, or clears it after that look; `refill` that leaves `signaled` up.
+/// Caught: `leave` that does not unpin the lane; `find` that does not look again after it has
+/// cleared the bit, or clears it after that look; `refill` that leaves `signaled` set.
 #[test]
-fn no_task_is_left_that_nobody_was_told_of() {
+fn no_unannounced_task_is_left() {
     check(|| {
         let state = Arc::new(Plain::<u32>::default());
-        Shift::new(1, 3).run_beside(move |shift| {
+        ModelEngine::new(1, 3).run_beside(move |model| {
             for turn in 0..3 {
                 let state = state.clone();
                 let add = move || {
                     assert_eq!(state.get(), turn);
                     state.change(|value| *value += 1);
                 };
-                assert!(shift.submit(Claims::exclusive(0), add));
+                assert!(model.submit(Claims::exclusive(0), add));
             }
         });
     });
@@ -420,136 +421,139 @@ fn no_task_is_left_that_nobody_was_told_of() {
 
 /// Two producers and two keys in one shard: every task runs.
 ///
-/// Caught: `find` that clears the bit after its last look; `refill` that leaves `signaled` up.
+/// Caught: `find` that clears the bit after its last look; `refill` that leaves `signaled` set.
 #[test]
 fn two_producers_leave_no_task_behind() {
     check(|| {
-        let shift = Shift::new(1, 3);
+        let model = ModelEngine::new(1, 3);
         let other = spawn({
-            let shift = shift.clone();
-            move || assert!(shift.submit(Claims::exclusive(1), || {}))
+            let model = model.clone();
+            move || assert!(model.submit(Claims::exclusive(1), || {}))
         });
-        shift.run_beside(|shift| {
-            assert!(shift.submit(Claims::exclusive(0), || {}));
-            assert!(shift.submit(Claims::exclusive(0), || {}));
-            // It may have slots in its hand until it returns, which would be missing in the end.
+        model.run_beside(|model| {
+            assert!(model.submit(Claims::exclusive(0), || {}));
+            assert!(model.submit(Claims::exclusive(0), || {}));
+            // The thread may hold permits until it returns, which would be missing in the end.
             other.join().unwrap();
         });
     });
 }
 
-/// The second task of one key and the first of another can only end together, and are in one
-/// shard: while a worker is on the first key's lane, the other worker finds the second key.
+/// The second task of one key and the first of another can only end together, and are in one shard:
+/// while a worker is on the first key's lane, the other worker finds the second key.
 ///
-/// Caught: `step` that does not offer what it leaves.
+/// Caught: `step` that does not offer the tasks it leaves.
 #[test]
 fn a_hot_lane_hides_no_other_key() {
     check(|| {
         let meeting = Meeting::of(2);
-        Shift::new(1, 3).run_beside(move |shift| {
-            shift.submit_and_work(|shift| {
+        ModelEngine::new(1, 3).run_beside(move |model| {
+            model.submit_and_work(|model| {
                 let [here, there] = [0, 1].map(|_| {
                     let meeting = meeting.clone();
                     move || meeting.attend()
                 });
-                assert!(shift.submit(Claims::exclusive(0), || {}));
-                assert!(shift.submit(Claims::exclusive(0), here));
-                assert!(shift.submit(Claims::exclusive(1), there));
+                assert!(model.submit(Claims::exclusive(0), || {}));
+                assert!(model.submit(Claims::exclusive(0), here));
+                assert!(model.submit(Claims::exclusive(1), there));
             });
         });
     });
 }
 
-/// While a worker is on the pinned lane lane, a task of another key is offered to who is free.
+/// While a worker is on the pinned lane, a task of another key is offered to free workers.
 ///
 /// Two workers, in the one order that leads there.
 ///
 /// Caught: `push_single` that takes every key for the pinned lane's.
 #[test]
-fn a_resident_answers_for_its_own_key_alone() {
+fn a_pinned_lane_covers_its_own_key_alone() {
     check(|| {
-        let shift = Shift::new(1, usize::MAX);
-        let submit = |key| assert!(shift.submit(Claims::exclusive(key), || {}));
+        let model = ModelEngine::new(1, usize::MAX);
+        let submit = |key| assert!(model.submit(Claims::exclusive(key), || {}));
         submit(1);
-        let on_one = shift.step(0, None, true);
+        let on_one = model.step(0, None, true);
         submit(1);
-        let on_one = shift.step(0, on_one, true);
+        let on_one = model.step(0, on_one, true);
         assert!(on_one.is_some());
-        assert!(shift.step(0, None, true).is_none(), "the key is taken");
+        assert!(model.step(0, None, true).is_none(), "the key is taken");
         submit(1);
-        assert_eq!(shift.engine.ready_shards.next_from(0), None, "nobody else has a use for it");
+        assert_eq!(
+            model.engine.ready_shards.next_from(0),
+            None,
+            "no other worker has a use for it"
+        );
         submit(2);
-        assert_eq!(shift.engine.ready_shards.next_from(0), Some(0));
-        assert!(shift.step(0, None, true).is_some());
+        assert_eq!(model.engine.ready_shards.next_from(0), Some(0));
+        assert!(model.step(0, None, true).is_some());
     });
 }
 
-/// A lane is to become the pinned lane in the place of another one, while the inbox has a task of that
-/// one's which nobody was told of; its worker leaves the shard. The task is offered to who is free.
+/// A lane is to replace the pinned lane, while the inbox has a task of the pinned one for which no
+/// notification was sent, and whose worker leaves the shard. The task is offered to free workers.
 ///
 /// Three workers, in the one order that showed the defect.
 ///
-/// Caught: `go_on` that makes its lane the resident where another one is; `unpin` that tells
-/// nobody.
+/// Caught: `go_on` that pins its lane in place of another one; `unpin` that sends no notification.
 #[test]
-fn a_new_resident_hides_no_task_of_the_last() {
+fn a_new_pinned_lane_hides_no_task_of_the_last() {
     check(|| {
-        let shift = Shift::new(1, usize::MAX);
-        let submit = |key| assert!(shift.submit(Claims::exclusive(key), || {}));
+        let model = ModelEngine::new(1, usize::MAX);
+        let submit = |key| assert!(model.submit(Claims::exclusive(key), || {}));
         submit(1);
         submit(1);
-        let on_one = shift.step(0, None, true);
-        let on_one = shift.step(0, on_one, true);
+        let on_one = model.step(0, None, true);
+        let on_one = model.step(0, on_one, true);
         submit(2);
         submit(2);
-        let on_two = shift.step(0, None, true);
-        assert!(shift.step(0, None, true).is_none(), "both keys are taken");
+        let on_two = model.step(0, None, true);
+        assert!(model.step(0, None, true).is_none(), "both keys are taken");
         submit(1);
-        let on_two = shift.step(0, on_two, true);
+        let on_two = model.step(0, on_two, true);
         assert!(on_two.is_some());
-        assert!(shift.step(0, on_one, false).is_none());
-        assert_eq!(shift.engine.ready_shards.next_from(0), Some(0), "the first key has no worker");
+        assert!(model.step(0, on_one, false).is_none());
+        assert_eq!(model.engine.ready_shards.next_from(0), Some(0), "the first key has no worker");
     });
 }
 
 /// A rollup over two shards, whose parts two workers grant: one takes the work, once, and the body
-/// sees what its predecessors wrote; the task behind it sees what it wrote.
+/// sees the writes of its predecessors; the task behind it sees its writes.
 ///
-/// Caught: `Rollup::grant` with relaxed orderings, or that says of every part that it is the last.
+/// Caught: `Rollup::grant` with relaxed orderings, or that reports every part as the last.
 #[test]
 fn a_rollup_runs_once_after_both_its_predecessors() {
     check(|| {
-        let shift = Shift::new(2, 4);
+        let model = ModelEngine::new(2, 4);
         let cells = Arc::new([Plain::<u32>::default(), Plain::<u32>::default()]);
         for key in [0, 1] {
             let cells = cells.clone();
             let first = move || cells[key as usize].change(|value| *value += 1);
-            assert!(shift.submit(Claims::exclusive(key), first));
+            assert!(model.submit(Claims::exclusive(key), first));
         }
         let both = cells.clone();
         let rollup = move || both.iter().for_each(|cell| cell.change(|value| *value += 10));
-        assert!(shift.submit(Claims::exclusive(0).and_exclusive(1), rollup));
+        assert!(model.submit(Claims::exclusive(0).and_exclusive(1), rollup));
         let last = move || assert_eq!(cells[1].get(), 11);
-        assert!(shift.submit(Claims::exclusive(1), last));
-        shift.run_beside(|shift| shift.submit_and_work(|_| {}));
+        assert!(model.submit(Claims::exclusive(1), last));
+        model.run_beside(|model| model.submit_and_work(|_| {}));
     });
 }
 
-/// The same while the rollup is being submitted.
+/// A rollup over two shards that is submitted while a worker runs a predecessor.
 ///
 /// Caught: `end_parts` that offers nothing.
 #[test]
 fn a_rollup_enters_in_one_step() {
     check(|| {
-        let shift = Shift::new(2, 3);
+        let model = ModelEngine::new(2, 3);
         let cells = Arc::new([Plain::<u32>::default(), Plain::<u32>::default()]);
         let both = cells.clone();
-        assert!(shift.submit(Claims::exclusive(1), move || cells[1].change(|value| *value += 1)));
-        shift.run_beside(move |shift| {
+        assert!(model.submit(Claims::exclusive(1), move || cells[1].change(|value| *value += 1)));
+        model.run_beside(move |model| {
             let after = both.clone();
             let rollup = move || both.iter().for_each(|cell| cell.change(|value| *value += 10));
-            assert!(shift.submit(Claims::exclusive(0).and_exclusive(1), rollup));
-            assert!(shift.submit(Claims::exclusive(0), move || assert_eq!(after[0].get(), 10)));
+            assert!(model.submit(Claims::exclusive(0).and_exclusive(1), rollup));
+            assert!(model.submit(Claims::exclusive(0), move || assert_eq!(after[0].get(), 10)));
         });
     });
 }
@@ -557,167 +561,169 @@ fn a_rollup_enters_in_one_step() {
 /// Two rollups over the same two shards, submitted by two threads with their keys in opposite
 /// order, do not wait for each other.
 ///
-/// Caught: inboxes locked in the order of the claims, which deadlocks the two producers; parts appended
-/// under one lock at a time, which puts each rollup first in one lane.
+/// Caught: inboxes locked in the order of the claims, which deadlocks the two producers; parts
+/// appended under one lock at a time, which puts each rollup first in one lane.
 #[test]
 fn two_rollups_stand_in_the_same_order_everywhere() {
     check(|| {
         let state = Arc::new(Plain::<u32>::default());
-        let shift = Shift::new(2, 2);
+        let model = ModelEngine::new(2, 2);
         let add = move || {
             let state = state.clone();
             move || state.change(|value| *value += 1)
         };
         let (one, other) = (add(), add());
         let producer = spawn({
-            let shift = shift.clone();
-            move || assert!(shift.submit(Claims::exclusive(1).and_exclusive(0), one))
+            let model = model.clone();
+            move || assert!(model.submit(Claims::exclusive(1).and_exclusive(0), one))
         });
-        assert!(shift.submit(Claims::exclusive(0).and_exclusive(1), other));
-        shift.engine.idle.start_searching();
-        shift.work(0);
+        assert!(model.submit(Claims::exclusive(0).and_exclusive(1), other));
+        model.engine.idle.start_searching();
+        model.work(0);
         producer.join().unwrap();
-        shift.assert_over();
+        model.assert_over();
     });
 }
 
-/// A barrier over two shards: it sees what was before it, and what is after it sees what it wrote.
+/// A barrier over two shards sees the writes of earlier tasks, and later tasks see its writes.
 ///
 /// Caught: `grant_fence` that does not wait for the lanes; `end_parts` that offers nothing after a
 /// barrier; `Rollup::grant` with relaxed orderings.
 #[test]
 fn a_barrier_parts_before_from_after() {
     check(|| {
-        let shift = Shift::new(2, 3);
+        let model = ModelEngine::new(2, 3);
         let cell = Arc::new(Plain::<u32>::default());
         let (before, at, after) = (cell.clone(), cell.clone(), cell);
-        assert!(shift.submit(Claims::exclusive(0), move || before.change(|value| *value += 1)));
-        assert!(shift.submit(Claims::barrier(), move || at.change(|value| *value += 10)));
-        shift.run_beside(|shift| {
-            shift.submit_and_work(|shift| {
-                assert!(shift.submit(Claims::exclusive(1), move || assert_eq!(after.get(), 11)));
+        assert!(model.submit(Claims::exclusive(0), move || before.change(|value| *value += 1)));
+        assert!(model.submit(Claims::barrier(), move || at.change(|value| *value += 10)));
+        model.run_beside(|model| {
+            model.submit_and_work(|model| {
+                assert!(model.submit(Claims::exclusive(1), move || assert_eq!(after.get(), 11)));
             });
         });
     });
 }
 
-/// Whoever drains an engine is woken when the last task has ended, wherever it was counted.
+/// A thread that drains an engine is woken when the last task has ended, wherever it was counted.
 #[test]
 fn a_drained_engine_has_run_everything() {
     check(|| {
-        let shift = Shift::new(1, usize::MAX);
+        let model = ModelEngine::new(1, usize::MAX);
         let ran = Arc::new(Plain::<u32>::default());
         for _ in 0..2 {
             let ran = ran.clone();
-            assert!(shift.submit(Claims::exclusive(0), move || ran.change(|ran| *ran += 1)));
+            assert!(model.submit(Claims::exclusive(0), move || ran.change(|ran| *ran += 1)));
         }
-        shift.engine.idle.start_searching();
+        model.engine.idle.start_searching();
         let worker = spawn({
-            let shift = shift.clone();
-            move || shift.work(0)
+            let model = model.clone();
+            move || model.work(0)
         });
-        assert_eq!(shift.engine.drain_for(None), Ok(()));
+        assert_eq!(model.engine.drain_for(None), Ok(()));
         assert_eq!(ran.get(), 2);
-        assert!(shift.engine.stop().is_empty());
+        assert!(model.engine.stop().is_empty());
         worker.join().unwrap();
-        shift.assert_over();
+        model.assert_over();
     });
 }
 
-/// A stop while tasks are submitted and run: each of them ran, came back, or was refused, and just
-/// one of these.
+/// A stop while tasks are submitted and run: each of them ran, was returned, or was refused, and
+/// exactly one of these.
 ///
-/// Caught: `enqueue_single` that does not look at `closed`; `Rollup::grant` that says of every part
-/// that it is the last.
+/// Caught: `enqueue_single` that does not look at `closed`; `Rollup::grant` that reports every part
+/// as the last.
 #[test]
 fn a_stopped_task_ran_or_came_back_or_was_refused() {
     check(|| {
-        let shift = Shift::new(2, usize::MAX);
+        let model = ModelEngine::new(2, usize::MAX);
         let ran = Arc::new(AtomicUsize::new(0));
         let submit = {
             let ran = ran.clone();
-            move |shift: &Arc<Shift>, claims| {
+            move |model: &Arc<ModelEngine>, claims| {
                 let ran = ran.clone();
                 let count = move || {
                     ran.fetch_add(1, StdOrdering::Relaxed);
                 };
-                usize::from(shift.submit(claims, count))
+                usize::from(model.submit(claims, count))
             }
         };
-        let before = submit(&shift, Claims::exclusive(1));
-        shift.engine.idle.start_searching();
+        let before = submit(&model, Claims::exclusive(1));
+        model.engine.idle.start_searching();
         let worker = spawn({
-            let shift = shift.clone();
-            move || shift.work(0)
+            let model = model.clone();
+            move || model.work(0)
         });
         let producer = spawn({
-            let shift = shift.clone();
+            let model = model.clone();
             move || {
-                submit(&shift, Claims::exclusive(0).and_exclusive(1))
-                    + submit(&shift, Claims::exclusive(0))
+                submit(&model, Claims::exclusive(0).and_exclusive(1))
+                    + submit(&model, Claims::exclusive(0))
             }
         });
-        let unrun = shift.engine.stop().len();
+        let unrun = model.engine.stop().len();
         let accepted = before + producer.join().unwrap();
         worker.join().unwrap();
         assert_eq!(accepted, unrun + ran.load(StdOrdering::Relaxed));
-        shift.assert_over();
+        model.assert_over();
     });
 }
 
-/// A key is paused while a worker is on its lane, and more comes: what no worker had taken when
-/// `pause_key` returned does not begin until the key is resumed, and then all of it runs, in order.
+/// A key is paused while a worker is on its lane, and more tasks come: a task that no worker had
+/// taken when `pause_key` returned does not begin until the key is resumed, and then all of them
+/// run, in order.
 #[test]
 fn nothing_of_a_paused_key_begins() {
     check(|| {
-        let shift = Shift::new(1, 3);
+        let model = ModelEngine::new(1, 3);
         let begun = Arc::new(AtomicUsize::new(0));
         let task = |n: usize| {
             let begun = begun.clone();
             move || assert_eq!(begun.fetch_add(1, StdOrdering::Relaxed), n)
         };
         let (two, three) = (task(1), task(2));
-        assert!(shift.submit(Claims::exclusive(0), task(0)));
+        assert!(model.submit(Claims::exclusive(0), task(0)));
         let begun = begun.clone();
-        shift.run_beside(move |shift| {
-            assert!(shift.submit(Claims::exclusive(0), two));
-            assert!(shift.engine.pause_key(&0));
-            let at_rest = shift.engine.held_key(&0).is_some_and(|held| held.running == 0);
+        model.run_beside(move |model| {
+            assert!(model.submit(Claims::exclusive(0), two));
+            assert!(model.engine.pause_key(&0));
+            let at_rest = model.engine.held_key(&0).is_some_and(|held| held.running == 0);
             let before = begun.load(StdOrdering::Relaxed);
-            assert!(shift.submit(Claims::exclusive(0), three));
+            assert!(model.submit(Claims::exclusive(0), three));
             let now = begun.load(StdOrdering::Relaxed);
             assert!(now <= 2 && (now == before || !at_rest));
-            assert!(shift.engine.resume_key(&0));
+            assert!(model.engine.resume_key(&0));
         });
     });
 }
 
-/// What waits for a key is taken while a worker runs it, and a barrier waits for it: each task runs or
-/// is taken, and the barrier runs.
+/// The waiting tasks of a key are taken while a worker runs it, and a barrier waits for it: each
+/// task runs or is taken, and the barrier runs.
 #[test]
 fn a_task_runs_or_is_taken() {
     check(|| {
-        let shift = Shift::new(1, 3);
+        let model = ModelEngine::new(1, 3);
         let ran = Arc::new(AtomicUsize::new(0));
         let count = |ran: &Arc<AtomicUsize>| {
             let ran = ran.clone();
             move || _ = ran.fetch_add(1, StdOrdering::Relaxed)
         };
-        assert!(shift.submit(Claims::exclusive(0), count(&ran)));
-        assert!(shift.submit(Claims::exclusive(0), count(&ran)));
+        assert!(model.submit(Claims::exclusive(0), count(&ran)));
+        assert!(model.submit(Claims::exclusive(0), count(&ran)));
         let taken = Arc::new(AtomicUsize::new(0));
         let (barrier, take) = (count(&ran), taken.clone());
-        shift.run_beside(move |shift| {
-            assert!(shift.submit(Claims::barrier(), barrier));
-            let unrun = shift.engine.take_key(&0);
+        model.run_beside(move |model| {
+            assert!(model.submit(Claims::barrier(), barrier));
+            let unrun = model.engine.take_key(&0);
             take.store(unrun.len(), StdOrdering::Relaxed);
-            shift.discount(unrun.len());
+            model.discount(unrun.len());
         });
         assert_eq!(ran.load(StdOrdering::Relaxed) + taken.load(StdOrdering::Relaxed), 3);
     });
 }
 
-/// Written by the drop of what a task captures, read by the bodies of later latest tasks of its key.
+/// Memory that is written by the drop of a task's captures, and read by the bodies of later latest
+/// tasks of its key.
 type Capture = Arc<Plain<u32>>;
 
 struct Captured(Capture);
@@ -728,19 +734,19 @@ impl Drop for Captured {
     }
 }
 
-/// Two submitters replace the latest task of a key while a worker takes it: each runs or is superseded,
-/// the last that waits runs, no slot is lost, and what came between two of them is between them. The
-/// captures of what was replaced are dropped before what has replaced it begins.
+/// Two submitters replace the latest task of a key while a worker takes it: each runs or is
+/// superseded, the last that waits runs, no permit is lost, and a task that came between two of
+/// them is between them. The captures of a replaced task are dropped before its replacement begins.
 ///
 /// Caught: `swap_work` and `replacing` that do not wait for the captures.
 #[test]
 fn the_latest_runs_or_is_replaced() {
     check(|| {
-        let shift = Shift::new(1, 4);
+        let model = ModelEngine::new(1, 4);
         let last = Arc::new(Plain::<u32>::default());
         let captures: Arc<[Capture; 5]> = Arc::default();
         let task = |n: u32| {
-            let (shift, last, captures) = (shift.clone(), last.clone(), captures.clone());
+            let (model, last, captures) = (model.clone(), last.clone(), captures.clone());
             let capture = Captured(captures[n as usize].clone());
             let run = move || {
                 let _capture = capture;
@@ -749,56 +755,58 @@ fn the_latest_runs_or_is_replaced() {
                     assert!(*value < n);
                     *value = n;
                 });
-                shift.discount(1);
+                model.discount(1);
             };
             ReadyWork(Box::new(run) as Work)
         };
-        let submit = |shift: &Arc<Shift>, task| {
-            let replaced = shift.engine.submit_latest(0, task, WaitLimit::None).ok();
-            let Some(Superseded { work, by }) = replaced.expect("there is room") else { return };
+        let submit = |model: &Arc<ModelEngine>, task| {
+            let replaced = model.engine.submit_latest(0, task, WaitLimit::None).ok();
+            let Some(Superseded { work, by }) = replaced.expect("there is capacity") else {
+                return;
+            };
             drop(work);
-            shift.engine.end_replacing(&by);
-            shift.discount(1);
+            model.engine.end_replacing(&by);
+            model.discount(1);
         };
         let (one, two, four) = (task(1), task(2), task(4));
         let three = last.clone();
-        submit(&shift, one);
-        shift.run_beside(move |shift| {
-            submit(shift, two);
+        submit(&model, one);
+        model.run_beside(move |model| {
+            submit(model, two);
             let between = move || three.change(|value| *value = 3);
-            assert!(shift.submit(Claims::exclusive(0), between));
-            submit(shift, four);
+            assert!(model.submit(Claims::exclusive(0), between));
+            submit(model, four);
         });
         assert_eq!(last.get(), 4);
     });
 }
 
-/// A key is finished while another thread submits for it: what was accepted runs before the end, and
-/// nothing after it.
+/// A key is finished while another thread submits for it: accepted tasks run before the end, and
+/// none after it.
 #[test]
 fn nothing_comes_after_the_end_of_a_key() {
     check(|| {
-        let shift = Shift::new(1, usize::MAX);
+        let model = ModelEngine::new(1, usize::MAX);
         let ran = Arc::new(AtomicUsize::new(0));
         let (count, at_the_end) = (ran.clone(), Arc::new(AtomicUsize::new(usize::MAX)));
         let producer = spawn({
-            let shift = shift.clone();
+            let model = model.clone();
             move || {
                 let count = move || _ = count.fetch_add(1, StdOrdering::Relaxed);
-                usize::from(shift.submit(Claims::exclusive(0), count))
+                usize::from(model.submit(Claims::exclusive(0), count))
             }
         });
         let (seen, look) = (at_the_end.clone(), ran.clone());
         let end = move || seen.store(look.load(StdOrdering::Relaxed), StdOrdering::Relaxed);
         let end = ReadyWork(Box::new(end) as Work);
-        assert!(shift.engine.submit_end(0, true, end, WaitLimit::None).is_ok());
+        assert!(model.engine.submit_end(0, true, end, WaitLimit::None).is_ok());
         let accepted = producer.join().unwrap();
-        shift.engine.idle.start_searching();
-        shift.serve(0, &mut true);
-        shift.engine.idle.start_searching();
-        shift.engine.idle.stop_searching();
+        model.engine.idle.start_searching();
+        model.serve(0, &mut true);
+        model.engine.idle.start_searching();
+        model.engine.idle.stop_searching();
         assert_eq!(at_the_end.load(StdOrdering::Relaxed), accepted);
         assert_eq!(ran.load(StdOrdering::Relaxed), accepted);
-        shift.assert_over();
+        model.assert_over();
     });
 }

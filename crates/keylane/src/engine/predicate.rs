@@ -1,5 +1,5 @@
-//! Tasks with a descriptor: into their inboxes and their conflict index in one step, what is asked of the
-//! descriptors, and the end.
+//! Enqueues tasks with a descriptor into their inboxes and their conflict index in one step,
+//! compares descriptors, and ends such tasks.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -13,9 +13,9 @@ use crate::sync::yield_now;
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Enters a task that has a descriptor. It is seated while its inboxes are locked, so its place
-    /// among the tasks of its conflict index is that in the inboxes. What it conflicts with is asked afterwards,
-    /// when nothing is locked.
+    /// Enqueues a task that has a descriptor. It is inserted into its conflict index while its
+    /// inboxes are locked, so the index has the same order as the inboxes. Its conflicts are
+    /// compared afterwards, when nothing is locked.
     pub(super) fn enqueue_described<M: IntoWork<X::Work>>(
         &self,
         claims: Option<Box<Repr<K>>>,
@@ -43,7 +43,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         Ok(())
     }
 
-    /// Without keys it stands in some shard all the same, for barriers and stops to find it there.
+    /// Enqueues a task without keys. It has an entry in some shard nevertheless, so that barriers
+    /// and stops find it there.
     fn enqueue_unkeyed<M: IntoWork<X::Work>>(
         &self,
         descriptor: Descriptor,
@@ -58,18 +59,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let after = inbox.clock;
         let (rollup, place, scan) = self.insert(shard, &mut inbox, after, scope, descriptor, task);
         inbox.clock = place;
-        let tell = inbox.push(InboxEntry::Unkeyed { rollup: rollup.clone() });
+        let notify = inbox.push(InboxEntry::Unkeyed { rollup: rollup.clone() });
         drop(inbox);
-        if tell {
+        if notify {
             self.mark_ready(shard);
         }
         self.scan_conflicts(&rollup, scan);
         Ok(())
     }
 
-    /// Gives a task its place: after those that its inboxes have reached, and in its conflict index. The inboxes
-    /// are locked, and it is in none of them, so nothing that is released meanwhile makes it ready. The
-    /// first of them says whether its wait is measured.
+    /// Assigns a task its sequence number, after those in its inboxes, and inserts it into its
+    /// conflict index. The inboxes are locked and the task is in none of them, so a release
+    /// meanwhile does not make it ready. The first inbox decides whether its wait is measured.
     fn insert<M: IntoWork<X::Work>>(
         &self,
         first: usize,
@@ -89,7 +90,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let member = ConflictEntry { descriptor, pos };
             Arc::new(Rollup::new(scope, meta, task.into_work()).with_member(member))
         });
-        // One more while it asks, so that nobody makes it ready meanwhile.
+        // One more while it scans, so that no release makes it ready meanwhile.
         task.expect(waits + usize::from(scan.is_some()));
         drop(registry);
         if is_due {
@@ -98,7 +99,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         (task, place, scan)
     }
 
-    /// Asks about all that a task may conflict with, and lets it wait for what it does.
+    /// Compares a task with all that it may conflict with, and makes it wait for those that
+    /// conflict.
     fn scan_conflicts(&self, task: &SharedRollup<K, X::Work>, scan: Option<ConflictScan>) {
         let (Some(mut scan), Some(member)) = (scan, &task.member) else { return };
         loop {
@@ -126,7 +128,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.grant(task);
     }
 
-    /// Asks about the tasks of one page.
+    /// Compares with the tasks of one page.
     fn scan_page(&self, scan: &mut ConflictScan, scanning: &Descriptor, mut page: PageScan) {
         page.prefetch();
         loop {
@@ -142,7 +144,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Asks the descriptors. One that panics is taken to conflict, so that the order is kept.
+    /// Compares two descriptors. A panic counts as a conflict, so that the order is kept.
     fn conflict(&self, one: &Descriptor, two: &Descriptor) -> bool {
         let result = catch_unwind(AssertUnwindSafe(|| one.conflicts_with(two)));
         result.unwrap_or_else(|payload| {
@@ -156,7 +158,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         drop_catch_unwind(payload);
     }
 
-    /// One thing less that a task waits for. With the last it is ready, in the shard where it stands.
+    /// Counts one release of a task. The last one makes it ready, in a shard where it has a part.
     fn grant(&self, rollup: &SharedRollup<K, X::Work>) {
         if !rollup.grant() {
             return;
@@ -167,8 +169,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             Scope::Everything { .. } => unreachable!("a barrier has no descriptor"),
         };
         let mut lanes = self.shards[shard].lanes.lock();
-        // Who stops the pool empties the shards first and the conflict indexes last. If this shard may have been
-        // emptied, the work stays where the conflict indexes have it.
+        // A stop empties the shards first and the conflict indexes last. If this shard may have
+        // been emptied, the work stays for the stop to take from the conflict index.
         if self.stopping() {
             return;
         }
@@ -177,7 +179,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.mark_ready(shard);
     }
 
-    /// A task without keys has ended in its shard.
+    /// Ends a task without keys in its shard.
     pub(super) fn end_unkeyed(&self, shard: usize) {
         let mut lanes = self.shards[shard].lanes.lock();
         lanes.release(&Held::Free);
@@ -188,15 +190,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A task with a descriptor has ended.
+    /// Removes a task with a descriptor from its conflict index.
     pub(super) fn leave_index(&self, member: &ConflictEntry) {
         let (released, ended) = self.registry.lock().remove(member);
         released.into_iter().for_each(|rollup| self.grant(&rollup));
-        // What it has is the user's, and is dropped now that nothing is locked.
+        // The descriptor is a user value, and is dropped while nothing is locked.
         drop(ended);
     }
 
-    /// WaitSamples until all is known of what was submitted so far.
+    /// Waits until every task that was submitted before the call has ended its scan.
     pub(super) fn await_scans(&self) {
         let now = self.registry.lock().now();
         while self.registry.lock().scans_before(now) {
@@ -205,7 +207,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-/// The keys of claims that have a descriptor.
+/// Returns the keys of claims that have a descriptor.
 fn listed<K>(claims: Repr<K>) -> Vec<KeyClaim<K>> {
     match claims {
         Repr::One(claim) => vec![claim],

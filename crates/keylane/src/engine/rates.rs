@@ -1,23 +1,25 @@
-//! Tasks that may begin only so often: those of a key, and all of the pool.
+//! Limits the rate at which tasks begin: of each key, and of the whole pool.
 //!
-//! # The rate of a key
-//! is kept in its lanes: `../order/lanes/rate.rs`. A worker charges the task that it takes, in the section in
-//! which it takes it; a rollup in each of its shards, before the body begins. When the next token of a key that
-//! is held comes, the timer's thread lets it go on.
+//! # Rate of a key
+//! It is enforced in the key's lanes: `../order/lanes/rate.rs`. A worker charges the task that it
+//! takes, in the section in which it takes it; a rollup is charged in each of its shards, before
+//! the body begins. When the next token of a paused key comes, the timer thread resumes the key.
 //!
-//! # The rate of the pool
-//! 1. A worker takes a token before it looks for a task, in the same step, and puts it back if it finds none.
-//!    Without a token it only ends the task that it has run.
-//! 2. Who finds no token *shuts* the pool, and sets the timer for when the next one comes. While it is shut
-//!    workers behave as if nothing were offered.
-//! 3. The timer, or whoever puts a token back, opens the pool and, if anything is offered, tells a worker that sleeps.
+//! # Rate of the pool
+//! 1. A worker takes a token before it looks for a task, in the same step, and returns it if it
+//!    finds none. Without a token it only ends the task that it has run.
+//! 2. A worker that finds no token *shuts* the pool, and sets the timer for the time of the next
+//!    one. While the pool is shut, workers behave as if nothing were offered.
+//! 3. The timer, or a worker that returns a token, opens the pool and, if anything is offered,
+//!    notifies a sleeping worker.
 //!
 //! # Why no offer is overlooked
-//! `shut` is to a worker that falls asleep as a bit of the ready bitmap: it is lowered by a read-modify-write, and read
-//! by one when the worker is on the list of sleepers. If that read sees it raised, it is lowered later, by
-//! somebody who sees the worker on the list, and then looks at the ready bitmap. From there it is the proof in
-//! `../run/idle.rs`. It is raised and lowered under the lock of the bucket, by whoever has just seen that there
-//! is no token, or is one; and whoever raises it sets the timer. So it is never raised for good.
+//! For a worker that falls asleep, `shut` is like a bit of the ready bitmap: it is cleared by a
+//! read-modify-write, and read by one when the worker is on the list of sleepers. If that read sees
+//! it set, it is cleared later, by a thread that sees the worker on the list, and then looks at the
+//! ready bitmap. From there it is the proof in `../run/idle.rs`. It is set and cleared under the
+//! lock of the bucket, by a thread that has just seen that there is no token, or is one; and the
+//! thread that sets it sets the timer. So it is never set for good.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -30,22 +32,22 @@ use crate::order::{Bucket, RateDeadline, Role};
 use crate::run::{RateClock, Timer};
 use crate::unwind::drop_catch_unwind;
 
-/// So long a bucket that is full is remembered at the least. Short against what it costs to keep it, long
-/// against looking for those that can be forgotten.
+/// Shortest time between two sweeps of full buckets, in nanoseconds. Short compared with the cost
+/// of keeping a bucket, long compared with the cost of a sweep.
 const SWEEP_NANOS: u64 = 1_000_000_000;
 
-/// How often tasks may begin.
+/// Rate limits of a pool and their timer.
 #[derive(Debug)]
 pub(crate) struct Rates {
     time: RateClock,
     timer: Timer<Wakeup>,
-    /// What the tasks of all keys take their tokens from. Taken under the lock of a shard's lanes, and
-    /// no other lock but the timer's is taken under it.
+    /// Tokens for the tasks of all keys. Locked under a shard's lanes; only the timer's lock is
+    /// taken under it.
     pool: Mutex<PoolRate>,
     /// Whether the pool has a rate. Written under `pool`, read without it.
     limits_pool: AtomicBool,
-    /// There is no token for the pool, and the timer will tell when there is one. Written under `pool`, read
-    /// without it.
+    /// Whether the pool has no token, and the timer is set for the next one. Written under `pool`,
+    /// read without it.
     shut: AtomicBool,
 }
 
@@ -55,18 +57,18 @@ struct PoolRate {
     bucket: Bucket,
 }
 
-/// What the timer's thread is to do.
+/// Work of the timer thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wakeup {
-    /// Open the pool.
+    /// Opens the pool.
     Open,
-    /// Look at a lane that is held.
+    /// Resumes a paused lane, as far as there are tokens.
     RateDeadline { shard: usize, slot: usize },
-    /// Forget what is out of date.
+    /// Forgets full buckets.
     Sweep { shard: usize },
 }
 
-/// What the timer is to be told when the lanes are unlocked.
+/// Changes for the timer, to be made when the lanes are unlocked.
 #[derive(Debug, Default)]
 pub(super) struct PendingWakeups {
     recall: Option<RateDeadline>,
@@ -74,7 +76,7 @@ pub(super) struct PendingWakeups {
 }
 
 impl PendingWakeups {
-    /// A key is to be looked at, and nothing else.
+    /// Creates a change of a key's deadline alone.
     pub(super) fn recall(recall: Option<RateDeadline>) -> Self {
         PendingWakeups { recall, sweep: None }
     }
@@ -91,13 +93,13 @@ impl Rates {
         }
     }
 
-    /// Whether nothing may begin.
+    /// Returns whether no task may begin.
     #[inline]
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.load(Ordering::Acquire)
     }
 
-    /// The same, read so that it is ordered with its lowering.
+    /// Returns whether no task may begin, ordered with the store that clears the flag.
     fn is_shut_synced(&self) -> bool {
         self.shut.fetch_or(false, Ordering::AcqRel)
     }
@@ -106,19 +108,20 @@ impl Rates {
         self.limits_pool.load(Ordering::Acquire)
     }
 
-    /// How long it is until then.
+    /// Returns the time left until `at`.
     pub(super) fn left_until(&self, at: u64) -> Duration {
         Duration::from_nanos(at.saturating_sub(self.time.now()))
     }
 
-    /// How long nothing begins, if the pool is shut.
+    /// Returns the time for which no task begins, if the pool is shut.
     pub(super) fn shut_for(&self) -> Option<Duration> {
         let pool = self.pool.lock();
         let rate = pool.rate.filter(|_| self.is_shut())?;
         Some(self.left_until(pool.bucket.next_at(rate)))
     }
 
-    /// Takes a token of the pool, if there is one or it needs none. Else it is shut.
+    /// Takes a token of the pool, if there is one or none is needed. Otherwise shuts the pool and
+    /// returns false.
     fn take(&self) -> bool {
         let mut pool = self.pool.lock();
         let Some(rate) = pool.rate else { return true };
@@ -147,7 +150,7 @@ impl Rates {
         self.shut.swap(false, Ordering::AcqRel)
     }
 
-    /// The pool is stopped: nothing will begin any more.
+    /// Ends the timer: the pool is stopped, and nothing will begin any more.
     pub(super) fn end(&self) {
         self.timer.end();
     }
@@ -158,24 +161,24 @@ impl Rates {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Whether a worker would find anything that may begin.
+    /// Returns whether there is work for a worker that may begin now.
     pub(crate) fn offers_anything(&self) -> bool {
         !self.rates.is_shut() && (self.ready_shards.any() || self.sharing.offers())
     }
 
-    /// The same for one that is about to fall asleep.
+    /// Returns whether there is work that may begin now, for a worker that is about to fall asleep.
     pub(crate) fn offers_synced(&self) -> bool {
         !self.rates.is_shut_synced()
             && (self.ready_shards.any_synced() || self.sharing.offers_synced())
     }
 
-    /// Takes what somebody needs to let a task begin, if it can be had now.
+    /// Takes a token of the pool for a task, if there is one now.
     #[inline]
     pub(crate) fn take_token(&self) -> bool {
         !self.rates.limits_pool() || self.rates.take()
     }
 
-    /// Puts that back: no task has begun.
+    /// Returns a token with which no task has begun.
     pub(crate) fn return_token(&self) {
         if !self.rates.limits_pool() {
             return;
@@ -189,7 +192,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Opens the pool if it may be, and has a worker look.
+    /// Opens the pool if there is a token, and notifies a worker.
     fn open(&self, pool: MutexGuard<'_, PoolRate>) {
         let opened = self.rates.open(&pool);
         drop(pool);
@@ -198,7 +201,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A token was taken for what has been found, if anything was.
+    /// Uses the token for the task that was found, or returns it if there is none.
     pub(super) fn spend_token(
         &self,
         next: Option<&StepResult<K, X::Work>>,
@@ -206,7 +209,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) {
         let Some(next) = next else { return self.return_token() };
         if self.rates.limits_pool() && !task_slot.peek().is_some_and(X::may_take) {
-            // It stands in the lane for a subtask, which takes one when a worker comes for it.
+            // The entry acts for a subtask in its lane; the subtask takes a token when a worker
+            // comes for it.
             self.return_token();
         }
         if let Held::Rollup(rollup) = &next.held
@@ -216,7 +220,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// The task that is taken takes a token of its key.
+    /// Charges the key of the task that was taken.
     pub(super) fn charge(
         &self,
         lanes: &mut Lanes<K, X::Work>,
@@ -237,7 +241,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         PendingWakeups { recall, sweep: lanes.schedule_sweep(now, SWEEP_NANOS) }
     }
 
-    /// The same of a task with several keys, which holds all their lanes.
+    /// Charges all keys of a rollup, which holds their lanes.
     #[cold]
     fn charge_rollup(&self, rollup: &Rollup<K, X::Work>) {
         let Scope::Keys(claims) = &rollup.scope else { return };
@@ -256,7 +260,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Tells the timer.
+    /// Applies the changes to the timer.
     #[inline]
     pub(super) fn set_timers(&self, shard: usize, wakeups: PendingWakeups) {
         if let Some(RateDeadline { slot, was, until }) = wakeups.recall {
@@ -267,7 +271,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// What the timer's thread does.
+    /// Handles a wake-up, on the timer thread.
     fn fire(&self, wakeup: Wakeup) {
         let now = self.rates.time.now();
         match wakeup {
@@ -290,7 +294,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A key has been held or let go: what follows from it when its lanes are unlocked.
+    /// Follows up on a key that was paused or resumed, after its lanes are unlocked.
     fn after_change(
         &self,
         shard: usize,
@@ -308,8 +312,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
-    /// Keeps rates from now on, if it is not done: each step looks closer, in all shards, for a
-    /// rollup may be taken in any of its own.
+    /// Enables rate limits, if they are not: marks all shards as checked, since a rollup may be
+    /// taken in any of its own, and starts the timer.
     pub(crate) fn keep_rates(self: &Arc<Self>) -> Result<(), BuildError> {
         let engine = self.clone();
         let run = move || {
@@ -319,12 +323,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         };
         let name = format!("{}-rates", self.settings.thread_name);
         self.rates.timer.start(name, run).map_err(BuildError::Thread)?;
-        // Also if they are kept already: whoever has begun to keep them may not be as far as this.
+        // Also if they are enabled already: the thread that enabled them may not have reached this
+        // line.
         self.shards.iter().for_each(|shard| shard.lanes.lock().is_checked = true);
         Ok(())
     }
 
-    /// Changes how often tasks may begin.
+    /// Changes the rate of the pool.
     pub(crate) fn set_rate(self: &Arc<Self>, rate: Option<Rate>) -> Result<(), BuildError> {
         self.keep_rates()?;
         let mut pool = self.rates.pool.lock();
@@ -339,7 +344,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         Ok(())
     }
 
-    /// Changes how often tasks of each key may begin that has no rate of its own.
+    /// Changes the rate of all keys without one of their own.
     pub(crate) fn set_rate_per_key(self: &Arc<Self>, rate: Option<Rate>) -> Result<(), BuildError> {
         self.keep_rates()?;
         for (index, shard) in self.shards.iter().enumerate() {
@@ -356,7 +361,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         Ok(())
     }
 
-    /// Gives a key a rate of its own, or takes it away.
+    /// Sets or removes a key's own rate.
     pub(crate) fn set_rate_of(
         self: &Arc<Self>,
         key: &K,

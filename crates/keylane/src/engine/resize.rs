@@ -1,4 +1,4 @@
-//! Changes the size of a running engine.
+//! Changes the number of workers and the capacity of a running engine.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         }
         TraceEvents::workers(&self.settings.thread_name, workers);
         self.resync_worker_count();
-        // Those who sleep learn only so that they are too many.
+        // Surplus sleeping workers must wake to learn that they end.
         self.idle.wake_all();
         self.spawn_workers().map_err(BuildError::Thread)
     }

@@ -1,4 +1,4 @@
-//! Looks at a running engine, a shard at a time.
+//! Takes a snapshot of a running engine, one shard at a time.
 
 use std::hash::BuildHasher;
 
@@ -7,10 +7,10 @@ use crate::admit::{ByteBound, KeyBound};
 use crate::observe::{Histogram, KeySnapshot, Snapshot, WorkerSnapshot};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// A snapshot with the `top` longest lanes, and as many of those that wait longest.
+    /// Returns a snapshot with the `top` longest lanes, and the `top` lanes with the longest wait.
     pub(crate) fn snapshot(&self, top: usize) -> Snapshot<K> {
         let mut lanes = Vec::new();
-        let (mut accepted, mut queued, mut blocked, mut ready, mut on_their_way) = (0, 0, 0, 0, 0);
+        let (mut accepted, mut queued, mut blocked, mut ready, mut kept_turns) = (0, 0, 0, 0, 0);
         let mut metered_keys = 0;
         let (mut wait_time, mut run_time) = (Histogram::default(), Histogram::default());
         for shard in &self.shards {
@@ -18,17 +18,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let inbox = shard.inbox.lock();
             accepted += inbox.accepted;
             metered_keys += order.metered_keys();
-            let whereabouts = order.task_counts(&inbox);
+            let tasks = order.task_counts(&inbox);
             let counts = if top == 0 { Vec::new() } else { order.counts(&inbox) };
             drop(inbox);
             drop(order);
             let turns = shard.turns.lock();
-            on_their_way += turns.count_alone();
+            kept_turns += turns.count_alone();
             turns.add_times_to(&mut run_time);
             drop(turns);
-            queued += whereabouts.queued;
-            blocked += whereabouts.blocked;
-            ready += whereabouts.ready;
+            queued += tasks.queued;
+            blocked += tasks.blocked;
+            ready += tasks.ready;
             lanes.extend(counts.into_iter().map(|count| KeySnapshot {
                 len: count.tasks,
                 head_age: self.clock.since(count.since),
@@ -72,7 +72,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             queued,
             blocked,
             ready,
-            running: workers.iter().filter(|worker| worker.busy).count() + on_their_way,
+            running: workers.iter().filter(|worker| worker.busy).count() + kept_turns,
             wait_time,
             run_time,
             violations: self.checker.as_ref().map(|checker| checker.violations()),
@@ -85,7 +85,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-/// Drops what is neither among the `top` longest nor among the `top` oldest.
+/// Drops the lanes that are neither among the `top` longest nor among the `top` oldest.
 fn keep_extremes<K: Clone>(lanes: &mut Vec<KeySnapshot<K>>, top: usize) {
     if lanes.len() <= 2 * top {
         return;

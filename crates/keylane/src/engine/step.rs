@@ -1,11 +1,11 @@
-//! Between a worker and a shard: the end of one task and the next, in one critical section.
+//! Ends a worker's task and takes its next one, in one critical section of the shard.
 
 use super::rates::PendingWakeups;
 use super::*;
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Ends a task's hold on its shard and finds the next task there, in one critical section.
+    /// Releases the lane of a task and finds the shard's next task, in one critical section.
     #[inline(always)]
     pub(crate) fn step(
         &self,
@@ -21,7 +21,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.step_on::<false>(shard, lanes, ended, request, task_slot)
     }
 
-    /// `CHECKED` says that it may matter whose the next task is.
+    /// Takes a step on locked lanes. With `CHECKED` the next task is charged for its key's rate.
     #[inline(always)]
     fn step_on<const CHECKED: bool>(
         &self,
@@ -36,7 +36,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             && request.quantum_left
             && let Some(Replaced { goes_on, left }) = lanes.replace(slot, X::WANTS_KEY, task_slot)
         {
-            // What is left to be found here was offered before the task that has ended began.
+            // The rest of the shard's work was offered before the ended task began.
             lanes.count_ended();
             let held = Held::Lane(slot);
             let wakeups =
@@ -58,8 +58,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.step_slow::<CHECKED>(shard, lanes, ended, request, task_slot)
     }
 
-    /// The same where more is bounded than the tasks of all keys together, or failures count, or tasks may
-    /// begin only so often.
+    /// Takes a step in a shard with bounds per key, counted failures, or rates.
     #[cold]
     fn step_checked(
         &self,
@@ -70,10 +69,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
         let mut freed = None;
-        let mut judged = PendingWakeups::default();
+        let mut counted = PendingWakeups::default();
         if let Some(bounds) = &self.bounds {
             if let (Some(after), Some(ended)) = (bounds.stop_after, &ended) {
-                judged = self.judge(&mut lanes, ended, after);
+                counted = self.count_result(&mut lanes, ended, after);
             }
             if let Some(Held::Lane(slot)) = &ended {
                 let (hash, key) = lanes.key_in(*slot);
@@ -86,8 +85,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             (request.go_on, request.stay) = (false, false);
         }
         let next = self.step_on::<true>(shard, lanes, ended, request, task_slot);
-        self.set_timers(shard, judged);
-        // Told now that nothing is locked. What they submit comes after this task's end.
+        self.set_timers(shard, counted);
+        // Waiters are woken while nothing is locked. Their submissions come after this task's end.
         drop_catch_unwind(freed);
         if may_take {
             self.spend_token(next.as_ref(), task_slot);
@@ -148,8 +147,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         })
     }
 
-    /// Ends a section in which a task may have ended. If somebody waits for slots they get what there
-    /// is.
+    /// Ends a section in which a task may have ended. If submitters wait for permits, they get
+    /// those of the ended tasks.
     #[inline(always)]
     fn unlock_and_release(&self, mut lanes: OpenLanes<'_, K, X::Work>) {
         let freed = if self.admission.has_waiters() { lanes.take_ended() } else { 0 };
@@ -159,14 +158,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Whether there is anything for another worker, after one has found a task in this shard. The bit
-    /// that led it there may say no more than that it was there.
+    /// Returns whether there is work for another worker, after one has found a task in this shard.
+    /// The bit that led it there may have stood for that task alone.
     pub(crate) fn offers_more(&self, shard: usize) -> bool {
         let lanes = self.shards[shard].lanes.lock();
         if lanes.has_offer() {
             return true;
         }
-        // Whatever comes from here on sets the bit again; what came before, `signaled` shows.
+        // Work that comes from here on sets the bit again; for earlier work `signaled` is set.
         self.ready_shards.clear(shard);
         if self.shards[shard].inbox.lock().signaled {
             self.ready_shards.set(shard);
@@ -175,7 +174,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.ready_shards.any_synced()
     }
 
-    /// Turns ended tasks, and slots that are kept for others to come, into free slots.
+    /// Collects the permits of ended tasks, and the spare permits of the inboxes.
     pub(crate) fn collect(&self) -> usize {
         let from = |shard: &Shard<K, X::Work>| {
             let ended = shard.lanes.lock().take_ended();
@@ -184,8 +183,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards.iter().map(from).sum()
     }
 
-    /// Takes over what the producers have left, and leaves them the slots of what has ended, if
-    /// nobody waits for those.
+    /// Refills the backlog from the inbox, and leaves the permits of ended tasks in the inbox if no
+    /// submitter waits for them.
     fn drain_inbox(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, lane: Option<usize>) {
         let mut inbox = self.shards[shard].inbox.lock();
         lanes.refill(&mut inbox, lane);
@@ -206,14 +205,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task_slot: &mut TaskSlot<K, X::Work>,
     ) -> bool {
         let &Held::Lane(slot) = ended else { return false };
-        // The shard's own bit counts, too: its inbox may have what was told, behind a backlog that is all
-        // the lane's.
+        // The shard's own bit counts too: its inbox may have a signaled task, behind a backlog that
+        // belongs entirely to the lane.
         let quantum_left = request.quantum_left
             || !(lanes.others_wait() || self.ready_shards.any())
             || request.while_longer && lanes.is_longer_than_next(slot);
         if lanes.next_in_lane(slot, quantum_left, task_slot) {
-            // In the place of another lane it would have to answer for what the inbox has of that
-            // one's, and of which nobody was told.
+            // Not in place of another pinned lane: the inbox may have tasks of that one for which
+            // no notification was sent.
             if !lanes.has_pinned() {
                 lanes.pin_lane(&mut self.shards[shard].inbox.lock(), slot);
             }
@@ -249,14 +248,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(held) = lanes.next_ready(task_slot) {
             return Some(held);
         }
-        // From here on a producer sets the bit again; what came before it did, we see below.
+        // From here on a producer sets the bit again; what it pushed before, the refill below
+        // finds.
         self.ready_shards.clear(shard);
         self.refill_lanes(shard, lanes);
         lanes.next_fresh(X::WANTS_KEY, task_slot).or_else(|| lanes.next_ready(task_slot))
     }
 
-    /// A lane that has just been opened, and has the next task as well, is likely to go on like this:
-    /// its worker settles on it before more comes and wakes others for nothing.
+    /// Pins a lane that has just been opened if the next task belongs to it too: more of them are
+    /// likely to come, and would wake other workers for nothing.
     #[inline]
     fn pin_lane(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>) {
         if let &Held::Lane(slot) = held
@@ -267,7 +267,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Takes over what the producers have left, and says whether that was anything.
+    /// Refills the backlog, and returns whether that brought anything.
     pub(super) fn refill_lanes(&self, shard: usize, lanes: &mut Lanes<K, X::Work>) -> bool {
         lanes.wants_refill() && {
             self.drain_inbox(shard, lanes, None);
@@ -275,7 +275,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Gives a lane back, or a free task's mark.
+    /// Releases a lane, or a free task's count.
     #[inline(always)]
     pub(super) fn leave(
         &self,
@@ -295,7 +295,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         lanes.release(held)
     }
 
-    /// Ends a turn that its worker has let go of.
+    /// Ends a turn that was kept beyond its worker's step.
     pub(crate) fn end(&self, shard: usize, held: Held<K, X::Work>) {
         match held {
             Held::Rollup(rollup) => self.end_rollup(&rollup),
@@ -312,11 +312,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Gives back the lanes of a rollup, each in its shard.
+    /// Releases the lanes of a rollup, each in its shard.
     #[cold]
     pub(crate) fn end_rollup(&self, rollup: &Arc<Rollup<K, X::Work>>) {
         if let Some(after) = self.bounds.as_ref().and_then(|bounds| bounds.stop_after) {
-            self.judge_rollup(rollup, after);
+            self.count_rollup_result(rollup, after);
         }
         if rollup.role.is_watched() {
             self.unwatch(rollup);
@@ -337,7 +337,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 self.ending_barriers.fetch_add(1, Ordering::AcqRel);
                 for (index, shard) in self.shards.iter().enumerate() {
                     shard.lanes.lock().lower_fence();
-                    // Whatever has come meanwhile was told to nobody who could take it.
+                    // Notifications that came meanwhile reached no worker that could take the
+                    // tasks.
                     self.mark_ready(index);
                 }
                 self.ending_barriers.fetch_sub(1, Ordering::AcqRel);

@@ -22,7 +22,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Closes, and waits until all that was accepted has ended.
+    /// Closes, and waits until all accepted tasks have ended.
     pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), ShutdownError> {
         self.close();
         if self.is_inside() {
@@ -39,36 +39,36 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// Stops, drops what has not run, and waits for the workers, unless the caller is one.
+    /// Stops, drops the tasks that have not run, and waits for the workers, unless called from one.
     pub(crate) fn shut_down(&self) {
-        // The captures and keys are the user's, and the threads must be joined whatever those do.
+        // Captures and keys are user values; the threads must be joined even if their drops panic.
         call_catch_unwind(|| self.stop().into_iter().for_each(drop_catch_unwind));
         let threads = self.workers.take_handles();
         if self.is_inside() {
-            // This worker ends when its task does, and the others need not be waited for.
+            // This worker ends when its task does; waiting for the others here could deadlock.
             return;
         }
         self.rates.join();
         for thread in threads {
-            // A worker catches all that it can; one that died of anything else had something.
+            // A worker catches all panics that it can; one that died nevertheless held a task.
             if thread.join().is_err() {
                 self.poison();
             }
         }
     }
 
-    /// Stops the workers, and returns the tasks that have not been given to one, in an order in
-    /// which they could have run.
+    /// Stops the workers, and returns the tasks that no worker has taken, in an order in which they
+    /// could have run.
     pub(crate) fn stop(&self) -> Vec<Unrun<K, X::Work>> {
         self.begin_stop();
         if self.is_poisoned() {
-            // What had not begun was dropped.
+            // The tasks that had not begun were dropped.
             return Vec::new();
         }
         self.intact(|| self.take_unrun())
     }
 
-    /// Has the workers end after what they run, and the jobs.
+    /// Signals the workers to end after their current tasks, and ends the jobs.
     pub(super) fn begin_stop(&self) {
         self.close();
         self.stopping.store(true, Ordering::Release);
@@ -79,7 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     fn take_unrun(&self) -> Vec<Unrun<K, X::Work>> {
         let mut unrun = Vec::new();
-        // First no inbox lets anything in, then all are emptied: a rollup is in all of its inboxes
+        // All inboxes are closed before the first is emptied: so a rollup is in all of its inboxes
         // or in none.
         for shard in &self.shards {
             shard.inbox.lock().close();
@@ -91,10 +91,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             clock = clock.max(inbox.clock);
             lanes.take_unrun(&mut inbox, &mut unrun);
         }
-        // What waits for nothing but tasks that its descriptor conflicts with is in no shard.
+        // A task that waits only for conflicts of its descriptor is in no shard.
         let described = self.registry.lock().clear();
         described.iter().for_each(|rollup| take_rollup(rollup, &mut unrun));
-        // Labels have the lower half of the clock; how far they lie back is what counts.
+        // `seq` has the lower half of the clock, so tasks are sorted by their distance from the
+        // current time.
         unrun.sort_by_key(|task| std::cmp::Reverse((clock as u32).wrapping_sub(task.seq)));
         if let Some(bounds) = &self.bounds {
             self.forget(bounds, &unrun);
@@ -104,7 +105,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         unrun
     }
 
-    /// Gives back what tasks have of the other bounds that will not run.
+    /// Releases the other bounds of tasks that will not run.
     pub(super) fn forget(&self, bounds: &Bounds<K>, unrun: &[Unrun<K, X::Work>]) {
         for task in unrun {
             self.leave_keys(bounds, &task.claims);

@@ -1,4 +1,4 @@
-//! What takes a look at the clock: how long tasks wait, and how long kept turns last.
+//! Measures how long tasks wait and how long kept turns last.
 
 #[cfg(all(test, loom))]
 mod models;
@@ -9,8 +9,8 @@ use crate::order::Scope;
 use crate::run::{TurnResult, set_turn_result};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// The time in the label of the task that is about to be put into this inbox, with a mark if its
-    /// wait is to be measured.
+    /// Returns [`TaskMeta::time`] for the task that is about to be appended to this inbox, marked
+    /// if its wait is to be measured.
     #[inline(always)]
     pub(super) fn record_submit_time(
         &self,
@@ -21,12 +21,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if !inbox.is_due() {
             return time;
         }
-        // Its place is the next of the inbox's clock.
+        // The task gets the next sequence number of the inbox.
         self.begin_wait(shard, inbox, (inbox.clock + 1) as u32);
         time | TaskMeta::MEASURED
     }
 
-    /// From now on the task with this place waits. It is in no inbox yet.
+    /// Starts measuring the wait of the task with this sequence number, which is in no inbox yet.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_wait(&self, shard: usize, inbox: &mut Inbox<K, X::Work>, seq: u32) {
@@ -34,8 +34,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         inbox.measure_at = inbox.accepted + u64::from(ahead);
     }
 
-    /// A task begins whose wait is measured. Returns when it was submitted, in nanoseconds, and how many
-    /// tasks it stands for; or nothing, if that was forgotten.
+    /// Ends the measured wait of a task that begins. Returns its time of submission, in
+    /// nanoseconds, and the number of tasks that it represents; or `None`, if the measurement was
+    /// dropped.
     pub(crate) fn end_wait(
         &self,
         shard: usize,
@@ -49,7 +50,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards[shard].waits.lock().end(seq)
     }
 
-    /// The shard whose inbox has measured a rollup.
+    /// Returns the shard whose inbox has measured a rollup.
     pub(super) fn first_shard(&self, scope: &Scope<K>) -> usize {
         match scope {
             Scope::Everything { .. } => 0,
@@ -61,7 +62,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A turn is kept by a body that began then. Returns what it is known by.
+    /// Keeps the turn of a body that began at `began`, and returns its index.
     pub(crate) fn keep_turn(
         &self,
         shard: usize,
@@ -71,14 +72,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards[shard].turns.lock().keep(held, began)
     }
 
-    /// Nothing is done in such a turn for so long.
+    /// Marks a kept turn as idle for `pause`.
     pub(crate) fn back_off(&self, shard: usize, turn: usize, pause: Duration) {
         let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         let until = self.clock.nanos().saturating_add(pause);
         self.shards[shard].turns.lock().back_off(turn, until);
     }
 
-    /// The body of such a turn has returned. If the turn was dropped before, the caller has what it held.
+    /// Records that the body of a kept turn has returned. If the turn was dropped before, returns
+    /// the lanes for the caller to release.
     pub(crate) fn leave_body(
         &self,
         shard: usize,
@@ -88,7 +90,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.shards[shard].turns.lock().leave_body(turn, turn_result)
     }
 
-    /// Such a turn is dropped. It ends, unless its body has not returned.
+    /// Drops a kept turn. The turn ends, unless its body has not returned.
     pub(crate) fn leave_turn(&self, shard: usize, turn: usize, turn_result: TurnResult) {
         let times = (self.clock.nanos(), self.settings.statistics != Statistics::Off);
         let last = self.shards[shard].turns.lock().leave_turn(turn, turn_result, times);
@@ -97,7 +99,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.trace_kept(&recording, shard, &kept.held, kept.began.earliest);
         }
         self.check_end(shard, &kept.held);
-        // It may be dropped by a task, whose own fate is another.
+        // The turn may be dropped by another task, which has a result of its own.
         let outer = set_turn_result(turn_result);
         self.end(shard, kept.held);
         set_turn_result(outer);

@@ -1,10 +1,10 @@
-//! Recording what runs where, and checking it: on only where somebody wants it.
+//! Records and checks running tasks, where that is enabled.
 
 use super::*;
 use crate::observe::{Recording, Trace, TraceKey, TraceOutcome, TraceSlice};
 use crate::order::{Mode, Scope};
 
-/// What is recorded of a task when it begins.
+/// Record of a task when it begins.
 pub(crate) struct TraceInfo<K> {
     keys: Vec<TraceKey<K>>,
     is_barrier: bool,
@@ -13,7 +13,7 @@ pub(crate) struct TraceInfo<K> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Records what runs from now on, up to `capacity` slices of each worker.
+    /// Starts a recording of at most `capacity` slices of each worker.
     pub(crate) fn begin_trace(&self, capacity: usize) {
         self.tracer.begin(self.clock.nanos(), capacity);
         self.measure_every_wait(true);
@@ -36,7 +36,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A task begins on a worker that records it.
+    /// Returns the record of a task that begins.
     pub(crate) fn trace(
         &self,
         shard: usize,
@@ -74,7 +74,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A task begins, in a pool that checks itself.
+    /// Checks the start of a task, in a pool with self-checks.
     pub(crate) fn check_begin(&self, shard: usize, held: &Held<K, X::Work>, seq: u32) {
         if let Some(checker) = &self.checker {
             let info = self.trace(shard, held, None, None);
@@ -82,7 +82,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// It is about to give back what it holds.
+    /// Checks the end of a task, before it releases its lanes.
     pub(crate) fn check_end(&self, shard: usize, held: &Held<K, X::Work>) {
         if let Some(checker) = &self.checker {
             let info = self.trace(shard, held, None, None);
@@ -90,7 +90,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    /// A kept turn is about to end.
+    /// Records a kept turn that is about to end.
     pub(super) fn trace_kept(
         &self,
         recording: &Recording<K>,
@@ -100,7 +100,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) {
         let now = self.clock.nanos();
         let info = self.trace(shard, held, None, None);
-        // A turn that was kept before the window began is seen from there on.
+        // A turn that was kept before the recording began is shown from its beginning on.
         let start = recording.time(since).unwrap_or_default();
         let duration = recording.time(now).unwrap_or_default().saturating_sub(start);
         recording.kept().push(info.into_slice(None, start, duration, TraceOutcome::Done));
@@ -108,7 +108,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 impl<K> TraceInfo<K> {
-    /// A subtask of a job, without keys.
+    /// Returns the record of a job's subtask without keys.
     pub(crate) fn subtask() -> Self {
         TraceInfo { keys: Vec::new(), is_barrier: false, task: None, wait: None }
     }

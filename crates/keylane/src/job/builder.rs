@@ -419,7 +419,7 @@ where
         // Asks the user's iterator, which may panic: before there is room to be given back.
         let supply = self.supply();
         let refusal = |refused| self.engine.refusal(limit.explain(refused));
-        self.engine.take_slot(limit).map_err(refusal)?;
+        self.engine.acquire_permit(limit).map_err(refusal)?;
         Ok(supply)
     }
 

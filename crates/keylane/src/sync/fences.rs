@@ -1,22 +1,22 @@
-//! A pair of fences of which one side is nearly free.
+//! Orders a store and a load on two threads by a pair of fences, one of them nearly free.
 //!
 //! Two threads that each store to one place and then load from another need a sequentially
 //! consistent fence in between, on both sides, or each may miss the other's store. If one of them
-//! comes by for every task and the other once in a long while, the rare one can pay for both: on its
-//! behalf the kernel sends every processor that runs a thread of this process through a full fence
-//! ([`membarrier(2)`](https://man7.org/linux/man-pages/man2/membarrier.2.html), some microseconds).
-//! The frequent one then needs no more than the compiler's promise to keep store and load in order:
-//! wherever in its course the kernel's fence has met it, its store is visible afterwards, or its load
-//! comes afterwards.
+//! does this for every task and the other once in a long while, the rare one can pay for both: on
+//! its behalf the kernel sends every processor that runs a thread of this process through a full
+//! fence ([`membarrier(2)`](https://man7.org/linux/man-pages/man2/membarrier.2.html), some
+//! microseconds). The frequent one then needs only the compiler's promise to keep store and load in
+//! order: at whatever point the kernel's fence interrupts it, its store is visible afterwards, or
+//! its load comes afterwards.
 //!
 //! Where the kernel has no such call, in models and under Miri, both are full fences.
 
 use super::{Ordering, fence};
 
-/// How this process fences: the same everywhere in it.
+/// Kind of fences in this process; the same for all instances.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fences {
-    /// The kernel fences for both sides.
+    /// Whether the kernel fences for both sides.
     asymmetric: bool,
 }
 
@@ -25,7 +25,7 @@ impl Fences {
         Fences { asymmetric: kernel::registered() }
     }
 
-    /// The frequent side's, between its store and its load.
+    /// Fences the frequent side, between its store and its load.
     #[inline(always)]
     pub(crate) fn light(self) {
         if self.asymmetric {
@@ -35,9 +35,10 @@ impl Fences {
         }
     }
 
-    /// The rare side's. False if the kernel refuses it, which it may do although the process is
-    /// registered: a seccomp filter that came later, a process restored elsewhere, no memory. Then the
-    /// caller's load may miss what the frequent side has stored.
+    /// Fences the rare side, between its store and its load. Returns false if the kernel refuses,
+    /// which it may do although the process is registered: a seccomp filter that came later, a
+    /// process restored elsewhere, no memory. Then the caller's load may miss a store of the
+    /// frequent side.
     #[must_use]
     pub(crate) fn heavy(self) -> bool {
         if self.asymmetric {
@@ -54,7 +55,7 @@ mod kernel {
 
     use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
-    /// Whether the kernel fences for this process. A process asks once.
+    /// Returns whether the kernel fences for this process. Registers once per process.
     pub(super) fn registered() -> bool {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         *REGISTERED.get_or_init(|| {
@@ -86,9 +87,9 @@ mod tests {
     use super::super::spin_hint;
     use super::*;
 
-    /// Two threads that each store and then load: at least one of them sees the other's store. Without the
-    /// heavy fence both can miss it, but only in a round in which both run at the same moment: on a busy machine
-    /// a missing fence may pass.
+    /// Two threads that each store and then load: at least one of them sees the other's store.
+    /// Without the heavy fence both can miss it, but only in a round in which both run at the same
+    /// moment: on a busy machine a missing fence may pass.
     #[test]
     fn one_of_two_sees_the_others_store() {
         const ROUNDS: usize = 4_000;

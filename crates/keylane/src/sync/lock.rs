@@ -1,28 +1,29 @@
-//! A mutex for sections of a few dozen instructions, taken and given back for every task.
+//! Mutex for sections of a few dozen instructions, locked and unlocked for every task.
 //!
-//! Giving a usual mutex back is an atomic exchange, for it must learn whether somebody sleeps. On
-//! x86 that waits until every store of the section has reached the cache, and where the next line to
-//! be written is still on its way from another processor that is most of what the section costs.
+//! Unlocking a usual mutex is an atomic exchange, since it must learn whether a thread sleeps. On
+//! x86 that waits until every store of the section has reached the cache, and where the next line
+//! to be written is still on its way from another processor, that is most of the section's cost.
 //! Here it is a plain store, and a plain load of the number of sleepers.
 //!
 //! # Protocol
 //! 1. Lock: `held` from false to true, by compare-and-swap. If it fails, look again for a while.
-//! 2. Fall asleep: under `sleepers`, raise `asleep`; a *heavy* fence; try 1 once more; if that
-//!    fails wait for the signal, which gives `sleepers` up in the same step; then try again.
-//!    Whoever has it lowers `asleep`.
-//! 3. Unlock: store false to `held`; a *light* fence; load `asleep`. If it is not zero, pass
-//!    through `sleepers` and signal.
+//! 2. Fall asleep: under `sleepers`, increment `asleep`; a *heavy* fence; try 1 once more; if that
+//!    fails, wait for the signal, which releases `sleepers` in the same step; then try again. A
+//!    thread that gets the lock decrements `asleep`.
+//! 3. Unlock: store false to `held`; a *light* fence; load `asleep`. If it is not zero, lock and
+//!    unlock `sleepers`, and signal.
 //!
 //! # Why no signal is missed
 //! The two fences order the store and the load of 3 against the store and the load of 2, as two
 //! sequentially consistent fences would: either the load of `asleep` in 3 sees the sleeper, or the
-//! attempt that follows the fence in 2 sees the lock free. In the first case the signal is given
-//! under `sleepers`, so it comes after the sleeper has begun to wait, or before its attempt, which
-//! then sees the store. A sleeper that is woken and finds the lock taken again waits on, and
+//! attempt that follows the fence in 2 sees the lock free. In the first case the signal passes
+//! through `sleepers`, so it comes after the sleeper has begun to wait, or before its attempt,
+//! which then sees the store. A sleeper that is woken and finds the lock taken again waits on, and
 //! `asleep` still counts it, so the next unlock signals too.
 //!
-//! [`Fences`] says what the two are. A model has full ones. Where the kernel refuses a heavy fence that it
-//! has promised, the sleeper does not rely on the signal: it looks again after [`UNFENCED_WAIT`].
+//! [`Fences`] describes the two. A model has full ones. Where the kernel refuses a heavy fence that
+//! it has promised, the sleeper does not rely on the signal: it looks again after
+//! [`UNFENCED_WAIT`].
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -35,36 +36,38 @@ use super::{
     spin_hint, wait, wait_timeout, yield_now,
 };
 
-/// Looks at a lock that is taken, with a pause after each: many times as long as a section lasts.
+/// Number of attempts at a taken lock, with a pause after each: many times the length of a section.
 const SPINS: u32 = 100;
-/// And so many more, giving the processor to others in between: the holder may have lost its own, and
-/// falling asleep costs more here than elsewhere.
+/// Number of further attempts, yielding the processor in between: the holder may have lost its own,
+/// and falling asleep costs more here than elsewhere.
 const YIELDS: u32 = 32;
 
-/// How long a sleeper waits for the signal where the kernel refuses the heavy fence: the time by which it
-/// comes late if it missed the signal.
+/// Time after which a sleeper looks again where the kernel refuses the heavy fence: the most by
+/// which it is late if it missed the signal.
 const UNFENCED_WAIT: Duration = Duration::from_millis(1);
 
-/// Laid out as it is written: what every section touches is on one line with the head of the value.
+/// Mutex with a cheap unlock. `repr(C)`: the fields that every section touches share a cache line
+/// with the head of the value.
 #[repr(C)]
 pub(crate) struct Lock<T> {
-    /// Somebody is in the section.
+    /// Whether a thread is in the section.
     held: AtomicBool,
-    /// How the steps of `held` and `asleep` are kept in order. Never changed.
+    /// Fences between the accesses to `held` and `asleep`. Never changed.
     fences: Fences,
-    /// How many sleep until it is free, or are about to. Changed under `sleepers`.
+    /// Number of threads that sleep until the lock is free, or are about to. Changed under
+    /// `sleepers`.
     asleep: AtomicUsize,
-    /// Whose it is to use says `held`.
+    /// Value, protected by `held`.
     value: UnsafeCell<T>,
-    /// Held from the raising of `asleep` to the wait, and while a signal is given.
+    /// Locked from the increment of `asleep` to the wait, and before a signal.
     sleepers: Mutex<()>,
-    /// Given once for each unlocking while somebody sleeps.
+    /// Signaled at each unlock while a thread sleeps.
     signal: Condvar,
 }
 
-// SAFETY: `held` lets one thread at a time reach the value, and each sees what the last one wrote
-// (the store of `unlock` releases, the swap of `try_take` acquires), so it is as if the value were
-// sent from one to the next.
+// SAFETY: `held` lets one thread at a time reach the value, and each sees the writes of the last
+// one (the store of `unlock` releases, the swap of `try_take` acquires), so it is as if the value
+// were sent from one to the next.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -95,7 +98,7 @@ impl<T> Lock<T> {
     #[cold]
     fn take_slowly(&self) {
         for round in 0..rounds(SPINS + YIELDS) {
-            // Only looked at while it is taken: a swap would take the line from its holder.
+            // A load while the lock is taken: a swap would take the cache line from its holder.
             if !self.held.load(Ordering::Relaxed) && self.try_take() {
                 return;
             }
@@ -132,17 +135,17 @@ impl<T> Lock<T> {
     }
 }
 
-/// The value, for as long as the section lasts. A panic ends it as well: nothing leaves the value
-/// half changed where it may panic, so there is no poison.
+/// Access to the value, for as long as the section lasts. A panic ends the section too; there is no
+/// poison, since no section that may panic leaves the value half changed.
 pub(crate) struct LockGuard<'a, T> {
-    /// Given up before the section ends: fields are dropped in this order.
+    /// Dropped before the section ends: fields are dropped in this order.
     value: MutPtr<T>,
     _section: Section<'a, T>,
-    /// As with any mutex, a guard is not sent to another thread.
+    /// Not `Send`, like the guard of any mutex.
     _stays: PhantomData<*mut ()>,
 }
 
-/// Unlocks when it is dropped.
+/// Guard that unlocks when it is dropped.
 struct Section<'a, T>(&'a Lock<T>);
 
 impl<T> Drop for Section<'_, T> {
@@ -185,7 +188,7 @@ mod models {
     use super::super::model;
     use super::*;
 
-    /// Sections exclude each other, see what the last one wrote, and whoever sleeps is woken.
+    /// Sections exclude each other and see the writes of the last one, and sleepers are woken.
     #[test]
     fn three_threads_take_turns() {
         model::check(|| {
@@ -225,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer sections than the spinning lasts, so that many fall asleep.
+    /// Sections that are longer than the spinning, so that many threads fall asleep.
     #[test]
     fn sections_exclude_each_other_and_all_end() {
         let lock = Lock::new((0_u64, 0_u64));

@@ -1,4 +1,4 @@
-//! Jobs come, are looked at and steered, and are stopped.
+//! Submits, lists, controls and stops jobs.
 
 use super::table::JobEntry;
 #[cfg(feature = "tokio")]
@@ -7,7 +7,7 @@ use super::*;
 use crate::allocate::{Progress, Record, Supply};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// Lets no more jobs in, and cancels those that are there.
+    /// Refuses further jobs, and cancels the existing ones.
     pub(crate) fn stop_jobs(&self) {
         let jobs: Vec<_> = self.with_jobs(|table, _| {
             table.closed = true;
@@ -33,8 +33,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.sharing.interrupt_batches();
     }
 
-    /// Submits a job that has been admitted. If the pool is stopped, or it has no subtasks, it is over
-    /// at once.
+    /// Submits a job that has been admitted. If the pool is stopped, or the job has no subtasks, it
+    /// is over at once.
     pub(crate) fn submit_job(
         &self,
         runner: Arc<dyn JobRunner<K, X::Work>>,
@@ -73,7 +73,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             (id, false)
         });
         self.sharing.interrupt_batches();
-        // Whoever has changed it since may have found no allocator.
+        // A change of the number of workers since then may have found no allocator.
         if self.workers.size() != workers {
             self.resync_worker_count();
         }
@@ -87,7 +87,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         id
     }
 
-    /// Every job that is not over.
+    /// Returns every job that is not over.
     pub(crate) fn snapshot_jobs(&self) -> Vec<(JobRef<K, X::Work>, Progress)> {
         self.with_jobs(|table, _| {
             let Some(allocator) = &table.allocator else { return Vec::new() };

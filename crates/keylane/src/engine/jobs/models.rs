@@ -1,39 +1,39 @@
-//! Jobs and the workers that sleep, in every order of events; and subtasks beside a barrier.
+//! Checks jobs with sleeping workers, and subtasks beside a barrier, in every order of events.
 //!
-//! The books are the real ones, and so is the engine; the job is a number of subtasks, and the worker
-//! is bare. Each model names the mistakes that it was seen to catch.
+//! Job table and engine are the real ones; the job is a number of subtasks, and the worker is
+//! minimal. Each model names the defects that it was seen to catch.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering as StdOrdering;
 
-use super::super::models::{Meeting, Shift, Work};
+use super::super::models::{Meeting, ModelEngine, Work};
 use super::test_job::TestJob;
 use super::*;
 use crate::allocate::{Progress, Supply};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::yield_now;
 
-/// Two subtasks that one worker takes together.
+/// Job with two subtasks that one worker takes together.
 struct Pair {
-    lot: Mutex<Lot>,
+    batch: Mutex<Batch>,
     granted: Mutex<usize>,
     stolen: AtomicU64,
     run: Box<dyn Fn() + Send + Sync>,
     name: Arc<str>,
 }
 
-/// The second of them, as `job/core/shared_batch.rs` has it.
+/// Batch with the second subtask, as in `job/core/shared_batch.rs`.
 #[derive(Default)]
-struct Lot {
+struct Batch {
     left: usize,
     is_open: bool,
-    was_relieved: bool,
+    was_released: bool,
 }
 
 impl Pair {
     fn new(run: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Pair {
-            lot: Mutex::default(),
+            batch: Mutex::default(),
             granted: Mutex::new(0),
             stolen: AtomicU64::new(0),
             run: Box::new(run),
@@ -41,16 +41,16 @@ impl Pair {
         })
     }
 
-    /// Takes out what is left, and says whether that closed the lot.
-    fn empty(&self, relieves: bool) -> (usize, bool) {
-        let mut lot = self.lot.lock();
-        let left = std::mem::take(&mut lot.left);
-        if relieves && left != 0 {
-            lot.was_relieved = true;
+    /// Takes out the subtasks that are left, and returns whether that closed the batch.
+    fn empty(&self, releases: bool) -> (usize, bool) {
+        let mut batch = self.batch.lock();
+        let left = std::mem::take(&mut batch.left);
+        if releases && left != 0 {
+            batch.was_released = true;
             *self.granted.lock() += left;
             self.stolen.fetch_add(left as u64, Ordering::AcqRel);
         }
-        (left, std::mem::take(&mut lot.is_open))
+        (left, std::mem::take(&mut batch.is_open))
     }
 }
 
@@ -63,13 +63,13 @@ impl JobRunner<u64, Work> for Pair {
     ) -> Option<BatchReport> {
         if take == Take::Ready {
             let mut granted = self.granted.lock();
-            *granted = granted.checked_sub(1).expect("what the rules say is ready was granted");
+            *granted = granted.checked_sub(1).expect("a ready subtask was granted");
             drop(granted);
             (self.run)();
             return Some(BatchReport::ended(End::Done));
         }
         ctx.split(true);
-        *self.lot.lock() = Lot { left: 1, is_open: true, was_relieved: false };
+        *self.batch.lock() = Batch { left: 1, is_open: true, was_released: false };
         ctx.open_batch();
         (self.run)();
         let (left, closes) = self.empty(false);
@@ -77,7 +77,7 @@ impl JobRunner<u64, Work> for Pair {
             ctx.close_batch();
         }
         (0..left).for_each(|_| (self.run)());
-        if self.lot.lock().was_relieved {
+        if self.batch.lock().was_released {
             ctx.report_stolen(&self.stolen);
         }
         Some(BatchReport { more_done: left as u64, ..BatchReport::ended(End::Done) })
@@ -109,10 +109,10 @@ impl JobRunner<u64, Work> for Pair {
     }
 }
 
-/// The worker of a model.
-struct Bare<'a>(&'a Shift, JobId);
+/// Worker of a model.
+struct ModelWorker<'a>(&'a ModelEngine, JobId);
 
-impl WorkerCtx<u64, Work> for Bare<'_> {
+impl WorkerCtx<u64, Work> for ModelWorker<'_> {
     fn split(&mut self, exhausted: bool) {
         self.0.engine.split(self.1, exhausted);
     }
@@ -149,14 +149,14 @@ impl WorkerCtx<u64, Work> for Bare<'_> {
     fn panicked(&self, _: &(dyn Any + Send)) {}
 }
 
-impl Shift {
+impl ModelEngine {
     /// Submits a job as a pool does.
     fn submit_job(&self, subtasks: u64, job: Arc<dyn JobRunner<u64, Work>>) {
         self.engine.admission.force_accepted();
         self.engine.submit_job(job, Supply::Split { expected: Some(subtasks) }, 1, |_| ());
     }
 
-    /// Counts a subtask; the last one ends the shift.
+    /// Counts a subtask; the last one ends the workers.
     fn count(&self) {
         if self.left.fetch_sub(1, StdOrdering::Relaxed) == 1 {
             self.engine.stopping.store(true, Ordering::Release);
@@ -164,7 +164,7 @@ impl Shift {
         }
     }
 
-    /// Does what a worker does while there are jobs. It is counted as searching.
+    /// Runs a worker's loop while there are jobs. It is counted as searching.
     fn share(&self) {
         let engine = &self.engine;
         let (mut searching, mut back, mut current_job) = (true, None, CurrentJob::default());
@@ -174,8 +174,8 @@ impl Shift {
                     if std::mem::take(&mut searching) {
                         engine.idle.stop_searching_and_pass_on(|| engine.sharing.offers_synced());
                     }
-                    let &(id, ref runner) = current_job.job().expect("a job was assignment");
-                    let report = runner.run_batch(take, 1, &mut Bare(self, id));
+                    let &(id, ref runner) = current_job.job().expect("a job was assigned");
+                    let report = runner.run_batch(take, 1, &mut ModelWorker(self, id));
                     back =
                         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report });
                 }
@@ -202,70 +202,70 @@ impl Shift {
 
 /// Two subtasks that only end together: the second worker must not sleep while there is one.
 ///
-/// Fails if a section wakes nobody; if it writes `offers` after the lock was released; if a worker sleeps
-/// without a look at `offers`.
+/// Caught: a section that wakes no worker; a section that writes `offers` after the lock was
+/// released; a worker that sleeps without a look at `offers`.
 #[test]
 fn no_subtask_is_left_while_a_worker_sleeps() {
     check(|| {
-        let shift = Shift::new(2, 2);
+        let model = ModelEngine::new(2, 2);
         let meeting = Meeting::of(2);
-        shift.engine.idle.start_searching();
-        shift.engine.idle.start_searching();
-        let other = shift.clone();
+        model.engine.idle.start_searching();
+        model.engine.idle.start_searching();
+        let other = model.clone();
         let worker = spawn(move || other.share());
-        let submitter = shift.clone();
+        let submitter = model.clone();
         let submitter = spawn(move || {
             let counter = Arc::downgrade(&submitter);
             let subtask = move || {
                 meeting.attend();
-                counter.upgrade().expect("the shift goes on").count();
+                counter.upgrade().expect("the model is alive").count();
             };
             submitter.submit_job(2, TestJob::new(2, subtask));
         });
-        shift.share();
+        model.share();
         worker.join().unwrap();
         submitter.join().unwrap();
-        assert_eq!(shift.left.load(StdOrdering::Relaxed), 0);
+        assert_eq!(model.left.load(StdOrdering::Relaxed), 0);
     });
 }
 
-/// Two subtasks that only end together, of which one worker has both: the other must come and take one, also
-/// if it was about to sleep, and the job is over when both have ended, and no earlier.
+/// Two subtasks that only end together, both taken by one worker: the other worker must take one of
+/// them, also if it was about to sleep, and the job is over when both have ended, and no earlier.
 ///
-/// Fails if nobody is woken for a batch.
+/// Caught: an opened batch that wakes no worker.
 #[test]
 fn no_subtask_is_left_in_a_batch_while_a_worker_sleeps() {
     check(|| {
-        let shift = Shift::new(2, 2);
+        let model = ModelEngine::new(2, 2);
         let meeting = Meeting::of(2);
-        shift.engine.idle.start_searching();
-        shift.engine.idle.start_searching();
-        let other = shift.clone();
+        model.engine.idle.start_searching();
+        model.engine.idle.start_searching();
+        let other = model.clone();
         let worker = spawn(move || other.share());
-        let counter = Arc::downgrade(&shift);
+        let counter = Arc::downgrade(&model);
         let subtask = move || {
             meeting.attend();
-            counter.upgrade().expect("the shift goes on").count();
+            counter.upgrade().expect("the model is alive").count();
         };
-        shift.submit_job(2, Pair::new(subtask));
-        shift.share();
+        model.submit_job(2, Pair::new(subtask));
+        model.share();
         worker.join().unwrap();
-        assert_eq!(shift.left.load(StdOrdering::Relaxed), 0);
-        assert!(!shift.engine.sharing.has_jobs() && !shift.engine.sharing.has_open_batches());
+        assert_eq!(model.left.load(StdOrdering::Relaxed), 0);
+        assert!(!model.engine.sharing.has_jobs() && !model.engine.sharing.has_open_batches());
     });
 }
 
-/// A subtask that has no keys, and a barrier: they write the same memory.
+/// A subtask without keys, and a barrier: they write the same memory.
 ///
-/// Fails if the barriers are counted before the mark is made, or not at all; if the end of a subtask does
-/// not offer the shard again.
+/// Caught: barriers that are read before the subtask is counted, or not at all; the end of a
+/// subtask that does not offer the shard again.
 #[test]
 fn a_subtask_and_a_barrier_are_never_at_the_same_time() {
     check(|| {
-        let shift = Shift::new(1, 1);
+        let model = ModelEngine::new(1, 1);
         let place = Arc::new(Plain::default());
-        shift.engine.idle.start_searching();
-        let (other, theirs) = (shift.clone(), place.clone());
+        model.engine.idle.start_searching();
+        let (other, theirs) = (model.clone(), place.clone());
         let subtask = spawn(move || {
             if other.engine.start_unkeyed(0) {
                 theirs.change(|value: &mut u32| *value += 1);
@@ -273,8 +273,8 @@ fn a_subtask_and_a_barrier_are_never_at_the_same_time() {
             }
         });
         let mine = place.clone();
-        assert!(shift.submit(Claims::barrier(), move || mine.change(|value| *value += 10)));
-        shift.work(0);
+        assert!(model.submit(Claims::barrier(), move || mine.change(|value| *value += 10)));
+        model.work(0);
         subtask.join().unwrap();
         assert!([10, 11].contains(&place.get()));
     });

@@ -1,5 +1,5 @@
-//! The books: the allocator, and which jobs there are. Everything here happens in a section, under the
-//! lock.
+//! Job table: the allocator, and the jobs that are not over. Every function runs in a section,
+//! under its lock.
 
 use std::sync::Arc;
 
@@ -8,42 +8,43 @@ use crate::allocate::{Allocator, Claimant, Decision, End, JobId, Order, Progress
 use crate::observe::Clock;
 
 pub(super) struct JobTable<K, W> {
-    /// The rules; absent until there is a job.
+    /// Allocator; absent until there is a job.
     pub(super) allocator: Option<Box<Allocator>>,
-    /// The jobs that are not over, by the slot of their id.
+    /// Jobs that are not over, by the slot of their id.
     pub(super) jobs: Vec<Option<JobEntry<K, W>>>,
-    /// The time that was last told to the allocator, in milliseconds.
+    /// Time that was last given to the allocator, in milliseconds.
     time: u64,
-    /// What the engine's clock said then; it wraps round.
+    /// Engine's clock at that time; it wraps around.
     clock: u32,
-    /// How many of the last events are to be kept.
+    /// Number of events to keep, if events are recorded.
     pub(super) record: Option<usize>,
-    /// The pool is stopped: no job is let in.
+    /// Whether the pool is stopped, so that no job is admitted.
     pub(super) closed: bool,
-    /// Jobs that this section has ended, with how far they were.
+    /// Jobs that this section has ended, with their progress.
     pub(super) finished: Vec<(Arc<dyn JobRunner<K, W>>, Progress)>,
 }
 
 pub(super) struct JobEntry<K, W> {
     pub(super) id: JobId,
     pub(super) runner: Arc<dyn JobRunner<K, W>>,
-    /// A worker asks its splitter.
+    /// Whether a worker calls its splitter.
     pub(super) splitting: bool,
-    /// Subtasks that were said to wait in the lanes, and not to be ready. Futures that are under way wait for the
-    /// rules as well, and are never ready: they are not among them.
+    /// Number of subtasks that were reported to wait in the lanes, and not to be ready. Running
+    /// futures wait in the allocator as well, and are never ready: they do not count here.
     pub(super) blocked: u64,
-    /// Subtasks that became ready before the worker that entered them has said that they wait.
+    /// Number of subtasks that became ready before the worker that entered them has reported that
+    /// they wait.
     pub(super) early: u64,
-    /// What the allocator was last told of its splitter.
+    /// State of the splitter that was last given to the allocator.
     pub(super) splitter_paused: bool,
 }
 
-/// How jobs share the workers of a pool.
+/// Rules by which jobs share the workers of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct JobRules {
-    /// Rule 2's bound, if it is another than that of the order.
+    /// Maximum number of active jobs (rule 2), if it differs from that of the order.
     pub(crate) max_active: Option<usize>,
-    /// The ageing bound, in milliseconds.
+    /// Bound for ageing, in milliseconds.
     pub(crate) patience: Option<u64>,
     pub(crate) order: Order,
 }
@@ -78,10 +79,10 @@ impl<K, W> JobTable<K, W> {
         }
     }
 
-    /// Tells the time; wrong by a moment at the most, and never backwards.
+    /// Advances the time, never backwards; wrong by a moment at most.
     pub(super) fn advance_time(&mut self, clock: u32) -> u64 {
         let passed = Clock::passed(self.clock, clock);
-        // Clocks are read before the lock is taken, so one may come in a little late.
+        // Clocks are read before the lock is taken, so one may come in slightly late.
         if passed < Clock::MAX / 2 {
             self.time += u64::from(passed);
             self.clock = clock;
@@ -93,7 +94,7 @@ impl<K, W> JobTable<K, W> {
         self.jobs.get_mut(id.slot())?.as_mut().filter(|entry| entry.id == id)
     }
 
-    /// Tells the allocator whether a job's splitter is to be left alone, if that has changed.
+    /// Updates whether the allocator may call a job's splitter.
     pub(super) fn update_splitter_pause(&mut self, id: JobId) {
         let time = self.time;
         let Some(allocator) = self.allocator.as_mut() else { return };
@@ -107,14 +108,14 @@ impl<K, W> JobTable<K, W> {
         }
     }
 
-    /// Takes a job that is over out of the books.
+    /// Removes a job that is over.
     pub(super) fn remove(&mut self, id: JobId, last: Progress) {
         if let Some(entry) = self.jobs.get_mut(id.slot()).and_then(Option::take) {
             self.finished.push((entry.runner, last));
         }
     }
 
-    /// Tells the allocator that a worker is back.
+    /// Applies the report of a worker.
     pub(super) fn record_report(&mut self, back: WorkerReport) -> bool {
         let WorkerReport { who, take, report } = back;
         let time = self.time;
@@ -139,7 +140,7 @@ impl<K, W> JobTable<K, W> {
         report.cancels
     }
 
-    /// A subtask whose worker is back stands in line.
+    /// Records that a subtask waits in the lanes, after its worker's report.
     pub(super) fn note_blocked(&mut self, id: JobId) {
         let Some(entry) = self.entry(id) else { return };
         entry.blocked += 1;
@@ -147,7 +148,7 @@ impl<K, W> JobTable<K, W> {
         self.update_splitter_pause(id);
     }
 
-    /// A job's splitter may be asked by others, unless it is known to have no more.
+    /// Lets others call a job's splitter, unless it is known to have no more.
     pub(super) fn split(&mut self, id: JobId, exhausted: bool, time: u64) {
         let Some(entry) = self.entry(id) else { return };
         entry.splitting = false;
@@ -163,7 +164,7 @@ impl<K, W> JobTable<K, W> {
         self.update_splitter_pause(id);
     }
 
-    /// One of a job's subtasks can start.
+    /// Records that one of a job's subtasks can start.
     pub(super) fn ready(&mut self, id: JobId) {
         let Some(entry) = self.entry(id) else { return };
         entry.early += 1;
@@ -171,12 +172,12 @@ impl<K, W> JobTable<K, W> {
         self.update_splitter_pause(id);
     }
 
-    /// Says that so many subtasks are ready as are and were said to wait.
+    /// Reports the subtasks as ready that became ready and were reported to wait.
     fn flush_early(&mut self, id: JobId) {
         let time = self.time;
         let Some(entry) = self.jobs.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         let Some(allocator) = self.allocator.as_mut() else { return };
-        // None waits any more once it is cancelled.
+        // Subtasks of a cancelled job no longer wait.
         let waiting = allocator.progress(id).map_or(0, |progress| progress.waiting);
         let known = entry.early.min(entry.blocked).min(waiting);
         if known != 0 {
@@ -186,7 +187,7 @@ impl<K, W> JobTable<K, W> {
         }
     }
 
-    /// Gives a worker to somebody.
+    /// Assigns a worker.
     pub(super) fn assign(&mut self, loose: bool, current_job: &mut CurrentJob<K, W>) -> Assignment {
         let time = self.time;
         let Some(allocator) = self.allocator.as_mut() else { return Assignment::Nothing };
@@ -213,7 +214,7 @@ impl<K, W> JobTable<K, W> {
     }
 }
 
-/// How far a job is once its last worker has ended.
+/// Returns the progress of a job after its last worker has ended.
 pub(super) fn ended(before: Progress, end: End) -> Progress {
     Progress {
         done: before.done + u64::from(end == End::Done),
@@ -231,15 +232,16 @@ mod tests {
     use super::*;
     use crate::allocate::Supply;
 
-    /// A subtask that was ready before its worker had said that it waits was taken for a future that was under way:
-    /// when that one ended, the rules knew of none that waited, and its job never ended.
+    /// A subtask that became ready before its worker had reported that it waits was taken for a
+    /// running future: when the future ended, the allocator knew of no waiting subtask, and the job
+    /// never ended.
     #[test]
     fn a_subtask_that_is_early_is_not_taken_for_a_future() {
         let mut table = JobTable::<u64, ()>::new();
         let mut allocator = Box::new(JobRules::default().allocator(2));
         let id = allocator.submit(Supply::Split { expected: Some(2) }, 1, 0);
         table.allocator = Some(allocator);
-        // Only the rules are asked of it.
+        // Only the allocator uses it.
         let runner: Arc<dyn JobRunner<u64, ()>> = TestJob::new(2, || ());
         let job =
             JobEntry { id, runner, splitting: false, blocked: 0, early: 0, splitter_paused: false };
@@ -256,7 +258,7 @@ mod tests {
             report: BatchReport::ended(End::Waits),
         };
 
-        // The first stands in line, is ready, and goes on as a future.
+        // The first waits, becomes ready, and continues as a future.
         assert_eq!(assignment(&mut table), Take::Split);
         table.record_report(back(Take::Split));
         table.note_blocked(id);
@@ -264,7 +266,7 @@ mod tests {
         table.ready(id);
         assert_eq!(assignment(&mut table), Take::Ready);
         table.record_report(back(Take::Ready));
-        // The second is ready at once. Before its worker says that it waits, the first ends.
+        // The second is ready at once. Before its worker reports that it waits, the first ends.
         assert_eq!(assignment(&mut table), Take::Split);
         table.ready(id);
         assert!(table.allocator.as_mut().unwrap().settled(id, false, 0));

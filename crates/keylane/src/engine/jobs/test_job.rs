@@ -1,4 +1,4 @@
-//! A job without a splitter of its own, for tests and models of what workers and the rules do with jobs.
+//! Job without a splitter of its own, for tests and models of workers and allocation.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{BatchReport, JobRunner, WorkerCtx};
 use crate::allocate::{End, Progress, Take};
 use crate::sync::{AtomicU64, Mutex};
 
-/// A job of so many subtasks, which are alike.
+/// Job of equal subtasks.
 pub(super) struct TestJob {
     left: Mutex<usize>,
     run: Box<dyn Fn() + Send + Sync>,

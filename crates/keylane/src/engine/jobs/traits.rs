@@ -1,4 +1,4 @@
-//! What the engine, a worker and a job are to each other.
+//! Interfaces between engine, worker and job.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -8,10 +8,10 @@ use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
 
-/// A job, as the engine sees it.
+/// Job, as the engine sees it.
 pub(crate) trait JobRunner<K, W>: Send + Sync {
-    /// Takes what it is told to, up to `most` subtasks, and runs it. Nothing comes back if the site was
-    /// told already that the worker is free again.
+    /// Takes up to `most` subtasks as assigned, and runs them. Returns `None` if the worker was
+    /// already reported as free.
     fn run_batch(
         &self,
         take: Take,
@@ -19,60 +19,65 @@ pub(crate) trait JobRunner<K, W>: Send + Sync {
         ctx: &mut dyn WorkerCtx<K, W>,
     ) -> Option<BatchReport>;
 
-    /// Lets anybody have the subtasks that wait behind another in some worker's batch. How many lots
-    /// that has closed. What they held is to be told to the rules: `stolen`.
+    /// Releases the subtasks that wait behind another one in some worker's batch to all workers.
+    /// Returns the number of batches that it has closed. The released subtasks must be reported to
+    /// the allocator: see [`stolen`](Self::stolen).
     fn release_batches(&self) -> usize;
 
-    /// Subtasks of it that are ready, and that the rules do not know of.
+    /// Returns the counter of subtasks that are ready and not yet reported to the allocator.
     fn stolen(&self) -> &AtomicU64;
 
-    /// Whether it has so many results that nobody has folded that it should not be split on.
+    /// Returns whether the job has too many results that are not folded yet, so that it must not be
+    /// split further.
     fn is_full(&self) -> bool;
 
-    /// How many of its subtasks may wait before its splitter is held back.
+    /// Returns the number of subtasks that may wait before the splitter is paused.
     fn max_waiting(&self) -> u64;
 
-    /// It is over: all its subtasks have ended, or were dropped.
+    /// Ends the job: all its subtasks have ended, or were dropped.
     fn finish(&self, last: Progress);
 
-    /// Its pool is stopped.
+    /// Notes that the pool is stopped.
     fn stop(&self);
 
-    /// What it is called.
+    /// Returns the name of the job.
     fn name(&self) -> &Arc<str>;
 }
 
-/// The worker that a job's subtasks run on, as the job sees it.
+/// Worker of a job's subtasks, as the job sees it.
 pub(crate) trait WorkerCtx<K, W> {
-    /// The splitter was asked, and may be asked by another worker now. `exhausted` says that it is
-    /// known to have no more.
+    /// Reports that the splitter was called, and may be called by another worker now. `exhausted`
+    /// says that it is known to have no more.
     fn split(&mut self, exhausted: bool);
 
-    /// The subtask that the worker was given for was entered and waits: the worker is free again. By
-    /// then somebody may have said already that it is ready.
+    /// Reports that the assigned subtask was entered and waits: the worker is free again. The
+    /// subtask may already have been reported as ready.
     fn subtask_blocked(&mut self, exhausted: bool);
 
-    /// The subtask that the worker was given for is a future, which goes on elsewhere: the worker is free again.
+    /// Reports that the assigned subtask is a future, which continues elsewhere: the worker is free
+    /// again.
     #[cfg(feature = "tokio")]
     fn subtask_detached(&mut self);
 
-    /// Puts a task into the order of the pool, unless that is stopped: then the task is dropped.
+    /// Enqueues a task, unless the pool is stopped: then the task is dropped.
     fn enqueue(&mut self, claims: Claims<K>, work: W);
 
-    /// So many subtasks more than one have come from the splitter, and are left to whoever comes.
+    /// Reports `count` more subtasks from the splitter, beyond one, which are left to other
+    /// workers.
     fn publish_ready(&mut self, count: u64);
 
-    /// The worker has a batch from which others may take.
+    /// Reports that the worker has a batch from which others may take.
     fn open_batch(&mut self);
 
-    /// Nothing is left in it.
+    /// Reports that the open batch is empty.
     fn close_batch(&mut self);
 
-    /// Tells the rules of subtasks that others have taken out of the batch.
+    /// Reports the subtasks that others have taken out of the batch to the allocator.
     fn report_stolen(&mut self, stolen: &AtomicU64);
 
-    /// A subtask that was granted its keys is about to begin. If its key is held by now it goes back to its line,
-    /// as what `note` makes of the value that was kept with its turn. Else its turn comes back.
+    /// Checks a subtask that was granted its keys and is about to begin. If its key is paused by
+    /// now, it returns to its wait queue, with the work that `note` makes of the value that was
+    /// kept with its turn. Otherwise its turn is returned.
     fn requeue_if_paused(
         &mut self,
         turn: Turn,
@@ -81,37 +86,38 @@ pub(crate) trait WorkerCtx<K, W> {
         Err(turn)
     }
 
-    /// Whether subtasks without keys may run now; if so, until `end_unkeyed_run`.
+    /// Returns whether subtasks without keys may run now; if so, until
+    /// [`end_unkeyed_run`](Self::end_unkeyed_run).
     fn start_unkeyed(&mut self) -> bool;
 
-    /// None runs any more.
+    /// Ends a run of subtasks without keys.
     fn end_unkeyed_run(&mut self);
 
-    /// Whether a batch had better end here: something has changed since it began.
+    /// Returns whether a batch should end, because the assignments have changed since it began.
     fn is_interrupted(&self) -> bool;
 
-    /// A subtask without keys is about to run.
+    /// Reports that a subtask without keys is about to run.
     fn subtask_starts(&mut self);
 
     /// Counts a subtask that has run. One with keys was counted when it was granted those.
     fn subtask_ran(&mut self);
 
-    /// A subtask has returned an error.
+    /// Counts a subtask that has returned an error.
     fn failed(&self);
 
-    /// A subtask has panicked.
+    /// Counts a subtask that has panicked.
     fn panicked(&self, payload: &(dyn Any + Send));
 }
 
-/// What became of a worker that was given to a job.
+/// Result of a worker's assignment to a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchReport {
     pub(crate) end: End,
-    /// Subtasks that ended well beyond the one that the worker was given for,
+    /// Number of subtasks that succeeded, beside the assigned one.
     pub(crate) more_done: u64,
-    /// and that ended otherwise.
+    /// Number of subtasks that failed, beside the assigned one.
     pub(crate) more_failed: u64,
-    /// The job is to be cancelled.
+    /// Whether the job is to be cancelled.
     pub(crate) cancels: bool,
 }
 
@@ -121,34 +127,34 @@ impl BatchReport {
     }
 }
 
-/// A worker that comes back.
+/// Report of a worker that returns from an assignment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerReport {
     pub(crate) who: Claimant,
-    /// Where it took what it ran.
+    /// Queue from which it took its subtasks.
     pub(crate) take: Take,
     pub(crate) report: BatchReport,
 }
 
-/// Where a worker goes next.
+/// Assignment of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assignment {
-    /// There is nothing for it.
+    /// No work.
     Nothing,
-    /// To the work outside jobs.
+    /// Work outside jobs.
     Loose,
-    /// To the job at its desk.
+    /// The worker's current job.
     Job {
         take: Take,
-        /// No other job, and no work outside of jobs, wants a worker.
+        /// Whether no other job, and no work outside jobs, needs a worker.
         alone: bool,
     },
 }
 
-/// The job that a worker was last given to, which is likely to be the next one as well.
+/// Job of the worker's last assignment, which is likely to be the next one too.
 pub(crate) struct CurrentJob<K, W>(Option<JobRef<K, W>>);
 
-/// A job and what the rules know it by.
+/// Job with its id in the allocator.
 pub(crate) type JobRef<K, W> = (JobId, Arc<dyn JobRunner<K, W>>);
 
 impl<K, W> Default for CurrentJob<K, W> {
@@ -171,21 +177,21 @@ impl<K, W> CurrentJob<K, W> {
     }
 }
 
-/// The engine, as its jobs and their handles see it.
+/// Engine, as its jobs and their handles see it.
 pub(crate) trait JobControl: Send + Sync {
-    /// One of the job's subtasks that waits, or is about to, can start.
+    /// Reports that one of the job's subtasks that waits, or is about to, can start.
     fn ready(&self, id: JobId);
-    /// One of the job's subtasks that waited, a future, has ended.
+    /// Reports that one of the job's running futures has ended.
     #[cfg(feature = "tokio")]
     fn settled(&self, id: JobId, failed: bool);
-    /// No more of the job's subtasks are to begin. The job drops them itself.
+    /// Prevents more of the job's subtasks from beginning. The job drops them itself.
     fn cancel_job(&self, id: JobId);
     fn pause_job(&self, id: JobId, paused: bool) -> bool;
     fn set_job_weight(&self, id: JobId, weight: u32) -> bool;
     fn progress_of(&self, id: JobId) -> Option<Progress>;
-    /// Whether the calling thread runs a task of this engine.
+    /// Returns whether the calling thread runs a task of this engine.
     fn is_here(&self) -> bool;
 }
 
-/// A job must not keep its engine.
+/// Weak reference, so that a job does not keep its engine alive.
 pub(crate) type WeakJobControl = Weak<dyn JobControl>;

@@ -1,11 +1,11 @@
-//! Rates in every order of events: a worker, and the timer's thread, which is the real one.
+//! Checks rates in every order of events, with a worker and the real timer thread.
 //!
-//! The time is passed by the bodies of tasks.
+//! The bodies of tasks advance the time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::models::{Shift, settings};
+use super::super::models::{ModelEngine, settings};
 use crate::order::{Claims, Rate};
 use crate::run::{MockClock, RateClock, Timer};
 use crate::sync::model::{Plain, check, spawn};
@@ -13,9 +13,9 @@ use crate::sync::{AtomicUsize, Ordering};
 
 const TICK: Duration = Duration::from_nanos(1);
 
-/// So many tasks, each of which lets so much time pass that the next may begin; and whoever waits for the time
-/// is told when it has come.
-fn run(shift: &Arc<Shift>, clock: &MockClock, tasks: usize) {
+/// Runs `tasks` tasks, each of which advances the time so that the next may begin, and wakes the
+/// waiting timer when its time has come.
+fn run(model: &Arc<ModelEngine>, clock: &MockClock, tasks: usize) {
     let seen = Arc::new(Plain::<usize>::default());
     for turn in 0..tasks {
         let (seen, clock) = (seen.clone(), clock.clone());
@@ -24,31 +24,31 @@ fn run(shift: &Arc<Shift>, clock: &MockClock, tasks: usize) {
             seen.change(|value| *value += 1);
             clock.advance(TICK);
         };
-        assert!(shift.submit(Claims::exclusive(0), body));
+        assert!(model.submit(Claims::exclusive(0), body));
     }
     let timer = spawn({
-        let shift = shift.clone();
+        let model = model.clone();
         move || {
-            let engine = &shift.engine;
+            let engine = &model.engine;
             engine.rates.timer.run(&engine.rates.time, |wakeup| engine.fire(wakeup));
         }
     });
-    work(shift);
-    shift.engine.rates.end();
+    work(model);
+    model.engine.rates.end();
     timer.join().unwrap();
-    shift.assert_over();
+    model.assert_over();
 }
 
-/// Does what a worker does, with an eye on whether the pool is shut.
-fn work(shift: &Shift) {
-    let engine = &shift.engine;
+/// Runs a worker's loop that checks whether the pool is shut.
+fn work(model: &ModelEngine) {
+    let engine = &model.engine;
     engine.idle.start_searching();
     let mut searching = true;
     while !engine.stopping() {
         if !engine.rates.is_shut()
             && let Some(shard) = engine.ready_shards.next_from(0)
         {
-            shift.serve(shard, &mut searching);
+            model.serve(shard, &mut searching);
             continue;
         }
         if !std::mem::replace(&mut searching, true) {
@@ -61,7 +61,7 @@ fn work(shift: &Shift) {
     }
 }
 
-/// A key that is held for its rate goes on when its time has come.
+/// A key that is paused for its rate continues when its time has come.
 #[test]
 fn a_limited_key_goes_on() {
     check(|| {
@@ -69,13 +69,14 @@ fn a_limited_key_goes_on() {
         let mut settings = settings(1);
         settings.rate_per_key = Some(Rate::every(TICK));
         settings.clock = Some(clock.clone());
-        let shift = Shift::of(settings, 2);
-        shift.engine.shards[0].lanes.lock().is_checked = true;
-        run(&shift, &clock, 2);
+        let model = ModelEngine::of(settings, 2);
+        model.engine.shards[0].lanes.lock().is_checked = true;
+        run(&model, &clock, 2);
     });
 }
 
-/// A pool that is shut for its rate is opened again, and a worker that has fallen asleep is told.
+/// A pool that is shut for its rate is opened again, and a worker that has fallen asleep is
+/// notified.
 #[test]
 fn a_shut_pool_opens() {
     check(|| {
@@ -83,16 +84,16 @@ fn a_shut_pool_opens() {
         let mut settings = settings(1);
         settings.rate = Some(Rate::every(TICK));
         settings.clock = Some(clock.clone());
-        let shift = Shift::of(settings, 2);
-        shift.engine.shards[0].lanes.lock().is_checked = true;
-        run(&shift, &clock, 2);
+        let model = ModelEngine::of(settings, 2);
+        model.engine.shards[0].lanes.lock().is_checked = true;
+        run(&model, &clock, 2);
     });
 }
 
-/// An alarm is seen to whether it is set before the thread looks or after, first or not, and before the time comes
-/// or after.
+/// A wake-up fires whether it is set before the thread looks or after, first or not, and before the
+/// time comes or after.
 #[test]
-fn no_alarm_is_overlooked() {
+fn no_wakeup_is_overlooked() {
     check(|| {
         let clock = MockClock::new();
         let timer = Arc::new(Timer::new());
@@ -117,9 +118,10 @@ fn no_alarm_is_overlooked() {
     });
 }
 
-/// Who takes an alarm back, with some delay, leaves the one that another has set meanwhile for the same moment.
+/// A thread that cancels a wake-up, with some delay, leaves one that another thread has set
+/// meanwhile for the same time.
 #[test]
-fn no_alarm_is_taken_back_for_another() {
+fn no_wakeup_is_cancelled_for_another() {
     check(|| {
         let clock = MockClock::new();
         let timer = Arc::new(Timer::new());
@@ -131,7 +133,7 @@ fn no_alarm_is_taken_back_for_another() {
         timer.set(None, Some(1), 1);
         clock.advance(TICK);
         let ends = timer.clone();
-        // It parks for ever if there is nothing to do.
+        // The thread parks for ever if there is nothing to do.
         timer.run(&RateClock::new(Some(clock)), |_: usize| ends.end());
         takes_back.join().unwrap();
     });
