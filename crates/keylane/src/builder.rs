@@ -1,4 +1,4 @@
-//! What can be chosen when a pool is built.
+//! Builds pools from their settings, and checks these.
 
 use std::any::Any;
 use std::fmt;
@@ -19,18 +19,18 @@ use crate::order::Rate;
 use crate::pool::{Closures, Pool};
 use crate::run::{ExecContext, MockClock, Placement, SpawnWorkers, TaskContext, Turn};
 
-/// The most workers that a pool can have.
+/// Maximum number of workers of a pool.
 pub const MAX_WORKERS: usize = 1 << 16;
 
-/// The most bytes that the tasks of a pool can be bounded by: see [`Builder::capacity_bytes`].
+/// Maximum for [`Builder::capacity_bytes`].
 pub const MAX_CAPACITY_BYTES: usize = ByteBound::MAX;
 
-/// The most tasks that a pool can have room for.
+/// Maximum capacity of a pool, in tasks.
 pub const MAX_CAPACITY: usize = 1 << 31;
 
-/// The hasher of a pool's keys, unless another is chosen: fast, and seeded anew in each process, so
-/// that keys cannot easily be chosen to collide. It does not claim to withstand an attacker who can
-/// measure it; against such choose `std::hash::RandomState`.
+/// Default hasher of a pool's keys: fast, and seeded anew in each process, so that keys cannot
+/// easily be chosen to collide. It does not claim to withstand an attacker that can measure it;
+/// against such, use `std::hash::RandomState`.
 #[derive(Clone, Debug, Default)]
 pub struct KeyBuildHasher(foldhash::quality::RandomState);
 
@@ -43,11 +43,11 @@ impl BuildHasher for KeyBuildHasher {
     }
 }
 
-/// Hashes one key for a [`KeyBuildHasher`].
+/// Hasher of one key, built by a [`KeyBuildHasher`].
 #[derive(Clone)]
 pub struct KeyHasher(foldhash::quality::FoldHasher<'static>);
 
-/// Hands every kind of write on, for each has a fast path of its own.
+/// Forwards every kind of write, since each has a fast path of its own.
 macro_rules! forward {
     ($($write:ident($int:ty)),*) => {
         $(
@@ -80,7 +80,7 @@ impl fmt::Debug for KeyHasher {
     }
 }
 
-/// Builds a [`Pool`] or a [`HandlerPool`].
+/// Builder of a [`Pool`] or a [`HandlerPool`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -136,31 +136,30 @@ impl<K> Default for Builder<K> {
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
-    /// The number of worker threads: by default [`default_workers`], one for each physical core that
-    /// the process may use, within its quota, with a CPU left for the rest of the process where there
-    /// is one to spare. `keylane calibrate` measures what suits a machine best.
+    /// Sets the number of worker threads: by default [`default_workers`], one for each physical
+    /// core that the process may use, within its quota, with a CPU left for the rest of the process
+    /// if there is one to spare. `keylane calibrate` measures the best number for a machine.
     ///
-    /// Bodies that wait, for a disk, a network or a lock, want more workers than processors.
+    /// Bodies that wait, for a disk, a network or a lock, need more workers than processors.
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers;
         self
     }
 
-    /// How many tasks may be accepted and unfinished at a time: by default 65,536.
+    /// Sets the maximum number of accepted and unfinished tasks: by default 65,536.
     pub fn capacity(mut self, capacity: usize) -> Self {
         self.settings.capacity = capacity;
         self
     }
 
-    /// How many tasks of one key may be accepted and unfinished at a time, so that a hot key cannot
-    /// fill the pool: by default as many as there is room for at all. The one that runs counts, as do
-    /// those that wait; a rollup counts in each of its keys, a barrier in none.
+    /// Sets the maximum number of accepted and unfinished tasks of one key, so that a hot key
+    /// cannot fill the pool: by default only the capacity limits it. Running and waiting tasks
+    /// count; a rollup counts in each of its keys, a barrier in none.
     ///
-    /// Who submits beyond that waits for its key, first come, first served among those of that key,
-    /// and until then takes no room from anybody else and stands before nobody else in a line.
-    /// A rollup waits until each of its keys has a place for it, and only those who come after it
-    /// for one of its keys wait behind it. A task that submits from inside never waits, and may
-    /// exceed the bound.
+    /// A submitter beyond that waits for its key, first come, first served among those of that key.
+    /// Until then it uses no capacity and delays no submitter of another key. A rollup waits until
+    /// each of its keys can accept it, and only later submitters for one of its keys wait behind
+    /// it. A task that submits from inside never waits, and may exceed the bound.
     ///
     /// A pool with this bound spends more on each task; without it nothing.
     ///
@@ -184,26 +183,27 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// How many bytes unfinished tasks may hold together: by default as many as they like. What a
-    /// task weighs is said with [`Claims::with_cost`](crate::Claims::with_cost), what a message weighs
-    /// by the function that is given to [`build_weighed_handler`](Self::build_weighed_handler). Any
-    /// other unit than bytes will do as well.
+    /// Sets the maximum total cost of unfinished tasks, in bytes: by default unlimited.
+    /// [`Claims::with_cost`](crate::Claims::with_cost) sets the cost of a task, the function given
+    /// to [`build_weighed_handler`](Self::build_weighed_handler) that of a message. Any unit other
+    /// than bytes works as well.
     ///
-    /// Who waits for bytes is served first come, first served, so large tasks do not starve: those that
-    /// come later and weigh something wait behind them. What weighs more than the bound is refused
-    /// with [`TooLarge`](crate::SubmitErrorKind::TooLarge). A task that submits from inside never
-    /// waits, and may exceed the bound. The bytes are free again when the body has returned, and its
-    /// captures are gone; where the turn is kept, when it ends.
+    /// Submitters that wait for bytes are served first come, first served, so large tasks do not
+    /// starve: later ones with a cost wait behind them. A task whose cost exceeds the bound is
+    /// refused with [`TooLarge`](crate::SubmitErrorKind::TooLarge). A task that submits from inside
+    /// never waits, and may exceed the bound. The bytes are released when the body has returned and
+    /// its captures are dropped, or when a kept turn ends.
     pub fn capacity_bytes(mut self, bytes: usize) -> Self {
         self.settings.bytes = Some(bytes);
         self
     }
 
-    /// Which worker runs the tasks of a key: by default whoever is free first.
+    /// Sets the placement of keys on workers: by default a task runs on the first free worker.
     ///
-    /// With [`Placement::Sticky`] it is the same one again, for what it has of the key in its cache. That costs nobody
-    /// anything: a worker that has nothing to do takes the tasks of another that is busy, and those of one
-    /// that is with a long task are taken by all. It is a preference and no promise, and changes with the number of workers.
+    /// With [`Placement::Sticky`] the tasks of a key run on the same worker again, which has its
+    /// data in the cache. No task waits for that: a worker without work takes the tasks of a busy
+    /// one, and all take the tasks of one with a long task. It is a preference and no promise, and
+    /// changes with the number of workers.
     ///
     /// ```
     /// use keylane::{Placement, Pool};
@@ -216,16 +216,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// How often tasks may begin, those of all keys together: by default whenever they can. Beyond that no worker
-    /// takes one until it may begin. [`Settings::set_rate`](crate::control::Settings::set_rate) changes it.
+    /// Sets the rate at which tasks of all keys together may begin: by default unlimited. No worker
+    /// takes a task before it may begin. [`Settings::set_rate`](crate::control::Settings::set_rate)
+    /// changes it.
     ///
     /// - Each body that begins counts: a rollup and a barrier as one, and each subtask of a job.
-    /// - It bounds beginnings, not how many run at a time, which is what workers are for.
-    /// - What is accepted waits, and counts for the capacity; so does whoever waits for
-    ///   [a drain](Pool::shutdown). What has not begun is returned by [`Pool::shutdown_now`].
+    /// - It limits starts, not the number of running tasks, which the number of workers limits.
+    /// - Accepted tasks wait, and count for the capacity; [a shutdown](Pool::shutdown) waits for
+    ///   them. [`Pool::shutdown_now`] returns those that have not begun.
     ///
-    /// A pool with any rate has a thread more, which sleeps until somebody may go on, and spends more on
-    /// each task; without one nothing is spent.
+    /// A pool with any rate has one more thread, which sleeps until a task may begin, and spends
+    /// more on each task; without a rate nothing.
     ///
     /// ```
     /// use keylane::{Pool, Rate};
@@ -239,20 +240,24 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// How often tasks of one key may begin: by default whenever they can. Beyond that the key is held, as if
-    /// somebody had [paused](crate::control::Keys::pause) it, until the next may begin.
-    /// [`Settings::set_rate_per_key`](crate::control::Settings::set_rate_per_key) changes it, and [`Keys::set_rate`](crate::control::Keys::set_rate) for one key.
+    /// Sets the rate at which tasks of one key may begin: by default unlimited. Without a token the
+    /// key is [paused](crate::control::Keys::pause) until the next one.
+    /// [`Settings::set_rate_per_key`](crate::control::Settings::set_rate_per_key) changes the rate,
+    /// and [`Keys::set_rate`](crate::control::Keys::set_rate) that of one key.
     ///
-    /// - The order within a key stays what it is, and no other key waits. No worker does, either.
-    /// - A rollup counts in each of its keys, and waits until all of them have a token. A task that shares the key
-    ///   counts; a barrier does not. A cancelled task counts when its turn comes.
-    /// - A rollup that has got a key which it shares begins, though others that share it may have used
-    ///   the last token meanwhile; the key then waits for so much longer. So the rate is kept in the long run, and the
-    ///   burst, in that one case, is not.
-    /// - A subtask of a job counts when it gets its keys, just before a worker of the job comes for it.
-    /// - [`Keys::paused`](crate::control::Keys::paused) says when the next may begin, and so does all that explains.
+    /// - The order within a key stays the same, and no other key and no worker waits.
+    /// - A rollup counts in each of its keys, and waits until all of them have a token. A task that
+    ///   shares the key counts; a barrier does not. A cancelled task counts when its turn comes.
+    /// - A rollup that holds a key which it shares begins, even if others that share the key have
+    ///   used the last token meanwhile; the next token then comes an interval later. So the rate
+    ///   holds in the long run, but in this one case the burst does not.
+    /// - A subtask of a job counts when it gets its keys, just before a worker of the job comes for
+    ///   it.
+    /// - [`Keys::paused`](crate::control::Keys::paused) and the explanations tell when the next
+    ///   task may begin.
     ///
-    /// A key costs a few hundred bytes from its first task until its bucket is full again, or for a second.
+    /// A key costs a few hundred bytes from its first task until its bucket is full again, or for a
+    /// second.
     ///
     /// ```
     /// use keylane::{Pool, Rate};
@@ -266,18 +271,19 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Keeps rates by this clock instead of the system's, for tests. See [`MockClock`] for an example.
+    /// Sets the clock of the rates, for tests: by default the system's. See [`MockClock`] for an
+    /// example.
     pub fn clock(mut self, clock: &MockClock) -> Self {
         self.settings.clock = Some(clock.clone());
         self
     }
 
-    /// How long a lane may keep a worker while other tasks are ready: so many tasks, and not much
-    /// longer than so long. By default 64 tasks and 10 ms. Beyond that it may stay on as long as no
-    /// more than half of the workers are on such lanes: the others are for everybody else, and the
-    /// longest chain of tasks is often what the whole takes.
+    /// Sets the quantum: the number of tasks and the time for which a lane may keep a worker while
+    /// other tasks are ready. By default 64 tasks and 10 ms. Beyond that it may continue as long as
+    /// at most half of the workers are on such lanes: the others serve all other lanes, and the
+    /// longest chain of tasks often determines the total time.
     ///
-    /// The time is looked at between tasks: after each one that takes 20 µs or more, and at most 64
+    /// The time is checked between tasks: after each one that takes 20 µs or more, and at most 64
     /// tasks apart.
     pub fn quantum(mut self, tasks: usize, time: Duration) -> Self {
         self.settings.quantum_tasks = tasks;
@@ -285,14 +291,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Has a lane yield after its quantum while other tasks are ready, unless more waits in it than in the lane
-    /// whose turn it would be, and it stays on no more than half of the workers with others like it:
-    /// [`quantum`](Self::quantum) has the rule without this.
+    /// Makes a lane yield after its quantum while other tasks are ready, unless its wait queue is
+    /// longer than that of the lane whose turn is next, and at most half of the workers continue
+    /// such lanes. Without this, [`quantum`](Self::quantum) has the rule.
     ///
-    /// For lanes that all have much to do, and slow tasks: what is left of them gets evenly less, so that none of
-    /// them is left in the end with the others' workers idle.
-    /// Turns go round all lanes; so all workers share one lock, which costs nothing that can be measured where tasks
-    /// take some 100 µs or more.
+    /// For lanes that all have many slow tasks: they progress evenly, so that none of them is left
+    /// in the end while the workers of the others are idle. Turns rotate over all lanes, so all
+    /// workers share one lock, whose cost is not measurable if tasks take some 100 µs or more.
     ///
     /// ```
     /// use std::time::Duration;
@@ -307,8 +312,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// What becomes of a key whose tasks fail: by default it goes on. A pool in which failures count
-    /// spends a little more on each task; others nothing.
+    /// Sets the policy for a key whose tasks fail: by default it continues. A pool that counts
+    /// failures spends slightly more on each task; others nothing.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.settings.stop_after = match on_failure {
             OnFailure::Continue => None,
@@ -317,45 +322,46 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// What the worker threads are called, before their number: by default `keylane`.
+    /// Sets the name of the worker threads, before their number: by default `keylane`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.settings.thread_name = name.into();
         self
     }
 
-    /// The stack of each worker, in bytes: by default what the platform gives a thread.
+    /// Sets the stack size of each worker, in bytes: by default the platform's.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.settings.stack_size = Some(bytes);
         self
     }
 
-    /// Called with the payload of each panic of a task, on the worker, before the next task of the
-    /// same key. By default nothing is, beyond the process' own panic hook.
+    /// Sets a hook that is called with the payload of each panic of a task, on the worker, before
+    /// the next task of the same key. By default there is none, beside the process's own panic
+    /// hook.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.settings.on_panic = Some(Box::new(hook));
         self
     }
 
-    /// How many jobs may be active at a time, at least one: those that have begun, and run or could. By
-    /// default as many as there are workers; in another order than [`Order::Arrival`] there is no bound.
-    /// A job that comes when so many are active waits for one of them to end.
+    /// Sets the maximum number of active jobs, at least one: jobs that have begun, and run or
+    /// could. By default the number of workers; with an order other than [`Order::Arrival`] there
+    /// is no bound. Further jobs wait for one of them to end.
     pub fn max_active_jobs(mut self, jobs: usize) -> Self {
         self.settings.jobs.max_active = Some(jobs);
         self
     }
 
-    /// For how long a job can be held at one worker while others with less to do get the rest: after
-    /// that it gets another for one subtask, and waits anew. By default for ever. Counted in
-    /// milliseconds, rounded up.
+    /// Sets the time for which a job can be limited to one worker while others with less work get
+    /// the rest: after that it gets another worker for one subtask, and waits anew. By default
+    /// unlimited. In milliseconds, rounded up.
     pub fn job_patience(mut self, patience: Duration) -> Self {
         let millis = patience.as_nanos().div_ceil(1_000_000);
         self.settings.jobs.patience = Some(u64::try_from(millis).unwrap_or(u64::MAX));
         self
     }
 
-    /// Whom the rules for jobs put first: by default [`Order::Arrival`], where each active job keeps a
-    /// worker. Where many jobs of different sizes come at a high load, [`Order::Balanced`] makes the
-    /// mean of their times many times shorter.
+    /// Sets the order in which the rules serve jobs: by default [`Order::Arrival`], where each
+    /// active job keeps a worker. With many jobs of different sizes at a high load,
+    /// [`Order::Balanced`] makes their mean time many times shorter.
     ///
     /// ```
     /// use keylane::Pool;
@@ -371,21 +377,22 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Where the futures of [`Pool::submit_future`] run, and how many at a time.
+    /// Sets the runtime of the futures of [`Pool::submit_future`], and the maximum number that run
+    /// at a time.
     ///
     /// A future that has its keys and no permit to run waits on the runtime, not on a worker. The
-    /// limit is independent of the number of workers, which only hand futures over.
+    /// limit is independent of the number of workers, which only start futures.
     #[cfg(feature = "tokio")]
     pub fn runtime(mut self, handle: tokio::runtime::Handle, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency;
-        // What is out of its range is refused by `build`.
+        // `build` refuses a value out of its range.
         let permits = concurrency.clamp(1, MAX_FUTURES);
         self.settings.runtime = Some(crate::complete::Runtime::new(handle, permits));
         self
     }
 
-    /// How much is measured while the pool runs: by default as much as can be for next to nothing,
-    /// which is [`Statistics::Sampled`]. `docs/observe.md` has what each costs.
+    /// Sets the extent of the measurements while the pool runs: by default [`Statistics::Sampled`],
+    /// which costs next to nothing. `docs/observe.md` has the cost of each.
     ///
     /// ```
     /// use keylane::observe::Statistics;
@@ -401,13 +408,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Whether each task is checked against the pool's own promises when it begins: that none runs that
-    /// it conflicts with, nor more of a key than [may](crate::Claims::limited), and that none has begun of one of its keys that was submitted after it. By default
-    /// not. [`Snapshot::violations`](crate::observe::Snapshot::violations) says how often that was not so, which must be
-    /// never; if it is not, please report it.
+    /// Sets whether each task is checked against the pool's guarantees when it begins: that no
+    /// conflicting task runs, that no more tasks of a key run than its
+    /// [limit](crate::Claims::limited), and that no later task of one of its keys has begun. By
+    /// default not. [`Snapshot::violations`](crate::observe::Snapshot::violations) counts the
+    /// violations, which must be zero; if they are not, please report it.
     ///
-    /// For tests. Each task takes about a microsecond more, all workers share a lock, and every key that
-    /// was ever seen is remembered. Subtasks of jobs that have no keys are not checked.
+    /// For tests. Each task takes about a microsecond more, all workers share a lock, and every key
+    /// is remembered for good. Subtasks of jobs without keys are not checked.
     ///
     /// ```
     /// use keylane::Pool;
@@ -425,7 +433,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// The hasher of the keys: by default a [`KeyBuildHasher`].
+    /// Sets the hasher of the keys: by default a [`KeyBuildHasher`].
     pub fn hasher<T: BuildHasher + Send + Sync + 'static>(self, hasher: T) -> Builder<K, T> {
         Builder { settings: self.settings, hasher, keys: PhantomData }
     }
@@ -434,15 +442,15 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// # Errors
     ///
-    /// If a setting is out of its range, or a thread cannot be had.
+    /// If a setting is out of its range, or the operating system refuses a thread.
     pub fn build(self) -> Result<Pool<K, S>, BuildError> {
         self.start(|_| Closures).map(Pool::new)
     }
 
     /// Builds a pool with one handler for many messages.
     ///
-    /// Neither a closure nor an allocation is spent on a message: it is stored beside its key until
-    /// the handler is called with both.
+    /// A message needs neither a closure nor an allocation: it is stored beside its key until the
+    /// handler is called with both.
     ///
     /// # Errors
     ///
@@ -455,8 +463,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
             .map(HandlerPool::new)
     }
 
-    /// The same for a handler that can fail. What it returns counts where failures of a key
-    /// [count](Self::on_failure), and is dropped: a handler that wants to keep it does so itself.
+    /// Builds a pool with a handler that can fail. An error counts as a failure of the key where
+    /// failures [count](Self::on_failure), and is dropped: a handler that needs it must store it
+    /// itself.
     ///
     /// # Errors
     ///
@@ -475,12 +484,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         .map(HandlerPool::new)
     }
 
-    /// The same for a handler that only begins the work: the turn of the message lasts until the
-    /// [`Turn`] is dropped, on whatever thread, and the worker is free as soon as the handler
+    /// Builds a pool with a handler that only starts the work: the turn of the message lasts until
+    /// the [`Turn`] is dropped, on any thread, and the worker is free as soon as the handler
     /// returns.
     ///
-    /// A turn that is dropped before the handler returns ends when that does. If the handler panics the message has
-    /// failed, whatever becomes of the turn.
+    /// A turn that is dropped before the handler returns ends when that does. If the handler
+    /// panics, the message has failed, whatever the result of the turn.
     ///
     /// # Errors
     ///
@@ -497,8 +506,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         .map(HandlerPool::new)
     }
 
-    /// The same for a handler that has mostly done the work when it returns, and keeps the turn where it has
-    /// not: see [`TaskContext`]. What never keeps one costs what it does with
+    /// Builds a pool with a handler that has usually done the work when it returns, and keeps the
+    /// turn otherwise: see [`TaskContext`]. A handler that never keeps a turn costs as much as with
     /// [`build_handler`](Self::build_handler).
     ///
     /// # Errors
@@ -516,11 +525,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         .map(HandlerPool::new)
     }
 
-    /// Like [`build_handler`](Self::build_handler), where [`capacity_bytes`](Self::capacity_bytes)
-    /// bounds what the messages weigh.
+    /// Builds a pool as [`build_handler`](Self::build_handler) does, where
+    /// [`capacity_bytes`](Self::capacity_bytes) bounds the total cost of the messages.
     ///
-    /// `weigh` is asked twice, when the message is sent and before it is handled, so it must give the
-    /// same answer: the bytes that come back are those of the second. It must not panic.
+    /// `weigh` returns the cost of a message. It is called twice, when the message is sent and
+    /// before it is handled, and must return the same value: the second one is released in the end.
+    /// It must not panic.
     ///
     /// ```
     /// use keylane::Pool;
@@ -544,9 +554,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }
 
-    /// Like [`build_handler_with_turns`](Self::build_handler_with_turns), where
-    /// [`capacity_bytes`](Self::capacity_bytes) bounds what the messages weigh, by a `weigh` as for
-    /// [`build_weighed_handler`](Self::build_weighed_handler).
+    /// Builds a pool as [`build_handler_with_turns`](Self::build_handler_with_turns) does, where
+    /// [`capacity_bytes`](Self::capacity_bytes) bounds the total cost of the messages, with a
+    /// `weigh` as for [`build_weighed_handler`](Self::build_weighed_handler).
     ///
     /// # Errors
     ///
@@ -562,10 +572,10 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }
 
-    /// Like [`build_handler_keeping_turns`](Self::build_handler_keeping_turns), where
-    /// [`capacity_bytes`](Self::capacity_bytes) bounds what the messages weigh, by a `weigh` as for
-    /// [`build_weighed_handler`](Self::build_weighed_handler). What a message weighs is taken until its turn is
-    /// dropped, if that is kept.
+    /// Builds a pool as [`build_handler_keeping_turns`](Self::build_handler_keeping_turns) does,
+    /// where [`capacity_bytes`](Self::capacity_bytes) bounds the total cost of the messages, with a
+    /// `weigh` as for [`build_weighed_handler`](Self::build_weighed_handler). The cost is released
+    /// when the handler returns, or a kept turn is dropped.
     ///
     /// ```
     /// use keylane::{Pool, TaskContext};

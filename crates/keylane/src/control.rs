@@ -1,7 +1,8 @@
-//! Defines how a running pool is controlled and inspected: one set of facades for pools of closures and of messages.
+//! Defines how a running pool is controlled and inspected: one set of facades for pools of closures
+//! and of messages.
 //!
-//! [`Pool`](crate::Pool) and [`HandlerPool`](crate::HandlerPool) return them from `keys`, `inspect`, `jobs` and
-//! `settings`. They borrow the pool and cost nothing to make.
+//! [`Pool`](crate::Pool) and [`HandlerPool`](crate::HandlerPool) return them from `keys`,
+//! `inspect`, `jobs` and `settings`. They borrow the pool and cost nothing to make.
 
 mod engine;
 mod inspect;

@@ -1,4 +1,4 @@
-//! Errors of building a pool, of submissions, and of drains.
+//! Errors of building a pool, of submissions, and of shutdowns.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::sync::Exclusive;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitErrorKind {
-    /// The pool was closed, drained or stopped.
+    /// The pool was closed or shut down.
     Closed,
     /// The pool has no capacity left, and the caller did not wait.
     Full,
@@ -65,8 +65,8 @@ impl fmt::Display for SubmitErrorKind {
 
 /// Error of a submission. It contains the task.
 ///
-/// It is [`Send`] and [`Sync`] if the task is [`Send`], so `?` converts it to `anyhow::Error` and to
-/// `Box<dyn Error + Send + Sync>`.
+/// It is [`Send`] and [`Sync`] if the task is [`Send`], so `?` converts it to `anyhow::Error` and
+/// to `Box<dyn Error + Send + Sync>`.
 pub struct SubmitError<T> {
     kind: SubmitErrorKind,
     rejected: Exclusive<T>,
@@ -150,7 +150,7 @@ impl<A, T> fmt::Display for BatchError<A, T> {
 
 impl<A, T> std::error::Error for BatchError<A, T> {}
 
-/// Reason for which a drain ended before the pool was empty. The pool is closed in each case.
+/// Reason for which a shutdown ended before the pool was empty. The pool is closed in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownError {
@@ -166,8 +166,10 @@ pub enum ShutdownError {
 impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ShutdownError::TimedOut => "the timeout of the drain passed with unfinished tasks",
-            ShutdownError::FromInside => "a task cannot drain its own pool: drain from another thread",
+            ShutdownError::TimedOut => "the timeout of the shutdown passed with unfinished tasks",
+            ShutdownError::FromInside => {
+                "a task cannot wait for the shutdown of its own pool: wait on another thread"
+            }
             ShutdownError::Poisoned => {
                 "the pool is poisoned: a panic inside it has dropped tasks that had not begun"
             }
@@ -214,9 +216,13 @@ impl fmt::Display for BuildError {
                 let most = crate::complete::MAX_FUTURES;
                 write!(f, "`concurrency` is {n} futures: it must be 1 to {most}")
             }
-            BuildError::PerKey => f.write_str("`max_waiting_per_key` is 0: it must be at least 1"),
+            BuildError::PerKey => f.write_str("`capacity_per_key` is 0: it must be at least 1"),
             BuildError::Bytes(n) => {
-                write!(f, "`capacity_bytes` is {n}: it must be 1 to {} bytes", crate::MAX_CAPACITY_BYTES)
+                write!(
+                    f,
+                    "`capacity_bytes` is {n}: it must be 1 to {} bytes",
+                    crate::MAX_CAPACITY_BYTES
+                )
             }
             BuildError::QuantumTasks => f.write_str("`quantum` is 0 tasks: it must be at least 1"),
             BuildError::Failures => {

@@ -1,4 +1,4 @@
-//! The pool of messages: one handler, many keys.
+//! Pool that calls one handler for messages, in order for each key.
 
 mod finish;
 mod latest;
@@ -18,11 +18,11 @@ use crate::error::{BatchError, ShutdownError, SubmitError};
 use crate::order::{Claims, Repr, SlotRef};
 use crate::run::{ExecContext, KeepValueContext};
 
-/// A pool with one handler that is called for each message: in order for the messages of one key,
-/// in parallel for different keys.
+/// Pool with one handler that is called for each message: in order for the messages of one key, in
+/// parallel for different keys.
 ///
-/// It promises what a [`Pool`](crate::Pool) promises, for messages with one key each, and spends
-/// neither a closure nor an allocation on a message.
+/// It has the guarantees of a [`Pool`](crate::Pool), for messages with one key each, and needs
+/// neither a closure nor an allocation for a message.
 ///
 /// ```
 /// use keylane::Pool;
@@ -37,9 +37,9 @@ use crate::run::{ExecContext, KeepValueContext};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It has no [jobs](crate::Pool::job): a job's subtasks are closures or futures with results, of which each
-/// job has its own types, and what a handler gets is one type of messages without results. Many messages
-/// at once are [`send_many`](Self::send_many); who wants both has two pools.
+/// It has no [jobs](crate::Pool::job): a job's subtasks are closures or futures with results, whose
+/// types differ from job to job, while a handler receives messages of one type without results. For
+/// many messages at once there is [`send_many`](Self::send_many); to have both, build two pools.
 pub struct HandlerPool<K: Key, M: Send + 'static, S = KeyBuildHasher>
 where
     S: BuildHasher + Send + Sync + 'static,
@@ -47,10 +47,10 @@ where
     engine: Arc<Engine<K, Messages<K, M>, S>>,
 }
 
-/// Tasks that are messages for one handler.
+/// Executor of messages for one handler.
 pub(crate) struct Messages<K, M> {
     handler: Box<BoxedHandler<K, M>>,
-    /// What a message weighs, always the same, if that matters.
+    /// Function that returns the cost of a message, always the same, if costs are bounded.
     weigh: Option<Box<Weigh<M>>>,
 }
 
@@ -65,7 +65,8 @@ impl<K, M> Messages<K, M> {
         Messages { handler: Box::new(handler), weigh: None }
     }
 
-    /// The same for messages that weigh something. `bytes` is the bound on that, if there is one.
+    /// Creates an executor for messages with a cost. `bytes` is the bound on the total cost, if
+    /// there is one.
     pub(crate) fn weighed(
         weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
         bytes: Option<Arc<ByteBound>>,
@@ -75,7 +76,7 @@ impl<K, M> Messages<K, M> {
         let weigh = Arc::new(weigh);
         let weigh_again = weigh.clone();
         let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
-            // Nothing is stored with a message but itself: what it has taken is what it weighs.
+            // The cost is not stored with the message, so it is computed again.
             let cost = bytes.taken(weigh_again(&message));
             handler(key, message, &mut KeepValueContext::new(ctx, cost));
         };
@@ -106,36 +107,36 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         HandlerPool { engine }
     }
 
-    /// Sends a message. Waits for room, first come, first served; never inside the pool's own
+    /// Sends a message. Waits for capacity, first come, first served; never inside the pool's own
     /// handler.
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the message
-    /// comes back in the error.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
+    /// contains the message.
     #[inline]
     pub fn send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
         self.send_with(key, message, WaitLimit::Endless)
     }
 
-    /// Sends a message if there is room and nobody waits for it.
+    /// Sends a message, if there is capacity and no other sender waits for it.
     ///
     /// # Errors
     ///
     /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
-    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the message
-    /// comes back.
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the error
+    /// contains the message.
     #[inline]
     pub fn try_send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
         self.send_with(key, message, WaitLimit::None)
     }
 
-    /// Sends a message, waiting for room for at most `timeout`.
+    /// Sends a message, waiting for capacity for at most `timeout`.
     ///
     /// # Errors
     ///
     /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
-    /// [`Closed`](SubmitErrorKind::Closed); the message comes back.
+    /// [`Closed`](SubmitErrorKind::Closed); the error contains the message.
     pub fn send_timeout(
         &self,
         key: K,
@@ -147,15 +148,15 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         self.send_with(key, message, limit)
     }
 
-    /// Sends a message, waiting for room without blocking the thread, in one line with the threads
-    /// that wait. Needs no particular runtime.
+    /// Sends a message, waiting for capacity without blocking the thread, in one wait queue with
+    /// the blocked threads. Needs no particular runtime.
     ///
-    /// Cancel safe: dropped before it is ready, it has sent nothing, and has left the line.
+    /// Cancel safe: dropped before it is ready, it has sent nothing, and has left the wait queue.
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the message
-    /// comes back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
+    /// contains the message.
     pub async fn send_async(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
         let weight = self.engine.executor().weigh(&message);
         let claims = Claims::exclusive(key);
@@ -165,16 +166,16 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         }
     }
 
-    /// Sends many messages in one pass, waiting for room as often as it takes. They are in order as
-    /// if they had been sent one by one.
+    /// Sends many messages in one pass, waiting for capacity as often as necessary. They are in
+    /// order as if they had been sent one by one.
     ///
-    /// They are handed over in pieces of up to 256, each when the iterator has yielded it.
+    /// They are sent in pieces of at most 256, each when the iterator has yielded it.
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile, a message is [too large](SubmitErrorKind::TooLarge), or its key was
-    /// [finished](SubmitErrorKind::KeyClosed): how many messages before it were accepted, and the others,
-    /// the refused one first. Nothing behind it is accepted.
+    /// If the pool is closed meanwhile, a message is [too large](SubmitErrorKind::TooLarge), or its
+    /// key was [finished](SubmitErrorKind::KeyClosed): the number of accepted messages before it,
+    /// and the others, the refused one first. No message behind it is accepted.
     pub fn send_many(
         &self,
         messages: impl IntoIterator<Item = (K, M)>,
@@ -207,14 +208,14 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         )
     }
 
-    /// Refuses new messages from now on. What was accepted goes on, as long as the pool lives: dropping a closed
-    /// pool drops what was not handled, as dropping an open one does. [`shutdown`](Self::shutdown) it first to have
-    /// all of it handled.
+    /// Refuses new messages from now on. Accepted messages are handled, as long as the pool lives:
+    /// dropping a closed pool drops the messages that were not handled, as dropping an open one
+    /// does. [`shutdown`](Self::shutdown) it first to have all of them handled.
     pub fn close(&self) {
         self.engine.close();
     }
 
-    /// Whether new messages are refused.
+    /// Returns whether new messages are refused.
     pub fn is_closed(&self) -> bool {
         self.engine.admission.is_closed()
     }
@@ -223,8 +224,8 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would wait for its own end.
-    /// [`ShutdownError::Poisoned`] if a panic has ended the pool.
+    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would
+    /// wait for its own end. [`ShutdownError::Poisoned`] if a panic has ended the pool.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
         self.engine.drain_for(None)
     }
@@ -233,13 +234,13 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed. Otherwise as for
-    /// [`shutdown`](Self::shutdown).
+    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed.
+    /// Otherwise as for [`shutdown`](Self::shutdown).
     pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
         self.engine.drain_for(Some(timeout))
     }
 
-    /// Closes the pool, lets the calls that run end, and returns exactly the messages that the
+    /// Closes the pool, lets the running calls end, and returns exactly the messages that the
     /// handler was not called with, those of one key in order. It does not wait for the calls.
     pub fn shutdown_now(&self) -> Vec<(K, M)> {
         self.engine.stop().into_iter().map(|task| keyed((task.claims, task.work))).collect()
@@ -281,7 +282,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> TakeKey<
     }
 }
 
-/// A message's one key, and the message.
+/// Splits claims with one key and their message into the key and the message.
 fn keyed<K, M>((claims, message): (Claims<K>, M)) -> (K, M) {
     match claims.0 {
         Repr::One(claim) => (claim.key, message),

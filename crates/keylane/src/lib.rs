@@ -25,8 +25,8 @@
 //!   its keys.
 //! - **Bounded.** At most `capacity` tasks are accepted and unfinished at a time. Submitters that
 //!   wait for capacity are served first come, first served. Tasks that submit to their own pool
-//!   never wait. With [`capacity_per_key`](Builder::capacity_per_key) a hot key cannot fill
-//!   the pool, and its waiting submitters delay no others; with
+//!   never wait. With [`capacity_per_key`](Builder::capacity_per_key) a hot key cannot fill the
+//!   pool, and its waiting submitters delay no others; with
 //!   [`capacity_bytes`](Builder::capacity_bytes) the total cost of unfinished tasks is bounded,
 //!   too.
 //! - **Fair.** A key with many tasks yields to others after its quantum.
@@ -65,7 +65,7 @@
 //! The keys' `Eq` and `Clone` are called, and clones of keys dropped, while a part of the pool is
 //! locked: none of them may call the pool. Nor should they panic: that part may then be half
 //! changed, so the pool is [poisoned](SubmitErrorKind::Poisoned). It ends, every later submission
-//! and drain returns that error, and the handles of tasks that had not begun return that these were
+//! and shutdown returns that error, and the handles of tasks that had not begun return that these were
 //! cancelled. A `Hash` that panics costs its submission alone.
 
 pub mod admit;

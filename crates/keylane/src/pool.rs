@@ -1,4 +1,4 @@
-//! The pool of closures.
+//! Pool of workers that runs closures and keeps the tasks of each key in order.
 
 mod execute;
 mod finish;
@@ -26,26 +26,28 @@ use crate::job::KeyedSubtask;
 use crate::order::{Claims, SlotRef};
 use crate::run::{ExecContext, TaskBody};
 
-/// A pool of workers that keeps the tasks of each key in order.
+/// Pool of workers that keeps the tasks of each key in order.
 ///
-/// See the [crate's documentation](crate) for what it promises.
+/// See the [crate's documentation](crate) for its guarantees.
 ///
 /// # Submitting
 ///
-/// | | waits for room | at most so long | not at all | as a future |
+/// | | waits for capacity | waits at most a timeout | never waits | as a future |
 /// |---|---|---|---|---|
 /// | with a [`Handle`] | [`submit`](Self::submit) | [`submit_timeout`](Self::submit_timeout) | [`try_submit`](Self::try_submit) | [`submit_async`](Self::submit_async) |
 /// | without | [`execute`](Self::execute) | [`execute_timeout`](Self::execute_timeout) | [`try_execute`](Self::try_execute) | [`execute_async`](Self::execute_async) |
 ///
 /// [`submit_many`](Self::submit_many) and [`execute_many`](Self::execute_many) take a batch in one
-/// pass. A closure that captures up to four words is stored in place when it is executed.
+/// pass. An executed closure that captures up to four words is stored in place, without an
+/// allocation.
 ///
 /// # Closing
 ///
-/// [`close`](Self::close) refuses new work, [`shutdown`](Self::shutdown) closes and waits for what was
-/// accepted, [`shutdown_now`](Self::shutdown_now) closes and returns what has not begun. Dropping the pool
-/// stops it, drops what has not begun, and waits for the bodies that run. Each can be done from any
-/// thread, and from inside a task.
+/// [`close`](Self::close) refuses new work, [`shutdown`](Self::shutdown) and
+/// [`shutdown_timeout`](Self::shutdown_timeout) close and wait for the accepted tasks,
+/// [`shutdown_now`](Self::shutdown_now) closes and returns the tasks that have not begun. Dropping
+/// the pool stops it, drops the tasks that have not begun, and waits for the running bodies. Each
+/// can be called from any thread, and from inside a task.
 pub struct Pool<K: Key, S = KeyBuildHasher>
 where
     S: BuildHasher + Send + Sync + 'static,
@@ -53,7 +55,7 @@ where
     engine: Arc<Engine<K, Closures, S>>,
 }
 
-/// Tasks that are closures.
+/// Executor of closures.
 pub(crate) struct Closures;
 
 impl<K: Key> Execute<K> for Closures {
@@ -79,14 +81,14 @@ impl<K: Key> Execute<K> for Closures {
     }
 }
 
-/// What a rejected submission returns: the claims and the closure.
+/// Returned by a rejected submission: the claims and the closure.
 type Submission<K, F> = (Claims<K>, F);
 
-/// What a batch that is cut short returns: the handles so far, and the other submissions.
+/// Returned by a batch that is cut short: the handles so far, and the other submissions.
 type BatchRejected<K, T, F> = BatchError<Vec<Handle<T>>, Submission<K, F>>;
 
 impl<K: Key> Pool<K> {
-    /// Starts to build a pool.
+    /// Returns a builder of pools.
     pub fn builder() -> Builder<K> {
         Builder::default()
     }
@@ -97,14 +99,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         Pool { engine }
     }
 
-    /// Refuses new work from now on. What was accepted goes on, as long as the pool lives: dropping a closed
-    /// pool drops what has not begun, as dropping an open one does. [`shutdown`](Self::shutdown) it first to have
-    /// all of that run.
+    /// Refuses new work from now on. Accepted tasks go on, as long as the pool lives: dropping a
+    /// closed pool drops the tasks that have not begun, as dropping an open one does.
+    /// [`shutdown`](Self::shutdown) it first to run all of them.
     pub fn close(&self) {
         self.engine.close();
     }
 
-    /// Whether new work is refused.
+    /// Returns whether new work is refused.
     pub fn is_closed(&self) -> bool {
         self.engine.admission.is_closed()
     }
@@ -113,8 +115,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would wait for its own end.
-    /// [`ShutdownError::Poisoned`] if a panic has ended the pool.
+    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would
+    /// wait for its own end. [`ShutdownError::Poisoned`] if a panic has ended the pool.
     pub fn shutdown(&self) -> Result<(), ShutdownError> {
         self.engine.drain_for(None)
     }
@@ -123,17 +125,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed. Otherwise as for
-    /// [`shutdown`](Self::shutdown).
+    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed.
+    /// Otherwise as for [`shutdown`](Self::shutdown).
     pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
         self.engine.drain_for(Some(timeout))
     }
 
-    /// Closes the pool, lets the bodies that run end, and returns exactly the tasks that have not
+    /// Closes the pool, lets the running bodies end, and returns exactly the tasks that have not
     /// begun, in an order in which they could have run. It does not wait for the bodies. Jobs are
     /// cancelled.
     pub fn shutdown_now(&self) -> Vec<PendingTask<K>> {
-        // What stands in the lanes for a job's subtasks is no task of its own; the jobs are cancelled.
+        // Entries of a job's subtasks in the lanes are no tasks of their own; the jobs are
+        // cancelled.
         let unrun = self.engine.stop().into_iter().filter(|task| !task.work.is::<KeyedSubtask>());
         unrun.map(|task| PendingTask { claims: task.claims, body: task.work }).collect()
     }
@@ -183,7 +186,7 @@ impl WaitLimit {
 
 #[cfg(all(test, not(loom)))]
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
-    /// What is behind it, for tests of its parts.
+    /// Returns the engine, for tests of its parts.
     pub(crate) fn engine(&self) -> &Arc<Engine<K, Closures, S>> {
         &self.engine
     }

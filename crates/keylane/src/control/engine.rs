@@ -1,6 +1,7 @@
 //! Lists the operations of an engine that the facades call, without the engine's type parameters.
 //!
-//! None of them is on the path of a task, so a call through a table of functions costs nothing that matters.
+//! None of them is on the path of a task, so a call through a table of functions costs nothing that
+//! matters.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -17,7 +18,7 @@ use crate::observe::{
 use crate::order::Rate;
 use crate::sync::ThreadId;
 
-/// Calls back for a task that runs too long.
+/// Callback for a task that runs too long.
 pub(crate) type OnStall<K> = Box<dyn FnMut(&Stalled<K>) + Send>;
 
 /// Operations on single keys.

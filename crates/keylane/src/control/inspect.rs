@@ -12,7 +12,8 @@ use crate::observe::{
     Stalled, TaskExplanation, TaskState, Trace,
 };
 
-/// Diagnostics of a pool, from [`Pool::inspect`](crate::Pool::inspect). Questions that are not asked cost nothing.
+/// Diagnostics of a pool, from [`Pool::inspect`](crate::Pool::inspect). They cost nothing until
+/// they are called.
 pub struct Inspector<'p, K> {
     engine: &'p (dyn InspectEngine<K> + Sync + 'p),
 }
@@ -22,10 +23,11 @@ impl<'p, K> Inspector<'p, K> {
         Inspector { engine }
     }
 
-    /// Returns the state of a task and, if it waits, the tasks and keys that it waits for and its position.
+    /// Returns the state of a task and, if it waits, the tasks and keys that it waits for and its
+    /// position.
     ///
-    /// It passes over unfinished tasks up to this one. Submissions and ends of tasks wait during that, in one shard of
-    /// the keys at a time.
+    /// It passes over unfinished tasks up to this one. Submissions and ends of tasks wait during
+    /// that, in one shard of the keys at a time.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -66,10 +68,11 @@ impl<'p, K> Inspector<'p, K> {
         TaskExplanation { state: TaskState::Taken, age: None }
     }
 
-    /// Returns what the tasks of a key do, or why they wait.
+    /// Returns the state of a key's tasks, or why they wait.
     ///
-    /// It passes over the unfinished tasks of the key's shard, during which submissions and ends of tasks wait there. If
-    /// the key is one of several keys of a waiting task, it passes over all shards, one after the other.
+    /// It passes over the unfinished tasks of the key's shard, during which submissions and ends of
+    /// tasks wait there. If the key is one of several keys of a waiting task, it passes over all
+    /// shards, one after the other.
     ///
     /// ```
     /// # let pool = keylane::Pool::<&str>::builder().build()?;
@@ -85,23 +88,24 @@ impl<'p, K> Inspector<'p, K> {
         self.engine.explain_job(job)
     }
 
-    /// Returns why the pool starts no more tasks than it does. As cheap as [`snapshot(0)`](Self::snapshot).
+    /// Returns why the pool starts no more tasks than it does. As cheap as
+    /// [`snapshot(0)`](Self::snapshot).
     pub fn explain_pool(&self) -> PoolExplanation {
         self.engine.explain_pool()
     }
 
-    /// Returns counts and states of the pool, with the `top` keys that have the most unfinished tasks and the `top` keys
-    /// whose tasks have waited longest.
+    /// Returns counts and states of the pool, with the `top` keys that have the most unfinished
+    /// tasks and the `top` keys whose tasks have waited longest.
     ///
-    /// Unless `top` is 0 it passes over all unfinished tasks. Submissions and ends of tasks wait during that, in one
-    /// shard of the keys at a time.
+    /// Unless `top` is 0 it passes over all unfinished tasks. Submissions and ends of tasks wait
+    /// during that, in one shard of the keys at a time.
     pub fn snapshot(&self, top: usize) -> Snapshot<K> {
         self.engine.snapshot(top)
     }
 
-    /// Returns the submitters that wait for capacity in the order in which they will be served, then those that wait
-    /// for [bytes](crate::Builder::capacity_bytes). Submitters that wait for the bound of a single key are in neither
-    /// list.
+    /// Returns the submitters that wait for capacity in the order in which they will be served,
+    /// then those that wait for [bytes](crate::Builder::capacity_bytes). Submitters that wait for
+    /// the bound of a single key are in neither list.
     ///
     /// ```
     /// # let pool = keylane::Pool::<&str>::builder().build()?;
@@ -116,16 +120,16 @@ impl<'p, K> Inspector<'p, K> {
 
     /// Returns the tasks that have run for at least `than`, the longest first.
     ///
-    /// Tasks of 20 µs and more are seen at once. In a row of tiny tasks a worker reads the clock only once in up to 64
-    /// tasks, so the time of a task in such a row is counted from the first call that sees it.
-    /// [`watch_stalls`](Self::watch_stalls) looks often enough.
+    /// Tasks of 20 µs and more are seen at once. In a row of tiny tasks a worker reads the clock
+    /// only once in up to 64 tasks, so the time of a task in such a row is counted from the first
+    /// call that sees it. [`watch_stalls`](Self::watch_stalls) looks often enough.
     pub fn stalled(&self, than: Duration) -> Vec<Stalled<K>> {
         self.engine.stalled(than)
     }
 
-    /// Calls `on_stall` once for each task that runs for `than` or longer, on its own thread. The thread looks four
-    /// times in `than`, but at most a thousand times a second. The watch ends when it is dropped, or the pool is. A
-    /// panic of `on_stall` is ignored.
+    /// Calls `on_stall` once for each task that runs for `than` or longer, on its own thread. The
+    /// thread looks four times in `than`, but at most a thousand times a second. The watch ends
+    /// when it is dropped, or the pool is. A panic of `on_stall` is ignored.
     ///
     /// # Errors
     ///
@@ -138,11 +142,11 @@ impl<'p, K> Inspector<'p, K> {
         self.engine.watch_stalls(than, Box::new(on_stall))
     }
 
-    /// Starts a trace of the tasks that run: the last `capacity` tasks of each worker, and as many turns without a
-    /// worker. A trace that is being recorded is dropped.
+    /// Starts a trace of the tasks that run: the last `capacity` tasks of each worker, and as many
+    /// turns without a worker. A trace that is being recorded is dropped.
     ///
-    /// A worker takes part from its next slice of tasks, at most 64 tasks later. A traced task costs about 2,000
-    /// instructions more, and a clone of its keys.
+    /// A worker takes part from its next slice of tasks, at most 64 tasks later. A traced task
+    /// costs about 2,000 instructions more, and a clone of its keys.
     ///
     /// ```
     /// use keylane::Pool;
@@ -166,7 +170,8 @@ impl<'p, K> Inspector<'p, K> {
         self.engine.start_trace(capacity);
     }
 
-    /// Ends the trace and returns it; `None` if there was none. Tasks that run at this moment are not in it.
+    /// Ends the trace and returns it; `None` if there was none. Tasks that run at this moment are
+    /// not in it.
     pub fn take_trace(&self) -> Option<Trace<K>> {
         self.engine.take_trace()
     }

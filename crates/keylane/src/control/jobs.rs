@@ -22,13 +22,14 @@ impl<'p> Jobs<'p> {
         Jobs { engine }
     }
 
-    /// Returns the jobs that have not ended, the oldest first, including those that wait to be admitted.
+    /// Returns the jobs that have not ended, the oldest first, including those that wait to be
+    /// admitted.
     pub fn list(&self) -> Vec<JobInfo> {
         self.engine.list()
     }
 
-    /// Starts to record which worker went to which job, when, and by which rule. The last `capacity` events are kept.
-    /// Times are in milliseconds.
+    /// Starts to record which worker went to which job, when, and by which rule. The last
+    /// `capacity` events are kept. Times are in milliseconds.
     ///
     /// # Panics
     ///
@@ -38,8 +39,8 @@ impl<'p> Jobs<'p> {
         self.engine.record(capacity);
     }
 
-    /// Returns the decisions recorded so far; `None` if [recording](Self::start_decision_log) was not started or there
-    /// has been no job. They can be [replayed](Record::replay).
+    /// Returns the decisions recorded so far; `None` if [recording](Self::start_decision_log) was
+    /// not started or there has been no job. They can be [replayed](Record::replay).
     pub fn decision_log(&self) -> Option<Record> {
         self.engine.recorded()
     }

@@ -10,9 +10,9 @@ use crate::order::Rate;
 
 /// Operations on single keys of a pool, from [`Pool::keys`](crate::Pool::keys).
 ///
-/// `T` is a task that has not begun: a [`PendingTask`](crate::PendingTask) of a [`Pool`](crate::Pool), a message of a
-/// [`HandlerPool`](crate::HandlerPool). Keys are looked up by any borrowed form, as in `HashMap`: with
-/// `Pool<String>`, `pool.keys().pause("alice")`.
+/// `T` is a task that has not begun: a [`PendingTask`](crate::PendingTask) of a
+/// [`Pool`](crate::Pool), a message of a [`HandlerPool`](crate::HandlerPool). Keys are looked up by
+/// any borrowed form, as in `HashMap`: with `Pool<String>`, `pool.keys().pause("alice")`.
 ///
 /// ```
 /// use keylane::Pool;
@@ -44,17 +44,18 @@ impl<'p, K, T> Keys<'p, K, T> {
     /// Pauses a key. After this returns no worker takes any of its tasks until the key is
     /// [resumed](Self::resume). Returns false if the key was paused already.
     ///
-    /// - A task that runs, or that a worker has just taken, ends as usual; [`paused`](Self::paused) tells whether there
-    ///   is one. A rollup that has this key already and waits for another key, or for a worker, runs as well.
-    /// - Tasks are accepted as before. They wait, and count for the capacity, until the key is resumed, they are
-    ///   [taken](Self::take), or the pool is stopped.
-    /// - A rollup waits until none of its keys is paused, and the tasks behind it on the other keys wait for it. So
-    ///   does a barrier that was submitted after a task that waits here. A paused key without tasks holds no barrier
-    ///   back.
+    /// - A task that runs, or that a worker has just taken, ends as usual; [`paused`](Self::paused)
+    ///   tells whether there is one. A rollup that has this key already and waits for another key,
+    ///   or for a worker, runs as well.
+    /// - Tasks are accepted as before. They wait, and count for the capacity, until the key is
+    ///   resumed, they are [taken](Self::take), or the pool is stopped.
+    /// - A rollup waits until none of its keys is paused, and the tasks behind it on the other keys
+    ///   wait for it. So does a barrier that was submitted after a task that waits here. A paused
+    ///   key without tasks holds no barrier back.
     /// - [`shutdown`](crate::Pool::shutdown) waits for the tasks of paused keys too.
     ///
-    /// A key can be paused before it has any task. A paused key costs some hundred bytes until it is resumed; keys
-    /// that are not paused cost nothing.
+    /// A key can be paused before it has any task. A paused key costs some hundred bytes until it
+    /// is resumed; keys that are not paused cost nothing.
     pub fn pause<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -63,8 +64,9 @@ impl<'p, K, T> Keys<'p, K, T> {
         self.engine.pause(&key.to_owned())
     }
 
-    /// Lets a paused or stopped key continue, and returns whether it was paused or stopped. Its tasks run in their
-    /// order, and its counted [failures](crate::OnFailure) are forgotten. Its [rate](Self::set_rate) stays.
+    /// Lets a paused or stopped key continue, and returns whether it was paused or stopped. Its
+    /// tasks run in their order, and its counted [failures](crate::OnFailure) are forgotten. Its
+    /// [rate](Self::set_rate) stays.
     pub fn resume<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -73,8 +75,8 @@ impl<'p, K, T> Keys<'p, K, T> {
         self.engine.resume(&key.to_owned())
     }
 
-    /// Returns why and since when a key is paused, stopped or limited by its rate, and how many of its tasks run all
-    /// the same. `None` if its tasks may begin.
+    /// Returns why and since when a key is paused, stopped or limited by its rate, and how many of
+    /// its tasks run all the same. `None` if its tasks may begin.
     pub fn paused<Q>(&self, key: &Q) -> Option<PausedKey<K>>
     where
         K: Borrow<Q>,
@@ -88,24 +90,28 @@ impl<'p, K, T> Keys<'p, K, T> {
         self.engine.list_paused()
     }
 
-    /// Returns the keys that were stopped because their tasks failed: see [`OnFailure`](crate::OnFailure).
+    /// Returns the keys that were stopped because their tasks failed: see
+    /// [`OnFailure`](crate::OnFailure).
     pub fn list_stopped(&self) -> Vec<PausedKey<K>> {
         let mut stopped = self.engine.list_paused();
         stopped.retain(|key| matches!(key.hold, PauseReason::Stopped { .. }));
         stopped
     }
 
-    /// Removes the tasks of a key that no worker has taken, and returns them in their order. They run only if the
-    /// caller [runs](crate::PendingTask::run) them. Dropped, they end as [`Cancelled`](crate::Outcome::Cancelled).
+    /// Removes the tasks of a key that no worker has taken, and returns them in their order. They
+    /// run only if the caller [runs](crate::PendingTask::run) them. Dropped, they end as
+    /// [`Cancelled`](crate::Outcome::Cancelled).
     ///
-    /// - Their capacity is free at once, that of the key as well. Their [bytes](crate::Builder::capacity_bytes) are free
-    ///   when they are dropped, because until then they are in memory.
-    /// - Rollups stay, because they are tasks of other keys too. Subtasks of jobs stay; they end with their job.
-    /// - Tasks submitted at the same time may or may not be among them. Later tasks run as usual unless the key is
-    ///   paused: to empty a key for good, pause it first.
+    /// - Their capacity is free at once, that of the key as well. Their
+    ///   [bytes](crate::Builder::capacity_bytes) are free when they are dropped, because until then
+    ///   they are in memory.
+    /// - Rollups stay, because they are tasks of other keys too. Subtasks of jobs stay; they end
+    ///   with their job.
+    /// - Tasks submitted at the same time may or may not be among them. Later tasks run as usual
+    ///   unless the key is paused: to empty a key for good, pause it first.
     ///
-    /// It passes over everything that waits in one shard of the keys. Tasks of that shard neither begin nor end during
-    /// the pass.
+    /// It passes over everything that waits in one shard of the keys. Tasks of that shard neither
+    /// begin nor end during the pass.
     ///
     /// ```
     /// use keylane::Pool;
@@ -129,8 +135,8 @@ impl<'p, K, T> Keys<'p, K, T> {
         self.engine.take(&key.to_owned())
     }
 
-    /// Accepts tasks of a [closed](crate::Pool::close_key) key again, and returns whether it was closed. Tasks that
-    /// are submitted before the key's last task has run run after it.
+    /// Accepts tasks of a [closed](crate::Pool::close_key) key again, and returns whether it was
+    /// closed. Tasks that are submitted before the key's last task has run run after it.
     pub fn reopen<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -144,10 +150,12 @@ impl<'p, K, T> Keys<'p, K, T> {
         self.engine.list_closed()
     }
 
-    /// Gives a key its own rate, in place of [`Builder::rate_per_key`](crate::Builder::rate_per_key), or removes it.
+    /// Gives a key its own rate, in place of
+    /// [`Builder::rate_per_key`](crate::Builder::rate_per_key), or removes it.
     ///
-    /// After this returns the rate holds for all tasks that no worker has taken. Starts that the old rate counted stay
-    /// counted. A key with its own rate costs some fifty bytes and a copy of the key until the rate is removed.
+    /// After this returns the rate holds for all tasks that no worker has taken. Starts that the
+    /// old rate counted stay counted. A key with its own rate costs some fifty bytes and a copy of
+    /// the key until the rate is removed.
     ///
     /// ```
     /// use keylane::observe::PauseReason;
@@ -167,8 +175,8 @@ impl<'p, K, T> Keys<'p, K, T> {
     ///
     /// # Errors
     ///
-    /// [`BuildError::Thread`] if the operating system refuses the thread that the first rate needs. Nothing has changed
-    /// then.
+    /// [`BuildError::Thread`] if the operating system refuses the thread that the first rate needs.
+    /// Nothing has changed then.
     pub fn set_rate<Q>(&self, key: &Q, rate: Option<Rate>) -> Result<(), BuildError>
     where
         K: Borrow<Q>,

@@ -31,7 +31,8 @@ impl<'p> Settings<'p> {
         self.engine.set_workers(workers)
     }
 
-    /// Changes the capacity. If more tasks are unfinished than that, none is admitted until enough have ended.
+    /// Changes the capacity. If more tasks are unfinished than that, none is admitted until enough
+    /// have ended.
     ///
     /// # Errors
     ///
@@ -41,20 +42,20 @@ impl<'p> Settings<'p> {
     }
 
     /// Changes how often tasks of all keys together may begin, or removes that limit: see
-    /// [`Builder::rate`](crate::Builder::rate). Starts that the old rate counted stay counted, so changing the rate
-    /// often allows no extra starts.
+    /// [`Builder::rate`](crate::Builder::rate). Starts that the old rate counted stay counted, so
+    /// changing the rate often allows no extra starts.
     ///
     /// # Errors
     ///
-    /// [`BuildError::Thread`] if the operating system refuses the thread that the first rate needs. Nothing has changed
-    /// then.
+    /// [`BuildError::Thread`] if the operating system refuses the thread that the first rate needs.
+    /// Nothing has changed then.
     pub fn set_rate(&self, rate: Option<Rate>) -> Result<(), BuildError> {
         self.engine.set_rate(rate)
     }
 
-    /// Changes how often tasks of one key may begin, for each key without a rate
-    /// [of its own](super::Keys::set_rate): see [`Builder::rate_per_key`](crate::Builder::rate_per_key). It looks at
-    /// each key that has started tasks within its rate's interval.
+    /// Changes how often tasks of one key may begin, for each key without a rate [of its
+    /// own](super::Keys::set_rate): see [`Builder::rate_per_key`](crate::Builder::rate_per_key). It
+    /// looks at each key that has started tasks within its rate's interval.
     ///
     /// # Errors
     ///

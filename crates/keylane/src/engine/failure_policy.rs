@@ -56,8 +56,8 @@ pub enum OnFailure {
     /// [resumed](crate::control::Keys::resume), which resets the count.
     ///
     /// A key whose last task has failed costs a small entry until a task succeeds or the key is
-    /// resumed. A [shutdown](crate::Pool::shutdown) waits for the tasks of stopped keys, too: give it a
-    /// timeout.
+    /// resumed. A [shutdown](crate::Pool::shutdown) waits for the tasks of stopped keys, too: give
+    /// it a timeout.
     StopKey {
         /// Number of consecutive failures. At least 1.
         after: u32,

@@ -159,7 +159,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Returns whether there is work for another worker, after one has found a task in this shard.
-    /// The bit that led it there may have stood for that task alone.
+    /// The bit that led it there may have been set for that task alone.
     pub(crate) fn offers_more(&self, shard: usize) -> bool {
         let lanes = self.shards[shard].lanes.lock();
         if lanes.has_offer() {

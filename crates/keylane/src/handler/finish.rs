@@ -1,4 +1,4 @@
-//! The ordered end of a key's life.
+//! Sends the last message of a key's life.
 
 use std::hash::BuildHasher;
 
@@ -11,14 +11,14 @@ use crate::error::SubmitErrorKind;
 use crate::pool::OnClosedKey;
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
-    /// Sends the last message of a key's life, which is handled after all that were sent for the key
-    /// before, exactly once. As [`Pool::close_key`](crate::Pool::close_key).
+    /// Sends the last message of a key's life, which is handled after all messages that were sent
+    /// for the key before, exactly once: see [`Pool::close_key`](crate::Pool::close_key).
     ///
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge), or
-    /// [`KeyClosed`](SubmitErrorKind::KeyClosed) if the key's life has an end; the message comes
-    /// back in the error.
+    /// [`KeyClosed`](SubmitErrorKind::KeyClosed) if the key's life has an end; the error contains
+    /// the message.
     pub fn close_key(
         &self,
         key: K,
@@ -29,7 +29,8 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::Endless))
     }
 
-    /// The same if there is room and nobody waits for it.
+    /// Sends the last message of a key's life, if there is capacity and no other sender waits for
+    /// it.
     ///
     /// # Errors
     ///

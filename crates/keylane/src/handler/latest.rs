@@ -1,4 +1,4 @@
-//! Sending messages of which only the latest of a key is wanted.
+//! Sends messages that replace the latest one of their key.
 
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use crate::error::SubmitError;
 use crate::error::SubmitErrorKind;
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
-    /// Sends a message that replaces the latest one of its key, if that still waits, and returns the one
-    /// that was replaced. As [`Pool::submit_latest`](crate::Pool::submit_latest).
+    /// Sends a message that replaces the latest one of its key, if that still waits, and returns
+    /// the replaced one: see [`Pool::submit_latest`](crate::Pool::submit_latest).
     ///
-    /// Where messages [weigh](crate::Builder::capacity_bytes) something, one that does waits for its
-    /// bytes before it replaces another, whose bytes are free then.
+    /// With [costs](crate::Builder::capacity_bytes), a message with a cost waits for its bytes
+    /// before it replaces another, whose bytes are free then.
     ///
     /// ```
     /// use keylane::Pool;
@@ -31,14 +31,15 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed), [`TooLarge`](SubmitErrorKind::TooLarge) or
-    /// [`KeyClosed`](SubmitErrorKind::KeyClosed); the message comes back in the error.
+    /// [`KeyClosed`](SubmitErrorKind::KeyClosed); the error contains the message.
     pub fn send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
         refused(
             self.engine.submit_latest(key, ReadyWork(message), WaitLimit::Endless).map(message_of),
         )
     }
 
-    /// The same if there is room and nobody waits for it, or there is a message to replace.
+    /// Replaces the latest message as [`send_latest`](Self::send_latest) does, if there is one to
+    /// replace, or there is capacity and no other sender waits for it.
     ///
     /// # Errors
     ///
@@ -48,7 +49,8 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         refused(self.engine.submit_latest(key, ReadyWork(message), WaitLimit::None).map(message_of))
     }
 
-    /// The same, waiting for room for at most `timeout`.
+    /// Replaces the latest message as [`send_latest`](Self::send_latest) does, waiting for capacity
+    /// for at most `timeout`.
     ///
     /// # Errors
     ///
@@ -64,9 +66,11 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         refused(self.engine.submit_latest(key, ReadyWork(message), limit).map(message_of))
     }
 
-    /// The same, waiting for room without blocking the thread. Needs no particular runtime.
+    /// Replaces the latest message as [`send_latest`](Self::send_latest) does, waiting for capacity
+    /// without blocking the thread. Needs no particular runtime.
     ///
-    /// Cancel safe: dropped before it is ready, it has replaced nothing, and has left the line.
+    /// Cancel safe: dropped before it is ready, it has replaced nothing, and has left the wait
+    /// queue.
     ///
     /// # Errors
     ///
@@ -84,7 +88,7 @@ fn message_of<K, M>(replaced: Option<Superseded<K, M>>) -> Option<M> {
     replaced.map(|replaced| replaced.work)
 }
 
-/// The message in the error.
+/// Converts a rejected task into an error with its message.
 pub(super) fn refused<K: Key, M, T>(
     result: Result<T, RejectedTask<K, ReadyWork<M>>>,
 ) -> Result<T, SubmitError<(K, M)>> {

@@ -5,8 +5,8 @@
 //! tasks that came after them. This small table counts recent runs per key. A key that exceeds its
 //! quantum gets a lane, and takes turns with the others from there.
 
-/// Number of keys that are told apart. Two keys in one slot evict each other and lose their counts:
-/// only a key that runs often, the one to be detected, keeps its slot.
+/// Number of slots, each for one key at a time. Two keys in one slot evict each other and lose
+/// their counts: only a key that runs often, the one to be detected, keeps its slot.
 const SLOTS: usize = 64;
 
 #[derive(Debug)]

@@ -81,8 +81,8 @@ pub(crate) struct Lanes<K, W> {
     ended: usize,
     /// Number of entered parts of rollups that have not been released.
     parts: usize,
-    /// Whether, since the last [`take_entered_blocked`](Self::take_entered_blocked), a backlog entry was entered that
-    /// could not run while parts of rollups are held here.
+    /// Whether, since the last [`take_entered_blocked`](Self::take_entered_blocked), a backlog
+    /// entry was entered that could not run while parts of rollups are held here.
     entered_blocked: bool,
     /// Number of tasks in the last refill.
     last_refill: usize,
@@ -152,7 +152,7 @@ enum LaneEntry<K, W> {
 
 #[derive(Debug)]
 struct Fence<K, W> {
-    /// Barrier that the fence stands for.
+    /// Barrier of this fence.
     rollup: Arc<Rollup<K, W>>,
     /// Whether every earlier task of this shard has ended.
     granted: bool,

@@ -1,4 +1,4 @@
-//! Submitting closures that nobody waits for.
+//! Submits closures without a handle.
 
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::error::{BatchError, SubmitError};
 use crate::order::{Claims, IntoClaims};
 use crate::run::{ExecContext, RunBody, TaskBody};
 
-/// A closure that nobody waits for.
+/// Closure without a handle.
 struct Detached<F>(F);
 
 impl<F: FnOnce() + Send + 'static> RunBody for Detached<F> {
@@ -29,12 +29,12 @@ impl<F: FnOnce() + Send + 'static> IntoWork<TaskBody> for Detached<F> {
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
-    /// Submits a task that nobody will wait for. Waits for room, as [`submit`](Self::submit) does.
+    /// Submits a task without a handle. Waits for capacity, as [`submit`](Self::submit) does.
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
-    /// back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
+    /// contains the task.
     #[inline]
     pub fn execute<F>(
         &self,
@@ -47,13 +47,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.execute_with(keys.into_claims(), work, WaitLimit::Endless)
     }
 
-    /// Submits a task that nobody will wait for, if there is room and nobody waits for it.
+    /// Submits a task without a handle, if there is capacity and no other submitter waits for it.
     ///
     /// # Errors
     ///
     /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
-    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the task comes
-    /// back.
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the error
+    /// contains the task.
     #[inline]
     pub fn try_execute<F>(
         &self,
@@ -66,12 +66,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.execute_with(keys.into_claims(), work, WaitLimit::None)
     }
 
-    /// Submits a task that nobody will wait for, waiting for room for at most `timeout`.
+    /// Submits a task without a handle, waiting for capacity for at most `timeout`.
     ///
     /// # Errors
     ///
     /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
-    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    /// [`Closed`](SubmitErrorKind::Closed); the error contains the task.
     pub fn execute_timeout<F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -84,13 +84,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.execute_with(keys.into_claims(), work, WaitLimit::for_at_most(timeout))
     }
 
-    /// Submits a task that nobody will wait for, waiting for room as
-    /// [`submit_async`](Self::submit_async) does. As cancel safe as that.
+    /// Submits a task without a handle, waiting for capacity without blocking the thread, and
+    /// cancel safe, as [`submit_async`](Self::submit_async).
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
-    /// back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
+    /// contains the task.
     pub async fn execute_async<F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -106,16 +106,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         }
     }
 
-    /// Submits a batch that nobody will wait for in one pass, waiting for room as often as it takes.
-    /// The tasks of the batch are in order as if they had been submitted one by one.
+    /// Submits a batch without handles in one pass, waiting for capacity as often as necessary. The
+    /// tasks of the batch are in order as if they had been submitted one by one.
     ///
-    /// The batch is handed over in pieces of up to 256 tasks, each when the iterator has yielded it.
+    /// The batch is submitted in pieces of at most 256 tasks, each when the iterator has yielded
+    /// it.
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its key was
-    /// [finished](SubmitErrorKind::KeyClosed): how many tasks before it were accepted, and the others, the
-    /// refused one first. Nothing behind it is accepted.
+    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its
+    /// key was [finished](SubmitErrorKind::KeyClosed): the number of accepted tasks before it, and
+    /// the others, the refused one first. No task behind it is accepted.
     pub fn execute_many<C, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,

@@ -1,4 +1,4 @@
-//! The ordered end of a key's life.
+//! Submits the last task of a key's life.
 
 use std::hash::BuildHasher;
 
@@ -10,32 +10,32 @@ use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
 
-/// What becomes of a key after its [end](crate::Pool::close_key).
+/// Treatment of a key's tasks after its [end](crate::Pool::close_key).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnClosedKey {
     /// The next task of the key begins a new life, which may have an end of its own. Costs nothing.
     NewLife,
-    /// Tasks of the key are refused with [`KeyClosed`](crate::SubmitErrorKind::KeyClosed), rollups
-    /// with it among their keys as well, until the key is [reopened](crate::control::Keys::reopen).
+    /// Tasks of the key are refused with [`KeyClosed`](crate::SubmitErrorKind::KeyClosed), as are
+    /// rollups with it among their keys, until the key is [reopened](crate::control::Keys::reopen).
     ///
-    /// The pool must remember the key for that: about a hundred bytes and a copy of the key, until it is
-    /// reopened.
+    /// The pool remembers the key until then: about a hundred bytes and a copy of the key.
     Refuse,
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
-    /// Submits the end of a key's life: a task that runs after all that was submitted for the key before,
-    /// exactly once. What a connection that has been closed, or a device that has left, is to have done
-    /// in the end.
+    /// Submits the end of a key's life: a task that runs after all tasks that were submitted for
+    /// the key before, exactly once. For the last work of a connection that has been closed, or of
+    /// a device that has left.
     ///
-    /// - A life has one end: while there is one, and nothing was submitted for the key after it, another
-    ///   is refused. With [`OnClosedKey::NewLife`] the end is forgotten when it has run.
-    /// - [`take_key`](crate::control::Keys::take) leaves it where it is. It does not run if it is
+    /// - A life has one end: while there is one, and no task was submitted for the key after it,
+    ///   another is refused. With [`OnClosedKey::NewLife`] the end is forgotten when it has run.
+    /// - [`take_key`](crate::control::Keys::take) leaves it in place. It does not run if it is
     ///   [cancelled](Handle::cancel), or the pool stopped.
-    /// - Barriers have no key, and a job's subtasks were accepted with their job: neither is refused.
+    /// - Barriers have no key, and a job's subtasks were accepted with their job: neither is
+    ///   refused.
     ///
-    /// Waits for room as [`submit`](Self::submit) does.
+    /// Waits for capacity as [`submit`](Self::submit) does.
     ///
     /// ```
     /// use keylane::{OnClosedKey, Pool, SubmitErrorKind};
@@ -55,7 +55,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed), or [`KeyClosed`](SubmitErrorKind::KeyClosed) if the
-    /// key's life has an end; the task comes back in the error.
+    /// key's life has an end; the error contains the task.
     pub fn close_key<T, F>(
         &self,
         key: K,
@@ -69,7 +69,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.finish_with(key, after, work, WaitLimit::Endless)
     }
 
-    /// The same if there is room and nobody waits for it.
+    /// Submits the end of a key's life, if there is capacity and no other submitter waits for it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Submitting futures.
+//! Submits futures, which hold their turn until they end.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use crate::order::{Claims, IntoClaims};
 use crate::run::TaskBody;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
-    /// Submits a future, which holds its turn until it ends. Waits for room, as
+    /// Submits a future, which holds its turn until it ends. Waits for capacity, as
     /// [`submit`](Self::submit) does.
     ///
-    /// It runs on the runtime that was given to [`Builder::runtime`](crate::Builder::runtime), once it
-    /// has its keys, as far as that one's limit allows. It is not polled on a worker, and no worker waits
-    /// for it. Cancelling its handle drops the future at its next step; its turn ends then, not before.
+    /// It runs on the runtime that was given to [`Builder::runtime`](crate::Builder::runtime), once
+    /// it has its keys and the concurrency limit allows it. It is not polled on a worker, and no
+    /// worker waits for it. Cancelling its handle drops the future at its next step; its turn ends
+    /// then, not before.
     ///
     /// ```
     /// use keylane::Pool;
@@ -30,8 +31,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`NoRuntime`](SubmitErrorKind::NoRuntime); the future
-    /// comes back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`NoRuntime`](SubmitErrorKind::NoRuntime); the error
+    /// contains the future.
     pub fn submit_future<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -44,7 +45,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_future_with(keys.into_claims(), future, WaitLimit::Endless)
     }
 
-    /// Submits a future if there is room and nobody waits for it.
+    /// Submits a future, if there is capacity and no other submitter waits for it.
     ///
     /// # Errors
     ///
@@ -61,8 +62,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_future_with(keys.into_claims(), future, WaitLimit::None)
     }
 
-    /// Submits a future, waiting for room as [`submit_async`](Self::submit_async) does. As cancel
-    /// safe as that.
+    /// Submits a future, waiting for capacity without blocking the thread, and cancel safe, as
+    /// [`submit_async`](Self::submit_async).
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         match self.engine.enqueue(claims, ReadyWork(TaskBody::shared(task.clone())), ticket) {
             Ok(()) => Ok(handle),
             Err((why, claims, ReadyWork(body))) => {
-                let future = task.take_future().expect("nobody else has seen the task");
+                let future = task.take_future().expect("a rejected task was never shared");
                 drop(body);
                 Err(SubmitError::new(why, (claims, future)))
             }

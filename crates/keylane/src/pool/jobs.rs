@@ -1,4 +1,4 @@
-//! Jobs, as seen from their pool.
+//! Creates and lists the jobs of a pool.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -13,16 +13,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Begins a job: many subtasks under one name, with one result.
     ///
     /// Jobs share the workers by four rules, so that several make progress at once, none takes all
-    /// workers, and the one with the fewest subtasks left is done first; [`allocate`](crate::allocate)
-    /// has them, and [`Builder::job_order`](crate::Builder::job_order) chooses another order. Work outside
-    /// jobs shares as if each task were a job of its own.
+    /// workers, and the one with the fewest subtasks left is done first;
+    /// [`allocate`](crate::allocate) describes them, and
+    /// [`Builder::job_order`](crate::Builder::job_order) selects another order. Work outside jobs
+    /// shares as if each task were a job of its own.
     ///
-    /// - Subtasks are split lazily: the iterator is asked for one when a worker is free for it, and so
-    ///   may be endless, or of millions, in little memory. It is asked by one worker at a time.
+    /// - Subtasks are split lazily: the iterator is called for one when a worker is free for it, so
+    ///   it may be endless, or yield millions, in little memory. One worker calls it at a time.
     /// - Subtasks with keys belong to the same order as everything else in the pool.
-    /// - A panic in the iterator, in a subtask or in a fold ends its job at the most.
-    /// - A worker changes jobs only between two subtasks. It may take up to 64 at a time where they are
-    ///   tiny and nobody else wants a worker; what of them waits behind a long one goes to whoever is idle.
+    /// - A panic in the iterator, in a subtask or in a fold ends at most its job.
+    /// - A worker changes jobs only between two subtasks. It may take up to 64 at a time if they
+    ///   are tiny and nothing else needs a worker; those that wait behind a long one go to idle
+    ///   workers.
     ///
     /// ```
     /// use keylane::Pool;

@@ -1,4 +1,4 @@
-//! Submitting tasks of which only the latest of a key is wanted.
+//! Submits tasks that replace the latest one of their key.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::error::SubmitErrorKind;
 use crate::run::{EndTurn, TaskBody, Turn, TurnResult};
 use crate::unwind::call_catch_unwind;
 
-/// The body of a task with a handle, before it is a [`TaskBody`].
+/// Cell of a task with a handle, and its body.
 type LatestTask<T, F> =
     (Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>, ReadyWork<TaskBody>);
 
-/// Keeps a task from beginning until the captures of what it has replaced are gone.
+/// Keeps a task from beginning until the captures of the replaced work are dropped.
 struct Replacing<K: Key, S> {
     engine: Arc<Engine<K, Closures, S>>,
     by: SharedRollup<K, TaskBody>,
@@ -32,16 +32,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for Replacing<K, S>
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
-    /// Submits a task that replaces the latest one of its key, if that still waits: of a burst of updates
-    /// only the last is worth the work.
+    /// Submits a task that replaces the latest one of its key, if that still waits: of a burst of
+    /// updates only the last is worth the work.
     ///
-    /// - What is replaced is the last task of the key that was submitted like this and does not have its
-    ///   turn yet. It never runs, its captures are dropped before this returns, and its handle learns
-    ///   [`Outcome::Superseded`](crate::Outcome::Superseded). Tasks that were submitted otherwise are
-    ///   never replaced, nor are tasks that run.
-    /// - The order holds: if anything came between the two that conflicts with them, the new task runs
-    ///   after that. If nothing did, it takes over the place in the line.
-    /// - It takes over the room of what it replaces, too, so it never waits for any then. Otherwise it
+    /// - Replaced is the last task of the key that was submitted by this call and does not have its
+    ///   turn yet. It never runs, its captures are dropped before this returns, and its handle
+    ///   returns [`Outcome::Superseded`](crate::Outcome::Superseded). Tasks that were submitted by
+    ///   other calls are never replaced, nor are tasks that run.
+    /// - The order holds: if a task that conflicts with them came between the two, the new task
+    ///   runs after that. Otherwise it takes over the position of the replaced one.
+    /// - It takes over the capacity of the replaced task, too, and then never waits. Otherwise it
     ///   waits like any task. A submission that fails changes nothing.
     ///
     /// ```
@@ -59,8 +59,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`KeyClosed`](SubmitErrorKind::KeyClosed); the task
-    /// comes back in the error.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`KeyClosed`](SubmitErrorKind::KeyClosed); the error
+    /// contains the task.
     pub fn submit_latest<T, F>(&self, key: K, work: F) -> Result<Handle<T>, SubmitError<(K, F)>>
     where
         T: Send + 'static,
@@ -69,7 +69,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_latest_with(key, work, WaitLimit::Endless)
     }
 
-    /// The same if there is room and nobody waits for it, or there is a task to replace.
+    /// Replaces the latest task as [`submit_latest`](Self::submit_latest) does, if there is one to
+    /// replace, or there is capacity and no other submitter waits for it.
     ///
     /// # Errors
     ///
@@ -83,7 +84,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_latest_with(key, work, WaitLimit::None)
     }
 
-    /// The same, waiting for room for at most `timeout`.
+    /// Replaces the latest task as [`submit_latest`](Self::submit_latest) does, waiting for
+    /// capacity for at most `timeout`.
     ///
     /// # Errors
     ///
@@ -101,9 +103,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_latest_with(key, work, WaitLimit::for_at_most(timeout))
     }
 
-    /// The same, waiting for room without blocking the thread. Needs no particular runtime.
+    /// Replaces the latest task as [`submit_latest`](Self::submit_latest) does, waiting for
+    /// capacity without blocking the thread. Needs no particular runtime.
     ///
-    /// Cancel safe: dropped before it is ready, it has replaced nothing, and has left the line.
+    /// Cancel safe: dropped before it is ready, it has replaced nothing, and has left the wait
+    /// queue.
     ///
     /// # Errors
     ///
@@ -122,7 +126,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.handle_of_latest(cell, result)
     }
 
-    /// The same for a task that nobody will wait for.
+    /// Replaces the latest task as [`submit_latest`](Self::submit_latest) does, by one without a
+    /// handle.
     ///
     /// # Errors
     ///
@@ -134,8 +139,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_latest(key, work).map(drop)
     }
 
-    /// The same for a task that nobody will wait for, if there is room and nobody waits for it, or there
-    /// is a task to replace.
+    /// Replaces the latest task as [`try_submit_latest`](Self::try_submit_latest) does, by one
+    /// without a handle.
     ///
     /// # Errors
     ///
@@ -162,8 +167,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.handle_of_latest(cell, result)
     }
 
-    /// Drops what a task that is in has replaced, and returns the task's handle; or what was to be
-    /// submitted.
+    /// Drops the work that an accepted task has replaced, and returns the task's handle; or the
+    /// error with the rejected task.
     fn handle_of_latest<T, F>(
         &self,
         cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
@@ -179,7 +184,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         )
     }
 
-    /// Lets the handle of work know that it was replaced, and drops its captures.
+    /// Completes the handle of replaced work, and drops its captures.
     fn drop_replaced(&self, Superseded { work, by }: Superseded<K, TaskBody>) {
         let turn = Turn::new(Replacing { engine: self.engine.clone(), by });
         call_catch_unwind(|| work.supersede(turn));
@@ -195,7 +200,7 @@ where
     (cell.clone(), ReadyWork(TaskBody::shared(cell)))
 }
 
-/// The handle of a task that is in, or what was to be submitted.
+/// Returns the handle of an accepted task, or the error with the rejected one.
 pub(super) fn handle_of_latest<K: Key, T, F>(
     cell: Arc<TaskCell<T, std::convert::Infallible, InfallibleFn<F>>>,
     result: Result<(), RejectedTask<K, ReadyWork<TaskBody>>>,
@@ -207,7 +212,7 @@ where
     match result {
         Ok(()) => Ok(Handle::new(cell)),
         Err((why, claims, ReadyWork(body))) => {
-            let InfallibleFn(work) = cell.take_body().expect("nobody else has seen the cell");
+            let InfallibleFn(work) = cell.take_body().expect("a rejected cell was never shared");
             drop(body);
             Err(SubmitError::new(why, (claims.into_only_key(), work)))
         }

@@ -1,11 +1,11 @@
-//! What a stop returns, and what is taken from a key.
+//! Accepted tasks that never began: returned by a stop, or taken from a key.
 
 use std::fmt;
 
 use crate::order::Claims;
 use crate::run::{TaskBody, noop_context};
 
-/// A task that was accepted and never began: its pool was stopped, or it was
+/// Task that was accepted and never began: its pool was stopped, or it was
 /// [taken](crate::control::Keys::take) from its key.
 ///
 /// Dropped, it ends as [`Cancelled`](crate::Outcome::Cancelled).
@@ -15,12 +15,12 @@ pub struct PendingTask<K> {
 }
 
 impl<K> PendingTask<K> {
-    /// Its keys.
+    /// Returns the task's keys.
     pub fn claims(&self) -> &Claims<K> {
         &self.claims
     }
 
-    /// Runs it on this thread. Its handle learns the outcome.
+    /// Runs the task on this thread, and completes its handle.
     ///
     /// # Panics
     ///

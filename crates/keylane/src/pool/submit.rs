@@ -1,4 +1,4 @@
-//! Submitting closures with a handle to wait for.
+//! Submits closures with a handle.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::order::{Claims, IntoClaims};
 use crate::run::TaskBody;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
-    /// Submits a task. Waits for room, first come, first served; never inside a task of this pool.
+    /// Submits a task. Waits for capacity, first come, first served; never inside a task of this
+    /// pool.
     ///
     /// ```
     /// use keylane::{Claims, Pool};
@@ -30,8 +31,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
-    /// back in the error.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
+    /// contains the task.
     pub fn submit<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -44,13 +45,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_with(keys.into_claims(), work, WaitLimit::Endless)
     }
 
-    /// Submits a task if there is room and nobody waits for it.
+    /// Submits a task, if there is capacity and no other submitter waits for it.
     ///
     /// # Errors
     ///
     /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
-    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the task comes
-    /// back.
+    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the error
+    /// contains the task.
     pub fn try_submit<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -63,12 +64,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_with(keys.into_claims(), work, WaitLimit::None)
     }
 
-    /// Submits a task, waiting for room for at most `timeout`.
+    /// Submits a task, waiting for capacity for at most `timeout`.
     ///
     /// # Errors
     ///
     /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
-    /// [`Closed`](SubmitErrorKind::Closed); the task comes back.
+    /// [`Closed`](SubmitErrorKind::Closed); the error contains the task.
     pub fn submit_timeout<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -82,15 +83,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.submit_with(keys.into_claims(), work, WaitLimit::for_at_most(timeout))
     }
 
-    /// Submits a task, waiting for room without blocking the thread, in one line with the threads
-    /// that wait. Needs no particular runtime.
+    /// Submits a task, waiting for capacity without blocking the thread, in one wait queue with the
+    /// blocked threads. Needs no particular runtime.
     ///
-    /// Cancel safe: dropped before it is ready, it has submitted nothing, and has left the line.
+    /// Cancel safe: dropped before it is ready, it has submitted nothing, and has left the wait
+    /// queue.
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the task comes
-    /// back.
+    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
+    /// contains the task.
     pub async fn submit_async<T, F>(
         &self,
         keys: impl IntoClaims<K>,
@@ -107,16 +109,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         }
     }
 
-    /// Submits a batch in one pass, waiting for room as often as it takes. The tasks of the batch
-    /// are in order as if they had been submitted one by one.
+    /// Submits a batch in one pass, waiting for capacity as often as necessary. The tasks of the
+    /// batch are in order as if they had been submitted one by one.
     ///
-    /// The batch is handed over in pieces of up to 256 tasks, each when the iterator has yielded it.
+    /// The batch is submitted in pieces of at most 256 tasks, each when the iterator has yielded
+    /// it.
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its key was
-    /// [finished](SubmitErrorKind::KeyClosed): the handles of those before it, and the others, the refused
-    /// one first. Nothing behind it is accepted.
+    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its
+    /// key was [finished](SubmitErrorKind::KeyClosed): the handles of the tasks before it, and the
+    /// others, the refused one first. No task behind it is accepted.
     pub fn submit_many<C, T, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
@@ -137,7 +140,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         };
         let rest = cells.split_off(accepted);
         let rejected = rejected.into_iter().zip(rest).map(|((claims, body), cell)| {
-            let InfallibleFn(work) = cell.take_body().expect("nobody else has seen the cell");
+            let InfallibleFn(work) = cell.take_body().expect("a rejected cell was never shared");
             drop(body);
             (claims, work)
         });
@@ -145,7 +148,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         Err(BatchError::new(cells.into_iter().map(Handle::new).collect(), rejected, why))
     }
 
-    /// Like [`submit`](Self::submit), for work that can fail: an `Err` becomes
+    /// Submits work that can fail as [`submit`](Self::submit) does: an `Err` becomes
     /// [`Outcome::Failed`](crate::Outcome::Failed).
     ///
     /// # Errors
@@ -216,7 +219,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         match self.engine.enqueue(claims, ReadyWork(TaskBody::shared(cell.clone())), ticket) {
             Ok(()) => Ok(handle),
             Err((why, claims, ReadyWork(body))) => {
-                let work = cell.take_body().expect("nobody else has seen the cell");
+                let work = cell.take_body().expect("a rejected cell was never shared");
                 drop(body);
                 Err((why, claims, work))
             }

@@ -160,8 +160,9 @@ impl<T> Deref for LockGuard<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard has the lock (`Lock::lock` made it), so only the guard gives references to
-        // the value; and it is borrowed here, so `deref_mut` gives none as long as this one lives.
+        // SAFETY: the guard has the lock (`Lock::lock` made it), so only the guard gives references
+        // to the value; and it is borrowed here, so `deref_mut` gives none as long as this one
+        // lives.
         unsafe { self.value.deref_shared() }
     }
 }
@@ -169,8 +170,8 @@ impl<T> Deref for LockGuard<'_, T> {
 impl<T> DerefMut for LockGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard has the lock, so only the guard gives references to the value; and it is
-        // borrowed mutably here, so it gives no other as long as this one lives.
+        // SAFETY: the guard has the lock, so only the guard gives references to the value; and it
+        // is borrowed mutably here, so it gives no other as long as this one lives.
         unsafe { self.value.deref() }
     }
 }

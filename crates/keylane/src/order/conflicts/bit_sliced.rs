@@ -258,8 +258,8 @@ impl PageScan {
         self.page.descriptors.last_conflict(scanning, &mut self.left)
     }
 
-    /// Returns the index of the task that [`next_conflict`](Self::next_conflict) was comparing with when it panicked,
-    /// given the value of `left` before the call.
+    /// Returns the index of the task that [`next_conflict`](Self::next_conflict) was comparing with
+    /// when it panicked, given the value of `left` before the call.
     pub(crate) fn last_compared(&self, left: u64) -> Option<usize> {
         let compared = left & !self.left;
         (compared != 0).then_some(compared.trailing_zeros() as usize)

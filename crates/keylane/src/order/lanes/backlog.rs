@@ -134,8 +134,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.ready.len() + self.backlog.about_len()
     }
 
-    /// Takes and clears the `entered_blocked` flag: whether an entry was entered recently that could not
-    /// run.
+    /// Takes and clears the `entered_blocked` flag: whether an entry was entered recently that
+    /// could not run.
     pub(crate) fn take_entered_blocked(&mut self) -> bool {
         std::mem::take(&mut self.entered_blocked)
     }

@@ -1,4 +1,4 @@
-//! Finds a task that has not begun, and what is ahead of it.
+//! Finds a task that has not begun, and counts the tasks ahead of it.
 
 use super::*;
 
@@ -14,7 +14,7 @@ pub(crate) enum FoundTask<K, W> {
     Several(Arc<Rollup<K, W>>),
 }
 
-/// What is ahead of a task, or of its part, in one shard.
+/// Tasks and entries ahead of a task, or of its part, in one shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AheadCounts {
     /// Number of tasks of the key that must end first.
@@ -34,7 +34,7 @@ pub(crate) struct LaneHead {
     pub(crate) tasks: usize,
     /// [`TaskMeta::time`] of the first task.
     pub(crate) since: u32,
-    /// Slot of the lane, if the key has one; otherwise what is ahead of its first task in the
+    /// Slot of the lane, if the key has one; otherwise the entries ahead of its first task in the
     /// backlog and the inbox.
     pub(crate) place: Result<usize, AheadCounts>,
     /// Whether only a pause marker holds the key.
@@ -122,7 +122,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         })
     }
 
-    /// Returns what is ahead of a rollup's part that has not begun; empty if the part holds its
+    /// Counts the tasks ahead of a rollup's part that has not begun; empty if the part holds its
     /// lane.
     pub(crate) fn before_part(
         &self,
@@ -237,7 +237,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.backlog.iter().chain(inbox.queue.iter())
     }
 
-    /// Returns what is ahead of the entry at index `place` of the backlog and inbox.
+    /// Counts the entries ahead of the entry at index `place` of the backlog and inbox.
     fn before(&self, inbox: &Inbox<K, W>, place: usize) -> AheadCounts {
         let mut earlier = self.queued(inbox).take(place);
         let barrier =
