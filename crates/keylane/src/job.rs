@@ -1,11 +1,12 @@
-//! Jobs: many subtasks under one name, which share the pool's workers with other jobs by the rules in
-//! [`allocate`](crate::allocate), and have one result.
+//! Jobs: named sets of subtasks that share the pool's workers by the rules in
+//! [`allocate`](crate::allocate), each with one result.
 //!
-//! A job is split lazily: its iterator is asked for a subtask when a worker is free for the job. A
-//! subtask without keys then runs there and then. One with keys is put into the order of the pool like
-//! a task, and the worker is free again; when its keys are granted, on whatever worker, that one does
-//! not run it but keeps its turn for it and tells the rules that it is ready. So order is kept by the
-//! lanes and workers are given by the rules, and neither knows of the other.
+//! A job is split lazily: its iterator produces a subtask when a worker is free for the job. A
+//! subtask without keys then runs on that worker at once. One with keys enters the order of the
+//! pool like a task, and the worker is free again. When its keys are granted, on any worker, that
+//! worker does not run it but keeps its turn for it and reports it to the scheduler as ready. So
+//! the lanes keep the order and the scheduler assigns the workers, each without knowledge of the
+//! other.
 
 mod builder;
 mod core;

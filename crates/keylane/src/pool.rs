@@ -65,7 +65,7 @@ impl<K: Key> Execute<K> for Closures {
 
     #[inline]
     fn execute(&self, _: Option<&K>, work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
-        TaskBody::run_in_hand(work, ctx);
+        TaskBody::run_in_slot(work, ctx);
     }
 
     fn name(work: &TaskBody) -> Option<usize> {

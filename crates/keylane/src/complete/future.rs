@@ -1,8 +1,8 @@
-//! Tasks that are futures: their turn lasts until they end, on a runtime of the caller's.
+//! Tasks that are futures: they run on the caller's runtime and hold their keys until they end.
 //!
-//! A worker takes such a task as it takes any other, hands it to the runtime and goes on. The turn,
-//! and with it the task's keys, goes along with the future, and ends when that is done or dropped:
-//! by its end, a panic, a cancelled handle, or the end of the runtime.
+//! A worker takes such a task like any other, spawns its future on the runtime, and continues. The
+//! turn, and with it the task's keys, moves with the future, and ends when the future completes or
+//! is dropped: by its end, a panic, a cancellation through the handle, or the end of the runtime.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -23,15 +23,15 @@ use crate::run::{ExecContext, RunSharedBody, SavedContext, Turn, TurnResult};
 use crate::sync::Mutex;
 use crate::unwind::drop_catch_unwind;
 
-/// Where the futures of a pool run, and how many at a time.
+/// Runtime of a pool's futures, with their limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
     handle: tokio::runtime::Handle,
-    /// A permit for each future that may run. First come, first served.
+    /// Permits of running futures, granted in the order of arrival.
     running: Arc<Semaphore>,
 }
 
-/// The most futures that can be allowed to run at a time.
+/// Maximum of the limit.
 pub(crate) const MAX_FUTURES: usize = Semaphore::MAX_PERMITS;
 
 impl Runtime {
@@ -39,7 +39,7 @@ impl Runtime {
         Runtime { handle, running: Arc::new(Semaphore::new(concurrency)) }
     }
 
-    /// Runs a future as soon as the limit allows.
+    /// Runs a future when it gets a permit.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let running = self.running.clone();
         let permitted = async move {
@@ -50,11 +50,11 @@ impl Runtime {
     }
 }
 
-/// A future with its place in the order, shared with its handle.
+/// Future with its state, shared with its handle.
 pub(crate) struct FutureTask<T, F> {
     cell: TaskCell<T, Infallible, F>,
     runtime: Runtime,
-    /// Drops the future once it has begun. Set by the worker that hands it over.
+    /// Aborts the running future. Set by the worker that spawns it.
     abort: Mutex<Option<AbortHandle>>,
 }
 
@@ -87,14 +87,15 @@ where
         self.cell.leave_thread();
         let end = FutureEnd {
             task: self.clone(),
-            place: SavedContext::here(),
+            context: SavedContext::here(),
             turn: Some(ctx.keep_turn()),
         };
         let running = CatchUnwind { future: Some(Box::pin(future)), outcome: None, end };
         let handle = self.runtime.spawn(running.run());
         let mut abort = self.abort.lock();
         if self.cell.is_cancel_requested() {
-            // The handle has asked between `begin` and now.
+            // The handle was cancelled after `begin` and before `abort` is set, so it could not
+            // abort the future itself.
             handle.abort();
         }
         *abort = Some(handle);
@@ -109,8 +110,8 @@ where
     }
 }
 
-/// A future that has begun. Dropped at any point it lets go of the future first, then tells the
-/// handle, then ends the turn.
+/// Running future. Dropping it at any point first drops the future, then completes the handle, then
+/// ends the turn.
 struct CatchUnwind<T, F>
 where
     T: Send + 'static,
@@ -123,8 +124,8 @@ where
 
 struct FutureEnd<T, F> {
     task: Arc<FutureTask<T, F>>,
-    place: SavedContext,
-    /// There until the handle was told.
+    context: SavedContext,
+    /// Turn, until the handle is completed.
     turn: Option<Turn>,
 }
 
@@ -137,11 +138,11 @@ where
         self.outcome = Some(poll_fn(|cx| self.step(cx)).await);
     }
 
-    /// Polls the future as a part of its task: inside its pool, in its place.
+    /// Polls the future in the context of its task: inside its pool, at its position.
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T>> {
         let CatchUnwind { future, end, .. } = self;
-        let future = future.as_mut().expect("it is there until it is dropped");
-        let poll = AssertUnwindSafe(|| end.place.visit(|| future.as_mut().poll(cx)));
+        let future = future.as_mut().expect("the future is present until the drop");
+        let poll = AssertUnwindSafe(|| end.context.scope(|| future.as_mut().poll(cx)));
         match with_cancel_flag(end.task.clone(), || catch_unwind(poll)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Outcome::Completed(value)),
@@ -150,7 +151,7 @@ where
     }
 
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Outcome<T> {
-        self.end.place.panicked(&*payload);
+        self.end.context.panicked(&*payload);
         Outcome::Panicked(PanicPayload::new(payload))
     }
 }
@@ -162,7 +163,7 @@ where
 {
     fn drop(&mut self) {
         let future = self.future.take();
-        self.end.place.visit(|| drop_catch_unwind(future));
+        self.end.context.scope(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
         let turn_result = match outcome {
             Outcome::Completed(_) => TurnResult::Done,
@@ -170,7 +171,7 @@ where
             _ => TurnResult::Failed,
         };
         if turn_result == TurnResult::Void {
-            self.end.place.cancelled();
+            self.end.context.cancelled();
         }
         self.end.task.cell.complete(outcome);
         if let Some(turn) = self.end.turn.take() {

@@ -1,4 +1,4 @@
-//! A submitter's hold on its task: wait, poll, await, cancel.
+//! Submitter's handle of a task: waits for the outcome by thread or future, and cancels.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 
 use super::task_cell::{JoinState, TaskPhase, current_name};
 use super::{Outcome, TaskError};
-use crate::run::{AwaitedTask, NotedWait, WaitingTask, current_engine_hooks};
+use crate::run::{AwaitedTask, RegisteredWait, WaitingTask, current_engine_hooks};
 
-/// Waits for a task, or cancels it.
+/// Handle of a task: waits for its outcome, or cancels it.
 ///
-/// - Dropping a handle detaches: the task runs, and nobody learns how it ended.
+/// - Dropping a handle detaches the task: it runs, and its outcome is discarded.
 /// - A turn ends when the body ends, never when its handle is dropped, cancelled or timed out.
-/// - A handle is a future, of any runtime, and can be waited for by a thread as well.
+/// - A handle is a future for any runtime, and a thread can wait for it too.
 ///
 /// # Inside a task
 ///
 /// A task may wait for another one. If that one is ordered behind the caller, directly or through
-/// others, it could never begin; the wait is then refused with [`WouldDeadlock`]. So it is if the
-/// awaited task waits itself, or another one before it does, inside and without a timeout, for
-/// something that is behind the caller, in this pool or another: of waits that form a cycle the last
-/// one is refused. A future that awaits a handle may go on for another reason, so its wait is refused if it
-/// closes a cycle, but is not counted for the waits that come after it.
+/// others, it could never start; the wait is then refused with [`WouldDeadlock`]. The same holds if
+/// the awaited task, or another one before it, itself waits inside and without a timeout for a task
+/// behind the caller, in this pool or another: of waits that form a cycle, the last one is refused.
+/// A future that awaits a handle may progress for another reason, so its wait is refused if it
+/// closes a cycle, but later waits do not consider it.
 ///
-/// While a task waits, another worker takes the place of its own: a thread more, up to
-/// [`MAX_SUBSTITUTES`](crate::MAX_SUBSTITUTES) of them. Where there is no thread for it (that bound is
-/// reached, or the operating system refuses one) the task waits all the same, as long as some other worker
-/// does not wait inside a task; the last one gets [`WouldDeadlock`] instead.
+/// While a task waits, a substitute worker replaces its own: another thread, at most
+/// [`MAX_SUBSTITUTES`](crate::MAX_SUBSTITUTES) of them. If no substitute can be started (at that
+/// limit, or if the operating system refuses a thread), the task waits all the same, as long as
+/// some other worker does not wait inside a task; the last one gets [`WouldDeadlock`] instead.
 #[must_use = "a dropped handle detaches its task; `execute` submits without one"]
 pub struct Handle<T, E = Infallible> {
     cell: Arc<dyn JoinState<T, E>>,
@@ -46,18 +46,18 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     ///
     /// # Errors
     ///
-    /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind, or waits for, or no
-    /// worker would be left to run that. The handle comes back in the error.
+    /// [`WouldDeadlock`] if the caller is a task that the awaited one is ordered behind or waits
+    /// for, or if no worker would be left to run it. The error returns the handle.
     ///
     /// # Panics
     ///
     /// If the outcome was taken before, by [`try_join`](Self::try_join), by
     /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<T, E>, WouldDeadlock<Self>> {
-        let Ok(_noted) = self.note_wait() else { return Err(WouldDeadlock::new(self)) };
+        let Ok(_registered) = self.register_wait() else { return Err(WouldDeadlock::new(self)) };
         match self.block(None) {
             Ok(outcome) => {
-                Ok(outcome.expect("the outcome was taken already, and is given out once"))
+                Ok(outcome.expect("the outcome of a task can be taken once; it was taken before"))
             }
             Err(NoWorker) => Err(WouldDeadlock { awaited: self, reason: DeadlockReason::NoWorker }),
         }
@@ -88,8 +88,8 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         self.wait().map_err(|_| TaskError::WouldDeadlock)?.into_result()
     }
 
-    /// Blocks until the task has ended, for at most `timeout`. `None` means that it has not; the
-    /// task goes on, and the handle can be used again.
+    /// Blocks until the task has ended, at most for `timeout`. Returns `None` on a timeout: the
+    /// task continues, and the handle can be used again.
     ///
     /// # Errors
     ///
@@ -98,36 +98,36 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         &mut self,
         timeout: Duration,
     ) -> Result<Option<Outcome<T, E>>, WouldDeadlock<()>> {
-        if self.waits_for_ever() {
+        if self.would_deadlock() {
             return Err(WouldDeadlock::new(()));
         }
         let outcome = self.block(Instant::now().checked_add(timeout));
         outcome.map_err(|NoWorker| WouldDeadlock { awaited: (), reason: DeadlockReason::NoWorker })
     }
 
-    /// The outcome, if the task has ended. It is given out once.
+    /// Returns the outcome, if the task has ended and the outcome was not taken before.
     pub fn try_join(&mut self) -> Option<Outcome<T, E>> {
         self.cell.poll(None)
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.cell.is_completed()
     }
 
-    /// Cancels the task, and says whether it was in time.
+    /// Cancels the task. Returns true if it has not started.
     ///
-    /// - Not begun: it never will; its captures are dropped now, and its outcome is
-    ///   [`Outcome::Cancelled`]. It keeps its place in the line until that is reached, so nothing
-    ///   behind it overtakes anything. Returns true.
-    /// - Running: [`is_cancelled`](crate::is_cancelled) is true inside from now on; the body
-    ///   decides. A future is dropped at its next step. Returns false.
-    /// - Ended: nothing happens. Returns false.
+    /// - Not started: it never will; its captures are dropped now, and its outcome is
+    ///   [`Outcome::Cancelled`]. Its entry stays in the queues of its keys until its turn, so no
+    ///   later task overtakes another. Returns true.
+    /// - Running: [`is_cancelled`](crate::is_cancelled) returns true inside from now on, and the
+    ///   body decides. A future is dropped at its next suspension. Returns false.
+    /// - Ended: no effect. Returns false.
     pub fn cancel(&self) -> bool {
         self.cell.cancel()
     }
 
-    /// What it waits for is called so in its pool.
+    /// Name of the task in its pool.
     pub(crate) fn name(&self) -> usize {
         self.name
     }
@@ -136,14 +136,14 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         self.cell.phase()
     }
 
-    fn waits_for_ever(&self) -> bool {
+    fn would_deadlock(&self) -> bool {
         let waiter = self.waiter();
         waiter.is_some_and(|waiter| self.cell.runs_here() || waiter.is_awaited_by(self.awaited()))
     }
 
-    /// Notes a wait that ends when the task does, for the waits of other tasks; or refuses it. Nothing is noted
-    /// outside of tasks.
-    fn note_wait(&self) -> Result<Option<NotedWait>, WouldDeadlock<()>> {
+    /// Registers a wait without a deadline, so that waits of other tasks consider it, or refuses
+    /// it. Outside of tasks, registers none.
+    fn register_wait(&self) -> Result<Option<RegisteredWait>, WouldDeadlock<()>> {
         match self.waiter() {
             None => Ok(None),
             Some(_) if self.cell.runs_here() => Err(WouldDeadlock::new(())),
@@ -152,10 +152,10 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     }
 
     fn awaited(&self) -> AwaitedTask {
-        AwaitedTask { name: self.name, has_begun: self.cell.phase() != TaskPhase::Waiting }
+        AwaitedTask { name: self.name, has_started: self.cell.phase() != TaskPhase::Waiting }
     }
 
-    /// The task that this thread runs, if it runs one and the awaited task has not ended.
+    /// Returns the task that this thread runs, if it runs one and the awaited task has not ended.
     fn waiter(&self) -> Option<WaitingTask> {
         if self.cell.is_completed() {
             return None;
@@ -170,7 +170,7 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         }
         let Some((hooks, _)) = current_engine_hooks() else { return Ok(self.cell.wait(deadline)) };
         if !hooks.block() {
-            // It may have ended while this was asked.
+            // The task may have ended since the last check.
             return self.cell.poll(None).map(Some).ok_or(NoWorker);
         }
         let outcome = self.cell.wait(deadline);
@@ -179,14 +179,14 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     }
 }
 
-/// Cancel safe: the outcome is taken only by the poll that returns it.
+/// Cancel safe: only the poll that returns the outcome takes it.
 impl<T: 'static, E: 'static> Future for Handle<T, E> {
     type Output = Result<Outcome<T, E>, WouldDeadlock<()>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.cell.poll(Some(cx.waker())) {
             Some(outcome) => Poll::Ready(Ok(outcome)),
-            None if self.waits_for_ever() => Poll::Ready(Err(WouldDeadlock::new(()))),
+            None if self.would_deadlock() => Poll::Ready(Err(WouldDeadlock::new(()))),
             None => Poll::Pending,
         }
     }
@@ -198,23 +198,23 @@ impl<T, E> fmt::Debug for Handle<T, E> {
     }
 }
 
-/// Every worker would wait.
+/// Error: every worker would wait.
 struct NoWorker;
 
-/// A task has tried to wait for one that is ordered behind it, or that waits for it, directly or through others;
-/// or that no worker would be left to run. It would wait for ever.
+/// Error of a wait inside a task that would never end: the awaited task is ordered behind the
+/// caller, or waits for it, directly or through others; or no worker would be left to run it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WouldDeadlock<H> {
     awaited: H,
     reason: DeadlockReason,
 }
 
-/// Why a wait would have no end.
+/// Reason why a wait would never end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeadlockReason {
-    /// The awaited task is ordered behind the one that waits, or waits for it.
+    /// The awaited task is ordered behind the waiting one, or waits for it.
     Behind,
-    /// All workers wait inside tasks, and there is no thread for another.
+    /// All workers wait inside tasks, and no substitute can be started.
     NoWorker,
 }
 
@@ -223,12 +223,12 @@ impl<H> WouldDeadlock<H> {
         WouldDeadlock { awaited, reason: DeadlockReason::Behind }
     }
 
-    /// What was to be waited for.
+    /// Returns the handle that was to be waited for.
     pub fn into_inner(self) -> H {
         self.awaited
     }
 
-    /// The error alone.
+    /// Returns a copy of the error without the handle.
     pub fn kind(&self) -> WouldDeadlock<()> {
         WouldDeadlock { awaited: (), reason: self.reason }
     }
@@ -244,10 +244,11 @@ impl<H> fmt::Display for WouldDeadlock<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.reason {
             DeadlockReason::Behind => {
-                "the awaited task is ordered behind the one that waits for it, or waits for it"
+                "the awaited task is ordered behind the waiting task, or waits for it; wait outside of \
+                 the task, or submit the awaited task earlier"
             }
             DeadlockReason::NoWorker => {
-                "all workers wait hooks tasks, and there is no thread for another worker; wait outside \
+                "all workers wait inside tasks, and no thread for another worker can be started; wait outside \
                  of tasks, or let fewer of them wait at a time"
             }
         })

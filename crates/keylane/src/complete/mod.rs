@@ -1,4 +1,4 @@
-//! Tells submitters what became of their tasks: handles, outcomes, cancellation.
+//! Completion of tasks: handles, outcomes and cancellation.
 
 #[cfg(feature = "tokio")]
 mod future;

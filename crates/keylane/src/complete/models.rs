@@ -1,6 +1,6 @@
-//! A task and its handle in every order of events.
+//! Loom models of a task and its handle: every interleaving of run, wait, cancel and abandon.
 //!
-//! Each model names the mistakes that it was seen to catch.
+//! Each model lists the mutations that it was seen to catch.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -18,11 +18,11 @@ impl ExecContext for NoContext {
     fn panicked(&self, _: &(dyn Any + Send)) {}
 
     fn keep_turn(&mut self) -> Turn {
-        unreachable!("no body here asks for it")
+        unreachable!("no body of these models keeps its turn")
     }
 }
 
-/// The stage of a task with a key, whose next task begins when the turn ends.
+/// Context of a task with a key, whose next task starts when the turn ends.
 struct KeyContext {
     world: Arc<World>,
     is_kept: bool,
@@ -45,20 +45,20 @@ impl ExecContext for KeyContext {
     }
 }
 
-/// What the body of a task does to the world.
+/// State that bodies and drops change.
 #[derive(Default)]
 struct World {
-    /// Written by the body, read by who has its outcome.
+    /// Written by the body; read by the owner of its outcome.
     plain: Plain<u32>,
     /// Written by the body, by the drop of its captures, and by the next task of its key.
     of_key: Plain<u32>,
-    /// How often a body has run. Of `std`, so that it puts nothing in an order.
+    /// Number of runs. An atomic of `std`, so that it adds no ordering to the model.
     runs: AtomicUsize,
-    /// How many captures have been dropped.
+    /// Number of dropped captures.
     drops: AtomicUsize,
 }
 
-/// Captures that are seen when they go.
+/// Capture that records its drop.
 struct Capture(Arc<World>);
 
 impl Drop for Capture {
@@ -69,7 +69,7 @@ impl Drop for Capture {
     }
 }
 
-/// A task that leaves 11 in `plain` if it runs and 10 if it does not.
+/// Creates a task that leaves 11 in `plain` if it runs and 10 if it does not.
 fn task(world: &Arc<World>) -> Arc<dyn WorkerAndHandle> {
     let capture = Capture(world.clone());
     Arc::new(TaskCell::<u32, Infallible, _>::new(InfallibleFn(move || {
@@ -80,7 +80,7 @@ fn task(world: &Arc<World>) -> Arc<dyn WorkerAndHandle> {
     })))
 }
 
-/// A slot as its worker and as its handle see it.
+/// Cell of a task, as seen by both its worker and its handle.
 trait WorkerAndHandle: RunSharedBody + JoinState<u32, Infallible> {}
 impl<S: RunSharedBody + JoinState<u32, Infallible>> WorkerAndHandle for S {}
 
@@ -92,10 +92,10 @@ fn is_cancelled(outcome: Option<Outcome<u32, Infallible>>) -> bool {
     matches!(outcome, Some(Outcome::Cancelled))
 }
 
-/// A thread that waits is woken by the outcome, sees all that the body did and that its captures
-/// are gone, and has the outcome once.
+/// A waiting thread is woken by the outcome, sees all effects of the body and the drop of its
+/// captures, and gets the outcome once.
 ///
-/// Caught: `complete` that does not notify, or notifies before it has changed the state.
+/// Caught: `complete` that does not notify, or notifies before it changes the state.
 #[test]
 fn a_waiting_thread_has_the_outcome_once() {
     check(|| {
@@ -113,8 +113,8 @@ fn a_waiting_thread_has_the_outcome_once() {
     });
 }
 
-/// A future that waits is woken through the waker of its last poll, though another thread looks
-/// for the outcome meanwhile, without one.
+/// A waiting future is woken through the waker of its last poll, even if another thread polls for
+/// the outcome without one.
 ///
 /// Caught: `complete` that does not wake; `poll` that replaces the waker by none.
 #[test]
@@ -133,7 +133,8 @@ fn a_waiting_future_is_woken() {
             let cell = cell.clone();
             move || cell.run(&mut NoContext)
         });
-        // Whoever comes second would wait for ever, so the future looks whether the task has ended.
+        // The second of the two would wait for ever, so the future also checks whether the task has
+        // ended.
         let awaited = block_on(std::future::poll_fn(|cx| {
             let had = |waker| JoinState::<(), Infallible>::poll(&*cell, waker).is_some();
             if had(Some(cx.waker())) {
@@ -150,12 +151,13 @@ fn a_waiting_future_is_woken() {
     });
 }
 
-/// A task that is cancelled as it begins either runs, and its body is told, or never runs, and its
-/// captures are gone when its outcome is there. Either way the
-/// captures are gone before the next task of its key begins, and no worker waits for the drop.
+/// A task that is cancelled as it starts either runs, and its body is asked to stop, or never runs,
+/// and its captures are dropped before its outcome is published. In both cases the captures are
+/// dropped before the next task of its key starts, and no worker waits for the drop.
 ///
-/// Caught: `cancel` that settles without a look whether the body is still there; a turn that ends when the
-/// worker finds no body; `end_when_dropped` that looks at the state once only; `complete` without the turn.
+/// Caught: `cancel` that completes without checking for the body; a turn that ends when the worker
+/// finds no body; `end_when_dropped` that checks the state only once; `complete` that ignores the
+/// turn.
 #[test]
 fn a_task_is_cancelled_or_runs() {
     check(|| {
@@ -182,11 +184,11 @@ fn a_task_is_cancelled_or_runs() {
     });
 }
 
-/// A task that its handle cancels while its pool drops it ends as cancelled, once, and who has that
-/// outcome finds its captures gone.
+/// A task that its handle cancels while its pool drops it ends as cancelled, once, and its captures
+/// are dropped before the outcome is published.
 ///
-/// Caught: a state that is settled before the captures are dropped: the outcome was had early, and a
-/// second time when `complete` came.
+/// Caught: a state that is completed before the captures are dropped: the outcome was published
+/// early, and again when `complete` came.
 #[test]
 fn a_task_that_is_cancelled_and_abandoned_ends_once() {
     check(|| {
@@ -204,14 +206,14 @@ fn a_task_that_is_cancelled_and_abandoned_ends_once() {
         assert_eq!(world.plain.get(), 10);
         stopper.join().unwrap();
         canceller.join().unwrap();
-        assert!(task.poll(None).is_none(), "an outcome is given out once");
+        assert!(task.poll(None).is_none(), "an outcome is taken once");
         assert_eq!(world.drops.load(Ordering::Relaxed), 1);
     });
 }
 
-/// A handle that is awaited while its pool drops the task learns that it was cancelled.
+/// A handle that is awaited while its pool drops the task completes as cancelled.
 ///
-/// Caught: `abandon` that settles nothing.
+/// Caught: `abandon` that does not complete the cell.
 #[test]
 fn an_abandoned_task_wakes_its_handle() {
     check(|| {

@@ -1,4 +1,4 @@
-//! How a task ended.
+//! Final states of a task.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::sync::Exclusive;
 
-/// How a task ended.
+/// Final state of a task.
 ///
 /// ```
 /// use keylane::{Outcome, Pool};
@@ -24,11 +24,11 @@ pub enum Outcome<T, E = Infallible> {
     Completed(T),
     /// The body returned an error.
     Failed(E),
-    /// The body panicked. Its key went on with the next task.
+    /// The body panicked. Its key continued with the next task.
     Panicked(PanicPayload),
-    /// The task was cancelled before it began, its future was cancelled, or its pool was stopped.
+    /// The task was cancelled before it started, its future was cancelled, or its pool was stopped.
     Cancelled,
-    /// A later task took its place before it began: see
+    /// A later task replaced this one before it started: see
     /// [`Pool::submit_latest`](crate::Pool::submit_latest).
     Superseded,
 }
@@ -62,21 +62,21 @@ impl<T, E> Outcome<T, E> {
         matches!(self, Outcome::Completed(_))
     }
 
-    /// Whether the task was cancelled.
+    /// Returns whether the task was cancelled.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Outcome::Cancelled)
     }
 
-    /// Whether a later task took its place.
+    /// Returns whether a later task replaced this one.
     pub fn is_superseded(&self) -> bool {
         matches!(self, Outcome::Superseded)
     }
 
-    /// What the body returned.
+    /// Returns the value of the body.
     ///
     /// # Panics
     ///
-    /// If it did not return a value. If it panicked, with the same payload.
+    /// If the body did not return a value. If it panicked, with the same payload.
     #[track_caller]
     pub fn unwrap(self) -> T
     where
@@ -160,7 +160,7 @@ impl PanicPayload {
     }
 }
 
-/// The message of a panic's payload.
+/// Message of a panic's payload, if it is text.
 pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> Option<&str> {
     payload
         .downcast_ref::<&str>()

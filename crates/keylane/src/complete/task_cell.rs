@@ -1,4 +1,4 @@
-//! What a task and its handle share: first the body, then the outcome.
+//! State shared by a task and its handle: holds the body, then the outcome, which is taken once.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,49 +12,49 @@ use crate::run::{ExecContext, RunSharedBody, Turn, TurnResult, name_of};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait, wait_timeout};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
-/// Shared by a task and its handle.
+/// State shared by a task and its handle.
 pub(crate) struct TaskCell<T, E, F> {
     state: Mutex<CellInner<T, E, F>>,
     /// Signaled when the state becomes `Completed`, if a thread waits.
     completed: Condvar,
-    /// The handle has asked the body to stop. Read by the body as often as it likes.
+    /// Set when the handle asks a running body to stop. Polled by the body.
     cancel: AtomicBool,
 }
 
 struct CellInner<T, E, F> {
-    /// How far the task is.
+    /// Progress of the task.
     state: CellState<T, E, F>,
-    /// Whom to wake when the state becomes `Completed`.
+    /// Waker of the future that awaits the handle, to be woken when the state becomes `Completed`.
     waker: Option<Waker>,
-    /// The turn of a task whose captures another thread drops. Put here by the worker that reached
-    /// the task, taken and ended by that thread when it settles the task.
+    /// Turn of a task whose captures another thread drops. Stored by the worker that reached the
+    /// task; taken and ended by the dropping thread when it completes the task.
     turn: Option<Turn>,
-    /// A thread waits for `completed`. Without one no signal is given, which would be a system call.
+    /// Whether a thread waits for `completed`. Otherwise no signal is sent, which would cost a
+    /// system call.
     awaited: bool,
 }
 
-/// A task as its handle knows it.
+/// Progress of a task.
 enum CellState<T, E, F> {
-    /// It has not begun. Exits: `Running`; `Completed`, if it is cancelled or abandoned.
+    /// Not started. Exits: `Running`; `Completed`, if the task is cancelled or abandoned.
     Waiting(F),
-    /// Its body runs, or is dropped unrun, on this thread. Exit: `Completed`, and then `CellInner::turn`
-    /// ends.
+    /// This thread runs the body, or drops it. Exit: `Completed`; then `CellInner::turn` ends.
     Running(ThreadId),
-    /// It is a future that has begun. Exit: `Completed`.
+    /// A future that was spawned. Exit: `Completed`.
     #[cfg(feature = "tokio")]
     RunningElsewhere,
-    /// It has ended. Exit: `Taken`.
+    /// Ended. Exit: `Taken`.
     Completed(Outcome<T, E>),
-    /// The handle has taken the outcome.
+    /// The handle has taken the outcome. No exit.
     Taken,
 }
 
 thread_local! {
-    /// Whether the handle of the task that this thread runs has asked it to stop.
+    /// Cancel flag of the task that this thread runs.
     static CANCEL: Cell<Option<Arc<dyn CancelFlag>>> = const { Cell::new(None) };
 }
 
-/// What a body asks when it asks whether it is to stop.
+/// Source of `is_cancelled` for a body.
 pub(crate) trait CancelFlag {
     fn is_cancel_requested(&self) -> bool;
 }
@@ -65,14 +65,15 @@ impl CancelFlag for AtomicBool {
     }
 }
 
-/// Runs a body, or a part of it, in which `is_cancelled` answers for its task. There is an outer one
-/// if a task runs a stopped pool's task inside its own body. A part that unwinds restores it as well.
+/// Runs a body, or a part of it, with `task` as the source of `is_cancelled`. Restores the previous
+/// source afterwards, also on unwind: there is one if a task runs a stopped pool's task inside its
+/// own body.
 pub(crate) fn with_cancel_flag<R>(task: Arc<dyn CancelFlag>, part: impl FnOnce() -> R) -> R {
     struct Restore(Option<Arc<dyn CancelFlag>>);
     impl Drop for Restore {
         fn drop(&mut self) {
             let outer = self.0.take();
-            // The destructor of another thread local may come after this one is gone.
+            // The thread-local may be gone: the destructor of another one can run later.
             let _ = CANCEL.try_with(|cell| cell.set(outer));
         }
     }
@@ -87,11 +88,11 @@ impl<T, E, F> CancelFlag for TaskCell<T, E, F> {
     }
 }
 
-/// Whether the running task has been asked to stop: by [`Handle::cancel`](crate::Handle::cancel), or
-/// because its job was cancelled or has failed.
+/// Returns whether the running task was asked to stop, by
+/// [`Handle::cancel`](crate::Handle::cancel), or because its job was cancelled or has failed.
 ///
-/// A body that takes long asks now and then and returns early. Outside a task, and in one that has no
-/// handle and belongs to no job, it is always false.
+/// A long body should poll this and return early. Outside of a task, and in one without a handle
+/// and a job, it is always false.
 ///
 /// ```
 /// use keylane::Pool;
@@ -109,11 +110,11 @@ pub fn is_cancelled() -> bool {
         cell.set(flag);
         cancelled
     });
-    // A destructor of another thread local may ask when this one is gone: no task runs then.
+    // The thread-local may be gone, if the destructor of another one asks: no task runs then.
     asked.unwrap_or(false)
 }
 
-/// The name of the task that this thread runs, if it has a handle.
+/// Name of the task that this thread runs, if it has a handle.
 pub(crate) fn current_name() -> Option<usize> {
     let name = CANCEL.try_with(|cell| {
         let flag = cell.take();
@@ -138,7 +139,7 @@ impl<T, E, F> TaskCell<T, E, F> {
         }
     }
 
-    /// The body, if the task has not begun; it never will.
+    /// Takes the body of a task that has not started, which ends as cancelled.
     pub(crate) fn take_body(&self) -> Option<F> {
         let mut inner = self.state.lock();
         match std::mem::replace(&mut inner.state, CellState::Completed(Outcome::Cancelled)) {
@@ -150,9 +151,10 @@ impl<T, E, F> TaskCell<T, E, F> {
         }
     }
 
-    /// Drops the body if the task has not begun, and says whether that was so. It has ended like this.
+    /// Drops the body of a task that has not started, which ends with `outcome`. Returns false if
+    /// it has started.
     pub(crate) fn drop_unrun(&self, outcome: Outcome<T, E>) -> bool {
-        /// Settles even if the drop of the captures panics: somebody may wait.
+        /// Completes even if the drop of the captures panics, because a thread may wait.
         struct CompleteOnDrop<'a, T, E, F>(&'a TaskCell<T, E, F>, Option<Outcome<T, E>>);
         impl<T, E, F> Drop for CompleteOnDrop<'_, T, E, F> {
             fn drop(&mut self) {
@@ -161,26 +163,27 @@ impl<T, E, F> TaskCell<T, E, F> {
                 }
             }
         }
-        // For as long as the drop takes it is this thread's, as if it ran.
+        // Marks the cell as running on this thread for the duration of the drop.
         let Some(body) = self.begin() else { return false };
         let _complete = CompleteOnDrop(self, Some(outcome));
         drop(body);
         true
     }
 
-    /// Drops the body if the task has not begun, for another has its place, and then ends `turn`:
-    /// what keeps that other from beginning. If another thread drops the body, that thread ends it.
+    /// Drops the body of a task that has not started, because a newer one has replaced it, and then
+    /// ends `turn`, which keeps the newer one from starting. If another thread is dropping the
+    /// body, that thread ends the turn.
     pub(crate) fn supersede_cell(&self, turn: Turn) {
         let mut turn = Some(turn);
         if !self.drop_unrun(Outcome::Superseded) {
-            self.end_when_dropped(|| turn.take().expect("it is taken once"));
+            self.end_when_dropped(|| turn.take().expect("the turn is taken once"));
         }
         if let Some(turn) = turn {
             turn.end(TurnResult::Void);
         }
     }
 
-    /// The body, to be run now.
+    /// Takes the body in order to run it now.
     pub(crate) fn begin(&self) -> Option<F> {
         let mut inner = self.state.lock();
         let running = CellState::Running(std::thread::current().id());
@@ -193,21 +196,21 @@ impl<T, E, F> TaskCell<T, E, F> {
         }
     }
 
-    /// Ends a turn when the captures of this task are gone: at once, unless another thread drops
-    /// them at this moment. Then that thread ends it, and the caller goes on with other work.
+    /// Ends a turn when the captures of this task are dropped: at once, unless another thread is
+    /// dropping them now. Then that thread ends it, and the caller continues with other work.
     ///
-    /// No turn is left behind: the state is `Running` under the lock when the turn is put there, and
-    /// `complete` takes it in the section that ends this state. No turn is early: `complete` comes after
-    /// the drop.
+    /// No turn is leaked: the state is `Running` under the lock when the turn is stored, and
+    /// `complete` takes it in the critical section that ends this state. No turn ends early:
+    /// `complete` comes after the drop.
     pub(crate) fn end_when_dropped(&self, turn: impl FnOnce() -> Turn) {
         if !self.is_running() {
             return;
         }
-        // Made before the lock is taken: it takes another.
+        // Created before the lock is taken, because this takes another lock.
         let turn = turn();
         let mut inner = self.state.lock();
         if matches!(inner.state, CellState::Running(_)) {
-            debug_assert!(inner.turn.is_none(), "a task is reached once");
+            debug_assert!(inner.turn.is_none(), "a worker reaches a task once");
             inner.turn = Some(turn);
             return;
         }
@@ -219,8 +222,8 @@ impl<T, E, F> TaskCell<T, E, F> {
         matches!(self.state.lock().state, CellState::Running(_))
     }
 
-    /// Publishes the outcome, unless there is one. Wakes after the lock is released, and then ends a
-    /// turn that waited for the captures to go.
+    /// Publishes the outcome, unless there is one already. Wakes waiters after the lock is
+    /// released, and then ends the turn stored by `end_when_dropped`.
     pub(crate) fn complete(&self, outcome: Outcome<T, E>) {
         let mut inner = self.state.lock();
         if matches!(inner.state, CellState::Completed(_) | CellState::Taken) {
@@ -234,7 +237,7 @@ impl<T, E, F> TaskCell<T, E, F> {
             self.completed.notify_all();
         }
         if let Some(waker) = waker {
-            // What it wakes is another task, whose panic is not this one's.
+            // The waker runs foreign code, whose panic is not this task's.
             call_catch_unwind(|| waker.wake());
         }
         if let Some(turn) = turn {
@@ -243,10 +246,10 @@ impl<T, E, F> TaskCell<T, E, F> {
     }
 }
 
-/// For a body that goes on beyond `run`.
+/// Methods for a body that continues after `run`.
 #[cfg(feature = "tokio")]
 impl<T, E, F> TaskCell<T, E, F> {
-    /// The body goes on elsewhere, on no thread in particular.
+    /// Marks the body as running outside of this thread.
     pub(crate) fn leave_thread(&self) {
         let mut inner = self.state.lock();
         if matches!(inner.state, CellState::Running(_)) {
@@ -263,7 +266,7 @@ where
 {
     fn run(self: Arc<Self>, ctx: &mut dyn ExecContext) {
         let Some(body) = self.begin() else {
-            // Cancelled meanwhile: the turn passes, and nothing runs in it.
+            // Cancelled before its turn: the turn passes without a run.
             ctx.cancelled();
             return self.end_when_dropped(|| ctx.keep_turn());
         };
@@ -291,34 +294,36 @@ where
     }
 }
 
-/// How far a task is, as its handle knows it.
+/// Progress of a task, without its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskPhase {
-    /// It has not begun.
+    /// Not started.
     Waiting,
-    /// It runs, on this thread if on any in particular.
+    /// Running, on this thread if on a particular one.
     Running(Option<ThreadId>),
-    /// It has ended, or never will begin.
+    /// Ended, or cancelled before the start.
     Over,
 }
 
-/// A slot, as its handle sees it.
+/// Cell of a task, as seen by its handle.
 pub(crate) trait JoinState<T, E>: Send + Sync {
-    /// The outcome, if it is known. Else the waker will be woken when it is.
+    /// Returns the outcome if the task has ended; otherwise stores the waker, to be woken at the
+    /// end.
     fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>>;
 
-    /// Blocks until the outcome is known, or the deadline. Nothing if it was taken already.
+    /// Blocks until the task has ended or the deadline has passed. Returns `None` at the deadline,
+    /// or if the outcome was taken before.
     fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>>;
 
     fn is_completed(&self) -> bool;
 
-    /// How far the task is.
+    /// Progress of the task.
     fn phase(&self) -> TaskPhase;
 
-    /// Whether the calling thread runs the body.
+    /// Returns whether the calling thread runs the body.
     fn runs_here(&self) -> bool;
 
-    /// Whether the task will not run, or else was asked to stop.
+    /// Cancels the task. Returns true if it has not started; otherwise asks the body to stop.
     fn cancel(&self) -> bool;
 }
 
@@ -393,7 +398,8 @@ where
     }
 
     fn cancel(&self) -> bool {
-        // The captures go now; the task's place in the line stays, so no successor jumps.
+        // The captures are dropped now; the entry keeps its position in the queues, so no later
+        // task overtakes.
         let in_time = self.drop_unrun(Outcome::Cancelled);
         if !in_time {
             self.cancel.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
-//! The body of a task with a handle: it is tried once, and may fail.
+//! Body of a task with a handle: called once, and may fail.
 
 use std::convert::Infallible;
 
-/// Something that is run once and may fail.
+/// Function that is called once and may fail.
 pub(crate) trait TaskFn<T, E> {
     fn call(self) -> Result<T, E>;
 }
@@ -13,7 +13,7 @@ impl<T, E, F: FnOnce() -> Result<T, E>> TaskFn<T, E> for F {
     }
 }
 
-/// A closure that can't fail.
+/// Closure that cannot fail.
 pub(crate) struct InfallibleFn<F>(pub(crate) F);
 
 impl<T, F: FnOnce() -> T> TaskFn<T, Infallible> for InfallibleFn<F> {

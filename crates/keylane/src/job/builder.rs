@@ -1,4 +1,4 @@
-//! What a job is to be: its name, its subtasks, what becomes of their results.
+//! Builder of jobs: configures name, subtasks and results, and submits the job.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -22,34 +22,36 @@ use crate::order::{Claims, IntoClaims};
 use crate::pool::Closures;
 use crate::run::TaskBody;
 
-/// What becomes of a job when one of its subtasks fails: returns an error, or panics.
+/// Policy for a failed subtask: one that returns an error or panics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnError {
-    /// The others that have not begun are dropped, and the job is over when those that run have ended.
+    /// Subtasks that have not started are dropped, and the job ends with the running ones.
     #[default]
     FailFast,
-    /// The others go on. If failures are not [folded](Subtasks::fold_outcomes), the first one is the
-    /// outcome of the job in the end.
+    /// The others continue. If failures are not [folded](Subtasks::fold_outcomes), the first one is
+    /// the outcome of the job at the end.
     FinishAll,
 }
 
-/// In which order results are folded, or collected.
+/// Order in which results are folded or collected.
 ///
-/// In either order the results of subtasks that have a key in common, and do not just share it, come in
-/// the order in which those were split: a result is taken before the turn of its subtask ends.
+/// In both orders, the results of subtasks with a common key that they do not merely share come in
+/// the order in which the subtasks were split, because a result is taken before the turn of its
+/// subtask ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResultOrder {
-    /// As the subtasks end: the default of a fold.
+    /// Order in which the subtasks end: the default of a fold.
     Completion,
-    /// As the splitter has made them: the default of a collection. A fold lets no more than some
-    /// hundred results wait for an earlier one; the job is not split on meanwhile.
+    /// Order in which the splitter has produced the subtasks: the default of a collection. In a
+    /// fold, at most some hundred results wait for an earlier one; the splitter is paused
+    /// meanwhile.
     Submission,
 }
 
-/// Begins a job: see [`Pool::job`](crate::Pool::job).
-#[must_use = "nothing happens until its results are collected, folded or dropped"]
+/// Builder of a job: see [`Pool::job`](crate::Pool::job).
+#[must_use = "a job is submitted by `run`, `collect`, `fold` or `fold_outcomes`"]
 pub struct JobBuilder<K: Key, S: BuildHasher + Send + Sync + 'static> {
     engine: Arc<Engine<K, Closures, S>>,
     settings: JobSettings,
@@ -62,16 +64,16 @@ struct JobSettings {
     order: Option<ResultOrder>,
     expected: Option<u64>,
     ahead: Option<usize>,
-    /// For how long it waits for room: without end, unless somebody has said.
+    /// Maximum wait for capacity; `None` for no limit.
     within: Option<Duration>,
-    /// Its subtasks need a runtime.
+    /// Whether the subtasks need a runtime.
     #[cfg(feature = "tokio")]
     needs_runtime: bool,
     max_waiting: u64,
 }
 
-/// Subtasks of a job that may wait for keys before its splitter is held back: enough that a worker that is
-/// free seldom finds all of them waiting, and little memory for a job of millions.
+/// Maximum of subtasks that wait for keys before the splitter is paused: enough that a free worker
+/// seldom finds all of them waiting, and little memory for a job of millions.
 const MAX_WAITING: u64 = 64;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
@@ -91,40 +93,40 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         JobBuilder { engine, settings }
     }
 
-    /// Scales the job's claim to spare workers: with twice the weight and twice as many subtasks left
-    /// it ranks the same. By default 1; 0 counts as 1.
+    /// Sets the weight of the job's claim to spare workers: a job with twice the weight and twice
+    /// as many remaining subtasks has the same rank. 1 by default; 0 counts as 1.
     pub fn weight(mut self, weight: u32) -> Self {
         self.settings.weight = weight;
         self
     }
 
-    /// What becomes of it when a subtask fails: by default [`OnError::FailFast`].
+    /// Sets the policy for failed subtasks; [`OnError::FailFast`] by default.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.settings.on_error = on_error;
         self
     }
 
-    /// In which order its results are taken.
+    /// Sets the order in which results are taken.
     pub fn result_order(mut self, order: ResultOrder) -> Self {
         self.settings.order = Some(order);
         self
     }
 
-    /// How many subtasks there will be, where the iterator's
-    /// [`size_hint`](Iterator::size_hint) does not say. A job of which that is unknown gets spare
-    /// workers after those of which it is known. If it turns out wrong, nothing is lost.
+    /// Sets the expected number of subtasks, for an iterator whose
+    /// [`size_hint`](Iterator::size_hint) does not tell it. Jobs of unknown size get spare workers
+    /// after those of known size. A wrong number does no harm.
     pub fn subtask_count(mut self, subtasks: u64) -> Self {
         self.settings.expected = Some(subtasks);
         self
     }
 
-    /// How many tiny subtasks without keys may be taken from the iterator at a time, before the first of
-    /// them runs: at least one, and at most 64 are.
+    /// Sets the maximum of subtasks without keys pulled from the iterator at a time, before the
+    /// first of them runs: at least 1; values above 64 count as 64.
     ///
-    /// By default that is 64 if the iterator knows its length, by its [`size_hint`](Iterator::size_hint), and
-    /// one if it does not, for then it may wait for its next item, as that of a channel does, and what was
-    /// taken before would wait with it. Say more for one that never waits: tiny subtasks then cost a
-    /// tenth.
+    /// The default is 64 for an iterator of known length, by its
+    /// [`size_hint`](Iterator::size_hint). Otherwise it is 1, because the iterator may block for
+    /// its next item, like that of a channel, and the items pulled before would wait with it. Set
+    /// more for one that never blocks: short subtasks then cost a tenth.
     ///
     /// ```
     /// use keylane::Pool;
@@ -140,11 +142,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         self
     }
 
-    /// For how long submitting it may wait for room in the pool: not at all if it is zero, as in async
-    /// code. By default as long as it takes. A job takes the room of one task, until it is over.
+    /// Sets the maximum wait for capacity in the pool; zero for no wait, as in async code. Without
+    /// a limit by default. A job uses the capacity of one task until it ends.
     ///
-    /// Submitting then fails with [`TimedOut`](SubmitErrorKind::TimedOut), or with
-    /// [`Full`](SubmitErrorKind::Full) if it was zero, and the job comes back.
+    /// A submission then fails with [`TimedOut`](SubmitErrorKind::TimedOut), or with
+    /// [`Full`](SubmitErrorKind::Full) for a limit of zero, and returns the job.
     ///
     /// ```
     /// use std::time::Duration;
@@ -167,7 +169,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         self
     }
 
-    /// Its subtasks: closures without keys.
+    /// Sets the subtasks: closures without keys.
     pub fn each<T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
     where
         T: Send + 'static,
@@ -175,10 +177,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = F>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Closure(InfallibleFn(work)))))
+        self.with_source(
+            subtasks.into_iter().map(|work| (Claims::none(), Closure(InfallibleFn(work)))),
+        )
     }
 
-    /// The same, of closures that can fail.
+    /// Sets the subtasks: fallible closures without keys.
     pub fn try_each<T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
     where
         T: Send + 'static,
@@ -187,11 +191,11 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = F>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|work| (Claims::none(), Closure(work))))
+        self.with_source(subtasks.into_iter().map(|work| (Claims::none(), Closure(work))))
     }
 
-    /// Its subtasks: closures with their keys, as in [`Pool::submit`](crate::Pool::submit). They belong to the order of the
-    /// pool from the moment when they are split.
+    /// Sets the subtasks: closures with keys, as in [`Pool::submit`](crate::Pool::submit). A
+    /// subtask enters the order of the pool when it is split.
     pub fn each_keyed<C, T, F, I>(self, subtasks: I) -> Subtasks<K, S, T>
     where
         C: IntoClaims<K>,
@@ -200,14 +204,14 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = (C, F)>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(
+        self.with_source(
             subtasks
                 .into_iter()
                 .map(|(keys, work)| (keys.into_claims(), Closure(InfallibleFn(work)))),
         )
     }
 
-    /// The same, of closures that can fail.
+    /// Sets the subtasks: fallible closures with keys, as in [`Pool::submit`](crate::Pool::submit).
     pub fn try_each_keyed<C, T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
     where
         C: IntoClaims<K>,
@@ -217,14 +221,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = (C, F)>,
         I::IntoIter: Send + 'static,
     {
-        self.plan(subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Closure(work))))
+        self.with_source(
+            subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Closure(work))),
+        )
     }
 
-    /// Its subtasks: futures with their keys, [`Claims::none`] if they have none. They run on the runtime
-    /// of [`Builder::runtime`](crate::Builder::runtime), within its limit, and hold their turns until they
-    /// end. No worker waits for them; the rules say which job's are handed over first.
+    /// Sets the subtasks: futures with their keys, or [`Claims::none`]. They run on the runtime of
+    /// [`Builder::runtime`](crate::Builder::runtime), within its limit, and hold their turns until
+    /// they end. No worker waits for them; the scheduler decides the job whose future is launched
+    /// next.
     ///
-    /// Cancelled, a future is dropped at its next step. Submitting the job fails with
+    /// A cancelled future is dropped at its next suspension. Submission fails with
     /// [`NoRuntime`](SubmitErrorKind::NoRuntime) if the pool has no runtime.
     ///
     /// ```
@@ -250,7 +257,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         self.try_each_future(subtasks.map(|(keys, future)| (keys, async { Ok(future.await) })))
     }
 
-    /// The same, of futures that can fail.
+    /// Sets the subtasks: fallible futures with their keys, as in
+    /// [`each_future`](Self::each_future).
     #[cfg(feature = "tokio")]
     pub fn try_each_future<C, T, E, F, I>(mut self, subtasks: I) -> Subtasks<K, S, T, E>
     where
@@ -264,12 +272,12 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         let runtime = self.engine.settings.runtime.clone();
         self.settings.needs_runtime = true;
         self.settings.max_waiting = MAX_WAITING.max(self.engine.settings.concurrency as u64);
-        self.plan(subtasks.into_iter().map(move |(keys, future)| {
+        self.with_source(subtasks.into_iter().map(move |(keys, future)| {
             (keys.into_claims(), FutureSubtask { future, runtime: runtime.clone() })
         }))
     }
 
-    fn plan<T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
+    fn with_source<T, E, F, I>(self, subtasks: I) -> Subtasks<K, S, T, E>
     where
         T: Send + 'static,
         E: Send + 'static,
@@ -278,27 +286,27 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     {
         let JobBuilder { engine, settings } = self;
         let source = JobSource::new(subtasks, settings.ahead);
-        Subtasks { engine, settings, plan: Box::new(source) }
+        Subtasks { engine, settings, source: Box::new(source) }
     }
 }
 
-/// A job with its subtasks, to be submitted by saying what becomes of their results.
-#[must_use = "nothing happens until its results are collected, folded or dropped"]
+/// Job with its subtasks, to be submitted by a choice of its result.
+#[must_use = "a job is submitted by `run`, `collect`, `fold` or `fold_outcomes`"]
 pub struct Subtasks<K: Key, S: BuildHasher + Send + Sync + 'static, T, E = Infallible> {
     engine: Arc<Engine<K, Closures, S>>,
     settings: JobSettings,
-    plan: Box<dyn ErasedSource<K, T, E>>,
+    source: Box<dyn ErasedSource<K, T, E>>,
 }
 
-/// A splitter whose type is no longer known.
+/// Type-erased splitter.
 trait ErasedSource<K, T, E>: Send {
     fn expected(&self) -> Option<u64>;
 
-    /// Makes a job of it.
+    /// Creates the running job.
     fn start(self: Box<Self>, parts: CoreParts<T, E>) -> Started<K>;
 }
 
-/// A job, as the engine and as its handle see it.
+/// Running job, as seen by the engine and by its handle.
 type Started<K> = (Arc<dyn JobRunner<K, TaskBody>>, Arc<dyn JobOps>);
 
 impl<K, I, F, T, E> ErasedSource<K, T, E> for JobSource<K, I, F>
@@ -319,7 +327,7 @@ where
     }
 }
 
-/// A job whose results are folded; or, if it was not accepted, all that it was to be made of.
+/// Job with folded results, or, if it was refused, its parts.
 type Folded<K, S, T, E, A, G> = Result<Job<A, E>, SubmitError<(Subtasks<K, S, T, E>, A, G)>>;
 
 impl<K, S, T, E> Subtasks<K, S, T, E>
@@ -329,15 +337,15 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    /// Submits the job. Its outcome is that its subtasks have ended; their results are dropped.
+    /// Submits the job and drops the results of its subtasks. Its outcome is `()`.
     ///
-    /// Like every submission it waits for room: a job takes that of one task until it is over. Its
-    /// subtasks with keys take some beyond the pool's capacity, at most some dozens at a time.
+    /// Like every submission it waits for capacity: a job uses that of one task until it ends. Its
+    /// subtasks with keys exceed the pool's capacity by at most some dozens at a time.
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed), and what [`submit_timeout`](JobBuilder::submit_timeout) says; the job comes
-    /// back.
+    /// [`Closed`](SubmitErrorKind::Closed), and the errors of [`submit_timeout`](JobBuilder::submit_timeout). The
+    /// error returns the job.
     pub fn run(self) -> Result<Job<(), E>, SubmitError<Self>> {
         self.fold((), |(), _| ()).map_err(|refused| {
             let why = refused.kind();
@@ -345,8 +353,8 @@ where
         })
     }
 
-    /// Submits the job. Its outcome has the values of all subtasks: in the order in which they were
-    /// split, unless [told otherwise](JobBuilder::result_order).
+    /// Submits the job and collects the values of all subtasks, in the order in which they were
+    /// split unless [configured](JobBuilder::result_order).
     ///
     /// # Errors
     ///
@@ -362,11 +370,12 @@ where
         Ok(self.submit(supply, sink, result))
     }
 
-    /// Submits the job, and folds the values of its subtasks as they come, or in the order in which
-    /// they were split. Failures are not folded; the first one is the outcome of the job.
+    /// Submits the job and folds the values of its subtasks, in the order of completion unless
+    /// [configured](JobBuilder::order). Failures are not folded; the first one is the outcome of
+    /// the job.
     ///
-    /// The fold runs on the workers, or of futures on the runtime, one at a time, and counts as a part of
-    /// the subtasks. If it panics, that ends the job alone.
+    /// The fold runs on the workers, or for futures on the runtime, one call at a time, as a part
+    /// of the subtasks. If it panics, that ends this job only.
     ///
     /// # Errors
     ///
@@ -381,14 +390,14 @@ where
             Err(why) => return Err(SubmitError::new(why, (self, init, fold))),
         };
         let step = move |acc, outcome: Outcome<T, E>| {
-            let value = outcome.ok().expect("what is not a value is not folded");
+            let value = outcome.ok().expect("only values are folded");
             fold(acc, value)
         };
         Ok(self.submit_fold(supply, init, step, false))
     }
 
-    /// Submits the job, and folds the outcomes of its subtasks, failures and panics among them. Then a
-    /// failure is not the outcome of the job, also where it [ends it](OnError::FailFast).
+    /// Submits the job and folds the outcomes of its subtasks, including failures and panics. A
+    /// failure is then not the outcome of the job, even where it [ends it](OnError::FailFast).
     ///
     /// # Errors
     ///
@@ -405,7 +414,7 @@ where
         Ok(self.submit_fold(supply, init, fold, true))
     }
 
-    /// Takes room for it, and says what the rules are to know of its subtasks.
+    /// Takes the capacity for the job, and returns the subtasks as the scheduler sees them.
     fn admit(&self) -> Result<Supply, SubmitErrorKind> {
         #[cfg(feature = "tokio")]
         if self.settings.needs_runtime && self.engine.settings.runtime.is_none() {
@@ -416,7 +425,7 @@ where
             Some(Duration::ZERO) => WaitLimit::None,
             Some(timeout) => WaitLimit::for_at_most(timeout),
         };
-        // Asks the user's iterator, which may panic: before there is room to be given back.
+        // Before the capacity is taken, because this polls the user's iterator, which may panic.
         let supply = self.supply();
         let refusal = |refused| self.engine.refusal(limit.explain(refused));
         self.engine.acquire_permit(limit).map_err(refusal)?;
@@ -424,7 +433,7 @@ where
     }
 
     fn supply(&self) -> Supply {
-        match self.plan.expected() {
+        match self.source.expected() {
             Some(0) => Supply::Ready(0),
             hint => Supply::Split { expected: hint.or(self.settings.expected) },
         }
@@ -441,20 +450,19 @@ where
         self.submit(supply, sink, result)
     }
 
-    /// Submits what has been admitted. Nothing of the user's is called here: its room would be lost if that
-    /// panicked.
+    /// Submits an admitted job. Calls no user code, whose panic would leak the capacity.
     fn submit<R: Send + 'static>(
         self,
         supply: Supply,
         sink: Arc<dyn Sink<T, E>>,
         result: Arc<JobResult<R, E>>,
     ) -> Job<R, E> {
-        let Subtasks { engine, settings, plan } = self;
+        let Subtasks { engine, settings, source } = self;
         let control: Arc<dyn JobControl> = engine.clone();
         let control: WeakJobControl = Arc::downgrade(&control);
         let JobSettings { name, weight, on_error, max_waiting, .. } = settings;
-        let (runner, ops) = plan.start(CoreParts { name, on_error, control, sink, max_waiting });
-        let id = engine.submit_job(runner, supply, weight, |id| ops.named(id));
+        let (runner, ops) = source.start(CoreParts { name, on_error, control, sink, max_waiting });
+        let id = engine.submit_job(runner, supply, weight, |id| ops.set_id(id));
         Job::new(ops, result, id)
     }
 }

@@ -1,4 +1,4 @@
-//! A running job: what its workers, its entries in the lanes, and its handle share.
+//! Running job: state shared by its workers, its entries in the lanes, and its handle.
 
 #[cfg(feature = "tokio")]
 mod futures;
@@ -36,62 +36,64 @@ pub(super) struct JobCore<K, I, F, T, E> {
     name: Arc<str>,
     on_error: OnError,
     control: WeakJobControl,
-    /// What the rules know it by. Written once, before any worker comes.
+    /// Id of the job in the scheduler. Written once, before the first worker comes.
     id: Mutex<Option<JobId>>,
-    /// Nothing begins any more. Set before anything is dropped, and read under the lock of each of the
-    /// three places below before something is put there, so that nothing is left behind.
+    /// Set once: no subtask starts any more. Set before any subtask is dropped, and checked under
+    /// the lock of each of `source`, `blocked` and `granted` before a subtask is added, so that
+    /// none is leaked.
     cancelled: Arc<AtomicBool>,
-    /// The splitter, unless a worker asks it.
+    /// Splitter, unless a worker has it.
     source: Mutex<SourceSlot<JobSource<K, I, F>>>,
-    /// Subtasks that wait in the lanes, by place.
+    /// Subtasks that wait in the lanes, by index.
     blocked: Mutex<Slab<BlockedSubtask<F>>>,
-    /// Subtasks that wait for a worker only, the first to become ready first.
+    /// Subtasks that wait for a worker only, in the order in which they became ready.
     granted: Mutex<VecDeque<Granted<F>>>,
-    /// Batches that workers are at.
+    /// Batches that workers are running.
     batches: Mutex<Vec<Arc<SharedBatch<F>>>>,
-    /// Granted subtasks that were taken out of a batch, and that the rules have not been told of yet.
-    /// Raised under the lock of the batch; taken to nothing in the section that tells them.
+    /// Number of granted subtasks that were stolen from a batch and are not reported to the
+    /// scheduler yet. Raised under the lock of the batch; reset in the scheduler section that
+    /// reports them.
     stolen: AtomicU64,
     sink: Arc<dyn Sink<T, E>>,
-    /// Its futures.
+    /// Futures of the job.
     #[cfg(feature = "tokio")]
     futures: Mutex<JobFutures>,
-    /// How many of its subtasks may wait.
+    /// Maximum of waiting subtasks.
     max_waiting: u64,
-    /// Why it ends, if it is not that all subtasks have ended. The first reason holds.
+    /// Reason for the end, if not the end of all subtasks. The first reason counts.
     ending: Mutex<Option<Ending>>,
-    /// How far it was when it was over.
+    /// Final progress.
     last: Mutex<Option<Progress>>,
     results: PhantomData<fn() -> (T, E)>,
 }
 
-/// A subtask that waits in the lanes.
+/// Subtask that waits in the lanes.
 enum BlockedSubtask<F> {
-    /// Exits: it is removed, when it has its keys; `Dropping`, when the job is cancelled.
+    /// Waiting. Exits: removed, when its keys are granted; `Dropping`, when the job is cancelled.
     Waiting(Numbered<F>),
-    /// The thread that has cancelled the job drops the captures, and then removes this and ends the
-    /// turns: that of the entry, if a worker has reached it meanwhile; and that of one that had the
-    /// same place before, if it was reached late.
+    /// The thread that has cancelled the job drops the captures, then removes this entry and ends
+    /// its turns: that of the entry, if a worker has reached it meanwhile; and that of an earlier
+    /// entry with the same index, if it was reached late.
     Dropping(Vec<Turn>),
 }
 
-/// What one worker at a time takes out.
+/// Slot of the splitter, which one worker at a time takes.
 enum SourceSlot<T> {
     Here(T),
     /// A worker has it.
     Out,
-    /// It is not needed any more.
+    /// Dropped.
     Gone,
 }
 
-/// A subtask that could run now.
+/// Subtask that can run now.
 struct Granted<F> {
     subtask: Numbered<F>,
-    /// Its place in the order. Without one it has no keys, and has not been in any lane.
-    place: Option<(Turn, SavedPosition)>,
+    /// Turn and position in the order. `None` for a subtask without keys, which was in no lane.
+    held_turn: Option<(Turn, SavedPosition)>,
 }
 
-/// What a job is made of.
+/// Parameters of a job.
 pub(super) struct CoreParts<T, E> {
     pub(super) name: Arc<str>,
     pub(super) on_error: OnError,
@@ -135,7 +137,7 @@ where
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Nothing more is to begin, for this reason.
+    /// Ends the job for this reason: no further subtask starts.
     fn end(&self, ending: Ending) {
         let mut first = self.ending.lock();
         let late = match &*first {
@@ -147,7 +149,8 @@ where
         self.drop_waiting();
     }
 
-    /// Begins no more subtasks, drops those that wait, and aborts those that go on elsewhere.
+    /// Drops all waiting subtasks, including the splitter, and aborts futures. No further subtask
+    /// starts.
     fn drop_waiting(&self) {
         self.cancelled.store(true, Ordering::Release);
         let mut slot = self.source.lock();
@@ -164,66 +167,66 @@ where
         let batches = self.batches.lock().clone();
         batches.iter().for_each(|batch| batch.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
-        for Granted { subtask, place } in granted {
+        for Granted { subtask, held_turn } in granted {
             drop_catch_unwind(subtask);
-            // Ends the turn.
-            drop(place);
+            // Dropping the turn ends it.
+            drop(held_turn);
         }
         #[cfg(feature = "tokio")]
         self.abort_futures();
     }
 
-    /// The subtask at this place, unless the job was cancelled.
-    fn take_blocked(&self, place: usize) -> Option<Numbered<F>> {
+    /// Takes the subtask at this index, unless the job was cancelled.
+    fn take_blocked(&self, index: usize) -> Option<Numbered<F>> {
         let mut blocked = self.blocked.lock();
-        match blocked.get(place)? {
+        match blocked.get(index)? {
             BlockedSubtask::Dropping(_) => None,
-            BlockedSubtask::Waiting(_) => match blocked.remove(place) {
+            BlockedSubtask::Waiting(_) => match blocked.remove(index) {
                 BlockedSubtask::Waiting(subtask) => Some(subtask),
-                BlockedSubtask::Dropping(_) => unreachable!("it has just been looked at"),
+                BlockedSubtask::Dropping(_) => unreachable!("the entry was checked above"),
             },
         }
     }
 
-    /// Drops the subtasks that wait in the lanes, of a job that is cancelled. The turn of each ends after
-    /// its captures are gone, whether a worker has reached it by then or not.
+    /// Drops the subtasks in the lanes of a cancelled job. The turn of each ends after its captures
+    /// are dropped, whether a worker has reached it by then or not.
     fn drop_blocked(&self) {
         let mut waiting = Vec::new();
-        for (place, entry) in self.blocked.lock().iter_mut() {
+        for (index, entry) in self.blocked.lock().iter_mut() {
             match std::mem::replace(entry, BlockedSubtask::Dropping(Vec::new())) {
-                BlockedSubtask::Waiting(subtask) => waiting.push((place, subtask)),
+                BlockedSubtask::Waiting(subtask) => waiting.push((index, subtask)),
                 // Another thread drops this one.
                 dropping => *entry = dropping,
             }
         }
-        for (place, subtask) in waiting {
-            self.drop_subtask(place, subtask);
+        for (index, subtask) in waiting {
+            self.drop_subtask(index, subtask);
         }
         let mut blocked = self.blocked.lock();
         if blocked.is_empty() {
-            // The memory goes as well.
+            // Frees the memory too.
             *blocked = Slab::new();
         }
     }
 
-    /// Drops a subtask of a job that is cancelled, and then ends the turn of its entry.
-    fn drop_subtask(&self, place: usize, subtask: Numbered<F>) {
+    /// Drops a subtask of a cancelled job, then ends the turn of its entry.
+    fn drop_subtask(&self, index: usize, subtask: Numbered<F>) {
         drop_catch_unwind(subtask);
-        let dropped = self.blocked.lock().try_remove(place);
-        // Outside the lock: a turn that ends takes others.
+        let dropped = self.blocked.lock().try_remove(index);
+        // Dropped after the lock is released, because the end of a turn takes other locks.
         drop(dropped);
     }
 
-    /// The turn of a subtask that is not there any more: it ends when the captures are gone.
-    fn end_when_dropped(&self, place: usize, ctx: &mut dyn ExecContext) {
-        if !self.blocked.lock().contains(place) {
+    /// Ends the turn of an entry whose subtask was cancelled, when the captures are dropped.
+    fn end_when_dropped(&self, index: usize, ctx: &mut dyn ExecContext) {
+        if !self.blocked.lock().contains(index) {
             return;
         }
-        // Made before the lock is taken: it takes another.
+        // Created before the lock is taken, because this takes another lock.
         let turn = ctx.keep_turn();
         let mut blocked = self.blocked.lock();
-        match blocked.get_mut(place) {
-            Some(BlockedSubtask::Dropping(ends)) => ends.push(turn),
+        match blocked.get_mut(index) {
+            Some(BlockedSubtask::Dropping(turns)) => turns.push(turn),
             _ => {
                 drop(blocked);
                 drop(turn);
@@ -231,8 +234,8 @@ where
         }
     }
 
-    /// Tells the handle.
-    fn tell(&self) {
+    /// Publishes the result to the handle.
+    fn publish(&self) {
         let ending = self.ending.lock().take().unwrap_or(Ending::Ended);
         self.sink.finish(ending);
     }
@@ -276,13 +279,13 @@ where
 
     fn finish(&self, last: Progress) {
         *self.last.lock() = Some(last);
-        // What is left of it is nobody's but the job's, which may be dropped anywhere from here on.
+        // Released here, because the job may be dropped on any thread from now on.
         self.drop_waiting();
         #[cfg(feature = "tokio")]
         if !self.futures.lock().finish() {
             return;
         }
-        self.tell();
+        self.publish();
     }
 
     fn max_waiting(&self) -> u64 {
@@ -302,18 +305,18 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    fn granted(&self, place: usize, ctx: &mut dyn ExecContext) {
-        let Some(subtask) = self.take_blocked(place) else {
-            return self.end_when_dropped(place, ctx);
+    fn granted(&self, index: usize, ctx: &mut dyn ExecContext) {
+        let Some(subtask) = self.take_blocked(index) else {
+            return self.end_when_dropped(index, ctx);
         };
-        let place = Some((ctx.keep_turn(), SavedPosition::here()));
+        let held_turn = Some((ctx.keep_turn(), SavedPosition::here()));
         let mut granted = self.granted.lock();
         if self.is_cancelled() {
             drop(granted);
             drop_catch_unwind(subtask);
-            return drop(place);
+            return drop(held_turn);
         }
-        granted.push_back(Granted { subtask, place });
+        granted.push_back(Granted { subtask, held_turn });
         drop(granted);
         let id = *self.id.lock();
         if let (Some(control), Some(id)) = (self.control.upgrade(), id) {
@@ -322,13 +325,13 @@ where
     }
 }
 
-/// A job, as its handle sees it.
+/// Job, as seen by its handle.
 pub(super) trait JobOps: Send + Sync {
     fn name(&self) -> &str;
-    fn named(&self, id: JobId);
+    fn set_id(&self, id: JobId);
     fn progress(&self) -> Progress;
     fn cancel(&self);
-    /// False if it is over.
+    /// Calls `ask` with the job's scheduler. Returns false if the job has ended.
     fn ask(&self, ask: &mut dyn FnMut(&dyn JobControl, JobId) -> bool) -> bool;
 }
 
@@ -344,7 +347,7 @@ where
         &self.name
     }
 
-    fn named(&self, id: JobId) {
+    fn set_id(&self, id: JobId) {
         *self.id.lock() = Some(id);
     }
 
@@ -358,7 +361,7 @@ where
                 progress = control.progress_of(id);
                 true
             });
-            // If it is over, whoever has ended it is about to write down how far it was.
+            // The job has ended, and the thread that ended it is about to store its final progress.
             match progress {
                 Some(progress) => return progress,
                 None => crate::sync::yield_now(),
@@ -378,7 +381,7 @@ where
     }
 
     fn ask(&self, ask: &mut dyn FnMut(&dyn JobControl, JobId) -> bool) -> bool {
-        // Not under the lock: what follows may drop what is the user's.
+        // Copied out of the lock, because the call may drop user values.
         let id = *self.id.lock();
         match (self.control.upgrade(), id) {
             (Some(control), Some(id)) => ask(&*control, id),

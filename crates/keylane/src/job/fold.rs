@@ -1,63 +1,63 @@
-//! Folds outcomes into one value as they come: one worker at a time folds what all have brought.
+//! Folds outcomes into one value as they arrive: one worker at a time folds the outcomes of all.
 //!
-//! The fold is the user's, so it is called without a lock. Whoever brings outcomes leaves them in a
-//! queue; if nobody folds, that worker takes the accumulator out, folds until the queue is empty, and
-//! puts it back. Who finds it taken goes on with its own work. The queue is bounded by holding the
-//! splitter back while it is long.
+//! The fold is user code, so it runs without a lock. Workers queue their outcomes; if no worker
+//! folds, one takes the accumulator, folds until the queue is empty, and puts it back. A worker
+//! that finds it taken continues with its own work. While the queue is long the splitter is paused,
+//! which bounds the queue.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 
 use super::ResultOrder;
-use super::sink::{Ending, Numbered, OnPanic, Result, Sink, failed, tell};
+use super::sink::{Ending, Numbered, OnPanic, Result, Sink, publish, value_or_failure};
 use crate::complete::{Outcome, PanicPayload};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::unwind::drop_catch_unwind;
 
-/// So many outcomes may wait for the fold, or for those of earlier subtasks, before the splitter is held
-/// back. Each worker can bring one more batch.
+/// Maximum of outcomes that wait for the fold, or for those of earlier subtasks, before the
+/// splitter is paused. Each worker can then still add one batch.
 const MAX_UNFOLDED: usize = 256;
 
 pub(super) struct Fold<T, E, A, G> {
     state: Mutex<FoldState<T, E, A, G>>,
-    /// The length of the queue. Written under `state`, read without it.
+    /// Length of the queue. Written under the lock of `state`, read without it.
     unfolded: AtomicUsize,
     order: ResultOrder,
-    /// Failures are folded like values; else the first one is the job's outcome.
+    /// Whether failures are folded like values. Otherwise the first one is the job's outcome.
     takes_failures: bool,
     result: Weak<Result<A, E>>,
 }
 
 struct FoldState<T, E, A, G> {
     accumulator: Accumulator<A, G>,
-    /// What came and was not folded. By number, the first being that of `folded`, if results are taken
-    /// in the order of submission; there may be gaps then.
+    /// Outcomes that are not folded yet. For results in the order of submission the index is the
+    /// subtask's number minus `folded`, and there may be gaps.
     queue: VecDeque<QueueSlot<T, E>>,
-    /// How many places were taken out of the queue.
+    /// Number of slots removed from the queue.
     folded: u64,
-    /// The first failure, if failures are not folded.
+    /// First failure, if failures are not folded.
     failure: Option<Outcome<A, E>>,
-    /// Set when no more will come.
+    /// Set when no more outcomes follow.
     ending: Option<Ending>,
 }
 
-/// The accumulator.
+/// State of the accumulator.
 enum Accumulator<A, G> {
-    /// Nobody folds. Exits: `Taken`; `Lost`, at the end.
+    /// Not in use. Exits: `Taken`; `Lost`, at the end.
     Free(A, G),
     /// A worker folds. Exits: `Free`, `Lost`.
     Taken,
-    /// The fold has panicked, or the job has ended.
+    /// The fold has panicked, or the job has ended. No exit.
     Lost,
 }
 
 enum QueueSlot<T, E> {
-    /// Its outcome has not come.
+    /// The outcome has not arrived.
     Gap,
-    /// It has failed, and that is not folded.
+    /// The subtask failed, and failures are not folded.
     Skipped,
-    There(Outcome<T, E>),
+    Arrived(Outcome<T, E>),
 }
 
 impl<T, E, A, G> Fold<T, E, A, G>
@@ -82,16 +82,17 @@ where
         Fold { state: Mutex::new(state), unfolded, order, takes_failures, result }
     }
 
-    /// Folds what there is, unless somebody else does. False if the fold has panicked.
+    /// Folds the available outcomes, unless another worker does. Returns false if the fold has
+    /// panicked.
     fn fold(&self, on_panic: OnPanic<'_>) -> bool {
         let mut state = self.state.lock();
         let (mut acc, mut step) =
             match std::mem::replace(&mut state.accumulator, Accumulator::Taken) {
                 Accumulator::Free(acc, step) => (acc, step),
                 other => {
-                    let is_well = matches!(other, Accumulator::Taken);
+                    let is_intact = matches!(other, Accumulator::Taken);
                     state.accumulator = other;
-                    return is_well;
+                    return is_intact;
                 }
             };
         let mut some = Vec::new();
@@ -116,7 +117,7 @@ where
                     let queue = std::mem::take(&mut state.queue);
                     let panicked = Outcome::Panicked(PanicPayload::new(payload));
                     let earlier = state.failure.replace(panicked);
-                    self.leave(state, Accumulator::Lost);
+                    self.put_back(state, Accumulator::Lost);
                     some.into_iter().for_each(drop_catch_unwind);
                     queue.into_iter().for_each(drop_catch_unwind);
                     drop_catch_unwind(earlier);
@@ -124,12 +125,12 @@ where
                 }
             };
         }
-        self.leave(state, Accumulator::Free(acc, step));
+        self.put_back(state, Accumulator::Free(acc, step));
         true
     }
 
-    /// Leaves the seat, and tells the handle if the job has ended meanwhile.
-    fn leave(
+    /// Puts the accumulator back, and publishes the result if the job has ended meanwhile.
+    fn put_back(
         &self,
         mut state: MutexGuard<'_, FoldState<T, E, A, G>>,
         accumulator: Accumulator<A, G>,
@@ -148,14 +149,15 @@ where
                 drop_catch_unwind(accumulator);
                 failure
             }
-            // A fold that has panicked cancels the job, and is why it has ended.
+            // A fold that has panicked cancels the job, so its panic takes precedence over the
+            // cancellation.
             (_, Some(failure @ Outcome::Panicked(_)), Accumulator::Lost) => failure,
             (ending, failure, accumulator) => {
                 drop_catch_unwind((failure, accumulator));
                 ending.into()
             }
         };
-        tell(&self.result, outcome);
+        publish(&self.result, outcome);
     }
 }
 
@@ -164,21 +166,21 @@ impl<T, E, A, G> FoldState<T, E, A, G> {
         if order == ResultOrder::Completion {
             return self.queue.push_back(slot);
         }
-        let at = usize::try_from(number - self.folded).expect("the queue is bounded");
+        let at = usize::try_from(number - self.folded).expect("the queue length fits into memory");
         while self.queue.len() <= at {
             self.queue.push_back(QueueSlot::Gap);
         }
         self.queue[at] = slot;
     }
 
-    /// Takes what can be folded now. At the end that is all there is.
+    /// Takes the outcomes that can be folded now; at the end, all of them.
     fn take_next(&mut self, into: &mut Vec<Outcome<T, E>>) {
-        let to_the_end = self.ending.is_some();
+        let take_all = self.ending.is_some();
         while let Some(front) = self.queue.front()
-            && (to_the_end || !matches!(front, QueueSlot::Gap))
+            && (take_all || !matches!(front, QueueSlot::Gap))
         {
             self.folded += 1;
-            if let Some(QueueSlot::There(outcome)) = self.queue.pop_front() {
+            if let Some(QueueSlot::Arrived(outcome)) = self.queue.pop_front() {
                 into.push(outcome);
             }
         }
@@ -205,12 +207,12 @@ where
                 continue;
             }
             if self.takes_failures || outcome.is_completed() {
-                state.put(self.order, number, QueueSlot::There(outcome));
+                state.put(self.order, number, QueueSlot::Arrived(outcome));
                 continue;
             }
             state.put(self.order, number, QueueSlot::Skipped);
             if state.failure.is_none() {
-                state.failure = failed(outcome).err();
+                state.failure = value_or_failure(outcome).err();
             } else {
                 late.push(outcome);
             }
@@ -234,11 +236,11 @@ where
         state.ending = Some(ending);
         drop(state);
         unwanted.into_iter().for_each(drop_catch_unwind);
-        // What is left are results that waited for earlier ones that will not come.
+        // Only results that waited for earlier ones are left, and these will not arrive.
         self.fold(&|_| ());
         let state = self.state.lock();
         if matches!(state.accumulator, Accumulator::Lost) && state.ending.is_some() {
-            self.leave(state, Accumulator::Lost);
+            self.put_back(state, Accumulator::Lost);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Subtasks that are futures. They go on on the pool's runtime, each with its turn, and no worker waits
-//! for them.
+//! Subtasks that are futures: each runs on the pool's runtime with its turn, without a worker.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -16,35 +15,36 @@ use crate::run::{SavedContext, Turn};
 use crate::sync::AtomicBool;
 use crate::unwind::drop_catch_unwind;
 
-/// A job, as its futures see it.
+/// Callbacks of a job's futures.
 pub(super) trait FutureEvents<T, E>: Send + Sync {
-    /// A future has begun. It is aborted when the job is cancelled.
-    fn began(&self, at: usize, abort: AbortHandle);
+    /// Reports that a future was spawned. The handle aborts it when the job is cancelled.
+    fn began(&self, index: usize, abort: AbortHandle);
 
-    /// It has ended, and its turn is about to.
-    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &SavedContext);
+    /// Reports that a future has ended, before its turn ends.
+    fn ended(&self, index: usize, number: u64, outcome: Outcome<T, E>, context: &SavedContext);
 
-    /// Its turn has ended. Called inside the pool, for the job may have something left to fold.
+    /// Reports that the turn of a future has ended. Called inside the pool, because the job may
+    /// still have to fold results.
     fn left(&self, failed: bool);
 }
 
-/// What a future takes along.
+/// State that a future takes along.
 pub(super) struct RunningFuture<T, E> {
     pub(super) job: Arc<dyn FutureEvents<T, E>>,
-    /// Its place among the job's futures,
-    pub(super) at: usize,
-    /// and among its subtasks.
+    /// Index among the job's futures.
+    pub(super) index: usize,
+    /// Number of the subtask.
     pub(super) number: u64,
     pub(super) cancelled: Arc<AtomicBool>,
-    pub(super) place: SavedContext,
-    /// Ended last.
+    pub(super) context: SavedContext,
+    /// Turn of the subtask. Ended last.
     pub(super) turn: Option<Turn>,
 }
 
-/// A future and where it is to run.
+/// Future with its runtime.
 pub(super) struct FutureSubtask<F> {
     pub(super) future: F,
-    /// There is one: a job of futures is not accepted without.
+    /// Runtime; `Some` for every accepted job of futures.
     pub(super) runtime: Option<Runtime>,
 }
 
@@ -58,18 +58,18 @@ where
 
     fn run(self, keep: impl FnOnce() -> RunningFuture<T, E>) -> Option<Result<T, E>> {
         let FutureSubtask { future, runtime } = self;
-        let runtime = runtime.expect("a job of futures is accepted only where there is a runtime");
+        let runtime = runtime.expect("a job of futures is accepted only with a runtime");
         let running = keep();
-        let (job, at) = (running.job.clone(), running.at);
+        let (job, index) = (running.job.clone(), running.index);
         let catching = CatchUnwind { future: Some(Box::pin(future)), outcome: None, running };
         let abort = runtime.spawn(catching.run());
-        job.began(at, abort);
+        job.began(index, abort);
         None
     }
 }
 
-/// A future that has begun. However it is dropped it lets go of the future first, then hands the outcome
-/// on, then ends the turn.
+/// Running future. Dropping it at any point first drops the future, then delivers the outcome, then
+/// ends the turn.
 struct CatchUnwind<T: 'static, E: 'static, F> {
     future: Option<Pin<Box<F>>>,
     outcome: Option<Outcome<T, E>>,
@@ -81,14 +81,14 @@ impl<T, E, F: Future<Output = Result<T, E>>> CatchUnwind<T, E, F> {
         self.outcome = Some(poll_fn(|cx| self.step(cx)).await);
     }
 
-    /// Polls the future as a part of its subtask: inside its pool, in its place.
+    /// Polls the future in the context of its subtask: inside its pool, at its position.
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
         let CatchUnwind { future, running, .. } = self;
-        let future = future.as_mut().expect("it is there until it is dropped");
+        let future = future.as_mut().expect("the future is present until the drop");
         let poll = AssertUnwindSafe(|| {
             running
-                .place
-                .visit(|| with_cancel_flag(running.cancelled.clone(), || future.as_mut().poll(cx)))
+                .context
+                .scope(|| with_cancel_flag(running.cancelled.clone(), || future.as_mut().poll(cx)))
         });
         match catch_unwind(poll) {
             Ok(Poll::Pending) => Poll::Pending,
@@ -99,7 +99,7 @@ impl<T, E, F: Future<Output = Result<T, E>>> CatchUnwind<T, E, F> {
     }
 
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Outcome<T, E> {
-        self.running.place.panicked(&*payload);
+        self.running.context.panicked(&*payload);
         Outcome::Panicked(PanicPayload::new(payload))
     }
 }
@@ -107,13 +107,13 @@ impl<T, E, F: Future<Output = Result<T, E>>> CatchUnwind<T, E, F> {
 impl<T, E, F> Drop for CatchUnwind<T, E, F> {
     fn drop(&mut self) {
         let future = self.future.take();
-        let RunningFuture { job, at, number, place, turn, .. } = &mut self.running;
-        place.visit(|| drop_catch_unwind(future));
+        let RunningFuture { job, index, number, context, turn, .. } = &mut self.running;
+        context.scope(|| drop_catch_unwind(future));
         let outcome = self.outcome.take().unwrap_or(Outcome::Cancelled);
         let failed = !outcome.is_completed();
-        job.ended(*at, *number, outcome, place);
+        job.ended(*index, *number, outcome, context);
         drop(turn.take());
-        place.leave_turn();
-        place.visit(|| job.left(failed));
+        context.leave_turn();
+        context.scope(|| job.left(failed));
     }
 }

@@ -1,4 +1,4 @@
-//! A caller's hold on its job: wait, await, watch, pause, cancel.
+//! Handle of a job: waits for the result, reads the progress, pauses, resumes and cancels.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,24 +14,25 @@ use crate::allocate::{JobId, Progress};
 use crate::complete::{JoinState, Outcome, WouldDeadlock};
 use crate::run::current_engine_hooks;
 
-/// Waits for a job, watches it, steers it.
+/// Handle of a job: waits for its outcome, watches and controls it.
 ///
-/// - Dropping it detaches: the job goes on, and nobody learns how it ended.
-/// - It is a future, of any runtime, and can be waited for by a thread as well.
-/// - However its pool ends, the job does: stopped or dropped, a pool cancels its jobs.
+/// - Dropping the handle detaches the job: it continues, and its outcome is discarded.
+/// - The handle is a future for any runtime, and a thread can wait for it too.
+/// - A job ends with its pool: a pool that is stopped or dropped cancels its jobs.
 ///
-/// # How it ends
+/// # Outcomes
 ///
-/// | outcome | if |
+/// | outcome | condition |
 /// |---|---|
-/// | [`Done`](Outcome::Completed) | every subtask has ended, and none failed that was not folded |
-/// | [`Failed`](Outcome::Failed), [`Panicked`](Outcome::Panicked) | a subtask did: the first of them; or the splitter or the fold has panicked |
-/// | [`Cancelled`](Outcome::Cancelled) | it was cancelled, or its pool was stopped |
+/// | [`Done`](Outcome::Completed) | every subtask has ended, and no failure remained outside of the fold |
+/// | [`Failed`](Outcome::Failed), [`Panicked`](Outcome::Panicked) | the first failed subtask failed or panicked; or the splitter or the fold has panicked |
+/// | [`Cancelled`](Outcome::Cancelled) | the job was cancelled, or its pool was stopped |
 ///
 /// # Inside a task
 ///
-/// A task, or a subtask, of the same pool cannot wait for a job: subtasks that are still to be split
-/// might come to stand behind it, and both would wait for ever. That is [`WouldDeadlock`], at once.
+/// A task or subtask of the same pool cannot wait for a job: a subtask that is still to be split
+/// could be ordered behind it, and both would wait for ever. Such a wait fails at once with
+/// [`WouldDeadlock`].
 #[must_use = "a dropped handle detaches its job"]
 pub struct Job<R, E = Infallible> {
     ops: Arc<dyn JobOps>,
@@ -39,15 +40,15 @@ pub struct Job<R, E = Infallible> {
     id: JobId,
 }
 
-/// One of a pool's jobs, at one moment: see [`Pool::jobs`](crate::control::Jobs::list).
+/// State of one of a pool's jobs, at one moment: see [`Pool::jobs`](crate::control::Jobs::list).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct JobInfo {
-    /// What the rules know it by.
+    /// Id of the job in the scheduler.
     pub id: JobId,
-    /// What it is called; two can have the same name.
+    /// Name of the job; several jobs can have the same name.
     pub name: Arc<str>,
-    /// How far it is.
+    /// Progress of the job.
     pub progress: Progress,
 }
 
@@ -56,43 +57,43 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         Job { ops, result, id }
     }
 
-    /// What it was called when it was submitted.
+    /// Name of the job.
     pub fn name(&self) -> &str {
         self.ops.name()
     }
 
-    /// What the rules know it by, in [`Pool::jobs`](crate::control::Jobs::list) and in a
-    /// [record](crate::control::Jobs::decision_log) of their decisions.
+    /// Id of the job in the scheduler, as in [`Pool::jobs`](crate::control::Jobs::list) and in a
+    /// [decision log](crate::control::Jobs::decision_log).
     pub fn id(&self) -> JobId {
         self.id
     }
 
-    /// How far it is. Once it is over, how far it came.
+    /// Progress of the job; after its end, its final progress.
     pub fn progress(&self) -> Progress {
         self.ops.progress()
     }
 
-    /// Blocks until the job is over.
+    /// Blocks until the job has ended.
     ///
     /// # Errors
     ///
-    /// [`WouldDeadlock`] inside a task of the same pool, unless the job is over. The handle comes back
-    /// in the error.
+    /// [`WouldDeadlock`] inside a task of the same pool, unless the job has ended. The error
+    /// returns the handle.
     ///
     /// # Panics
     ///
     /// If the outcome was taken before, by [`try_join`](Self::try_join),
     /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<R, E>, WouldDeadlock<Self>> {
-        if self.waits_for_ever() {
+        if self.would_deadlock() {
             return Err(WouldDeadlock::new(self));
         }
         let outcome = self.block(None);
-        Ok(outcome.expect("the outcome was taken already, and is given out once"))
+        Ok(outcome.expect("the outcome of a job can be taken once; it was taken before"))
     }
 
-    /// Blocks until the job is over, for at most `timeout`. `None` means that it is not; it goes on,
-    /// and the handle can be used again.
+    /// Blocks until the job has ended, at most for `timeout`. Returns `None` on a timeout: the job
+    /// continues, and the handle can be used again.
     ///
     /// # Errors
     ///
@@ -101,53 +102,54 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         &mut self,
         timeout: Duration,
     ) -> Result<Option<Outcome<R, E>>, WouldDeadlock<()>> {
-        if self.waits_for_ever() {
+        if self.would_deadlock() {
             return Err(WouldDeadlock::new(()));
         }
         Ok(self.block(Instant::now().checked_add(timeout)))
     }
 
-    /// The outcome, if the job is over. It is given out once.
+    /// Returns the outcome, if the job has ended and the outcome was not taken before.
     pub fn try_join(&mut self) -> Option<Outcome<R, E>> {
         self.result.poll(None)
     }
 
-    /// Whether the job is over.
+    /// Returns whether the job has ended.
     pub fn is_finished(&self) -> bool {
         self.result.is_completed()
     }
 
-    /// Begins no more subtasks. Those that have not begun are dropped now; those that stand in the line
-    /// of a key keep their place there until it is reached, so that nothing overtakes anything. Those
-    /// that run are [asked to stop](crate::is_cancelled), and the job is over when they have ended.
+    /// Cancels the job: no further subtask starts. Subtasks that have not started are dropped now;
+    /// entries in the queues of keys stay until their turn, so that no task overtakes another.
+    /// Running subtasks are [asked to stop](crate::is_cancelled), and the job ends with them.
     ///
-    /// Nothing happens if it is over.
+    /// No effect after the end of the job.
     pub fn cancel(&self) {
         self.ops.cancel();
     }
 
-    /// Begins none of its subtasks until it is [resumed](Self::resume), and none is split. Those that
-    /// run end. Subtasks that have been granted their keys keep them meanwhile, unless such a key is
-    /// [paused](crate::control::Keys::pause) by the time at which the job goes on: then they wait for it again.
-    /// Returns whether the job was not over.
+    /// Pauses the job: no subtask starts and none is split until it is [resumed](Self::resume).
+    /// Running subtasks continue. Subtasks with granted keys keep them, unless such a key is
+    /// [paused](crate::control::Keys::pause) when the job is resumed: then they wait for it again.
+    /// Returns false if the job has ended.
     ///
-    /// [`Pool::shutdown`](crate::Pool::shutdown) waits for a paused job as for any other.
+    /// [`Pool::shutdown`](crate::Pool::shutdown) waits for a paused job like for any other.
     pub fn pause(&self) -> bool {
         self.ops.ask(&mut |control, id| control.pause_job(id, true))
     }
 
-    /// Undoes [`pause`](Self::pause).
+    /// Undoes [`pause`](Self::pause). Returns false if the job has ended.
     pub fn resume(&self) -> bool {
         self.ops.ask(&mut |control, id| control.pause_job(id, false))
     }
 
-    /// Changes its claim to spare workers: see [`JobBuilder::weight`](crate::JobBuilder::weight). Says
-    /// whether the job was not over.
+    /// Changes the claim to spare workers: see [`JobBuilder::weight`](crate::JobBuilder::weight).
+    /// Returns false if the job has ended.
     pub fn set_weight(&self, weight: u32) -> bool {
         self.ops.ask(&mut |control, id| control.set_job_weight(id, weight))
     }
 
-    /// Inside a task of another pool, another worker of that takes the place of its own meanwhile.
+    /// Waits for the result. Inside a task of another pool, a substitute replaces that pool's
+    /// worker meanwhile.
     fn block(&self, deadline: Option<Instant>) -> Option<Outcome<R, E>> {
         if let Some(outcome) = self.result.poll(None) {
             return Some(outcome);
@@ -159,19 +161,19 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         outcome
     }
 
-    fn waits_for_ever(&self) -> bool {
+    fn would_deadlock(&self) -> bool {
         !self.result.is_completed() && self.ops.ask(&mut |control, _| control.is_here())
     }
 }
 
-/// Cancel safe: the outcome is taken only by the poll that returns it.
+/// Cancel safe: only the poll that returns the outcome takes it.
 impl<R: Send + 'static, E: Send + 'static> Future for Job<R, E> {
     type Output = Result<Outcome<R, E>, WouldDeadlock<()>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.result.poll(Some(cx.waker())) {
             Some(outcome) => Poll::Ready(Ok(outcome)),
-            None if self.waits_for_ever() => Poll::Ready(Err(WouldDeadlock::new(()))),
+            None if self.would_deadlock() => Poll::Ready(Err(WouldDeadlock::new(()))),
             None => Poll::Pending,
         }
     }

@@ -1,33 +1,34 @@
-//! A subtask with keys, as it stands in the lanes.
+//! Entry of a keyed subtask in the lanes: holds its position, and reports when its keys are
+//! granted.
 
 use std::sync::Arc;
 
 use crate::run::{ExecContext, KeepValueContext, KeptValue, RunBody};
 
-/// A job, as its entries see it.
+/// Callbacks of a job's entries.
 pub(super) trait OnGranted: Send + Sync {
-    /// The subtask at this place has its keys. Its turn is kept for it, or ends if the job was
-    /// cancelled.
-    fn granted(&self, place: usize, ctx: &mut dyn ExecContext);
+    /// Reports that the subtask at this index has its keys. Keeps its turn for it, or ends the turn
+    /// if the job was cancelled.
+    fn granted(&self, index: usize, ctx: &mut dyn ExecContext);
 }
 
-/// Stands in the lanes for a subtask. The subtask itself is with the job, which drops it when it is
-/// cancelled; the entry then keeps the place, so that nobody behind it overtakes anybody.
+/// Entry of a subtask in the lanes. The job owns the subtask itself, and drops it when it is
+/// cancelled; the entry then keeps the position, so that no later task overtakes.
 pub(crate) struct KeyedSubtask {
     pub(super) job: Arc<dyn OnGranted>,
-    pub(super) place: usize,
-    /// The value that was kept with an earlier turn of the subtask, which was held back before it began. Boxed
-    /// twice, so that an entry is small enough to be stored in place.
+    pub(super) index: usize,
+    /// Value kept with an earlier turn of the subtask, which was requeued before it started. Boxed
+    /// twice, so that an entry is small enough to be stored inline.
     pub(super) kept: Option<Box<KeptValue>>,
 }
 
 impl RunBody for KeyedSubtask {
     fn run(self, ctx: &mut dyn ExecContext) {
-        // What becomes of it is the job's business.
-        ctx.is_void();
+        // The job reports the result, so this entry counts neither as a success nor as a failure.
+        ctx.set_void();
         match self.kept {
-            None => self.job.granted(self.place, ctx),
-            Some(kept) => self.job.granted(self.place, &mut KeepValueContext::new(ctx, *kept)),
+            None => self.job.granted(self.index, ctx),
+            Some(kept) => self.job.granted(self.index, &mut KeepValueContext::new(ctx, *kept)),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Where the outcomes of a job's subtasks go.
+//! Sinks of a job's outcomes: collect or drop the subtasks' outcomes and publish the job's result
+//! once.
 
 use std::any::Any;
 use std::sync::Weak;
@@ -8,46 +9,46 @@ use crate::complete::{Outcome, PanicPayload, TaskCell};
 use crate::sync::Mutex;
 use crate::unwind::drop_catch_unwind;
 
-/// What a job and its handle share: the result, once it is there. The handle alone owns it, so that the
-/// result is dropped with the handle, and the job can be dropped anywhere.
+/// Result shared by a job and its handle. Only the handle owns it, so the result is dropped with
+/// the handle, and the job can be dropped on any thread.
 pub(super) type Result<R, E> = TaskCell<R, E, ()>;
 
-/// Called with the payload of a panic.
+/// Callback for the payload of a panic.
 pub(super) type OnPanic<'a> = &'a dyn Fn(&(dyn Any + Send));
 
-/// The outcome of the subtask with this number.
+/// Outcome of the subtask with this number.
 pub(super) type Numbered<T, E> = (u64, Outcome<T, E>);
 
-/// How a job has ended.
+/// Reason for the end of a job.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// All subtasks have ended, or one has failed and the others were not to go on.
+    /// All subtasks have ended, or one has failed and the others must not continue.
     Ended,
-    /// It was cancelled, or its pool was stopped.
+    /// The job was cancelled, or its pool was stopped.
     Cancelled,
     /// The splitter has panicked.
     Panicked(PanicPayload),
 }
 
-/// Takes outcomes, and makes the result.
+/// Receiver of outcomes, which computes the result.
 pub(super) trait Sink<T, E>: Send + Sync {
-    /// Takes some outcomes. False if the job cannot go on: a fold has panicked.
+    /// Receives outcomes. Returns false if the job cannot continue, because a fold has panicked.
     fn put(
         &self,
         outcomes: &mut dyn Iterator<Item = Numbered<T, E>>,
         on_panic: OnPanic<'_>,
     ) -> bool;
 
-    /// Whether so many wait to be folded that no more should come.
+    /// Returns whether the queue of outcomes is full, so that the splitter must pause.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// No more will come: tells the handle.
+    /// Publishes the result to the handle. No outcomes follow.
     fn finish(&self, ending: Ending);
 }
 
-/// Keeps the values in a vector.
+/// Collects the values in a vector.
 pub(super) struct Collect<T, E> {
     state: Mutex<Collected<T, E>>,
     order: ResultOrder,
@@ -55,7 +56,7 @@ pub(super) struct Collect<T, E> {
 }
 
 struct Collected<T, E> {
-    /// At the number of each subtask, if that is the order.
+    /// Values by subtask number, or in the order of completion.
     values: Vec<Option<T>>,
     failure: Option<Outcome<Vec<T>, E>>,
 }
@@ -72,11 +73,11 @@ impl<T, E> Collected<T, E> {
         if order == ResultOrder::Completion {
             return self.values.push(Some(value));
         }
-        let place = usize::try_from(number).expect("the values fit into memory");
-        if self.values.len() <= place {
-            self.values.resize_with(place + 1, || None);
+        let index = usize::try_from(number).expect("the values fit into memory");
+        if self.values.len() <= index {
+            self.values.resize_with(index + 1, || None);
         }
-        self.values[place] = Some(value);
+        self.values[index] = Some(value);
     }
 }
 
@@ -85,10 +86,10 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
         let mut late = Vec::new();
         let mut state = self.state.lock();
         for (number, outcome) in outcomes {
-            match failed(outcome) {
+            match value_or_failure(outcome) {
                 Ok(value) => state.put(self.order, number, value),
                 Err(failure) if state.failure.is_none() => state.failure = Some(failure),
-                // Dropped outside the lock.
+                // Dropped after the lock is released, because the drop runs user code.
                 Err(failure) => late.push(failure),
             }
         }
@@ -114,12 +115,12 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
                 other.into()
             }
         };
-        tell(&self.result, outcome);
+        publish(&self.result, outcome);
     }
 }
 
-/// Gives the outcome to the handle. If that was dropped, the outcome is; whatever its drop does.
-pub(super) fn tell<R, E>(result: &Weak<Result<R, E>>, outcome: Outcome<R, E>) {
+/// Publishes the outcome to the handle, or drops it if the handle was dropped.
+pub(super) fn publish<R, E>(result: &Weak<Result<R, E>>, outcome: Outcome<R, E>) {
     match result.upgrade() {
         Some(result) => {
             result.complete(outcome);
@@ -129,8 +130,10 @@ pub(super) fn tell<R, E>(result: &Weak<Result<R, E>>, outcome: Outcome<R, E>) {
     }
 }
 
-/// The value of an outcome, or the same outcome as that of the job.
-pub(super) fn failed<T, R, E>(outcome: Outcome<T, E>) -> std::result::Result<T, Outcome<R, E>> {
+/// Returns the value of an outcome, or the failure as an outcome of the job.
+pub(super) fn value_or_failure<T, R, E>(
+    outcome: Outcome<T, E>,
+) -> std::result::Result<T, Outcome<R, E>> {
     Err(match outcome {
         Outcome::Completed(value) => return Ok(value),
         Outcome::Failed(error) => Outcome::Failed(error),

@@ -1,16 +1,16 @@
-//! A job's splitter: an iterator that one worker asks at a time.
+//! Splitter of a job: an iterator that one worker at a time polls for subtasks.
 
 use std::collections::VecDeque;
 
 use crate::order::{Claims, Repr};
 
-/// A subtask, and its place in the order in which the splitter has made them.
+/// Subtask with its number, in the order in which the splitter has produced them.
 pub(super) type Numbered<F> = (u64, F);
 
-/// What a splitter yields.
+/// Item of a splitter.
 pub(super) type SplitItem<K, F> = (Claims<K>, F);
 
-/// What a splitter is.
+/// Iterator that can serve as a splitter.
 pub(super) trait SubtaskSource<K, F>:
     Iterator<Item = SplitItem<K, F>> + Send + 'static
 {
@@ -20,21 +20,21 @@ impl<K, F, I: Iterator<Item = SplitItem<K, F>> + Send + 'static> SubtaskSource<K
 
 pub(super) struct JobSource<K, I, F> {
     iter: I,
-    /// A subtask with keys that came after some without, which were taken together.
+    /// Subtask with keys that the splitter produced after some without keys, in one pull.
     next: Option<SplitItem<K, F>>,
-    /// How many were taken out.
+    /// Number of subtasks pulled.
     taken: u64,
-    /// The most that are taken before the first of them runs, if somebody has said.
+    /// Configured maximum of subtasks pulled before the first of them runs.
     ahead: Option<usize>,
 }
 
-/// What a splitter has made.
+/// Result of a pull.
 pub(super) enum Pull<K, F> {
     /// Subtasks without keys, at least one.
     Free(VecDeque<Numbered<F>>),
-    /// One with keys.
+    /// Subtask with keys.
     Keyed(Claims<K>, Numbered<F>),
-    /// Nothing, and never more.
+    /// The splitter is exhausted.
     End,
 }
 
@@ -43,15 +43,15 @@ impl<K, I: Iterator<Item = SplitItem<K, F>>, F> JobSource<K, I, F> {
         JobSource { iter, next: None, taken: 0, ahead }
     }
 
-    /// Takes up to `most` subtasks without keys, or one with keys. Where all `need_a_turn`, those without
-    /// keys count as having some.
+    /// Pulls up to `most` subtasks without keys, or one with keys. With `need_a_turn`, those
+    /// without keys count as having some.
     ///
-    /// If nothing else was said, it takes more than one only from an iterator that knows how many it has.
-    /// Another may wait for its next one, as that of a channel does, and what was taken before would
-    /// wait with it.
+    /// Unless configured, it pulls more than one only from an iterator of known length. Another
+    /// iterator may block for its next item, like that of a channel, and the items pulled before
+    /// would wait with it.
     pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> Pull<K, F> {
-        let knows = self.expected().is_some();
-        let most = most.min(self.ahead.unwrap_or(if knows { usize::MAX } else { 1 }));
+        let is_sized = self.expected().is_some();
+        let most = most.min(self.ahead.unwrap_or(if is_sized { usize::MAX } else { 1 }));
         let mut free = VecDeque::new();
         while free.len() < most {
             match self.next.take().or_else(|| self.iter.next()) {
@@ -77,7 +77,7 @@ impl<K, I: Iterator<Item = SplitItem<K, F>>, F> JobSource<K, I, F> {
         self.taken - 1
     }
 
-    /// How many it will make, if it says so.
+    /// Number of subtasks still to come, if the iterator knows it.
     pub(super) fn expected(&self) -> Option<u64> {
         let (least, most) = self.iter.size_hint();
         let left = usize::from(self.next.is_some());

@@ -1,25 +1,27 @@
-//! What a subtask is: a closure, which runs on the worker, or a future, which goes on elsewhere.
+//! Kinds of subtasks: closures, which run on the worker, and futures, which run on the runtime.
 
 use crate::complete::TaskFn;
 
-/// A subtask's hold on its place, for one that goes on when its worker has left it.
+/// State that a future takes along when it leaves its worker.
 #[cfg(feature = "tokio")]
 pub(super) type KeepFuture<T, E> = super::future::RunningFuture<T, E>;
-/// Without a runtime there is none.
+/// Uninhabited: without a runtime there are no futures.
 #[cfg(not(feature = "tokio"))]
 pub(super) type KeepFuture<T, E> =
     (std::convert::Infallible, std::marker::PhantomData<fn() -> (T, E)>);
 
-/// Something that is run once, for a `T` or an `E`.
+/// Body of a subtask, run once for a `T` or an `E`.
 pub(super) trait SubtaskBody<T, E>: Send + 'static {
-    /// It needs a turn that can be kept, and so an entry in the lanes even without keys.
+    /// Whether the body is a future, which needs a turn that can be kept, and so an entry in the
+    /// lanes even without keys.
     const IS_FUTURE: bool;
 
-    /// Runs it. Nothing comes back if it goes on, and will end through what `keep` gives.
+    /// Runs the body. Returns `None` if it continues as a future with the state that `keep`
+    /// returns.
     fn run(self, keep: impl FnOnce() -> KeepFuture<T, E>) -> Option<Result<T, E>>;
 }
 
-/// A closure.
+/// Body that is a closure.
 pub(super) struct Closure<F>(pub(super) F);
 
 impl<T, E, F: TaskFn<T, E> + Send + 'static> SubtaskBody<T, E> for Closure<F> {

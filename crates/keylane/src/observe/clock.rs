@@ -1,20 +1,21 @@
-//! A clock that is cheap enough to be read for every task, and no more exact than that asks for.
+//! Coarse clock, cheap enough to read for every task.
 
 use std::time::{Duration, Instant};
 
-/// Milliseconds since the pool was built, to within the operating system's tick (1 to 10 ms).
+/// Milliseconds since the pool was built, with the resolution of the operating system's tick (1 to
+/// 10 ms).
 ///
-/// `Instant::now` costs as much as everything else that a submission does; on Linux the coarse
-/// monotonic clock costs a tenth of it.
+/// `Instant::now` costs as much as all other work of a submission; on Linux the coarse monotonic
+/// clock costs a tenth of it.
 #[derive(Debug)]
 pub(crate) struct Clock {
     #[cfg(target_os = "linux")]
     start: u32,
-    /// When the pool was built.
+    /// Time at which the pool was built.
     epoch: Instant,
 }
 
-/// A coarse time fits below the mark that a task's label has in the highest bit.
+/// Range of a coarse time: leaves the highest bit free, which marks task metadata.
 const MASK: u32 = u32::MAX >> 1;
 
 #[cfg(target_os = "linux")]
@@ -46,26 +47,27 @@ impl Clock {
         self.epoch.elapsed().as_millis() as u32 & MASK
     }
 
-    /// The time since `then`, a reading of this clock less than 24 days ago. Its highest bit is ignored.
+    /// Time since `then`, a reading of this clock less than 24 days ago. Ignores the highest bit of
+    /// `then`.
     pub(crate) fn since(&self, then: u32) -> Duration {
         Duration::from_millis(Self::passed(then, self.now()).into())
     }
 
-    /// The milliseconds from one reading of this clock to another; in the upper half of all that there
-    /// can be if it is the other that came first.
+    /// Milliseconds from one reading of this clock to another. In the upper half of the range if
+    /// `to` is the earlier one.
     pub(crate) fn passed(from: u32, to: u32) -> u32 {
         to.wrapping_sub(from) & MASK
     }
 
-    /// The most that can pass, twice of what can be told from an earlier time.
+    /// Largest difference of two readings; differences up to half of it are positive.
     pub(crate) const MAX: u32 = MASK;
 
-    /// When the pool was built: where its exact times begin.
+    /// Time at which the pool was built, from which `nanos` counts.
     pub(crate) fn epoch(&self) -> Instant {
         self.epoch
     }
 
-    /// The exact time: nanoseconds since the pool was built.
+    /// Exact time, in nanoseconds since the pool was built.
     pub(crate) fn nanos(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }

@@ -1,4 +1,4 @@
-//! Counts that are kept while the pool runs.
+//! Event counters of a pool.
 
 use crossbeam_utils::CachePadded;
 
@@ -6,23 +6,23 @@ use crate::sync::{AtomicUsize, Ordering};
 
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Where the next task without keys goes; spreads them over the shards.
+    /// Counter that spreads tasks without keys over the shards.
     free: CachePadded<AtomicUsize>,
-    /// What did not go well. Each written by any worker or submitter, and seldom.
+    /// Counters of abnormal outcomes. Written by any worker or submitter, and seldom.
     outcomes: CachePadded<OutcomeCounters>,
 }
 
 #[derive(Debug, Default)]
 struct OutcomeCounters {
-    /// Tasks that have panicked.
+    /// Tasks that panicked.
     panicked: AtomicUsize,
-    /// Tasks that have returned an error.
+    /// Tasks that returned an error.
     failed: AtomicUsize,
-    /// Tasks that were cancelled before they began, or while they were futures.
+    /// Tasks cancelled before their start, and futures cancelled at any time.
     cancelled: AtomicUsize,
-    /// Tasks that were replaced by a later one of their key.
+    /// Tasks replaced by a later one of their key.
     superseded: AtomicUsize,
-    /// Tasks that were not accepted.
+    /// Tasks that were refused.
     refused: AtomicUsize,
 }
 

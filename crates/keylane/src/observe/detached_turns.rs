@@ -1,49 +1,49 @@
-//! The turns of a shard that are kept: who holds lanes without a worker.
+//! Kept turns of a shard: claims that are held without a worker, each released exactly once.
 //!
-//! A turn that is kept is two parties': the body's, which may go on for long after it has kept the turn, and
-//! that of whoever has the [`Turn`](crate::Turn), which may be dropped at once, on any thread. What it holds
-//! is given back by the one that leaves last, so nothing else has the lanes as long as either goes on. Each
-//! leaves once, under the lock, and the entry is removed by the second; so exactly one of them gets what is
-//! to be given back, and a turn's number is nobody else's while one of the two may still use it.
+//! A kept turn has two owners: the body, which may run for long after it has kept the turn, and the
+//! holder of the [`Turn`](crate::Turn), which may drop it at once, on any thread. The last of the
+//! two to leave releases the claims, so no other task gets the lanes while either continues. Each
+//! leaves once, under the lock, and the second removes the entry; so exactly one of them gets the
+//! claims, and the number of a turn is not reused while either may still use it.
 
 use slab::Slab;
 
 use super::histogram::{Histogram, Recorder};
 
-/// Kept under a lock of their own, which is taken when a turn is kept and when one of its parties leaves, and
-/// never for longer than that takes. `H` is what a turn holds, `F` what a party says of the task: of the two the
-/// greater holds.
+/// Kept turns of a shard. They have a lock of their own, which is held only while a turn is kept or
+/// one of its owners leaves. `H` is the type of the claims, `F` that of the result: of two results
+/// the greater counts.
 #[derive(Debug)]
 pub(crate) struct DetachedTurns<H, F> {
     kept: Slab<DetachedTurn<H, F>>,
-    /// How many of them no worker has any more: their bodies have returned.
+    /// Number of turns without a worker: their bodies have returned.
     alone: usize,
-    /// How long those took that have ended. Made when the first has.
+    /// Durations of the turns that have ended. Allocated at the end of the first.
     run: Option<Box<Recorder>>,
 }
 
-/// A turn that goes on.
+/// Kept turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DetachedTurn<H, F> {
-    /// What it holds.
+    /// Claims of the turn.
     pub(crate) held: H,
-    /// When its body began.
+    /// Start of the body.
     pub(crate) began: StartRange,
-    /// Nothing is done in it before this time.
+    /// Time until which the turn is marked as idle, in nanoseconds since the pool was built.
     pub(crate) resumes_at: u64,
     left: Option<LeftBy<F>>,
 }
 
-/// When a body began, in nanoseconds since the pool was built, as far as that is known.
+/// Bounds of the start of a body, in nanoseconds since the pool was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StartRange {
-    /// Not before this time,
+    /// Lower bound.
     pub(crate) earliest: u64,
-    /// and not after this one.
+    /// Upper bound.
     pub(crate) latest: u64,
 }
 
-/// Which of the two has left a turn, and what it says of the task.
+/// First owner that has left, with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeftBy<F> {
     TaskBody(F),
@@ -57,18 +57,18 @@ impl<H, F> Default for DetachedTurns<H, F> {
 }
 
 impl<H, F: Copy + Ord> DetachedTurns<H, F> {
-    /// Returns what the turn is known by until both have left it.
+    /// Adds a kept turn, and returns its number.
     pub(crate) fn keep(&mut self, held: H, began: StartRange) -> usize {
         self.kept.insert(DetachedTurn { held, began, resumes_at: 0, left: None })
     }
 
-    /// Nothing is done in a turn before this time.
+    /// Marks a turn as idle until this time.
     pub(crate) fn back_off(&mut self, turn: usize, until: u64) {
         self.kept[turn].resumes_at = until;
     }
 
-    /// The body has returned. If the turn was dropped before, the caller has what it holds, and what has
-    /// become of the task.
+    /// Records the return of the body. Returns the claims and the result if the turn was dropped
+    /// before.
     pub(crate) fn leave_body(&mut self, turn: usize, turn_result: F) -> Option<(H, F)> {
         match self.kept[turn].left {
             None => {
@@ -81,7 +81,8 @@ impl<H, F: Copy + Ord> DetachedTurns<H, F> {
         }
     }
 
-    /// The turn was dropped. If the body has returned before, the caller has it.
+    /// Records the drop of the turn. Returns the turn and the result if the body has returned
+    /// before.
     pub(crate) fn leave_turn(
         &mut self,
         turn: usize,
@@ -106,13 +107,13 @@ impl<H, F: Copy + Ord> DetachedTurns<H, F> {
         }
     }
 
-    /// What a turn holds whose body has returned.
+    /// Claims of a turn whose body has returned.
     pub(crate) fn held_alone(&self, turn: usize) -> Option<&H> {
         let kept = self.kept.get(turn)?;
         matches!(kept.left, Some(LeftBy::TaskBody(_))).then_some(&kept.held)
     }
 
-    /// Takes such a turn from the one that has it, who no longer will drop it.
+    /// Removes such a turn, whose holder will not drop it any more.
     pub(crate) fn withdraw(&mut self, turn: usize) -> H {
         self.alone -= 1;
         self.remove(turn).held
@@ -121,23 +122,23 @@ impl<H, F: Copy + Ord> DetachedTurns<H, F> {
     fn remove(&mut self, turn: usize) -> DetachedTurn<H, F> {
         let kept = self.kept.remove(turn);
         if self.kept.is_empty() && self.kept.capacity() > 1024 {
-            // A burst's memory is given back.
+            // Frees the memory of a burst.
             self.kept = Slab::new();
         }
         kept
     }
 
-    /// Those that no worker has any more, with what they are known by.
+    /// Iterates over the turns without a worker, with their numbers.
     pub(crate) fn alone(&self) -> impl Iterator<Item = (usize, &DetachedTurn<H, F>)> {
         self.kept.iter().filter(|(_, kept)| matches!(kept.left, Some(LeftBy::TaskBody(_))))
     }
 
-    /// All of them: a worker may still have some.
+    /// Iterates over all kept turns, including those with a worker.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &DetachedTurn<H, F>> {
         self.kept.iter().map(|(_, kept)| kept)
     }
 
-    /// How many no worker has any more.
+    /// Number of turns without a worker.
     pub(crate) fn count_alone(&self) -> usize {
         self.alone
     }
@@ -156,14 +157,14 @@ mod tests {
     const BEGAN: StartRange = StartRange { earliest: 10, latest: 20 };
 
     #[test]
-    fn a_turn_ends_with_the_second_of_its_parties() {
+    fn a_turn_ends_with_the_second_of_its_owners() {
         let mut turns = DetachedTurns::default();
         let (first, second) = (turns.keep('a', BEGAN), turns.keep('b', BEGAN));
         assert_eq!(turns.count_alone(), 0);
         assert_eq!(turns.leave_body(first, 0), None);
         assert_eq!(turns.count_alone(), 1);
         assert!(turns.leave_turn(second, 0, (50, true)).is_none());
-        // Its worker still has it.
+        // The worker of the second turn still runs its body.
         assert!(turns.alone().map(|(turn, _)| turn).eq([first]));
         assert_eq!(turns.leave_body(second, 0), Some(('b', 0)));
         let (kept, turn_result) = turns.leave_turn(first, 0, (50, true)).unwrap();
@@ -172,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn of_what_they_say_the_greater_holds() {
-        let judged = |body, turn| {
+    fn the_greater_result_counts() {
+        let result_of = |body, turn| {
             let mut turns = DetachedTurns::default();
             let it = turns.keep((), BEGAN);
             assert!(turns.leave_body(it, body).is_none());
@@ -184,7 +185,7 @@ mod tests {
             late
         };
         for (body, turn) in [(0, 0), (1, 0), (0, 1), (2, 1), (0, 2)] {
-            assert_eq!(judged(body, turn), body.max(turn));
+            assert_eq!(result_of(body, turn), body.max(turn));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why something waits, and what it waits for: the answers.
+//! Explanations of waiting tasks, keys, jobs, submitters and pools.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,246 +6,251 @@ use std::time::Duration;
 use super::PauseReason;
 use crate::sync::ThreadId;
 
-/// What a task does, or why it waits: see [`Pool::explain_task`](crate::control::Inspector::explain).
+/// State of a task, with the reason if it waits: see
+/// [`Pool::explain_task`](crate::control::Inspector::explain).
 ///
-/// Its `Display` says so in a sentence.
+/// `Display` writes it as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskExplanation<K> {
-    /// What it does, or why it waits.
+    /// State of the task.
     pub state: TaskState<K>,
-    /// How long ago it was submitted, to within about 10 ms, while it waits.
+    /// Age of a waiting task since its submission, to within about 10 ms.
     pub age: Option<Duration>,
 }
 
-/// What a task does, or why it waits.
+/// State of a task, with the reason if it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TaskState<K> {
-    /// It has ended, or will never run.
+    /// The task has ended, or will never run.
     Over,
-    /// It is in no line: a worker has just taken it, and is about to run it; or it is a task of another
-    /// pool, or one that was returned when this one was stopped.
+    /// The task is in no lane: a worker has just taken it and is about to run it; or it belongs to
+    /// another pool, or was returned when this one was stopped.
     Taken,
-    /// It runs.
+    /// The task runs.
     Running(Running),
-    /// It holds all its keys, and waits for a worker.
+    /// The task holds all its keys, and waits for a worker.
     Ready {
-        /// So many that are ready stand before it, in its part of the keys.
+        /// Number of ready tasks before it in its shard.
         ahead: usize,
     },
-    /// No worker has looked at it yet. Nothing that it conflicts with stands before it.
+    /// No worker has processed the task yet. No conflicting task is before it.
     Queued {
-        /// So many tasks stand before it, in its part of the keys.
+        /// Number of tasks before it in its shard.
         ahead: usize,
     },
-    /// It waits behind others of its keys: those keys where somebody is before it.
+    /// The task waits behind others, of these keys.
     Behind(Vec<KeyQueuePosition<K>>),
-    /// Its keys are free, and it waits for tasks that its descriptor is
+    /// The keys of the task are free, and it waits for tasks that its descriptor is
     /// [incompatible](crate::Compatibility) with.
     BehindIncompatible,
-    /// It waits for a barrier to end.
+    /// The task waits for a barrier to end.
     BehindBarrier {
-        /// The barrier runs; else that one waits, too.
+        /// Whether the barrier runs; otherwise it waits too.
         running: bool,
     },
-    /// It is a barrier, and waits for what was submitted before it.
+    /// The task is a barrier, and waits for all earlier tasks.
     IsBarrier,
-    /// It waits until tasks of the pool [may begin](crate::Builder::rate) again, and then for a worker.
+    /// The task waits for the [rate](crate::Builder::rate) of the pool, and then for a worker.
     RateLimited {
-        /// The time until then.
+        /// Time until the rate permits a start.
         left: Duration,
     },
 }
 
-/// Who stands before a task in the lane of one of its keys.
+/// Position of a task in the lane of one of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyQueuePosition<K> {
     /// The key.
     pub key: K,
-    /// How many tasks of the key must end before it: its position in the line, the first being 1. None if
-    /// the key is on hold and it is the first to go on.
+    /// Number of tasks of the key that must end first: the position in the lane, the first being 1.
+    /// 0 if the key is paused and this task is the next to start.
     pub tasks: usize,
-    /// Who has the key.
+    /// Holder of the key.
     pub holder: Holder<K>,
 }
 
-/// Who has a key.
+/// Holder of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Holder<K> {
-    /// A task that runs.
+    /// A running task.
     Running(Running),
     /// A task that waits for a worker only.
     Ready,
-    /// A task with several keys that waits for others of them: these.
+    /// A task with several keys that waits for these.
     Rollup(Vec<K>),
-    /// No task: the key is on hold.
+    /// No task: the key is paused.
     OnHold(PauseReason),
-    /// Nobody: no worker has looked at the first task of the key yet.
+    /// No task: no worker has processed the first task of the key yet.
     Nobody,
 }
 
-/// Where and for how long something runs.
+/// Worker and duration of a running task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Running {
-    /// The number of its worker; none if it is a future, or its turn was kept.
+    /// Number of its worker; `None` for a future or a kept turn.
     pub worker: Option<usize>,
-    /// It has run for no less than this,
+    /// Lower bound of its run time.
     pub at_least: Duration,
-    /// and for no more than this. The two are equal, but for tasks that come in a row of tiny ones, where
-    /// a worker looks at the clock only once in up to 64 tasks, and for futures.
+    /// Upper bound of its run time. Equal to the lower bound, except for futures and for tasks in a
+    /// series of short ones, where a worker reads the clock only once in up to 64 tasks.
     pub at_most: Duration,
-    /// Nothing is done in it for so long: see [`Turn::back_off`](crate::Turn::back_off).
+    /// Remaining time for which it is marked as idle: see
+    /// [`Turn::back_off`](crate::Turn::back_off).
     pub backs_off: Option<Duration>,
-    /// It waits inside, on its worker's thread and without a timeout, for another task to end: see
-    /// [`Handle::wait`](crate::Handle::wait).
+    /// Whether it waits inside, on its worker's thread and without a timeout, for another task to
+    /// end: see [`Handle::wait`](crate::Handle::wait).
     pub waits: bool,
 }
 
-/// What the tasks of a key do, or why they wait: see [`Pool::explain_key`](crate::control::Inspector::explain_key).
+/// State of a key, with the reason if its tasks wait: see
+/// [`Pool::explain_key`](crate::control::Inspector::explain_key).
 ///
-/// Its `Display` says so in a sentence.
+/// `Display` writes it as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyExplanation<K> {
     /// The key.
     pub key: K,
-    /// How many unfinished tasks it has.
+    /// Number of unfinished tasks.
     pub tasks: usize,
-    /// How long ago the first of them was submitted, to within about 10 ms.
+    /// Age of the first of them since its submission, to within about 10 ms.
     pub age: Option<Duration>,
-    /// What is with the first of them.
+    /// State of the first task.
     pub state: KeyState<K>,
-    /// Why nothing more of it begins, if that is so.
+    /// Reason why no further task starts, if the key is paused.
     pub hold: Option<PauseReason>,
 }
 
-/// What is with the first task of a key.
+/// State of the first task of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyState<K> {
-    /// There is none.
+    /// The key has no unfinished task.
     Idle,
-    /// Somebody has the key.
+    /// The key is held.
     Held(Holder<K>),
-    /// No worker has looked at it yet.
+    /// No worker has processed the task yet.
     Queued {
-        /// So many tasks stand before it, in its part of the keys.
+        /// Number of tasks before it in its shard.
         ahead: usize,
     },
-    /// It waits for a barrier to end.
+    /// The task waits for a barrier to end.
     BehindBarrier {
-        /// The barrier runs; else that one waits, too.
+        /// Whether the barrier runs; otherwise it waits too.
         running: bool,
     },
 }
 
-/// Why a job is where it is: see [`Pool::explain_job`](crate::control::Inspector::explain_job).
+/// State of a job, with the reason if it waits: see
+/// [`Pool::explain_job`](crate::control::Inspector::explain_job).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobState {
-    /// It is over, or not of this pool.
+    /// The job has ended, or belongs to another pool.
     Over,
-    /// It is paused.
+    /// The job is paused.
     Paused,
-    /// As many jobs as may be active are, and it waits for one of them to end.
+    /// The maximum of active jobs is reached, and the job waits for one of them to end.
     NotAdmitted {
-        /// So many wait that came before it.
+        /// Number of jobs queued before it.
         ahead: usize,
     },
-    /// So many of its subtasks have a worker.
+    /// Some of its subtasks have a worker.
     Running {
-        /// How many.
+        /// Number of workers of the job.
         workers: u64,
-        /// How many more could start now. With one worker and some that could, the others are with jobs
-        /// that have less to do.
+        /// Number of further ready subtasks. With one worker and ready subtasks, the other workers
+        /// are with jobs that have less to do.
         ready: u64,
     },
-    /// Subtasks could start now, or be split, and no worker is free.
+    /// Subtasks are ready or can be split, and no worker is free.
     NoWorker,
-    /// All its subtasks wait: for their keys, or as futures.
+    /// All subtasks wait for keys, or are futures.
     Waiting {
-        /// How many.
+        /// Number of waiting subtasks.
         subtasks: u64,
     },
 }
 
-/// Why a pool does not do more than it does: see [`Pool::explain`](crate::control::Inspector::explain_pool).
+/// Reasons why a pool does not run more tasks: see
+/// [`Pool::explain`](crate::control::Inspector::explain_pool).
 ///
-/// Its `Display` lists the reasons.
+/// `Display` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolExplanation {
-    /// All that holds; nothing, if whatever could run runs, or is about to.
+    /// All current reasons; empty if every task that could run runs, or is about to.
     pub reasons: Vec<PoolReason>,
 }
 
-/// One of the things that keep a pool from doing more.
+/// Reason why a pool does not run more tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolReason {
-    /// There is nothing to do.
+    /// There is no task to run.
     NothingToDo,
-    /// It is closed, and accepts nothing more.
+    /// The pool is closed, and accepts no task.
     Closed,
-    /// Submitters wait for room.
+    /// Submitters wait for capacity.
     NoRoom {
-        /// So many submitters,
+        /// Number of waiting submitters.
         waiting: usize,
-        /// for there are so many unfinished tasks,
+        /// Number of unfinished tasks.
         unfinished: usize,
-        /// and room for so many.
+        /// Capacity of the pool, in tasks.
         capacity: usize,
     },
-    /// Submitters wait for their keys to have room.
+    /// Submitters wait for the capacity of their keys.
     KeysFull {
-        /// So many.
+        /// Number of waiting submitters.
         waiting: usize,
     },
     /// Every worker has a task.
     AllWorkersBusy {
-        /// So many are there.
+        /// Number of workers.
         workers: usize,
-        /// So many tasks could start, or have not been looked at.
+        /// Number of tasks that could start, or are not processed yet.
         startable: usize,
     },
     /// Tasks wait behind others of their keys.
     Behind {
-        /// So many.
+        /// Number of waiting tasks.
         tasks: usize,
     },
-    /// Keys are [on hold](crate::control::Keys::list_paused), paused or stopped.
+    /// Keys are [paused or stopped](crate::control::Keys::list_paused).
     OnHold {
-        /// So many.
+        /// Number of keys.
         keys: usize,
     },
-    /// A barrier runs, or waits for what is before it: everything after it waits.
+    /// A barrier runs, or waits for earlier tasks: all later tasks wait.
     Barrier {
-        /// It runs.
+        /// Whether the barrier runs.
         running: bool,
     },
     /// Jobs wait to be admitted.
     JobsNotAdmitted {
-        /// So many.
+        /// Number of queued jobs.
         jobs: usize,
     },
-    /// As many tasks have begun as its [rate](crate::Builder::rate) allows for now.
+    /// The [rate](crate::Builder::rate) of the pool is used up for now.
     RateLimited {
-        /// The time until the next may begin.
+        /// Time until the next task may start.
         left: Duration,
     },
     /// Tasks wait for the [rates](crate::Builder::rate_per_key) of their keys.
     KeysRateLimited {
-        /// So many keys.
+        /// Number of keys.
         keys: usize,
     },
 }
 
 impl Running {
-    /// Nobody knows where, nor since when.
+    /// Running task of unknown worker and duration.
     pub(crate) fn unknown() -> Self {
         Running {
             worker: None,
@@ -436,29 +441,31 @@ impl fmt::Display for PoolReason {
     }
 }
 
-/// Somebody who waits to submit a task: see [`Pool::submitters`](crate::control::Inspector::submitters).
+/// Submitter that waits for capacity: see
+/// [`Pool::submitters`](crate::control::Inspector::submitters).
 ///
-/// Its `Display` says so in a sentence.
+/// `Display` writes it as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockedSubmitter {
-    /// Its place in the line, the first being 1.
+    /// Position in the wait queue; the first is 1.
     pub position: usize,
-    /// What it waits for, which is what the line is for.
+    /// Kind of capacity that it waits for. Each kind has its own wait queue.
     pub waits_for: CapacityKind,
-    /// The thread that waits; none if it is a future.
+    /// Waiting thread; `None` for a future.
     pub thread: Option<ThreadId>,
-    /// What the thread is called, if it is called anything.
+    /// Name of the thread, if it has one.
     pub name: Option<String>,
 }
 
-/// What a submitter waits for.
+/// Kind of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CapacityKind {
-    /// Room for one more task: see [`Builder::capacity`](crate::Builder::capacity).
+    /// Capacity for one task: see [`Builder::capacity`](crate::Builder::capacity).
     Task,
-    /// Room for so many bytes: see [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
+    /// Capacity for this number of bytes: see
+    /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
     Bytes(usize),
 }
 
@@ -479,22 +486,23 @@ impl fmt::Display for BlockedSubmitter {
     }
 }
 
-/// A task that has held its keys for long: see [`Pool::stalled`](crate::control::Inspector::stalled).
+/// Task that has held its keys for a long time: see
+/// [`Pool::stalled`](crate::control::Inspector::stalled).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stalled<K> {
-    /// Its keys. A task without keys has none, nor has a barrier or a subtask that needs none.
+    /// Keys of the task. Empty for a barrier, and for a task or subtask without keys.
     pub keys: Vec<K>,
-    /// It is a barrier, and holds everything up.
+    /// Whether the task is a barrier, and blocks all others.
     pub is_barrier: bool,
-    /// The worker's number; none if it is a future, or its turn was kept.
+    /// Number of the worker; `None` for a future or a kept turn.
     pub worker: Option<usize>,
-    /// The name of the worker's thread.
+    /// Name of the worker's thread.
     pub thread: Option<String>,
-    /// It has run for this long, or longer.
+    /// Lower bound of the run time.
     pub at_least: Duration,
-    /// It waits inside, on its worker's thread and without a timeout, for another task to end: see
-    /// [`Handle::wait`](crate::Handle::wait).
+    /// Whether it waits inside, on its worker's thread and without a timeout, for another task to
+    /// end: see [`Handle::wait`](crate::Handle::wait).
     pub waits: bool,
 }
 

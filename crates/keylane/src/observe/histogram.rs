@@ -1,28 +1,28 @@
-//! Histograms of durations, with buckets that are narrow in proportion to what they hold.
+//! Histograms of durations, accurate to 6.25 % in constant memory.
 //!
 //! Each power of two is divided into 16 buckets of equal width, as in Gil Tene's HdrHistogram, so a
-//! value is known to within a sixteenth of itself, from nanoseconds to days, in six kilobytes.
+//! value is known to within a sixteenth, from nanoseconds to days, in six kilobytes.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Buckets in each power of two, as a power of two.
+/// Binary logarithm of the number of buckets in each power of two.
 const BITS: u32 = 4;
 const SPLIT: usize = 1 << BITS;
 
-/// What is longer than 2^48 ns, more than three days, counts as so long.
+/// Largest value, in nanoseconds: 2^48, more than three days. Longer durations count as this one.
 const LARGEST: u64 = (1 << 48) - 1;
 const BUCKETS: usize = (48 - BITS as usize + 1) * SPLIT;
 
-/// A histogram that one thread writes and any thread reads.
+/// Histogram with one writing thread and any number of readers.
 pub(crate) struct Recorder {
-    /// How often each bucket was hit. Written by plain loads and stores, for there is one writer.
+    /// Count of each bucket. Written with plain loads and stores, because there is one writer.
     counts: Box<[AtomicU64]>,
-    /// The sum of all that was recorded, in nanoseconds.
+    /// Sum of all recorded durations, in nanoseconds.
     sum: AtomicU64,
-    /// The longest.
+    /// Longest recorded duration, in nanoseconds.
     longest: AtomicU64,
 }
 
@@ -35,7 +35,8 @@ impl Recorder {
         }
     }
 
-    /// Counts a duration as often as the tasks are that it stands for. By the owner alone.
+    /// Records a duration `times` times, once for each task that it stands for. Only the owner may
+    /// call this.
     pub(crate) fn record(&self, nanos: u64, times: u64) {
         let add = |to: &AtomicU64, more: u64| {
             to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
@@ -47,7 +48,7 @@ impl Recorder {
         }
     }
 
-    /// Adds what was recorded to a histogram.
+    /// Adds the recorded durations to a histogram.
     pub(crate) fn add_to(&self, histogram: &mut Histogram) {
         for (sum, count) in histogram.counts.iter_mut().zip(&self.counts) {
             *sum += count.load(Ordering::Relaxed);
@@ -66,11 +67,11 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// How often something took how long.
+/// Distribution of durations.
 ///
-/// A duration is known to within a sixteenth: what is said is never too short, and too long by no more
-/// than 6.25 %. Where tasks are sampled, each that was measured counts for all that it stands for, so
-/// counts and quantiles are estimates for all tasks.
+/// A duration is known to within a sixteenth: reported values are never too short, and at most 6.25
+/// % too long. Where tasks are sampled, each measured one counts for all tasks that it stands for,
+/// so counts and quantiles are estimates for all tasks.
 ///
 /// ```
 /// use std::time::Duration;
@@ -89,9 +90,9 @@ impl fmt::Debug for Recorder {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Histogram {
     counts: Box<[u64]>,
-    /// In nanoseconds.
+    /// Sum of all durations, in nanoseconds.
     sum: u64,
-    /// In nanoseconds.
+    /// Longest duration, in nanoseconds.
     longest: u64,
 }
 
@@ -102,39 +103,39 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// How many durations there are.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no durations.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// All durations together.
+    /// Sum of all durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
 
-    /// The mean, or zero if there are none.
+    /// Mean of all durations, or zero if there are none.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.sum.checked_div(self.count()).unwrap_or(0))
     }
 
-    /// The longest that was measured, exactly; or zero.
+    /// Longest measured duration, exactly, or zero if there are none.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.longest)
     }
 
-    /// The duration that so much of all does not exceed: a half is the median, 0.99 all but the longest
-    /// hundredth. Zero if there are none.
+    /// Smallest duration that is not exceeded by this fraction of all durations: 0.5 for the
+    /// median, 0.99 for all but the longest hundredth. Zero if there are none.
     ///
     /// # Panics
     ///
-    /// If `quantile` is not from 0 to 1.
+    /// If `quantile` is not between 0 and 1.
     pub fn quantile(&self, quantile: f64) -> Duration {
-        assert!((0.0..=1.0).contains(&quantile), "a quantile is from 0 to 1");
+        assert!((0.0..=1.0).contains(&quantile), "`quantile` must be between 0 and 1");
         let rank = ((self.count() as f64 * quantile).ceil() as u64).max(1);
         let mut seen = 0;
         let within = self.counts.iter().position(|count| {
@@ -145,21 +146,21 @@ impl Histogram {
         Duration::from_nanos(end.min(self.longest))
     }
 
-    /// How many durations do not exceed this one, counting whole buckets: those whose end is no longer.
+    /// Number of durations in the buckets that end at or below `limit`.
     pub fn count_up_to(&self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let fits = |&(bucket, _): &(usize, &u64)| last_of(bucket) <= limit;
         self.counts.iter().enumerate().take_while(fits).map(|(_, count)| count).sum()
     }
 
-    /// The buckets that are not empty, the shortest first: the longest duration that each holds, and how
-    /// many it holds.
+    /// Iterates over the non-empty buckets, the shortest first: the longest duration of the bucket,
+    /// and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         let buckets = self.counts.iter().enumerate().filter(|(_, count)| **count != 0);
         buckets.map(|(bucket, count)| (Duration::from_nanos(last_of(bucket)), *count))
     }
 
-    /// Adds all that another one holds.
+    /// Adds the durations of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
             *sum += count;
@@ -181,14 +182,14 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// The bucket of a value. Below 16 each value has its own.
+/// Index of the bucket of a value. Values below 16 have a bucket each.
 fn bucket_of(nanos: u64) -> usize {
     let nanos = nanos.min(LARGEST);
     let octave = (u64::BITS - 1 - (nanos | 1).leading_zeros()).saturating_sub(BITS);
     (octave as usize) * SPLIT + (nanos >> octave) as usize
 }
 
-/// The largest value of a bucket.
+/// Largest value of a bucket.
 fn last_of(bucket: usize) -> u64 {
     let octave = (bucket / SPLIT).saturating_sub(1);
     let within = (bucket - octave * SPLIT) as u64;
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_counts_for_all_that_it_stands_for_and_merging_adds() {
+    fn a_sample_counts_for_all_tasks_that_it_stands_for_and_merging_adds() {
         let recorder = Recorder::new();
         recorder.record(100, 64);
         recorder.record(1_000_000, 1);

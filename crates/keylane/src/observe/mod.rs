@@ -1,4 +1,4 @@
-//! Tells what the pool does: counts, ages, and snapshots.
+//! Observability of a pool: counters, timings, snapshots, explanations and traces.
 
 mod clock;
 mod counters;

@@ -1,42 +1,42 @@
-//! Keys of which nothing begins: the answers.
+//! Paused and limited keys, and the reason why none of their tasks starts.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Why nothing of a key begins.
+/// Reason why no task of a key starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PauseReason {
-    /// Somebody has paused it: see [`Pool::pause_key`](crate::control::Keys::pause).
+    /// Paused by [`Pool::pause_key`](crate::control::Keys::pause).
     Paused {
-        /// How long ago, to within about 10 ms.
+        /// Time since the pause, to within about 10 ms.
         since: Duration,
     },
-    /// Its tasks have failed too often: see [`OnFailure::StopKey`](crate::OnFailure::StopKey).
+    /// Stopped after failures: see [`OnFailure::StopKey`](crate::OnFailure::StopKey).
     Stopped {
-        /// So many in a row.
+        /// Number of consecutive failures.
         failures: u32,
-        /// How long ago the last of them did, to within about 10 ms.
+        /// Time since the last failure, to within about 10 ms.
         since: Duration,
     },
-    /// As many of its tasks have begun as its [rate](crate::Builder::rate_per_key) allows for now.
+    /// Limited by its [rate](crate::Builder::rate_per_key), which is used up for now.
     RateLimited {
-        /// The time until the next of them may begin.
+        /// Time until the next task may start.
         left: Duration,
     },
 }
 
-/// A key of which nothing begins until it is [resumed](crate::control::Keys::resume), or its
-/// [rate](crate::Rate) allows it.
+/// Key whose tasks do not start until it is [resumed](crate::control::Keys::resume), or its
+/// [rate](crate::Rate) permits it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PausedKey<K> {
     /// The key.
     pub key: K,
-    /// Why.
+    /// Reason for the pause.
     pub hold: PauseReason,
-    /// How many tasks have the key all the same: those that run, or that a worker has just taken, and
-    /// rollups that have it and wait for another key. At zero the key is at rest.
+    /// Number of tasks that hold the key all the same: running ones, those that a worker has just
+    /// taken, and rollups that hold it and wait for another key. The key is at rest when this is 0.
     pub running: usize,
 }
 

@@ -1,25 +1,27 @@
-//! Writes a snapshot as text for Prometheus.
+//! Writes a snapshot in the Prometheus text format, version 0.0.4.
 //!
-//! The format is version 0.0.4 of the text exposition format, which every scraper reads:
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/>. It is a dozen lines to write, and what
-//! it needs is in the snapshot: a registry with metrics of its own would have to be updated while tasks run.
+//! The format is <https://prometheus.io/docs/instrumenting/exposition_formats/>. It takes a dozen
+//! lines to write, and the values are in the snapshot; a registry with metrics of its own would
+//! have to be updated while tasks run.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
 
 use super::{Histogram, Snapshot, WorkerSnapshot};
 
-/// The ends of the buckets, in nanoseconds: four in each power of ten, from a microsecond to 75 seconds.
+/// Upper bounds of the buckets, in nanoseconds: four in each power of ten, from a microsecond to 75
+/// seconds.
 const ENDS_PER_DECADE: [u64; 4] = [1_000, 2_000, 5_000, 7_500];
 const DECADES: u32 = 8;
 
 impl<K> Snapshot<K> {
-    /// Writes the snapshot as metrics in the text format of Prometheus (version 0.0.4), under names that begin
-    /// with `keylane_`. Serve it as `text/plain; version=0.0.4`.
+    /// Writes the snapshot as metrics in the text format of Prometheus (version 0.0.4), with names
+    /// that begin with `keylane_`. Serve it as `text/plain; version=0.0.4`.
     ///
-    /// `labels` are added to each, such as the pool's name. Keys are never labels, for there may be
-    /// millions of them. Times are in seconds, as Prometheus wants them; where tasks are sampled the histograms
-    /// are estimates. A bucket holds what is known not to exceed its end, to within 6.25 %.
+    /// `labels` are added to each sample, such as the pool's name. Keys are not used as labels,
+    /// because there may be millions of them. Times are in seconds, the unit of Prometheus; where
+    /// tasks are sampled the histograms are estimates. A bucket counts the durations that do not
+    /// exceed its bound, to within 6.25 %.
     ///
     /// ```
     /// use keylane::Pool;
@@ -33,26 +35,30 @@ impl<K> Snapshot<K> {
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Errors of `out`.
     ///
     /// # Panics
     ///
-    /// If the name of a label is not one: letters, digits and `_`, with no digit first.
+    /// If the name of a label is invalid: it must consist of letters, digits and `_`, and not begin
+    /// with a digit.
     pub fn write_prometheus(&self, out: &mut impl Write, labels: &[(&str, &str)]) -> fmt::Result {
         for (name, _) in labels {
-            assert!(is_label_name(name), "{name:?} cannot be the name of a meta");
+            assert!(
+                is_label_name(name),
+                "label {name:?} is invalid; use letters, digits and `_`, and no digit at the beginning"
+            );
         }
         let mut text = MetricsText { out, labels };
         self.write_tasks(&mut text)?;
         self.write_bounds(&mut text)?;
         text.histogram(
             "keylane_task_wait_seconds",
-            "RateClock from the submission of a task to the start of its body.",
+            "Time from the submission of a task to the start of its body.",
             &self.wait_time,
         )?;
         text.histogram(
             "keylane_task_run_seconds",
-            "RateClock from the start of a task's body to its end.",
+            "Time from the start of a task's body to its end.",
             &self.run_time,
         )?;
         self.write_workers(&mut text)
@@ -119,7 +125,7 @@ impl<K> Snapshot<K> {
         text.per_worker("keylane_worker_tasks_total", help, "counter", &self.workers, |worker| {
             worker.finished.to_string()
         })?;
-        let help = "RateClock that a worker has spent on tasks.";
+        let help = "Time that a worker has spent on tasks.";
         text.per_worker(
             "keylane_worker_busy_seconds_total",
             help,
@@ -127,7 +133,7 @@ impl<K> Snapshot<K> {
             &self.workers,
             |it| seconds(it.busy_time),
         )?;
-        let help = "RateClock that a worker has slept.";
+        let help = "Time that a worker has slept.";
         text.per_worker(
             "keylane_worker_asleep_seconds_total",
             help,
@@ -140,7 +146,7 @@ impl<K> Snapshot<K> {
 
 struct MetricsText<'a, W> {
     out: &'a mut W,
-    /// Each sample has these.
+    /// Labels of every sample.
     labels: &'a [(&'a str, &'a str)],
 }
 
@@ -203,7 +209,8 @@ fn ends() -> impl Iterator<Item = Duration> {
     decades.flat_map(|decade| ENDS_PER_DECADE.map(|end| Duration::from_nanos(end * decade)))
 }
 
-/// Seconds without trailing zeros, so that the names of buckets stay short, and are the same each time.
+/// Formats seconds without trailing zeros, so that the bounds of buckets are short, and always
+/// equal.
 fn seconds(time: Duration) -> String {
     let text = format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -214,7 +221,7 @@ fn is_label_name(name: &str) -> bool {
     name.chars().all(is_part) && name.chars().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// The text of a label, without what would end it.
+/// Escaped text of a label.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {

@@ -1,8 +1,8 @@
-//! Watches over the contract: that no two tasks that conflict run at the same time, and that the tasks of
-//! a key begin in the order of their places.
+//! Self-check of a pool's guarantees: conflicting tasks do not overlap, and the tasks of a key
+//! start in their order.
 //!
-//! It knows nothing of lanes, and believes nothing that they say but what a task holds. A task is
-//! reported when it begins, before its body, and when it ends, before anything is given back.
+//! It does not read the lanes, and trusts them only for the claims of a task. The start of a task
+//! is reported before its body, and its end before any claim is released.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -12,26 +12,26 @@ use std::hash::Hash;
 use super::trace::TraceKey;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// How often a pool has broken its word: see [`Builder::self_check`](crate::Builder::self_check).
+/// Number of broken guarantees of a pool: see [`Builder::self_check`](crate::Builder::self_check).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Violations {
-    /// Tasks that began after one of the same key that was submitted later, and does not share it with
-    /// them; or limit it, as they do.
+    /// Tasks that started after a later task of a common key, unless both share the key, or both
+    /// limit it.
     pub order: u64,
-    /// Tasks that began while one ran that they conflict with, or while as many ran as one of them
-    /// [lets use](crate::Claims::limited) the key at once.
+    /// Tasks that started while a conflicting task ran, or while as many tasks used a key as one of
+    /// them [permits](crate::Claims::limited).
     pub overlap: u64,
 }
 
 impl Violations {
-    /// Whether there were none, as there must not be.
+    /// Returns whether no guarantee was broken, as it must be.
     pub fn is_none(&self) -> bool {
         *self == Violations::default()
     }
 }
 
-/// Sees every task begin and end.
+/// Checker of all starts and ends of tasks.
 pub(crate) struct Checker<K> {
     running: Mutex<RunningTasks<K>>,
     order: AtomicU64,
@@ -39,33 +39,33 @@ pub(crate) struct Checker<K> {
 }
 
 struct RunningTasks<K> {
-    /// Every key that has ever had a task.
+    /// Uses of every key that has ever had a task.
     keys: HashMap<K, KeyUse>,
-    /// Tasks that run, barriers among them.
+    /// Number of running tasks, including barriers.
     tasks: usize,
     barriers: usize,
 }
 
-/// The tasks of a key that run, and the places of those that have begun.
+/// Running tasks of a key, and the positions of the started ones.
 #[derive(Default)]
 struct KeyUse {
     exclusive: Begun,
     shared: Begun,
     limited: Begun,
-    /// How many of those run that let so many use the key at once.
+    /// Number of running tasks for each limit of concurrent users.
     limits: BTreeMap<u16, usize>,
 }
 
-/// Those tasks of a key that use it in one way.
+/// Tasks of a key with one kind of use.
 #[derive(Default)]
 struct Begun {
-    /// How many run.
+    /// Number of running tasks.
     running: usize,
-    /// The highest place of all that have begun.
+    /// Highest position of all started tasks.
     last: Option<u32>,
 }
 
-/// How a task uses a key.
+/// Kind of use of a key by a task.
 #[derive(Clone, Copy)]
 enum Use {
     Alone,
@@ -95,17 +95,17 @@ impl<K> Default for Checker<K> {
 }
 
 impl<K: Hash + Eq + Clone> Checker<K> {
-    /// A task with this place begins.
-    pub(crate) fn begins(&self, keys: &[TraceKey<K>], is_barrier: bool, place: u32) {
+    /// Checks and records the start of a task with this position.
+    pub(crate) fn begins(&self, keys: &[TraceKey<K>], is_barrier: bool, position: u32) {
         let mut running = self.running.lock();
         let mut overlaps = if is_barrier { running.tasks != 0 } else { running.barriers != 0 };
         let mut overtakes = false;
         running.tasks += 1;
         running.barriers += usize::from(is_barrier);
         for traced in keys {
-            let line = running.keys.entry(traced.key.clone()).or_default();
-            overlaps |= line.overlaps(Use::of(traced));
-            overtakes |= line.enter(Use::of(traced), place);
+            let key_use = running.keys.entry(traced.key.clone()).or_default();
+            overlaps |= key_use.overlaps(Use::of(traced));
+            overtakes |= key_use.enter(Use::of(traced), position);
         }
         drop(running);
         if overlaps {
@@ -116,14 +116,14 @@ impl<K: Hash + Eq + Clone> Checker<K> {
         }
     }
 
-    /// It has ended, and is about to give back what it holds.
+    /// Records the end of a task, before its claims are released.
     pub(crate) fn ends(&self, keys: &[TraceKey<K>], is_barrier: bool) {
         let mut running = self.running.lock();
         running.tasks = running.tasks.saturating_sub(1);
         running.barriers = running.barriers.saturating_sub(usize::from(is_barrier));
         for traced in keys {
-            if let Some(line) = running.keys.get_mut(&traced.key) {
-                line.leave(Use::of(traced));
+            if let Some(key_use) = running.keys.get_mut(&traced.key) {
+                key_use.leave(Use::of(traced));
             }
         }
     }
@@ -137,7 +137,7 @@ impl<K: Hash + Eq + Clone> Checker<K> {
 }
 
 impl KeyUse {
-    /// Whether one runs that a task must not run beside.
+    /// Returns whether a conflicting task runs.
     fn overlaps(&self, how: Use) -> bool {
         let (alone, shared) = (self.exclusive.running, self.shared.running);
         let limited = self.limited.running;
@@ -151,17 +151,17 @@ impl KeyUse {
         }
     }
 
-    /// Notes that a task begins. Returns whether somebody with a higher place has begun that this task is in
-    /// order with: anybody, but for those that use the key together with it.
-    fn enter(&mut self, how: Use, place: u32) -> bool {
+    /// Records the start of a task. Returns whether a task with a higher position has started that
+    /// must come after this one: any, except those that use the key together with it.
+    fn enter(&mut self, how: Use, position: u32) -> bool {
         let (own, others) = self.by_use(how);
         let lasts = others.map(|begun| begun.last);
         let alone = matches!(how, Use::Alone).then_some(own.last);
         let overtakes =
-            lasts.into_iter().chain(alone).flatten().any(|before| !is_later(place, before));
+            lasts.into_iter().chain(alone).flatten().any(|before| !is_later(position, before));
         own.running += 1;
-        if own.last.is_none_or(|last| is_later(place, last)) {
-            own.last = Some(place);
+        if own.last.is_none_or(|last| is_later(position, last)) {
+            own.last = Some(position);
         }
         if let Use::Limited(most) = how {
             *self.limits.entry(most).or_default() += 1;
@@ -182,7 +182,7 @@ impl KeyUse {
         }
     }
 
-    /// Those that use the key in this way, and the two kinds of others.
+    /// Tasks with this kind of use, and those of the two other kinds.
     fn by_use(&mut self, how: Use) -> (&mut Begun, [&Begun; 2]) {
         let KeyUse { exclusive, shared, limited, .. } = self;
         match how {
@@ -193,9 +193,9 @@ impl KeyUse {
     }
 }
 
-/// Places wrap round.
-fn is_later(place: u32, than: u32) -> bool {
-    (1..=u32::MAX / 2).contains(&place.wrapping_sub(than))
+/// Compares positions, which wrap around.
+fn is_later(position: u32, than: u32) -> bool {
+    (1..=u32::MAX / 2).contains(&position.wrapping_sub(than))
 }
 
 impl<K> fmt::Debug for Checker<K> {
@@ -210,18 +210,18 @@ mod tests {
 
     type Keys = &'static [(u32, Use)];
 
-    /// What is found wrong with tasks that begin (with a place) and end in this order.
+    /// Returns the violations of tasks that start (with a position) and end in this order.
     fn check(steps: &[(Option<u32>, Keys)]) -> (u64, u64) {
         let checker = Checker::default();
-        for (place, keys) in steps {
+        for (position, keys) in steps {
             let traced = |(key, how): &(u32, Use)| match how {
                 Use::Alone => TraceKey::new(*key, false),
                 Use::Shared => TraceKey::new(*key, true),
                 Use::Limited(most) => TraceKey::limited(*key, *most),
             };
             let keys: Vec<_> = keys.iter().map(traced).collect();
-            match place {
-                Some(place) => checker.begins(&keys, keys.is_empty(), *place),
+            match position {
+                Some(position) => checker.begins(&keys, keys.is_empty(), *position),
                 None => checker.ends(&keys, keys.is_empty()),
             }
         }
@@ -238,7 +238,7 @@ mod tests {
     const BARRIER: Keys = &[];
 
     #[test]
-    fn what_is_in_order_is_not_reported() {
+    fn correct_orders_are_not_reported() {
         let both_readers = [(Some(1), A), (None, A), (Some(3), A_READ), (Some(2), A_READ)];
         assert_eq!(check(&both_readers), (0, 0), "readers begin in any order");
         assert_eq!(
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(
             check(&[(Some(u32::MAX), A), (None, A), (Some(0), A)]),
             (0, 0),
-            "it wraps round"
+            "positions wrap around"
         );
         assert_eq!(check(&[(Some(1), A), (None, A), (Some(2), BARRIER), (None, BARRIER)]), (0, 0));
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_least_of_them_lets_run_together() {
+    fn the_lowest_limit_of_the_running_tasks_counts() {
         let (two, three) = (A_OF_TWO, A_OF_THREE);
         let in_time = [(Some(1), two), (Some(2), two), (None, two), (Some(3), two), (None, two)];
         assert_eq!(check(&in_time), (0, 0));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_limit_a_key_are_in_order_with_all_others() {
+    fn tasks_that_limit_a_key_are_in_order_with_all_others() {
         assert_eq!(check(&[(Some(2), A_OF_TWO), (Some(1), A_OF_TWO)]), (0, 0), "not with these");
         assert_eq!(check(&[(Some(2), A_OF_TWO), (None, A_OF_TWO), (Some(1), A)]), (1, 0));
         assert_eq!(check(&[(Some(2), A), (None, A), (Some(1), A_OF_TWO)]), (1, 0));
@@ -294,6 +294,6 @@ mod tests {
         assert_eq!(check(&[(Some(2), A), (None, A), (Some(1), A_READ)]), (1, 0));
         assert_eq!(check(&[(Some(2), A_READ), (None, A_READ), (Some(1), A)]), (1, 0));
         assert_eq!(check(&[(Some(2), BOTH), (None, BOTH), (Some(1), B)]), (1, 0));
-        assert_eq!(check(&[(Some(2), A), (None, A), (Some(2), A)]), (1, 0), "nobody runs twice");
+        assert_eq!(check(&[(Some(2), A), (None, A), (Some(2), A)]), (1, 0), "no task runs twice");
     }
 }

@@ -1,109 +1,113 @@
-//! What can be seen of a pool from outside.
+//! Snapshots of a pool, its workers and its keys.
 
 use std::time::Duration;
 
 use super::{Histogram, Violations};
 
-/// A pool at a moment, or rather: each part of it at a moment of its own.
+/// State of a pool. Each part of it is read at a moment of its own.
 ///
-/// Taking one stops nothing but, for as long as it takes to count them, the tasks of one shard after
-/// the other; submitters and workers of the other shards go on.
+/// A snapshot locks one shard after the other, for as long as it takes to count its tasks;
+/// submitters and workers of the other shards continue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot<K> {
-    /// The bound on accepted and unfinished tasks.
+    /// Maximum of accepted and unfinished tasks.
     pub capacity: usize,
-    /// Tasks that were accepted and have not ended. Above `capacity` only by what tasks have
-    /// submitted from inside, or after the capacity was lowered.
+    /// Number of accepted and unfinished tasks. Above `capacity` only by tasks submitted from
+    /// inside a task, or after the capacity was reduced.
     pub unfinished: usize,
-    /// The bound on what unfinished tasks weigh together, if there is one.
+    /// Maximum of the total cost of unfinished tasks, if set.
     pub capacity_bytes: Option<usize>,
-    /// What they weigh, if there is such a bound.
+    /// Total cost of unfinished tasks, if there is a maximum.
     pub bytes: usize,
-    /// Submitters that wait for their key to have room, and hold nobody else up meanwhile.
+    /// Number of submitters that wait for the capacity of a key; they delay no submitters of other
+    /// keys.
     pub submitters_held: usize,
-    /// Keys of whose [rate](crate::Builder::rate_per_key) something has been used, and those with a rate of their own.
+    /// Number of keys with a recently used [rate](crate::Builder::rate_per_key), or with a rate of
+    /// their own.
     pub metered_keys: usize,
-    /// Submitters that wait for room, for their task or its bytes.
+    /// Number of submitters that wait for the capacity of the pool, in tasks or bytes.
     pub submitters_waiting: usize,
-    /// Tasks that were ever accepted; a rollup counts once for each of its keys, a barrier once for
+    /// Number of tasks ever accepted. A rollup counts once for each of its keys, a barrier once for
     /// each shard.
     pub accepted: u64,
-    /// Tasks that were not accepted: no room, not in time, too large, or the pool was closed.
+    /// Number of refused tasks: pool full, timed out, too large, or pool closed.
     pub refused: u64,
-    /// Tasks whose bodies were run by workers, those that panicked or failed among them; a future, or a
-    /// message whose turn is kept, counts when it has begun.
+    /// Number of tasks whose bodies were run by workers, including failed and panicked ones. A
+    /// future, or a message whose turn is kept, counts from its start.
     pub finished: u64,
-    /// Tasks that panicked.
+    /// Number of tasks that panicked.
     pub panicked: u64,
-    /// Tasks that returned an error to their handle or job.
+    /// Number of tasks that returned an error to their handle or job.
     pub failed: u64,
-    /// Tasks that were cancelled before they began, and whose place in the line was reached; and futures
-    /// that were cancelled while they ran.
+    /// Number of tasks cancelled before they started, counted when their turn comes; and of futures
+    /// cancelled while they ran.
     pub cancelled: u64,
-    /// Tasks that never ran, because a [later one](crate::Pool::submit_latest) of their key took their
-    /// place. They are not among those that are finished.
+    /// Number of tasks that never ran, because a [later one](crate::Pool::submit_latest) of their
+    /// key replaced them. Not included in `finished`.
     pub superseded: u64,
-    /// Tasks that no worker has looked at yet, so that nobody knows whether they could start. A rollup
-    /// counts once for each of its keys, a barrier once for each shard, here and in what follows.
+    /// Number of tasks that no worker has processed yet, so that it is unknown whether they could
+    /// start. A rollup counts once for each of its keys, a barrier once for each shard, here and in
+    /// the following fields.
     pub queued: usize,
-    /// Tasks that wait behind another one of their key.
+    /// Number of tasks that wait behind another one of their key.
     pub blocked: usize,
-    /// Tasks that hold their keys and wait for nothing but a worker.
+    /// Number of tasks that hold their keys and wait only for a worker.
     pub ready: usize,
-    /// Tasks that run: workers that have one, and turns that go on without a worker.
+    /// Number of running tasks: on workers, and in turns kept without a worker.
     pub running: usize,
-    /// How long tasks waited, from submission, once they were admitted, to the start of the body.
+    /// Wait times of tasks, from admission to the start of the body.
     pub wait_time: Histogram,
-    /// How long their bodies ran; where the turn outlived the body, as for a future, how long that lasted.
-    /// Subtasks of jobs count here too.
+    /// Run times of bodies; where the turn outlived the body, as for a future, the duration of the
+    /// turn. Includes subtasks of jobs.
     pub run_time: Histogram,
-    /// How often the pool has broken its own promises, which must be never; if it
-    /// [checks](crate::Builder::self_check) that.
+    /// Broken guarantees of the pool, which must be none; `None` unless the
+    /// [self-check](crate::Builder::self_check) is on.
     pub violations: Option<Violations>,
-    /// The pool is [poisoned](crate::SubmitErrorKind::Poisoned).
+    /// Whether the pool is [poisoned](crate::SubmitErrorKind::Poisoned).
     pub poisoned: bool,
-    /// The number of workers that was asked for.
+    /// Configured number of workers.
     pub workers_wanted: usize,
-    /// Workers that sleep for want of a ready task.
+    /// Number of workers that sleep because no task is ready.
     pub workers_asleep: usize,
-    /// Each worker.
+    /// State of each worker.
     pub workers: Vec<WorkerSnapshot>,
-    /// The keys with the most unfinished tasks, longest lane first.
+    /// Keys with the most unfinished tasks, longest lane first.
     pub hottest: Vec<KeySnapshot<K>>,
-    /// The keys whose first unfinished task was submitted longest ago, oldest first.
+    /// Keys whose first unfinished task was submitted longest ago, oldest first.
     pub oldest: Vec<KeySnapshot<K>>,
 }
 
-/// A worker at a moment.
+/// State of a worker.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
-    /// Its number, as in the name of its thread.
+    /// Number of the worker, as in the name of its thread.
     pub id: usize,
-    /// Tasks that it has run.
+    /// Number of tasks that it has run.
     pub finished: u64,
-    /// It has a task; else it looks for one, or sleeps.
+    /// Whether it runs a task; otherwise it searches for one, or sleeps.
     pub busy: bool,
-    /// How long it has been idle, or on its task. A worker with tiny tasks looks at the clock once
-    /// in a while: up to 64 of them count as one.
+    /// Time since it became idle, or since it started its task. A worker with short tasks reads the
+    /// clock at intervals, so up to 64 of them count as one.
     pub since: Duration,
-    /// How long it has had tasks, in all.
+    /// Total time with tasks.
     pub busy_time: Duration,
-    /// How long it has slept for want of a task, up to when it last woke.
+    /// Total time asleep, up to the last wake-up.
     pub asleep_time: Duration,
 }
 
-/// A key's unfinished tasks at a moment.
+/// Unfinished tasks of a key.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KeySnapshot<K> {
-    /// The key.
+    /// Key of the lane.
     pub key: K,
-    /// How many tasks, running and waiting. A rollup counts in each of its lanes.
+    /// Number of tasks, running and waiting. A rollup counts in each of its lanes.
     pub len: usize,
-    /// How long ago the first of them was submitted, to within about 10 ms.
+    /// Age of the first task since its submission, to within about 10 ms.
     pub head_age: Duration,
-    /// The first of them runs, or holds the lane and is about to; else it waits for a worker.
+    /// Whether the first task runs, or holds the lane and is about to; otherwise it waits for a
+    /// worker.
     pub running: bool,
 }

@@ -1,4 +1,4 @@
-//! A thread that looks at something again and again, until it is told to stop.
+//! Watcher thread: calls a function at an interval until it is stopped.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,23 +8,24 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Condvar, Mutex, wait, wait_timeout};
 
-/// Watches for tasks that stall: see [`Pool::watch_stalls`](crate::control::Inspector::watch_stalls). Dropping it ends the
-/// watch, and waits for a call that is going on, unless it is dropped inside that.
-#[must_use = "dropping it ends the watch"]
+/// Watcher of stalled tasks: see [`Pool::watch_stalls`](crate::control::Inspector::watch_stalls).
+/// Dropping it stops the watcher, and waits for a call in progress, unless it is dropped inside
+/// that call.
+#[must_use = "a watcher that is dropped stops"]
 pub struct StallWatch {
     stop: Arc<StopSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct StopSignal {
-    /// The watch is to end. Set once.
+    /// Whether the watcher must stop. Set once.
     stopped: Mutex<bool>,
-    /// Signaled when it is set.
+    /// Signaled when `stopped` is set.
     signal: Condvar,
 }
 
 impl StallWatch {
-    /// Calls `look` every `interval` until it says that there is nothing left to be looked at.
+    /// Starts a thread that calls `look` every `interval` until it returns false.
     pub(crate) fn start(
         name: String,
         interval: Duration,
@@ -44,7 +45,7 @@ impl StallWatch {
 
 impl StopSignal {
     fn is_stopped_within(&self, timeout: Duration) -> bool {
-        // No deadline, if that is beyond what the clock can say.
+        // Without a deadline if that is beyond the range of the clock.
         let deadline = Instant::now().checked_add(timeout);
         let mut stopped = self.stopped.lock();
         while !*stopped {
@@ -69,7 +70,8 @@ impl Drop for StallWatch {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // It catches what the callback throws, so there is nothing to be told.
+            // The thread catches panics of the callback, so the result of the join carries no
+            // information.
             let _ = thread.join();
         }
     }

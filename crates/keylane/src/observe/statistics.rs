@@ -1,24 +1,24 @@
-//! How much is measured.
+//! Extent of a pool's measurements.
 
-/// How much a pool measures while it runs: see [`Builder::statistics`](crate::Builder::statistics).
+/// Extent of a pool's measurements: see [`Builder::statistics`](crate::Builder::statistics).
 ///
-/// Tasks, panics, refusals and the like are counted in any case; this is about what takes a look at the
-/// clock: [`Snapshot::wait_time`](crate::observe::Snapshot::wait_time),
-/// [`Snapshot::run_time`](crate::observe::Snapshot::run_time), and how long workers were busy.
+/// Tasks, panics and refusals are always counted. This setting is for values that need the clock:
+/// [`Snapshot::wait_time`](crate::observe::Snapshot::wait_time),
+/// [`Snapshot::run_time`](crate::observe::Snapshot::run_time), and the busy time of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Statistics {
-    /// Nothing is measured.
+    /// Measures no task.
     Off,
-    /// As many tasks are measured as can be for next to nothing, and each counts for those that are not.
+    /// Measures a sample of the tasks, at almost no cost, each of which counts for the others.
     ///
-    /// - A task that runs for 20 µs or more, or comes 200 µs or more after another of its part of the
-    ///   keys, is always measured.
-    /// - Of shorter ones, and where more come, one of a row is, down to one in 256. Which one is left to
-    ///   chance, and the length of the row depends only on what came before, so means and quantiles are
-    ///   right on average, whatever pattern there is in the tasks.
+    /// - A task that runs for at least 20 µs, or arrives at least 200 µs after another one of its
+    ///   shard, is always measured.
+    /// - Of shorter or more frequent tasks, one in a series is measured, down to one in 256. It is
+    ///   chosen at random, and the length of the series depends only on earlier tasks, so means and
+    ///   quantiles are unbiased for any pattern of the tasks.
     #[default]
     Sampled,
-    /// Every task is measured, whatever that costs: tiny tasks take several times as long.
+    /// Measures every task: short tasks then take several times as long.
     Every,
 }

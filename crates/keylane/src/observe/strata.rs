@@ -1,27 +1,26 @@
-//! Chooses which tasks are measured: one of each row of them, at random, the rows as long as it takes
-//! for measuring to cost next to nothing.
+//! Chooses the measured tasks by stratified sampling, so that measuring costs almost nothing.
 
-/// About how much time there is from one measurement to the next, in one shard: long against the
-/// 200 ns or so that one costs. Where fewer tasks come each of them is measured.
+/// Target time between two measurements in a shard, in nanoseconds: long against the cost of one,
+/// about 200 ns. At a lower rate of tasks, each of them is measured.
 const APART_NANOS: u64 = 200_000;
 
-/// The longest row.
+/// Maximum length of a stratum, in tasks.
 const MAX_ROW: u32 = 256;
 
-/// Rows of tasks, of each of which one is measured.
+/// Strata of consecutive tasks, one of which is measured in each.
 ///
-/// The place in the row is random, and what is measured counts for the whole row. A row's length depends
-/// only on what came before it, so every task counts once on average, whatever pattern there is in what
-/// comes.
+/// The measured task is at a random position of its stratum, and counts for all of it. The length
+/// of a stratum depends only on earlier tasks, so every task counts once on average, for any
+/// pattern of the tasks.
 #[derive(Debug)]
 pub(crate) struct Strata {
-    /// The longest that a row may become.
+    /// Maximum length of a stratum, in tasks.
     most: u32,
-    /// The length of the row that was last begun.
+    /// Length of the current stratum, in tasks.
     row: u32,
-    /// When its task was measured, in nanoseconds.
+    /// Time of its measurement, in nanoseconds.
     last: u64,
-    /// Tasks of that row behind the one that was measured.
+    /// Tasks of that stratum behind the measured one.
     behind: u32,
     chance: Chance,
 }
@@ -32,28 +31,28 @@ impl Strata {
         Strata { most, row: 1, last: 0, behind: 0, chance: Chance::new(seed) }
     }
 
-    /// Begins anew, with rows of one from now on, or with rows that grow.
+    /// Restarts, with strata of one task, or with growing ones.
     pub(crate) fn set_every(&mut self, every: bool) {
         (self.row, self.behind) = (1, 0);
         self.most = if every { 1 } else { MAX_ROW };
     }
 
-    /// A task is measured now. Returns for how many it stands, and how many tasks after it the next one
-    /// is that will be measured.
+    /// Records a measurement. Returns the number of tasks that the measured one stands for, and the
+    /// distance to the next measured one.
     pub(crate) fn next_stratum(&mut self, now: u64) -> (u32, u32) {
-        let (stands_for, behind) = (self.row, self.behind);
+        let (weight, behind) = (self.row, self.behind);
         let took = now.saturating_sub(self.last).max(1);
         let fits = APART_NANOS.saturating_mul(u64::from(self.row)) / took;
         let most = self.most.min(self.row.saturating_mul(2));
         self.row = fits.clamp(1, u64::from(most)) as u32;
         self.last = now;
-        let place = self.chance.below(self.row);
-        self.behind = self.row - 1 - place;
-        (stands_for, behind + place + 1)
+        let position = self.chance.below(self.row);
+        self.behind = self.row - 1 - position;
+        (weight, behind + position + 1)
     }
 }
 
-/// Numbers without a pattern that matters here: Marsaglia's xorshift with 32 bits.
+/// Pseudo-random numbers: Marsaglia's xorshift with 32 bits.
 #[derive(Debug)]
 pub(crate) struct Chance(u32);
 
@@ -74,13 +73,14 @@ impl Chance {
 mod tests {
     use super::*;
 
-    /// What the measured ones stand for, and which they are, of `tasks` that come `apart`.
+    /// Measures `tasks` tasks at an interval of `apart`. Returns the number of tasks that the
+    /// measured ones stand for, and the measured ones.
     fn measure(strata: &mut Strata, tasks: u64, apart: u64) -> (u64, Vec<u64>) {
         let (mut total, mut which, mut next) = (0, Vec::new(), 0);
         for task in 0..tasks {
             if task == next {
-                let (stands_for, ahead) = strata.next_stratum(1_000_000 + task * apart);
-                total += u64::from(stands_for);
+                let (weight, ahead) = strata.next_stratum(1_000_000 + task * apart);
+                total += u64::from(weight);
                 next += u64::from(ahead);
                 which.push(task);
             }
@@ -96,18 +96,19 @@ mod tests {
         assert!((980..1040).contains(&which.len()), "{} measured", which.len());
         assert!(total.abs_diff(256_000) <= 512, "they stand for {total}");
         let (_, which) = measure(&mut Strata::new(true, 1), 1000, 40);
-        assert_eq!(which.len(), 1000, "every one means every one");
+        assert_eq!(which.len(), 1000, "`every` measures each task");
     }
 
     #[test]
     fn no_pattern_of_the_tasks_is_preferred() {
-        // Tasks that come in a rhythm of 64, of which every place is to be met about as often.
+        // Tasks with a period of 64: each position of the period should be measured about equally
+        // often.
         let mut met = [0_u32; 64];
         for seed in 0..40 {
             let (_, which) = measure(&mut Strata::new(false, seed), 256_000, 40);
             which.iter().for_each(|task| met[(task % 64) as usize] += 1);
         }
-        // 40,000 in 64 places are 625 each, with a deviation of 25.
+        // 40,000 measurements at 64 positions are 625 each, with a deviation of 25.
         assert!(met.iter().all(|times| (500..750).contains(times)), "{met:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What ran where and when, as it is recorded and as it is handed out.
+//! Trace of a pool: records the tasks that ran in a window of time, by worker.
 
 mod chrome;
 
@@ -9,76 +9,77 @@ use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// A window of a pool's life: which task ran on which worker, from when to when.
+/// Recorded window of a pool: the tasks that ran on each worker, with start and duration.
 ///
-/// See [`Pool::record_trace`](crate::control::Inspector::start_trace). [`write_chrome`](Self::write_chrome) writes it for
-/// a viewer.
+/// See [`Pool::record_trace`](crate::control::Inspector::start_trace).
+/// [`write_chrome`](Self::write_chrome) exports it for a viewer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Trace<K> {
-    /// What ran, by the time at which it began.
+    /// Recorded slices, by start time.
     pub slices: Vec<TraceSlice<K>>,
-    /// How much more ran in the window than there was room for. What ran first was left out.
+    /// Number of slices dropped for lack of space. The earliest ones are dropped first.
     pub dropped: u64,
-    /// What the workers' threads are called, before their number.
+    /// Name of the workers' threads, without their number.
     pub thread_name: String,
 }
 
-/// A task that ran, or a part of one.
+/// Task that ran, or a part of one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TraceSlice<K> {
-    /// The number of the worker that ran it. None for a turn that was kept, from then on to its end.
+    /// Number of the worker that ran it; `None` for a kept turn, from the keeping to its end.
     pub worker: Option<usize>,
-    /// The keys that it held.
+    /// Keys that the task held.
     pub keys: Vec<TraceKey<K>>,
-    /// It held everything.
+    /// Whether the task was a barrier.
     pub is_barrier: bool,
-    /// The job whose subtask it was, where that has no keys.
+    /// Name of the job, for a subtask without keys.
     pub job: Option<Arc<str>>,
-    /// Tells the tasks of a pool apart: the part of the keys in the upper half, the place in the order there
-    /// in the lower. Subtasks of jobs and kept turns have none.
+    /// Unique id of the task in its pool: the shard in the upper half, the position in its order in
+    /// the lower. `None` for subtasks of jobs and kept turns.
     pub task: Option<u64>,
-    /// From the beginning of the window to its own.
+    /// Time from the start of the window to the start of the slice.
     pub start: Duration,
-    /// How long it ran.
+    /// Duration of the slice.
     pub duration: Duration,
-    /// How long the task waited before it began, if it was submitted in the window.
+    /// Wait of the task before its start, if it was submitted in the window.
     pub wait: Option<Duration>,
-    /// How it ended.
+    /// End of the slice.
     pub end: TraceOutcome,
 }
 
-/// A key of a [`TraceSlice`].
+/// Key of a [`TraceSlice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceKey<K> {
     /// The key.
     pub key: K,
-    /// Others could share it meanwhile, or use it as this one does.
+    /// Whether other tasks could use the key meanwhile.
     pub is_shared: bool,
-    /// So many could, if it is [limited](crate::Claims::limited).
+    /// Maximum of tasks that could use the key meanwhile, if it is
+    /// [limited](crate::Claims::limited).
     pub most: Option<u16>,
 }
 
-/// How a [`TraceSlice`] ended.
+/// End of a [`TraceSlice`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TraceOutcome {
-    /// Its body returned.
+    /// The body returned.
     Done,
-    /// Its body returned an error to its handle or job.
+    /// The body returned an error to its handle or job.
     Failed,
-    /// Its body panicked.
+    /// The body panicked.
     Panicked,
-    /// It had been cancelled before, and did nothing.
+    /// The task was cancelled before, and did not run.
     Cancelled,
-    /// Its turn was kept: another slice, without a worker, goes on from there.
+    /// The turn was kept: another slice, without a worker, continues the task.
     GoesOn,
 }
 
 impl<K> TraceSlice<K> {
-    /// When it ended, from the beginning of the window.
+    /// End of the slice, from the start of the window.
     pub fn end_time(&self) -> Duration {
         self.start + self.duration
     }
@@ -89,14 +90,14 @@ impl<K> TraceKey<K> {
         TraceKey { key, is_shared, most: None }
     }
 
-    /// Of a task that lets so many use it at once.
+    /// Key of a task that limits its users to `most` tasks at a time.
     pub(crate) fn limited(key: K, most: u16) -> Self {
         TraceKey { key, is_shared: true, most: Some(most) }
     }
 }
 
 impl TraceOutcome {
-    /// In a word.
+    /// Name of the end in lower case.
     pub fn name(self) -> &'static str {
         match self {
             TraceOutcome::Done => "done",
@@ -108,9 +109,9 @@ impl TraceOutcome {
     }
 }
 
-/// Whether a pool is being traced, and where to.
+/// Trace recorder of a pool.
 pub(crate) struct Tracer<K> {
-    /// There is a recording. Read without a lock by whoever has ended a task and looks at the clock anyway.
+    /// Whether a recording is active. Read without a lock by workers at their clock reads.
     on: AtomicBool,
     recording: Mutex<Option<Arc<Recording<K>>>>,
 }
@@ -142,18 +143,19 @@ impl<K> Tracer<K> {
     }
 }
 
-/// What has been recorded so far.
+/// Recorded slices.
 pub(crate) struct Recording<K> {
-    /// When it began, in nanoseconds since the pool was built.
+    /// Start of the recording, in nanoseconds since the pool was built.
     began: u64,
-    /// The most slices in each ring.
+    /// Maximum of slices in each ring.
     capacity: usize,
-    /// Every worker's ring, and that of the turns without a worker.
+    /// Rings of all workers, and that of the kept turns.
     rings: Mutex<Vec<Arc<Ring<K>>>>,
     kept: Arc<Ring<K>>,
 }
 
-/// The last slices of one worker. Written by that one, under a lock that nobody else takes before the end.
+/// Last slices of one worker, which writes them. The lock is uncontended until the end of the
+/// recording.
 pub(crate) struct Ring<K> {
     slices: Mutex<VecDeque<TraceSlice<K>>>,
     capacity: usize,
@@ -166,19 +168,19 @@ impl<K> Recording<K> {
         Recording { began, capacity, rings: Mutex::new(vec![kept.clone()]), kept }
     }
 
-    /// A ring for one worker.
+    /// Creates a ring for one worker.
     pub(crate) fn ring(&self) -> Arc<Ring<K>> {
         let ring = Ring::new(self.capacity);
         self.rings.lock().push(ring.clone());
         ring
     }
 
-    /// For the turns that go on without a worker.
+    /// Ring of the turns kept without a worker.
     pub(crate) fn kept(&self) -> &Ring<K> {
         &self.kept
     }
 
-    /// A time in the window, if it is in it.
+    /// Converts a time into one of the window, or `None` if it is before the window.
     pub(crate) fn time(&self, nanos: u64) -> Option<Duration> {
         Some(Duration::from_nanos(nanos.checked_sub(self.began)?))
     }
@@ -208,7 +210,7 @@ impl<K> Ring<K> {
         if oldest.is_some() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        // A key's drop is user code.
+        // Dropped after the lock is released, because a key's drop is user code.
         drop(oldest);
     }
 }

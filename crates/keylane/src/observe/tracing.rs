@@ -1,21 +1,21 @@
-//! What is told to `tracing`, with the feature of that name; without it, nothing is.
+//! Events and spans for the `tracing` crate, with the feature of that name; without it, no code.
 //!
-//! | what | is |
+//! | event | form |
 //! |---|---|
-//! | a task that runs | a span `task` at the level TRACE, with its pool, worker and place in the order |
-//! | a panic, an error, a cancelled task | an event inside that, WARN, DEBUG and DEBUG |
-//! | a stalled task, if one is watched for | WARN |
-//! | no thread for the place of a worker that waits inside a task | WARN |
+//! | a task runs | span `task` at level TRACE, with its pool, worker and position in the order |
+//! | a task panics, fails, or is cancelled | event inside that span, at level WARN, DEBUG and DEBUG |
+//! | a watched task stalls | WARN |
+//! | no thread for the substitute of a waiting worker | WARN |
 //! | the pool is poisoned | ERROR |
-//! | the pool is closed, stopped, or has another size | INFO |
+//! | the pool is closed, stopped or resized | INFO |
 //!
-//! A pool is called what its threads are, before their number.
+//! The name of a pool is that of its threads, without their number.
 
-/// Tells of what happens.
+/// Emitter of the events.
 pub(crate) struct TraceEvents;
 
 #[cfg(feature = "tracing")]
-mod told {
+mod events {
     use std::time::Duration;
 
     use tracing::{debug, error, info, trace_span, warn};
@@ -23,7 +23,7 @@ mod told {
     use super::super::TraceOutcome;
     use super::TraceEvents;
 
-    /// A task runs for as long as this lives.
+    /// Span of a running task, which ends with this value.
     pub(crate) struct TaskSpan {
         _entered: tracing::span::EnteredSpan,
     }
@@ -36,19 +36,19 @@ mod told {
             }
         }
 
-        pub(crate) fn mishap(pool: &str, how: TraceOutcome) {
+        pub(crate) fn abnormal_end(pool: &str, how: TraceOutcome) {
             let outcome = how.name();
             match how {
                 TraceOutcome::Panicked => {
                     warn!(target: "keylane", pool, outcome, "a task has panicked")
                 }
-                _ => debug!(target: "keylane", pool, outcome, "a task has not ended well"),
+                _ => debug!(target: "keylane", pool, outcome, "a task has failed or was cancelled"),
             }
         }
 
         pub(crate) fn stalled(pool: &str, thread: Option<&str>, at_least: Duration) {
             let seconds = at_least.as_secs_f64();
-            warn!(target: "keylane", pool, seconds, thread, "a task holds its keys for long");
+            warn!(target: "keylane", pool, seconds, thread, "a task has held its keys for a long time");
         }
 
         pub(crate) fn closed(pool: &str) {
@@ -56,14 +56,14 @@ mod told {
         }
 
         pub(crate) fn poisoned(pool: &str) {
-            error!(target: "keylane", pool, "poisoned: a panic has left the pool half changed");
+            error!(target: "keylane", pool, "poisoned: a panic has left the pool inconsistent");
         }
 
         pub(crate) fn thread_refused(pool: &str) {
             warn!(
                 target: "keylane",
                 pool,
-                "no thread for the place of a worker that waits inside a task"
+                "no thread for the substitute of a worker that waits inside a task"
             );
         }
 
@@ -82,7 +82,7 @@ mod told {
 }
 
 #[cfg(not(feature = "tracing"))]
-mod told {
+mod events {
     use std::time::Duration;
 
     use super::super::TraceOutcome;
@@ -97,7 +97,7 @@ mod told {
         }
 
         #[inline(always)]
-        pub(crate) fn mishap(_: &str, _: TraceOutcome) {}
+        pub(crate) fn abnormal_end(_: &str, _: TraceOutcome) {}
 
         #[inline(always)]
         pub(crate) fn stalled(_: &str, _: Option<&str>, _: Duration) {}

@@ -1,64 +1,65 @@
-//! When those waiting tasks of a shard were submitted whose wait is measured.
+//! Submission times of the tasks of a shard whose wait is measured.
 
 use hashbrown::HashTable;
 
 use super::strata::Strata;
 
-/// Moments that are kept at the least, before all are thrown away: tasks that were taken out of their
-/// line and never began leave theirs behind.
+/// Minimum of stored samples before all are discarded: tasks that were removed from their lane and
+/// never started leave theirs behind.
 const MIN_CAPACITY: usize = 1 << 12;
 
 #[derive(Debug)]
 pub(crate) struct WaitSamples {
     strata: Strata,
     samples: HashTable<Sample>,
-    /// How many are kept at the most.
+    /// Maximum of stored samples.
     limit: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    /// The task's place in the order of its shard.
+    /// Number of the task in the order of its shard.
     seq: u32,
-    /// How many tasks it stands for.
-    stands_for: u32,
-    /// When it was submitted, in nanoseconds of the pool's time.
+    /// Number of tasks that it stands for.
+    weight: u32,
+    /// Submission time, in nanoseconds since the pool was built.
     at: u64,
 }
 
 impl WaitSamples {
-    /// For a shard of a pool with this capacity. With `every` no task is left out.
+    /// Creates the samples of a shard in a pool with this capacity. With `every`, each task is
+    /// measured.
     pub(crate) fn new(every: bool, shard: usize, capacity: usize) -> Self {
         let limit = capacity.max(MIN_CAPACITY);
         WaitSamples { strata: Strata::new(every, shard as u32), samples: HashTable::new(), limit }
     }
 
-    /// From now on no task is left out, or the usual ones are; the next one is measured.
+    /// Measures every task from now on, or a sample; the next task is always measured.
     pub(crate) fn set_every(&mut self, every: bool) {
         self.strata.set_every(every);
     }
 
-    /// A task is submitted now, and its wait will be measured. Returns how many tasks after it the next
-    /// such task is.
+    /// Records the submission of a measured task. Returns the distance to the next measured one.
     pub(crate) fn begin(&mut self, seq: u32, now: u64) -> u32 {
-        let (stands_for, ahead) = self.strata.next_stratum(now);
+        let (weight, ahead) = self.strata.next_stratum(now);
         if self.samples.len() >= self.limit {
             self.samples.clear();
         }
-        let sample = Sample { seq, stands_for, at: now };
+        let sample = Sample { seq, weight, at: now };
         self.samples.insert_unique(spread(seq), sample, |sample| spread(sample.seq));
         ahead
     }
 
-    /// The task begins now. Returns when it was submitted, and how many tasks it stands for.
+    /// Records the start of a task. Returns its submission time, and the number of tasks that it
+    /// stands for, if it is measured.
     pub(crate) fn end(&mut self, seq: u32) -> Option<(u64, u32)> {
         let entry = self.samples.find_entry(spread(seq), |sample| sample.seq == seq).ok()?;
-        let (Sample { at, stands_for, .. }, _) = entry.remove();
+        let (Sample { at, weight, .. }, _) = entry.remove();
         if self.samples.is_empty() && self.samples.capacity() > MIN_CAPACITY {
-            // A burst's memory is given back.
+            // Frees the memory of a burst.
             self.samples = HashTable::new();
         }
-        Some((at, stands_for))
+        Some((at, weight))
     }
 }
 
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_measured_once_in_whatever_order_the_tasks_begin() {
+    fn a_wait_is_measured_once_for_any_order_of_starts() {
         let mut waits = WaitSamples::new(true, 0, 10);
         (0..100).for_each(|seq| assert_eq!(waits.begin(seq, u64::from(seq) * 7), 1));
         for seq in (0..100).rev() {
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_never_begin_leave_no_more_than_so_much_behind() {
+    fn samples_of_tasks_that_never_start_are_limited() {
         let mut waits = WaitSamples::new(true, 0, 10);
         (0..100_000).for_each(|seq| _ = waits.begin(seq, 0));
         assert!(waits.samples.len() <= MIN_CAPACITY);

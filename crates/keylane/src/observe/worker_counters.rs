@@ -1,4 +1,4 @@
-//! What one worker has done and does, written by it and read by anybody.
+//! Counters and current task of a worker: written by that worker alone, read by any thread.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,17 +11,19 @@ use super::histogram::{Histogram, Recorder};
 use super::statistics::Statistics;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// Every atomic is written by its worker alone, so plain loads and stores count.
+/// Counters of one worker. Each atomic has one writer, so it is updated with plain loads and
+/// stores.
 #[derive(Debug)]
 pub(crate) struct WorkerCounters {
     fields: CachePadded<WorkerFields>,
-    /// The rollup that it runs, if it does. Written by the worker, under the lock.
+    /// Running rollup, if any. Written by the worker, under the lock.
     rollup: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
-    /// How long tasks waited before they began here, and how long they ran; unless nothing is measured.
+    /// Wait and run times of tasks; `None` if measurements are off.
     times: Option<Box<WorkerTimes>>,
-    /// When the pool was built; never changed.
+    /// Time at which the pool was built. Never changes.
     epoch: Instant,
-    /// A task that an onlooker has seen here, by its number, and when the first saw it.
+    /// Number of the task that was last observed here, and the time of its first observation, in
+    /// nanoseconds.
     noticed: Mutex<Option<(u64, u64)>>,
 }
 
@@ -33,45 +35,46 @@ struct WorkerTimes {
 
 #[derive(Debug)]
 struct WorkerFields {
-    /// Tasks that it has run.
+    /// Number of tasks run.
     ran: AtomicU64,
-    /// It has tasks; else it looks for some, or sleeps.
+    /// Whether the worker has tasks; otherwise it searches, or sleeps.
     busy: AtomicBool,
-    /// When it last looked at the clock while busy, or fell idle: nanoseconds since `epoch`.
+    /// Time of its last clock read while busy, or of its change to idle, in nanoseconds since
+    /// `epoch`.
     looked: AtomicU64,
-    /// What `ran` was then.
+    /// Value of `ran` at that time.
     ran_then: AtomicU64,
-    /// Where its task stands: see [`WorkerPosition`]. Means something while it has one.
+    /// Packed position of its task: see [`WorkerPosition`]. Meaningful while it has one.
     place: AtomicU64,
-    /// How long it has had tasks, up to when it last looked at the clock, in nanoseconds,
+    /// Total time with tasks up to the last clock read, in nanoseconds.
     worked: AtomicU64,
-    /// and how long it has slept, up to when it last woke.
+    /// Total time asleep up to the last wake-up, in nanoseconds.
     slept: AtomicU64,
 }
 
-/// Where the task of a worker stands.
+/// Position of the task of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerPosition {
-    /// It has no key.
+    /// The task has no key.
     Free,
-    /// It holds the lane in this slot of this shard.
+    /// The task holds the lane in this slot of this shard.
     Lane { shard: usize, slot: usize },
-    /// It holds several lanes.
+    /// The task holds several lanes.
     Rollup,
 }
 
 const FREE: u64 = u64::MAX;
 const ROLLUP: u64 = u64::MAX - 1;
 
-/// A worker's task, as far as it is known.
+/// Running task of a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningTask {
     pub(crate) place: WorkerPosition,
-    /// How many tasks the worker had run before it.
+    /// Number of tasks that the worker had run before it.
     pub(crate) number: u64,
-    /// It has run for no longer than this,
+    /// Upper bound of its run time.
     pub(crate) at_most: Duration,
-    /// and for no less than this.
+    /// Lower bound of its run time.
     pub(crate) at_least: Duration,
 }
 
@@ -101,16 +104,16 @@ impl WorkerCounters {
     #[inline]
     pub(crate) fn ran_one(&self) {
         let ran = self.fields.ran.load(Ordering::Relaxed);
-        // Who sees that it has ended sees where it stood as well.
+        // Release: a reader that sees the end of the task also sees its position.
         self.fields.ran.store(ran + 1, Ordering::Release);
     }
 
-    /// The time as its worker counts it: nanoseconds since the pool was built.
+    /// Current time, in nanoseconds since the pool was built.
     pub(crate) fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// The worker has looked at the clock, between two tasks.
+    /// Records a clock read between two tasks.
     pub(crate) fn looked(&self, now: u64) {
         if self.fields.busy.load(Ordering::Relaxed) {
             let before = self.fields.looked.load(Ordering::Relaxed);
@@ -118,17 +121,17 @@ impl WorkerCounters {
         }
         self.fields.looked.store(now, Ordering::Release);
         let ran = self.fields.ran.load(Ordering::Relaxed);
-        // Last: who sees this number sees when that was. See `present`.
+        // Stored last: a reader that sees this number sees the time of the read. See `present`.
         self.fields.ran_then.store(ran, Ordering::Release);
     }
 
-    /// It has found a task, and is about to run it.
+    /// Records that the worker has found a task and is about to run it.
     pub(crate) fn fell_busy(&self, now: u64) {
         self.looked(now);
         self.fields.busy.store(true, Ordering::Release);
     }
 
-    /// It has found none.
+    /// Records that the worker has found no task.
     pub(crate) fn fell_idle(&self, now: u64) {
         self.looked(now);
         self.fields.busy.store(false, Ordering::Release);
@@ -138,46 +141,46 @@ impl WorkerCounters {
         add(&self.fields.slept, nanos);
     }
 
-    /// Its task stands in a lane.
+    /// Publishes that the worker's task holds a lane.
     #[inline]
-    pub(crate) fn stand_in_lane(&self, shard: usize, slot: usize) {
-        // Shards are few, and a slot for each task of a pool would still fit.
+    pub(crate) fn set_position_lane(&self, shard: usize, slot: usize) {
+        // 16 bits for the shard and 48 for the slot exceed any real number of either.
         self.fields.place.store((shard as u64) << 48 | slot as u64, Ordering::Relaxed);
     }
 
-    /// Its task has no key.
+    /// Publishes that the worker's task has no key.
     #[inline]
-    pub(crate) fn stand_free(&self) {
+    pub(crate) fn set_position_free(&self) {
         self.fields.place.store(FREE, Ordering::Relaxed);
     }
 
-    /// Its task is a rollup.
-    pub(crate) fn stand_in_rollup(&self, rollup: Arc<dyn Any + Send + Sync>) {
+    /// Publishes that the worker's task is a rollup.
+    pub(crate) fn set_position_rollup(&self, rollup: Arc<dyn Any + Send + Sync>) {
         *self.rollup.lock() = Some(rollup);
         self.fields.place.store(ROLLUP, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave_rollup(&self) {
+    pub(crate) fn clear_rollup(&self) {
         let left = self.rollup.lock().take();
         drop(left);
     }
 
-    /// A task begins that has waited for so long, and stands for so many.
-    pub(crate) fn waited(&self, nanos: u64, stands_for: u64) {
+    /// Records the wait time of a task, which counts for `weight` tasks.
+    pub(crate) fn waited(&self, nanos: u64, weight: u64) {
         if let Some(times) = &self.times {
-            times.wait.record(nanos, stands_for);
+            times.wait.record(nanos, weight);
         }
     }
 
-    /// A task has ended that has run for so long, and stands for so many.
-    pub(crate) fn took(&self, nanos: u64, stands_for: u64) {
+    /// Records the run time of a task, which counts for `weight` tasks.
+    pub(crate) fn took(&self, nanos: u64, weight: u64) {
         if let Some(times) = &self.times {
-            times.run.record(nanos, stands_for);
+            times.run.record(nanos, weight);
         }
     }
 }
 
-/// What others see.
+/// Methods for other threads.
 impl WorkerCounters {
     pub(crate) fn ran(&self) -> u64 {
         self.fields.ran.load(Ordering::Acquire)
@@ -187,30 +190,30 @@ impl WorkerCounters {
         self.fields.busy.load(Ordering::Acquire)
     }
 
-    /// How long ago the worker last looked at the clock.
+    /// Time since the last clock read of the worker.
     pub(crate) fn since_look(&self) -> Duration {
         let looked = Duration::from_nanos(self.fields.looked.load(Ordering::Acquire));
         self.epoch.elapsed().saturating_sub(looked)
     }
 
-    /// How long it has had tasks, in all.
+    /// Total time with tasks.
     pub(crate) fn worked(&self) -> Duration {
         let worked = Duration::from_nanos(self.fields.worked.load(Ordering::Relaxed));
         worked + if self.is_busy() { self.since_look() } else { Duration::ZERO }
     }
 
-    /// How long it has slept, up to when it last woke.
+    /// Total time asleep, up to the last wake-up.
     pub(crate) fn slept(&self) -> Duration {
         Duration::from_nanos(self.fields.slept.load(Ordering::Relaxed))
     }
 
-    /// Its task, if it has one.
+    /// Running task of the worker, if it has one.
     pub(crate) fn present(&self) -> Option<RunningTask> {
         if !self.is_busy() {
             return None;
         }
-        // In this order: if the last look was after as many tasks as have run, then it was when this one
-        // began. Had there been another look since, and read here, then more tasks would have run.
+        // The order of the reads matters: if `ran_then` equals `ran`, the last clock read was at
+        // the start of this task. A later clock read, seen here, would imply a larger `ran`.
         let ran_then = self.fields.ran_then.load(Ordering::Acquire);
         let looked = self.fields.looked.load(Ordering::Acquire);
         let number = self.ran();
@@ -231,7 +234,7 @@ impl WorkerCounters {
         Some(RunningTask { place, number, at_most, at_least })
     }
 
-    /// When the task began that its worker runs, which is who asks.
+    /// Start of the running task. For its own worker.
     pub(crate) fn began(&self) -> StartRange {
         let earliest = self.fields.looked.load(Ordering::Relaxed);
         let number = self.ran();
@@ -242,7 +245,7 @@ impl WorkerCounters {
         StartRange { earliest, latest }
     }
 
-    /// When somebody first saw this task run.
+    /// Time at which any thread first observed this task.
     fn notice(&self, number: u64, now: u64) -> u64 {
         let mut noticed = self.noticed.lock();
         match *noticed {
@@ -254,7 +257,7 @@ impl WorkerCounters {
         }
     }
 
-    /// The rollup that it runs.
+    /// Running rollup of the worker.
     pub(crate) fn rollup(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.rollup.lock().clone()
     }
@@ -267,7 +270,7 @@ impl WorkerCounters {
     }
 }
 
-/// Adds to what only the caller writes.
+/// Adds to a counter that only the caller writes.
 fn add(to: &AtomicU64, more: u64) {
     to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

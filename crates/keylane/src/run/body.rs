@@ -1,8 +1,8 @@
-//! A task's body: any runnable value, stored in place if it is small.
+//! Type-erased body of a task, stored inline if it is small.
 //!
-//! A `Box<dyn FnOnce>` per task would cost two trips to the allocator, on two threads; that is more
-//! than everything else that the engine does for a task. So a body of up to four words lives in the
-//! entry of the task itself, and only a larger one in a box.
+//! A `Box<dyn FnOnce>` for each task would cost an allocation and a deallocation, on two threads:
+//! more than all other work of the engine for a task. A body of up to four words is therefore
+//! stored in the task's entry, and only a larger one in a box.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -16,22 +16,22 @@ use super::{ExecContext, Turn};
 use crate::order::SlotRef;
 use crate::unwind::drop_catch_unwind;
 
-/// Room for the captures of most closures. With it an entry is one cache line.
+/// Inline capacity, in words: fits the captures of most closures, and an entry fits one cache line.
 const WORDS: usize = 4;
 
 type Words = [MaybeUninit<usize>; WORDS];
 
-/// What a worker can run once.
+/// Body that a worker can run once.
 pub(crate) trait RunBody: Send + 'static {
     fn run(self, ctx: &mut dyn ExecContext);
 
-    /// What the task is called, if a handle waits for it.
+    /// Name of the task, if it has a handle.
     fn name(&self) -> Option<usize> {
         None
     }
 
-    /// Another has taken its place, so it will never run. The turn of that other begins when `turn`
-    /// has ended: after the captures are gone.
+    /// Discards the body because a newer task has replaced it, and ends `turn` after the captures
+    /// are dropped: the newer task may then start.
     fn supersede(self, turn: Turn)
     where
         Self: Sized,
@@ -40,28 +40,28 @@ pub(crate) trait RunBody: Send + 'static {
         drop(turn);
     }
 
-    /// Whether it is of this type, or has one of this type inside.
+    /// Returns whether the body has this type, or wraps one that has.
     fn is_a(&self, kind: TypeId) -> bool {
         TypeId::of::<Self>() == kind
     }
 }
 
-/// A task that a handle waits for, and that its handle can find by name.
+/// Body of a task with a handle, which finds it by its name.
 pub(crate) trait RunSharedBody: Send + Sync {
     fn run(self: Arc<Self>, ctx: &mut dyn ExecContext);
 
-    /// It will never run.
+    /// Records that the body will never run.
     fn abandon(&self);
 
-    /// It will never run, for another has taken its place. Ends `turn` when the captures are gone.
+    /// Records that a newer task has replaced the body. Ends `turn` after the captures are dropped.
     fn supersede(&self, turn: Turn);
 }
 
-/// A [`RunBody`] of a type that is no longer known.
+/// Type-erased [`RunBody`].
 pub(crate) struct TaskBody {
     words: Words,
     vtable: &'static Vtable,
-    /// The words may hold what is `Send` and not `Sync`.
+    /// Makes the type not `Sync`: the value in the words is `Send` only.
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -70,15 +70,15 @@ struct Vtable {
     run: unsafe fn(*mut Words, &mut dyn ExecContext),
     /// Drops the value in the words.
     drop: unsafe fn(*mut Words),
-    /// Moves the value out of the words and lets it know that it was superseded.
+    /// Moves the value out of the words and calls its `supersede`.
     supersede: unsafe fn(*mut Words, Turn),
-    /// The name of the value in the words.
+    /// Returns the name of the value in the words.
     name: unsafe fn(*const Words) -> Option<usize>,
-    /// Whether the value in the words is of this type.
+    /// Returns whether the value in the words has this type.
     is_a: unsafe fn(*const Words, TypeId) -> bool,
 }
 
-/// Gives each type its vtable.
+/// Namespace of the vtable functions of each type.
 struct Stored<R>(R);
 
 impl<R: RunBody> Stored<R> {
@@ -93,7 +93,7 @@ impl<R: RunBody> Stored<R> {
     };
 
     /// # Safety
-    /// `words` holds an `R` that nobody will use again.
+    /// `words` holds an `R` that is not used again.
     unsafe fn run(words: *mut Words, ctx: &mut dyn ExecContext) {
         // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
         let value = unsafe { words.cast::<R>().read() };
@@ -101,14 +101,14 @@ impl<R: RunBody> Stored<R> {
     }
 
     /// # Safety
-    /// `words` holds an `R` that nobody will use again.
+    /// `words` holds an `R` that is not used again.
     unsafe fn drop(words: *mut Words) {
         // SAFETY: by this function's condition.
         unsafe { words.cast::<R>().drop_in_place() }
     }
 
     /// # Safety
-    /// `words` holds an `R` that nobody will use again.
+    /// `words` holds an `R` that is not used again.
     unsafe fn supersede(words: *mut Words, turn: Turn) {
         // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
         unsafe { words.cast::<R>().read() }.supersede(turn);
@@ -129,7 +129,7 @@ impl<R: RunBody> Stored<R> {
     }
 }
 
-/// A value that is too large for the words.
+/// Value that is too large for the words.
 struct Boxed<R>(Box<R>);
 
 impl<R: RunBody> RunBody for Boxed<R> {
@@ -150,8 +150,8 @@ impl<R: RunBody> RunBody for Boxed<R> {
     }
 }
 
-/// A body, and what is dropped when its turn has ended: as soon as it has returned, unless it keeps
-/// the turn.
+/// Body with a value that is dropped when its turn has ended: when the body returns, unless it
+/// keeps the turn.
 struct BodyWith<T> {
     body: TaskBody,
     value: T,
@@ -171,15 +171,15 @@ impl<T: Send + Sync + 'static> RunBody for BodyWith<T> {
     }
 
     fn is_a(&self, kind: TypeId) -> bool {
-        // The body was made of a `RunBody`, and asks it.
+        // The body was made from a `RunBody`, which knows its own type.
         self.body.is_of(kind)
     }
 }
 
-/// The task of a handle.
+/// Body of a task with a handle.
 struct SharedBody {
     name: usize,
-    /// There until it runs.
+    /// Task, until it runs.
     task: Option<Arc<dyn RunSharedBody>>,
 }
 
@@ -215,35 +215,35 @@ impl TaskBody {
         if Stored::<R>::FITS { Self::store(value) } else { Self::store(Boxed(Box::new(value))) }
     }
 
-    /// The body of a task that a handle waits for.
+    /// Creates the body of a task with a handle.
     pub(crate) fn shared<T: RunSharedBody + 'static>(task: Arc<T>) -> Self {
         Self::new(SharedBody { name: name_of(&task), task: Some(task) })
     }
 
-    /// The name of the task, if a handle waits for it.
+    /// Name of the task, if it has a handle.
     pub(crate) fn name(&self) -> Option<usize> {
         // SAFETY: `store` put the value there for this vtable, and it is there until `run` or
         // `drop` consume the body.
         unsafe { (self.vtable.name)(&self.words) }
     }
 
-    /// The same body, with something that is dropped when its turn has ended.
+    /// Adds a value that is dropped when the turn of the body has ended.
     pub(crate) fn with<T: Send + Sync + 'static>(self, value: T) -> Self {
         TaskBody::new(BodyWith { body: self, value })
     }
 
-    /// The caller has checked that `R` fits.
+    /// Stores a value inline. The caller has checked that `R` fits.
     #[inline(always)]
     fn store<R: RunBody>(value: R) -> Self {
         debug_assert!(Stored::<R>::FITS);
         let mut words: Words = [MaybeUninit::uninit(); WORDS];
-        // SAFETY: `R` fits into the words and is no more strictly aligned: `new` checks it for what
-        // it is given, and a `Boxed` is one word.
+        // SAFETY: `R` fits into the words in size and alignment: `new` checks it for its argument,
+        // and a `Boxed` is one word.
         unsafe { words.as_mut_ptr().cast::<R>().write(value) };
         TaskBody { words, vtable: &Stored::<R>::VTABLE, _not_sync: PhantomData }
     }
 
-    /// Whether the value in it is of this type.
+    /// Returns whether the stored value has this type.
     pub(crate) fn is<R: RunBody>(&self) -> bool {
         self.is_of(TypeId::of::<R>())
     }
@@ -254,7 +254,7 @@ impl TaskBody {
         unsafe { (self.vtable.is_a)(&self.words, kind) }
     }
 
-    /// Another has taken its place: it is dropped, its handle learns why, and then `turn` ends.
+    /// Discards the body, notifies its handle, and then ends `turn`.
     pub(crate) fn supersede(self, turn: Turn) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
@@ -270,9 +270,9 @@ impl TaskBody {
 }
 
 impl TaskBody {
-    /// Runs a body where it lies.
+    /// Runs a body in its slot, without moving it.
     #[inline(always)]
-    pub(crate) fn run_in_hand(work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
+    pub(crate) fn run_in_slot(work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
         let mut work = ManuallyDrop::new(work);
         let body: &mut TaskBody = &mut work;
         // SAFETY: `store` put the value there for this vtable, and `work` is not dropped.
@@ -280,20 +280,20 @@ impl TaskBody {
     }
 }
 
-/// What a task is called while somebody may wait for it: the address of what it shares with its
-/// handle.
+/// Name of a task with a handle: the address of the state that it shares with the handle.
 pub(crate) fn name_of<T: ?Sized>(task: &Arc<T>) -> usize {
     Arc::as_ptr(task).cast::<()>().addr()
 }
 
 impl Drop for TaskBody {
     fn drop(&mut self) {
-        // SAFETY: `store` put the value there for this vtable; who consumes it forgets the body.
+        // SAFETY: `store` put the value there for this vtable; methods that consume the body skip
+        // this drop.
         unsafe { (self.vtable.drop)(&mut self.words) }
     }
 }
 
-// SAFETY: only values that are `Send`, as every `RunBody` is, are ever in the words.
+// SAFETY: the words hold only values that are `Send`, as every `RunBody` is.
 unsafe impl Send for TaskBody {}
 
 impl fmt::Debug for TaskBody {
@@ -313,11 +313,11 @@ mod tests {
     impl ExecContext for NoContext {
         fn panicked(&self, _: &(dyn Any + Send)) {}
         fn keep_turn(&mut self) -> Turn {
-            unreachable!("no body here asks for it")
+            unreachable!("no body of these tests keeps its turn")
         }
     }
 
-    /// Counts its runs and drops, and is as large as one likes.
+    /// Counts its runs and drops; has a size of `N` words and more.
     struct Probe<const N: usize> {
         runs: Arc<AtomicUsize>,
         _ballast: [usize; N],

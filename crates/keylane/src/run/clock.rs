@@ -1,13 +1,14 @@
-//! Where the time comes from by which rates are kept: the system, or whoever tests something.
+//! Clock of the rate limits: the system's, or one that a test advances.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::sync::{Mutex, Thread, park, park_timeout};
 
-/// A clock that stands still until it is [advanced](Self::advance), for tests of what happens in time.
+/// Clock that advances only by calls of [`advance`](Self::advance), for tests of time limits.
 ///
-/// A pool that was [built](crate::Builder::clock) with one keeps its rates by it. Copies are the same clock.
+/// A pool that was [built](crate::Builder::clock) with one uses it for its rates. Clones share
+/// the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,40 +29,40 @@ pub struct MockClock(Arc<Mutex<ManualTime>>);
 
 #[derive(Debug, Default)]
 struct ManualTime {
-    /// Nanoseconds since the clock was made.
+    /// Nanoseconds since the clock was created.
     now: u64,
-    /// Whom to tell when that changes, each with the number that it knows itself by.
+    /// Threads to unpark when the time changes, each with its listener number.
     listeners: Vec<(usize, Thread)>,
-    /// The number of the next.
+    /// Number of the next listener.
     next: usize,
 }
 
 impl MockClock {
-    /// A clock at zero.
+    /// Creates a clock at zero.
     pub fn new() -> Self {
         MockClock::default()
     }
 
-    /// How far it has been advanced.
+    /// Time since the clock was created.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.lock().now)
     }
 
-    /// Lets so much time pass at once. What becomes possible by that is done by the pool's threads, so it
-    /// need not have happened when this returns.
+    /// Advances the clock by `by`. The pool's threads react asynchronously, so the effects may come
+    /// after this returns.
     pub fn advance(&self, by: Duration) {
-        let mut hands = self.0.lock();
-        hands.now = hands.now.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX));
-        let listeners = hands.listeners.clone();
-        drop(hands);
+        let mut time = self.0.lock();
+        time.now = time.now.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX));
+        let listeners = time.listeners.clone();
+        drop(time);
         listeners.iter().for_each(|(_, thread)| thread.unpark());
     }
 }
 
-/// A source of time: nanoseconds since some moment.
+/// Time source: nanoseconds since its start.
 #[derive(Clone, Debug)]
 pub(crate) enum RateClock {
-    /// Since this one, by the system's monotonic clock.
+    /// System's monotonic clock, since this moment.
     System(Instant),
     Manual(MockClock),
 }
@@ -80,30 +81,31 @@ impl RateClock {
         }
     }
 
-    /// Has a thread unparked whenever a clock is advanced that stands still otherwise.
+    /// Registers a thread to be unparked whenever a manual clock is advanced. Returns its listener
+    /// number.
     pub(super) fn listen(&self, thread: &Thread) -> Option<usize> {
         let RateClock::Manual(clock) = self else { return None };
-        let mut hands = clock.0.lock();
-        let number = hands.next;
-        hands.next += 1;
-        hands.listeners.push((number, thread.clone()));
+        let mut time = clock.0.lock();
+        let number = time.next;
+        time.next += 1;
+        time.listeners.push((number, thread.clone()));
         Some(number)
     }
 
-    /// Takes that back.
-    pub(super) fn forget(&self, listener: Option<usize>) {
+    /// Removes a listener.
+    pub(super) fn unlisten(&self, listener: Option<usize>) {
         if let (RateClock::Manual(clock), Some(listener)) = (self, listener) {
             clock.0.lock().listeners.retain(|(number, _)| *number != listener);
         }
     }
 
-    /// Parks the calling thread until that time has come; or until it is unparked, or for no reason at all.
+    /// Parks the calling thread until the time `at`. May return earlier.
     pub(super) fn park_until(&self, at: Option<u64>) {
         match (self, at) {
             (RateClock::System(_), Some(at)) => {
                 park_timeout(Duration::from_nanos(at.saturating_sub(self.now())))
             }
-            // Who advances the clock unparks.
+            // Without a time, or with a manual clock, whose `advance` unparks its listeners.
             _ => park(),
         }
     }

@@ -1,4 +1,4 @@
-//! What a body may ask of the worker that runs it.
+//! Interface between a task's body and its worker: result reports, and turns kept beyond the body.
 
 use std::any::Any;
 use std::fmt;
@@ -6,67 +6,68 @@ use std::time::Duration;
 
 use crate::sync::is_panicking;
 
-/// How a task ended, as far as it concerns its keys. Of two that judge it the greater holds.
+/// Result of a task for its keys. Of several reports, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TurnResult {
-    /// It has done what it was to do.
+    /// The task succeeded.
     Done,
-    /// It panicked, or said that it failed.
+    /// The task panicked or reported a failure.
     Failed,
-    /// Nothing of it ran, or somebody else judges it.
+    /// The body did not run, or another component reports the result.
     Void,
 }
 
-/// A worker, as the body of a task sees it.
+/// Worker of a running body.
 pub(crate) trait ExecContext {
-    /// The body has panicked, and somebody else keeps the payload.
+    /// Reports a panic of the body. The caller keeps the payload.
     fn panicked(&self, payload: &(dyn Any + Send));
 
-    /// The body has returned an error, which somebody else keeps.
+    /// Reports an error returned by the body. The caller keeps the error.
     fn failed(&self) {}
 
-    /// There was no body any more.
+    /// Reports that the body was already gone.
     fn cancelled(&self) {}
 
-    /// Whatever becomes of this, it is no success and no failure of its keys.
-    fn is_void(&self) {}
+    /// Excludes the task from the successes and failures of its keys.
+    fn set_void(&self) {}
 
-    /// The turn is to last until the body has returned and the `Turn` is dropped.
+    /// Keeps the turn until the body has returned and the returned `Turn` is dropped.
     fn keep_turn(&mut self) -> Turn;
 }
 
-/// Ends a kept turn.
+/// End of a kept turn.
 pub(crate) trait EndTurn: Send + Sync {
     fn end(self: Box<Self>, turn_result: TurnResult);
 
-    /// Nothing is done in it for so long, from now on.
+    /// Marks the turn as idle for the given time from now.
     fn back_off(&self, _: Duration) {}
 
-    /// The shard of the turn, and the number by which that knows it.
-    fn place(&self) -> Option<(usize, usize)> {
+    /// Shard of the turn, and its number in that shard.
+    fn location(&self) -> Option<(usize, usize)> {
         None
     }
 
-    /// Ends nothing: what the turn held was given back in another way. Returns the value that was kept with it.
+    /// Drops the turn without ending it, because its keys were released in another way. Returns the
+    /// value that was kept with it.
     fn discard(self: Box<Self>) -> Option<KeptValue> {
         None
     }
 }
 
-/// A value that is kept for as long as a turn lasts.
+/// Value that is kept for the duration of a turn.
 pub(crate) type KeptValue = Box<dyn Any + Send + Sync>;
 
-/// The turn of a task, kept beyond the return of its handler.
+/// Turn of a task, kept beyond the return of its handler.
 ///
-/// Until it is dropped the task counts as running: its keys are taken, and nothing that conflicts
-/// with it starts. It can be dropped on any thread. The worker that ran the handler is free
-/// meanwhile.
+/// Until it is dropped, the task counts as running: it holds its keys, and no conflicting task
+/// starts. It can be dropped on any thread. The worker that ran the handler is free meanwhile.
 ///
-/// It never shortens a task: if it is dropped while the handler goes on, the task ends when that returns.
-/// So a handler that has given its turn away and waits for the next task of its key waits for ever.
+/// It never shortens a task: if it is dropped before the handler returns, the task ends when the
+/// handler returns. A handler that has passed its turn on and waits for the next task of its key
+/// therefore waits for ever.
 ///
-/// Where failures of a key [count](crate::OnFailure), a turn that is [failed](Self::fail), or dropped
-/// by a panic, is one; and so is a handler that panics, wherever its turn is.
+/// Where failures of a key [count](crate::OnFailure), a turn that is [failed](Self::fail) or
+/// dropped by a panic counts as one, and so does a handler that panics, wherever its turn is.
 #[must_use = "dropping the turn ends it"]
 pub struct Turn(Option<Box<dyn EndTurn>>);
 
@@ -75,7 +76,7 @@ impl Turn {
         Turn(Some(Box::new(end)))
     }
 
-    /// Ends the turn of a task that has failed.
+    /// Ends the turn as failed.
     ///
     /// ```
     /// use keylane::{OnFailure, Pool, Turn};
@@ -94,10 +95,10 @@ impl Turn {
         self.end(TurnResult::Failed);
     }
 
-    /// Says that nothing is done in this turn for so long, from now on: its work has failed, say, and the next attempt is
-    /// then. It keeps its keys all the same. Whoever asks why its keys wait is told: [`Running::backs_off`].
+    /// Marks the turn as idle for `pause` from now, for example until the next attempt of failed
+    /// work. It keeps its keys. Diagnostics of waiting keys show the mark: [`Running::backs_off`].
     ///
-    /// It holds until that time, or until something else is said; `Duration::ZERO` ends it at once.
+    /// The mark lasts until that time or until the next call; `Duration::ZERO` removes it at once.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -113,7 +114,7 @@ impl Turn {
     ///     })?;
     /// pool.send("alice", ())?;
     /// let turn = kept.recv()?;
-    /// // It is told so from when the handler has returned.
+    /// The mark becomes visible when the handler has returned.
     /// let why = loop {
     ///     let why = pool.inspect().explain_key(&"alice");
     ///     match &why.state {
@@ -133,12 +134,12 @@ impl Turn {
         }
     }
 
-    /// The shard of the turn, and the number by which that knows it.
-    pub(crate) fn place(&self) -> Option<(usize, usize)> {
-        self.0.as_ref()?.place()
+    /// Shard of the turn, and its number in that shard.
+    pub(crate) fn location(&self) -> Option<(usize, usize)> {
+        self.0.as_ref()?.location()
     }
 
-    /// Lets go of the turn without ending it. Returns the value that was kept with it.
+    /// Drops the turn without ending it. Returns the value that was kept with it.
     pub(crate) fn discard(mut self) -> Option<KeptValue> {
         self.0.take()?.discard()
     }
@@ -164,10 +165,10 @@ impl fmt::Debug for Turn {
     }
 }
 
-/// A stage that keeps a value for as long as the turn lasts.
+/// Context that keeps a value for the duration of the turn.
 pub(crate) struct KeepValueContext<'a, T> {
     ctx: &'a mut dyn ExecContext,
-    /// Until somebody keeps the turn, and the value with it.
+    /// Value, until the turn is kept with it.
     value: Option<T>,
 }
 
@@ -190,8 +191,8 @@ impl<T: Send + Sync + 'static> ExecContext for KeepValueContext<'_, T> {
         self.ctx.cancelled();
     }
 
-    fn is_void(&self) {
-        self.ctx.is_void();
+    fn set_void(&self) {
+        self.ctx.set_void();
     }
 
     fn keep_turn(&mut self) -> Turn {
@@ -199,7 +200,7 @@ impl<T: Send + Sync + 'static> ExecContext for KeepValueContext<'_, T> {
     }
 }
 
-/// A kept turn, and what is dropped after it has ended.
+/// Kept turn, with a value that is dropped after its end.
 struct TurnAndValue<T> {
     turn: Turn,
     value: Option<T>,
@@ -216,20 +217,21 @@ impl<T: Send + Sync + 'static> EndTurn for TurnAndValue<T> {
         self.turn.back_off(pause);
     }
 
-    fn place(&self) -> Option<(usize, usize)> {
-        self.turn.place()
+    fn location(&self) -> Option<(usize, usize)> {
+        self.turn.location()
     }
 
     fn discard(self: Box<Self>) -> Option<KeptValue> {
         let TurnAndValue { turn, value } = *self;
         turn.discard();
         let value: KeptValue = Box::new(value?);
-        // One that was kept with an earlier turn of the task stays as it is.
+        // A value that was kept with an earlier turn of the task is returned unchanged, not boxed
+        // twice.
         Some(value.downcast::<KeptValue>().map_or_else(|value| value, |kept| *kept))
     }
 }
 
-/// The stage of a task that is run outside of any pool: nothing is held, so nothing is kept.
+/// Context of a task that runs outside of any pool: it holds no keys, so its turns are empty.
 pub(crate) fn noop_context() -> impl ExecContext {
     struct NoopContext;
 

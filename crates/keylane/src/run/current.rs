@@ -1,6 +1,6 @@
-//! What a thread knows of the task that it runs: whose it is, and where that task stands.
+//! Thread-local context of the running task: its engine, and its position in the order.
 //!
-//! Asked when a task submits to its own pool, or waits for another task of it.
+//! Read when a task submits to its own pool, or waits for another task of it.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,101 +9,103 @@ use std::sync::Arc;
 use super::TurnResult;
 use crate::observe::TraceOutcome;
 
-/// Where the task that a thread runs stands in the order of its pool.
+/// Position of a running task in the order of its pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Position {
-    /// It has no key.
+    /// The task has no key.
     #[default]
     Free,
-    /// It holds this lane.
+    /// The task holds this lane.
     Lane { shard: usize, slot: usize },
-    /// It is this rollup.
+    /// The task is this rollup.
     Rollup(Arc<dyn Any + Send + Sync>),
 }
 
-/// What a waiting task asks of its own pool.
+/// Callbacks of a running task into its own pool.
 pub(crate) trait EngineHooks: Send + Sync {
-    /// Whether any task is ordered behind the one at `position`, directly or not, for whose name `is_it`
-    /// returns true. It is asked of each until then, without an order, maybe more than once and under locks.
+    /// Returns whether any task ordered behind the one at `position`, directly or not, matches
+    /// `is_it`, which gets the name of each until it returns true. The calls have no particular
+    /// order, may repeat, and may be made under locks.
     fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool;
 
-    /// The calling worker is about to wait; another may take its place meanwhile. False if it must not
-    /// wait, for no worker would be left: all others wait as well, and no thread is to be had.
+    /// Announces that the calling worker is about to wait; a substitute may replace it meanwhile.
+    /// Returns false if it must not wait, because no worker would be left: all others wait too, and
+    /// no thread can be started.
     fn block(&self) -> bool;
 
-    /// It has waited.
+    /// Announces the end of that wait.
     fn unblock(&self);
 
-    /// A task that goes on elsewhere has panicked.
+    /// Reports a panic of a task that runs outside of the workers.
     #[cfg(feature = "tokio")]
     fn panicked(&self, payload: &(dyn Any + Send));
 
-    /// And another was cancelled there.
+    /// Reports the cancellation of such a task.
     #[cfg(feature = "tokio")]
     fn cancelled(&self);
 }
 
-/// A lane's shard and slot, or one of the marks below: what fits into a cell that is written for
-/// every task.
+/// Shard and slot of a lane, or one of the marks below. Fits into a `Cell`, because it is written
+/// for every task.
 type PackedPosition = (usize, usize);
 const FREE: PackedPosition = (usize::MAX, 0);
 const ROLLUP: PackedPosition = (usize::MAX, 1);
 
 thread_local! {
-    /// The engine whose task this thread runs, by its address; 0 if it runs none.
+    /// Address of the engine whose task this thread runs; 0 if none.
     static ENGINE: Cell<usize> = const { Cell::new(0) };
     static PACKED: Cell<PackedPosition> = const { Cell::new(FREE) };
-    /// Set while `PACKED` is `ROLLUP`.
+    /// Rollup of this thread; set while `PACKED` is `ROLLUP`.
     static IN_ROLLUP: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
-    /// How the task has ended, if not well: for who records that.
-    static MISHAP: Cell<Option<TraceOutcome>> = const { Cell::new(None) };
-    /// What has become of the task that this thread runs, or whose turn it ends; seldom written.
-    static FATE: Cell<TurnResult> = const { Cell::new(TurnResult::Done) };
+    /// Abnormal end of the last task, for its trace record.
+    static ABNORMAL_END: Cell<Option<TraceOutcome>> = const { Cell::new(None) };
+    /// Result of the task that this thread runs, or whose turn it ends; seldom written.
+    static TURN_RESULT: Cell<TurnResult> = const { Cell::new(TurnResult::Done) };
     static HOOKS: RefCell<Option<Arc<dyn EngineHooks>>> = const { RefCell::new(None) };
 }
 
-/// The task that this thread runs has not ended well.
-pub(crate) fn note_mishap(how: TraceOutcome) {
-    MISHAP.set(Some(how));
+/// Records an abnormal end of the task that this thread runs.
+pub(crate) fn set_abnormal_end(how: TraceOutcome) {
+    ABNORMAL_END.set(Some(how));
 }
 
-/// How the last task of this thread has ended, if not well and nobody has asked before.
-pub(crate) fn take_mishap() -> Option<TraceOutcome> {
-    MISHAP.take()
+/// Takes the abnormal end of this thread's last task, if any.
+pub(crate) fn take_abnormal_end() -> Option<TraceOutcome> {
+    ABNORMAL_END.take()
 }
 
-/// The address of the engine whose task this thread runs, or 0.
+/// Address of the engine whose task this thread runs, or 0.
 #[inline]
 pub(crate) fn engine_of_this_thread() -> usize {
     ENGINE.get()
 }
 
-/// This thread runs tasks of an engine from now on.
+/// Enters an engine: this thread runs its tasks from now on.
 pub(crate) fn join_engine(address: usize, hooks: Arc<dyn EngineHooks>) {
     ENGINE.set(address);
     HOOKS.set(Some(hooks));
 }
 
-/// And from now on no longer.
+/// Leaves the engine.
 pub(crate) fn leave_engine() {
     ENGINE.set(0);
     set_hooks(None);
     set_rollup(None);
 }
 
-// `HOOKS` and `IN_ROLLUP` have destructors. A destructor of another one, of the user's, may come
-// later: then there is nothing in them any more, and nothing is put there.
+// `HOOKS` and `IN_ROLLUP` have destructors. A destructor of the user's thread-local may run after
+// them: the cells are then gone, reads return `None`, and writes are dropped.
 
-fn rollup_here() -> Option<Arc<dyn Any + Send + Sync>> {
+fn current_rollup() -> Option<Arc<dyn Any + Send + Sync>> {
     IN_ROLLUP.try_with(|rollup| rollup.borrow().clone()).ok().flatten()
 }
 
-fn hooks_here() -> Option<Arc<dyn EngineHooks>> {
+fn current_hooks() -> Option<Arc<dyn EngineHooks>> {
     HOOKS.try_with(|hooks| hooks.borrow().clone()).ok().flatten()
 }
 
 fn set_rollup(rollup: Option<Arc<dyn Any + Send + Sync>>) {
-    // What was there is dropped after the cell is free again.
+    // The old value is dropped after the cell is released, because its drop may access the cell.
     drop(IN_ROLLUP.try_with(|cell| cell.replace(rollup)));
 }
 
@@ -111,38 +113,38 @@ fn set_hooks(hooks: Option<Arc<dyn EngineHooks>>) {
     drop(HOOKS.try_with(|cell| cell.replace(hooks)));
 }
 
-/// Something has become of the task that this thread runs. Returns what was known of it.
+/// Sets the result of the task that this thread runs. Returns the previous one.
 pub(crate) fn set_turn_result(turn_result: TurnResult) -> TurnResult {
-    FATE.replace(turn_result)
+    TURN_RESULT.replace(turn_result)
 }
 
-/// What has become of the task that this thread runs, and now ends.
+/// Takes the result of the task that this thread runs, when the task ends.
 pub(crate) fn take_turn_result() -> TurnResult {
-    FATE.replace(TurnResult::Done)
+    TURN_RESULT.replace(TurnResult::Done)
 }
 
 #[inline]
-pub(crate) fn stand_free() {
+pub(crate) fn set_position_free() {
     PACKED.set(FREE);
 }
 
 #[inline]
-pub(crate) fn stand_in_lane(shard: usize, slot: usize) {
+pub(crate) fn set_position_lane(shard: usize, slot: usize) {
     PACKED.set((shard, slot));
 }
 
-pub(crate) fn stand_in_rollup(rollup: Arc<dyn Any + Send + Sync>) {
+pub(crate) fn set_position_rollup(rollup: Arc<dyn Any + Send + Sync>) {
     PACKED.set(ROLLUP);
     set_rollup(Some(rollup));
 }
 
-/// The rollup that this thread ran has ended.
-pub(crate) fn leave_rollup() {
+/// Clears the rollup of this thread, which has ended.
+pub(crate) fn clear_rollup() {
     PACKED.set(FREE);
     set_rollup(None);
 }
 
-/// Where a task stands, for a part of it that runs later, on another worker of its pool.
+/// Position of a task, for a part of it that runs later on another worker of its pool.
 #[derive(Debug)]
 pub(crate) struct SavedPosition {
     packed: PackedPosition,
@@ -150,33 +152,33 @@ pub(crate) struct SavedPosition {
 }
 
 impl SavedPosition {
-    /// That of the task that this thread runs.
+    /// Saves the position of the task that this thread runs.
     pub(crate) fn here() -> Self {
-        SavedPosition { packed: PACKED.get(), rollup: rollup_here() }
+        SavedPosition { packed: PACKED.get(), rollup: current_rollup() }
     }
 
-    /// Runs a part of the task, which does not unwind.
-    pub(crate) fn visit<R>(self, part: impl FnOnce() -> R) -> R {
+    /// Runs a part of the task at this position. The part must not unwind.
+    pub(crate) fn scope<R>(self, part: impl FnOnce() -> R) -> R {
         PACKED.set(self.packed);
         set_rollup(self.rollup);
         let result = part();
-        leave_rollup();
+        clear_rollup();
         result
     }
 }
 
-/// The pool whose task this thread runs, if any, and where that task stands.
+/// Returns the pool and the position of the task that this thread runs, if any.
 pub(crate) fn current_engine_hooks() -> Option<(Arc<dyn EngineHooks>, Position)> {
-    let hooks = hooks_here()?;
+    let hooks = current_hooks()?;
     let position = match PACKED.get() {
         FREE => Position::Free,
-        ROLLUP => Position::Rollup(rollup_here()?),
+        ROLLUP => Position::Rollup(current_rollup()?),
         (shard, slot) => Position::Lane { shard, slot },
     };
     Some((hooks, position))
 }
 
-/// A task's place, to be taken along to whatever thread goes on with it.
+/// Context of a task, for the thread that continues it.
 #[cfg(feature = "tokio")]
 pub(crate) struct SavedContext {
     engine: usize,
@@ -187,23 +189,23 @@ pub(crate) struct SavedContext {
 
 #[cfg(feature = "tokio")]
 impl SavedContext {
-    /// That of the task that this thread runs.
+    /// Saves the context of the task that this thread runs.
     pub(crate) fn here() -> Self {
         SavedContext {
             engine: ENGINE.get(),
-            hooks: hooks_here(),
+            hooks: current_hooks(),
             packed: PACKED.get(),
-            rollup: rollup_here(),
+            rollup: current_rollup(),
         }
     }
 
-    /// Runs `body` as a part of the task.
-    pub(crate) fn visit<R>(&self, body: impl FnOnce() -> R) -> R {
+    /// Runs `body` in this context and restores the thread's own.
+    pub(crate) fn scope<R>(&self, body: impl FnOnce() -> R) -> R {
         struct Return(Option<SavedContext>);
         impl Drop for Return {
             fn drop(&mut self) {
                 if let Some(home) = self.0.take() {
-                    home.settle();
+                    home.restore();
                 }
             }
         }
@@ -214,32 +216,32 @@ impl SavedContext {
             rollup: self.rollup.clone(),
         };
         let _home = Return(Some(SavedContext::here()));
-        copy.settle();
+        copy.restore();
         body()
     }
 
-    /// The task's turn has ended. What is still to be done for it is done inside its pool, and stands nowhere:
-    /// its keys may be others' by now.
+    /// Detaches the context from the task's turn, which has ended. Later parts run inside the pool
+    /// but without a position, because other tasks may hold the keys by now.
     pub(crate) fn leave_turn(&mut self) {
         self.packed = FREE;
         self.rollup = None;
     }
 
-    fn settle(self) {
+    fn restore(self) {
         ENGINE.set(self.engine);
         set_hooks(self.hooks);
         PACKED.set(self.packed);
         set_rollup(self.rollup);
     }
 
-    /// Tells the pool that the task was cancelled.
+    /// Reports to the pool that the task was cancelled.
     pub(crate) fn cancelled(&self) {
         if let Some(hooks) = &self.hooks {
             hooks.cancelled();
         }
     }
 
-    /// Tells the pool that the task has panicked.
+    /// Reports to the pool that the task has panicked.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         if let Some(hooks) = &self.hooks {
             hooks.panicked(payload);

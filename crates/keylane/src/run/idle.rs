@@ -1,25 +1,27 @@
-//! Puts workers to sleep when there is nothing to do, and wakes no more of them than there is work.
+//! Puts idle workers to sleep and wakes no more of them than there is work, without losing a
+//! wake-up.
 //!
 //! # States of a worker
-//! *Busy*: runs tasks. *Searching*: has none and looks at the ready bitmap; counted in `searching`.
-//! *Asleep*: listed in `sleepers`, counted in `asleep`, parked until it is taken off the list.
+//! *Busy*: runs tasks. *Searching*: has none and polls the ready bitmap; counted in `searching`.
+//! *Asleep*: listed in `sleepers`, counted in `asleep`, parked until it is removed from the list.
 //!
 //! # Protocol
-//! 1. Offer: set the shard's bit on the ready bitmap; then, if some worker is asleep and none is searching,
-//!    wake one. The woken worker counts as searching from that moment, so that a second offer does
-//!    not wake a second worker for the same reason.
-//! 2. Found: a searching worker that finds a task stops searching, and if the ready bitmap has more to
-//!    offer does as in 1: it wakes the next one.
-//! 3. Sleep: go on the list, stop searching, read the ready bitmap once more with a read-modify-write; if
-//!    anything is offered, go off the list and search; else park.
+//! 1. Offer: set the shard's bit in the ready bitmap; then, if some worker is asleep and none is
+//!    searching, wake one. The woken worker counts as searching from that moment, so that a second
+//!    offer does not wake a second worker for the same reason.
+//! 2. Found: a searching worker that finds a task stops searching, and if the ready bitmap has
+//!    further bits set, wakes the next worker as in 1.
+//! 3. Sleep: join the list, stop searching, and read the ready bitmap once more with a
+//!    read-modify-write; if any bit is set, leave the list and search; otherwise park.
 //!
 //! # Why no offer is overlooked
-//! Suppose that a bit is set and every worker is asleep for good. The last step before a worker
-//! parks is its read of the ready bitmap in 3. It did not see the bit, so the setting of the bit comes
-//! after that read, and, both being read-modify-writes of one word, sees all that the worker did
-//! before it: the worker on the list and no longer searching. That holds for all workers, so the
-//! one who set the bit saw some asleep and none searching, or one that was searching after it; that
-//! one either found work, and passed the offer on in 2, or read the ready bitmap in 3, and saw the bit.
+//! Suppose that a bit is set and every worker is asleep for good. The last step of a worker before
+//! it parks is its read of the ready bitmap in 3. That read did not see the bit, so the write of
+//! the bit comes after it. Both are read-modify-writes of one word, so the write sees everything
+//! that the worker did before: it is on the list and no longer searching. This holds for all
+//! workers. The thread that set the bit therefore saw some asleep and none searching, and woke one;
+//! or it saw one that was searching after it. That one either found work and passed the offer on in
+//! 2, or read the ready bitmap in 3 and saw the bit.
 
 use std::sync::Arc;
 
@@ -29,22 +31,22 @@ use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, Thread, current, par
 
 #[derive(Debug)]
 pub(crate) struct Idle {
-    /// The workers that are asleep. The last to fall asleep is the first to be woken: its caches
-    /// are the warmest.
+    /// Sleeping workers. The last one to fall asleep is woken first, because its caches are the
+    /// warmest.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
-    /// `sleepers.len()`, to be read without the lock. Changed under it.
+    /// Length of `sleepers`, to be read without the lock. Changed under it.
     asleep: CachePadded<AtomicUsize>,
-    /// Workers that are searching, and those woken to search that do not run yet.
+    /// Number of workers that search, including woken ones that do not run yet.
     searching: CachePadded<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct Sleeper {
-    /// The worker's number.
+    /// Number of the worker.
     worker: usize,
-    /// Who sleeps; unparked once `woken` is set.
+    /// Sleeping thread; unparked once `woken` is set.
     thread: Thread,
-    /// Set, once, by who takes the sleeper off the list.
+    /// Set once, by the thread that removes the sleeper from the list.
     woken: AtomicBool,
 }
 
@@ -57,7 +59,7 @@ impl Idle {
         }
     }
 
-    /// Step 1, after the ready bitmap was written.
+    /// Step 1, after a bit of the ready bitmap was set.
     #[inline]
     pub(crate) fn notify_work(&self) {
         if self.asleep.load(Ordering::Acquire) != 0 && self.searching.load(Ordering::Acquire) == 0 {
@@ -65,7 +67,7 @@ impl Idle {
         }
     }
 
-    /// The same, where some workers are to be woken rather than others.
+    /// Step 1, waking a preferred worker if one is asleep.
     pub(crate) fn notify_work_to(&self, prefers: impl Fn(usize) -> bool) {
         if self.asleep.load(Ordering::Acquire) != 0 && self.searching.load(Ordering::Acquire) == 0 {
             self.wake_one(prefers);
@@ -77,7 +79,7 @@ impl Idle {
         let mut sleepers = self.sleepers.lock();
         let preferred = sleepers.iter().rposition(|sleeper| prefers(sleeper.worker));
         let chosen = preferred.or_else(|| sleepers.len().checked_sub(1));
-        if let Some(sleeper) = chosen.map(|place| sleepers.remove(place)) {
+        if let Some(sleeper) = chosen.map(|index| sleepers.remove(index)) {
             self.asleep.fetch_sub(1, Ordering::AcqRel);
             self.searching.fetch_add(1, Ordering::AcqRel);
             drop(sleepers);
@@ -85,7 +87,7 @@ impl Idle {
         }
     }
 
-    /// Wakes everybody, to learn that the pool stops or has another size.
+    /// Wakes all workers, to make them notice a shutdown or a resize.
     pub(crate) fn wake_all(&self) {
         let mut sleepers = self.sleepers.lock();
         let woken = std::mem::take(&mut *sleepers);
@@ -99,7 +101,7 @@ impl Idle {
         self.searching.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Step 2. `more` says whether the ready bitmap has more to offer.
+    /// Step 2. `more` returns whether the ready bitmap has further bits set.
     pub(crate) fn stop_searching_and_pass_on(&self, more: impl FnOnce() -> bool) {
         self.searching.fetch_sub(1, Ordering::AcqRel);
         if more() {
@@ -107,13 +109,13 @@ impl Idle {
         }
     }
 
-    /// A searching worker ends instead.
+    /// Ends the search of a worker that terminates.
     pub(crate) fn stop_searching(&self) {
         self.searching.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Step 3: a searching worker sleeps until it is woken or `offered` says that it must not. It
-    /// is searching again when this returns.
+    /// Step 3: puts a searching worker to sleep until it is woken or `offered` returns true. The
+    /// worker counts as searching again when this returns.
     pub(crate) fn sleep(&self, worker: usize, offered: impl FnOnce() -> bool) {
         let me = Arc::new(Sleeper { worker, thread: current(), woken: AtomicBool::new(false) });
         self.register_sleeper(&me);
@@ -132,13 +134,13 @@ impl Idle {
         self.searching.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Takes the caller off the list, unless somebody has woken it already.
+    /// Removes the caller from the list. Returns false if it was woken already.
     fn unregister(&self, me: &Arc<Sleeper>) -> bool {
         let mut sleepers = self.sleepers.lock();
-        let Some(place) = sleepers.iter().position(|other| Arc::ptr_eq(other, me)) else {
+        let Some(index) = sleepers.iter().position(|other| Arc::ptr_eq(other, me)) else {
             return false;
         };
-        sleepers.remove(place);
+        sleepers.remove(index);
         self.asleep.fetch_sub(1, Ordering::AcqRel);
         self.searching.fetch_add(1, Ordering::AcqRel);
         true

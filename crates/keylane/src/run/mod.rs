@@ -1,4 +1,4 @@
-//! Runs what the order says is ready: the worker threads, how they sleep, and the bodies of tasks.
+//! Runs ready tasks: worker threads, their sleep and wake-up, and the bodies of tasks.
 
 mod affinity;
 mod body;
@@ -32,7 +32,7 @@ pub(crate) use idle::Idle;
 pub(crate) use sampler::Sampler;
 pub(crate) use timer::Timer;
 pub use turn_keeper::TaskContext;
-pub(crate) use waits::{AwaitedTask, NotedWait, WaitingTask, waiting_threads};
+pub(crate) use waits::{AwaitedTask, RegisteredWait, WaitingTask, waiting_threads};
 pub(crate) use worker::SpawnWorkers;
 pub use workers::MAX_SUBSTITUTES;
 pub(crate) use workers::WorkerSet;

@@ -1,67 +1,67 @@
-//! Decides when a worker looks at the clock, so that tiny tasks do not pay for it and long ones are
-//! noticed at once; and which tasks it measures meanwhile.
+//! Decides when a worker reads the clock, and which tasks it measures, so that short tasks do not
+//! pay for it and long ones are noticed at once.
 
 use crate::observe::{Chance, Statistics};
 
-/// About how long a worker serves one shard, or runs between two looks at the clock. Long against
-/// the 30 to 60 ns of a look, short against what anybody would notice.
+/// Target time of a slice, in nanoseconds: the time that a worker serves one shard, or runs between
+/// two clock reads. Long against the 30 to 60 ns of a read, short against noticeable delays.
 const SLICE_NANOS: u64 = 20_000;
 
-/// The most tasks between two looks, however short they are: a task that takes long after a row of
-/// short ones is noticed when it and at most so many more have ended.
+/// Maximum of tasks in a slice: after a series of short tasks, a long one is noticed when at most
+/// this many have ended.
 const MAX_TASKS: u32 = 64;
 
-/// Of slices of so many tasks one in so many has a task that is measured, left to chance.
-const SPARED: u32 = 4;
+/// Of slices with [`MAX_TASKS`] tasks, one in this many has a measured task, chosen at random.
+const SLICES_PER_SAMPLE: u32 = 4;
 
-/// A worker's sense of time: its tasks in slices, and in each slice one that is measured.
+/// Slices the tasks of a worker, and chooses the measured ones.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Tasks until the next stop: the end of the slice, or the beginning or the end of the task that
-    /// is measured.
-    left: u32,
-    /// Tasks of the slice behind that stop.
-    rest: u32,
+    /// Tasks until the next stop: the end of the slice, or the start or the end of the measured
+    /// task.
+    until_stop: u32,
+    /// Tasks of the slice after that stop.
+    after_stop: u32,
     /// Tasks of the slice.
     slice: u32,
-    /// When the slice began, in nanoseconds since the pool was built.
+    /// Start of the slice, in nanoseconds since the pool was built.
     last: u64,
-    /// How far the slice is.
+    /// Progress of the slice.
     phase: SamplePhase,
-    /// Which tasks of the slice are measured,
+    /// Selection of the measured tasks in this slice.
     statistics: Statistics,
-    /// of those that follow, unless every one is,
+    /// Selection in further slices, unless `every` is set.
     usual: Statistics,
-    /// for a while.
+    /// Set while every task is measured.
     every: bool,
     chance: Chance,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SamplePhase {
-    /// Before the task that is measured. Exits: `Timing`.
+    /// Before the measured task. Exit: `Timing`.
     Ahead,
-    /// The next task is measured. It has begun at this time, once that was said, unless its end is not
-    /// that of its body. Exits: `Through`, or the end of the slice.
+    /// The next task is measured. `began` is its start, once that is known; `None` if it continues
+    /// elsewhere after its body. Exits: `Through`, or the end of the slice.
     Timing { began: Option<u64> },
-    /// Nothing more is measured in the slice. Exit: its end.
+    /// No further task of the slice is measured. Exit: its end.
     Through,
 }
 
-/// Why a worker looks at the clock.
+/// Result of a clock read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SampleEvent {
-    /// What a task has taken that was measured, in nanoseconds, and for how many it stands.
+    /// Run time of the measured task, in nanoseconds, and the number of tasks that it stands for.
     pub(crate) measured: Option<(u64, u64)>,
-    /// The slice has ended.
+    /// Whether the slice has ended.
     pub(crate) slice_ended: bool,
 }
 
 impl Sampler {
     pub(crate) fn new(now: u64, statistics: Statistics, seed: u32) -> Self {
         let mut sampler = Sampler {
-            left: 1,
-            rest: 0,
+            until_stop: 1,
+            after_stop: 0,
             slice: 1,
             last: now,
             phase: SamplePhase::Through,
@@ -74,32 +74,32 @@ impl Sampler {
         sampler
     }
 
-    /// Counts a task, and says whether it is time for a look at the clock.
+    /// Counts a task. Returns whether to read the clock now.
     #[inline(always)]
     pub(crate) fn should_check(&mut self) -> bool {
-        self.left -= 1;
-        self.left == 0
+        self.until_stop -= 1;
+        self.until_stop == 0
     }
 
-    /// Looks at the clock.
+    /// Reads the clock where the phase requires it, and advances the phase.
     #[cold]
     pub(crate) fn check(&mut self, clock: impl FnOnce() -> u64) -> SampleEvent {
         match self.phase {
-            // What the clock says here, before the worker has found the task, would not do.
+            // The measured task starts later, when the worker has found it, so no clock read here.
             SamplePhase::Ahead => {
                 self.time_next();
                 SampleEvent { measured: None, slice_ended: false }
             }
             SamplePhase::Timing { began } => {
                 let now = clock();
-                let measured = began.map(|began| (now.saturating_sub(began), self.stands_for()));
-                let slice_ended = self.rest == 0;
-                match (self.rest, self.statistics) {
+                let measured = began.map(|began| (now.saturating_sub(began), self.weight()));
+                let slice_ended = self.after_stop == 0;
+                match (self.after_stop, self.statistics) {
                     (0, _) => self.end_slice(now),
                     (_, Statistics::Every) => self.time_next(),
-                    (rest, _) => {
+                    (after_stop, _) => {
                         self.phase = SamplePhase::Through;
-                        (self.left, self.rest) = (rest, 0);
+                        (self.until_stop, self.after_stop) = (after_stop, 0);
                     }
                 }
                 SampleEvent { measured, slice_ended }
@@ -111,20 +111,20 @@ impl Sampler {
         }
     }
 
-    /// Whether the next task is measured, and the worker is to say when it begins.
+    /// Returns whether the next task is measured; the worker then reports its start.
     #[inline]
     pub(crate) fn is_timing(&self) -> bool {
         matches!(self.phase, SamplePhase::Timing { .. })
     }
 
-    /// The task that is measured begins.
-    pub(crate) fn begins(&mut self, now: u64) {
+    /// Records the start of the measured task.
+    pub(crate) fn task_started(&mut self, now: u64) {
         if let SamplePhase::Timing { began } = &mut self.phase {
             *began = Some(now);
         }
     }
 
-    /// The task that has just run goes on elsewhere, so its end is not known yet.
+    /// Discards the sample of a task that continues elsewhere, because its end is not known yet.
     #[cold]
     pub(crate) fn skip_sample(&mut self) {
         if let SamplePhase::Timing { began } = &mut self.phase {
@@ -134,67 +134,70 @@ impl Sampler {
 
     fn time_next(&mut self) {
         self.phase = SamplePhase::Timing { began: None };
-        self.left = 1;
-        self.rest -= 1;
+        self.until_stop = 1;
+        self.after_stop -= 1;
     }
 
-    fn stands_for(&self) -> u64 {
+    fn weight(&self) -> u64 {
         match (self.statistics, self.slice) {
             (Statistics::Every, _) => 1,
-            (_, MAX_TASKS) => u64::from(MAX_TASKS * SPARED),
+            (_, MAX_TASKS) => u64::from(MAX_TASKS * SLICES_PER_SAMPLE),
             (_, slice) => u64::from(slice),
         }
     }
 
-    /// Chooses the next slice by what the last one took.
+    /// Chooses the length of the next slice from the time of the last one.
     fn end_slice(&mut self, now: u64) {
         let took = now.saturating_sub(self.last).max(1);
         let fits = SLICE_NANOS * u64::from(self.slice) / took;
-        // Twice as many at the most: one short task does not make the next sixty short.
+        // At most double: after a long slice, one short task does not prove that the next sixty are
+        // short.
         let most = MAX_TASKS.min(self.slice * 2);
         self.slice = fits.clamp(1, u64::from(most)) as u32;
         self.last = now;
         self.begin_slice();
     }
 
-    /// From the next slice on every task is measured, or the usual ones are.
+    /// Measures every task from the next slice on, or returns to the configured selection.
     pub(crate) fn set_every(&mut self, every: bool) {
         self.every = every;
     }
 
-    /// Chooses the task of the slice that is measured, if one is.
+    /// Chooses the measured task of the slice, if any.
     fn begin_slice(&mut self) {
         self.statistics = if self.every { Statistics::Every } else { self.usual };
-        let place = match self.statistics {
+        let index = match self.statistics {
             Statistics::Off => None,
             Statistics::Every => Some(0),
             Statistics::Sampled if self.slice == MAX_TASKS => {
-                Some(self.chance.below(MAX_TASKS * SPARED)).filter(|place| *place < MAX_TASKS)
+                Some(self.chance.below(MAX_TASKS * SLICES_PER_SAMPLE))
+                    .filter(|index| *index < MAX_TASKS)
             }
             Statistics::Sampled => Some(self.chance.below(self.slice)),
         };
-        (self.left, self.rest) = match place {
+        (self.until_stop, self.after_stop) = match index {
             None => (self.slice, 0),
-            Some(place) => (place, self.slice - place),
+            Some(index) => (index, self.slice - index),
         };
-        self.phase = if place.is_some() { SamplePhase::Ahead } else { SamplePhase::Through };
-        if place == Some(0) {
+        self.phase = if index.is_some() { SamplePhase::Ahead } else { SamplePhase::Through };
+        if index == Some(0) {
             self.time_next();
         }
     }
 
-    /// Whether tasks are so short that one more microsecond between them is the larger part.
+    /// Returns whether tasks are so short that a microsecond between them would dominate.
     #[inline]
     pub(crate) fn is_fast(&self) -> bool {
         self.slice == MAX_TASKS
     }
 
-    /// When the slice began: at most a slice ago.
+    /// Start of the slice, at most one slice ago, in nanoseconds since the pool was built.
     pub(crate) fn now(&self) -> u64 {
         self.last
     }
 
-    /// The worker has been idle: what it remembers says nothing about what comes.
+    /// Restarts with a slice of one task after an idle time, which says nothing about the next
+    /// tasks.
     pub(crate) fn restart(&mut self, now: u64) {
         (self.slice, self.last) = (1, now);
         self.begin_slice();
@@ -205,22 +208,22 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// Runs tasks of this length. Returns how many slices ended, what was measured, and for how many
-    /// tasks that stands.
+    /// Runs `tasks` tasks of length `task`. Returns the number of slices, the measured times, and
+    /// the number of tasks that these stand for.
     fn run(sampler: &mut Sampler, task: u64, tasks: usize) -> (usize, Vec<u64>, u64) {
         let mut now = sampler.last;
         let (mut slices, mut measured, mut total) = (0, Vec::new(), 0);
         for _ in 0..tasks {
             if sampler.is_timing() {
-                sampler.begins(now);
+                sampler.task_started(now);
             }
             now += task;
             if sampler.should_check() {
                 let stop = sampler.check(|| now);
                 slices += usize::from(stop.slice_ended);
-                if let Some((took, stands_for)) = stop.measured {
+                if let Some((took, weight)) = stop.measured {
                     measured.push(took);
-                    total += stands_for;
+                    total += weight;
                 }
             }
         }
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn short_tasks_share_a_look_and_long_ones_have_one_each() {
+    fn short_tasks_share_a_clock_read_and_long_ones_have_one_each() {
         for statistics in [Statistics::Off, Statistics::Sampled, Statistics::Every] {
             let mut sampler = Sampler::new(0, statistics, 7);
             assert!(run(&mut sampler, 30, 6400).0 < 110, "{statistics:?}");
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_one_task_and_stands_for_its_slice() {
+    fn a_sample_is_one_task_and_stands_for_its_slice() {
         let mut sampler = Sampler::new(0, Statistics::Sampled, 7);
         let (_, measured, total) = run(&mut sampler, 30, 640_000);
         assert!((2000..3000).contains(&measured.len()), "{} of 640,000", measured.len());
@@ -261,19 +264,20 @@ mod tests {
 
     #[test]
     fn a_mix_of_long_and_short_tasks_is_measured_as_it_is() {
-        // One in eight takes a hundred times as long, always at the same place in a rhythm.
+        // One task in eight takes a hundred times as long, always at the same position of the
+        // period.
         let mut sampler = Sampler::new(0, Statistics::Sampled, 7);
         let (mut now, mut long, mut all) = (0, 0.0, 0.0);
         for task in 0..800_000 {
             if sampler.is_timing() {
-                sampler.begins(now);
+                sampler.task_started(now);
             }
             now += if task % 8 == 0 { 10_000 } else { 100 };
             if sampler.should_check()
-                && let Some((took, stands_for)) = sampler.check(|| now).measured
+                && let Some((took, weight)) = sampler.check(|| now).measured
             {
-                all += stands_for as f64;
-                long += if took > 1000 { stands_for as f64 } else { 0.0 };
+                all += weight as f64;
+                long += if took > 1000 { weight as f64 } else { 0.0 };
             }
         }
         let share = long / all;

@@ -1,29 +1,30 @@
-//! A thread that does something when its time has come.
+//! Timer thread: fires each alarm when its time has come, and never misses one.
 //!
 //! # Protocol
-//! 1. Set: under the lock take back the alarm that was there before, if any, and write the new one down; if that
-//!    is the first, unpark the thread afterwards.
-//! 2. The thread: under the lock take out what is due; then do that, or, if it was nothing, park until the
-//!    first is due, and look again.
-//! 3. End: under the lock raise `over`; unpark the thread.
+//! 1. Set: under the lock, cancel the previous alarm, if any, and insert the new one; if that is
+//!    now the first, unpark the thread afterwards.
+//! 2. Thread: under the lock, remove the due alarms; then fire them, or, if there are none, park
+//!    until the first is due; repeat.
+//! 3. End: under the lock, set `over`; unpark the thread.
 //!
-//! # Why no alarm is overlooked
-//! The thread parks for no longer than until the first alarm that it has seen. One that it has not seen came
-//! under the lock afterwards, so whoever set it unparks the thread if it comes before that one, and an unpark
-//! that comes before the park makes that return at once. If the thread has not said who it is, it has yet to look. The
-//! end is told alike. A clock that is advanced by hand unparks all who listen, and the thread does so
-//! before it looks for the first time.
+//! # Why no alarm is missed
+//! The thread parks at most until the first alarm that it has seen. An alarm that it has not seen
+//! was inserted under the lock afterwards, so its setter unparks the thread if it is earlier than
+//! that one, and an unpark before the park makes the park return at once. If the thread has not
+//! registered as `runner` yet, it has not read the alarms yet. The same holds for the end. A
+//! manually advanced clock unparks all its listeners, and the thread listens before its first read.
 //!
-//! # Why none is taken back for another
-//! What is to be done when is decided under other locks, and told here when those are released. So what two
-//! decide about one thing, one after the other, may come in either order; and the later may set an alarm for the
-//! very moment of the one that the earlier takes back. Equal alarms are therefore counted: what is set adds one,
-//! and what is taken back takes one off, so in the end there are as many as are wanted.
+//! # Why no alarm is cancelled in place of another
+//! Alarms are decided under other locks, and set here after those are released. Two decisions about
+//! one item, one after the other, may so arrive in either order; and the later may set an alarm for
+//! the same time as the one that the earlier cancels. Equal alarms are therefore counted: setting
+//! adds one and cancelling subtracts one, so that finally the count is right.
 //!
-//! One that is taken back before it is set may take off another's, and makes up for that when it is set. If there
-//! was no other, it goes off once too often, and finds nothing to do. One that is taken back when it has gone off
-//! may take off another's that was set since. But that was decided before the thread looked, under the lock of
-//! whoever decides, and so the thread has seen to it: what is decided after that is for a later moment.
+//! An alarm that is cancelled before it is set may subtract from another setter's, and compensates
+//! when it is set. If there was no other, it fires once too often, and its handler finds nothing to
+//! do. An alarm that is cancelled after it has fired may subtract from one that another setter has
+//! inserted since. But that one was decided before the handler ran, under the lock of the deciding
+//! thread, so the handler has already processed it: later decisions have a later time.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -33,28 +34,27 @@ use std::thread::JoinHandle;
 use super::RateClock;
 use crate::sync::{Mutex, Thread, current};
 
-/// Alarms, and the thread that sees to them, once there is one.
+/// Alarms, and the thread that fires them, once it is started.
 #[derive(Debug)]
 pub(crate) struct Timer<T> {
     state: Mutex<TimerState<T>>,
-    /// Its thread, from its start to its end.
+    /// Timer thread, between its start and its end.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
 struct TimerState<T> {
-    /// What is to be done when, in the order of the times, and how many have set it. It is done once for all
-    /// of them.
+    /// Alarms by time, each with the number of its setters. It fires once for all of them.
     alarms: BTreeMap<(u64, T), usize>,
-    /// Nothing more is to be done. Raised once.
+    /// Set once: no further alarm fires.
     over: bool,
-    /// Whom to unpark. Written by the thread before it looks for the first time.
+    /// Thread to unpark. Set by the thread before it reads the alarms for the first time.
     runner: Option<Thread>,
 }
 
 impl<T: Ord> TimerState<T> {
-    /// One who has set this does not need it any more.
-    fn take_back(&mut self, alarm: (u64, T)) {
+    /// Cancels an alarm for one of its setters.
+    fn cancel(&mut self, alarm: (u64, T)) {
         if let Entry::Occupied(mut set) = self.alarms.entry(alarm) {
             *set.get_mut() -= 1;
             if *set.get() == 0 {
@@ -63,7 +63,7 @@ impl<T: Ord> TimerState<T> {
         }
     }
 
-    /// When the first is due.
+    /// Time of the first alarm.
     fn next(&self) -> Option<u64> {
         self.alarms.first_key_value().map(|((at, _), _)| *at)
     }
@@ -75,7 +75,8 @@ impl<T: Ord + Copy> Timer<T> {
         Timer { state: Mutex::new(state), thread: Mutex::new(None) }
     }
 
-    /// Starts the thread, unless there is one, or it is over. It must [`run`](Self::run).
+    /// Starts the thread, unless it runs already or the timer has ended. It must call
+    /// [`run`](Self::run).
     pub(crate) fn start(
         &self,
         name: String,
@@ -88,11 +89,11 @@ impl<T: Ord + Copy> Timer<T> {
         Ok(())
     }
 
-    /// Step 1. `was` is when it was to be done before, and need not be any more.
+    /// Step 1. Cancels the alarm of `what` at `was`, and sets one at `at`.
     pub(crate) fn set(&self, was: Option<u64>, at: Option<u64>, what: T) {
         let mut state = self.state.lock();
         if let Some(was) = was {
-            state.take_back((was, what));
+            state.cancel((was, what));
         }
         let Some(at) = at else { return };
         let is_first = state.next().is_none_or(|first| at < first);
@@ -102,7 +103,7 @@ impl<T: Ord + Copy> Timer<T> {
         runner.inspect(Thread::unpark);
     }
 
-    /// Step 2, until it is over.
+    /// Step 2, until the timer ends.
     pub(crate) fn run(&self, time: &RateClock, mut fire: impl FnMut(T)) {
         let me = current();
         let listener = time.listen(&me);
@@ -127,7 +128,7 @@ impl<T: Ord + Copy> Timer<T> {
             }
             due.drain(..).for_each(&mut fire);
         }
-        time.forget(listener);
+        time.unlisten(listener);
     }
 
     /// Step 3.
@@ -140,13 +141,13 @@ impl<T: Ord + Copy> Timer<T> {
         runner.inspect(Thread::unpark);
     }
 
-    /// Waits until the thread has ended, which was told to, unless it is the caller.
+    /// Waits until the thread has ended, unless it is the caller. Call [`end`](Self::end) before.
     pub(crate) fn join(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            // It runs nothing of the user's but a key's drop, which must not panic.
+            // The thread runs no user code except the drop of keys, which must not panic.
             let _ = thread.join();
         }
     }
@@ -159,33 +160,33 @@ mod tests {
     use super::*;
     use crate::run::MockClock;
 
-    /// What is done up to a time, after which it ends.
-    fn done_by(timer: &Timer<u32>, at: u64) -> Vec<u32> {
+    /// Returns the alarms that fire up to a time, after which the timer ends.
+    fn fired_by(timer: &Timer<u32>, at: u64) -> Vec<u32> {
         const LAST: u32 = u32::MAX;
         timer.set(None, Some(at), LAST);
         let clock = MockClock::new();
         clock.advance(Duration::from_nanos(at));
-        let mut done = Vec::new();
+        let mut fired = Vec::new();
         timer.run(&RateClock::new(Some(clock)), |what| match what {
             LAST => timer.end(),
-            what => done.push(what),
+            what => fired.push(what),
         });
-        done
+        fired
     }
 
-    /// What two have set for the same nanosecond was one alarm, and whoever took back theirs, with some delay,
-    /// took it from the other.
+    /// Regression test: equal alarms of two setters were one, and a late cancellation by one of
+    /// them cancelled the other's.
     #[test]
-    fn who_takes_an_alarm_back_takes_nobody_elses() {
+    fn cancelling_leaves_equal_alarms_of_other_setters() {
         let timer = Timer::new();
         timer.set(None, Some(5), 1);
         timer.set(None, Some(5), 1);
         timer.set(Some(5), None, 1);
-        assert_eq!(done_by(&timer, 9), [1]);
+        assert_eq!(fired_by(&timer, 9), [1]);
     }
 
     #[test]
-    fn what_nobody_wants_any_more_is_not_done() {
+    fn cancelled_alarms_do_not_fire() {
         let timer = Timer::new();
         for what in [1, 2] {
             timer.set(None, Some(5), what);
@@ -195,6 +196,6 @@ mod tests {
         timer.set(Some(5), Some(7), 1);
         timer.set(Some(5), None, 2);
         timer.set(Some(6), None, 2);
-        assert_eq!(done_by(&timer, 9), [2, 1], "each in its time, and once");
+        assert_eq!(fired_by(&timer, 9), [2, 1], "each at its time, and once");
     }
 }

@@ -1,14 +1,15 @@
-//! The choice to keep a turn, for handlers that have mostly done the work when they return.
+//! Optional keeping of a turn, at no cost for handlers that usually finish their work before they
+//! return.
 
 use std::fmt;
 
 use super::{ExecContext, Turn};
 
-/// The turn of the message that a handler is called with, which ends when the handler returns, unless it is
+/// Turn of the message that a handler processes. It ends when the handler returns, unless it is
 /// [kept](Self::keep).
 ///
-/// A handler that is given this costs no more than one that never keeps a turn: the worker goes on with the
-/// key's next message itself.
+/// A handler with this argument costs no more than one that never keeps a turn: the worker
+/// continues with the key's next message itself.
 pub struct TaskContext<'a>(&'a mut dyn ExecContext);
 
 impl<'a> TaskContext<'a> {
@@ -16,8 +17,8 @@ impl<'a> TaskContext<'a> {
         TaskContext(ctx)
     }
 
-    /// Keeps the turn beyond the return of the handler, until what is returned is dropped. If that is dropped
-    /// before the handler returns, the turn ends when the handler does.
+    /// Keeps the turn beyond the return of the handler, until the returned [`Turn`] is dropped. If
+    /// that is dropped before the handler returns, the turn ends when the handler does.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -27,13 +28,13 @@ impl<'a> TaskContext<'a> {
     /// let pool = Pool::<u32>::builder().build_handler_keeping_turns(
     ///     move |account: &u32, amount: i64, turn: TaskContext<'_>| match amount {
     ///         0.. => println!("{account}: {amount:+}"),
-    ///         // Somebody is asked first; nothing else of this account happens meanwhile.
+    ///         // Needs an approval first; later messages of this account wait for it.
     ///         _ => keep.send(turn.keep()).unwrap(),
     ///     },
     /// )?;
     /// pool.send(7, 20)?;
     /// pool.send(7, -10)?;
-    /// pool.send(7, 30)?; // when the answer is there
+    /// pool.send(7, 30)?; // runs after the approval
     /// drop(kept.recv()?);
     /// pool.shutdown()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

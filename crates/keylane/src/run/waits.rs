@@ -1,25 +1,30 @@
-//! Which tasks wait inside for which others: the edges that the order does not have.
+//! Wait-for graph of tasks that wait inside for other tasks: refuses a wait that would close a
+//! cycle.
 //!
-//! The order knows which tasks are behind a running one. A task that runs and waits for another one adds an edge:
-//! all that is behind it is behind that other one as well. A cycle of such edges and the order's would last for
-//! ever, so the wait that would close it is refused.
+//! The order defines which tasks are behind a running one. A running task that waits for another
+//! one adds an edge: every task behind it is also behind the awaited one. A cycle of such edges and
+//! those of the order would never end, so the wait that would close it is refused.
 //!
 //! # Protocol
-//! 1. A task that is about to wait without a deadline notes its wait, under the lock, and gets a number.
-//! 2. Then it asks whether the awaited task is behind it, with all waits in mind that have a smaller number. No
-//!    lock is held meanwhile but, one at a time, those of the shards.
-//! 3. If so it takes its note back, and the wait is refused. Else it waits, and takes its note back afterwards.
+//! 1. A task that is about to wait without a deadline registers its wait, under the lock, and gets
+//!    a number.
+//! 2. It then checks whether the awaited task is behind it, considering all waits with a smaller
+//!    number. Meanwhile it holds no lock except those of the shards, one at a time.
+//! 3. If so, it removes its registration, and the wait is refused. Otherwise it waits, and removes
+//!    its registration afterwards.
 //!
 //! # Why every cycle is refused, and only cycles are
-//! An edge of the order is there from when the later of its tasks was submitted, which is before anybody waits for
-//! that. So the last edge of a cycle to come is a wait, and the wait with the greatest number of the cycle sees all
-//! others, which are noted by then. A wait that is noted lasts until the awaited task ends, for it has no deadline,
-//! and what was behind its task stays so meanwhile. So a cycle is one if all of its waits are still noted when it
-//! has been found; else the wait looks again. (A wait that has ended is noted for a moment longer. What it has
-//! awaited has ended, so nothing is found through it.)
+//! An edge of the order exists from the submission of the later of its tasks, which is before any
+//! task waits for that one. The last edge of a future cycle is therefore a wait, and the wait with
+//! the greatest number of the cycle sees all others, which are registered by then. A registered
+//! wait lasts until the awaited task ends, because it has no deadline, and tasks that were behind
+//! its task stay so meanwhile. A found cycle is therefore real if all of its waits are still
+//! registered afterwards; otherwise the check is repeated. (A wait that has ended stays registered
+//! for a moment. Its awaited task has ended, so no path leads through it.)
 //!
-//! A wait with a deadline is refused if it would close a cycle, and is never noted: others may count on its end. A
-//! future that awaits a handle may go on for another reason, so it is not noted either.
+//! A wait with a deadline is refused if it would close a cycle, but is never registered, because it
+//! ends by itself. A future that awaits a handle may progress for another reason, so it is not
+//! registered either.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,113 +32,115 @@ use std::sync::Arc;
 use super::current::{EngineHooks, Position};
 use crate::sync::{Global, ThreadId, this_thread};
 
-/// The waits of all pools of the process: a cycle may lead through several.
-static NOTED: Global<Noted> = Global::new(Noted { last: 0, waits: Vec::new() });
+/// Waits in all pools of the process, because a cycle may lead through several.
+static WAITS: Global<RegisteredWaits> = Global::new(RegisteredWaits { last: 0, waits: Vec::new() });
 
-struct Noted {
-    /// The number of the last wait that was noted.
+struct RegisteredWaits {
+    /// Number of the last registered wait.
     last: u64,
-    /// Those that go on, the earliest first.
+    /// Registered waits, the earliest first.
     waits: Vec<Wait>,
 }
 
-/// A task that waits for another one.
+/// Wait of a task for another one.
 #[derive(Clone)]
 struct Wait {
     number: u64,
     waiter: WaitingTask,
-    /// The name of the awaited task.
+    /// Name of the awaited task.
     awaited: usize,
-    /// The thread that waits.
+    /// Waiting thread.
     thread: ThreadId,
 }
 
-/// A running task that waits, or asks whether it may.
+/// Running task that waits, or checks whether it may.
 #[derive(Clone)]
 pub(crate) struct WaitingTask {
-    /// Its pool.
+    /// Pool of the task.
     pub(crate) hooks: Arc<dyn EngineHooks>,
-    /// Its place in the order of the pool.
+    /// Position of the task in the order of the pool.
     pub(crate) position: Position,
-    /// Its name, if it has a handle.
+    /// Name of the task, if it has a handle.
     pub(crate) name: Option<usize>,
 }
 
-/// A task that is to be waited for.
+/// Task to be waited for.
 #[derive(Clone, Copy)]
 pub(crate) struct AwaitedTask {
     pub(crate) name: usize,
-    /// It runs, or has ended: it is behind nothing any more.
-    pub(crate) has_begun: bool,
+    /// Whether the task runs or has ended, so that it is behind no other.
+    pub(crate) has_started: bool,
 }
 
-/// A wait that others take into account. Dropped, it is forgotten.
-pub(crate) struct NotedWait(u64);
+/// Registered wait. Dropping it removes the registration.
+pub(crate) struct RegisteredWait(u64);
 
-impl Drop for NotedWait {
+impl Drop for RegisteredWait {
     fn drop(&mut self) {
-        NOTED.lock().waits.retain(|wait| wait.number != self.0);
+        WAITS.lock().waits.retain(|wait| wait.number != self.0);
     }
 }
 
 impl WaitingTask {
-    /// Notes that the task waits for the one with this name; or nothing, if it would wait for ever.
-    pub(crate) fn wait_for(self, awaited: AwaitedTask) -> Option<NotedWait> {
-        let mut noted = NOTED.lock();
-        noted.last += 1;
-        let number = noted.last;
+    /// Registers a wait for the task with this name. Returns `None` if the wait would never end.
+    pub(crate) fn wait_for(self, awaited: AwaitedTask) -> Option<RegisteredWait> {
+        let mut registered = WAITS.lock();
+        registered.last += 1;
+        let number = registered.last;
         let wait =
             Wait { number, waiter: self.clone(), awaited: awaited.name, thread: this_thread() };
-        noted.waits.push(wait);
-        drop(noted);
-        let noted = NotedWait(number);
-        (!self.would_wait_for_ever(awaited, number)).then_some(noted)
+        registered.waits.push(wait);
+        drop(registered);
+        let registered = RegisteredWait(number);
+        (!self.closes_cycle(awaited, number)).then_some(registered)
     }
 
-    /// Whether the task with this name waits, in the end, for this one to end.
+    /// Returns whether the task with this name waits, directly or not, for this one to end.
     pub(crate) fn is_awaited_by(&self, awaited: AwaitedTask) -> bool {
-        self.would_wait_for_ever(awaited, u64::MAX)
+        self.closes_cycle(awaited, u64::MAX)
     }
 
     /// Step 2.
-    fn would_wait_for_ever(&self, awaited: AwaitedTask, number: u64) -> bool {
+    fn closes_cycle(&self, awaited: AwaitedTask, number: u64) -> bool {
         loop {
-            let mut others = NOTED.lock().waits.clone();
+            let mut others = WAITS.lock().waits.clone();
             others.retain(|wait| wait.number < number);
             let mut through = Vec::new();
-            if !self.holds_up(awaited, others, &mut through) {
+            if !self.must_end_before(awaited, others, &mut through) {
                 return false;
             }
-            // A task whose wait is noted still has had its place all the time. That of another may have been
-            // another's already.
-            let noted = NOTED.lock();
-            let is_noted = |it: &u64| noted.waits.iter().any(|wait| wait.number == *it);
-            if through.iter().all(is_noted) {
+            // A task whose wait is still registered has kept its position all the time. The
+            // position of another may have passed to a later task meanwhile.
+            let registered = WAITS.lock();
+            let is_registered = |it: &u64| registered.waits.iter().any(|wait| wait.number == *it);
+            if through.iter().all(is_registered) {
                 return true;
             }
         }
     }
 
-    /// Whether the task with this name can't end before this one does. Notes the numbers of those of the other
-    /// waits that were followed.
-    fn holds_up(
+    /// Returns whether the task with this name cannot end before this one does. Adds the numbers of
+    /// the waits on the path to `through`.
+    fn must_end_before(
         &self,
         awaited: AwaitedTask,
         mut others: Vec<Wait>,
         through: &mut Vec<u64>,
     ) -> bool {
-        // Tasks that can't end before this one does, and those of them behind which no look was taken yet.
-        let (mut names, mut fronts) = (Vec::from_iter(self.name), vec![self.clone()]);
+        // Tasks that cannot end before this one does, and those of them whose successors have not
+        // been visited yet.
+        let (mut names, mut frontier) = (Vec::from_iter(self.name), vec![self.clone()]);
         loop {
             if names.contains(&awaited.name) {
                 return true;
             }
-            if awaited.has_begun && others.is_empty() {
-                // No look behind it is needed, which takes time where much is queued.
+            if awaited.has_started && others.is_empty() {
+                // A running task is behind no other and no wait leads further: skip the search,
+                // which is slow for long queues.
                 return false;
             }
             let behind = RefCell::new(Vec::new());
-            if let Some(front) = fronts.pop() {
+            if let Some(front) = frontier.pop() {
                 let is_behind = front.hooks.is_behind(&front.position, &|name| {
                     if others.iter().any(|wait| wait.awaited == name) {
                         behind.borrow_mut().push(name);
@@ -148,19 +155,19 @@ impl WaitingTask {
             }
             let behind = behind.into_inner();
             others.retain(|wait| {
-                let held_up = names.contains(&wait.awaited) || behind.contains(&wait.awaited);
-                if held_up {
+                let is_blocked = names.contains(&wait.awaited) || behind.contains(&wait.awaited);
+                if is_blocked {
                     through.push(wait.number);
                     names.extend(wait.waiter.name);
-                    fronts.push(wait.waiter.clone());
+                    frontier.push(wait.waiter.clone());
                 }
-                !held_up
+                !is_blocked
             });
         }
     }
 }
 
-/// The threads on which tasks wait for others.
+/// Returns the threads of the registered waits.
 pub(crate) fn waiting_threads() -> Vec<ThreadId> {
-    NOTED.lock().waits.iter().map(|wait| wait.thread).collect()
+    WAITS.lock().waits.iter().map(|wait| wait.thread).collect()
 }

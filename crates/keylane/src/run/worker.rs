@@ -1,4 +1,5 @@
-//! A worker: finds a shard with something to offer, serves it for a while, goes on to the next.
+//! Worker thread: picks a shard with ready tasks, runs them for a time slice, and moves to the next
+//! shard.
 
 mod jobs;
 mod trace;
@@ -22,59 +23,59 @@ use crate::order::{Held, TaskSlot};
 use crate::sync::{spin_hint, yield_now};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
-/// Looks at the ready bitmap, with a pause after each, before a worker without work goes to sleep: about
-/// as long as falling asleep and being woken would take. The pauses let producers put down more
+/// Polls of the ready bitmap by a worker without work, with a pause after each, before it sleeps.
+/// Together they take about as long as one sleep and wake-up. The pauses let producers submit more
 /// than one task at a time.
 const SPINS: u32 = 16;
 const PAUSES_PER_SPIN: u32 = 32;
-/// And so many more, giving the processor to others in between.
+/// Further polls, with a yield in place of the pause.
 const YIELDS: u32 = 4;
 
-/// Pauses before a worker with tiny tasks looks into an inbox that has just brought few: less than
-/// a microsecond, in which a busy producer puts down a dozen tasks undisturbed.
+/// Pauses of a worker with short tasks before it reads an inbox that has just returned few: less
+/// than a microsecond, in which a busy producer submits a dozen tasks undisturbed.
 const DRY_SPINS: u32 = 128;
 
 pub(crate) struct Worker<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     id: usize,
     counters: Arc<WorkerCounters>,
-    /// Where the next round begins: behind the shard that the last one has reached.
+    /// First shard of the next round: the one after the last that was picked.
     round: usize,
-    /// The shard that is served, or was last.
+    /// Shard that is being served, or was served last.
     last: usize,
-    /// The shard was chosen by its load; the next is the next one round.
+    /// Whether the shard was picked by its load; the next is then picked in turn.
     by_load: bool,
     sampler: Sampler,
     turn: LaneTurn,
-    /// How long a lane may keep the worker; `quantum_time` of the settings.
+    /// Longest time of a turn on one lane, in nanoseconds; `quantum_time` of the settings.
     quantum_nanos: u64,
     task_slot: TaskSlot<K, X::Work>,
-    /// The job that it was last given to.
+    /// Job that was last assigned to the worker.
     current_job: CurrentJob<K, X::Work>,
-    /// How many subtasks of that it takes at once.
+    /// Number of its subtasks that the worker takes at once.
     batch_size: jobs::BatchSize,
-    /// It has looked for long enough: it takes what there is, whoever is at home there.
+    /// Set after a fruitless search: the worker takes any task, whatever its home worker.
     eager: bool,
-    /// Counted as searching.
+    /// Whether the worker is counted as searching.
     searching: bool,
-    /// Something is to be done before the next body: the worker was searching, or measures it.
-    alert: bool,
-    /// Counted as being on a lane beyond its quantum.
+    /// Whether `before_task` must run: the worker was searching, or measures the next task.
+    needs_before_task: bool,
+    /// Whether the worker is counted as on a lane beyond its quantum.
     on_overtime: bool,
-    /// Its part of the recording, while there is one.
+    /// Buffer of the trace recording, while there is one.
     trace_buffer: Option<Box<TraceBuffer<K>>>,
-    /// The rules have sent it there and wait for its word. Set for each sitting at a job.
+    /// Assignment that the scheduler expects a report for. Set for each batch of a job.
     assignment: Option<(Claimant, Take)>,
 }
 
-/// How long the worker has been on one lane without giving it back.
+/// Time of the worker on one lane without releasing it.
 struct LaneTurn {
     tasks: usize,
-    /// Nanoseconds since the worker was started.
+    /// Start of the turn, in nanoseconds since the pool was built.
     started: u64,
 }
 
-/// Starts, stops and counts the workers of an engine.
+/// Starts the workers of an engine.
 pub(crate) trait SpawnWorkers {
     /// Starts workers until there are as many as there should be.
     fn spawn_workers(&self) -> std::io::Result<()>;
@@ -106,7 +107,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = counters.now();
             let turn = LaneTurn { tasks: 0, started: now };
-            // Whoever checks each task looks at each of them.
+            // The self-check inspects every task, so it needs every one to be measured.
             let statistics = match engine.settings.self_check {
                 true => Statistics::Every,
                 false => engine.settings.statistics,
@@ -128,7 +129,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 batch_size: jobs::BatchSize::new(),
                 eager: false,
                 searching: true,
-                alert: true,
+                needs_before_task: true,
                 on_overtime: false,
                 trace_buffer: None,
                 assignment: None,
@@ -143,32 +144,32 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             Arc::as_ptr(&self.engine).addr(),
             Arc::new(EngineRef(self.engine.clone())),
         );
-        // What bodies throw is caught where they run. This is for what nothing else has caught, such as a
-        // key that panics when it is compared.
+        // Panics of bodies are caught where the bodies run. This catches all others, such as a
+        // panic of a key's comparison.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.work())) {
-            self.die(payload);
+            self.handle_panic(payload);
         }
         current::leave_engine();
     }
 
-    /// The worker has unwound outside of a body. It leaves nothing waiting for it, and ends the engine: the
-    /// lanes of the task that it was about are never given back.
+    /// Cleans up after a panic outside of a body: ends all of the worker's counts and reports, and
+    /// poisons the engine, because the lanes of its current task are never released.
     #[cold]
-    fn die(&mut self, payload: Box<dyn Any + Send>) {
+    fn handle_panic(&mut self, payload: Box<dyn Any + Send>) {
         self.end_overtime();
         if self.searching {
-            // Poisoning wakes all that sleep, so no wake-up is lost with this worker.
+            // Poisoning wakes all sleepers, so no wake-up is lost with this worker.
             self.engine.idle.stop_searching();
         }
         self.engine.panicked(&*payload);
         drop_catch_unwind(payload);
-        // Its handle learns that it was cancelled.
+        // Dropping the task reports it to its handle as cancelled.
         drop_catch_unwind(std::mem::take(&mut self.task_slot));
         self.engine.poison();
         if let Some((who, take)) = self.assignment.take() {
-            let back = WorkerReport { who, take, report: BatchReport::ended(End::Failed) };
+            let report = WorkerReport { who, take, report: BatchReport::ended(End::Failed) };
             call_catch_unwind(|| {
-                _ = self.engine.next_assignment(Some(back), false, &mut self.current_job)
+                _ = self.engine.next_assignment(Some(report), false, &mut self.current_job)
             });
         }
         self.current_job.clear();
@@ -194,16 +195,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.set_idle(false);
         if self.searching {
             self.engine.idle.stop_searching();
-            // Whoever relied on this worker to find something needs another.
+            // A producer may have skipped a wake-up because this worker was searching, so pass the
+            // search on.
             if self.engine.ready_shards.any_synced() || self.engine.sharing.offers_synced() {
                 self.engine.idle.notify_work();
             }
         }
     }
 
-    /// The shard to serve next: the next one round, so that each is reached; or, where tasks are not
-    /// tiny, now and then the one that has most. Were each served alike, those with most would be left
-    /// in the end, with their longest lanes still to run, one task after the other.
+    /// Picks the shard to serve next: in turn, so that each is reached; and every other time,
+    /// unless tasks are short, the one with the highest load. Serving all shards alike would leave
+    /// the most loaded ones to the end, with their longest lanes still to run, one task after the
+    /// other.
     fn pick_shard(&mut self) -> Option<usize> {
         if self.engine.affinity.is_some() {
             return self.choose_by_affinity();
@@ -225,7 +228,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         Some(shard)
     }
 
-    /// The same where keys are to return to their worker.
+    /// Picks the shard to serve next where placement is sticky.
     #[cold]
     fn choose_by_affinity(&mut self) -> Option<usize> {
         let eager = std::mem::take(&mut self.eager);
@@ -238,7 +241,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         Some(shard)
     }
 
-    /// The shards from which it would choose, if there are any, where keys are to return to their worker.
+    /// Returns the shards from which the worker would choose where placement is sticky, or `None`
+    /// if there are none.
     fn choices(&self, eager: bool) -> Option<u64> {
         let Engine { affinity, ready_shards, clock, .. } = &*self.engine;
         let choice = ShardChoice { offers: ready_shards.ready_bits(), eager, now: clock.now() };
@@ -246,14 +250,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         (choices != 0).then_some(choices)
     }
 
-    /// Whether there is anything that it would choose.
+    /// Returns whether there is a task that the worker would choose.
     fn has_choice(&self) -> bool {
         let engine = &self.engine;
         let Some(_) = &engine.affinity else { return engine.offers_anything() };
         !engine.rates.is_shut() && (self.choices(false).is_some() || engine.sharing.offers())
     }
 
-    /// Whoever leaves tasks to those who are at home knows whether that is idle.
+    /// Publishes whether the worker is idle: other workers leave tasks of its home shards to it
+    /// only then.
     fn set_idle(&self, idle: bool) {
         if let Some(affinity) = &self.engine.affinity {
             affinity.set_idle(self.id, idle);
@@ -265,7 +270,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             || self.engine.workers.has_surplus() && self.engine.workers.retire(self.id)
     }
 
-    /// Runs tasks of a shard until it has none, or others have waited long enough.
+    /// Runs tasks of a shard until it has none, or other shards have waited long enough.
     fn run_shard(&mut self, shard: usize) {
         let mut ended = None;
         let mut stay = true;
@@ -286,15 +291,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             if !in_place {
                 self.publish_position(shard, &held);
             }
-            if self.alert || self.task_slot.meta.is_measured() {
+            if self.needs_before_task || self.task_slot.meta.is_measured() {
                 self.before_task(shard, &held);
             }
             self.begin_turn(goes_on);
             ended = self.run_task(shard, held);
-            // Once its time here is over, the worker goes on with its lane at the most.
+            // After the end of its slice, the worker continues at most with its current lane.
             stay = (!self.sampler.should_check() || self.after_slice(shard, &ended)) && stay;
-            // What could not run waits, directly or not, for rollups that wait for their parts in
-            // other shards. Were this shard served on, more and more tasks would line up in it.
+            // Tasks that could not run wait, directly or not, for rollups with claims in other
+            // shards. Staying here would queue more and more tasks behind them.
             stay = stay && !(passed && self.engine.ready_shards.any_except(shard));
             if runs_dry && self.sampler.is_fast() {
                 (0..DRY_SPINS).for_each(|_| spin_hint());
@@ -303,7 +308,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.end_overtime();
     }
 
-    /// Before the body of a task that was searched for, or is measured.
+    /// Prepares the body of a task that ends a search, or is measured.
     #[cold]
     fn before_task(&mut self, shard: usize, held: &Held<K, X::Work>) {
         if self.searching {
@@ -321,27 +326,27 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let meta = self.task_slot.meta;
         let mut wait = None;
         if meta.is_measured()
-            && let Some((submitted, stands_for)) = self.engine.end_wait(shard, held, meta.seq)
+            && let Some((submitted, weight)) = self.engine.end_wait(shard, held, meta.seq)
         {
             let nanos = now.saturating_sub(submitted);
-            self.counters.waited(nanos, stands_for.into());
+            self.counters.waited(nanos, weight.into());
             wait = Some(Duration::from_nanos(nanos));
         }
         self.engine.check_begin(shard, held, meta.seq);
-        self.alert = false;
+        self.needs_before_task = false;
         if let Some(trace_buffer) = &mut self.trace_buffer
             && self.sampler.is_timing()
         {
             let info = self.engine.trace(shard, held, Some(meta.seq), wait);
             let now = self.counters.now();
-            trace_buffer.begins(info, now);
-            self.sampler.begins(now);
+            trace_buffer.task_started(info, now);
+            self.sampler.task_started(now);
         } else {
-            self.sampler.begins(now);
+            self.sampler.task_started(now);
         }
     }
 
-    /// Takes part in a recording from the next slice on, or no longer.
+    /// Joins or leaves the trace recording, with effect from the next slice.
     fn join_trace(&mut self) {
         if self.trace_buffer.is_some() || self.engine.tracer.is_on() {
             self.trace_buffer =
@@ -350,23 +355,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         }
     }
 
-    /// Looks at the clock after a task. Returns whether to stay on the shard.
+    /// Reads the clock after a task. Returns whether to stay on the shard.
     #[cold]
     fn after_slice(&mut self, shard: usize, ended: &Option<Held<K, X::Work>>) -> bool {
         if let Some(ended) = ended {
             self.engine.check_end(shard, ended);
         }
         let stop = self.sampler.check(|| self.counters.now());
-        if let Some((took, stands_for)) = stop.measured {
-            self.counters.took(took, stands_for);
+        if let Some((took, weight)) = stop.measured {
+            self.counters.took(took, weight);
         }
         if let Some(trace_buffer) = &mut self.trace_buffer {
-            trace_buffer.ends(self.counters.now(), stop.measured.is_some(), None);
+            trace_buffer.task_ended(self.counters.now(), stop.measured.is_some(), None);
         }
         if stop.slice_ended {
             self.join_trace();
         }
-        self.alert = self.sampler.is_timing();
+        self.needs_before_task = self.sampler.is_timing();
         !stop.slice_ended || self.end_slice(shard)
     }
 
@@ -380,8 +385,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         }
     }
 
-    /// Whether the lane may stay on although its quantum is used up: as long as that is so on no
-    /// more than half of the workers. The others are for everybody else.
+    /// Returns whether the worker may stay on its lane beyond the quantum: at most half of the
+    /// workers may, so that the others serve all other lanes.
     #[cold]
     fn overtime(&mut self) -> bool {
         self.on_overtime = self.on_overtime || self.engine.workers.try_overtime();
@@ -402,13 +407,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             && self.sampler.now() - self.turn.started < self.quantum_nanos
     }
 
-    /// At the end of a slice: whether to stay on the shard.
+    /// Ends a slice. Returns whether to stay on the shard.
     fn end_slice(&mut self, shard: usize) -> bool {
         self.counters.looked(self.sampler.now());
         !self.engine.ready_shards.any_except(shard) && !self.must_leave()
     }
 
-    /// While there are jobs, a slice is a sitting: then the worker asks where it goes next.
+    /// Returns whether to leave the shard at the end of the slice. While there are jobs, the worker
+    /// then asks the scheduler for its next assignment.
     fn must_leave(&self) -> bool {
         self.must_end() || self.engine.sharing.has_jobs()
     }
@@ -417,7 +423,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.engine.stopping() || self.engine.workers.has_surplus()
     }
 
-    /// Runs the task in the hand. Returns what it held, unless that is given back already or kept.
+    /// Runs the task in the slot. Returns its claims, unless they are released already or kept.
     #[inline]
     fn run_task(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
         let _span =
@@ -443,12 +449,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             held @ Held::Rollup(_) => {
                 self.engine.check_end(shard, &held);
                 let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
-                // Not the last to have it, so no key is dropped.
-                current::leave_rollup();
-                self.counters.leave_rollup();
+                // Another owner of the rollup remains, so no key is dropped here.
+                current::clear_rollup();
+                self.counters.clear_rollup();
                 if let Some(trace_buffer) = &mut self.trace_buffer {
-                    // Before anybody else can have its keys.
-                    trace_buffer.ends(self.counters.now(), true, None);
+                    // Ends the slice before the keys are released, so that it cannot overlap the
+                    // next task of a key.
+                    trace_buffer.task_ended(self.counters.now(), true, None);
                 }
                 self.engine.end_rollup(&rollup);
                 drop_catch_unwind(rollup);
@@ -458,17 +465,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         }
     }
 
-    /// The body has returned that has kept this turn. Returns what it held, if the turn was dropped before:
-    /// then it is as if it had never been kept.
+    /// Handles the return of a body that has kept its turn. Returns the claims if the turn was
+    /// dropped before: the task then ends like one that never kept it.
     #[cold]
     #[inline(never)]
     fn leave_body(&mut self, shard: usize, turn: usize) -> Option<Held<K, X::Work>> {
-        // What the body says of the task, and what who has the turn says, is put together by who ends it.
-        let judged = self.engine.leave_body(shard, turn, current::take_turn_result());
-        let Some((held, turn_result)) = judged else {
+        // The results of the body and of the turn's holder are combined by the last of the two.
+        let ended = self.engine.leave_body(shard, turn, current::take_turn_result());
+        let Some((held, turn_result)) = ended else {
             self.sampler.skip_sample();
             self.counters.ran_one();
-            // The next to keep its turn knows when it began.
+            // Gives the next task that keeps its turn a current start time.
             self.counters.looked(self.counters.now());
             return None;
         };
@@ -476,12 +483,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         Some(held)
     }
 
-    /// Looks for work a little longer, then sleeps.
+    /// Searches for work a little longer, then sleeps.
     #[cold]
     fn idle(&mut self) {
         if !self.searching {
             self.searching = true;
-            self.alert = true;
+            self.needs_before_task = true;
             self.engine.idle.start_searching();
             self.set_idle(true);
             self.counters.fell_idle(self.counters.now());
@@ -496,7 +503,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
                 return;
             }
         }
-        // What has come for others meanwhile they have not taken.
+        // Tasks left to other workers were not taken during this search, so take them next time.
         self.eager = self.engine.offers_anything();
         let before = self.counters.now();
         let engine = &self.engine;
@@ -506,37 +513,37 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.counters.has_slept(self.counters.now().saturating_sub(before));
     }
 
-    /// Says where the task in the hand stands, to itself and to who looks from outside.
+    /// Publishes the position of the current task, to the thread and to diagnostics.
     #[inline]
     fn publish_position(&self, shard: usize, held: &Held<K, X::Work>) {
         match held {
             Held::Free => {
-                current::stand_free();
-                self.counters.stand_free();
+                current::set_position_free();
+                self.counters.set_position_free();
             }
             Held::Lane(slot) => {
-                current::stand_in_lane(shard, *slot);
-                self.counters.stand_in_lane(shard, *slot);
+                current::set_position_lane(shard, *slot);
+                self.counters.set_position_lane(shard, *slot);
             }
             Held::Rollup(rollup) => {
-                current::stand_in_rollup(rollup.clone());
-                self.counters.stand_in_rollup(rollup.clone());
+                current::set_position_rollup(rollup.clone());
+                self.counters.set_position_rollup(rollup.clone());
             }
         }
     }
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
-    /// The task that this thread runs has not ended well.
-    fn note(&self, how: TraceOutcome) {
-        current::note_mishap(how);
-        TraceEvents::mishap(&self.settings.thread_name, how);
+    /// Records that the task of this thread ended abnormally.
+    fn record_abnormal_end(&self, how: TraceOutcome) {
+        current::set_abnormal_end(how);
+        TraceEvents::abnormal_end(&self.settings.thread_name, how);
     }
 
-    /// Counts a panic of a task, or of what is asked about one, and calls the hook.
+    /// Counts a panic of a task or of one of its callbacks, and calls the panic hook.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) {
         self.counters.count_panic();
-        self.note(TraceOutcome::Panicked);
+        self.record_abnormal_end(TraceOutcome::Panicked);
         if let Some(hook) = &self.settings.on_panic
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(payload)))
         {
@@ -545,7 +552,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-/// The stage of one task.
+/// Context of one running task.
 struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     counters: &'a WorkerCounters,
@@ -553,11 +560,11 @@ struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
     turn: TaskTurn<Held<K, X::Work>>,
 }
 
-/// Where the turn of a task is while its body runs.
+/// Owner of a task's turn while its body runs.
 enum TaskTurn<H> {
-    /// With the body, and this is what it holds.
+    /// The body, with these claims.
     Here(H),
-    /// With whoever keeps it, and this is what the shard knows it by.
+    /// The holder of a kept turn, which has this number in its shard.
     Kept(usize),
 }
 
@@ -572,21 +579,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
     fn failed(&self) {
         current::set_turn_result(TurnResult::Failed);
         self.engine.counters.count_failed();
-        self.engine.note(TraceOutcome::Failed);
+        self.engine.record_abnormal_end(TraceOutcome::Failed);
     }
 
     fn cancelled(&self) {
-        self.is_void();
+        self.set_void();
         self.engine.counters.count_cancelled();
-        self.engine.note(TraceOutcome::Cancelled);
+        self.engine.record_abnormal_end(TraceOutcome::Cancelled);
     }
 
-    fn is_void(&self) {
+    fn set_void(&self) {
         current::set_turn_result(TurnResult::Void);
     }
 
     fn keep_turn(&mut self) -> Turn {
-        // No shard has so many that this could be one's number.
+        // Placeholder until the engine returns the number: no shard has as many turns.
         let held = match std::mem::replace(&mut self.turn, TaskTurn::Kept(usize::MAX)) {
             TaskTurn::Here(held) => held,
             TaskTurn::Kept(_) => unreachable!("a turn is kept once"),
@@ -597,11 +604,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
     }
 }
 
-/// A turn that somebody keeps, for longer than the body goes on or not.
+/// Turn kept beyond its body, or at least taken out of it.
 struct KeptTurn<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     shard: usize,
-    /// What the shard knows it by.
+    /// Number of the turn in its shard.
     turn: usize,
 }
 
@@ -614,12 +621,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for 
         self.engine.back_off(self.shard, self.turn, pause);
     }
 
-    fn place(&self) -> Option<(usize, usize)> {
+    fn location(&self) -> Option<(usize, usize)> {
         Some((self.shard, self.turn))
     }
 }
 
-/// An engine, as its own workers see it.
+/// Engine, as seen by the tasks of its own workers.
 struct EngineRef<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
@@ -633,10 +640,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
         self.0.workers.block();
         self.0.resync_worker_count();
         if self.0.spawn_workers().is_err() {
-            // The next wait tries again, for this one as well.
+            // No error: the next wait tries again, for this one too.
             TraceEvents::thread_refused(&self.0.settings.thread_name);
         }
-        // Each that waits asks after it was counted, so the last of them sees all.
+        // Every waiting worker checks after it was counted, so the last of them sees all.
         let goes_on = self.0.workers.has_unblocked();
         if !goes_on {
             self.unblock();

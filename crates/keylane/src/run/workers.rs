@@ -1,4 +1,5 @@
-//! How many worker threads there are, and how many there should be.
+//! Set of the worker threads: starts missing ones, retires surplus ones, and counts those that
+//! wait.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,53 +8,53 @@ use std::time::Instant;
 use crate::observe::{Histogram, Statistics, WorkerCounters};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
 
-/// The largest number of workers that stand in for others, which wait inside a task for another task. Each
-/// is a thread, so nested waits without a bound would use up the threads of the machine.
+/// Maximum of substitute workers, which replace workers that wait inside a task. Each is a thread,
+/// so unbounded nested waits would exhaust the threads of the machine.
 pub const MAX_SUBSTITUTES: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct WorkerSet {
-    /// Who belongs to the workers. Threads are started, but never joined, under the lock.
+    /// Workers of the set. Threads are started, but never joined, under the lock.
     list: Mutex<WorkerList>,
-    /// Whether there are more workers than there should be. Written under `roll`'s lock; read by
-    /// every worker now and then, without it.
+    /// Whether there are more workers than there should be. Written under the lock of `list`;
+    /// polled by every worker without it.
     surplus: AtomicBool,
-    /// Workers on a lane that has used up its quantum.
+    /// Number of workers on a lane that has used up its quantum.
     overtime: AtomicUsize,
-    /// The most that there may be: half of the workers. Written under `roll`'s lock.
+    /// Maximum of `overtime`: half of the workers. Written under the lock of `list`.
     most_overtime: AtomicUsize,
-    /// When the pool was built; never changed.
+    /// Time at which the pool was built. Never changes.
     epoch: Instant,
-    /// What the workers measure; never changed.
+    /// Measurements of the workers. Never changes.
     statistics: Statistics,
 }
 
 #[derive(Debug)]
 struct WorkerList {
-    /// The number of workers that was asked for.
+    /// Configured number of workers.
     wanted: usize,
-    /// Workers that wait inside a task for another task. Each of the first `MAX_SUBSTITUTES` is to have
-    /// a substitute.
+    /// Number of workers that wait inside a task. Each of the first `MAX_SUBSTITUTES` gets a
+    /// substitute.
     blocked: usize,
-    /// What those have done who were dismissed.
+    /// Statistics of retired workers.
     retired: Option<Box<RetiredStats>>,
-    /// The number of the next worker; none is given out twice.
+    /// Number of the next worker. Never reused.
     next_id: usize,
-    /// The workers that have not been dismissed.
+    /// Workers that have not been retired.
     entries: Vec<WorkerEntry>,
 }
 
 #[derive(Debug)]
 pub(crate) struct WorkerEntry {
-    /// The worker's number.
+    /// Number of the worker.
     pub(crate) id: usize,
-    /// What the worker has done; written by it.
+    /// Counters of the worker, written by it.
     pub(crate) counters: Arc<WorkerCounters>,
-    /// Absent until its thread was started.
+    /// Thread of the worker; `None` until it is started, and once it is joined.
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
-/// What workers have done who are gone.
+/// Sums over the retired workers.
 #[derive(Debug, Default)]
 struct RetiredStats {
     ran: u64,
@@ -62,7 +63,7 @@ struct RetiredStats {
 }
 
 impl WorkerList {
-    /// How many workers there should be.
+    /// Number of workers that there should be.
     fn due(&self) -> usize {
         self.wanted + self.blocked.min(MAX_SUBSTITUTES)
     }
@@ -114,7 +115,7 @@ impl WorkerSet {
         self.list.lock().wanted
     }
 
-    /// How many there should be, with the substitutes of those that wait inside a task.
+    /// Number of workers that there should be, including substitutes.
     pub(crate) fn size(&self) -> usize {
         self.list.lock().due()
     }
@@ -125,7 +126,8 @@ impl WorkerSet {
         self.update_surplus(&list);
     }
 
-    /// Whether some worker does not wait inside a task. If there is none, nothing runs any more.
+    /// Returns whether some worker does not wait inside a task. Otherwise no task would ever run
+    /// again.
     pub(crate) fn has_unblocked(&self) -> bool {
         let list = self.list.lock();
         list.entries.len() > list.blocked
@@ -146,7 +148,7 @@ impl WorkerSet {
         self.surplus.load(Ordering::Acquire)
     }
 
-    /// Counts the caller as being on overtime, unless half of the workers are.
+    /// Counts the caller as on overtime. Returns false if half of the workers already are.
     pub(crate) fn try_overtime(&self) -> bool {
         let most = self.most_overtime.load(Ordering::Relaxed);
         let counted = self.overtime.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| {
@@ -159,14 +161,14 @@ impl WorkerSet {
         self.overtime.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Takes a worker off the roll if there are too many. It must then end.
+    /// Retires a worker if there are too many. Returns true if it must terminate.
     pub(crate) fn retire(&self, id: usize) -> bool {
         let mut list = self.list.lock();
         if list.entries.len() <= list.due() {
             return false;
         }
         let leaving = list.entries.iter().position(|entry| entry.id == id);
-        let leaving = list.entries.remove(leaving.expect("a worker is dismissed once"));
+        let leaving = list.entries.remove(leaving.expect("a worker is retired once"));
         let retired = list.retired.get_or_insert_default();
         retired.ran += leaving.counters.ran();
         leaving.counters.add_times_to(&mut retired.wait, &mut retired.run);
@@ -174,13 +176,14 @@ impl WorkerSet {
         true
     }
 
-    /// Everybody's thread, to be joined.
+    /// Takes the handles of all threads, to join them.
     pub(crate) fn take_handles(&self) -> Vec<JoinHandle<()>> {
         let mut list = self.list.lock();
         list.entries.iter_mut().filter_map(|entry| entry.thread.take()).collect()
     }
 
-    /// How many tasks those have run who were dismissed, whose times are added to these.
+    /// Adds the times of retired workers to these histograms. Returns the number of tasks that they
+    /// have run.
     pub(crate) fn add_retired_to(&self, wait: &mut Histogram, run: &mut Histogram) -> u64 {
         let list = self.list.lock();
         let Some(retired) = &list.retired else { return 0 };
@@ -189,14 +192,14 @@ impl WorkerSet {
         retired.ran
     }
 
-    /// Every worker's number, its thread's name, and what it says of itself.
+    /// Returns the number, the thread's name and the counters of every worker.
     pub(crate) fn entries(&self) -> Vec<(usize, Option<String>, Arc<WorkerCounters>)> {
         let list = self.list.lock();
         let name = |entry: &WorkerEntry| entry.thread.as_ref()?.thread().name().map(str::to_owned);
         list.entries.iter().map(|it| (it.id, name(it), it.counters.clone())).collect()
     }
 
-    /// The worker that this thread is.
+    /// Returns the number and the counters of the worker on this thread.
     pub(crate) fn entry_on(&self, thread: ThreadId) -> Option<(usize, Arc<WorkerCounters>)> {
         let list = self.list.lock();
         let is_it = |entry: &&WorkerEntry| {
@@ -205,7 +208,7 @@ impl WorkerSet {
         list.entries.iter().find(is_it).map(|entry| (entry.id, entry.counters.clone()))
     }
 
-    /// Looks at every worker.
+    /// Calls `look` for every worker and collects the results.
     pub(crate) fn map<R>(&self, mut look: impl FnMut(usize, &WorkerCounters) -> R) -> Vec<R> {
         self.list.lock().entries.iter().map(|entry| look(entry.id, &entry.counters)).collect()
     }
@@ -215,9 +218,10 @@ impl WorkerSet {
 mod tests {
     use super::*;
 
-    /// Each wait inside a task took a thread more, which had no bound: 199 tasks that waited, 201 threads.
+    /// Regression test: every wait inside a task started another thread, without a limit: 201
+    /// threads for 199 waiting tasks.
     #[test]
-    fn no_more_workers_stand_in_than_the_bound_says() {
+    fn substitutes_are_limited() {
         let workers = WorkerSet::new(2, Statistics::Off, Instant::now());
         let fill =
             || workers.spawn_missing(|_, _| std::thread::Builder::new().spawn(|| ())).unwrap();
@@ -230,7 +234,7 @@ mod tests {
         }
         workers.block();
         fill();
-        assert!(!workers.has_unblocked(), "this one must not wait");
+        assert!(!workers.has_unblocked(), "the wait of the last worker must be refused");
         assert_eq!(workers.take_handles().len(), 2 + MAX_SUBSTITUTES);
         workers.unblock();
         assert!(workers.has_unblocked());

@@ -1,4 +1,4 @@
-//! A job's futures, from the worker that hands them to the runtime to their end.
+//! Futures of a job, from their launch on the runtime to the end of their turns.
 
 use tokio::task::AbortHandle;
 
@@ -6,28 +6,29 @@ use super::*;
 use crate::job::future::{FutureEvents, RunningFuture};
 use crate::run::SavedContext;
 
-/// The futures of a job.
+/// Futures of a job.
 #[derive(Default)]
 pub(super) struct JobFutures {
     slots: Slab<FutureSlot>,
-    /// How many have not ended their turn.
+    /// Number of futures whose turns have not ended.
     live: usize,
-    /// The rules know of no more of the job's subtasks: whoever ends the last future tells the handle.
+    /// Set when the scheduler has no more subtasks of the job: the end of the last future then
+    /// publishes the result.
     finished: bool,
 }
 
-/// A future, as its job knows it.
+/// State of a future.
 enum FutureSlot {
-    /// It is being handed over. Exits: `Running`; `Ended`, if it is faster than who hands it over.
+    /// Being launched. Exits: `Running`; `Ended`, if it ends before the launch is complete.
     New,
-    /// It can be aborted. Exit: it is removed.
+    /// Can be aborted. Exit: removed.
     Running(AbortHandle),
-    /// It has ended. Exit: it is removed, by who has handed it over.
+    /// Ended. Exit: removed by its launch.
     Ended,
 }
 
 impl JobFutures {
-    /// The job is over for the rules; true if it has no future either.
+    /// Records that the job has ended in the scheduler. Returns true if no future remains.
     pub(super) fn finish(&mut self) -> bool {
         self.finished = true;
         self.live == 0
@@ -42,12 +43,13 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    /// Hands a future over to the runtime, with its turn. For the rules it waits from then on.
+    /// Launches a future on the runtime, with its turn. The scheduler counts it as waiting from
+    /// then on.
     pub(super) fn launch(
         &self,
         (number, work): Numbered<F>,
         turn: Turn,
-        standing: SavedPosition,
+        position: SavedPosition,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) {
         ctx.subtask_detached();
@@ -57,14 +59,14 @@ where
             drop_catch_unwind(work);
             return drop(turn);
         }
-        let at = futures.slots.insert(FutureSlot::New);
+        let index = futures.slots.insert(FutureSlot::New);
         futures.live += 1;
         drop(futures);
         let job = self.me.upgrade().expect("a job with a worker is alive");
         let cancelled = self.cancelled.clone();
-        standing.visit(|| {
-            let place = SavedContext::here();
-            work.run(|| RunningFuture { job, at, number, cancelled, place, turn: Some(turn) })
+        position.scope(|| {
+            let context = SavedContext::here();
+            work.run(|| RunningFuture { job, index, number, cancelled, context, turn: Some(turn) })
         });
     }
 
@@ -88,31 +90,31 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    fn began(&self, at: usize, abort: AbortHandle) {
+    fn began(&self, index: usize, abort: AbortHandle) {
         let mut futures = self.futures.lock();
-        match futures.slots[at] {
-            FutureSlot::New => futures.slots[at] = FutureSlot::Running(abort.clone()),
-            _ => drop(futures.slots.remove(at)),
+        match futures.slots[index] {
+            FutureSlot::New => futures.slots[index] = FutureSlot::Running(abort.clone()),
+            _ => drop(futures.slots.remove(index)),
         }
         drop(futures);
         if self.is_cancelled() {
-            // Who cancelled may have come before the handle was there.
+            // The job may have been cancelled before the abort handle was stored.
             abort.abort();
         }
     }
 
-    fn ended(&self, at: usize, number: u64, outcome: Outcome<T, E>, place: &SavedContext) {
+    fn ended(&self, index: usize, number: u64, outcome: Outcome<T, E>, context: &SavedContext) {
         let mut futures = self.futures.lock();
-        match futures.slots[at] {
-            FutureSlot::New => futures.slots[at] = FutureSlot::Ended,
-            _ => drop(futures.slots.remove(at)),
+        match futures.slots[index] {
+            FutureSlot::New => futures.slots[index] = FutureSlot::Ended,
+            _ => drop(futures.slots.remove(index)),
         }
         drop(futures);
         let failed = !outcome.is_completed();
         let mut one = std::iter::once((number, outcome));
-        // A fold stands where the future stood: its turn ends behind it.
+        // The fold runs before the turn of the future ends, at its position.
         let cancels =
-            place.visit(|| self.deliver(&mut one, failed, &|payload| place.panicked(payload)));
+            context.scope(|| self.deliver(&mut one, failed, &|payload| context.panicked(payload)));
         if cancels {
             self.ask(&mut |control, id| {
                 control.cancel_job(id);
@@ -124,10 +126,10 @@ where
     fn left(&self, failed: bool) {
         let mut futures = self.futures.lock();
         futures.live -= 1;
-        let tells = futures.finished && futures.live == 0;
+        let publishes = futures.finished && futures.live == 0;
         drop(futures);
-        if tells {
-            return self.tell();
+        if publishes {
+            return self.publish();
         }
         self.ask(&mut |control, id| {
             control.settled(id, failed);

@@ -1,6 +1,7 @@
-//! A batch, its worker, and one that relieves it, in every order of events.
+//! Loom models of a shared batch: every interleaving of its worker and one that steals from it.
 //!
-//! The job is the real one. Its rules are a number of ready subtasks, of which each that is given must be there.
+//! The job is the real one. The scheduler is a counter of ready subtasks; each assigned one must be
+//! present.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
@@ -10,31 +11,31 @@ use crate::job::subtask::Closure;
 use crate::order::Repr;
 use crate::sync::model::{check, spawn};
 
-/// What the rules of the pool know of a job.
+/// Scheduler state of the model.
 #[derive(Default)]
 struct ModelRules {
-    /// Subtasks that were said to be ready, and for which no worker was given.
+    /// Number of subtasks reported as ready without an assigned worker.
     ready: Mutex<u64>,
-    /// Lots that are open.
+    /// Number of open batches.
     batches: Mutex<isize>,
 }
 
 impl ModelRules {
-    fn tell(&self, stolen: &AtomicU64) {
+    fn report(&self, stolen: &AtomicU64) {
         let mut ready = self.ready.lock();
         *ready += stolen.swap(0, Ordering::AcqRel);
     }
 
-    /// Gives the caller, if any subtask is ready.
-    fn give(&self) -> bool {
+    /// Assigns the caller, if any subtask is ready.
+    fn assign(&self) -> bool {
         let mut ready = self.ready.lock();
-        let given = *ready != 0;
-        *ready -= u64::from(given);
-        given
+        let assigned = *ready != 0;
+        *ready -= u64::from(assigned);
+        assigned
     }
 }
 
-/// A worker.
+/// Worker context of the model.
 struct Bare<'a>(&'a ModelRules);
 
 impl WorkerCtx<u64, TaskBody> for Bare<'_> {
@@ -61,7 +62,7 @@ impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     }
 
     fn report_stolen(&mut self, stolen: &AtomicU64) {
-        self.0.tell(stolen);
+        self.0.report(stolen);
     }
 
     fn start_unkeyed(&mut self) -> bool {
@@ -80,7 +81,7 @@ impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     fn panicked(&self, _: &(dyn Any + Send)) {}
 }
 
-/// Outcomes go nowhere.
+/// Sink that drops all outcomes.
 struct Nowhere;
 
 impl Sink<(), ()> for Nowhere {
@@ -96,20 +97,21 @@ impl Sink<(), ()> for Nowhere {
     fn finish(&self, _: Ending) {}
 }
 
-/// Works for the job as long as something is ready. What it is given for is there.
+/// Runs subtasks of the job while any is ready. Each assigned one must be present.
 fn work(job: &dyn JobRunner<u64, TaskBody>, rules: &ModelRules) {
-    while rules.give() {
+    while rules.assign() {
         let report = job.run_batch(Take::Ready, 1, &mut Bare(rules)).expect("it has no keys");
-        assert!(report.end == End::Done, "a worker was given for a subtask that is not there");
+        assert!(report.end == End::Done, "a worker was assigned to a missing subtask");
     }
 }
 
-/// A batch of three. Another worker takes out what has not begun, at any moment, and both do what is ready then.
+/// A batch of three subtasks. Another worker steals those that have not started, at any moment, and
+/// both run the ready ones then.
 ///
-/// Fails if what was taken out is granted after the lock of the lot is released, so that the rules may be told of it
-/// before it can be found; if its worker does not look whether it was relieved.
+/// Caught: stolen subtasks granted after the lock of the batch is released, so that the scheduler
+/// may hear of them before they can be found; a worker that does not check for stolen subtasks.
 #[test]
-fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
+fn stolen_subtasks_are_present_when_a_worker_is_assigned() {
     check(|| {
         let ran = Arc::new(Plain::new(0));
         let piece = |_| {
@@ -133,19 +135,19 @@ fn what_is_taken_out_of_a_batch_is_there_when_a_worker_is_given_for_it() {
             };
         let job = JobCore::new(JobSource::new(pieces.into_iter(), None), parts);
         let rules = Arc::new(ModelRules::default());
-        let (theirs, told) = (job.clone(), rules.clone());
-        let reliever = spawn(move || {
+        let (theirs, thief_rules) = (job.clone(), rules.clone());
+        let thief = spawn(move || {
             let closed = theirs.release_batches();
             if closed != 0 {
-                told.tell(theirs.stolen());
-                *told.batches.lock() -= 1;
+                thief_rules.report(theirs.stolen());
+                *thief_rules.batches.lock() -= 1;
             }
-            work(&*theirs, &told);
+            work(&*theirs, &thief_rules);
         });
         let report = job.run_batch(Take::Split, 3, &mut Bare(&rules)).expect("it has no keys");
         assert!(report.end == End::Done);
         work(&*job, &rules);
-        reliever.join().unwrap();
+        thief.join().unwrap();
         work(&*job, &rules);
         assert_eq!(ran.load(Relaxed), 3);
         assert_eq!((*rules.ready.lock(), *rules.batches.lock()), (0, 0));

@@ -1,4 +1,4 @@
-//! What a worker does at a job's desk: asks the splitter, runs subtasks, hands on their outcomes.
+//! Batches of a job on a worker: pulls from the splitter, runs subtasks, delivers outcomes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    /// Asks the splitter, and runs what it yields.
+    /// Pulls from the splitter, and runs the subtasks.
     pub(super) fn split(
         &self,
         most: usize,
@@ -19,7 +19,7 @@ where
         let SourceSlot::Here(mut source) =
             std::mem::replace(&mut *self.source.lock(), SourceSlot::Out)
         else {
-            // Cancelled; what is said of a subtask then is forgotten.
+            // Cancelled meanwhile; the scheduler ignores the report.
             *self.source.lock() = SourceSlot::Gone;
             return Some(BatchReport::ended(End::Waits));
         };
@@ -43,7 +43,7 @@ where
             }
             Ok((Pull::Keyed(claims, subtask), exhausted)) => {
                 self.put_back(source);
-                self.line_up(claims, subtask, exhausted, ctx)
+                self.enqueue(claims, subtask, exhausted, ctx)
             }
             Ok((Pull::Free(batch), exhausted)) => {
                 self.put_back(source);
@@ -53,7 +53,7 @@ where
         }
     }
 
-    /// Before the splitter is said to be free.
+    /// Returns the splitter before it is reported as free.
     fn put_back(&self, source: JobSource<K, I, F>) {
         let mut slot = self.source.lock();
         if self.is_cancelled() {
@@ -65,9 +65,9 @@ where
         }
     }
 
-    /// Puts a subtask into the order of the pool. Only then may another worker ask the splitter, whose
-    /// next subtask is to come after this one.
-    fn line_up(
+    /// Enqueues a subtask in the order of the pool. Only then is the splitter free for another
+    /// worker, so that the next subtask comes after this one.
+    fn enqueue(
         &self,
         claims: Claims<K>,
         subtask: Numbered<F>,
@@ -80,10 +80,10 @@ where
             drop_catch_unwind((claims, subtask));
             return Some(BatchReport::ended(End::Waits));
         }
-        let place = blocked.insert(BlockedSubtask::Waiting(subtask));
+        let index = blocked.insert(BlockedSubtask::Waiting(subtask));
         drop(blocked);
         let job = self.me.upgrade().expect("a job with a worker is alive");
-        ctx.enqueue(claims, TaskBody::new(KeyedSubtask { job, place, kept: None }));
+        ctx.enqueue(claims, TaskBody::new(KeyedSubtask { job, index, kept: None }));
         ctx.subtask_blocked(exhausted);
         None
     }
@@ -95,10 +95,10 @@ where
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         if !ctx.start_unkeyed() {
-            // Behind a barrier: each has to stand in line like any task.
+            // A barrier is active, so each subtask must be queued like a task.
             let first = batch.pop_front().expect("a batch has at least one");
-            self.leave(batch, ctx);
-            return self.line_up(Claims::none(), first, false, ctx);
+            self.grant_to_others(batch, ctx);
+            return self.enqueue(Claims::none(), first, false, ctx);
         }
         let mut outcomes = Vec::with_capacity(batch.len());
         let mut count = OutcomeCount::default();
@@ -107,7 +107,7 @@ where
         with_cancel_flag(self.cancelled.clone(), || {
             while let Some((number, work)) = next.take() {
                 ctx.subtask_starts();
-                let outcome = self.attempt(work, ctx);
+                let outcome = self.run_subtask(work, ctx);
                 ctx.subtask_ran();
                 count.add(&outcome);
                 outcomes.push((number, outcome));
@@ -126,16 +126,20 @@ where
         Some(count.report(cancels))
     }
 
-    /// Leaves subtasks to whoever comes, unless nobody shall.
-    pub(super) fn leave(&self, batch: VecDeque<Numbered<F>>, ctx: &mut dyn WorkerCtx<K, TaskBody>) {
+    /// Grants subtasks to other workers, unless the job was cancelled.
+    pub(super) fn grant_to_others(
+        &self,
+        batch: VecDeque<Numbered<F>>,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
+    ) {
         let count = batch.len() as u64;
         if count != 0 && self.grant(batch) {
             ctx.publish_ready(count);
         }
     }
 
-    /// Puts subtasks without keys where any worker finds them. False if they were dropped instead,
-    /// for the job is cancelled.
+    /// Adds subtasks without keys to the granted ones, for any worker. Returns false if they were
+    /// dropped instead, because the job was cancelled.
     pub(super) fn grant(&self, batch: VecDeque<Numbered<F>>) -> bool {
         match self.try_grant(batch) {
             Ok(()) => true,
@@ -146,7 +150,8 @@ where
         }
     }
 
-    /// The same without dropping any, for who has a lock.
+    /// Adds subtasks without keys to the granted ones. Returns them if the job was cancelled, to be
+    /// dropped without the caller's lock.
     pub(super) fn try_grant(
         &self,
         batch: VecDeque<Numbered<F>>,
@@ -155,31 +160,34 @@ where
         if self.is_cancelled() {
             return Err(batch);
         }
-        granted.extend(batch.into_iter().map(|subtask| Granted { subtask, place: None }));
+        granted.extend(batch.into_iter().map(|subtask| Granted { subtask, held_turn: None }));
         Ok(())
     }
 
     /// Runs a subtask that waited for a worker only.
     pub(super) fn run_granted(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<BatchReport> {
         let first = self.granted.lock().pop_front();
-        let Some(Granted { subtask, place }) = first else {
-            debug_assert!(self.is_cancelled(), "what the rules say is ready was granted");
+        let Some(Granted { subtask, held_turn }) = first else {
+            debug_assert!(
+                self.is_cancelled(),
+                "a subtask that the scheduler counts as ready is granted"
+            );
             return Some(BatchReport::ended(End::Waits));
         };
-        let Some((turn, standing)) = place else {
+        let Some((turn, position)) = held_turn else {
             return self.run_free(VecDeque::from([subtask]), ctx);
         };
         let (turn, subtask) = self.requeue_if_paused(turn, subtask, ctx)?;
         #[cfg(feature = "tokio")]
         if F::IS_FUTURE {
-            self.launch(subtask, turn, standing, ctx);
+            self.launch(subtask, turn, position, ctx);
             return None;
         }
         let (number, work) = subtask;
         let mut count = OutcomeCount::default();
-        // A fold stands where the subtask stood: its turn ends behind it.
-        let cancels = standing.visit(|| {
-            let outcome = with_cancel_flag(self.cancelled.clone(), || self.attempt(work, ctx));
+        // The fold runs before the turn of the subtask ends, at its position.
+        let cancels = position.scope(|| {
+            let outcome = with_cancel_flag(self.cancelled.clone(), || self.run_subtask(work, ctx));
             count.add(&outcome);
             let mut one = std::iter::once((number, outcome));
             self.deliver(&mut one, count.failed != 0, &|payload| ctx.panicked(payload))
@@ -188,8 +196,9 @@ where
         Some(count.report(cancels))
     }
 
-    /// A subtask that is about to begin waits in its line again, if its key was paused or stopped since it was
-    /// granted that: its job may have been paused in between, or no worker have had time for it.
+    /// Requeues a subtask that is about to start if its key was paused or stopped after it was
+    /// granted, which can be long ago: the job may have been paused in between, or no worker was
+    /// free.
     fn requeue_if_paused(
         &self,
         turn: Turn,
@@ -197,40 +206,40 @@ where
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<(Turn, Numbered<F>)> {
         let (mut subtask, mut late) = (Some(subtask), None);
-        let stood_back = ctx.requeue_if_paused(turn, &mut |kept| {
+        let requeued = ctx.requeue_if_paused(turn, &mut |kept| {
             let mut blocked = self.blocked.lock();
-            let subtask = subtask.take().expect("it stands back once");
-            let place = match self.is_cancelled() {
+            let subtask = subtask.take().expect("a subtask is requeued once");
+            let index = match self.is_cancelled() {
                 true => {
-                    let place = blocked.insert(BlockedSubtask::Dropping(Vec::new()));
-                    late = Some((place, subtask));
-                    place
+                    let index = blocked.insert(BlockedSubtask::Dropping(Vec::new()));
+                    late = Some((index, subtask));
+                    index
                 }
                 false => blocked.insert(BlockedSubtask::Waiting(subtask)),
             };
             drop(blocked);
             let job = self.me.upgrade().expect("a job with a worker is alive");
-            TaskBody::new(KeyedSubtask { job, place, kept: kept.map(Box::new) })
+            TaskBody::new(KeyedSubtask { job, index, kept: kept.map(Box::new) })
         });
-        let turn = stood_back.err();
+        let turn = requeued.err();
         if turn.is_none() {
-            if let Some((place, subtask)) = late {
-                self.drop_subtask(place, subtask);
+            if let Some((index, subtask)) = late {
+                self.drop_subtask(index, subtask);
             }
             ctx.subtask_blocked(false);
         }
         turn.zip(subtask)
     }
 
-    fn attempt(&self, work: F, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Outcome<T, E> {
-        let run = || work.run(|| unreachable!("what goes on is not attempted"));
+    fn run_subtask(&self, work: F, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Outcome<T, E> {
+        let run = || work.run(|| unreachable!("a future is launched, not run here"));
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(Some(Ok(value))) => Outcome::Completed(value),
             Ok(Some(Err(error))) => {
                 ctx.failed();
                 Outcome::Failed(error)
             }
-            Ok(None) => unreachable!("what goes on is not attempted"),
+            Ok(None) => unreachable!("a future is launched, not run here"),
             Err(payload) => {
                 ctx.panicked(&*payload);
                 Outcome::Panicked(PanicPayload::new(payload))
@@ -238,7 +247,7 @@ where
         }
     }
 
-    /// Hands outcomes on, and says whether the job is to be cancelled.
+    /// Delivers outcomes to the sink. Returns whether the job must be cancelled.
     pub(super) fn deliver(
         &self,
         outcomes: &mut dyn Iterator<Item = (u64, Outcome<T, E>)>,
@@ -254,7 +263,7 @@ where
     }
 }
 
-/// What a worker has run.
+/// Numbers of subtasks that a worker has run.
 #[derive(Default)]
 struct OutcomeCount {
     done: u64,
@@ -269,7 +278,8 @@ impl OutcomeCount {
         }
     }
 
-    /// The last one is what the worker was given for.
+    /// Creates the report. The last subtask counts for the worker's assignment, the others as
+    /// further ones.
     fn report(self, cancels: bool) -> BatchReport {
         let OutcomeCount { done, failed } = self;
         let (end, more_done, more_failed) = match done {

@@ -1,29 +1,32 @@
-//! A batch of subtasks at the hands of one worker, from which others can take what has not begun.
+//! Batch of subtasks of one worker, from which other workers steal those that have not started.
 //!
-//! A worker takes several tiny subtasks at once. If one of them turns out to be long, those behind it
-//! in the batch would wait for it while other workers are idle. So the batch is kept here, and a worker
-//! that finds nothing else to do, or comes for somebody else, puts what is left among the subtasks that
-//! are granted, for anybody.
+//! A worker takes several short subtasks at once. If one of them is long, those behind it in the
+//! batch would wait for it while other workers are idle. The batch is therefore shared: a worker
+//! that finds no other work, or is assigned elsewhere, moves the remaining subtasks to the granted
+//! ones, for any worker.
 //!
 //! # Protocol
-//! 1. A lot that is *open* is counted in `JobSharing::offers`, so that no worker falls asleep beside it.
-//!    Whoever takes out its last subtask closes it, and counts it out: its worker, one that relieves
-//!    it, or its worker at the end of the sitting.
-//! 2. The rules know nothing of a batch but that its worker is busy; so who relieves it tells them that
-//!    so many have been split off and are ready. Under the lock of the lot it first grants them and then
-//!    raises `stolen`; it takes that to nothing in the section of the books that tells them.
-//! 3. Before its worker says that its sitting has ended, it looks whether the lot was relieved, under
-//!    the same lock, and then tells what is stolen itself.
+//! 1. An *open* batch is counted in `JobSharing::offers`, so that no worker falls asleep beside it.
+//!    The worker that takes its last subtask closes it and decrements the count: its own worker, a
+//!    stealing one, or its own worker at the end of the batch.
+//! 2. The scheduler knows of a batch only that its worker is busy; so a stealing worker reports the
+//!    number of subtasks that were split off and are ready. Under the lock of the batch it first
+//!    grants them and then raises `stolen`; it resets `stolen` in the scheduler section that
+//!    reports them.
+//! 3. Before the batch's worker reports its end, it checks under the same lock whether subtasks
+//!    were stolen, and then reports the value of `stolen` itself.
 //!
-//! # Why the rules hear of each subtask, once, while the job is there
-//! `stolen` is taken by an exchange in a section, so nothing is told twice. What was relieved is either
-//! told by who did it, or was still stolen when the lot's worker looked, which comes before that worker
-//! ends; in both cases the worker counts as running in that section, so the job is not over.
+//! # Why the scheduler hears of each subtask, once, before the job ends
+//! `stolen` is read by an exchange in a scheduler section, so no subtask is reported twice. Stolen
+//! subtasks are either reported by the stealing worker, or were still counted in `stolen` at the
+//! check of the batch's worker, which comes before that worker ends; in both cases the worker
+//! counts as running in that section, so the job has not ended.
 //!
-//! # Why each is there when the rules give a worker for it
-//! Whoever takes `stolen` has seen it raised, after the subtasks were granted. Were they granted when the
-//! lock is released, the lot's worker could tell the rules in between, a worker could be given and find
-//! nothing, and say that what it was to run waits: it would never run.
+//! # Why each is present when the scheduler assigns a worker to it
+//! A worker that resets `stolen` has seen it raised, after the subtasks were granted. If they were
+//! granted after the release of the lock, the batch's worker could report them in between, and a
+//! worker could be assigned, find none, and report its subtask as waiting: that subtask would never
+//! run.
 
 use super::*;
 
@@ -32,16 +35,17 @@ pub(super) struct SharedBatch<F> {
 }
 
 struct BatchState<F> {
-    /// What has not begun, the next first.
+    /// Subtasks that have not started, the next one first.
     subtasks: VecDeque<Numbered<F>>,
-    /// It is counted in `JobSharing::offers`. Then it has something, unless the job was cancelled.
+    /// Whether the batch is counted in `JobSharing::offers`. Then it has subtasks, unless the job
+    /// was cancelled.
     is_open: bool,
-    /// Others have taken something out.
+    /// Whether other workers have stolen subtasks.
     was_stolen: bool,
 }
 
 impl<F> SharedBatch<F> {
-    /// The next subtask, for the lot's own worker.
+    /// Takes the next subtask, for the batch's own worker.
     pub(super) fn take_next<K>(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<Numbered<F>> {
         let mut state = self.state.lock();
         let next = state.subtasks.pop_front();
@@ -53,7 +57,7 @@ impl<F> SharedBatch<F> {
         next
     }
 
-    /// Drops what has not begun: the job is cancelled.
+    /// Drops the remaining subtasks of a cancelled job.
     pub(super) fn drop_all(&self) {
         let subtasks = std::mem::take(&mut self.state.lock().subtasks);
         subtasks.into_iter().for_each(drop_catch_unwind);
@@ -68,7 +72,7 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    /// Makes what its worker has not begun visible to others.
+    /// Shares the subtasks that the worker has not started.
     pub(super) fn open_batch(
         &self,
         subtasks: VecDeque<Numbered<F>>,
@@ -81,7 +85,7 @@ where
         batch
     }
 
-    /// The lot's worker is about to say that its sitting has ended.
+    /// Ends the batch, before its worker reports its end.
     pub(super) fn close_batch(
         &self,
         batch: &Arc<SharedBatch<F>>,
@@ -101,10 +105,11 @@ where
         if was_stolen {
             ctx.report_stolen(&self.stolen);
         }
-        self.leave(rest, ctx);
+        self.grant_to_others(rest, ctx);
     }
 
-    /// Grants everything that waits behind another subtask in a batch. How many lots it has closed.
+    /// Grants all subtasks that wait behind another one in a batch. Returns the number of batches
+    /// closed.
     pub(super) fn empty_batches(&self) -> usize {
         let batches = self.batches.lock().clone();
         let mut closed = 0;

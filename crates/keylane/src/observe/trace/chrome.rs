@@ -1,8 +1,8 @@
-//! Writes a trace as JSON in the Trace Event Format, which Perfetto, Chrome and speedscope read.
+//! Exports a trace as JSON in the Trace Event Format, which Perfetto, Chrome and speedscope read.
 //!
 //! Workers are threads, tasks are complete events (`X`) named for their keys, and kept turns are
-//! asynchronous ones (`b`, `e`). Flows (`s`, `f`) lead from a task to those that waited for it in a lane.
-//! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
+//! asynchronous ones (`b`, `e`). Flows (`s`, `f`) connect a task with those that waited for it in a
+//! lane. <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::{Trace, TraceSlice};
 
-/// Names of colours that the viewers of Chrome know. Perfetto goes by the event's name.
-const COLOURS: [&str; 12] = [
+/// Color names of Chrome's viewers. Perfetto derives the color from the event's name.
+const COLORS: [&str; 12] = [
     "thread_state_uninterruptible",
     "thread_state_iowait",
     "thread_state_running",
@@ -29,23 +29,24 @@ const COLOURS: [&str; 12] = [
 ];
 
 impl<K: Hash + Eq + Debug> Trace<K> {
-    /// Writes the trace as JSON in the Trace Event Format, for <https://ui.perfetto.dev>, `chrome://tracing` or
-    /// speedscope. Keys are called what their `Debug` says.
+    /// Writes the trace as JSON in the Trace Event Format, for <https://ui.perfetto.dev>,
+    /// `chrome://tracing` or speedscope. Keys are named by their `Debug` output.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_chrome(&self, out: impl Write) -> io::Result<()> {
         self.write_chrome_with(out, |key| format!("{key:?}"))
     }
 }
 
 impl<K: Hash + Eq> Trace<K> {
-    /// The same, with a name of your own for each key.
+    /// Writes the trace as [`write_chrome`](Self::write_chrome) does, with `name` as the name of
+    /// each key.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_chrome_with(
         &self,
         out: impl Write,
@@ -93,10 +94,10 @@ impl<K: Hash + Eq> Trace<K> {
         name: &impl Fn(&K) -> String,
     ) -> io::Result<()> {
         let (title, args) = (Text(title(slice, name)), Args(slice));
-        let (ts, dur, colour) = (Micros(slice.start), Micros(slice.duration), colour(slice));
+        let (ts, dur, color) = (Micros(slice.start), Micros(slice.duration), color(slice));
         out.event(format_args!(
             "\"ph\":\"X\",\"cat\":\"task\",\"name\":{title},\"pid\":1,\"tid\":{worker},\"ts\":{ts},\
-             \"dur\":{dur},\"cname\":\"{colour}\",\"args\":{args}"
+             \"dur\":{dur},\"cname\":\"{color}\",\"args\":{args}"
         ))
     }
 
@@ -126,8 +127,9 @@ impl<K: Hash + Eq> Trace<K> {
         to: &TraceSlice<K>,
     ) -> io::Result<()> {
         let (Some(before), Some(after)) = (from.worker, to.worker) else { return Ok(()) };
-        // Within the slices, for that is how a viewer knows which ones it joins.
-        // A turn that was kept may have ended before its worker had done with it.
+        // Both ends lie within their slices, because viewers find the slices by these times. A kept
+        // turn may have ended before its worker was done with it, so the end is limited by the next
+        // start.
         let last = from.end_time().saturating_sub(Duration::from_nanos(1)).max(from.start);
         let end = Micros(last.min(to.start));
         let start = Micros(to.start);
@@ -141,7 +143,7 @@ impl<K: Hash + Eq> Trace<K> {
         ))
     }
 
-    /// From which slice to which a lane was handed on, by their numbers.
+    /// Pairs of slices, by index, of which the first passed a lane to the second.
     fn flows(&self) -> Vec<(usize, usize)> {
         let mut lanes: HashMap<&K, FlowState> = HashMap::new();
         let mut flows = Vec::new();
@@ -152,21 +154,21 @@ impl<K: Hash + Eq> Trace<K> {
             }
             let first = flows.len();
             for traced in &slice.keys {
-                let line = lanes.entry(&traced.key).or_default();
-                line.enter(number, traced.is_shared);
-                if line.before.is_empty() {
-                    line.before.extend(barrier);
+                let flow_state = lanes.entry(&traced.key).or_default();
+                flow_state.enter(number, traced.is_shared);
+                if flow_state.before.is_empty() {
+                    flow_state.before.extend(barrier);
                 }
-                flows.extend(line.before.iter().map(|&before| (before, number)));
+                flows.extend(flow_state.before.iter().map(|&before| (before, number)));
             }
             if slice.is_barrier {
-                let last = lanes.values().flat_map(|line| &line.now).copied();
+                let last = lanes.values().flat_map(|flow_state| &flow_state.now).copied();
                 let last = last.max_by_key(|&number| self.slices[number].end_time());
                 flows.extend(last.or(barrier).map(|last| (last, number)));
                 lanes.clear();
                 barrier = Some(number);
             }
-            // Two tasks that have several keys in common need one arrow.
+            // Two tasks with several common keys need one arrow.
             flows[first..].sort_unstable();
             dedup_from(&mut flows, first);
         }
@@ -180,7 +182,7 @@ fn dedup_from(flows: &mut Vec<(usize, usize)>, first: usize) {
     flows.append(&mut new);
 }
 
-/// The tasks of a key that ran last, and those that ran before them.
+/// Last tasks of a key that ran, and those before them.
 #[derive(Default)]
 struct FlowState {
     now: Vec<usize>,
@@ -210,14 +212,14 @@ fn title<K>(slice: &TraceSlice<K>, name: &impl Fn(&K) -> String) -> String {
     }
 }
 
-fn colour<K: Hash>(slice: &TraceSlice<K>) -> &'static str {
+fn color<K: Hash>(slice: &TraceSlice<K>) -> &'static str {
     let mut hasher = DefaultHasher::new();
     slice.keys.iter().for_each(|traced| traced.key.hash(&mut hasher));
     slice.job.hash(&mut hasher);
-    COLOURS[(hasher.finish() % COLOURS.len() as u64) as usize]
+    COLORS[(hasher.finish() % COLORS.len() as u64) as usize]
 }
 
-/// A list of events, one on a line.
+/// JSON list of events, one per line.
 struct EventWriter<W: Write> {
     out: io::BufWriter<W>,
     any: bool,
@@ -247,7 +249,7 @@ impl<K> fmt::Display for Args<'_, K> {
     }
 }
 
-/// Microseconds with three decimals, in which the format counts.
+/// Microseconds with three decimals, the unit of the format.
 struct Micros(Duration);
 
 impl fmt::Display for Micros {
@@ -257,7 +259,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// A string of JSON.
+/// JSON string.
 struct Text(String);
 
 impl fmt::Display for Text {
@@ -287,11 +289,11 @@ mod tests {
 
     #[test]
     fn readers_are_joined_to_the_writer_before_them_and_all_of_them_to_the_next() {
-        let mut line = FlowState::default();
+        let mut flow_state = FlowState::default();
         let steps = [(0, false), (1, true), (2, true), (3, false), (4, false)];
         let before = steps.map(|(number, shared)| {
-            line.enter(number, shared);
-            line.before.clone()
+            flow_state.enter(number, shared);
+            flow_state.before.clone()
         });
         assert_eq!(before, [vec![], vec![0], vec![0], vec![1, 2], vec![3]]);
     }

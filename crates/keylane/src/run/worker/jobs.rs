@@ -1,4 +1,4 @@
-//! A worker while there are jobs: asks before each sitting where it goes.
+//! Worker while there are jobs: asks the scheduler for an assignment before each batch of subtasks.
 
 use std::any::Any;
 
@@ -9,14 +9,16 @@ use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
 
-/// The most subtasks in a batch.
+/// Maximum of subtasks in a batch.
 const MAX_BATCH: usize = 64;
 
-/// About how long a batch is to take: long against the section of the books before it and the two
-/// looks at the clock, short against what anybody would notice if one subtask in it takes long.
+/// Target time of a batch, in nanoseconds: long against the critical section of the scheduler
+/// before it and its two clock reads, short against noticeable delays if one of its subtasks takes
+/// long.
 const BATCH_NANOS: u64 = 50_000;
 
-/// How many subtasks of the job at its desk a worker takes at once, if nobody else wants a worker.
+/// Number of subtasks that a worker takes at once from its current job, if no other job wants a
+/// worker.
 pub(super) struct BatchSize {
     job: Option<JobId>,
     subtasks: usize,
@@ -27,7 +29,8 @@ impl BatchSize {
         BatchSize { job: None, subtasks: 1 }
     }
 
-    /// The next batch of this job. Nothing is known of another's subtasks.
+    /// Size of the next batch of a job. Starts at 1 for another job, whose subtasks may take
+    /// longer.
     fn of(&mut self, job: JobId) -> usize {
         if self.job != Some(job) {
             *self = BatchSize { job: Some(job), subtasks: 1 };
@@ -35,7 +38,8 @@ impl BatchSize {
         self.subtasks
     }
 
-    /// So many have taken so long. Twice as many are taken next at the most.
+    /// Adapts the size to a batch of `ran` subtasks that took `took` nanoseconds. It at most
+    /// doubles.
     fn record(&mut self, ran: u64, took: u64) {
         let fits = BATCH_NANOS * ran / took.max(1);
         let most = MAX_BATCH.min(self.subtasks * 2);
@@ -44,55 +48,56 @@ impl BatchSize {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X, S> {
-    /// Goes where the rules send it, until they have nothing for it. True if that was anywhere.
+    /// Runs assignments until the scheduler has none. Returns whether any work was done.
     pub(super) fn run_jobs(&mut self) -> bool {
-        let mut back = None;
-        let mut went = false;
+        let mut report = None;
+        let mut did_work = false;
         loop {
-            let asks = !self.must_end() && self.engine.take_token();
-            // Before the worker is told that nobody else wants one.
+            let wants_job = !self.must_end() && self.engine.take_token();
+            // Read before the assignment is made, so that a later request for a worker is noticed.
             let changes = self.engine.sharing.changes();
-            let given = self.engine.next_assignment(back.take(), asks, &mut self.current_job);
-            // Who is alone with its job takes a batch of its own.
-            if !matches!(given, Assignment::Job { alone: true, .. })
+            let assignment =
+                self.engine.next_assignment(report.take(), wants_job, &mut self.current_job);
+            // A worker whose job is alone takes a batch of its own instead.
+            if !matches!(assignment, Assignment::Job { alone: true, .. })
                 && self.engine.sharing.has_open_batches()
                 && self.engine.steal_batches()
-                && given == Assignment::Nothing
-                && asks
+                && assignment == Assignment::Nothing
+                && wants_job
             {
                 self.engine.return_token();
                 continue;
             }
-            if asks && !matches!(given, Assignment::Job { .. }) {
-                // Work outside of jobs has its own.
+            if wants_job && !matches!(assignment, Assignment::Job { .. }) {
+                // Work outside jobs takes its own tokens.
                 self.engine.return_token();
             }
-            back = match given {
+            report = match assignment {
                 Assignment::Nothing => break,
                 Assignment::Loose => Some(self.run_pool_slice()),
                 Assignment::Job { take, alone } => self.run_job_batch(take, alone, changes),
             };
-            went = true;
+            did_work = true;
         }
         self.current_job.clear();
-        // While the number of workers changes, more may be about than the rules know of.
-        if !went
+        // While the number of workers changes, there may be more of them than the scheduler counts.
+        if !did_work
             && !self.must_end()
             && let Some(shard) = self.pick_shard()
         {
             self.run_shard(shard);
-            went = true;
+            did_work = true;
         }
-        went
+        did_work
     }
 
-    /// Serves work outside of jobs, for a slice.
+    /// Runs work outside jobs for a slice.
     fn run_pool_slice(&mut self) -> WorkerReport {
         let before = self.counters.ran();
         match self.pick_shard() {
             Some(shard) => self.run_shard(shard),
-            // What it leaves to a worker that is at home there, and asleep, it takes if it comes again for it: nobody
-            // else may be woken for that.
+            // The remaining tasks are left to a sleeping home worker. Take them at the next
+            // attempt, because no other worker may be woken for them.
             None => self.eager = true,
         }
         let end = if self.counters.ran() == before { End::Nothing } else { End::Done };
@@ -100,12 +105,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 
     fn run_job_batch(&mut self, take: Take, alone: bool, changes: usize) -> Option<WorkerReport> {
-        self.found_job();
-        // The splitter may be asked, which stands nowhere.
-        current::leave_rollup();
-        self.counters.stand_free();
+        self.stop_searching();
+        // The splitter may run first, which has no position in the order.
+        current::clear_rollup();
+        self.counters.set_position_free();
         self.join_trace();
-        let &(id, ref runner) = self.current_job.job().expect("the worker was given a job");
+        let &(id, ref runner) = self.current_job.job().expect("the worker was assignment a job");
         let alone = alone && !self.engine.rates.limits_pool();
         let most = if alone { self.batch_size.of(id) } else { 1 };
         let since = if alone { self.counters.now() } else { 0 };
@@ -129,14 +134,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         self.assignment = None;
         let began = match &report {
             Some(report) => matches!(report.end, End::Done | End::Failed),
-            // A future was begun, if it was not put in line: that takes a token when its turn comes.
+            // A future was started unless it was queued; a queued one takes a token when it starts.
             None => take == Take::Ready && !waited,
         };
         if !began {
             self.engine.return_token();
         }
-        // What was not begun here may be measured elsewhere.
-        self.alert |= self.sampler.is_timing();
+        // A subtask that did not start here may be measured elsewhere.
+        self.needs_before_task |= self.sampler.is_timing();
         if alone && ran != 0 {
             let now = self.counters.now();
             self.batch_size.record(ran, now - since);
@@ -145,7 +150,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report })
     }
 
-    fn found_job(&mut self) {
+    fn stop_searching(&mut self) {
         if self.searching {
             self.searching = false;
             self.set_idle(false);
@@ -158,25 +163,25 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     }
 }
 
-/// A worker, as the job at its desk sees it.
+/// Worker of a running batch, as seen by its job.
 struct JobCtx<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     counters: &'a WorkerCounters,
     sampler: &'a mut Sampler,
-    /// Where subtasks are recorded, and the name of their job.
+    /// Trace buffer, and the name of the job for its records.
     trace_buffer: Option<&'a mut TraceBuffer<K>>,
     job: &'a Arc<str>,
-    /// Where subtasks without keys are marked.
+    /// Shard that records the start of subtasks without keys.
     shard: usize,
     id: JobId,
     take: Take,
-    /// It has the job's splitter.
+    /// Whether the worker owns the job's splitter.
     splits: bool,
-    /// What `JobSharing::changes` was when the worker came.
+    /// Value of `JobSharing::changes` before the assignment.
     changes: usize,
-    /// The subtask for which the worker was given waits in a line.
+    /// Whether the assigned subtask was queued for its keys.
     waited: bool,
-    /// Subtasks that have run here.
+    /// Number of subtasks run in this batch.
     ran: u64,
 }
 
@@ -200,7 +205,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
     }
 
     fn enqueue(&mut self, claims: Claims<K>, work: X::Work) {
-        // The job has been accepted, and so have its subtasks.
+        // The job was accepted, and with it its subtasks.
         let ticket = self.engine.admit_accepted(&claims);
         drop_catch_unwind(self.engine.enqueue(claims, ReadyWork(work), ticket).err());
     }
@@ -210,7 +215,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
         turn: Turn,
         note: &mut dyn FnMut(Option<KeptValue>) -> X::Work,
     ) -> Result<(), Turn> {
-        let Some((shard, number)) = turn.place() else { return Err(turn) };
+        let Some((shard, number)) = turn.location() else { return Err(turn) };
         let mut turn = Some(turn);
         self.engine.requeue_if_paused(shard, number, || note(turn.take().and_then(Turn::discard)));
         turn.map_or(Ok(()), Err)
@@ -233,8 +238,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
     }
 
     fn start_unkeyed(&mut self) -> bool {
-        current::stand_free();
-        self.counters.stand_free();
+        current::set_position_free();
+        self.counters.set_position_free();
         self.engine.start_unkeyed(self.shard)
     }
 
@@ -249,9 +254,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
     fn subtask_starts(&mut self) {
         if self.sampler.is_timing() {
             let now = self.counters.now();
-            self.sampler.begins(now);
+            self.sampler.task_started(now);
             if let Some(trace_buffer) = &mut self.trace_buffer {
-                trace_buffer.begins(TraceInfo::subtask(), now);
+                trace_buffer.task_started(TraceInfo::subtask(), now);
             }
         }
     }
@@ -260,18 +265,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
         self.ran += 1;
         self.counters.ran_one();
         if self.sampler.should_check()
-            && let Some((took, stands_for)) = self.sampler.check(|| self.counters.now()).measured
+            && let Some((took, weight)) = self.sampler.check(|| self.counters.now()).measured
         {
-            self.counters.took(took, stands_for);
+            self.counters.took(took, weight);
             if let Some(trace_buffer) = &mut self.trace_buffer {
-                trace_buffer.ends(self.counters.now(), true, Some(self.job));
+                trace_buffer.task_ended(self.counters.now(), true, Some(self.job));
             }
         }
     }
 
     fn failed(&self) {
         self.engine.counters.count_failed();
-        self.engine.note(TraceOutcome::Failed);
+        self.engine.record_abnormal_end(TraceOutcome::Failed);
     }
 
     fn panicked(&self, payload: &(dyn Any + Send)) {

@@ -1,4 +1,4 @@
-//! A worker while a trace is recorded.
+//! Trace buffer of a worker: records each task while a recording is active.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use crate::engine::{Engine, Execute, Key, TraceInfo};
 use crate::observe::{Recording, Ring, TraceOutcome};
 use crate::run::current;
 
-/// What a worker has of a recording.
+/// Connection of a worker to a recording.
 pub(super) struct TraceBuffer<K> {
     worker: usize,
     recording: Arc<Recording<K>>,
     ring: Arc<Ring<K>>,
-    /// The task that runs, and when it began.
+    /// Running task, with its start in nanoseconds since the pool was built.
     begun: Option<(TraceInfo<K>, u64)>,
 }
 
 impl<K: Key> TraceBuffer<K> {
-    /// A seat in the recording that goes on, if there is one: the one that the worker has already, or
-    /// a new one.
+    /// Returns a buffer of the active recording, if there is one: the current one if it belongs to
+    /// that recording, or a new one.
     pub(super) fn refresh<X: Execute<K>, S>(
         trace_buffer: Option<Box<Self>>,
         engine: &Engine<K, X, S>,
@@ -36,18 +36,19 @@ impl<K: Key> TraceBuffer<K> {
         }
     }
 
-    pub(super) fn begins(&mut self, info: TraceInfo<K>, now: u64) {
-        current::take_mishap();
+    pub(super) fn task_started(&mut self, info: TraceInfo<K>, now: u64) {
+        current::take_abnormal_end();
         self.begun = Some((info, now));
     }
 
-    /// What was begun has ended; or, if `is_over` is not so, its turn was kept.
-    pub(super) fn ends(&mut self, now: u64, is_over: bool, job: Option<&Arc<str>>) {
+    /// Records the end of the running task. `is_over` is false if the task has kept its turn and
+    /// continues.
+    pub(super) fn task_ended(&mut self, now: u64, is_over: bool, job: Option<&Arc<str>>) {
         let Some((info, began)) = self.begun.take() else { return };
         let Some(start) = self.recording.time(began) else { return };
-        let end = match (is_over, current::take_mishap()) {
+        let end = match (is_over, current::take_abnormal_end()) {
             (false, _) => TraceOutcome::GoesOn,
-            (true, mishap) => mishap.unwrap_or(TraceOutcome::Done),
+            (true, abnormal_end) => abnormal_end.unwrap_or(TraceOutcome::Done),
         };
         let duration = Duration::from_nanos(now.saturating_sub(began));
         let mut slice = info.into_slice(Some(self.worker), start, duration, end);
