@@ -78,8 +78,8 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     ///
     /// # Errors
     ///
-    /// If the task has no value: it failed, panicked, was cancelled or replaced, or the wait would never end. To keep
-    /// the handle in that last case, use [`wait`](Self::wait).
+    /// If the task has no value: it failed, panicked, was cancelled or replaced, or the wait would
+    /// never end. To keep the handle in that last case, use [`wait`](Self::wait).
     ///
     /// # Panics
     ///

@@ -94,8 +94,8 @@ impl<T, E> Outcome<T, E> {
 
 /// Why a task has no value, from [`Handle::join`](crate::Handle::join).
 ///
-/// It implements [`Error`], [`Send`] and [`Sync`] if the task's own error does, so `?` converts it to `anyhow::Error` and
-/// to `Box<dyn Error + Send + Sync>`.
+/// It implements [`Error`], [`Send`] and [`Sync`] if the task's own error does, so `?` converts it
+/// to `anyhow::Error` and to `Box<dyn Error + Send + Sync>`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TaskError<E = Infallible> {

@@ -65,7 +65,7 @@ struct JobSettings {
     expected: Option<u64>,
     ahead: Option<usize>,
     /// Maximum wait for capacity; `None` for no limit.
-    within: Option<Duration>,
+    submit_timeout: Option<Duration>,
     /// Whether the subtasks need a runtime.
     #[cfg(feature = "tokio")]
     needs_runtime: bool,
@@ -85,7 +85,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
             order: None,
             expected: None,
             ahead: None,
-            within: None,
+            submit_timeout: None,
             #[cfg(feature = "tokio")]
             needs_runtime: false,
             max_waiting: MAX_WAITING,
@@ -165,7 +165,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn submit_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.within = Some(timeout);
+        self.settings.submit_timeout = Some(timeout);
         self
     }
 
@@ -344,8 +344,8 @@ where
     ///
     /// # Errors
     ///
-    /// [`Closed`](SubmitErrorKind::Closed), and the errors of [`submit_timeout`](JobBuilder::submit_timeout). The
-    /// error returns the job.
+    /// [`Closed`](SubmitErrorKind::Closed), and the errors of
+    /// [`submit_timeout`](JobBuilder::submit_timeout). The error returns the job.
     pub fn run(self) -> Result<Job<(), E>, SubmitError<Self>> {
         self.fold((), |(), _| ()).map_err(|refused| {
             let why = refused.kind();
@@ -371,8 +371,8 @@ where
     }
 
     /// Submits the job and folds the values of its subtasks, in the order of completion unless
-    /// [configured](JobBuilder::order). Failures are not folded; the first one is the outcome of
-    /// the job.
+    /// [configured](JobBuilder::result_order). Failures are not folded; the first one is the
+    /// outcome of the job.
     ///
     /// The fold runs on the workers, or for futures on the runtime, one call at a time, as a part
     /// of the subtasks. If it panics, that ends this job only.
@@ -420,7 +420,7 @@ where
         if self.settings.needs_runtime && self.engine.settings.runtime.is_none() {
             return Err(SubmitErrorKind::NoRuntime);
         }
-        let limit = match self.settings.within {
+        let limit = match self.settings.submit_timeout {
             None => WaitLimit::Endless,
             Some(Duration::ZERO) => WaitLimit::None,
             Some(timeout) => WaitLimit::for_at_most(timeout),

@@ -24,7 +24,7 @@ use crate::run::current_engine_hooks;
 ///
 /// | outcome | condition |
 /// |---|---|
-/// | [`Done`](Outcome::Completed) | every subtask has ended, and no failure remained outside of the fold |
+/// | [`Completed`](Outcome::Completed) | every subtask has ended, and no failure remained outside of the fold |
 /// | [`Failed`](Outcome::Failed), [`Panicked`](Outcome::Panicked) | the first failed subtask failed or panicked; or the splitter or the fold has panicked |
 /// | [`Cancelled`](Outcome::Cancelled) | the job was cancelled, or its pool was stopped |
 ///

@@ -45,7 +45,7 @@ impl<K> Snapshot<K> {
         for (name, _) in labels {
             assert!(
                 is_label_name(name),
-                "label {name:?} is invalid; use letters, digits and `_`, and no digit at the beginning"
+                "{name:?} cannot be the name of a label; use letters, digits and `_`, and no digit first"
             );
         }
         let mut text = MetricsText { out, labels };
@@ -68,7 +68,7 @@ impl<K> Snapshot<K> {
         let done = self.finished.saturating_sub(self.panicked + self.failed + self.cancelled);
         text.counter("keylane_tasks_accepted_total", "Tasks that were accepted.", self.accepted)?;
         text.counter("keylane_tasks_refused_total", "Tasks that were not accepted.", self.refused)?;
-        text.family("keylane_tasks_ended_total", "Tasks that have ended, by how.", "counter")?;
+        text.family("keylane_tasks_ended_total", "Tasks that have ended, by outcome.", "counter")?;
         let outcomes = [
             ("done", done),
             ("failed", self.failed),
@@ -79,7 +79,7 @@ impl<K> Snapshot<K> {
         for (outcome, tasks) in outcomes {
             text.sample("keylane_tasks_ended_total", &[("outcome", outcome)], tasks)?;
         }
-        let help = "Tasks that are unfinished, by where they are.";
+        let help = "Unfinished tasks, by state.";
         text.family("keylane_tasks", help, "gauge")?;
         let states = [
             ("queued", self.queued),
@@ -91,36 +91,40 @@ impl<K> Snapshot<K> {
             text.sample("keylane_tasks", &[("state", state)], tasks)?;
         }
         if let Some(violations) = &self.violations {
-            let help = "Tasks that began out of their order; must be 0.";
+            let help = "Tasks that started out of order; must be 0.";
             text.counter("keylane_order_violations_total", help, violations.order)?;
-            let help = "Tasks that began beside one that they conflict with; must be 0.";
+            let help = "Tasks that started while a conflicting task ran; must be 0.";
             text.counter("keylane_overlap_violations_total", help, violations.overlap)?;
         }
         Ok(())
     }
 
     fn write_bounds(&self, text: &mut MetricsText<'_, impl Write>) -> fmt::Result {
-        let help = "Tasks that were accepted and have not ended.";
+        let help = "Accepted and unfinished tasks.";
         text.gauge("keylane_unfinished_tasks", help, self.unfinished)?;
-        let help = "The bound on tasks that are accepted and unfinished.";
+        let help = "Maximum of accepted and unfinished tasks.";
         text.gauge("keylane_capacity_tasks", help, self.capacity)?;
-        let help = "Submitters that wait for room in the pool.";
+        let help = "Submitters that wait for the capacity of the pool.";
         text.gauge("keylane_submitters_waiting", help, self.submitters_waiting)?;
-        let help = "Submitters that wait for room at their key.";
+        let help = "Submitters that wait for the capacity of a key.";
         text.gauge("keylane_submitters_held", help, self.submitters_held)?;
         if let Some(capacity) = self.capacity_bytes {
-            text.gauge("keylane_bytes", "What unfinished tasks weigh.", self.bytes)?;
-            text.gauge("keylane_capacity_bytes", "The bound on that.", capacity)?;
+            text.gauge("keylane_bytes", "Total cost of unfinished tasks, in bytes.", self.bytes)?;
+            text.gauge(
+                "keylane_capacity_bytes",
+                "Maximum of the total cost of unfinished tasks, in bytes.",
+                capacity,
+            )?;
         }
         Ok(())
     }
 
     fn write_workers(&self, text: &mut MetricsText<'_, impl Write>) -> fmt::Result {
-        let help = "Workers that sleep for want of a task.";
+        let help = "Workers that sleep because no task is ready.";
         text.gauge("keylane_workers_asleep", help, self.workers_asleep)?;
-        let help = "Whether a panic has left the pool half changed.";
+        let help = "1 if a panic has left the pool inconsistent.";
         text.gauge("keylane_poisoned", help, usize::from(self.poisoned))?;
-        text.gauge("keylane_workers_wanted", "Workers that there should be.", self.workers_wanted)?;
+        text.gauge("keylane_workers_wanted", "Configured number of workers.", self.workers_wanted)?;
         let help = "Tasks that a worker has run.";
         text.per_worker("keylane_worker_tasks_total", help, "counter", &self.workers, |worker| {
             worker.finished.to_string()

@@ -82,7 +82,7 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
         let told = log.take();
         let events: Vec<_> = told.iter().filter(|(what, _)| what.contains(' ')).collect();
         let what: Vec<_> = events.iter().map(|(what, _)| what.as_str()).collect();
-        let failed = "DEBUG a task has not ended well";
+        let failed = "DEBUG a task has failed or was cancelled";
         assert_eq!(what, ["span task", failed, "span task", "WARN a task has panicked"]);
         assert_eq!(events[1].1["outcome"], "\"failed\"");
 
@@ -92,7 +92,8 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
         let wait = gate.clone();
         pool.execute(8, move || wait.pass()).unwrap();
         let mut told = Vec::new();
-        let is_stall = |(what, _): &&(String, _)| what == "WARN a task holds its keys for long";
+        let is_stall =
+            |(what, _): &&(String, _)| what == "WARN a task has held its keys for a long time";
         eventually(|| {
             told.extend(log.take());
             told.iter().any(|it| is_stall(&it))
