@@ -1,4 +1,4 @@
-//! An attempt, from its start in a handler to its end in the books.
+//! Runs an attempt in a handler and applies its end to the engine state.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,15 +19,16 @@ use crate::store::{Mark, Outcome as Written, OutcomeKind, Stage};
 use crate::wire::{EventKind, JobState, OnErrorChoice, Slice, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
-/// How long a handler that was told to give up has for it before it is dropped: more than a process gets
-/// between SIGTERM and SIGKILL.
+/// Time that a cancelled handler has to end before it is dropped: more than a process gets between
+/// SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Longest pause before the next attempt that a handler may ask for, by `Retry-After` or `after_ms`: a key stands still
-/// meanwhile. A handler that asks for more gets this.
+/// Maximum pause before the next attempt that a handler may request, by `Retry-After` or
+/// `after_ms`, because the key is blocked meanwhile. A longer request is cut to this.
 const MAX_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// As what number a step is shown: those that are no subtasks have numbers that none has.
+/// Returns the number under which clients see a step. The split and the fan-in have numbers that no
+/// subtask has.
 pub(super) fn shown(step: Step) -> SubtaskNumber {
     match step {
         Step::Subtask(number) => number,
@@ -36,12 +37,12 @@ pub(super) fn shown(step: Step) -> SubtaskNumber {
     }
 }
 
-/// A run that was registered and can begin.
+/// Registered run that is ready to begin.
 #[derive(Debug)]
 pub(super) struct Begin {
     pub(super) fence: u64,
     pub(super) attempt: Attempt,
-    /// Its number in the store.
+    /// Number of the step in the store.
     pub(super) number: SubtaskNumber,
     pub(super) kind: u32,
     pub(super) timeout: Option<Duration>,
@@ -57,7 +58,7 @@ impl Core {
             Handled::FanIn => kind.fan_in.as_ref(),
             Handled::Subtask(_) => match &kind.work {
                 Work::Handler(handler) => Some(handler),
-                // The kinds were replaced since it was started.
+                // The kinds were replaced after the start.
                 Work::Lease { .. } => None,
             },
         };
@@ -68,7 +69,7 @@ impl Core {
                 let timeout = timeout.or_else(|| handler.patience());
                 handled(&**handler, attempt, timeout).await
             }
-            // The kinds were configured anew since the job came.
+            // The kinds were reconfigured after the job was accepted.
             None if matches!(step, Handled::Subtask(_)) => {
                 Err(Failure::passing("its kind is for remote workers now"))
             }
@@ -81,8 +82,8 @@ impl Core {
         self.finished(fence, answer);
     }
 
-    /// What a split has made is brought to the disk and enters the order there, before the split ends: so the
-    /// job is not over in between, and after a crash it is not split again.
+    /// Writes the subtasks that a split has produced, and enters them into the order before the
+    /// split ends. So the job is not over in between, and a crash does not repeat the split.
     async fn extend(self: &Arc<Self>, job: JobNumber, answer: Option<Box<RawValue>>) -> Answer {
         let made =
             Made::read(answer.as_deref(), &self.settings.bounds).map_err(Failure::lasting)?;
@@ -116,13 +117,13 @@ impl Core {
         told.map_err(failed).map(|()| None)
     }
 
-    /// Called on the writer's thread, in the order of the commits.
+    /// Enters the subtasks of a split. Called on the writer's thread, in commit order.
     fn enter_made(&self, job: JobNumber, total: u32, made: Packed) {
         let mut books = self.books();
         let now = self.clock.now();
         books.order.entered(job);
         let (count, key_bytes, has_keys) = (made.count(), made.key_bytes(), made.has_keys());
-        // A job that was cancelled takes no more; what it would have had counts as cancelled with it.
+        // A cancelled job accepts no subtasks; its final counts have them as cancelled.
         let added = books.scheduler.add_packed(job, made, now.0);
         let books = &mut *books;
         let Some(live) = books.live.get_mut(&job) else { return };
@@ -138,7 +139,7 @@ impl Core {
         self.bell.ring();
     }
 
-    /// A run has ended with this. Nothing is done if somebody has ended it before.
+    /// Applies the end of a run. Returns false if the run had already ended.
     pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: Answer) -> bool {
         let mut books = self.books();
         let now = self.clock.now();
@@ -154,7 +155,7 @@ impl Core {
         true
     }
 
-    /// Puts the end of a run into the books.
+    /// Applies the end of a run to the engine state.
     pub(super) fn end_with(
         &self,
         books: &mut Books,
@@ -190,7 +191,7 @@ impl Core {
         };
         if let Some(live) = books.live.get_mut(&running.job) {
             match (&error, ended.fate) {
-                // It ends as if it had not begun.
+                // A withdrawn run leaves no trace, as if it had not begun.
                 _ if is_withdrawn => {}
                 (Some(error), Fate::Again { .. } | Fate::Stopped) => {
                     live.failures.note(running.step, error);
@@ -211,7 +212,7 @@ impl Core {
         self.note_rest(books, running.job, &ended, now);
     }
 
-    /// When a failed attempt is followed by another, if one is left.
+    /// Returns the time of the next attempt after a failure, if an attempt is left.
     pub(super) fn retry_at(
         &self,
         running: &Running,
@@ -228,7 +229,7 @@ impl Core {
         Some(now.0.saturating_add(wait))
     }
 
-    /// A step has ended for good: that is to be written.
+    /// Records the final outcome of a step for the next batch.
     fn note_end(
         &self,
         books: &mut Books,
@@ -267,7 +268,7 @@ impl Core {
         books.unwritten.effects.push(effect);
     }
 
-    /// What else followed from an end: others were dropped, the job is over.
+    /// Applies the consequences of an end: dropped subtasks, the end of the job.
     pub(super) fn note_rest(
         &self,
         books: &mut Books,
@@ -275,14 +276,14 @@ impl Core {
         ended: &Ended,
         now: Timestamp,
     ) {
-        // What was dropped needs no word of its own: all that a job has left when it is over was cancelled,
-        // and that some failed in a job that is to fail at once is on the disk with the failure.
+        // Dropped subtasks need no outcomes: at the end of a job every subtask without an outcome
+        // counts as cancelled, and the failure that made the job fail is on the disk.
         if let Some(outcome) = ended.over {
             self.note_over(books, job, outcome, now);
         }
     }
 
-    /// A job is over: its last status goes to the disk behind its outcomes.
+    /// Ends a job: its last status is written after all its outcomes.
     pub(super) fn note_over(
         &self,
         books: &mut Books,
@@ -293,7 +294,7 @@ impl Core {
         let Some(live) = books.live.get_mut(&job) else { return };
         live.is_closing = true;
         let counts = live.final_counts();
-        // What is dropped with the job has no end of its own.
+        // Subtasks dropped with the job have no end of their own.
         let dropped = counts.cancelled.saturating_sub(live.ended.cancelled);
         books.unfinished = books.unfinished.saturating_sub(dropped.into());
         let (stored, state) = super::begin::states(outcome);
@@ -316,7 +317,7 @@ impl Core {
         }
     }
 
-    /// Notes what ran for the picture.
+    /// Records the run in the timeline.
     fn draw(&self, books: &Books, running: &Running, fate: Fate, now: Timestamp) {
         let job = books.live.get(&running.job).map(|live| live.id);
         self.timeline.note(now.0, || Slice {
@@ -341,10 +342,11 @@ impl Core {
     }
 }
 
-/// Bytes of the reason that is kept of why a key is stopped.
+/// Maximum length of the stored reason why a key is stopped, in bytes.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// An attempt has ended and its subtask has not: its mark says how it goes on after a restart.
+/// Records that an attempt has ended while its subtask goes on: the start mark says how it
+/// continues after a restart.
 fn note_stage(
     books: &mut Books,
     running: &Running,
@@ -355,13 +357,13 @@ fn note_stage(
 ) {
     let stage = match fate {
         Fate::Again { at: Some(until) } => {
-            // Of few subtasks of a job, so that many that back off at once cost little.
+            // Failures are kept for few subtasks of a job, so many concurrent backoffs cost little.
             let failures = books.live.get(&running.job).map(|live| &live.failures);
             let reason = failures.and_then(|failures| failures.get(running.step));
             let reason = reason.unwrap_or_default().into();
             Stage::BackingOff { since_ms: now.0, wait_ms: until.saturating_sub(now.0), reason }
         }
-        // The mark that is there says that it runs here, which a restart has begun again as well.
+        // The existing mark says that the step runs here, and a restart begins such a step again.
         Fate::Again { at: None } if running.lease.is_none() => return,
         Fate::Again { at: None } => Stage::Started,
         Fate::Stopped => {
@@ -376,10 +378,10 @@ fn note_stage(
     books.unwritten.changes.mark(subtask, Mark { attempt, stage });
 }
 
-/// What a handler makes of an attempt, within its time.
+/// Runs the handler of an attempt, within its timeout.
 async fn handled(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>) -> Answer {
     let cancelled = attempt.cancelled.clone();
-    // A function of the user's may panic before it has a future to return.
+    // A user's function may panic before it returns a future.
     let work = AssertUnwindSafe(async { handler.handle(attempt).await }).catch_unwind();
     tokio::pin!(work);
     let late = async {
@@ -397,7 +399,8 @@ async fn handled(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>
         () = cancelled.cancelled() => "it was told to give up".to_owned(),
     };
     match timeout(GRACE, work).await {
-        // It ended in time after all, or says itself what became of it.
+        // The attempt succeeded in spite of its timeout or cancellation, or returned its own
+        // failure.
         Ok(Ok(Ok(result))) => Ok(result),
         _ => Err(Failure::passing(why)),
     }
@@ -408,14 +411,15 @@ fn answered(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
 }
 
 impl Live {
-    /// Whether what has begun of the job is to be gone on with: else what does not run was dropped.
+    /// Returns false if the job was cancelled or is about to fail, so that its waiting subtasks
+    /// were dropped.
     pub(super) fn holds_its_subtasks(&self) -> bool {
         let fails = self.head.on_error == OnErrorChoice::FailFast
             && self.ended.failed + self.ended.skipped > 0;
         !self.cancelling && !self.is_closing && !fails
     }
 
-    /// How a job that is not over is called in the API.
+    /// Returns the API state of an unfinished job.
     pub(super) fn state(&self) -> JobState {
         match (self.cancelling, self.paused) {
             (true, _) => JobState::Cancelling,

@@ -1,17 +1,20 @@
-//! The log of what operators have done: who, when, what, to what, and what came of it.
+//! Audit log: records every operator action with its time, caller, target and outcome.
 //!
-//! **An action and its entry are on the disk together, or neither is**: the entry is one of the changes that the
-//! action hands to the store, in one transaction with the others. What changes nothing on the disk, and what was
-//! refused, has a transaction of its own. Either way the entry is on the disk before the action is answered.
+//! **An action and its entry are committed together, or neither is**: the entry is one of the
+//! changes that the action submits to the store, in one transaction with the others. An action that
+//! changes nothing on the disk, or that was refused, has a transaction of its own. Either way the
+//! entry is on the disk before the action is answered.
 //!
-//! An [`Act`] goes with a request through the engine. Whoever makes its changes puts the entry beside them
-//! ([`Core::log`]), and then the act is *settled*. What comes back unsettled, because it was refused or because there
-//! was nothing to do, is written before the answer ([`Core::log_rest`]). So there is one entry for each action, and a
-//! request that was only answered again (the same idempotency key) has none of its own.
+//! An [`Act`] accompanies a request through the engine. The code that creates the
+//! request's changes adds the entry to them ([`Core::log`]), and then the context is *settled*. A
+//! context that comes back unsettled, because the request was refused or had nothing to do, is
+//! written before the answer ([`Core::log_rest`]). So each action has one entry, and a request that
+//! only repeats an earlier answer (by its idempotency key) has none.
 //!
-//! **The log is bounded**: by age, and by a number of entries, which each new one enforces. An entry is small, for
-//! all texts are cut, and payloads never get into it. Those who lack the role for what they ask cannot push others'
-//! entries out: such refusals are counted, and one an hour of each token is written.
+//! **The log is bounded**: by age, and by a number of entries that each new one enforces. An entry
+//! is small, because all texts are cut, and payloads are never logged. A caller without the
+//! required role cannot displace other entries: such refusals are counted, and one per hour and
+//! token is written.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -28,19 +31,20 @@ use crate::JobId;
 use crate::store::{AuditFilter, AuditKept, AuditRecord, AuditRow, Changes};
 use crate::wire::{AuditEntry, AuditOutcome, Page, Timestamp};
 
-/// Bytes of a name: of a job, a key, a schedule.
+/// Maximum length of the name of a job, a key or a schedule, in bytes.
 const MOST_NAME_BYTES: usize = 256;
 
-/// Bytes of a reason.
+/// Maximum length of a reason, in bytes.
 const MOST_REASON_BYTES: usize = 1024;
 
-/// Bytes of the parameters; of larger ones only their names are kept.
+/// Maximum length of the parameters, in bytes. Of larger parameters only the names are kept.
 const MOST_PARAMETER_BYTES: usize = 2048;
 
-/// For how long other refusals for want of a role are only counted, when one of the same token was written.
+/// Interval in milliseconds after a written refusal in which further refusals of that token for
+/// lack of a role are only counted.
 const DENIED_MS: u64 = 3_600_000;
 
-/// What operators do.
+/// Action of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     CancelJob,
@@ -49,7 +53,7 @@ pub(crate) enum Action {
     RetryJob,
     PatchJob,
     PurgeJob,
-    /// Something with a key; what, is not known yet.
+    /// Command on a key that is not parsed yet.
     SteerKey,
     PauseKey,
     ResumeKey,
@@ -82,7 +86,7 @@ impl Action {
         Action::RunSchedule,
     ];
 
-    /// As it is in the log.
+    /// Returns the name of the action in the log.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Action::CancelJob => "job.cancel",
@@ -105,14 +109,14 @@ impl Action {
     }
 }
 
-/// Something that an operator asks for, on its way through the service.
+/// Operator request on its way through the service.
 #[derive(Debug)]
 pub(crate) struct Act {
     who: String,
     from: Option<IpAddr>,
     /// Its idempotency key.
     keyed: Option<Keyed>,
-    /// What is known of it by now. Nothing unwinds while it is locked.
+    /// Known content of the entry. No code panics while it holds this lock.
     said: Mutex<Said>,
 }
 
@@ -124,11 +128,11 @@ struct Said {
     schedule: Option<String>,
     reason: Option<String>,
     parameters: Option<Value>,
-    /// Its entry is on its way to the disk, or it is not to have one.
+    /// The entry is on its way to the disk, or the request needs none.
     is_settled: bool,
 }
 
-/// What the store keeps of an entry, besides what can be searched for.
+/// Stored content of an entry, besides the searchable columns.
 #[derive(Debug, Serialize, Deserialize)]
 struct Body {
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -146,7 +150,7 @@ struct Body {
     problem: Option<String>,
 }
 
-/// A text of at most so many bytes, which says that it was cut if it was.
+/// Cuts a text to `most` bytes; the cut is marked.
 fn cut(text: &str, most: usize) -> String {
     const CUT: &str = "…";
     match text.len() <= most {
@@ -169,12 +173,12 @@ impl Act {
         Act { who: cut(who, MOST_NAME_BYTES), from, keyed: None, said: Mutex::new(said) }
     }
 
-    /// Under this idempotency key.
+    /// Sets the idempotency key.
     pub(crate) fn keyed(self, keyed: Option<Keyed>) -> Self {
         Act { keyed, ..self }
     }
 
-    /// Of the program that embeds the service.
+    /// Creates the context of an action by the program that embeds the service.
     pub(crate) fn in_process(action: Action) -> Self {
         Act::new("in-process", None, action)
     }
@@ -191,7 +195,7 @@ impl Act {
         self.said().job = Some(cut(&job.to_string(), MOST_NAME_BYTES));
     }
 
-    /// No job was made.
+    /// Removes the job, because none was created.
     pub(super) fn on_no_job(&self) {
         self.said().job = None;
     }
@@ -208,7 +212,7 @@ impl Act {
         self.said().reason = reason.map(|reason| cut(reason, MOST_REASON_BYTES));
     }
 
-    /// How it was asked for: an object, without payloads. What was not said is left out.
+    /// Sets the request parameters: an object without payloads. Absent values are left out.
     pub(crate) fn with(&self, mut parameters: Value) {
         if let Value::Object(fields) = &mut parameters {
             fields.retain(|_, value| !value.is_null());
@@ -222,7 +226,7 @@ impl Act {
         self.said().parameters = Some(kept);
     }
 
-    /// It has its entry, or is not to have one.
+    /// Marks the context as settled: its entry is written, or it needs none.
     pub(super) fn settle(&self) {
         self.said().is_settled = true;
     }
@@ -237,7 +241,7 @@ impl Act {
         AuditRecord { at_ms: at.0, who, what: what.to_owned(), job, body }
     }
 
-    /// Says in the server's own log what has come of it.
+    /// Reports the outcome in the server's own log.
     fn tell(&self, outcome: AuditOutcome, problem: Option<&str>) {
         let Said { action, job, key, schedule, reason, .. } = self.said().clone();
         let (caller, what) = (&*self.who, action.word());
@@ -269,31 +273,31 @@ impl AuditEntry {
     }
 }
 
-/// What came of an act, as it was answered.
+/// Outcome of an action, as it was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answered<'a> {
-    /// It was done, or there was nothing to do.
+    /// The action was done, or there was nothing to do.
     Well,
-    /// It was refused, with the code of this problem.
+    /// The action was refused with this problem code.
     Refused(&'a str),
-    /// Its caller has no role that allows it.
+    /// The caller has no role that allows the action.
     Denied,
 }
 
-/// What was counted since the start, and which refusals were written lately.
+/// Counters since the start, and the time of the last logged refusal per token.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     done: AtomicU64,
     unchanged: AtomicU64,
     refused: AtomicU64,
     denied: AtomicU64,
-    /// When a refusal for want of a role was written last, by the token's name: there are as many as tokens. Nothing
-    /// unwinds while it is locked.
+    /// Time of the last logged refusal for lack of a role, by token name: at most as many as there
+    /// are tokens. No code panics while it holds this lock.
     last_denied: Mutex<HashMap<String, u64>>,
 }
 
 impl Audit {
-    /// Whether this refusal is to be written.
+    /// Returns true if this refusal must be written.
     fn is_first_denied(&self, who: &str, now: Timestamp) -> bool {
         let mut last = self.last_denied.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = last.get(who).is_none_or(|last| now.0 - last >= DENIED_MS);
@@ -303,7 +307,7 @@ impl Audit {
         is_first
     }
 
-    /// In the text format of Prometheus.
+    /// Writes the metrics in the text format of Prometheus.
     pub(super) fn write_metrics(&self, to: &mut String) -> fmt::Result {
         writeln!(to, "# HELP keylane_operator_actions_total What operators have asked for.")?;
         writeln!(to, "# TYPE keylane_operator_actions_total counter")?;
@@ -321,25 +325,25 @@ impl Audit {
 }
 
 impl Core {
-    /// Which entries are kept.
+    /// Returns the retention limits of the log.
     pub(super) fn kept_audit(&self) -> AuditKept {
         let keep = self.settings.keep_audit.map(super::dispatch::millis);
         let since_ms = keep.map_or(0, |keep| self.clock.now().0.saturating_sub(keep));
         AuditKept { since_ms, most: self.settings.most_audit.max(1) }
     }
 
-    /// Puts the entry of what these changes do beside them. When they are on the disk it is to be
+    /// Adds the audit entry of `act` to its changes. After their commit the context must be
     /// [settled](Self::was_done).
     pub(super) fn log(&self, act: &Act, changes: &mut Changes) {
         self.put_entry(act.record(self.clock.now(), AuditOutcome::Done, None), changes);
         if let Some(keyed) = act.keyed.clone() {
-            // What is about no job is about one that there cannot be.
+            // An action on no job gets the id of an impossible one.
             let job = act.said().job.as_deref().and_then(JobId::parse);
             changes.idempotency(self.kept_key(keyed), job.unwrap_or(JobId([0; 16])));
         }
     }
 
-    /// What was asked for is on the disk, with its entry; or both will be, whatever comes.
+    /// Settles a context whose changes and entry are on the disk, or certain to get there.
     pub(super) fn was_done(&self, act: &Act) {
         act.settle();
         act.tell(AuditOutcome::Done, None);
@@ -351,8 +355,9 @@ impl Core {
         changes.forget_audit(self.kept_audit());
     }
 
-    /// Writes what came of an act that has no entry yet; returns when that is on the disk. Errors if it could not be
-    /// written, and matters.
+    /// Writes the outcome of an action that has no entry yet, and returns when it is on the disk.
+    ///
+    /// Returns an error if the entry could not be written and the action requires it.
     pub(crate) async fn log_rest(&self, act: &Act, answered: Answered<'_>) -> Result<(), Refused> {
         if act.said().is_settled {
             return Ok(());
@@ -373,7 +378,8 @@ impl Core {
         match self.store.submit(changes).await {
             Ok(_) => Ok(()),
             Err(error) if outcome == AuditOutcome::Refused => {
-                // Nothing was done, and that was answered; a full disk must not become another answer.
+                // The request was refused and nothing was done: a full disk must not change that
+                // answer.
                 tracing::warn!(%error, "that an operator was refused was not written");
                 Ok(())
             }
@@ -381,7 +387,7 @@ impl Core {
         }
     }
 
-    /// Entries of the log, the newest first. It reads.
+    /// Returns a page of the log, the newest entries first. Reads the store.
     pub(crate) fn audit_page(
         &self,
         filter: &AuditFilter,
@@ -394,7 +400,7 @@ impl Core {
         Ok(Page::new(items, page.next.map(|next| next.to_string())))
     }
 
-    /// What a job is called in the log, whose id or name this is. It reads.
+    /// Returns the log's name for the job with this id or client id. Reads the store.
     pub(crate) fn audited_job(&self, text: &str) -> String {
         self.resolve(text).map_or_else(|_| cut(text, MOST_NAME_BYTES), |id| id.to_string())
     }
@@ -420,7 +426,7 @@ mod tests {
         let record = act.record(Timestamp(1), AuditOutcome::Refused, Some("conflict"));
         let body: Value = serde_json::from_slice(&record.body).unwrap();
         assert_eq!(body["parameters"], json!({"too_large": ["labels", "weight"]}));
-        // What JSON escapes has six bytes each.
+        // JSON escapes take up to six bytes per byte.
         assert!(record.body.len() < 8 * 1024, "{}", record.body.len());
         assert!(record.who.len() + record.job.unwrap().len() <= 512);
     }

@@ -1,5 +1,5 @@
-//! How jobs begin: at the start of the service, when what the store has is put back into order and goes on; and those that
-//! were put off, when their time has come.
+//! Recovery of stored jobs when the service starts, and activation of delayed jobs at their start
+//! time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,26 +20,27 @@ use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob, Stage}
 use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
-/// How many jobs that were put off get a place in the order in one batch. For each a row is written anew.
+/// Maximum number of delayed jobs that get a place in the order in one batch. Each of them rewrites
+/// a row.
 const MOST_ENTERING: usize = 512;
 
-/// What a kind may use at a time. Of one for workers elsewhere, no more than these want.
+/// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
 pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
     let concurrency = kind.concurrency.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
     let concurrency = match (concurrency, wanted) {
         (Some(most), Some(wanted)) => Some(most.min(wanted)),
         (most, wanted) => most.or(wanted),
     };
-    // The steps of a kind for remote workers run here.
+    // The split and fan-in steps of a kind for remote workers run here.
     let subtasks_only = wanted.is_some();
     KindLimits { concurrency, rate: kind.rate.map(rate_of), subtasks_only }
 }
 
-/// A rate as tokens in a time: whole numbers, exact to a thousandth.
+/// Converts a rate to tokens per interval: whole numbers, exact to a thousandth.
 fn rate_of(rate: crate::kind::Rate) -> schedule::Rate {
     let per_second = if rate.per_second.is_finite() { rate.per_second.max(0.001) } else { 1e6 };
     let (tokens, period_ms) = match per_second {
-        // As many tokens in a thousand seconds.
+        // Tokens per thousand seconds.
         few if few < 1000.0 => ((few * 1000.0).round(), 1_000_000),
         many => (many.min(1e9).round(), 1000),
     };
@@ -56,7 +57,7 @@ pub(super) fn new_subtask(
     NewSubtask { number, keys: keys.iter().map(|key| &*key.0), attempts_made }
 }
 
-/// What the scheduler is told of a job, with nothing in it yet.
+/// Returns the scheduler's description of a job, with the subtasks given.
 pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S) -> NewJob<S> {
     NewJob {
         kind: KindId(kind),
@@ -77,7 +78,8 @@ pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S)
     }
 }
 
-/// How subtasks have ended, as the scheduler counts that: to skip one fails it there, so it does after a restart too.
+/// Converts stored counts for the scheduler, which counts a skipped subtask as failed: also after a
+/// restart.
 pub(super) fn ended_counts(counts: &Counts) -> EndedCounts {
     EndedCounts {
         succeeded: counts.succeeded.into(),
@@ -86,7 +88,7 @@ pub(super) fn ended_counts(counts: &Counts) -> EndedCounts {
     }
 }
 
-/// How an outcome is called in the store and in the API.
+/// Returns the states of an outcome in the store and in the API.
 pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
     match outcome {
         Outcome::Succeeded => (Stored::Succeeded, JobState::Succeeded),
@@ -96,7 +98,7 @@ pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
 }
 
 impl Core {
-    /// Sets the bounds of all kinds. Nothing begins of one that is there no more.
+    /// Sets the limits of all kinds. Nothing starts of a kind that was removed.
     pub(super) fn set_kinds(&self, books: &mut Books, now: Timestamp) {
         for Entry { number, kind, is_there, .. } in self.kinds.all() {
             let is_leased = matches!(kind.work, Work::Lease { .. });
@@ -109,10 +111,11 @@ impl Core {
         }
     }
 
-    /// Replaces the kinds while jobs run: of those that run nothing changes, and what begins from now on does as its kind
-    /// then is. Returns what was replaced.
+    /// Replaces the kinds while jobs run: running attempts keep their kind, and later starts use
+    /// the new one. Returns the replaced kinds.
     pub(super) fn replace_kinds(&self, kinds: Vec<(String, Kind)>) -> Vec<Arc<Kind>> {
-        // Under the lock of the books, so that no start sees a kind and the limits of another one.
+        // Under the lock of the engine state, so that no start sees a kind with the limits of
+        // another one.
         let mut books = self.books();
         let now = self.clock.now();
         for entry in self.kinds.all() {
@@ -126,7 +129,7 @@ impl Core {
         replaced
     }
 
-    /// A job of an earlier process goes on.
+    /// Resumes a job of an earlier process.
     pub(super) fn resume(
         self: &Arc<Self>,
         books: &mut Books,
@@ -142,7 +145,7 @@ impl Core {
         let plan = Plan::new(&head, job.total);
         let waiting = Waiting::of(recovered, plan)?;
         let ended = self.ended_of(recovered, plan)?;
-        // Earlier versions kept the time of a job that had begun.
+        // Earlier versions kept the start time of a job that had begun.
         let has_begun = ended.counts.ended() > 0 || waiting.was_tried();
         let begins_at = job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp);
         let live = Live {
@@ -172,7 +175,7 @@ impl Core {
             kind.is_some_and(|kind| matches!(self.kinds.get(kind).work, Work::Lease { .. }));
         let (stages, allowed) = (&waiting.stages, live.head.attempts.max(1));
         let keys_and_attempts = waiting.subtasks.iter().map(|(number, keys, tried)| {
-            // An attempt that goes on is made when it is restored.
+            // An attempt that goes on is counted when it is restored.
             let goes_on = matches!(stages.get(number), Some(Stage::Leased { .. })) && is_leased;
             let made = if goes_on { (*tried).min(allowed).saturating_sub(1) } else { *tried };
             new_subtask(*number, keys, made)
@@ -183,7 +186,7 @@ impl Core {
             split: waiting.split.filter(|_| plan.is_unsplit()),
             fan_in: live.head.fan_in.then_some(waiting.fan_in.unwrap_or(0)),
             ended: ended_before,
-            // Held, nothing of it begins, so nothing asks for its kind.
+            // A held job starts nothing, so its kind is not looked up.
             ..new_job(number, kind.unwrap_or(u32::MAX), &live.head, keys_and_attempts)
         };
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
@@ -195,7 +198,8 @@ impl Core {
         books.order.entered(number);
         let accepted = books.scheduler.accept(new, now.0);
         self.note_accepted(books, number, &accepted, now);
-        // All of it enters before what was under way is restored: that heads its lanes.
+        // All subtasks enter before running ones are restored, because those are at the heads of
+        // their lanes.
         while let Some(done) = books.scheduler.work_off(now.0) {
             self.note_accepted(books, done.job, &done.accepted, now);
         }
@@ -203,14 +207,14 @@ impl Core {
             Self::hold_without_kind(books, number, &kind, now);
         }
         self.restore(books, number, kind, waiting, now);
-        // What had been decided before the end goes on being so.
+        // A decision before the end of the process stays in force.
         if is_cancelling || is_failing || has_failed_step {
             self.drop_rest(books, number, !is_cancelling, now);
         }
         Ok(Entered { job: number, entered: job.entered, has_keys })
     }
 
-    /// What was under way of a job that was accepted just now goes on.
+    /// Resumes the attempts of a job that was just recovered.
     fn restore(
         &self,
         books: &mut Books,
@@ -231,7 +235,7 @@ impl Core {
             }
             match stage {
                 None | Some(Stage::Started) => {}
-                // Without its kind the job is held, and that is what it waits for.
+                // A job without its kind is held, and its subtasks wait for that.
                 Some(Stage::BackingOff { .. }) if kind.is_none() => {}
                 Some(Stage::BackingOff { since_ms, wait_ms, reason }) => {
                     let step = Step::Subtask(subtask);
@@ -259,7 +263,7 @@ impl Core {
         }
     }
 
-    /// An attempt that was to wait waits for the rest of that time.
+    /// Restores a backoff: the subtask waits for the rest of its time.
     fn restore_backoff(
         books: &mut Books,
         job: JobNumber,
@@ -268,7 +272,7 @@ impl Core {
         reason: &str,
         now: Timestamp,
     ) {
-        // The clock may have been put back meanwhile.
+        // The clock may have been set back meanwhile.
         let until = since_ms.min(now.0).saturating_add(wait_ms);
         if until <= now.0 || !books.scheduler.restore_backoff(job, step, until, now.0) {
             return;
@@ -278,7 +282,7 @@ impl Core {
         }
     }
 
-    /// How a job's subtasks have ended so far, its steps apart.
+    /// Counts how a job's subtasks have ended so far; its split and fan-in are counted separately.
     fn ended_of(&self, job: &RecoveredJob, plan: Plan) -> Result<EndedSoFar, super::StartError> {
         let mut ended = EndedSoFar { counts: job.counts(), has_failed_step: false };
         for step in plan.steps() {
@@ -299,8 +303,8 @@ impl Core {
         Ok(ended)
     }
 
-    /// What accepting a job has led to at once: subtasks without an attempt left, a job without anything to
-    /// do.
+    /// Applies the immediate consequences of accepting a job: subtasks without an attempt left, a
+    /// job without any subtask.
     pub(super) fn note_accepted(
         &self,
         books: &mut Books,
@@ -318,14 +322,15 @@ impl Core {
         }
     }
 
-    /// Jobs whose time has come begin when that is on the disk, with their places in the order there. Of many some do
-    /// with each batch, the others with later ones: whoever rings when a batch is written has these looked at.
+    /// Activates delayed jobs whose start time has passed: each begins when its place in the order
+    /// is on the disk. At most one batch of them per call. The end of a batch wakes the dispatcher,
+    /// which handles the others.
     pub(super) fn note_due(books: &mut Books, now: Timestamp) {
         books.due.extend(books.scheduler.handle_timeout(now.0));
         while books.unwritten.entering < MOST_ENTERING
             && let Some(job) = books.due.pop_front()
         {
-            // It may have been cancelled meanwhile, and even be there again.
+            // The job may have been cancelled meanwhile, and even retried.
             let is_due = |live: &&mut Live| live.begins_at.is_some() && !live.is_closing;
             let Some(live) = books.live.get_mut(&job).filter(is_due) else { continue };
             live.is_entering = true;
@@ -336,7 +341,7 @@ impl Core {
         }
     }
 
-    /// A scheduled job begins, unless it was cancelled meanwhile.
+    /// Begins a delayed job, unless it was cancelled meanwhile.
     pub(super) fn begin(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
         books.order.entered(job);
         let Some(accepted) = books.scheduler.begin(job, now.0) else { return };
@@ -348,7 +353,7 @@ impl Core {
         self.note_accepted(books, job, &accepted, now);
     }
 
-    /// Tells followers of a new job.
+    /// Publishes a new job.
     pub(super) fn announce(&self, job: Job, now: Timestamp) {
         self.events.publish(|id| crate::wire::Event {
             job: Some(Box::new(job)),
@@ -359,19 +364,19 @@ impl Core {
 
 struct EndedSoFar {
     counts: Counts,
-    /// A step that is no subtask failed for good, and the job with it.
+    /// The split or the fan-in failed permanently, and the job with it.
     has_failed_step: bool,
 }
 
-/// What of a job is yet to be done, and how often it was begun.
+/// Unfinished subtasks of a job, with the number of attempts made.
 #[derive(Debug, Default)]
 struct Waiting {
     split: Option<u32>,
     fan_in: Option<u32>,
     subtasks: Vec<(SubtaskNumber, Vec<Key>, u32)>,
-    /// What those of them were doing that did more than to be begun.
+    /// Stored stages of those that are more than just started.
     stages: HashMap<SubtaskNumber, Stage>,
-    /// What the split or the fan-in was doing.
+    /// Stored stages of the split or the fan-in.
     step_stages: Vec<(Step, Stage)>,
 }
 
@@ -402,7 +407,7 @@ impl Waiting {
         self.subtasks.iter().flat_map(|(_, keys, _)| keys).map(|key| key.0.len() as u64).sum()
     }
 
-    /// Whether something of it has been begun.
+    /// Returns true if an attempt was made before.
     fn was_tried(&self) -> bool {
         let steps = [self.split, self.fan_in].into_iter().flatten();
         let subtasks = self.subtasks.iter().map(|(_, _, tried)| *tried);

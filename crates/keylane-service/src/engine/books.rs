@@ -1,32 +1,34 @@
-//! What the service knows in memory, under one lock: the scheduler, the jobs that are not over, what runs,
-//! and what is on its way to the disk.
+//! In-memory state of the engine, behind one lock: the scheduler, the unfinished jobs, the running
+//! attempts, and the changes on their way to the disk.
 //!
 //! # Protocol
 //!
-//! 1. **One lock.** Everything here is read and changed under `Core::books`. Nobody does I/O, runs a handler
-//!    or waits while holding it; handing changes to the store's writer is allowed, for what is handed over
-//!    here never waits for room.
-//! 2. **Entered in the order of the disk.** Subtasks enter the scheduler's lanes in the callback of the commit that
-//!    gives their job its place in the order, on the writer's thread: when it is accepted, when one that was put off
-//!    begins, when its split has made them, when they are done once more. So their order in memory is that of the
-//!    commits, and recovery finds the same. The callback does one slice of a large job; the dispatcher does the rest, a
-//!    slice each time that it has the lock, and nothing passes what waits to enter (`schedule/entries.rs`).
-//! 3. **Ends are taken once.** Whoever ends a run takes it out of `running` by its fence; a second end finds
-//!    nothing.
-//! 4. **Slots and keys are free when a run has ended; the world learns of it when that is on the disk.** The
-//!    outcome goes into `unwritten` in the same critical section as the scheduler learns of the end, so
-//!    outcomes reach the writer in the order of the ends, and a job's last status after all its outcomes.
-//! 5. **One batch is with the writer at a time.** What comes meanwhile is gathered, and goes when the batch is
-//!    written. Under load a batch is hundreds of outcomes, one row for each job; without load it is one,
-//!    and goes at once.
-//! 6. **A failed write ends the starts.** If a batch was not written the disk is full or has failed. The batch
-//!    stays at the front, nothing new begins, and it is tried again (full) or never (failed). Meanwhile
-//!    nothing that was not written is shown as done.
+//! 1. **One lock.** All of this state is read and changed under `Core::books`. No thread does I/O,
+//!    runs a handler or waits while it holds the lock. Changes may be handed to the store's writer,
+//!    because that never blocks.
+//! 2. **Entered in commit order.** Subtasks enter the scheduler's lanes in the callback of the
+//!    commit that gives their job its place in the order, on the writer's thread: when the job is
+//!    accepted, when a delayed job begins, when a split has produced them, and when they are
+//!    retried. So their order in memory is the commit order, and recovery restores it. The callback
+//!    enters one slice of a large job. The dispatcher enters the rest, one slice each time that it
+//!    holds the lock, and nothing overtakes a waiting entry (`schedule/entries.rs`).
+//! 3. **An end is taken once.** The end of an attempt removes it from `running` by its fence; a
+//!    second end finds nothing.
+//! 4. **Slots and keys are free when an attempt has ended; clients see the end when it is on the
+//!    disk.** The outcome enters `unwritten` in the critical section in which the scheduler learns
+//!    of the end. So outcomes reach the writer in the order of the ends, and a job's last status
+//!    comes after all its outcomes.
+//! 5. **The writer has one batch at a time.** Changes gather meanwhile and leave when the batch is
+//!    written. Under load a batch has hundreds of outcomes, with one row per job; without load it
+//!    has one and leaves at once.
+//! 6. **A failed write stops all starts.** If a batch is not written, the disk is full or has
+//!    failed. The batch stays at the front and nothing new begins. The write is retried if the disk
+//!    is full, and never if it has failed. Meanwhile no unwritten outcome is shown.
 //!
-//! Why order holds over a crash: what a key's subtasks have left on the disk is a prefix of their ends in the
-//! order of the lane, since they end in that order, enter `unwritten` in that order (4), and batches are
-//! written in order (5) and whole. After a restart the lane goes on after that prefix: some are done
-//! again, in their order, and none is passed over.
+//! Why order survives a crash: the outcomes of a key's subtasks on the disk are a prefix of their
+//! ends in lane order, because the subtasks end in that order, enter `unwritten` in that order (4),
+//! and batches are written in order (5) and whole. After a restart the lane continues behind that
+//! prefix: some subtasks run again, in their order, and none is skipped.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -51,71 +53,71 @@ use crate::store::{Changes, Counts, JobState as Stored, JobStatus};
 use crate::wire::{JobState, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
-/// All of it.
+/// In-memory state of the engine. All fields are behind `Core::books`.
 #[derive(Debug)]
 pub(super) struct Books {
-    /// Which subtask is next.
+    /// Order of the subtasks.
     pub(super) scheduler: Scheduler,
-    /// The jobs of which something is yet to be done or to be written.
+    /// Jobs with work left to run or to write.
     pub(super) live: BTreeMap<JobNumber, Live>,
-    /// What runs, by fence.
+    /// Running attempts, by fence.
     pub(super) running: HashMap<u64, Running>,
-    /// Rows of the picture.
+    /// Row of each running attempt in the timeline.
     pub(super) slots: Slots,
-    /// Outcomes and whatever else is to go to the disk next.
+    /// Outcomes and other changes of the next batch.
     pub(super) unwritten: Batch,
-    /// Whether a batch is with the writer.
+    /// The writer has a batch.
     pub(super) is_writing: bool,
-    /// A batch that was not written, because the disk is full.
+    /// Batch that was not written because the disk is full.
     pub(super) refused: Option<Batch>,
-    /// Workers elsewhere who wait for work.
+    /// Remote workers that wait for work.
     pub(super) claimers: Claimers,
-    /// When the first lease may end; no later than that.
+    /// Lower bound of the earliest lease expiry.
     pub(super) next_expiry: Option<Timestamp>,
-    /// Jobs that were put off and whose time has come, and which are to get a place in the order.
+    /// Delayed jobs whose start time has passed and that have no place in the order yet.
     pub(super) due: VecDeque<JobNumber>,
-    /// Jobs that have changed since their followers were told.
+    /// Jobs that changed since the last job events.
     pub(super) changed: HashSet<JobNumber>,
-    /// What was counted since the start.
+    /// Counters since the start of the service.
     pub(super) totals: Totals,
-    /// A check of the order of keys that knows nothing of the scheduler.
+    /// Check of the key order, independent of the scheduler.
     pub(super) order: OrderCheck,
-    /// Keys that somebody has paused, since when, and why.
+    /// Keys that an operator has paused, with the time of the pause.
     pub(super) paused_keys: HashMap<Key, Timestamp>,
-    /// What an operator has to decide about before it goes on.
+    /// Jobs and subtasks that wait for an operator's decision.
     pub(super) holds: super::holds::Holds,
-    /// Jobs that a process had under way which ended without closing the store: their attempts begin when their marks are
-    /// on the disk, for one of them may have caused that, and must not be able to do so for ever. A job leaves when it is
-    /// over.
+    /// Jobs that were in progress in a process that ended without closing the store. Their attempts
+    /// begin only when their start marks are on the disk: one of them may have caused the crash and
+    /// must not be able to repeat it forever. A job leaves this set when it is over.
     pub(super) careful: HashSet<JobNumber>,
     /// Fences that may be given out.
     pub(super) fences: Fences,
-    /// The fences of starts whose marks are on the disk now.
+    /// Fences of attempts whose start marks are now on the disk.
     pub(super) held_back: VecDeque<u64>,
-    /// Whether the service is about to stop, and takes and begins nothing.
+    /// The service shuts down: it accepts and starts nothing.
     pub(super) is_draining: bool,
-    /// How many subtasks have not ended.
+    /// Number of subtasks that have not ended.
     pub(super) unfinished: u64,
-    /// Bytes of the keys of all jobs in `live`: the sum of their `key_bytes`.
+    /// Total size of the keys of all jobs in `live`, in bytes: the sum of their `key_bytes`.
     pub(super) key_bytes: u64,
-    /// Jobs that are over, and that somebody is about to take up again.
+    /// Finished jobs that a request is about to retry.
     pub(super) retried: HashSet<JobNumber>,
 }
 
 impl Books {
-    /// A lease ends at this time, unless there is a heartbeat.
+    /// Records that a lease ends at `ends` unless a heartbeat extends it.
     pub(super) fn expect_expiry(&mut self, ends: Timestamp) {
         self.next_expiry = Some(self.next_expiry.map_or(ends, |next| next.min(ends)));
     }
 }
 
-/// What goes to the disk together.
+/// Changes that are written in one transaction.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) changes: Changes,
-    /// What is to be shown when it is there.
+    /// Effects to apply when the batch is on the disk.
     pub(super) effects: Vec<Effect>,
-    /// How many jobs get a place in the order with it that were put off.
+    /// Number of delayed jobs that get their place in the order with this batch.
     pub(super) entering: usize,
 }
 
@@ -125,10 +127,10 @@ impl Batch {
     }
 }
 
-/// What the world learns when a batch is on the disk.
+/// Effect of a batch that is on the disk.
 #[derive(Debug)]
 pub(super) enum Effect {
-    /// A subtask has ended like this.
+    /// A subtask or another step has ended.
     Ended {
         job: JobNumber,
         step: Step,
@@ -138,19 +140,19 @@ pub(super) enum Effect {
     },
     /// A job is over.
     Over { job: JobNumber, state: JobState, ended: Timestamp },
-    /// The job, which was put off, has its place in the order, and begins.
+    /// A delayed job has its place in the order and begins.
     Entered { job: JobNumber },
-    /// An attempt may begin: its mark is written.
+    /// An attempt may begin: its start mark is written.
     Marked { fence: u64 },
-    /// A lease may be handed over: its mark is written, and the end of all before it.
+    /// A lease may be handed over: its start mark and all earlier outcomes are written.
     Granted { fence: u64 },
-    /// The fences of this number are reserved.
+    /// The range of fences of this boot is reserved.
     Reserved { boot: u64 },
-    /// Somebody wants to know when all that happened before is written, or that it was refused.
+    /// Reports that all earlier changes are written, or that the write was refused.
     Tell(oneshot::Sender<Result<(), Refused>>),
 }
 
-/// How an ended subtask is counted.
+/// Final state of a subtask, for the counts of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
     Succeeded,
@@ -175,55 +177,56 @@ impl Recorded {
 pub(super) struct Live {
     pub(super) id: JobId,
     pub(super) head: Arc<Head>,
-    /// How its steps are numbered in the store.
+    /// Numbers of the job's steps in the store.
     pub(super) plan: Plan,
     pub(super) created: Timestamp,
     pub(super) started: Option<Timestamp>,
-    /// Whence its pace is measured.
+    /// Base of the remaining-time estimate.
     pub(super) pace: Option<Pace>,
-    /// Until when it is put off. None if it is in the order.
+    /// Start time of a delayed job. `None` once the job has its place in the order.
     pub(super) begins_at: Option<Timestamp>,
-    /// Whether that time has come, and its place in the order is on its way to the disk.
+    /// The start time has passed, and the place in the order is on its way to the disk.
     pub(super) is_entering: bool,
-    /// Bytes of its subtasks' keys. They count until the job is over.
+    /// Total size of the subtasks' keys, in bytes. It counts until the job is over.
     pub(super) key_bytes: u64,
-    /// What has ended.
+    /// Counts of ended subtasks.
     pub(super) ended: Counts,
-    /// What of that is on the disk, and so is shown.
+    /// Counts of ended subtasks whose outcomes are on the disk: the counts that clients see.
     pub(super) recorded: Counts,
-    /// The first failure.
+    /// Message of the first failure.
     pub(super) error: Option<String>,
-    /// Failures of attempts that others follow.
+    /// Failures of attempts that will be retried.
     pub(super) failures: Failures,
-    /// What the fan-in has made.
+    /// Result of the fan-in.
     pub(super) result: Option<Box<RawValue>>,
     pub(super) paused: bool,
     pub(super) cancelling: bool,
-    /// It is over, and that is on its way to the disk.
+    /// The job is over, and its last status is on its way to the disk.
     pub(super) is_closing: bool,
-    /// See [`first_version`].
+    /// Version of the job, see [`first_version`].
     pub(super) version: u64,
-    /// Those who wait for a change.
+    /// Notification for requests that wait for a change of the job.
     pub(super) notify: Option<Arc<Notify>>,
 }
 
-/// How far a job was when its pace began to be measured: at its first start here, and anew when it is resumed. The time
-/// for which it was paused, or the server away, says nothing of the time that is left.
+/// Progress of a job when its pace measurement began: at its first start in this process, and again
+/// when it is resumed. Time during which the job was paused or the server was down is no base for
+/// an estimate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Steady time, in milliseconds.
+    /// Begin of the measurement on the steady clock, in milliseconds.
     pub(super) since: u64,
-    /// How many subtasks had ended.
+    /// Number of subtasks that had ended at that time.
     pub(super) ended: u64,
 }
 
 impl Live {
-    /// It begins, or goes on after a pause.
+    /// Restarts the pace measurement, at the first start and after a pause.
     pub(super) fn measure_pace(&mut self, steady_ms: u64) {
         self.pace = Some(Pace { since: steady_ms, ended: self.recorded.ended().into() });
     }
 
-    /// It has changed.
+    /// Records a change of the job: gives it a new version.
     pub(super) fn touch(&mut self, now: Timestamp) {
         if !self.is_closing {
             self.version = first_version(now).max(self.version + 1);
@@ -233,18 +236,18 @@ impl Live {
         }
     }
 
-    /// Tells those who wait for a change.
+    /// Returns the notification for changes of the job, and creates it on first use.
     pub(super) fn notify(&mut self) -> Arc<Notify> {
         Arc::clone(self.notify.get_or_insert_default())
     }
 
-    /// Its counts when it is over: all that have not ended otherwise were cancelled with it.
+    /// Returns the job's counts at its end. Every subtask without an outcome counts as cancelled.
     pub(super) fn final_counts(&self) -> Counts {
         let others = self.ended.succeeded + self.ended.failed + self.ended.skipped;
         Counts { cancelled: self.plan.total().saturating_sub(others), ..self.ended }
     }
 
-    /// As it is to be written while it is not over.
+    /// Returns the status to write while the job is not over.
     pub(super) fn status(&self) -> JobStatus {
         let state = match (self.cancelling, self.paused) {
             (true, _) => Stored::Cancelling,
@@ -252,7 +255,7 @@ impl Live {
             (false, false) => Stored::Waiting,
         };
         JobStatus {
-            // What is written from here on comes behind the place.
+            // A status written from here on is committed after the job's place in the order.
             start_at_ms: self.begins_at.filter(|_| !self.is_entering).map(|at| at.0),
             started_ms: self.started.map(|at| at.0),
             ..JobStatus::of(state)
@@ -260,24 +263,26 @@ impl Live {
     }
 }
 
-/// The version of a job that begins to be live: the time in microseconds. Each change makes it one more at
-/// least, so that it follows the clock as long as there are fewer than a million changes a second.
+/// Returns the version of a job that becomes active at `now`: the time in microseconds. Each change
+/// adds at least one, so the version follows the clock as long as there are fewer than a million
+/// changes per second.
 pub(super) fn first_version(now: Timestamp) -> u64 {
     now.0 * 1000
 }
 
-/// The version of a job that ended then: a second later, so higher than all that it had before, which nothing
-/// but its end is remembered of. When it is taken up again its versions begin behind that.
+/// Returns the version of a job that ended at `ended`: one second later, so higher than every
+/// version the job had before. Only the end time is kept of a finished job. The versions of a
+/// retried job begin above this one.
 pub(super) fn last_version(ended: Timestamp) -> u64 {
     (ended.0 + 1000) * 1000
 }
 
-/// A subtask, or another step, that has a slot.
+/// A subtask or another step that has a slot.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) job: JobNumber,
     pub(super) step: Step,
-    /// Its number in the store.
+    /// Number of the step in the store.
     pub(super) number: SubtaskNumber,
     pub(super) attempt: u32,
     pub(super) kind: u32,
@@ -285,18 +290,19 @@ pub(super) struct Running {
     pub(super) slot: u32,
     pub(super) since: Timestamp,
     pub(super) keys: Vec<Key>,
-    /// Tells its handler to give up.
+    /// Cancels the attempt.
     pub(super) cancel: CancellationToken,
-    /// What it says.
+    /// Log of the attempt.
     pub(super) log: Log,
-    /// If a worker elsewhere has it.
+    /// Lease, if a remote worker runs the attempt.
     pub(super) lease: Option<super::lease::Held>,
-    /// This is among what a stop waits for, of what runs here or of leases: from its start in the books, which is before
-    /// its handler or worker has it, to its end in them.
+    /// Token of the set of local attempts or leases that a shutdown waits for. Held from the
+    /// registration of the attempt, before its handler or worker has it, until its end is applied
+    /// here.
     pub(super) awaited: Option<TaskTrackerToken>,
 }
 
-/// What was counted since the start.
+/// Counters since the start of the service.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub(super) succeeded: u64,
@@ -309,6 +315,6 @@ pub(super) struct Totals {
     pub(super) jobs_cancelled: u64,
     pub(super) leases_lost: u64,
     pub(super) starts: u64,
-    /// Subtasks that began before their turn with a key, as the check of the order found. It must stay 0.
+    /// Subtasks that began before their turn with a key, according to the order check. Must stay 0.
     pub(super) order_violations: u64,
 }

@@ -1,4 +1,5 @@
-//! What people ask to be done, as whole requests: looked up, done, and answered when it is on the disk.
+//! Client commands on jobs and keys, each looked up, applied, and answered only after its changes
+//! are on the disk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
 impl Core {
-    /// Whether a job is live; if not, it is over or unknown.
+    /// Returns true if a job is active. If it is not, it is over or unknown.
     fn is_live(&self, id: JobId) -> Result<bool, Refused> {
         let is_live = self.books().live.get(&id.number()).is_some_and(|live| live.id == id);
         if !is_live {
@@ -27,11 +28,11 @@ impl Core {
         Ok(is_live)
     }
 
-    /// The same of a job whose acceptance is on the disk, where others see it, and whose callback is yet to come: that
-    /// is waited for, for until then it is in no books. Each further round takes another commit of the job in between:
-    /// it was over, and has been taken up again.
+    /// Returns true if a job is active, like `is_live`, but first waits for the acceptance callback
+    /// of a job that is already on the disk: until then the job is not in the engine state. Each
+    /// further round needs another commit of the job in between, in which it ended and was retried.
     async fn is_in_books(&self, id: JobId) -> Result<bool, Refused> {
-        // It never gets into the books, and perhaps cannot be read.
+        // A damaged job never enters the engine state and may be unreadable.
         if let Some(refused) = self.damaged(id) {
             return Err(refused);
         }
@@ -39,14 +40,15 @@ impl Core {
             if self.stored(id)?.status.state.is_final() {
                 return Ok(false);
             }
-            // Callbacks come in the order of the commits, so this answer comes after that one.
+            // Callbacks run in commit order, so this commit completes after the acceptance
+            // callback.
             let behind = self.store.submit(Changes::new()).await;
             behind.map_err(|error| self.write_refused(error))?;
         }
         Ok(true)
     }
 
-    /// Cancels a job. One that is over is left as it is.
+    /// Cancels a job. Leaves a finished job unchanged.
     pub(crate) async fn cancel_job(
         self: &Arc<Self>,
         id: JobId,
@@ -59,7 +61,7 @@ impl Core {
                 let now = self.clock.now();
                 match self.cancel(&mut books, id.number(), request.mode, now) {
                     Ok(()) => self.log_in(&mut books, act),
-                    // It has ended just now, which is as well.
+                    // The job ended in the meantime: the desired state.
                     Err(Refused::Conflict(_)) => {}
                     Err(refused) => return Err(refused),
                 }
@@ -91,7 +93,7 @@ impl Core {
         self.job(id)
     }
 
-    /// Changes what a job is called, its labels, its weight.
+    /// Changes the name, the labels or the weight of a job.
     pub(crate) async fn patch_job(
         self: &Arc<Self>,
         id: JobId,
@@ -112,7 +114,7 @@ impl Core {
         self.job(id)
     }
 
-    /// Removes a job that is over, and all about it.
+    /// Deletes a finished job and all its data.
     pub(crate) async fn purge_job(
         self: &Arc<Self>,
         id: JobId,
@@ -133,7 +135,7 @@ impl Core {
         let (tell, told) = tokio::sync::oneshot::channel();
         let (core, act) = (Arc::clone(self), Arc::clone(act));
         self.store.submit_with(changes, move |written| {
-            // Also if the client has gone away.
+            // Answers even if the client has disconnected, so that the callback runs.
             let answer =
                 written.map(|_| core.purged(last, &act)).map_err(|error| core.write_refused(error));
             let _ = tell.send(answer);
@@ -141,8 +143,8 @@ impl Core {
         told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
     }
 
-    /// A job is no longer on the disk. Called on the writer's thread, so that followers learn of it in the order of the
-    /// commits.
+    /// Publishes the deletion of a job. Called on the writer's thread, so that followers see it in
+    /// commit order.
     fn purged(&self, last: Job, act: &Act) {
         self.was_done(act);
         self.found_room();
@@ -153,7 +155,8 @@ impl Core {
         });
     }
 
-    /// Does what failed of a job that is over once more: it goes on, behind all that was accepted meanwhile.
+    /// Retries the failed subtasks of a finished job. The job continues behind all jobs accepted
+    /// meanwhile.
     pub(crate) async fn retry_job(
         self: &Arc<Self>,
         id: JobId,
@@ -164,7 +167,8 @@ impl Core {
             let why = "the job is not over; what fails in it is tried again by itself, or when it is over";
             return Err(Refused::Conflict(why.into()));
         }
-        // What is to be done again is looked for before it is written, so nobody else may do that meanwhile.
+        // The subtasks to retry are read before they are written, so no other request may retry the
+        // job in between.
         let claim = self.claim_retry(id)?;
         let core = Arc::clone(self);
         let again = tokio::task::spawn_blocking(move || core.again(id, only)).await;
@@ -183,7 +187,7 @@ impl Core {
             let answer = written
                 .map(|_| core.take_up_again(id, again, first.subtasks))
                 .map_err(|error| core.write_refused(error));
-            // Also if the client has gone away.
+            // The claim is released even if the client has disconnected.
             drop(claim);
             let _ = tell.send(answer);
         });
@@ -196,8 +200,9 @@ impl Core {
         self.job(id)
     }
 
-    /// Those that were cancelled with a job, and stay so, get outcomes that say it, in transactions of some thousands.
-    /// The job is over meanwhile, and of one that is over these outcomes say nothing new: a crash in between is harmless.
+    /// Writes explicit `cancelled` outcomes for subtasks that were cancelled with their job and
+    /// stay cancelled, in transactions of some thousands. The job is over meanwhile, and these
+    /// outcomes add nothing to a finished job: a crash in between is harmless.
     async fn settle_cancelled(
         self: &Arc<Self>,
         id: JobId,
@@ -221,7 +226,7 @@ impl Core {
         Ok(RetryClaim { core: Arc::clone(self), job: id.number() })
     }
 
-    /// What is to be done again of a job that is over.
+    /// Returns the subtasks and steps of a finished job to retry.
     fn again(&self, id: JobId, only: RetryOnly) -> Result<Again, Refused> {
         let stored = self.stored(id)?;
         let head: Head = serde_json::from_slice(&stored.head)
@@ -258,21 +263,25 @@ impl Core {
         Ok(())
     }
 
-    /// A job that was over is on the disk as one that goes on, with the first part of what is to be done again. Called on
-    /// the writer's thread. Of a large job the other parts follow, by what is returned.
+    /// Activates a finished job whose new state is on the disk with the first part of its retry.
+    /// Called on the writer's thread. Further parts of a large job follow, by the returned task.
     ///
     /// # Protocol of a retry in parts
     ///
-    /// 1. The transaction of the first part gives the job its place in the order. Its callback puts a *fed* entry into
-    ///    the line, so that everything that is accepted later enters behind all parts (`schedule/entries.rs`).
-    /// 2. Each further part is a transaction that takes the outcomes of its subtasks back, and enters when that is on the
-    ///    disk: so no subtask runs whose old outcome still counts.
-    /// 3. The task that brings the parts is started in the callback and ends the feed in every case but that of a store
-    ///    that has failed, in which nothing begins any more. A full disk is waited for. A job that is cancelled meanwhile
-    ///    gets its parts all the same, and is over after the last.
+    /// 1. The transaction of the first part gives the job its place in the order. Its callback adds
+    ///    a *fed* entry to the entry queue, so that everything accepted later enters behind all
+    ///    parts (`schedule/entries.rs`).
+    /// 2. Each further part is one transaction that removes the outcomes of its subtasks. The part
+    ///    enters when the transaction is on the disk, so no subtask runs while its old outcome
+    ///    still counts.
+    /// 3. The task that adds the parts is started in the callback. It closes the feed in every case
+    ///    except that of a failed store, in which nothing starts any more. It waits while the disk
+    ///    is full. A job that is cancelled meanwhile still gets its parts, and is over after the
+    ///    last.
     ///
-    /// After a crash in between the job goes on at its place, with the parts that are on the disk. The others have the
-    /// outcomes that they had, and can be retried when it is over. The client was not told that it was done.
+    /// After a crash in between, the job continues at its place with the parts on the disk. The
+    /// other subtasks keep their outcomes and can be retried when the job is over. The client has
+    /// had no success answer.
     fn take_up_again(
         self: &Arc<Self>,
         id: JobId,
@@ -330,7 +339,7 @@ impl Core {
         is_fed.then(|| self.runtime.spawn(Arc::clone(self).bring_parts(number, parts)))
     }
 
-    /// Brings the further parts of what is to be done again.
+    /// Adds the further parts of a retry.
     async fn bring_parts(self: Arc<Self>, job: JobNumber, parts: VecDeque<Part>) {
         for Part { reopened, subtasks } in parts {
             let mut subtasks = Some(subtasks);
@@ -339,7 +348,7 @@ impl Core {
                 changes.reopen_more(job, reopened.iter().copied(), self.clock.now().0);
                 match self.store.submit(changes).await {
                     Ok(_) => break,
-                    // As with a batch that was refused: it is written when there is room.
+                    // Like a refused batch, the part is written when the disk has room.
                     Err(WriteError::Full | WriteError::Busy) => {
                         tokio::select! {
                             () = tokio::time::sleep(ROOM_LOOKED_FOR) => {}
@@ -371,13 +380,14 @@ impl Core {
         self.bell.ring();
     }
 
-    /// Puts the entry of what was done just now beside its changes: they go to the disk together.
+    /// Adds the audit entry of an applied command to its changes, so that both are in one
+    /// transaction.
     fn log_in(&self, books: &mut Books, act: &Act) {
         self.log(act, &mut books.unwritten.changes);
         self.was_done(act);
     }
 
-    /// What somebody asks to be done with a key.
+    /// Applies a command to a key.
     pub(crate) async fn steer_key(
         self: &Arc<Self>,
         key: &str,
@@ -403,7 +413,7 @@ impl Core {
     }
 }
 
-/// What can be done with a key.
+/// Command on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyCommand {
     Pause,
@@ -412,48 +422,48 @@ pub(crate) enum KeyCommand {
     SkipHead,
 }
 
-/// What is to be done again of a job that is over.
+/// Subtasks and steps of a finished job to retry.
 #[derive(Debug)]
 struct Again {
     head: Head,
     kind: u32,
     created: Timestamp,
     started: Option<u64>,
-    /// The version that it had when it was over.
+    /// Version of the job at its end.
     last_version: u64,
     plan: Plan,
-    /// Whether its split is to be done again.
+    /// The split is retried.
     split: bool,
-    /// What is to be done again, in parts, of which each is one transaction.
+    /// Subtasks to retry, in parts of one transaction each.
     parts: VecDeque<Part>,
-    /// Subtasks in all parts.
+    /// Number of subtasks in all parts.
     count: u64,
-    /// Bytes of their keys.
+    /// Total size of their keys, in bytes.
     key_bytes: u64,
     /// Their keys.
     keys: KeySet,
-    /// How the others have ended.
+    /// Counts of the other subtasks, by outcome.
     ended: Counts,
-    /// Those of the others that were cancelled with the job, which was enough as long as it was over: of a job that
-    /// goes on, what has no outcome waits.
+    /// Subtasks that were cancelled with the job and stay cancelled. While the job was over they
+    /// needed no outcome of their own; in an active job a subtask without an outcome waits to run.
     dropped: Vec<SubtaskNumber>,
-    /// When the job was over, milliseconds since 1970.
+    /// End of the job, in milliseconds since 1970.
     ended_ms: u64,
 }
 
-/// A part of what is to be done again.
+/// Part of a retry: one transaction.
 #[derive(Debug, Default)]
 struct Part {
-    /// Those whose outcomes no longer count, by their numbers in the store.
+    /// Store numbers of the subtasks whose outcomes are removed.
     reopened: Vec<SubtaskNumber>,
-    /// The subtasks, those without an outcome included.
+    /// All subtasks of the part, including those without an outcome.
     subtasks: Packed,
 }
 
-/// Subtasks of a part: their outcomes are written in some milliseconds.
+/// Maximum number of subtasks in a part: their outcomes are written within some milliseconds.
 const PART: usize = if cfg!(test) { 16 } else { 8192 };
 
-/// How often it is looked whether a full disk has room for the next part.
+/// Interval between attempts to write a part while the disk is full.
 const ROOM_LOOKED_FOR: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl Again {
@@ -476,7 +486,7 @@ impl Again {
         }
     }
 
-    /// Notes whether something is to be done again.
+    /// Adds `subtask` to the retry if it qualifies, or counts its outcome.
     fn look_at(
         &mut self,
         subtask: &crate::store::Subtask<'_>,
@@ -486,7 +496,8 @@ impl Again {
         let stored = subtask.number();
         match self.plan.step(stored) {
             Step::Subtask(number) if super::steer::is_retried(only, kind) => {
-                // What has no outcome, for it was cancelled with the job, needs none taken back.
+                // A subtask without an outcome was cancelled with the job: there is no outcome to
+                // remove.
                 self.count += 1;
                 self.key_bytes += subtask.keys().map(|key| key.len() as u64).sum::<u64>();
                 subtask.keys().for_each(|key| self.keys.add(key));
@@ -509,7 +520,7 @@ impl Again {
         }
     }
 
-    /// The part that takes more.
+    /// Returns the part with free capacity, and adds one if necessary.
     fn part(&mut self) -> &mut Part {
         let is_full = |part: &Part| part.subtasks.count() >= PART as u64;
         if self.parts.back().is_none_or(is_full) {
@@ -518,7 +529,7 @@ impl Again {
         self.parts.back_mut().expect("there is one now")
     }
 
-    /// What is to be said on the disk of those that were cancelled with the job, and stay so.
+    /// Returns explicit outcomes for subtasks that were cancelled with the job and stay cancelled.
     fn cancelled(&self, dropped: &[SubtaskNumber]) -> impl Iterator<Item = Outcome> {
         dropped.iter().map(|number| Outcome {
             number: *number,
@@ -544,7 +555,7 @@ impl Again {
     }
 }
 
-/// A job that somebody is about to take up again.
+/// Exclusive right to retry a job, released on drop.
 #[derive(Debug)]
 struct RetryClaim {
     core: Arc<Core>,

@@ -1,21 +1,26 @@
-//! What happened lately, for those who follow it: a ring of events that all followers read at their own pace.
+//! Recent events of all jobs, kept in a bounded ring that every follower reads at its own pace.
 //!
-//! A follower of everything has no queue of its own, so a slow one costs no memory and holds no other up. One that is so
-//! slow that the ring has gone on without it is told to look at everything anew. The ring is bounded by the number of
-//! events and by their bytes, and the oldest go first. Followers of single jobs are in `feeds.rs`.
+//! A follower of all events has no queue of its own, so a slow follower costs no memory and delays
+//! no other. A follower that the ring has overtaken gets a reset and must read the current state
+//! again. The ring is bounded by the number of events and by their bytes; the oldest events are
+//! removed first. Followers of single jobs are in `feeds.rs`.
 //!
 //! # Protocol
 //!
-//! 1. **To publish costs the same whatever is followed**, for it is done with the books locked, often on the writer's
-//!    thread: the event goes into the ring, and the distributor is woken.
-//! 2. **The distributor**, one task, does what depends on followers. It gives each event to the feeds of its job, and
-//!    tells the followers of everything, which stand in [`GROUPS`] groups, how far the ring goes. With many followers it
-//!    tells one group after the other, spread over up to [`MAX_DELAY`], so that other work comes in between.
-//! 3. **An event is written as text once**, when the first follower sends it, and a group's events since the last time
-//!    are put together once. A follower that has had all before takes these bytes as they are.
+//! 1. **The cost of a publication does not depend on the number of followers**, because it happens
+//!    under the lock of the engine state, often on the writer's thread: the event enters the ring,
+//!    and the distributor is woken.
+//! 2. **The distributor**, one task, does the work per follower. It passes each event to the feeds
+//!    of its job, and reports the end of the ring to the followers of all events, in [`GROUPS`]
+//!    groups. With many followers it notifies one group after another, spread over at most
+//!    [`MAX_DELAY`], so that other work runs in between.
+//! 3. **An event is serialized once**, when the first follower sends it, and the events of a group
+//!    since its last notification are joined once. A follower that has sent all earlier events
+//!    reuses these bytes.
 //!
-//! Nothing is missed: the distributor looks at the end of the ring after it was woken, each publication wakes it after
-//! it has changed the ring, and it sleeps only when all groups have been told of the end.
+//! No event is missed: the distributor reads the end of the ring after each wake-up, each
+//! publication wakes it after changing the ring, and it sleeps only when every group has been
+//! notified of the end.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -31,52 +36,54 @@ use super::feeds::Feeds;
 use crate::wire::{Event, EventKind, Job};
 use crate::{JobId, JobNumber};
 
-/// Events that are kept: at some hundred a second, for those who were away for half a minute.
+/// Maximum number of events in the ring: at a few hundred events per second, enough for a
+/// disconnection of half a minute.
 const KEPT: usize = 10_000;
 
-/// Bytes that they take together, about: several times what so many take that have no result. The end of a job has
-/// what its fan-in has made, which may be many megabytes. The newest is kept however large it is, for those who follow.
+/// Approximate maximum size of the ring, in bytes: several times the size of [`KEPT`] events
+/// without a result. The event for the end of a job contains the result of its fan-in, which may
+/// have many megabytes. The newest event is kept whatever its size, for the current followers.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
 
-/// Groups of followers that are told one after the other.
+/// Number of groups of followers. Groups are notified one after another.
 const GROUPS: usize = 16;
 
-/// Longest time in which all groups are told.
+/// Maximum duration of a round that notifies all groups.
 const MAX_DELAY: Duration = Duration::from_millis(250);
 
-/// Time that each follower adds to the round in which all are told, up to [`MAX_DELAY`]. To wake a follower and to write
-/// to its connection takes some 20 µs of a processor, so that followers take less than a tenth of one until the rounds
-/// have their full length, at a thousand followers.
+/// Duration that each follower adds to a notification round, up to [`MAX_DELAY`]. Waking a follower
+/// and writing to its connection takes about 20 µs of CPU time, so followers use less than a tenth
+/// of a core until rounds reach their full length, at a thousand followers.
 const EACH: Duration = Duration::from_micros(250);
 
-/// Bytes and events that a follower is given at a time.
+/// Maximum size in bytes, and maximum number of events, that a follower gets at a time.
 const BATCH_BYTES: usize = 256 * 1024;
 const BATCH: usize = 1024;
 
-/// Where all events are published.
+/// Hub to which all events are published.
 #[derive(Debug)]
 pub(crate) struct Events {
-    /// The number of the server's start, so that an id of an earlier one is known as such.
+    /// Number of the server's start. It distinguishes the ids of an earlier start.
     boot: u64,
     ring: Mutex<Ring>,
     /// Wakes the distributor.
     published: Notify,
     groups: Vec<Group>,
-    /// The group of the next follower.
+    /// Group of the next follower.
     next_group: AtomicUsize,
     pub(super) feeds: Feeds,
 }
 
-/// Followers of everything that are told at the same time.
+/// Followers of all events that are notified together.
 #[derive(Debug)]
 struct Group {
-    /// One past the last event that they were told of.
+    /// End of the published events: one past the last event that the group was notified of.
     told: watch::Sender<u64>,
-    /// What they were told of last, as text.
+    /// Events of the last notification, as text.
     last: Mutex<Batch>,
 }
 
-/// Events from one place of the ring to another, as text.
+/// Range of the ring, as text.
 #[derive(Clone, Debug, Default)]
 struct Batch {
     from: u64,
@@ -86,20 +93,20 @@ struct Batch {
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// The number of the first event that is kept.
+    /// Number of the oldest event in the ring.
     first: u64,
     events: VecDeque<Arc<Happened>>,
-    /// What they take together: the sum of [`bytes_of`] each.
+    /// Total size of the events: the sum of [`bytes_of`] over all of them.
     bytes: usize,
 }
 
-/// An event, and its text once it was sent.
+/// An event in the ring, with its text once it was first sent.
 #[derive(Debug)]
 pub(crate) struct Happened {
     event: Event,
-    /// Its number in the ring.
+    /// Number of the event in the ring.
     pub(super) number: u64,
-    /// The number of its job.
+    /// Number of its job.
     pub(super) of: Option<JobNumber>,
     text: OnceLock<Bytes>,
 }
@@ -118,18 +125,20 @@ impl Happened {
         Happened { event, number, of, text: OnceLock::new() }
     }
 
-    /// As it is sent by server-sent events.
+    /// Returns the event as server-sent event text.
     pub(crate) fn text(&self) -> &Bytes {
         self.text.get_or_init(|| sse_text(&self.event))
     }
 
-    /// About how many bytes it takes.
+    /// Serializes an event in the format of server-sent events. A line end inside a step's result,
+    /// where it is white space of the JSON, starts another `data:` line.
     pub(super) fn bytes(&self) -> usize {
         bytes_of(&self.event)
     }
 }
 
-/// An event as server-sent events have it. Line ends in what a step has returned are white space of its JSON.
+/// Serializes an event in the format of server-sent events. Line ends inside a step's result are
+/// white space of its JSON and are replaced.
 pub(crate) fn sse_text(event: &Event) -> Bytes {
     let data = serde_json::to_string(event).expect("an event can be written as JSON");
     let mut text = format!("id: {}\nevent: {}\n", event.id, event.event.as_str());
@@ -143,12 +152,13 @@ pub(crate) fn sse_text(event: &Event) -> Bytes {
 }
 
 impl Ring {
-    /// The number of the next event.
+    /// Returns the number of the next event.
     fn end(&self) -> u64 {
         self.first + self.events.len() as u64
     }
 
-    /// Keeps one more, and gives back those that go for it: to be dropped without the lock.
+    /// Adds an event, and returns the events that it displaced, so that the caller drops them
+    /// without the lock.
     fn push(&mut self, event: Arc<Happened>) -> Vec<Arc<Happened>> {
         self.bytes += event.bytes();
         self.events.push_back(event);
@@ -162,7 +172,8 @@ impl Ring {
         gone
     }
 
-    /// Events from a place on, up to another, at most a batch; `None` if some of them are gone.
+    /// Returns the events from `from` up to `to`, at most one batch; `None` if some of them were
+    /// removed.
     fn range(&self, from: u64, to: u64) -> Option<Vec<Arc<Happened>>> {
         let skipped = usize::try_from(from.checked_sub(self.first)?).ok()?;
         let most = usize::try_from(to.saturating_sub(from)).unwrap_or(BATCH).min(BATCH);
@@ -177,7 +188,8 @@ impl Ring {
     }
 }
 
-/// About how many bytes an event takes: itself, and whatever of it may be long.
+/// Returns the approximate size of an event in bytes: the struct and its fields of unbounded
+/// length.
 fn bytes_of(event: &Event) -> usize {
     let texts = [&event.key, &event.schedule, &event.error];
     let texts: usize = texts.into_iter().flatten().map(String::len).sum();
@@ -192,7 +204,7 @@ fn bytes_of_job(job: &Job) -> usize {
     size_of::<Job>() + job.id.len() + job.kind.len() + texts + labels + result
 }
 
-/// A place among the events, from which a follower of everything reads on.
+/// A reader of all events, with its position in the ring.
 #[derive(Debug)]
 pub(crate) struct Follower {
     events: Arc<Events>,
@@ -201,21 +213,22 @@ pub(crate) struct Follower {
     told: watch::Receiver<u64>,
 }
 
-/// What a follower gets.
+/// Next item for a follower.
 #[derive(Clone, Debug)]
 pub(crate) enum Followed {
     /// The next event.
     Event(Arc<Happened>),
-    /// Events are missing here: what was known must be asked for again. The id is where it goes on.
+    /// Events are missing here: the client must read the current state again. The id is the
+    /// position from which the follower continues.
     Reset(String),
 }
 
-/// What a follower of everything sends next.
+/// Next text that a follower of all events sends.
 #[derive(Clone, Debug)]
 pub(crate) enum Said {
-    /// Some events, in order, as text.
+    /// One or more events, in order, as text.
     Text(Bytes),
-    /// As [`Followed::Reset`].
+    /// Events are missing, see [`Followed::Reset`].
     Reset(String),
 }
 
@@ -240,23 +253,23 @@ impl Events {
         format!("{}-{number}", self.boot)
     }
 
-    /// The id of the event before a place.
+    /// Returns the id of the event before position `place`.
     pub(crate) fn id_before(&self, place: u64) -> String {
-        // None yet: what comes after it is the first.
+        // There is no earlier event, so this id must be the one before number 0.
         self.id(place.checked_sub(1).unwrap_or(u64::MAX))
     }
 
-    /// The number of the next event.
+    /// Returns the number of the next event.
     pub(crate) fn end(&self) -> u64 {
         self.ring().end()
     }
 
-    /// Whether something follows a job, or everything.
+    /// Returns true if a follower of this job or of all events exists.
     pub(super) fn is_followed(&self, job: JobNumber) -> bool {
         self.groups.iter().any(|group| group.told.receiver_count() > 0) || self.feeds.has(job)
     }
 
-    /// Publishes what is made of its id.
+    /// Publishes the event that `event` builds from its id.
     pub(crate) fn publish(&self, event: impl FnOnce(String) -> Event) {
         let mut ring = self.ring();
         let number = ring.end();
@@ -266,7 +279,7 @@ impl Events {
         self.published.notify_one();
     }
 
-    /// Tells followers of what is published, until the service stops. One task does it.
+    /// Notifies followers of published events until the service stops. Run by exactly one task.
     pub(crate) async fn distribute(self: Arc<Self>, stopped: CancellationToken) {
         let mut fed = 0;
         loop {
@@ -284,7 +297,7 @@ impl Events {
                     behind |= self.tell(group);
                     let each = u32::try_from(followers).unwrap_or(u32::MAX);
                     let delay = EACH.saturating_mul(each).min(MAX_DELAY) / GROUPS as u32;
-                    // What takes less would only be rounded up.
+                    // A shorter delay would only be rounded up by the timer.
                     if delay >= Duration::from_millis(1) {
                         tokio::time::sleep(delay).await;
                     }
@@ -294,7 +307,7 @@ impl Events {
         }
     }
 
-    /// Gives the feeds what has come since a place. Returns the place behind that.
+    /// Passes the events from `from` on to the feeds. Returns the position behind the last one.
     fn feed(&self, from: u64) -> u64 {
         let mut at = from;
         loop {
@@ -308,7 +321,7 @@ impl Events {
                     at += events.len() as u64;
                     events.iter().for_each(|event| self.feeds.give(event, first));
                 }
-                // More was published than is kept, before it was distributed.
+                // The ring removed events before they were distributed: publication was faster.
                 None => {
                     at = first;
                     self.feeds.lose_all(first);
@@ -317,7 +330,7 @@ impl Events {
         }
     }
 
-    /// Tells a group how far the ring goes. Whether that was news.
+    /// Notifies a group of the end of the ring. Returns true if the end was new to it.
     fn tell(&self, group: &Group) -> bool {
         let from = *group.told.borrow();
         let (events, end) = {
@@ -337,7 +350,7 @@ impl Events {
         true
     }
 
-    /// Follows everything from now on; or from after the event of this id, if it is still known.
+    /// Follows all events from now on, or after the event with id `after` if it is still known.
     pub(crate) fn follow(self: &Arc<Self>, after: Option<&str>) -> (Follower, Option<Followed>) {
         let group = self.next_group.fetch_add(1, Relaxed) % GROUPS;
         let told = self.groups[group].told.subscribe();
@@ -347,7 +360,8 @@ impl Events {
         (follower, reset)
     }
 
-    /// The place after the event of this id, or the end; and whether events between are no longer known.
+    /// Returns the position after the event with id `after`, or the end; and true if events in
+    /// between are no longer known.
     pub(crate) fn place_after(&self, after: Option<&str>) -> (u64, bool) {
         let (first, end) = {
             let ring = self.ring();
@@ -360,7 +374,7 @@ impl Events {
         }
     }
 
-    /// The events of a job from a place on, as far as they are known, and the end.
+    /// Returns the known events of a job from position `from` on, and the end of the ring.
     pub(super) fn of_job(&self, job: JobNumber, from: u64) -> (Vec<Arc<Happened>>, u64) {
         let ring = self.ring();
         let skipped = usize::try_from(from.saturating_sub(ring.first)).unwrap_or(usize::MAX);
@@ -368,7 +382,7 @@ impl Events {
         (events.cloned().collect(), ring.end())
     }
 
-    /// The number after the one in an id of this start of the server.
+    /// Returns the number after the one in `id`, if the id is of this start of the server.
     fn after(&self, id: &str) -> Option<u64> {
         let (boot, number) = id.split_once('-')?;
         let boot: u64 = boot.parse().ok()?;
@@ -387,12 +401,12 @@ fn joined(events: &[Arc<Happened>]) -> Bytes {
 }
 
 impl Follower {
-    /// The id of the last event that it has had.
+    /// Returns the id of the last event that the follower has read.
     pub(crate) fn place(&self) -> String {
         self.events.id_before(self.at)
     }
 
-    /// The next events, when there are some. Dropped while it waits, it loses nothing.
+    /// Waits for the next events. Cancel safe: no event is lost if the future is dropped.
     pub(crate) async fn next(&mut self) -> Said {
         loop {
             let told = *self.told.borrow_and_update();
@@ -426,7 +440,8 @@ impl Follower {
         Some(Said::Text(joined(&events)))
     }
 
-    /// The next event, if there is one, whether the distributor has told of it or not.
+    /// Returns the next event, if there is one, even before the distributor has notified this
+    /// follower.
     #[cfg(test)]
     pub(crate) fn try_next(&mut self) -> Option<Followed> {
         let ring = self.events.ring();
@@ -443,7 +458,7 @@ impl Follower {
     }
 }
 
-/// An event about nothing yet.
+/// Returns an event without content.
 pub(crate) fn event(id: String, event: EventKind, at: crate::wire::Timestamp) -> Event {
     Event {
         id,
@@ -524,7 +539,7 @@ mod tests {
         assert_eq!(id(follower.try_next()), "7-10001");
     }
 
-    /// The end of a job whose fan-in has made so many bytes.
+    /// Publishes the end of a job whose fan-in result has `bytes` bytes.
     fn publish_result(events: &Events, bytes: usize) {
         let counts = json!({"total": 1, "waiting": 0, "ready": 0, "running": 0, "backing_off": 0,
             "succeeded": 1, "failed": 0, "cancelled": 0});
@@ -538,7 +553,8 @@ mod tests {
         events.publish(|id| Event { job, ..event(id, EventKind::JobEnded, Timestamp(0)) });
     }
 
-    /// Only their number was bounded: ten thousand ends of jobs with 16 MiB of results each were kept.
+    /// Regression: with a bound on their number only, ten thousand job ends with results of 16 MiB
+    /// each were kept.
     #[test]
     fn what_is_kept_is_bounded_by_its_bytes_as_well() {
         let events = Arc::new(Events::new(7));
@@ -552,13 +568,13 @@ mod tests {
         let (mut follower, reset) = events.follow(Some("7-1"));
         assert!(reset.is_none());
         assert_eq!(id(follower.try_next()), "7-2");
-        // One that is larger than all of it is there, and alone.
+        // An event that is larger than the bound is kept, alone.
         publish_result(&events, KEPT_BYTES + 1);
         assert_eq!(id(follower.try_next()), "reset 7-5");
         let (mut follower, reset) = events.follow(Some("7-4"));
         assert!(reset.is_none());
         assert_eq!(id(follower.try_next()), "7-5");
-        // With it goes all that it took.
+        // Its removal releases all of its bytes.
         publish(&events);
         let ring = events.ring();
         let kept = ring.events.iter().map(|event| event.bytes()).sum::<usize>();
@@ -584,7 +600,7 @@ mod tests {
         assert!(said.ends_with("}\n\n"), "{said}");
     }
 
-    /// Each follower had each event written anew, and was woken by each.
+    /// Regression: each follower serialized each event, and was woken by each.
     #[tokio::test]
     async fn all_followers_of_a_group_send_the_same_bytes() {
         let events = Arc::new(Events::new(7));
@@ -618,7 +634,7 @@ mod tests {
         assert_eq!(text(&slow.next().await), format!("reset 7-{}", KEPT + 3));
     }
 
-    /// A carriage return in what a fan-in has made would end a line of the event.
+    /// A carriage return in a fan-in result would end a line of the event.
     #[test]
     fn line_ends_in_a_result_do_not_break_an_event() {
         let key = Some("a".into());

@@ -1,4 +1,5 @@
-//! How a job comes in: checked, brought to the disk piece by piece, and accepted when all of it is there.
+//! Submission of a job: validates it, writes its subtasks to the disk in chunks, and accepts it
+//! when all of it is there.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -25,7 +26,7 @@ use crate::trace_context::TraceContext;
 use crate::wire::{Job, Object, SubmitJob, SubmitSubtask, Timestamp};
 use crate::{JobId, JobNumber};
 
-/// A job on its way in. Dropped, nothing of it stays.
+/// Submission in progress. If it is dropped, nothing of the job remains.
 #[derive(Debug)]
 pub(crate) struct Intake {
     core: Arc<Core>,
@@ -33,23 +34,23 @@ pub(crate) struct Intake {
     head: Head,
     upload: Upload,
     subtasks: Packed,
-    /// What it has of the bounds on all jobs together.
+    /// Capacity reserved for the job.
     room: Room,
     now: Timestamp,
-    /// Of all that was sent, if there is an idempotency key.
+    /// Hash of all bytes sent, if there is an idempotency key.
     hash: Sha256,
 }
 
-/// What became of a job that was submitted.
+/// Result of a submission.
 #[derive(Debug)]
 pub(crate) struct Submitted {
     pub(crate) id: JobId,
     pub(crate) job: Job,
-    /// It had been submitted before, under the same idempotency key.
+    /// The job had been submitted before, under this idempotency key or client id.
     pub(crate) replayed: bool,
 }
 
-/// What is written together with a job, and done when it is on the disk.
+/// Extra changes in the transaction of a job, with an action that runs when they are on the disk.
 #[derive(Default)]
 pub(crate) struct Also {
     changes: Changes,
@@ -59,22 +60,24 @@ pub(crate) struct Also {
 type Then = dyn FnOnce(&Core) + Send;
 
 impl Also {
-    /// `then` is called on the writer's thread.
+    /// Creates extra writes. `then` is called on the writer's thread.
     pub(crate) fn new(changes: Changes, then: impl FnOnce(&Core) + Send + 'static) -> Self {
         Also { changes, then: Some(Box::new(then)) }
     }
 }
 
-/// A job that the store has been handed, or one that was there before. What is handed over earlier is accepted earlier.
+/// Job that was handed to the store, or one that was accepted before. Jobs are accepted in the
+/// order in which they are handed over.
 #[derive(Debug)]
 pub(crate) enum HandedOver {
     Before(Box<Submitted>),
-    /// Nobody else submits the same until it is decided.
+    /// The result is pending. An equal submission waits until it is decided.
     Coming(oneshot::Receiver<Result<Submitted, Refused>>),
 }
 
 impl HandedOver {
-    /// Waits until it is on the disk and accepted, or refused. Dropped before, it is accepted or refused all the same.
+    /// Waits until the job is accepted or refused. Dropping the future does not cancel the
+    /// submission.
     pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
         match self {
             HandedOver::Before(before) => Ok(*before),
@@ -85,7 +88,7 @@ impl HandedOver {
     }
 }
 
-/// A job that is whole, on its way into the order.
+/// Complete job, ready to enter the order.
 #[derive(Debug)]
 pub(super) struct Entering {
     number: JobNumber,
@@ -98,13 +101,13 @@ pub(super) struct Entering {
     created: Timestamp,
 }
 
-/// To whom it is told what became of a job, and what is claimed until then.
+/// Pending reply to the client of a job, with the locks that are held until then.
 struct Answering {
     tell: oneshot::Sender<Result<Submitted, Refused>>,
     claims: Vec<Claim>,
 }
 
-/// A client's answer that waits for the rest of its commit.
+/// Reply that waits for the rest of its commit.
 #[derive(Debug)]
 pub(super) struct Answer {
     tell: oneshot::Sender<Result<Submitted, Refused>>,
@@ -115,12 +118,12 @@ pub(super) struct Answer {
 impl Answer {
     fn tell(self) {
         drop(self.claims);
-        // Who no longer waits can ask for the job by its idempotency key.
+        // A client that no longer waits can query the job by its idempotency key.
         let _ = self.tell.send(Ok(self.submitted));
     }
 }
 
-/// A line of NDJSON: a subtask, of which nothing is copied.
+/// NDJSON line with a subtask. Borrows all of its content.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -133,9 +136,9 @@ struct Line<'a> {
 }
 
 impl Core {
-    /// Begins to take a job in. With `more` its subtasks follow, a line each. Whether there is room for it is asked
-    /// when it is whole and known not to have been submitted before: who asks again for what was accepted gets
-    /// that, however full it is by then.
+    /// Starts a submission. With `more`, the subtasks follow, one per line. The capacity limits are
+    /// checked when the job is complete and known to be new: a repeated request gets the answer of
+    /// the accepted job even when the service is full.
     pub(crate) fn begin_intake(
         self: &Arc<Self>,
         job: SubmitJob,
@@ -162,7 +165,7 @@ impl Core {
         Ok(intake)
     }
 
-    /// Whether there is room for another job.
+    /// Returns an error if the service cannot accept another job.
     pub(crate) fn may_take_more(&self) -> Result<(), Refused> {
         match &*self.health() {
             super::StoreHealth::Well => {}
@@ -175,8 +178,8 @@ impl Core {
         Ok(())
     }
 
-    /// Claims what a request is known by, its idempotency key and its id; and the job that was submitted under one of
-    /// them already, in the same words, if there was one.
+    /// Locks the names of a request, its idempotency key and its client id. Also returns the job
+    /// that an equal request created before, if there is one.
     async fn claim_names(
         self: &Arc<Self>,
         scope: Option<(String, String)>,
@@ -204,7 +207,7 @@ impl Core {
         Ok((claims, before))
     }
 
-    /// Reads the store where that may block.
+    /// Runs a blocking read of the store.
     pub(super) async fn look_up<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Core) -> Result<T, Refused> + Send + 'static,
@@ -214,7 +217,7 @@ impl Core {
         found.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())))
     }
 
-    /// The job that was submitted under this key, if there was one. It reads.
+    /// Returns the job that was submitted under this key, if there is one. Reads the store.
     pub(super) fn submitted_before(
         &self,
         scope: &str,
@@ -234,7 +237,8 @@ impl Core {
 }
 
 impl Intake {
-    /// Bytes that were sent: the same request has the same. Needed only where there is an idempotency key.
+    /// Adds `bytes` to the request hash, by which an equal request is recognized. Needed only with
+    /// an idempotency key.
     pub(crate) fn hash(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
@@ -246,13 +250,14 @@ impl Intake {
         self.add(&keys, payload)
     }
 
-    /// What the split gets, if there is one: it is the job's first subtask in the store.
+    /// Returns the payload of the split step, if there is one. The split is the job's first subtask
+    /// in the store.
     fn split_payload(&self) -> Option<Box<RawValue>> {
         let payload = || self.head.payload.clone().unwrap_or_else(super::made::null);
         self.head.split.then(payload)
     }
 
-    /// A subtask that people see.
+    /// Adds a subtask that clients see.
     fn add(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), Refused> {
         self.room.take(1, keys.iter().map(|key| key.len() as u64).sum())?;
         let number = u32::try_from(self.subtasks.count()).expect("the bound on subtasks is a u32");
@@ -266,7 +271,7 @@ impl Intake {
         put.map(drop).map_err(|error| self.core.write_refused(error))
     }
 
-    /// Takes a line: a subtask.
+    /// Adds the subtask in an NDJSON line.
     pub(crate) fn push_line(&mut self, text: &[u8], number: u64) -> Result<(), Refused> {
         let wrong =
             |at: &str, why: String| Refused::Invalid(vec![(format!("line {number}{at}"), why)]);
@@ -280,7 +285,7 @@ impl Intake {
             return Err(wrong("/keys", "one of `key` and `keys`".into()));
         }
         let payload = line.payload.map_or("null", RawValue::get);
-        // Most have one key or none, and then nothing is allocated.
+        // Most subtasks have at most one key: then nothing is allocated.
         let one: [&[u8]; 1];
         let many: Vec<&[u8]>;
         let keys: &[&[u8]] = match (&line.key, &line.keys) {
@@ -299,33 +304,33 @@ impl Intake {
         self.add(keys, payload)
     }
 
-    /// Whether there is something that should go to the disk before there is more.
+    /// Returns true if there is enough data for a write to the disk.
     pub(crate) fn is_full(&self) -> bool {
         self.upload.is_full()
     }
 
-    /// Brings what is there to the disk, when there is room for it.
+    /// Writes the buffered subtasks to the disk, when the writer has capacity.
     pub(crate) async fn flush(&mut self) -> Result<(), Refused> {
         let core = Arc::clone(&self.core);
         self.upload.flush_async().await.map_err(|error| core.write_refused(error))
     }
 
-    /// Its client calls it that.
+    /// Sets the client id.
     pub(crate) fn call(&mut self, client_id: String) {
         self.head.client_id = Some(client_id);
     }
 
-    /// It is a part of this trace.
+    /// Sets the trace that the job is part of.
     pub(crate) fn trace(&mut self, context: TraceContext) {
         self.head.trace = Some(context);
     }
 
-    /// What it will be called.
+    /// Returns the id that the job will have.
     pub(crate) fn id(&self) -> JobId {
         self.upload.id()
     }
 
-    /// The job is whole. Returns when it is on the disk, and accepted.
+    /// Submits the complete job. Returns when it is on the disk and accepted.
     pub(crate) async fn finish(
         self,
         scope: Option<(String, String)>,
@@ -333,7 +338,8 @@ impl Intake {
         self.finish_with(scope, Also::default()).await
     }
 
-    /// The same, together with something else: both, or neither. If it was submitted before, that is not done.
+    /// Submits the complete job together with extra writes, in one transaction. For a job that was
+    /// submitted before, the extra writes are not applied.
     pub(crate) async fn finish_with(
         self,
         scope: Option<(String, String)>,
@@ -342,7 +348,8 @@ impl Intake {
         self.hand_over_with(scope, also).await?.outcome().await
     }
 
-    /// The job is whole. Returns when the store has it in its queue, where it is in the order of these calls.
+    /// Submits the complete job. Returns when the store has it in its queue, which fixes its place
+    /// in the order.
     pub(crate) async fn hand_over(
         self,
         scope: Option<(String, String)>,
@@ -398,22 +405,22 @@ impl Intake {
                 Err(error) => Err(core.write_refused(error)),
             };
             drop(claims);
-            // Who no longer waits can ask for the job by its idempotency key.
+            // A client that no longer waits can query the job by its idempotency key.
             let _ = tell.send(answer);
         };
         store.accept_with_async(vec![(upload, new)], changes, accept).await;
         Ok(())
     }
 
-    /// What the store gets of it, and what the order does.
+    /// Splits the submission into the part for the store and the part for the scheduler.
     ///
-    /// Errors if there is no room for it.
+    /// Returns an error if the capacity limits are exceeded.
     pub(super) fn whole(
         mut self,
         idempotency: Option<Idempotency>,
     ) -> Result<(Upload, NewJob, Entering), Refused> {
         self.room.check()?;
-        // The last step has a number from the beginning, unless it depends on a split.
+        // The fan-in is numbered now, unless its number depends on the result of a split.
         if self.head.fan_in && !self.head.split {
             self.put(&[], "null")?;
         }
@@ -434,7 +441,8 @@ impl Intake {
 }
 
 impl Core {
-    /// A job is on the disk: it enters the order. Called on the writer's thread, in the order of the commits.
+    /// Accepts a job whose commit is done: its subtasks enter the order. Called on the writer's
+    /// thread, in commit order.
     pub(super) fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
         self.found_room();
         let Entering { number, id, total, kind, head, subtasks, room, created } = entering;
@@ -474,11 +482,11 @@ impl Core {
         self.note_accepted(&mut books, number, &accepted, now);
         let job = super::ask::live_view(&self.kinds, &books, number, &self.clock)
             .expect("it was put there just now");
-        // Under the lock, so that nobody learns of a change to it before.
+        // Announced under the lock, so that no change to the job is published before.
         self.announce(job.clone(), now);
         self.write_next(&mut books);
         drop(books);
-        // The books count it now.
+        // Released only here, because the engine state now counts the job.
         drop(room);
         Submitted { id, job, replayed: false }
     }
@@ -487,8 +495,9 @@ impl Core {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of a commit is accepted: what is ready can begin, and clients are answered, both once for all of it. To
-    /// wake a task of the runtime from another thread wakes a thread, and for many of them one is enough.
+    /// Finishes a commit: starts ready subtasks and replies to clients, once for all jobs of the
+    /// commit. Waking a runtime task from another thread wakes a thread; one wake-up serves all
+    /// replies.
     pub(super) fn commit_ended(&self) {
         self.bell.ring();
         let mut answers = std::mem::take(&mut *self.answers());
@@ -498,7 +507,7 @@ impl Core {
         self.runtime.spawn(async move { answers.into_iter().for_each(Answer::tell) });
     }
 
-    /// Until when an idempotency key that is used now is kept.
+    /// Returns the time until which an idempotency key used now is kept.
     pub(super) fn idempotency_ends(&self) -> u64 {
         let keep = super::dispatch::millis(self.settings.keep_idempotency);
         self.clock.now().0.saturating_add(keep)
@@ -507,7 +516,7 @@ impl Core {
 
 #[cfg(test)]
 impl Core {
-    /// Whether a job is on its way under this key.
+    /// Returns true if a submission under this key is in progress.
     pub(crate) fn is_claimed(&self, scope: &str, key: &str) -> bool {
         self.claims.has(scope, key)
     }

@@ -1,12 +1,13 @@
-//! The service without its network: jobs are accepted, ordered, run, written down and asked about.
+//! The service without its network: accepts jobs, orders and runs their subtasks, writes their
+//! outcomes, and answers queries.
 //!
 //! ```text
-//! intake ──▶ store ──▶ scheduler ──▶ dispatch ──▶ attempt ──▶ store ──▶ shown
-//!            (on the   (which is     (slot, key,  (handler,   (on the   (counts,
-//!            disk?)    next?)        rate free?)  lease)      disk?)    events)
+//! submission ──▶ store ──▶ scheduler ──▶ dispatch ──▶ attempt ──▶ store ──▶ clients
+//!                (on the   (next         (slot, key,  (handler,   (on the   (counts,
+//!                disk)     subtask)      rate free)   lease)      disk)     events)
 //! ```
 //!
-//! `books.rs` has what all of them share, and the protocol.
+//! `books.rs` has the shared state and its protocol.
 
 mod again;
 mod ask;
@@ -77,34 +78,35 @@ pub(crate) use record::StoreHealth;
 pub(crate) use remote::{LONGEST_WAIT, MOST_LEASES};
 pub use service::{Service, ServiceBuilder};
 
-/// How the service works.
+/// Settings of a service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The store's file.
+    /// Path of the store's file.
     pub path: PathBuf,
-    /// How many subtasks run at once, those of workers elsewhere included. Default: 64.
+    /// Maximum number of concurrent subtasks, including those of remote workers. Default: 64.
     pub slots: usize,
-    /// Which job is served before which. Default: the four rules.
+    /// Policy that decides which job is served next. Default: the four rules.
     pub order: Order,
-    /// Bounds on what is submitted.
+    /// Limits of submitted jobs.
     pub bounds: Bounds,
-    /// How long a job that is over is kept; for ever without. Default: a week.
+    /// Retention time of finished jobs; unlimited if `None`. Default: a week.
     pub keep: Option<Duration>,
-    /// How long an idempotency key is. Default: a day.
+    /// Retention time of idempotency keys. Default: a day.
     pub keep_idempotency: Duration,
-    /// How long it is kept in the log what operators have done; as long as there is room for it without. Default: 90
-    /// days.
+    /// Retention time of entries in the audit log; limited only by `most_audit` if `None`. Default:
+    /// 90 days.
     pub keep_audit: Option<Duration>,
-    /// How many entries that log has at most: the newest ones, one at least. Default: 100,000, which are about 40 MB.
+    /// Maximum number of entries in the audit log, at least 1; the oldest are removed first.
+    /// Default: 100,000, about 40 MB.
     pub most_audit: u64,
-    /// The store's own settings.
+    /// Settings of the store.
     pub store: crate::store::Settings,
-    /// The wall clock of the service, for tests. Default: the system's.
+    /// Wall clock of the service, for tests. Default: the system clock.
     pub clock: Option<ManualClock>,
 }
 
 impl Settings {
-    /// The defaults, with the store in this file.
+    /// Creates default settings with the store at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         Settings {
@@ -122,38 +124,38 @@ impl Settings {
     }
 }
 
-/// How often the log is told at most that requests are refused for want of room.
+/// Minimum interval between log messages about requests refused because the store is full.
 const FULL_TOLD: Duration = Duration::from_secs(60);
 
-/// Why the service did not start.
+/// Error from the start of the service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The store was not opened.
+    /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] crate::store::OpenError),
-    /// It was opened and cannot be read.
+    /// The store was opened but cannot be read.
     #[error(
         "{0}; if that is damage, `keylane store salvage FROM TO` copies all that can be read into a new store"
     )]
     Read(#[from] crate::store::ReadError),
-    /// A job cannot go on.
+    /// An unfinished job cannot continue.
     #[error("{id} cannot go on: {why}")]
     Job {
-        /// Which.
+        /// Id of the job.
         id: JobId,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// The registry of child processes was not opened.
+    /// The registry of child processes could not be opened.
     #[error(transparent)]
     Children(#[from] keylane_process::OpenError),
-    /// A thread was not started.
+    /// A thread could not be started.
     #[error("a thread was not started")]
     Thread(#[source] std::io::Error),
 }
 
-/// What all parts of the service share.
+/// State shared by all parts of the service.
 pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) kinds: Kinds,
@@ -161,46 +163,49 @@ pub(crate) struct Core {
     /// Registry of the processes that handlers start.
     pub(crate) children: keylane_process::Registry,
     pub(crate) clock: Clock,
-    /// The time by which schedules fire.
+    /// Wall clock of the schedules.
     pub(crate) calendar: calendar::Calendar,
     pub(crate) schedules: schedules::Schedules,
-    /// What operators have done, in numbers.
+    /// Counters of the audit log.
     audit: audit::Audit,
-    /// When jobs that are over ended.
+    /// End times of finished jobs.
     ends: ends::Ends,
     pub(crate) events: Arc<events::Events>,
     pub(crate) timeline: timeline::Recorder,
     pub(crate) runtime: tokio::runtime::Handle,
-    /// The attempts that have begun here, whether a handler has them yet or not, and their handlers.
+    /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
-    /// The leases that remote workers have.
+    /// Leases held by remote workers.
     pub(crate) leases: TaskTracker,
-    /// Nothing is accepted and nothing begins any more.
+    /// Cancelled when the service starts to shut down: it accepts and starts nothing more.
     pub(crate) draining: CancellationToken,
-    /// Nothing is started any more, and nothing awaited.
+    /// Cancelled when the service has stopped: it waits for nothing more.
     pub(crate) stopped: CancellationToken,
     bell: dispatch::Bell,
-    /// Fair: who has waited for long gets it before others (`parking_lot`).
+    /// State of the engine. The lock is fair (`parking_lot`): a thread that has waited for long
+    /// gets it before others.
     books: parking_lot::Mutex<books::Books>,
-    /// Idempotency keys and clients' ids of requests that are being handled.
+    /// Locks of the idempotency keys and client ids of requests in progress.
     claims: Arc<claims::Claims>,
-    /// Clients whose jobs are accepted, and who are told when their commit has ended. Locked alone, or last.
+    /// Replies to clients whose jobs are accepted, sent when their commit has ended. Locked alone,
+    /// or after every other lock.
     answers: Mutex<Vec<intake::Answer>>,
     health: Mutex<StoreHealth>,
-    /// Whether the last thing that somebody asked to have written found no room. Set by whoever tells a client so,
-    /// cleared by whatever is written after it. It stops nothing: what runs may end in the room that is left, which a
-    /// new job may be too large for. That nothing can be written is `health`'s to say.
+    /// The last write for a client found no free space. Set when a client gets that answer, cleared
+    /// by every later write. It stops nothing: running work may end in the space that is left,
+    /// which may be too small for a new job. A store that cannot be written at all is reported by
+    /// `health`.
     found_no_room: AtomicBool,
-    /// When the log was last told of that.
+    /// Time of the last log message about a full store.
     told_full: Mutex<Option<Instant>>,
-    /// State of a small generator for jitter.
+    /// State of the random number generator for jitter.
     chance: AtomicU64,
     pub(crate) websockets: AtomicU64,
-    /// What jobs on their way in take of the bounds on all jobs together.
+    /// Capacity used by jobs whose submission is in progress.
     incoming: room::Incoming,
-    /// A job's subtasks by key, of the job whose results somebody asked for in that order last.
+    /// Subtasks by key, of the job whose results were last requested in that order.
     by_key: Mutex<Option<ask::ByKey>>,
-    /// The whole in numbers, as it was a moment ago.
+    /// Last summary, reused for a while.
     summary: Mutex<Option<ask::KeptSummary>>,
 }
 
@@ -211,7 +216,8 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    /// Nothing under this lock unwinds, but for a mistake of ours; what was changed before it is whole.
+    /// Locks the state. The lock has no poison flag: only a bug panics under it, and every change
+    /// made before the panic is complete.
     fn books(&self) -> parking_lot::MutexGuard<'_, books::Books> {
         self.books.lock()
     }
@@ -220,10 +226,10 @@ impl Core {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether that is news.
+    /// Sets the health of the store. Returns true if it changed.
     fn set_health(&self, health: StoreHealth) -> bool {
         let mut now = self.health();
-        // What has failed stays so until it is opened again.
+        // A failed store stays failed until it is opened again.
         let is_news = !matches!(*now, StoreHealth::Failed(_)) && *now != health;
         if is_news {
             match &health {
@@ -238,7 +244,7 @@ impl Core {
         is_news
     }
 
-    /// Why new jobs are refused for the store's sake, if they are.
+    /// Returns the reason why the store accepts no new jobs, if there is one.
     pub(crate) fn takes_no_jobs(&self) -> Option<String> {
         match &*self.health() {
             StoreHealth::Failed(why) => {
@@ -259,7 +265,8 @@ impl Core {
         if self.found_no_room.swap(true, Relaxed) {
             return;
         }
-        // Small requests may find room between large ones that do not.
+        // Small requests may succeed between large ones that are refused, so log at most once per
+        // interval.
         let mut told = self.told_full.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= FULL_TOLD) {
             *told = Some(Instant::now());
@@ -267,16 +274,16 @@ impl Core {
         }
     }
 
-    /// Something was written, or made room.
+    /// Records that a write succeeded, or that space was freed.
     fn found_room(&self) {
-        // Mostly it is not set, and then the others' copies of it stay where they are.
+        // The flag is rarely set. Loading it first keeps its cache line shared.
         if self.found_no_room.load(Relaxed) && self.found_no_room.swap(false, Relaxed) {
             tracing::debug!("the store has room again, for what was written last");
         }
     }
 
-    /// A number by chance, good enough for jitter: SplitMix64 (Steele, Lea and Flood, "Fast Splittable
-    /// Pseudorandom Number Generators", 2014).
+    /// Returns a pseudorandom number, good enough for jitter: SplitMix64 (Steele, Lea and Flood,
+    /// "Fast Splittable Pseudorandom Number Generators", 2014).
     fn chance(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let state = self.chance.fetch_add(STEP, Relaxed).wrapping_add(STEP);
@@ -285,7 +292,7 @@ impl Core {
         mixed ^ (mixed >> 31)
     }
 
-    /// What the store could not do, as it is told to clients.
+    /// Converts an error of the store's writer into the answer for clients.
     fn write_refused(&self, error: crate::store::WriteError) -> Refused {
         use crate::store::WriteError;
         match error {
@@ -296,7 +303,7 @@ impl Core {
             WriteError::TooLarge { what, most } => {
                 Refused::TooLarge(format!("{most} {what} are the most"))
             }
-            // Whoever was before has gone away without waiting for the answer.
+            // The earlier request of this client has gone without waiting for its answer.
             WriteError::Duplicate { .. } => {
                 let why = "a request with this key or id was being handled; ask again";
                 Refused::Conflict(why.into())
@@ -309,7 +316,7 @@ impl Core {
                 self.set_health(StoreHealth::Failed(why.clone()));
                 Refused::StoreFailed(why)
             }
-            // Somebody else was faster.
+            // Another request changed it first.
             WriteError::NoSuchJob { .. } | WriteError::NoSuchSubtask { .. } => {
                 Refused::Gone { what: "the job".into() }
             }

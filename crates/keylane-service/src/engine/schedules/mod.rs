@@ -1,16 +1,18 @@
-//! Schedules: jobs that are made again and again, at times that a pattern names.
+//! Schedules: create jobs repeatedly, at the times of a cron pattern.
 //!
-//! **Each time makes at most one job, over restarts and crashes, and is passed over only for a reason that the
-//! schedule names.** What is kept of a schedule says up to which time everything was *decided*. The word that a time
-//! was decided goes to the disk in the transaction that accepts its job, and only if the schedule is there as it was
-//! looked at ([`Changes::schedule`]). So there is no job without that word and no such word without the job; and after a
-//! crash, what was not decided is due.
+//! **Each time creates at most one job, across restarts and crashes, and is skipped only for a
+//! reason that the schedule reports.** The stored schedule has the time up to which everything was
+//! *decided*. The decision about a time is written in the transaction that accepts its job, and
+//! only if the stored schedule has not changed in the meantime ([`Changes::schedule`]). So there is
+//! no job without its decision and no such decision without its job; after a crash, every undecided
+//! time is due.
 //!
-//! Who changes a schedule has its *turn*, from looking at it until the change is on the disk. What is in memory
-//! changes on the writer's thread, in the order of the commits. A request whose client is gone goes on to its end,
-//! so that nobody has the turn before that.
+//! A change of a schedule holds the lock of its name from the read until the change is on the disk.
+//! The schedule in memory changes on the writer's thread, in commit order. A request whose client
+//! has disconnected runs to its end, so the lock is not released early.
 //!
-//! `when.rs` says which times there are and what is decided next, `fire.rs` does it, `command.rs` is what people ask.
+//! `when.rs` computes the times and the next decision, `fire.rs` carries it out, and `command.rs`
+//! has the client commands.
 
 mod command;
 mod fire;
@@ -33,23 +35,25 @@ use crate::store::{Changes, ScheduleRow};
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
 use when::{Span, Times};
 
-/// How many names have a turn of their own, so that many schedules are written in one transaction.
+/// Number of locks that the names of schedules share: so many schedules can be written in one
+/// transaction.
 const TURNS: usize = 64;
 
-/// How many times of a schedule are shown.
+/// Number of upcoming times that a schedule shows.
 const SHOWN: usize = 5;
 
 /// All schedules.
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
-    /// By name, as they are on the disk. Nothing unwinds while it is locked, and nobody waits.
+    /// Schedules by name, as they are on the disk. No code panics or waits while it holds this
+    /// lock.
     all: Mutex<BTreeMap<String, Arc<Entry>>>,
-    /// Told when something may be due earlier than was known.
+    /// Notified when a time may be due earlier than known.
     changed: Notify,
-    /// Who has one of them is the only one who changes the schedules whose names fall to it.
+    /// Locks by name: only their holder changes the schedules with that name.
     turns: Turns,
     fired: AtomicU64,
-    /// Times that have made no job, by their [`Reason`].
+    /// Number of times that created no job, by [`Reason`].
     passed: [AtomicU64; Reason::ALL.len()],
 }
 
@@ -67,17 +71,18 @@ impl Default for Turns {
 struct Entry {
     version: u64,
     kept: Arc<Kept>,
-    /// What is kept of it cannot be read: it can be replaced or removed, and nothing else.
+    /// The stored schedule cannot be read: it can only be replaced or deleted.
     is_damaged: bool,
-    /// Its times; or why they are not known any more.
+    /// Times of the schedule, or the reason why they are unknown.
     times: Result<Times, String>,
-    /// The first time that is not decided. None if there is none, or it is paused.
+    /// First undecided time. `None` if there is none or the schedule is paused.
     next: Option<u64>,
-    /// Why that has made no job although it is due, and when it is tried again: by a steady clock.
+    /// Reason why a due time has not created its job, and the time of the next attempt, on a steady
+    /// clock.
     held_up: Option<(String, Instant)>,
 }
 
-/// What is kept of a schedule.
+/// The stored form of a schedule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Kept {
     cron: String,
@@ -88,7 +93,7 @@ struct Kept {
     paused: bool,
     created: Timestamp,
     changed: Timestamp,
-    /// All its times up to this one have their job, or will never have one.
+    /// All times up to this one have their job or will never have one.
     decided: Timestamp,
     fired: u64,
     passed: u64,
@@ -100,18 +105,18 @@ struct Kept {
     last_passed: Option<PassedOver>,
 }
 
-/// Why a time makes no job.
+/// Reason why a time creates no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    /// The job before is not over.
+    /// The previous job is not over.
     Overlap,
-    /// The server could not make its job in time.
+    /// The server could not create the job in time.
     Missed,
-    /// Its job was refused for good.
+    /// The job was refused permanently.
     Refused,
-    /// It was due, and somebody set other times before it had its job.
+    /// The time was due, and the schedule's times were changed before it created its job.
     Changed,
-    /// It was due, and somebody paused the schedule before it had its job.
+    /// The time was due, and the schedule was paused before it created its job.
     Paused,
 }
 
@@ -130,7 +135,7 @@ impl Reason {
     }
 }
 
-/// Times that make no job.
+/// Times that create no job.
 #[derive(Clone, Debug)]
 struct Passing {
     times: Span,
@@ -150,7 +155,7 @@ impl Passing {
 }
 
 impl Kept {
-    /// These make no job.
+    /// Records that these times create no job.
     fn pass(&mut self, passing: &Passing) {
         let Passing { times: Span { count, last }, reason, text } = passing;
         let (at, reason) = (Timestamp(*last), reason.word().to_owned());
@@ -160,7 +165,7 @@ impl Kept {
     }
 }
 
-/// A change that is on its way to the disk, as it is to be known when it is there.
+/// A change on its way to the disk, with the entry to publish after the commit.
 #[derive(Debug)]
 struct Changing {
     name: String,
@@ -175,7 +180,7 @@ impl Entry {
         Entry { version, kept: Arc::new(kept), times, next, held_up: None, is_damaged: false }
     }
 
-    /// One whose row is there and says nothing that can be used.
+    /// Creates an entry for a stored schedule that cannot be read.
     fn damaged(version: u64, why: String, now: Timestamp) -> Self {
         let kept = Kept {
             cron: String::new(),
@@ -240,7 +245,7 @@ impl Entry {
 }
 
 impl Changing {
-    /// It is on the disk.
+    /// Publishes the change, once it is on the disk.
     fn done(self, core: &Core) {
         let mut all = core.schedules.all();
         match self.then {
@@ -261,7 +266,7 @@ impl Schedules {
         self.all().get(name).cloned()
     }
 
-    /// Waits for the turn to change the schedule of this name.
+    /// Locks the schedules that share a lock with `name`.
     async fn turn(&self, name: &str) -> tokio::sync::MutexGuard<'_, ()> {
         let hash = foldhash::quality::FixedState::default().hash_one(name);
         #[expect(clippy::cast_possible_truncation, reason = "it is below the number of turns")]
@@ -269,7 +274,7 @@ impl Schedules {
         self.turns.0[turn].lock().await
     }
 
-    /// What there is, from a store that was opened. One that is damaged keeps nothing else from going on.
+    /// Loads the schedules of a store that was opened. A damaged one does not stop the others.
     pub(super) fn recover(&self, rows: Vec<ScheduleRow>, now: Timestamp) {
         let mut all = self.all();
         for row in rows {
@@ -282,7 +287,7 @@ impl Schedules {
         }
     }
 
-    /// In the text format of Prometheus.
+    /// Writes the metrics in the text format of Prometheus.
     pub(super) fn write_metrics(&self, to: &mut String) -> fmt::Result {
         let (mut active, mut paused, mut held_up) = (0, 0, 0);
         for entry in self.all().values() {
@@ -312,8 +317,8 @@ impl Schedules {
 }
 
 impl Core {
-    /// What is to be written so that a schedule, which is as `was` says, is kept like this or goes; and what is
-    /// to be known then.
+    /// Returns the changes that store `kept`, or delete the schedule if it is `None`, provided that
+    /// the stored version is `was`; and the entry to publish after the commit.
     fn changing(&self, name: &str, was: Option<u64>, kept: Option<Kept>) -> (Changes, Changing) {
         let version = super::books::first_version(self.calendar.now()).max(was.unwrap_or(0) + 1);
         let mut changes = Changes::new();
@@ -323,8 +328,8 @@ impl Core {
         (changes, Changing { name: name.to_owned(), then })
     }
 
-    /// Changes a schedule, because of `act` if somebody has asked, and returns when that is on the disk. The caller has
-    /// its turn.
+    /// Changes a schedule, with the audit entry of `act` if a client requested it. Returns when the
+    /// change is on the disk. The caller holds the schedule's lock.
     async fn change_schedule(
         self: &Arc<Self>,
         name: &str,
@@ -340,7 +345,7 @@ impl Core {
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
             let answer = written.map(|_| changing.done(&core));
-            // Whoever has asked waits for it, unless the runtime ends.
+            // The receiver waits for this unless the runtime ends.
             let _ = tell.send(answer.map_err(|error| core.write_refused(error)));
         });
         told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
