@@ -1,13 +1,14 @@
-//! Requests that may be the same come one after another: whoever has *claimed* an idempotency key, or an id of a
-//! client's own, is the only one that looks whether there is a job for it and submits one.
+//! Locks of idempotency keys and client ids: requests that may be equal run one after another. Only
+//! the holder of a *claim* on a name looks up its job and submits one.
 //!
-//! A claim goes with the job to the disk, and ends when that is there, or was refused: also when whoever asked has gone
-//! away meanwhile. So the next one finds what the one before has submitted, and answers equal requests alike; it
-//! waits for one commit, and nobody is told to ask again.
+//! A claim stays with the job until its commit or refusal, even if the client disconnects
+//! meanwhile. So the next request finds the job of the one before and answers an equal request with
+//! it. It waits for one commit, and no client has to repeat its request.
 //!
-//! Who claims both a key and an id claims the key first. After that a claim waits for the disk alone, whatever else its
-//! request does: one of several jobs has claimed its key, and was handed over, before the next one claims another.
-//! So no two wait for each other.
+//! A request that claims both a key and an id claims the key first. From then on a claim only waits
+//! for the disk, whatever else its request does: a request with several jobs has claimed its key,
+//! and its job was handed over, before the next one claims another. So two requests never wait for
+//! each other.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,34 +16,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 
-/// In whose name, and what.
+/// Scope and name.
 type Name = (String, String);
 
-/// What is claimed, or waited for.
+/// Claims that are held or waited for.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// A lock for each. Cloned only under this lock, so that the last one who has a clone knows that it is the last.
+    /// Lock of each name. Cloned only under the outer lock, so that the owner of the last clone
+    /// knows that it is the last.
     locks: Mutex<HashMap<Name, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// Something that nobody else has claimed. Dropped, the next one has it: in the order in which they came.
+/// Exclusive right to a name. On drop the next waiter gets it, in arrival order.
 #[derive(Debug)]
 pub(super) struct Claim {
     claims: Arc<Claims>,
     name: Name,
-    /// None when it is dropped.
+    /// `None` during drop.
     lock: Option<Arc<tokio::sync::Mutex<()>>>,
-    /// None while it waits.
+    /// `None` while it waits.
     held: Option<OwnedMutexGuard<()>>,
 }
 
 impl Claims {
-    /// Waits until nobody else has claimed that. Given up, it has done nothing.
+    /// Waits until no other request holds the name. Cancel safe.
     pub(super) async fn claim(self: &Arc<Self>, scope: &str, key: &str) -> Claim {
         let name = (scope.to_owned(), key.to_owned());
         let lock = Arc::clone(self.locks().entry(name.clone()).or_default());
         let waiting = Arc::clone(&lock).lock_owned();
-        // Forgotten also if it is given up while it waits.
+        // Created before the wait, so that its drop also removes an abandoned lock.
         let mut claim = Claim { claims: Arc::clone(self), name, lock: Some(lock), held: None };
         claim.held = Some(waiting.await);
         claim
@@ -61,7 +63,7 @@ impl Claims {
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut locks = self.claims.locks();
-        // Wakes the next one, which then waits for nothing that is locked here.
+        // Wakes the next waiter, which then waits for no lock held here.
         self.held = None;
         self.lock = None;
         if let Entry::Occupied(entry) = locks.entry(std::mem::take(&mut self.name))
@@ -88,7 +90,7 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         assert!(third.as_mut().now_or_never().is_none());
         drop(first);
-        // In their order; and one that is given up is in nobody's way.
+        // Arrival order; an abandoned claim blocks no other.
         assert!(third.as_mut().now_or_never().is_none());
         drop(second);
         let third = third.await;

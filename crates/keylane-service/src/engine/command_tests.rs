@@ -1,5 +1,5 @@
-//! Commands that come while the writer is in the middle of something: they are done all the same, in the order of the
-//! disk, or refused before anything is written.
+//! Commands that arrive while the writer processes a commit: they are applied in commit order, or
+//! refused before anything is written.
 
 use std::sync::mpsc;
 
@@ -15,8 +15,8 @@ use crate::handle::{Attempt, Function};
 use crate::wire::{CancelMode, EventKind, JobState, KeyState};
 use crate::{Kind, Service};
 
-/// The writer stands still in a callback until this is dropped: what it has committed together with it is on the
-/// disk, and of what stands behind it nobody was told.
+/// Blocks the writer in a callback until it is dropped. Changes committed together with it are on
+/// the disk, and later callbacks have not run.
 struct Held {
     entered: mpsc::Receiver<()>,
     _leave: mpsc::Sender<()>,
@@ -28,7 +28,7 @@ impl Held {
         let (leave, left) = mpsc::channel::<()>();
         core.store.submit_with(Changes::new(), move |_| {
             enter.send(()).unwrap();
-            // An error is what tells it to go on.
+            // The error is the signal to continue.
             let _ = left.recv();
         });
         Held { entered, _leave: leave }
@@ -39,7 +39,7 @@ impl Held {
     }
 }
 
-/// A service whose jobs of the kind `gated` end when the gate is open.
+/// Starts a service whose jobs of the kind `gated` end when the gate is open.
 async fn start(folder: &std::path::Path) -> (Service, watch::Sender<bool>) {
     let (gate, at_gate) = watch::channel(false);
     let gated = Function::new(move |_: Attempt| {
@@ -60,11 +60,12 @@ fn named(name: &str) -> JobPatch {
     JobPatch { name: Some(name.into()), ..JobPatch::default() }
 }
 
-/// A job that is on the disk, and that nobody was told of: the writer comes to that when what is returned is dropped.
+/// Submits a job that is on the disk while its callback has not run. The callback runs when the
+/// returned guard is dropped.
 async fn just_committed(core: &Arc<Core>) -> (JobId, Held, HandedOver) {
     let first = Held::new(core);
     first.wait();
-    // What comes now is committed together, and told in this order.
+    // Later submissions are committed together, with callbacks in this order.
     let second = Held::new(core);
     let job = r#"{"kind":"gated","payload":1,"delay_ms":3600000}"#;
     let intake = core.begin_intake(serde_json::from_str(job).unwrap(), false).unwrap();
@@ -76,8 +77,9 @@ async fn just_committed(core: &Arc<Core>) -> (JobId, Held, HandedOver) {
     (id, second, coming)
 }
 
-/// A job was on the disk, where people see it, and its callback had not come: it was answered unchanged to who
-/// cancelled it, and went on; who paused or changed it was told that it is over.
+/// Regression: while a job was on the disk, visible to clients, and its callback had not run, a
+/// cancellation was answered with the unchanged job, which then ran; a pause or a change was
+/// refused because the job was "over".
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_just_committed_takes_commands() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,8 +112,9 @@ async fn a_job_that_was_just_committed_takes_commands() {
     coming.outcome().await.unwrap();
 }
 
-/// The change of its head was taken, and went to the disk behind the end of the job. Had the job been removed in
-/// between, the store would have refused it, and with it the outcomes of other jobs in the same batch.
+/// Regression: the change of the head was accepted and written after the end of the job. If the job
+/// had been deleted in between, the store would have refused the change and with it the outcomes of
+/// other jobs in its batch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,7 +135,7 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     assert_eq!((job.state, job.name), (JobState::Succeeded, None));
 }
 
-/// It was answered as if nothing of it had been done, and was written when there was room.
+/// Regression: the change was answered as not done, and was written when the disk had room.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,8 +172,8 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     );
 }
 
-/// The request published that a job was removed, after its commit: nobody learned of it when the client had gone
-/// away by then.
+/// Regression: the request published the deletion after its commit, so followers missed it if the
+/// client had disconnected by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +190,7 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     assert!(purging.is_none(), "it is not on the disk yet: {purging:?}");
     let (mut follower, _) = core.events.follow(None);
     drop(held);
-    // Answered behind it.
+    // Its reply comes after the deletion.
     core.store.submit(Changes::new()).await.unwrap();
     assert!(matches!(core.stored(id), Err(Refused::Gone { .. })));
     let Some(Followed::Event(event)) = follower.try_next() else { panic!("nobody was told") };
@@ -195,7 +198,7 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     assert_eq!((event.event, job), (EventKind::JobPurged, Some(id.to_string())));
 }
 
-/// A retry was one transaction and one step of the order, however many subtasks it was about.
+/// Regression: a retry was one transaction and one step of the order, for any number of subtasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind_it() {
     const SUBTASKS: usize = PART * 5 + 3;

@@ -1,4 +1,4 @@
-//! The thread that starts what is next, whenever a slot, a key or a time is there for it.
+//! Dispatcher thread: starts the next subtask whenever a slot, a key and its start time allow it.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,14 +16,15 @@ use crate::schedule::{KindId, Start, Step};
 use crate::wire::Timestamp;
 use crate::{Key, SubtaskId};
 
-/// How many are started before others get at the books again.
+/// Maximum number of starts per critical section, so that other threads get the lock.
 const AT_ONCE: usize = 64;
 
-/// How many effects may be on their way to the disk before nothing more is started: more than a slow disk
-/// writes at a time, and little memory.
+/// Maximum number of effects on their way to the disk while subtasks are started: more than a slow
+/// disk writes at a time, and little memory.
 const MOST_UNWRITTEN: usize = 20_000;
 
-/// Wakes the dispatcher. Rung while it is at work, it looks once more before it sleeps.
+/// Wakes the dispatcher. A wake-up while the dispatcher is active makes it check once more before
+/// it sleeps.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     rung: Mutex<bool>,
@@ -38,7 +39,7 @@ impl Bell {
         }
     }
 
-    /// Waits until it is rung, or the time is up.
+    /// Waits for a wake-up, at most for `time`.
     fn wait(&self, time: Duration) {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.told.wait_timeout_while(rung, time, |rung| !*rung);
@@ -47,7 +48,7 @@ impl Bell {
 }
 
 impl Core {
-    /// Starts what is next until the service stops.
+    /// Starts subtasks until the service stops.
     pub(super) fn dispatch(self: &Arc<Self>) {
         let mut starts = Vec::with_capacity(AT_ONCE);
         while !self.stopped.is_cancelled() {
@@ -62,17 +63,19 @@ impl Core {
         }
     }
 
-    /// What can start now, and else how long nothing can.
+    /// Returns the duration for which nothing can start, and adds the runs that can start now to
+    /// `starts`.
     fn next_starts(self: &Arc<Self>, starts: &mut Vec<Begin>) -> Duration {
-        /// Also without a reason somebody has a look: at leases that end, above all.
+        /// Maximum sleep: the dispatcher also checks for expired leases.
         const LONGEST: Duration = Duration::from_secs(1);
         let mut guard = self.books();
         let books = &mut *guard;
         self.follow_clock(books);
         let now = self.clock.now();
-        // A batch that was not written must be, before there is more; while it is tried once more it is nowhere else.
+        // A batch that failed must be written before new work starts. While it is retried it is not
+        // in `refused`, so the health is checked too.
         let is_full = books.refused.is_some() || *self.health() == StoreHealth::Full;
-        // Their ends could not be told either.
+        // The end of a lease could not be written either.
         if !is_full {
             self.end_leases(books, now);
         }
@@ -95,21 +98,21 @@ impl Core {
         let next = books.scheduler.next_timeout().map_or(LONGEST, |at| self.clock.until(at));
         let is_left = books.scheduler.has_work();
         let trash = books.scheduler.take_trash();
-        // Between two slices those who wait for the lock have it.
+        // Fair, so that waiting threads get the lock between two slices.
         MutexGuard::unlock_fair(guard);
         drop(trash);
         if is_left { Duration::ZERO } else { next.min(LONGEST) }
     }
 
-    /// One slice of what enters or leaves the order, see `schedule/entries.rs`.
+    /// Enters or removes one slice of a large job, see `schedule/entries.rs`.
     fn work_off(&self, books: &mut Books, now: Timestamp) {
         let Some(done) = books.scheduler.work_off(now.0) else { return };
         self.note_accepted(books, done.job, &done.accepted, now);
         books.changed.insert(done.job);
     }
 
-    /// Puts a start into the books. None if there is nothing for us to run: it was leased, or waits for its
-    /// mark.
+    /// Registers a start in the engine state. Returns `None` if no run begins here now: the subtask
+    /// was leased, or its start mark must be written first.
     fn register(&self, books: &mut Books, start: Start, now: Timestamp) -> Option<Begin> {
         let kind = start.kind.0;
         books.totals.starts += 1;
@@ -152,7 +155,7 @@ impl Core {
         }
         books.unwritten.changes.started(subtask, start.attempt);
         running.awaited = Some(self.tasks.token());
-        // A fan-in reads the results, so it waits until all of them are there to be read.
+        // A fan-in reads all results, so its start waits until they are on the disk.
         if books.careful.contains(&start.job) || start.step == Step::FanIn {
             books.running.insert(start.fence, running);
             books.unwritten.effects.push(Effect::Marked { fence: start.fence });
@@ -163,7 +166,7 @@ impl Core {
         begin
     }
 
-    /// Counts a start before its turn with a key.
+    /// Counts a start that came before its turn with a key.
     pub(super) fn check_order(&self, books: &mut Books, subtask: SubtaskId, keys: &[Key]) {
         let live = &books.live;
         let is_held = |open: SubtaskId| live.get(&open.job).is_some_and(Live::holds_its_subtasks);
@@ -173,7 +176,7 @@ impl Core {
         }
     }
 
-    /// Those whose marks are on the disk may begin.
+    /// Starts the attempts whose start marks are on the disk.
     fn admit_held_back(&self, books: &mut Books, starts: &mut Vec<Begin>) {
         while let Some(fence) = books.held_back.pop_front() {
             let Some(running) = books.running.get(&fence) else { continue };
@@ -204,8 +207,8 @@ impl Core {
         Some(Begin { fence, attempt, number: running.number, kind: running.kind, timeout })
     }
 
-    /// Gets what it needs and hands it to the runtime. Reading may take a moment, and is done with nothing
-    /// locked.
+    /// Loads the payload and passes the attempt to the runtime. The read may take a moment and
+    /// holds no lock.
     fn launch(self: &Arc<Self>, mut begin: Begin) {
         let core = Arc::clone(self);
         if begin.attempt.step == Handled::FanIn {
@@ -221,7 +224,8 @@ impl Core {
         }
     }
 
-    /// Its payload is all results of the job, which take a while to be read: nobody else waits for that.
+    /// Runs a fan-in attempt. Its payload is all results of the job; reading them takes a while and
+    /// delays no other attempt.
     async fn attempt_fan_in(self: Arc<Self>, mut begin: Begin) {
         let (core, job) = (Arc::clone(&self), begin.attempt.job);
         let read = tokio::task::spawn_blocking(move || core.results_for_fan_in(job)).await;
@@ -235,7 +239,7 @@ impl Core {
         }
     }
 
-    /// A subtask's payload from the store, or from what of it is in memory.
+    /// Returns a subtask's payload from the store, or from the cache.
     pub(super) fn payload(&self, job: crate::JobNumber, number: u32) -> Result<Bytes, Failure> {
         let chunk = self.store.chunk(job, number);
         let chunk = chunk
@@ -245,7 +249,7 @@ impl Core {
         Ok(Bytes::copy_from_slice(subtask.payload()))
     }
 
-    /// Tells the scheduler how many may run of kinds that are for workers elsewhere.
+    /// Passes the number of subtasks of remote kinds that may run to the scheduler.
     pub(super) fn admit_leases(
         &self,
         books: &mut Books,

@@ -1,18 +1,20 @@
-//! Workers elsewhere: who waits for work, and who has a lease.
+//! Remote workers: open claims for work, and granted leases.
 //!
-//! A kind for them runs as many subtasks at a time as there are leases and open asks, so that the scheduler
-//! names one exactly when an ask is there to take it.
+//! A kind for remote workers may run as many subtasks as there are leases and open claims, so the
+//! scheduler starts a subtask exactly when a claim can take it.
 //!
 //! # A lease is granted in two steps
 //!
-//! 1. In the critical section in which the scheduler starts the subtask it is *promised* to the first ask, which has room
-//!    for one less from then on. The mark of the attempt, which names the lease, goes to the disk behind the end of
-//!    whatever stood before the subtask, for that was put into the batch before.
-//! 2. When the mark is on the disk the lease is *handed* to the ask, and its time begins. So a crash never takes back the
-//!    end of a predecessor of what a worker has, and a restart knows of every lease that a worker can have.
+//! 1. In the critical section in which the scheduler starts the subtask, the lease is *promised* to
+//!    the first matching claim, whose remaining capacity decreases by one. The start mark of the
+//!    attempt, which names the lease, is written after the end of the subtask's predecessor,
+//!    because that end entered an earlier place in the batches.
+//! 2. When the mark is on the disk, the lease is *handed* to the claim, and its time begins. So a
+//!    crash never undoes the end of a predecessor of a leased subtask, and a restart knows every
+//!    lease that a worker can have.
 //!
-//! An ask that is over in between, or before its client has the answer, leaves its leases: they are withdrawn, and their
-//! attempts do not count, because no worker has seen them.
+//! A claim that ends in between, or before its client has the answer, gives up its leases: they are
+//! withdrawn, and their attempts do not count, because no worker has seen them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,66 +25,68 @@ use tokio::sync::Notify;
 use super::dispatch::millis;
 use crate::wire::Timestamp;
 
-/// A lease that somebody has.
+/// Lease of a running attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
-    /// Who, if they have said.
+    /// Name of the worker, if it gave one.
     pub(super) worker: Option<String>,
-    /// How long it lasts from a heartbeat on.
+    /// Duration of the lease after a heartbeat.
     pub(super) lasts: Duration,
-    /// When it ends, unless there is one. Never, as long as it is promised.
+    /// Time of expiry without a further heartbeat. Never, while the lease is only promised.
     pub(super) expires: Timestamp,
-    /// When it ends whatever its worker says.
+    /// Time at which the lease ends regardless of heartbeats.
     pub(super) deadline: Timestamp,
-    /// Number of the ask that it is promised to, until it is handed over.
+    /// Number of the claim that the lease is promised to, until it is handed over.
     pub(super) promised_to: Option<u64>,
 }
 
 impl Held {
-    /// When it ends if nothing is said.
+    /// Returns the time at which the lease ends without a further heartbeat.
     pub(super) fn ends(&self) -> Timestamp {
         self.expires.min(self.deadline)
     }
 
-    /// It lasts as long as from a heartbeat now.
+    /// Renews the lease as a heartbeat at `now` does.
     pub(super) fn renew(&mut self, now: Timestamp) {
         self.expires = Timestamp(now.0.saturating_add(millis(self.lasts)));
     }
 }
 
-/// Open asks for work. An operation costs O(log n) of the asks for each kind that the ask names.
+/// Open claims for work. An operation costs O(log n) in the number of claims, for each kind that
+/// the claim names.
 #[derive(Debug, Default)]
 pub(super) struct Claimers {
-    /// By number, the oldest first.
+    /// Claims by number, the oldest first.
     waiting: BTreeMap<u64, Claimer>,
-    /// Asks with room, of each kind that an ask with room names.
+    /// Claims with remaining capacity, by kind.
     open: HashMap<u32, Open>,
     next: u64,
-    /// How many leases there are of each kind.
+    /// Number of leases by kind.
     held: HashMap<u32, u32>,
 }
 
-/// Asks with room for subtasks of one kind.
+/// Claims with remaining capacity for one kind.
 #[derive(Debug, Default)]
 struct Open {
     asks: BTreeSet<u64>,
-    /// Their room together.
+    /// Sum of their remaining capacity.
     room: u64,
 }
 
 #[derive(Debug)]
 struct Claimer {
-    /// Without duplicates.
+    /// Accepted kinds, without duplicates.
     kinds: Vec<u32>,
-    /// How many it still takes.
+    /// Number of leases that the claim still accepts.
     room: u32,
-    /// How many were promised to it and not handed over.
+    /// Number of leases promised and not handed over.
     promised: u32,
     worker: Option<String>,
     given: Arc<Given>,
 }
 
-/// To which ask a run was promised, what its worker is called, and for which kinds it has less room now.
+/// Promise of a lease: the claim, the name of its worker, and the kinds whose remaining capacity
+/// decreased.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Promise {
     pub(super) to: u64,
@@ -90,7 +94,7 @@ pub(super) struct Promise {
     pub(super) kinds: Vec<u32>,
 }
 
-/// What a claimer was given, until it looks.
+/// Leases handed to a claim and not fetched yet.
 #[derive(Debug, Default)]
 pub(super) struct Given {
     fences: Mutex<Vec<u64>>,
@@ -104,7 +108,8 @@ impl Given {
 }
 
 impl Claimers {
-    /// Somebody asks for up to so many. Returns what names the ask, and where it finds what it gets.
+    /// Opens a claim for at most `room` leases. Returns its number and the place where its leases
+    /// arrive.
     pub(super) fn ask(
         &mut self,
         kinds: Vec<u32>,
@@ -120,13 +125,13 @@ impl Claimers {
         (number, given)
     }
 
-    /// Somebody asks no more.
+    /// Removes a claim.
     pub(super) fn leave(&mut self, number: u64) {
         self.set_room(number, 0);
         self.waiting.remove(&number);
     }
 
-    /// An ask takes this many from now on.
+    /// Sets the remaining capacity of a claim.
     fn set_room(&mut self, number: u64, room: u32) {
         let Some(claimer) = self.waiting.get_mut(&number) else { return };
         let before = std::mem::replace(&mut claimer.room, room);
@@ -143,14 +148,14 @@ impl Claimers {
         }
     }
 
-    /// How many of the kind may run: leases, and asks for it.
+    /// Returns the number of subtasks of the kind that may run: leases and claimed capacity.
     pub(super) fn wanted(&self, kind: u32) -> u32 {
         let asked = self.open.get(&kind).map_or(0, |open| open.room);
         let asked = u32::try_from(asked).unwrap_or(u32::MAX);
         asked.saturating_add(self.held.get(&kind).copied().unwrap_or(0))
     }
 
-    /// Promises a run of the kind to the first ask that has room for one. None if there is none.
+    /// Promises a subtask of the kind to the first claim with capacity. `None` if there is none.
     pub(super) fn promise(&mut self, kind: u32) -> Option<Promise> {
         let number = *self.open.get(&kind)?.asks.first()?;
         let claimer = self.waiting.get_mut(&number)?;
@@ -162,7 +167,7 @@ impl Claimers {
         Some(Promise { to: number, worker, kinds })
     }
 
-    /// Hands over a run that was promised. False if the ask is over.
+    /// Hands over a promised lease. Returns false if the claim has ended.
     pub(super) fn hand(&mut self, to: u64, fence: u64) -> bool {
         let Some(claimer) = self.waiting.get_mut(&to) else { return false };
         claimer.promised -= 1;
@@ -171,27 +176,27 @@ impl Claimers {
         true
     }
 
-    /// A run that was promised has ended before it was handed over.
+    /// Withdraws a promise whose attempt ended before it was handed over.
     pub(super) fn break_promise(&mut self, to: u64) {
         if let Some(claimer) = self.waiting.get_mut(&to) {
             claimer.promised -= 1;
-            // It may have been all that it waits for.
+            // This may have been the last promise that the claim waits for.
             claimer.given.told.notify_one();
         }
     }
 
-    /// Takes no more for this ask. Whether something is promised to it that was not handed over.
+    /// Stops promising leases to this claim. Returns true if a promise is not handed over yet.
     pub(super) fn close(&mut self, number: u64) -> bool {
         self.set_room(number, 0);
         self.waiting.get(&number).is_some_and(|claimer| claimer.promised > 0)
     }
 
-    /// A worker has a lease of the kind since before a restart.
+    /// Counts a lease of the kind that was kept over a restart.
     pub(super) fn restore(&mut self, kind: u32) {
         *self.held.entry(kind).or_default() += 1;
     }
 
-    /// A lease of the kind has ended.
+    /// Removes an ended lease of the kind from the count.
     pub(super) fn ended(&mut self, kind: u32) {
         if let Some(held) = self.held.get_mut(&kind) {
             *held -= 1;
@@ -215,7 +220,7 @@ mod tests {
         let promise = Promise { to: first, worker: Some("a".into()), kinds: vec![1, 2] };
         assert_eq!(claimers.promise(2), Some(promise));
         assert_eq!((claimers.wanted(1), claimers.wanted(2)), (1, 3));
-        // It is there when it is handed over, and not before.
+        // The lease arrives when it is handed over, not before.
         assert_eq!(given.take(), [0; 0]);
         assert!(claimers.close(first));
         assert_eq!((claimers.wanted(1), claimers.wanted(2)), (0, 2));
@@ -241,7 +246,7 @@ mod tests {
         let mut promise = |kind| claimers.promise(kind).map(|promise| promise.to);
         let of_two = [2, 2, 2].map(&mut promise);
         assert_eq!(of_two, [Some(asks[1]), Some(asks[1]), Some(asks[2])]);
-        // The second one has no room left for either kind.
+        // The second claim has no capacity left for either kind.
         let of_one = [1, 1, 1, 1, 1].map(&mut promise);
         assert_eq!(of_one, [Some(asks[0]), Some(asks[0]), Some(asks[3]), Some(asks[3]), None]);
         assert_eq!((claimers.wanted(1), claimers.wanted(2)), (4, 4));

@@ -1,4 +1,4 @@
-//! What has happened goes to the disk, and is shown when it is there.
+//! Writes changes to the disk in batches, and publishes them when they are there.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::schedule::Step;
 use crate::store::{Committed, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};
 
-/// How the store is.
+/// Health of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreHealth {
     Well,
-    /// Nothing is written until there is room.
+    /// Nothing is written until the disk has room.
     Full,
     /// Nothing is written any more.
     Failed(String),
 }
 
 impl StoreHealth {
-    /// Why nothing is written, if nothing is.
+    /// Returns the error for requests while nothing is written.
     fn refusal(&self) -> Option<Refused> {
         match self {
             StoreHealth::Well => None,
@@ -37,7 +37,7 @@ impl StoreHealth {
     }
 }
 
-/// What those are told who wait for something that was done to be written.
+/// Converts a refusal for requests that wait for a change that was already applied in memory.
 fn of_what_is_done(refusal: Refused) -> Refused {
     match refusal {
         Refused::StoreFull => Refused::NotYetWritten,
@@ -45,18 +45,19 @@ fn of_what_is_done(refusal: Refused) -> Refused {
     }
 }
 
-/// Those who wait for these effects don't wait any longer.
+/// Reports the refusal to all requests that wait for these effects.
 fn tell_refused(effects: &mut Vec<Effect>, refusal: &Refused) {
     for effect in effects.extract_if(.., |effect| matches!(effect, Effect::Tell(_))) {
         if let Effect::Tell(tell) = effect {
-            // Who has gone doesn't want to know.
+            // The client may have disconnected.
             let _ = tell.send(Err(refusal.clone()));
         }
     }
 }
 
 impl Core {
-    /// Hands the next batch to the writer, if there is one, none is there and none was refused.
+    /// Submits the next batch to the writer, if there is one, the writer has none, and none was
+    /// refused.
     pub(super) fn write_next(self: &Arc<Self>, books: &mut Books) {
         if books.is_writing || books.refused.is_some() || books.unwritten.is_empty() {
             return;
@@ -73,8 +74,8 @@ impl Core {
         self.store.submit_with(changes, move |written| core.written(written, copy, effects));
     }
 
-    /// A batch was written, or not. Called on the writer's thread; what can begin now does when the commit has
-    /// ended.
+    /// Handles the result of a batch. Called on the writer's thread. New attempts begin when the
+    /// commit has ended.
     pub(super) fn written(
         self: &Arc<Self>,
         written: Result<Committed, WriteError>,
@@ -108,8 +109,8 @@ impl Core {
         }
     }
 
-    /// A batch finds no room, or nothing is written any more. It stays at the front; the ticker tries it again, for nothing
-    /// would become of it at once.
+    /// Keeps a batch for which the disk has no room, or that a failed store did not write. It stays
+    /// at the front. The ticker retries it, because an immediate retry would fail again.
     pub(super) fn refuse(&self, books: &mut Books, error: &WriteError, mut batch: Batch) {
         books.is_writing = false;
         let failed = !matches!(error, WriteError::Full | WriteError::Busy);
@@ -124,9 +125,9 @@ impl Core {
         books.refused = Some(batch);
     }
 
-    /// The books, for something to be done in them that is answered when it is on the disk.
+    /// Locks the engine state for a change that is answered when it is on the disk.
     ///
-    /// Errors if nothing is written now: then nothing is to be done.
+    /// Returns an error if nothing is written now: then nothing may be changed.
     pub(super) fn books_to_change(&self) -> Result<MutexGuard<'_, Books>, Refused> {
         let books = self.books();
         match self.health().refusal() {
@@ -135,14 +136,15 @@ impl Core {
         }
     }
 
-    /// Waits until all that has happened so far is on the disk.
+    /// Waits until all changes so far are on the disk.
     ///
-    /// Errors if the store has failed, or has become full: then it is written later, or never.
+    /// Returns an error if the store has failed or has become full: then they are written later, or
+    /// never.
     pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), Refused> {
         let (tell, told) = oneshot::channel();
         {
             let mut books = self.books();
-            // Who came after a refusal would wait for the batch that was refused.
+            // A request after a refusal would wait for the refused batch.
             if let Some(refused) = self.health().refusal() {
                 return Err(of_what_is_done(refused));
             }
@@ -152,7 +154,7 @@ impl Core {
         told.await.unwrap_or_else(|_| Err(Refused::StoreFailed("it has ended".into())))
     }
 
-    /// Tries what was refused once more.
+    /// Retries the refused batch.
     pub(super) fn retry_refused(self: &Arc<Self>) {
         let mut books = self.books();
         if *self.health() == StoreHealth::Full
@@ -172,7 +174,7 @@ impl Core {
             Effect::Marked { fence } => books.held_back.push_back(fence),
             Effect::Granted { fence } => self.hand(books, fence, now),
             Effect::Reserved { boot } => books.fences.note_reserved(boot),
-            // Who no longer waits doesn't want to know.
+            // The client may have disconnected.
             Effect::Tell(tell) => _ = tell.send(Ok(())),
         }
     }

@@ -1,25 +1,28 @@
-//! The bounds on all jobs together: unfinished subtasks, and bytes of their keys, which are in memory.
+//! Bounds on all jobs together: the number of unfinished subtasks and the size of their keys, both
+//! of which take memory.
 //!
-//! What is accepted counts in the books. A job on its way in counts from its first line on, so that several large
-//! uploads at a time cannot pass the bounds together. Each keeps its part in a [`Room`], which gives it back when the
-//! job has entered the books, was refused, or its client has gone.
+//! Accepted jobs are counted in the engine state. A job whose submission is in progress counts from
+//! its first line on, so that several large concurrent uploads cannot exceed the bounds together.
+//! Each upload keeps its share in a [`Room`], which is released when the job has entered the engine
+//! state, was refused, or its client has disconnected.
 //!
-//! Uploads take their room in steps, so that the lock of the books is not taken for each line. The sums of all rooms are
-//! read and raised under one small lock, so two uploads cannot both get the last room. It is locked before the books,
-//! never while they are locked.
+//! Uploads reserve capacity in steps, so that the engine state is not locked for each line. The
+//! sums of all reservations are read and raised under one small lock, so two uploads cannot both
+//! get the last capacity. This lock is taken before the lock of the engine state, never while that
+//! is held.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Core, Refused};
 
-/// Subtasks that an upload takes room for at a time.
+/// Number of subtasks for which an upload reserves capacity at a time.
 const STEP: u64 = 1024;
 
-/// Bytes of keys that an upload takes room for at a time.
+/// Size of keys for which an upload reserves capacity at a time, in bytes.
 const STEP_BYTES: u64 = 256 * 1024;
 
-/// What all jobs on their way in have together.
+/// Sum of all reservations.
 #[derive(Debug, Default)]
 pub(super) struct Incoming(Mutex<Taken>);
 
@@ -29,13 +32,13 @@ struct Taken {
     key_bytes: u64,
 }
 
-/// What one job on its way in has. Gives it back when it is dropped.
+/// Reservation of one upload, released on drop.
 #[derive(Debug)]
 pub(super) struct Room {
     core: Arc<Core>,
-    /// What `Incoming` counts for it.
+    /// Share of this upload in `Incoming`.
     taken: Taken,
-    /// What it needs; at most `taken`, unless that was refused.
+    /// Capacity that the upload needs; at most `taken`, unless the reservation was refused.
     needed: Taken,
 }
 
@@ -44,34 +47,35 @@ impl Room {
         Room { core: Arc::clone(core), taken: Taken::default(), needed: Taken::default() }
     }
 
-    /// Takes room for more.
+    /// Reserves capacity for more subtasks.
     ///
-    /// Errors if there is none. Then the job must be given up.
+    /// Returns an error if there is not enough. Then the upload must end.
     pub(super) fn take(&mut self, subtasks: u64, key_bytes: u64) -> Result<(), Refused> {
         self.needed.subtasks += subtasks;
         self.needed.key_bytes += key_bytes;
         let is_enough = self.needed.subtasks <= self.taken.subtasks
             && self.needed.key_bytes <= self.taken.key_bytes;
-        // A small job is looked at when it is whole: it may have been submitted before.
+        // A small job is checked when it is complete, because it may have been submitted before.
         if is_enough || self.needed.subtasks < STEP && self.needed.key_bytes < STEP_BYTES {
             return Ok(());
         }
         self.grow(STEP, STEP_BYTES)
     }
 
-    /// Looks whether there is room for a job that is whole.
+    /// Reserves the missing capacity for a complete job.
     ///
-    /// Errors if there is none.
+    /// Returns an error if there is not enough.
     pub(super) fn check(&mut self) -> Result<(), Refused> {
         self.grow(0, 0)
     }
 
-    /// Takes room for what is needed, and for this many more if there is room for them.
+    /// Reserves the needed capacity, and up to `more` beyond it if that is available.
     fn grow(&mut self, more: u64, more_bytes: u64) -> Result<(), Refused> {
         let bounds = &self.core.settings.bounds;
         let incoming = &self.core.incoming.0;
         let mut all = incoming.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looked at second: a job counts in the books before its room is given back, so it is never missed.
+        // Read after the reservations: a job is counted in the engine state before its reservation
+        // is released, so it is never missed.
         let (unfinished, key_bytes) = {
             let books = self.core.books();
             (books.unfinished, books.key_bytes)

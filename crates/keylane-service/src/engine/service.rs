@@ -1,4 +1,4 @@
-//! The service as its owner has it: started with its kinds, served, and stopped.
+//! Public handle of the service: start with its kinds, reload, and shutdown.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -27,16 +27,17 @@ use crate::schedule::{self, Scheduler};
 use crate::store::{ReadError, Store};
 use crate::wire::Timestamp;
 
-/// A service that accepts jobs, runs their subtasks in order and keeps what came of them.
+/// A service that accepts jobs, runs their subtasks in order and keeps their results.
 ///
-/// - **What was accepted is done.** A job that was acknowledged is on the disk, and goes on after
-///   `kill -9`. A subtask is done at least once; each attempt has a higher fence than the one before.
-/// - **In order.** Of two subtasks with a key in common the one that entered first has ended for good
-///   before the other begins, over retries and restarts.
+/// - **An accepted job is done.** An acknowledged job is on the disk and continues after `kill -9`.
+///   A subtask runs at least once; each attempt has a higher fence than the one before.
+/// - **In order.** Of two subtasks with a common key, the one that entered first has ended
+///   permanently before the other begins, across retries and restarts.
 /// - **Fair.** Jobs share the slots by the four rules of [`keylane::allocate`].
 ///
-/// It is served over HTTP by a [`Server`](crate::http::Server). Dropped without [`stop`](Self::stop), it
-/// ends as after a crash: nothing that was acknowledged is lost, and what ran counts as an attempt.
+/// A [`Server`](crate::http::Server) serves it over HTTP. If it is dropped without
+/// [`stop`](Self::stop), it ends as after a crash: no acknowledged job is lost, and interrupted
+/// runs count as attempts.
 ///
 /// # Examples
 /// ```
@@ -70,7 +71,7 @@ pub struct Service {
     schedules: tokio::task::JoinHandle<()>,
 }
 
-/// Settings of a service, and its kinds.
+/// Builder of a [`Service`]: its settings and kinds.
 #[derive(Debug)]
 #[must_use = "nothing happens until it is started"]
 pub struct ServiceBuilder {
@@ -80,31 +81,32 @@ pub struct ServiceBuilder {
 }
 
 impl ServiceBuilder {
-    /// Adds a kind of jobs; in place of the one that had its name, if there was one.
+    /// Adds a kind of jobs, or replaces the one with this name.
     pub fn kind(self, name: &str, kind: Kind) -> Self {
         self.kinds.add(name, kind);
         self
     }
 
-    /// Sets what ends the processes of handlers if this process is killed. Unless set, the next start with the same
-    /// store does, before it begins anything: SIGTERM, and SIGKILL five seconds later. With
-    /// [`Guard::ThisProgram`] they end at once; `main` must begin with [`keylane_process::enter`] then.
+    /// Sets the guard that ends handlers' processes if this process is killed. By default the next
+    /// start with the same store ends them before it starts any work: SIGTERM, and SIGKILL five
+    /// seconds later. With [`Guard::ThisProgram`] they end at once; then `main` must begin with
+    /// [`keylane_process::enter`].
     ///
-    /// The list of processes is a file beside the store, `-children`.
+    /// The list of processes is a file beside the store, with the suffix `-children`.
     pub fn guard(mut self, guard: Guard) -> Self {
         self.guard = guard;
         self
     }
 
-    /// Opens the store, puts what is unfinished back into its order, and begins.
+    /// Opens the store, restores the order of unfinished jobs, and starts the service.
     ///
-    /// Handlers run on the runtime that it is called in.
+    /// Handlers run on the current Tokio runtime.
     ///
     /// # Errors
-    /// If the store cannot be opened, or has an unfinished job that cannot go on.
+    /// Returns an error if the store cannot be opened, or if an unfinished job cannot continue.
     ///
     /// # Panics
-    /// If it is called outside of a runtime.
+    /// Panics if it is called outside of a Tokio runtime.
     pub async fn start(self) -> Result<Service, StartError> {
         let runtime = Handle::current();
         let started = tokio::task::spawn_blocking(move || Service::begin(self, runtime)).await;
@@ -113,7 +115,7 @@ impl ServiceBuilder {
 }
 
 impl Service {
-    /// With the store in the settings' file.
+    /// Creates a builder. The store is in the file that the settings name.
     pub fn builder(settings: Settings) -> ServiceBuilder {
         ServiceBuilder { settings, kinds: Kinds::default(), guard: Guard::None }
     }
@@ -121,7 +123,7 @@ impl Service {
     fn begin(builder: ServiceBuilder, runtime: Handle) -> Result<Service, StartError> {
         let ServiceBuilder { settings, kinds, guard } = builder;
         let (store, mut recovered) = Store::open(&settings.path, &settings.store)?;
-        // Behind the store, whose lock says that the process is gone that this waits for.
+        // After the store: its lock proves that the process whose children this ends is gone.
         let children = children(store.path(), guard)?;
         if store.is_exposed() {
             let path = store.path().display();
@@ -166,7 +168,7 @@ impl Service {
             by_key: Mutex::default(),
             summary: Mutex::default(),
         });
-        // The service has the store, so the store must not have the service.
+        // The core owns the store, so the store must not own the core.
         let committed = Arc::downgrade(&core);
         core.store.after_commits(move || {
             if let Some(core) = committed.upgrade() {
@@ -187,16 +189,19 @@ impl Service {
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
 
-    /// Takes nothing more and begins nothing more, from when this returns; what runs goes on. It cannot be undone.
+    /// Stops accepting and starting work before it returns; running attempts continue. It cannot be
+    /// undone.
     ///
-    /// [`stop`](Self::stop) begins with it. Called before, others can be told that the end has begun when it has.
+    /// [`stop`](Self::stop) begins with it. An earlier call makes the begin of the shutdown visible
+    /// to clients.
     pub fn drain(&self) {
         self.core.drain();
     }
 
-    /// Takes and begins nothing more, and waits until nothing runs any more, or the time is up. Remote workers can say
-    /// what came of their leases meanwhile, if the server still listens; those that do not keep their leases over the
-    /// restart. Called before the [server](crate::http::Server) stops.
+    /// Stops accepting and starting work, and waits until no attempt runs, at most for `within`.
+    /// Remote workers can meanwhile complete their leases if the server still listens; leases that
+    /// are not completed survive the restart. Call it before the [server](crate::http::Server)
+    /// stops.
     pub async fn quiesce(&self, within: Duration) {
         self.core.drain();
         self.core.tasks.close();
@@ -208,8 +213,9 @@ impl Service {
         let _ = tokio::time::timeout(within, all).await;
     }
 
-    /// Replaces the kinds, while jobs are accepted and run. What runs goes on as it began; jobs of a kind that is no longer
-    /// among them wait until it is again, or are cancelled. A kind that keeps a handler should be given the one it had.
+    /// Replaces the kinds while jobs are accepted and run. Running attempts continue unchanged.
+    /// Jobs of a removed kind wait until it is added again or they are cancelled. A kind whose
+    /// handler is unchanged should be passed with its existing handler.
     pub async fn reload_kinds(&self, kinds: Vec<(String, Kind)>) {
         let kept: Vec<_> = kinds.iter().flat_map(|(_, kind)| kind.handlers().cloned()).collect();
         let replaced = self.core.replace_kinds(kinds);
@@ -217,14 +223,15 @@ impl Service {
         let is_kept = |handler: &Arc<_>| kept.iter().any(|other| Arc::ptr_eq(other, handler));
         let gone = replaced.iter().flat_map(|kind| kind.handlers());
         for handler in gone.filter(|handler| !is_kept(handler)) {
-            // Attempts that have it keep it; what it keeps beyond them ends.
+            // Running attempts keep their handler; its own resources are released here.
             handler.close().await;
         }
     }
 
-    /// Lets what runs here end, for so long, begins nothing more, and closes the store. What has not ended by then is told to
-    /// give up: an attempt like any other that fails, so it is tried again after the next start if it has one left. Leases
-    /// of remote workers go on after the next start.
+    /// Starts nothing more, waits at most `within` for running attempts, and closes the store.
+    /// Attempts that still run are then cancelled: such an attempt counts as failed, and its
+    /// subtask is retried after the next start if it has an attempt left. Leases of remote workers
+    /// continue after the next start.
     pub async fn stop(mut self, within: Duration) {
         self.core.drain();
         self.core.tasks.close();
@@ -243,14 +250,14 @@ impl Service {
         self.release().await;
     }
 
-    /// Waits until nobody else has the store, so that it is closed when this returns and can be opened again.
-    /// A client's last answer may be on its way for a moment.
+    /// Waits until this is the last owner of the store, so that the store is closed on return and
+    /// can be opened again. The last reply to a client may own it for a moment.
     async fn release(self) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(2);
         while Arc::strong_count(&self.core) > 1 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // Closing waits for the writer.
+        // Closing the store blocks until the writer has ended.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 
@@ -271,7 +278,8 @@ impl Drop for Service {
     }
 }
 
-/// The registry of the processes that handlers start. What an earlier process has left in it is ended.
+/// Opens the registry of the processes that handlers start, and ends the processes that an earlier
+/// run left in it.
 fn children(store: &Path, guard: Guard) -> Result<Registry, OpenError> {
     let mut path = store.as_os_str().to_owned();
     path.push("-children");
@@ -341,7 +349,7 @@ impl Core {
         }
         Core::hold_behind_damaged(&mut books, &all, now);
         if self.store.opened_full() {
-            // Nothing begins before it is on the disk that this start has its fences.
+            // No attempt begins before the fences of this start are reserved on the disk.
             self.set_health(StoreHealth::Full);
             books.refused = Some(std::mem::take(&mut books.unwritten));
         }
@@ -349,7 +357,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes nothing more and begins nothing more.
+    /// Stops accepting and starting work.
     pub(crate) fn drain(&self) {
         let mut books = self.books();
         books.is_draining = true;
@@ -357,7 +365,7 @@ impl Core {
         self.draining.cancel();
     }
 
-    /// Follows the wall clock, if it was set: whatever is to be in a while still is.
+    /// Follows a step of the wall clock, so that relative deadlines keep their distance.
     pub(super) fn follow_clock(&self, books: &mut Books) {
         let Some(step) = self.clock.step() else { return };
         books.scheduler.shift(step);
@@ -369,12 +377,12 @@ impl Core {
         self.clock.follow(step);
     }
 
-    /// Whether the service is about to stop.
+    /// Returns true if the service shuts down.
     pub(crate) fn is_draining(&self) -> bool {
         self.books().is_draining
     }
 
-    /// Tells everything that runs to give up.
+    /// Cancels all running attempts.
     fn give_up_running(&self) {
         let books = self.books();
         let here = books.running.values().filter(|running| running.lease.is_none());

@@ -1,4 +1,5 @@
-//! What people ask of schedules, as whole requests: looked up, done, and answered when it is on the disk.
+//! Client commands on schedules, each looked up, applied, and answered only after its change is on
+//! the disk.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,17 +13,17 @@ use crate::engine::{Core, Refused};
 use crate::head;
 use crate::wire::{Event, EventKind, Page, Schedule, SetSchedule, Timestamp};
 
-/// Bytes of a name: it is a label of its jobs, too.
+/// Maximum length of a name, in bytes: it is also a label of its jobs.
 const MOST_NAME_BYTES: usize = 128;
 
-/// How many there may be: all of them are in memory.
+/// Maximum number of schedules: all of them are in memory.
 const MOST_SCHEDULES: usize = 10_000;
 
-/// Bytes of the jobs on a page, unless one alone has more.
+/// Maximum size of the jobs on a page, in bytes, unless a single one is larger.
 const MOST_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 impl Core {
-    /// How a schedule is.
+    /// Returns a schedule.
     pub(crate) fn schedule(&self, name: &str) -> Result<Schedule, Refused> {
         Ok(self.known(name)?.view(name))
     }
@@ -32,7 +33,7 @@ impl Core {
         self.schedules.get(name).ok_or_else(unknown)
     }
 
-    /// One that is not damaged.
+    /// Returns the entry of a schedule that is not damaged.
     fn usable(&self, name: &str) -> Result<Arc<Entry>, Refused> {
         let entry = self.known(name)?;
         match &entry.times {
@@ -41,7 +42,8 @@ impl Core {
         }
     }
 
-    /// Schedules by name, those after one if that is given: so many at most, and fewer if they are large.
+    /// Returns schedules by name, starting after the name `after` if it is given: at most `limit`,
+    /// and fewer if they are large.
     pub(crate) fn schedule_page(&self, after: Option<&str>, limit: usize) -> Page<Schedule> {
         let (entries, has_more) = self.schedule_entries(after, limit);
         let items: Vec<_> = entries.iter().map(|(name, entry)| entry.view(name)).collect();
@@ -49,8 +51,8 @@ impl Core {
         Page::new(items, last.filter(|_| has_more))
     }
 
-    /// The entries of a page, and whether there are more. Nothing is copied or computed of them, for the writer may
-    /// wait for the lock.
+    /// Returns the entries of a page, and true if there are more. Nothing is copied or computed
+    /// under the lock, because the writer may wait for it.
     fn schedule_entries(
         &self,
         after: Option<&str>,
@@ -69,7 +71,7 @@ impl Core {
         (found, false)
     }
 
-    /// Makes a schedule, or replaces what has this name. Whether it is new.
+    /// Creates a schedule or replaces the one with this name. Returns true if it is new.
     pub(crate) async fn set_schedule(
         self: &Arc<Self>,
         name: String,
@@ -80,7 +82,7 @@ impl Core {
         to_its_end(async move {
             core.check_schedule(&name, &asked)?;
             let _turn = core.schedules.turn(&name).await;
-            // What was due before goes by what was said before.
+            // Times that were due before the change follow the old settings.
             core.decide_due(&name).await;
             let before = core.schedules.get(&name);
             let is_new = before.is_none();
@@ -98,7 +100,7 @@ impl Core {
         .await
     }
 
-    /// Changes it as somebody has asked, and names what is due and will have no job because of that.
+    /// Applies a client's change, and reports the due times that create no job because of it.
     async fn change_by_hand(
         self: &Arc<Self>,
         name: &str,
@@ -146,7 +148,7 @@ impl Core {
         head::check(job, false, &self.kinds, &self.settings.bounds, now).map(drop)
     }
 
-    /// Pauses a schedule, or goes on with it. What comes while it is paused makes no job.
+    /// Pauses or resumes a schedule. Times that pass while it is paused create no job.
     pub(crate) async fn pause_schedule(
         self: &Arc<Self>,
         name: String,
@@ -170,7 +172,7 @@ impl Core {
         .await
     }
 
-    /// Removes a schedule. Its jobs stay.
+    /// Deletes a schedule. Its jobs stay.
     pub(crate) async fn remove_schedule(
         self: &Arc<Self>,
         name: String,
@@ -187,7 +189,7 @@ impl Core {
         .await
     }
 
-    /// Makes a schedule's job now, whatever its times and whether it is paused.
+    /// Creates a job of a schedule now, regardless of its times and of a pause.
     pub(crate) async fn run_schedule(
         self: &Arc<Self>,
         name: String,
@@ -218,7 +220,8 @@ impl SetSchedule {
 }
 
 impl Entry {
-    /// The times that are due and that this change leaves without a job: they are held up, or they have come just now.
+    /// Returns the due times for which this change prevents a job: they are held up, or became due
+    /// just now.
     fn left_by(&self, then: &Kept, now: Timestamp) -> Option<Passing> {
         let (Ok(times), false) = (&self.times, self.kept.paused) else { return None };
         let (reason, what) = match then.has_times_of(&self.kept) {
@@ -238,7 +241,7 @@ impl Kept {
         self.cron == other.cron && self.time_zone == other.time_zone
     }
 
-    /// What is asked for, in place of what there was.
+    /// Returns the requested settings, which replace the previous ones.
     fn set(asked: SetSchedule, before: Option<&Entry>, now: Timestamp) -> Self {
         let time_zone = asked.zone().to_owned();
         let SetSchedule { cron, job, overlap, missed, paused, .. } = asked;
@@ -264,7 +267,8 @@ impl Kept {
             };
         };
         let same_times = cron == before.cron && time_zone == before.time_zone;
-        // Other times begin now; the same ones go on where they are. Neither comes twice if the clock was put back.
+        // New times begin now; unchanged times continue where they are. Neither repeats a time if
+        // the clock was set back.
         let decided = if same_times { before.decided } else { before.decided.max(now) };
         let changed = now;
         let mut kept =
@@ -275,13 +279,13 @@ impl Kept {
 
     fn pause(&mut self, paused: bool, now: Timestamp) {
         if self.paused && !paused {
-            // Nobody wanted what came meanwhile.
+            // No job was wanted for times that passed during the pause.
             self.decided = self.decided.max(now);
         }
         self.paused = paused;
     }
 
-    /// Whether somebody has asked for something else.
+    /// Returns true if the settings differ.
     fn differs(&self, before: &Kept) -> bool {
         let plain = |kept: &Kept| (kept.overlap, kept.missed, kept.paused);
         let texts =
@@ -290,7 +294,8 @@ impl Kept {
     }
 }
 
-/// Goes on to its end when whoever asked is gone: a schedule's turn is over only when its change is on the disk.
+/// Runs a request to its end even if the client disconnects: a schedule's lock may be released only
+/// when its change is on the disk.
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Refused>> + Send + 'static,
 ) -> Result<T, Refused> {
