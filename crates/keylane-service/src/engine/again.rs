@@ -1,10 +1,11 @@
-//! Requests of operators that come with an idempotency key.
+//! Operator requests with an idempotency key.
 //!
-//! The key is on the disk together with what was done and its entry in the audit log: one of the changes of the same
-//! transaction. A request that finds its key there does nothing, and is answered with the present state. A request that
-//! was refused, or had nothing to do, leaves no key behind and is examined anew.
+//! The key is committed together with the action and its audit entry. A request that finds its key
+//! does nothing, and is answered with the current state. A request that was refused, or had nothing
+//! to do, stores no key and is evaluated again next time.
 //!
-//! Requests under one key come one after another: each holds a claim on the key until its changes are on the disk.
+//! Requests with the same key run one after another: each holds a claim on the key until its
+//! changes are on the disk.
 
 use std::sync::Arc;
 
@@ -15,26 +16,27 @@ use super::{Core, Refused};
 use crate::JobId;
 use crate::store::Idempotency;
 
-/// A request under an idempotency key.
+/// Request with an idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyed {
-    /// The caller, whose keys these are. A submission under the same key is another matter.
+    /// Caller, who defines the scope of the key. Submissions have a separate scope.
     scope: String,
     key: String,
-    /// Of the method, the path and query, and the body: another request under the key is noticed.
+    /// Hash of the method, the path and query, and the body, to detect a different request with the
+    /// same key.
     hash: [u8; 32],
 }
 
-/// What was done under a key before.
+/// Earlier action under a key.
 #[derive(Debug)]
 pub(crate) enum Before {
-    /// Nothing. The claim keeps other requests under the key waiting.
+    /// No action. The claim makes other requests with the key wait.
     Nothing(KeyedClaim),
-    /// The same request, about this job if it was about one.
+    /// An action by an equal request, on this job if it was about a job.
     Same(JobId),
 }
 
-/// A claim on an idempotency key.
+/// Exclusive right to an idempotency key.
 #[derive(Debug)]
 pub(crate) struct KeyedClaim(#[expect(dead_code, reason = "it is held")] Claim);
 
@@ -49,21 +51,22 @@ impl Keyed {
         for part in [method.as_bytes(), b" ", uri.as_bytes(), b"\n", body] {
             hash.update(part);
         }
-        // No caller has a name with a line end.
+        // No caller's name contains a line end.
         Keyed { scope: format!("{scope}\nactions"), key, hash: hash.finalize().into() }
     }
 
-    /// What is kept of it, until that time.
+    /// Returns the stored form of the key, valid until `expires_ms`.
     fn entry(self, expires_ms: u64) -> Idempotency {
         Idempotency { scope: self.scope, key: self.key, body_hash: self.hash, expires_ms }
     }
 }
 
 impl Core {
-    /// Waits until no other request under the key is on its way, and looks for what was done under it.
+    /// Waits until no other request with the key is in progress, and returns the earlier action
+    /// under it.
     ///
     /// # Errors
-    /// If another request was done under the key.
+    /// Returns an error if a different request was done under the key.
     pub(crate) async fn claim_keyed(self: &Arc<Self>, keyed: &Keyed) -> Result<Before, Refused> {
         let claim = self.claims.claim(&keyed.scope, &keyed.key).await;
         let Keyed { scope, key, hash } = keyed.clone();
@@ -80,7 +83,7 @@ impl Core {
         }
     }
 
-    /// The key of a request as it goes to the disk with the changes that the request makes.
+    /// Returns the stored form of a request's key, to be committed with the request's changes.
     pub(super) fn kept_key(&self, keyed: Keyed) -> Idempotency {
         keyed.entry(self.idempotency_ends())
     }

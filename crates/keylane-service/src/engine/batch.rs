@@ -1,4 +1,4 @@
-//! Several jobs at once: all of them or none.
+//! Submission of several jobs in one transaction: all are accepted or none.
 
 use std::sync::Arc;
 
@@ -8,14 +8,15 @@ use super::intake::{Intake, Submitted};
 use super::{Core, Refused};
 use crate::store::{Changes, Idempotency};
 
-/// Under which key a job of a batch is known: the batch's, and its place. No client's key has a line end.
+/// Returns the idempotency key of a job in a batch: the batch's key and the job's place. No
+/// client's key contains a line end.
 pub(crate) fn key_in_batch(key: &str, place: usize) -> String {
     format!("{key}\n{place}")
 }
 
 impl Core {
-    /// Accepts jobs in one transaction, in their order, or none of them. `hash` is that of the whole request; the same
-    /// one under the same key gets the same jobs.
+    /// Accepts jobs in one transaction, in their order, or none of them. `hash` is the hash of the
+    /// whole request; an equal request under the same key gets the same jobs.
     pub(crate) async fn accept_together(
         self: &Arc<Self>,
         intakes: Vec<Intake>,
@@ -26,7 +27,7 @@ impl Core {
         if let Some((caller, key)) = scope.clone() {
             claim = Some(self.claims.claim(&caller, &key).await);
             let count = intakes.len();
-            // All of them in one go: there may be a thousand.
+            // One blocking call for all jobs, because there may be a thousand.
             let before =
                 self.look_up(move |core| core.submitted_together(&caller, &key, hash, count));
             if let Some(before) = before.await? {
@@ -53,14 +54,15 @@ impl Core {
             let accept_all = |_| all.into_iter().map(|entering| core.accept(entering)).collect();
             let answer = committed.map(accept_all).map_err(|error| core.write_refused(error));
             drop(claim);
-            // Who no longer waits can ask again under the batch's idempotency key.
+            // A client that no longer waits can repeat the request with the batch's idempotency
+            // key.
             let _ = tell.send(answer);
         };
         self.store.accept_with_async(jobs, Changes::new(), accept).await;
         told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
     }
 
-    /// The jobs of a batch that was submitted under this key, if there was one.
+    /// Returns the jobs of a batch that was submitted under this key, if there was one.
     fn submitted_together(
         &self,
         caller: &str,
@@ -71,7 +73,7 @@ impl Core {
         let found = (0..count).map(|place| {
             self.submitted_before(caller, &key_in_batch(key, place), hash).transpose()
         });
-        // They were written together, so either all of them are there or none.
+        // The jobs were written together, so either all of them are there or none.
         found.collect::<Option<Result<Vec<_>, _>>>().transpose()
     }
 }

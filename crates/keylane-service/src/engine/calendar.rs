@@ -1,8 +1,8 @@
-//! The time by which schedules fire: the system's clock, for what people say of it is what they mean; or one that a
+//! Wall clock of schedules: the system's clock, because users mean its times; or a clock that a
 //! test moves.
 //!
-//! Unlike the service's own [`Clock`](super::Clock), which counts steadily from the start, it follows the system's
-//! clock when that is set, and over the sleep of a machine.
+//! In contrast to the service's own [`Clock`](super::Clock), which advances steadily from the
+//! start, it follows the system's clock when that is set, and across the sleep of a machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use tokio::sync::watch;
 
 use crate::wire::Timestamp;
 
-/// How long nobody looks at the system's clock: what is set, or sleeps, is noticed within this.
+/// Interval between reads of the system's clock: the maximum delay until a changed clock or a sleep
+/// is noticed.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// A clock that stands until it is told to move, for tests of schedules. A clone is the same clock.
+/// Wall clock that moves only on request, for tests of schedules. Clones share one clock.
 ///
 /// # Examples
 /// ```
@@ -29,25 +30,25 @@ const GLANCE: Duration = Duration::from_secs(1);
 pub struct ManualClock(Arc<watch::Sender<u64>>);
 
 impl ManualClock {
-    /// One that shows this: milliseconds since 1970.
+    /// Creates a clock that shows `ms` milliseconds since 1970.
     #[must_use]
     pub fn at(ms: u64) -> Self {
         ManualClock(Arc::new(watch::channel(ms).0))
     }
 
-    /// It shows this from now on, which may be earlier.
+    /// Sets the clock to `ms` milliseconds since 1970, which may be earlier than its time.
     pub fn set(&self, ms: u64) {
         self.0.send_replace(ms);
     }
 
-    /// What it shows.
+    /// Returns the time in milliseconds since 1970.
     #[must_use]
     pub fn now(&self) -> u64 {
         *self.0.borrow()
     }
 }
 
-/// What schedules look at.
+/// Source of wall time.
 #[derive(Clone, Debug)]
 pub(crate) enum Calendar {
     System,
@@ -62,7 +63,7 @@ impl Calendar {
         }
     }
 
-    /// Waits until then, if there is such a time; otherwise for ever. Dropped, it has done nothing.
+    /// Waits until the clock shows `at`, or forever if that is `None`. Cancel safe.
     pub(super) async fn reached(&self, at: Option<u64>) {
         let Some(at) = at else { return std::future::pending().await };
         match self {

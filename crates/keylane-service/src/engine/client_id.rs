@@ -1,24 +1,25 @@
-//! What clients call jobs themselves, beside the ids that the service gives.
+//! Client ids: names that clients give to jobs, in addition to the ids of the service.
 
 use super::intake::Submitted;
 use super::{Core, Refused};
 use crate::JobId;
 use crate::store::Alias;
 
-/// Bytes of a client's id.
+/// Maximum length of a client id, in bytes.
 const MOST_BYTES: usize = 128;
 
-/// In whose name ids are claimed: no caller is called that.
+/// Scope of claims on client ids. No caller has this name.
 pub(super) const SCOPE: &str = "\nid";
 
-/// Whether a job can be called that: plain in a path, and nothing that the service calls one.
+/// Returns true if the text may be a client id: safe in a path, and distinct from the service's own
+/// ids.
 fn is_fit(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~:-".contains(&byte);
     let is_ours = text.starts_with("job_") || text == "batch";
     (1..=MOST_BYTES).contains(&text.len()) && text.bytes().all(is_plain) && !is_ours
 }
 
-/// Refuses what no job can be called.
+/// Returns an error if the text may not be a client id.
 pub(crate) fn check(text: &str) -> Result<(), Refused> {
     if is_fit(text) {
         return Ok(());
@@ -30,7 +31,7 @@ pub(crate) fn check(text: &str) -> Result<(), Refused> {
 }
 
 impl Core {
-    /// The job that is called that, by the service or by its client. It may have to read, and so to wait.
+    /// Returns the job with this id or client id. May read the store and block.
     pub(crate) fn resolve(&self, text: &str) -> Result<JobId, Refused> {
         if let Some(id) = JobId::parse(text) {
             return Ok(id);
@@ -44,7 +45,8 @@ impl Core {
         self.store.alias(name).map_err(|error| self.read_refused(error))
     }
 
-    /// The job that is called that already, if there is one and it was asked for in the same words. It reads.
+    /// Returns the job that has this client id already, if an equal request created it. Reads the
+    /// store.
     pub(super) fn called_before(
         &self,
         name: &str,

@@ -1,17 +1,19 @@
-//! The service's time: milliseconds since 1970, as the system's clock has them.
+//! Time of the service: milliseconds since 1970, as the system's clock shows them.
 //!
 //! # Protocol
 //!
-//! 1. **Two clocks.** A *steady* clock counts on through everything, the sleep of the machine included
-//!    (`CLOCK_BOOTTIME` where there is one). The *wall* clock is the system's, or a test's, and may be set at any
-//!    moment. The time of the service is the steady clock plus an offset.
-//! 2. **The offset follows the wall clock in one place.** [`Clock::step`] says how far the two are apart;
-//!    the dispatcher asks it once a second at least, and under the lock of the books moves the offset of the scheduler
-//!    (`schedule/time.rs`), the deadlines of leases and then the offset here ([`Clock::follow`]). So a backoff, a lease and
-//!    a rate last as long as they were to, whatever the clock does meanwhile; and times of the calendar (`run_at`, `keep`,
-//!    when something was) go by the wall clock. It costs as much as there are leases, and nothing for lanes and subtasks.
-//! 3. **A time read under the lock of the books** is one that all deadlines there go by. Outside of it a time
-//!    is for people, and may be of before a step.
+//! 1. **Two clocks.** A *steady* clock never stops or jumps, and includes the sleep of the machine
+//!    (`CLOCK_BOOTTIME` where available). The *wall* clock is the system's, or a test's, and may be
+//!    set at any moment. The time of the service is the steady clock plus an offset.
+//! 2. **The offset follows the wall clock in one place.** [`Clock::step`] returns the difference of
+//!    the two. The dispatcher reads it at least once a second, and under the lock of the engine
+//!    state moves the offset of the scheduler (`schedule/time.rs`), the deadlines of leases and
+//!    then the offset here ([`Clock::follow`]). So backoffs, leases and rates keep their durations
+//!    whatever the wall clock does meanwhile, and calendar times (`run_at`, `keep`, timestamps)
+//!    follow the wall clock. The cost is proportional to the number of leases, independent of lanes
+//!    and subtasks.
+//! 3. **A time read under the lock of the engine state** is consistent with all deadlines there. A
+//!    time read outside of the lock is for display, and may date from before a step.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -19,24 +21,28 @@ use std::time::Duration;
 use super::calendar::Calendar;
 use crate::wire::Timestamp;
 
-/// A clock that was set forward further than this may be wrong: a machine may have started with a wrong one.
+/// Maximum forward step, in milliseconds, that is trusted at once: a machine may have started with
+/// a wrong clock.
 const MAX_BELIEVED_STEP: i64 = 60_000;
 
-/// How long such a clock has to show the same before what is too old by it is removed.
+/// Time, in milliseconds, for which a distrusted clock must be consistent before data that is too
+/// old by it is removed.
 const SETTLING: i64 = 3_600_000;
 
-/// How far the wall clock may be off before it is followed: what NTP corrects bit by bit comes in steps of this.
+/// Minimum difference of the wall clock, in milliseconds, that is followed: gradual NTP corrections
+/// are applied in steps of this size.
 const TOLERANCE: i64 = 250;
 
 #[derive(Debug)]
 pub(crate) struct Clock {
     wall: Calendar,
-    /// Milliseconds to be added to the steady clock. Changed under the lock of the books alone.
+    /// Offset to the steady clock, in milliseconds. Written only under the lock of the engine
+    /// state.
     offset: AtomicI64,
     started: Timestamp,
-    /// When, by the steady clock, the wall clock was last found to have been set forward far.
+    /// Steady time of the last large forward step of the wall clock.
     doubted_since: AtomicI64,
-    /// Whether it was ever.
+    /// True if there was a large forward step.
     was_doubted: AtomicBool,
 }
 
@@ -53,22 +59,23 @@ impl Clock {
         Timestamp(now.max(0).cast_unsigned())
     }
 
-    /// Milliseconds that count on whatever the wall clock shows, for how long something has lasted.
+    /// Returns steady milliseconds, independent of the wall clock, to measure durations.
     pub(crate) fn steady(&self) -> u64 {
         steady().max(0).cast_unsigned()
     }
 
-    /// When it was started, as the wall clock then was.
+    /// Returns the wall time of the service's start.
     pub(crate) fn started(&self) -> Timestamp {
         self.started
     }
 
-    /// How long it is until then; nothing if it is past.
+    /// Returns the duration until `at`; zero if it is past.
     pub(crate) fn until(&self, at: u64) -> Duration {
         Duration::from_millis(at.saturating_sub(self.now().0))
     }
 
-    /// How many milliseconds the wall clock was set forward since it was followed last, if it was set.
+    /// Returns the step of the wall clock since it was last followed, in milliseconds, if it was
+    /// set.
     pub(super) fn step(&self) -> Option<i64> {
         let apart = self.wall.now().0.cast_signed().saturating_sub(self.now().0.cast_signed());
         (apart.abs() > TOLERANCE).then_some(apart)
@@ -82,13 +89,14 @@ impl Clock {
         }
     }
 
-    /// The wall clock may be in a wrong future: nothing is to be removed by it for a while.
+    /// Marks the wall clock as possibly wrong: nothing is removed by it for a while.
     pub(super) fn doubt(&self) {
         self.doubted_since.store(steady(), Relaxed);
         self.was_doubted.store(true, Relaxed);
     }
 
-    /// How long nothing is to be removed for being too old, if so: what a wrong clock calls old would be gone for good.
+    /// Returns the remaining time for which nothing may be removed for its age, if there is one:
+    /// data removed by a wrong clock would be lost.
     pub(super) fn doubted_for(&self) -> Option<Duration> {
         if !self.was_doubted.load(Relaxed) {
             return None;
@@ -98,7 +106,7 @@ impl Clock {
     }
 }
 
-/// Milliseconds since some moment, the sleep of the machine included.
+/// Returns milliseconds since an arbitrary moment, including the sleep of the machine.
 #[cfg(target_os = "linux")]
 fn steady() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -123,7 +131,7 @@ mod tests {
         let clock = Clock::start(Calendar::Manual(wall.clone()));
         let begin = clock.now();
         assert!(begin.0 >= 1_000_000 && clock.doubted_for().is_none());
-        // A little is what every clock is corrected by.
+        // Small steps are ordinary corrections.
         clock.follow(30_000);
         clock.follow(-30_000);
         assert!(clock.doubted_for().is_none());
@@ -134,7 +142,7 @@ mod tests {
         clock.follow(step);
         assert!(clock.now().0 >= 8_200_000);
         assert!(clock.doubted_for().is_some_and(|left| left > Duration::from_secs(3000)));
-        // Backwards as well, even to before 1970.
+        // Backward steps too, even to before 1970.
         wall.set(0);
         clock.follow(clock.step().unwrap());
         assert!(clock.now().0 < 1_000_000);

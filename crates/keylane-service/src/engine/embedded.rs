@@ -1,4 +1,4 @@
-//! The service for those who embed it, without HTTP.
+//! API of the service for the embedding program, without HTTP.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::JobId;
 use crate::wire::{CancelMode, CancelRequest, Job, OutcomeView, Page, SubmitJob};
 
 impl Service {
-    /// Submits a job: the JSON that `POST /v1/jobs` takes. Returns when it is on the disk.
+    /// Submits a job, as the JSON that `POST /v1/jobs` takes. Returns when it is on the disk.
     ///
-    /// Dropped before it returns, the job may or may not be accepted.
+    /// If the future is dropped, the job may or may not be accepted.
     ///
     /// # Errors
-    /// If it makes no sense, or there is no room for it. Then it was not accepted; except after
-    /// [`Refused::StoreFailed`], when it may have been.
+    /// Returns an error if the job is invalid or the capacity is exhausted. The job was not
+    /// accepted then, except after [`Refused::StoreFailed`], when it may have been.
     pub async fn submit(&self, job: &str) -> Result<JobId, Refused> {
         let job: SubmitJob = serde_json::from_str(job)
             .map_err(|error| Refused::Invalid(vec![(String::new(), error.to_string())]))?;
@@ -23,18 +23,18 @@ impl Service {
         intake.finish(None).await.map(|submitted| submitted.id)
     }
 
-    /// How a job is.
+    /// Returns a job.
     ///
     /// # Errors
-    /// If there is none of this id, or it cannot be read.
+    /// Returns an error if no job has this id, or it cannot be read.
     pub fn job(&self, id: JobId) -> Result<Job, Refused> {
         self.core.job(id)
     }
 
-    /// Waits until a job is over, and says how it ended. It can be dropped at any time.
+    /// Waits until a job is over, and returns it. Cancel safe.
     ///
     /// # Errors
-    /// As [`job`](Self::job).
+    /// As for [`job`](Self::job).
     pub async fn wait(&self, id: JobId) -> Result<Job, Refused> {
         let mut job = self.core.job(id)?;
         while !job.state.is_final() {
@@ -43,10 +43,11 @@ impl Service {
         Ok(job)
     }
 
-    /// A page of a job's results, by number: from `cursor`, which the page before has named, or 0.
+    /// Returns a page of a job's results, by subtask number: from `cursor`, which the previous page
+    /// names, or from 0.
     ///
     /// # Errors
-    /// As [`job`](Self::job).
+    /// As for [`job`](Self::job).
     pub fn results(
         &self,
         id: JobId,
@@ -56,11 +57,11 @@ impl Service {
         self.core.results(id, super::ResultOrder::Submit, cursor, limit)
     }
 
-    /// Cancels a job, and returns when that is on the disk. What runs may end by itself.
-    /// It is in the log of what operators have done as that of `in-process`.
+    /// Cancels a job, and returns when that is on the disk. Running attempts may still end by
+    /// themselves. The audit log records the action for the caller `in-process`.
     ///
     /// # Errors
-    /// If there is none of this id, or it is over.
+    /// Returns an error if no job has this id, or it is over.
     pub async fn cancel(&self, id: JobId) -> Result<Job, Refused> {
         let request = CancelRequest { mode: CancelMode::Graceful, reason: None };
         let act = Act::in_process(Action::CancelJob);
@@ -72,7 +73,7 @@ impl Service {
 }
 
 impl Core {
-    /// Waits until a job has another version than this, or the time is up.
+    /// Waits until a job has a version other than `version`, or the timeout expires.
     pub(crate) async fn changed(
         &self,
         id: JobId,
@@ -83,7 +84,7 @@ impl Core {
         loop {
             let notify = self.books().live.get_mut(&id.number()).map(super::books::Live::notify);
             let Some(notify) = notify else { return self.job(id) };
-            // Registered before it is looked at, so that nothing is missed in between.
+            // Registered before the version is read, so that no change in between is missed.
             let mut notified = std::pin::pin!(notify.notified());
             notified.as_mut().enable();
             let job = self.job(id)?;

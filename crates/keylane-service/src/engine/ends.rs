@@ -1,11 +1,14 @@
-//! When the jobs that are over ended, by blocks of their numbers: so that a look for old ones reads no others.
+//! End times of finished jobs, by blocks of job numbers, so that a scan for expired jobs reads no
+//! others.
 //!
-//! For each block with such jobs, a time is kept that is not later than the earliest of their ends. The first look after a
-//! start reads all jobs and learns these times. From then on a look reads a block only if its time is too old, and learns
-//! it anew from the jobs that stay; a job that ends lowers the time of its block.
+//! Each block with finished jobs has a time that is not later than the earliest of their ends. The
+//! first scan after a start reads all jobs and records these times. Later scans read a block only
+//! if its time has expired, and record its new time from the remaining jobs; a job that ends lowers
+//! the time of its block.
 //!
-//! A block that is read is taken out before and put back behind that, and the earlier time counts where there are two: so
-//! a job that ends meanwhile is not forgotten, whether the read has seen it or not.
+//! A block is removed from the table before it is read and added again after the read, and the
+//! earlier of two times counts. So a job that ends meanwhile is not forgotten, whether the read has
+//! seen it or not.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,10 +17,10 @@ use parking_lot::Mutex;
 
 use crate::JobNumber;
 
-/// Numbers of jobs in a block. A look at one reads at most as many rows.
+/// Number of job numbers in a block: the maximum number of rows that a read of a block returns.
 const BLOCK: u64 = 4096;
 
-/// A block of numbers of jobs.
+/// Block of job numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Block(u64);
 
@@ -36,14 +39,14 @@ impl Block {
 pub(super) struct Ends(Mutex<BTreeMap<Block, u64>>);
 
 impl Ends {
-    /// A job of the block ended then, and stays.
+    /// Records that a job of the block ended at `ended_ms` and is kept.
     pub(super) fn note(&self, block: Block, ended_ms: u64) {
         let mut blocks = self.0.lock();
         let earliest = blocks.entry(block).or_insert(ended_ms);
         *earliest = ended_ms.min(*earliest);
     }
 
-    /// Takes out a block with a job that may have ended before this time.
+    /// Removes and returns a block with a job that may have ended before `before_ms`.
     pub(super) fn take_old(&self, before_ms: u64) -> Option<Block> {
         let mut blocks = self.0.lock();
         let old = blocks.iter().find(|(_, earliest)| **earliest < before_ms)?;
@@ -67,7 +70,7 @@ mod tests {
         }
         assert_eq!(ends.take_old(50), None);
         assert_eq!(ends.take_old(101), Some(block(5)));
-        // A job has ended while it was read, and another stays that ended before.
+        // A job ended during the read, and another one stays that ended earlier.
         ends.note(block(6), 400);
         ends.note(block(6), 300);
         assert_eq!(ends.take_old(101), Some(block(9 * BLOCK)));

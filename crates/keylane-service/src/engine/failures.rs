@@ -1,15 +1,16 @@
-//! The last failures of a job's subtasks that have not ended: what people are told of an attempt that backs off.
+//! Last failures of a job's unfinished subtasks, shown as the reason of a backoff.
 //!
-//! Those of subtasks that back off or have stopped a key are in their marks, and so survive a restart.
+//! The failures of subtasks that back off or have stopped a key are also in their marks, so they
+//! survive a restart.
 
 use std::collections::BTreeMap;
 
 use crate::schedule::Step;
 
-/// Subtasks of a job whose failures are kept. Of more, those that fail first are known.
+/// Maximum number of subtasks of a job whose failures are kept: those that failed first.
 const MAX_KEPT: usize = 64;
 
-/// Bytes of a failure that are kept.
+/// Maximum length of a kept failure, in bytes.
 const MAX_BYTES: usize = 300;
 
 /// Errors of the last attempts, by step.
@@ -17,7 +18,7 @@ const MAX_BYTES: usize = 300;
 pub(super) struct Failures(BTreeMap<Step, Box<str>>);
 
 impl Failures {
-    /// Keeps the error of an attempt that is followed by another, or that stopped its key.
+    /// Keeps the error of an attempt that is retried or has stopped its key.
     pub(super) fn note(&mut self, step: Step, error: &str) {
         if self.0.len() < MAX_KEPT || self.0.contains_key(&step) {
             let end = error.floor_char_boundary(MAX_BYTES);
@@ -26,12 +27,12 @@ impl Failures {
         }
     }
 
-    /// Forgets a subtask that has ended.
+    /// Removes the failure of an ended subtask.
     pub(super) fn forget(&mut self, step: Step) {
         self.0.remove(&step);
     }
 
-    /// The error of the last attempt.
+    /// Returns the error of the last attempt.
     pub(super) fn get(&self, step: Step) -> Option<&str> {
         self.0.get(&step).map(|error| &**error)
     }

@@ -1,8 +1,9 @@
-//! Followers of single jobs: each has a queue, into which the distributor puts the events of its jobs and no others.
+//! Followers of single jobs: each has a queue, to which the distributor adds the events of its jobs
+//! only.
 //!
-//! A follower is woken by what it asked for, and costs nothing when something else happens. What waits in its queue is
-//! shared with the ring and with other followers; what the ring has let go is bounded, and a follower that is too slow is
-//! told to look at its jobs anew.
+//! A follower is woken by events of its jobs, and other events cost it nothing. Queued events are
+//! shared with the ring and with other followers. Queued events that have left the ring are
+//! bounded; a follower that is too slow gets a reset and must read its jobs again.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -13,36 +14,37 @@ use tokio::sync::Notify;
 use super::events::{Events, Followed, Happened};
 use crate::JobNumber;
 
-/// Events that wait for one follower, if the ring has let go of the first of them: before, they cost nothing.
+/// Maximum number of queued events per follower once the first of them has left the ring: until
+/// then they take no extra memory.
 const MAX_WAITING: usize = 1024;
 
-/// Bytes that these take together, about, unless it is one.
+/// Approximate maximum size of these events, in bytes, unless there is only one.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
-/// The followers of each job.
+/// Followers by job.
 #[derive(Debug, Default)]
 pub(super) struct Feeds {
-    /// By job, and by the number of the feed. Locked before a queue, never after.
+    /// Followers by job and by the number of their feed. Locked before a queue, never after.
     by_job: Mutex<HashMap<JobNumber, BTreeMap<u64, Place>>>,
-    /// Numbers given to feeds.
+    /// Number of the next feed.
     numbers: AtomicU64,
-    /// Feeds that there are.
+    /// Number of feeds.
     count: AtomicUsize,
 }
 
-/// A feed among the followers of a job.
+/// A feed in the list of a job's followers.
 #[derive(Debug)]
 struct Place {
     queue: Arc<Queue>,
-    /// It gets events from this number on. It has had those before, or did not ask for them.
+    /// First event number that the feed gets. It has had earlier events, or did not request them.
     from: u64,
 }
 
-/// What waits for a follower.
+/// Queue of a follower.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
-    /// Told when something was put in.
+    /// Notified when an event was added.
     told: Notify,
 }
 
@@ -50,7 +52,7 @@ struct Queue {
 struct Waiting {
     events: VecDeque<Arc<Happened>>,
     bytes: usize,
-    /// Events are missing: the place where it goes on.
+    /// Position to continue from, if events are missing.
     lost: Option<u64>,
 }
 
@@ -59,7 +61,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an event in. The ring has those from `first` on.
+    /// Adds an event. The ring has the events from `first` on.
     fn put(&self, event: &Arc<Happened>, first: u64) {
         let mut waiting = self.waiting();
         waiting.bytes += event.bytes();
@@ -89,7 +91,7 @@ impl Feeds {
         self.by_job().contains_key(&job)
     }
 
-    /// Puts an event into the queues of those who follow its job. The ring has those from `first` on.
+    /// Adds an event to the queues of its job's followers. The ring has the events from `first` on.
     pub(super) fn give(&self, event: &Arc<Happened>, first: u64) {
         let Some(job) = event.of else { return };
         let by_job = self.by_job();
@@ -99,7 +101,7 @@ impl Feeds {
             .for_each(|place| place.queue.put(event, first));
     }
 
-    /// Events were lost before they could be given: everything is to be looked at anew.
+    /// Resets all feeds: events left the ring before they were distributed.
     pub(super) fn lose_all(&self, goes_on_at: u64) {
         for place in self.by_job().values().flat_map(BTreeMap::values) {
             place.queue.waiting().lost = Some(goes_on_at);
@@ -108,7 +110,7 @@ impl Feeds {
     }
 }
 
-/// A follower of some jobs.
+/// Follower of a set of jobs.
 #[derive(Debug)]
 pub(crate) struct Feed {
     events: Arc<Events>,
@@ -118,20 +120,21 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Of no job yet.
+    /// Creates a feed without jobs.
     pub(crate) fn new(events: &Arc<Events>) -> Self {
         let number = events.feeds.numbers.fetch_add(1, Relaxed);
         events.feeds.count.fetch_add(1, Relaxed);
         Feed { events: Arc::clone(events), number, queue: Arc::default(), jobs: Vec::new() }
     }
 
-    /// Follows a job as well, from an event on. Those that are known already come at once.
+    /// Follows one more job, from event `from` on. Known events are queued at once.
     pub(crate) fn add(&mut self, job: JobNumber, from: u64) {
         if self.jobs.contains(&job) {
             return;
         }
         self.jobs.push(job);
-        // Nothing is given to it while this is locked, so nothing is missed and nothing comes twice.
+        // The distributor cannot add an event while this lock is held, so none is missed or queued
+        // twice.
         let mut by_job = self.events.feeds.by_job();
         let (known, end) = self.events.of_job(job, from);
         known.iter().for_each(|event| self.queue.put(event, 0));
@@ -143,7 +146,7 @@ impl Feed {
         self.jobs.contains(&job)
     }
 
-    /// Follows a job no longer. What of it waits is not sent.
+    /// Stops following a job. Its queued events are not sent.
     pub(crate) fn remove(&mut self, job: JobNumber) {
         self.jobs.retain(|other| *other != job);
         self.leave(job);
@@ -162,7 +165,7 @@ impl Feed {
         }
     }
 
-    /// Where it is read. One task reads it.
+    /// Returns the reading end of the feed, for one task.
     pub(crate) fn reader(&self) -> Reader {
         Reader { events: Arc::clone(&self.events), queue: Arc::clone(&self.queue) }
     }
@@ -175,7 +178,7 @@ impl Drop for Feed {
     }
 }
 
-/// The end of a feed where events come out.
+/// Reading end of a feed.
 #[derive(Debug)]
 pub(crate) struct Reader {
     events: Arc<Events>,
@@ -183,7 +186,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// The next event, when there is one. Dropped while it waits, it loses nothing.
+    /// Waits for the next event. Cancel safe: no event is lost if the future is dropped.
     pub(crate) async fn next(&self) -> Followed {
         loop {
             if let Some(next) = self.try_next() {
@@ -193,7 +196,7 @@ impl Reader {
         }
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     pub(crate) fn try_next(&self) -> Option<Followed> {
         let mut waiting = self.queue.waiting();
         if let Some(lost) = waiting.lost.take() {
@@ -239,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Each follower of one job looked at the events of all.
+    /// Regression: each follower of one job processed the events of all jobs.
     #[tokio::test]
     async fn a_follower_gets_the_events_of_its_jobs_and_is_woken_by_no_other() {
         let events = Arc::new(Events::new(7));
@@ -257,7 +260,7 @@ mod tests {
         for _ in 0..3 {
             got.push(said(Some(reader.next().await)));
         }
-        // The one that was known when it began to follow, once; and those that came.
+        // The event known before the follower was added, once, and the later ones.
         assert_eq!(got, ["7-1", "7-3", "7-4"]);
         feed.remove(JobNumber(2));
         assert!(!events.feeds.has(JobNumber(2)) && events.feeds.has(JobNumber(1)));

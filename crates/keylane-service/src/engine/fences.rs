@@ -1,24 +1,26 @@
-//! Which fences may be given out: only those that the file has reserved, so that none is ever given twice.
+//! Reservation of fences: only fences that the file has reserved are given out, so none is ever
+//! given out twice.
 //!
-//! The number `b` of the store's opening has the fences from `b * 2^21 + 1` up to `(b + 1) * 2^21`. A process that gives
-//! out most of them raises the number in the file, and then has those of the next number as well. The next process
-//! begins above all that the file has reserved, whatever the clock shows: see `store/boot.rs`.
+//! Opening number `b` of the store owns the fences from `b * 2^21 + 1` up to `(b + 1) * 2^21`. A
+//! process that has given out most of them raises the number in the file and then owns the fences
+//! of the next number too. The next process begins above all fences reserved in the file, whatever
+//! the clock shows: see `store/boot.rs`.
 
 use crate::store::FENCE_BITS;
 
-/// How many are left when more are reserved: enough for all that starts while that is written.
+/// Number of fences left when more are reserved: enough for all starts during that write.
 const SPARE: u64 = 1 << (FENCE_BITS - 1);
 
-/// The fences that are reserved.
+/// Reserved fences.
 #[derive(Debug)]
 pub(super) struct Fences {
-    /// Highest number of an opening that is reserved on the disk.
+    /// Highest opening number that is reserved on the disk.
     reserved: u64,
-    /// Whether the next number is on its way to the disk.
+    /// The next number is on its way to the disk.
     is_reserving: bool,
 }
 
-/// The first fence that a process gives out whose opening of the store has this number.
+/// Returns the first fence of the opening with this number.
 pub(super) fn first(boot: u64) -> u64 {
     (boot << FENCE_BITS) + 1
 }
@@ -28,12 +30,13 @@ impl Fences {
         Fences { reserved: boot, is_reserving: false }
     }
 
-    /// Whether this fence may be given out.
+    /// Returns true if this fence may be given out.
     pub(super) fn has(&self, fence: u64) -> bool {
         fence < first(self.reserved + 1)
     }
 
-    /// The number to be reserved now, if this fence is the next one. Asked again, there is none until that is done.
+    /// Returns the number to reserve now, if this fence is the next one. Returns it once, until the
+    /// reservation is on the disk.
     pub(super) fn next_reservation(&mut self, next_fence: u64) -> Option<u64> {
         let are_few = next_fence + SPARE >= first(self.reserved + 1);
         let wanted = (are_few && !self.is_reserving).then_some(self.reserved + 1);
@@ -41,7 +44,7 @@ impl Fences {
         wanted
     }
 
-    /// The number is on the disk.
+    /// Records that the number is reserved on the disk.
     pub(super) fn note_reserved(&mut self, boot: u64) {
         self.reserved = self.reserved.max(boot);
         self.is_reserving = false;
@@ -59,7 +62,7 @@ mod tests {
         assert!(fences.has(first_of_all) && fences.has(last) && !fences.has(last + 1));
         assert_eq!(fences.next_reservation(first_of_all), None);
         assert_eq!(fences.next_reservation(last - SPARE + 1), Some(8));
-        // Once, however often it is asked for.
+        // Once, for any number of calls.
         assert_eq!(fences.next_reservation(last), None);
         assert!(!fences.has(last + 1));
         fences.note_reserved(8);

@@ -1,5 +1,6 @@
-//! How leases begin and end, but for what their workers say: promised, handed over, withdrawn, lost, out of time, killed,
-//! and kept over a restart. What a promise is and why it comes first is in `lease.rs`.
+//! Begin and end of leases, except for the workers' own requests: promise, delivery, withdrawal,
+//! loss, timeout, cancellation, and recovery after a restart. The two-step grant is explained in
+//! `lease.rs`.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::store::{Mark, Stage};
 use crate::wire::Timestamp;
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
-/// A lease that a worker had when the process before ended.
+/// Lease that a worker had when the previous process ended.
 #[derive(Debug)]
 pub(super) struct Survivor {
     pub(super) subtask: SubtaskNumber,
@@ -26,13 +27,15 @@ pub(super) struct Survivor {
     pub(super) worker: Option<String>,
 }
 
-/// How long an attempt under a lease may take in all: the shorter one of the job's timeout and the kind's maximum.
+/// Returns the maximum total duration of an attempt under a lease: the smaller of the job's timeout
+/// and the kind's maximum.
 fn max_duration(kind: &Kind, timeout: Option<Duration>) -> Duration {
     timeout.map_or(kind.max_lease, |timeout| timeout.min(kind.max_lease))
 }
 
 impl Core {
-    /// Promises a run to the ask that wants one. It is handed over when its mark is on the disk.
+    /// Promises a subtask to the matching claim. The lease is handed over when its start mark is on
+    /// the disk.
     pub(super) fn promise(
         &self,
         books: &mut Books,
@@ -61,7 +64,7 @@ impl Core {
         self.admit_leases(books, promise.kinds, now);
     }
 
-    /// The mark of a lease is on the disk: its ask gets it, and its time begins.
+    /// Hands over a lease whose start mark is on the disk; its time begins.
     pub(super) fn hand(&self, books: &mut Books, fence: u64, now: Timestamp) {
         let Some(running) = books.running.get_mut(&fence) else { return };
         let (job, kind) = (running.job, running.kind);
@@ -79,14 +82,14 @@ impl Core {
         }
     }
 
-    /// A lease that no worker has seen ends as if it had not begun.
+    /// Withdraws a lease that no worker has seen: its attempt does not count.
     pub(super) fn withdraw(&self, books: &mut Books, fence: u64, now: Timestamp) {
         let Some(running) = books.running.remove(&fence) else { return };
         let failure = Failure::passing("the request for it was broken off");
         self.end_with(books, running, fence, End::Withdrawn, Err(failure), now);
     }
 
-    /// Leases whose time is up end: lost, or failed if they have taken longer than they may.
+    /// Ends expired leases: as lost, or as failed if they exceeded their maximum duration.
     pub(super) fn end_leases(&self, books: &mut Books, now: Timestamp) {
         if books.next_expiry.is_none_or(|at| at > now) {
             return;
@@ -102,7 +105,7 @@ impl Core {
         books.next_expiry = leases.map(Held::ends).min();
     }
 
-    /// A lease has ended without a word of its worker, or because it has taken as long as it may.
+    /// Ends a lease without an answer of its worker, or at its maximum duration.
     fn lose(&self, books: &mut Books, fence: u64, now: Timestamp) {
         let Some(running) = books.running.remove(&fence) else { return };
         let held = running.lease.as_ref().expect("only leases are lost");
@@ -118,8 +121,8 @@ impl Core {
         self.end_with(books, running, fence, end, Err(failure), now);
     }
 
-    /// There is room on the disk again. Before, no end of a lease could be told, so each lasts as long as from a
-    /// heartbeat.
+    /// Renews all leases when the disk has room again: while it was full, no end of a lease could
+    /// be reported.
     pub(super) fn renew_leases(books: &mut Books, now: Timestamp) {
         let held = books.running.values_mut().filter_map(|running| running.lease.as_mut());
         for held in held.filter(|held| held.promised_to.is_none()) {
@@ -130,7 +133,7 @@ impl Core {
         }
     }
 
-    /// The leases of a job that is cancelled end now, whatever their workers do.
+    /// Ends the leases of a cancelled job, regardless of their workers.
     pub(super) fn kill_leases(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
         let of_job = |running: &Running| running.job == job && running.lease.is_some();
         let leases = books.running.iter().filter(|(_, running)| of_job(running));
@@ -142,9 +145,10 @@ impl Core {
         }
     }
 
-    /// A lease goes on that a worker had when the process before ended: with its fence and attempt, and as long from now
-    /// as from a heartbeat. The time that the server was away counts for how long it may take, but it has this long at
-    /// least to be completed. False if it is none any more.
+    /// Restores a lease that a worker had when the previous process ended: with its fence and
+    /// attempt, and with a full duration as after a heartbeat. The downtime of the server counts
+    /// towards the maximum duration, but at least one full duration remains to complete it. Returns
+    /// false if the lease is no longer valid.
     pub(super) fn keep_lease(
         &self,
         books: &mut Books,
@@ -165,7 +169,7 @@ impl Core {
         let (number, timeout) = (live.plan.number(step), live.head.timeout());
         let most = max_duration(&self.kinds.get(kind), timeout);
         let expires = Timestamp(now.0.saturating_add(millis(lasts)));
-        // The clock may have been put back meanwhile.
+        // The clock may have been set back meanwhile.
         let begun = since.min(now);
         let deadline = Timestamp(begun.0.saturating_add(millis(most))).max(expires);
         self.check_order(books, SubtaskId { job, number: subtask }, &keys);

@@ -1,4 +1,4 @@
-//! Leases between their start in the books and their worker.
+//! Tests of leases between their start in the engine state and their delivery to a worker.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::{Kind, Service};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A service whose only kind is for remote workers, and tries once.
+/// Starts a service whose only kind is for remote workers and has one attempt.
 async fn start(folder: &std::path::Path) -> Service {
     let once = Kind { attempts: 1, ..Kind::leased(MINUTE) };
     Service::builder(Settings::new(folder.join("store"))).kind("once", once).start().await.unwrap()
 }
 
-/// Waits until this is so in the books.
+/// Waits until `is_so` holds for the engine state.
 async fn until(core: &Core, is_so: impl Fn(&Books) -> bool) {
     while !is_so(&core.books()) {
         tokio::task::yield_now().await;
     }
 }
 
-/// A crash can only follow what is on the disk, so what a worker has must be: its own start, and the end of what was
-/// before it.
+/// A crash undoes everything that is not on the disk, so a worker's lease must be there: its start
+/// mark, and the end of its predecessor.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let id = service.submit(two).await.unwrap();
     let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
     let first = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
-    // From here on the writer stands still.
+    // From here on the writer is blocked.
     let (stands, told) = tokio::sync::oneshot::channel();
     let (go_on, gone_on) = mpsc::channel::<()>();
     core.store.submit_with(Changes::new(), move |_| {
@@ -51,7 +51,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     });
     let mut second = Box::pin(core.claim(&kinds, 1, MINUTE, None, &closing));
     assert!(second.as_mut().now_or_never().is_none());
-    // The second one has its key and its slot, and its worker nothing yet.
+    // The second subtask has its key and its slot, but its worker has no lease yet.
     until(&core, |books| books.running.values().any(|running| running.number == 1)).await;
     assert!(second.as_mut().now_or_never().is_none());
     let is_promised =
@@ -67,7 +67,8 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     service.stop(Duration::ZERO).await;
 }
 
-/// It was the only attempt of each, and no worker has seen it.
+/// A withdrawn attempt does not count, because no worker has seen it: each subtask here has only
+/// one attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,19 +1,21 @@
-//! Jobs that are held: nothing of them begins until an operator decides.
+//! Held jobs: jobs of which nothing starts until an operator decides.
 //!
 //! # Rules
 //!
-//! 1. **A job of a kind that the configuration lacks is held.** Its subtasks stand in their lanes as those of a paused
-//!    job do. The kind is configured again, or the job is cancelled.
-//! 2. **A damaged job is in no lane**, for what it would have there may not be what was written. The keys of its
-//!    subtasks that have not ended are stopped.
-//! 3. **If not all of these keys can be read**, each job with keys that has entered behind the damaged one is held, and
-//!    so is each that comes later: any of their keys may be one of its. If its own place in the order cannot be believed
-//!    either, all jobs with keys are held. Jobs without keys go on.
-//! 4. **Nothing of this is on the disk.** Each start finds it again. An operator decides by removing the damaged job,
-//!    which is on the disk before anything of 2 and 3 ends.
+//! 1. **A job whose kind is not configured is held.** Its subtasks wait in their lanes like those
+//!    of a paused job. The hold ends when the kind is configured again or the job is cancelled.
+//! 2. **A damaged job is in no lane**, because its readable content may differ from what was
+//!    written. The keys of its unfinished subtasks are stopped.
+//! 3. **If some of these keys cannot be read**, each job with keys that entered after the damaged
+//!    one is held, and so is each later one: any of their keys may be a key of the damaged job. If
+//!    the damaged job's place in the order is not reliable either, all jobs with keys are held.
+//!    Jobs without keys continue.
+//! 4. **No hold is stored.** Each start derives the holds again. An operator decides by removing
+//!    the damaged job; the removal is on the disk before any hold of rules 2 and 3 ends.
 //!
-//! Why order holds: a subtask that shares a key with an unfinished subtask of a damaged job, and entered behind it,
-//! begins only after 4. By 2 its key is stopped, or by 3 its job is held.
+//! Why order holds: a subtask that shares a key with an unfinished subtask of a damaged job, and
+//! entered after it, begins only after the removal (4). Until then its key is stopped (2) or its
+//! job is held (3).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,21 +27,21 @@ use crate::store::{Changes, Damage, DamagedJob};
 use crate::wire::{Because, Timestamp};
 use crate::{JobId, JobNumber, Key};
 
-/// What is held, and why.
+/// Held and damaged jobs, with the reasons.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    /// Jobs that are in the scheduler, paused there.
+    /// Held jobs; the scheduler has them as paused.
     jobs: HashMap<JobNumber, Hold>,
-    /// Damaged jobs, which are not.
+    /// Damaged jobs; the scheduler does not have them.
     damaged: BTreeMap<JobNumber, Damaged>,
 }
 
-/// Why a job is held.
+/// Reason why a job is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Hold {
-    /// Its kind, which is not configured.
+    /// Name of its kind, which is not configured.
     NoKind(String),
-    /// The damaged job that it may be behind.
+    /// Damaged job that may come before it.
     Behind(JobNumber),
 }
 
@@ -47,11 +49,11 @@ enum Hold {
 struct Damaged {
     job: DamagedJob,
     damage: Damage,
-    /// The keys that were stopped for it and not resumed since.
+    /// Keys that were stopped for the job and not resumed since.
     stopped: BTreeSet<Key>,
 }
 
-/// A job that was recovered, as far as holds need to know it.
+/// Recovered job, with the data that holds need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entered {
     pub(super) job: JobNumber,
@@ -60,28 +62,28 @@ pub(super) struct Entered {
 }
 
 impl Holds {
-    /// Whether nothing of a job in the scheduler is to begin.
+    /// Returns true if a job in the scheduler is held.
     pub(super) fn has(&self, job: JobNumber) -> bool {
         self.jobs.contains_key(&job)
     }
 
-    /// A job is over.
+    /// Removes the hold of a finished job.
     pub(super) fn forget(&mut self, job: JobNumber) {
         self.jobs.remove(&job);
     }
 
-    /// A key is paused or resumed by an operator, which is a decision about it.
+    /// Records that an operator paused or resumed a key, which decides about it.
     pub(super) fn key_decided(&mut self, key: &Key) {
         self.damaged.values_mut().for_each(|damaged| drop(damaged.stopped.take(key)));
     }
 
-    /// The damaged job whose keys are not known and that has entered first, and its place.
+    /// Returns the first damaged job with unknown keys, and its place in the order.
     fn unknown_keys(&self) -> Option<(u64, JobNumber)> {
         let unknown = self.damaged.values().filter(|damaged| damaged.job.keys.is_none());
         unknown.map(|damaged| (damaged.job.entered.unwrap_or(0), damaged.job.number)).min()
     }
 
-    /// How many jobs are held or damaged, by the reason's word.
+    /// Returns the number of held and damaged jobs by reason code.
     pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
         let no_kind = self.jobs.values().filter(|hold| matches!(hold, Hold::NoKind(_))).count();
         let behind = self.jobs.len() - no_kind;
@@ -92,7 +94,7 @@ impl Holds {
         ]
     }
 
-    /// What a damaged job is called in messages.
+    /// Returns the name of a damaged job for messages.
     fn name(&self, job: JobNumber) -> String {
         let id = self.damaged.get(&job).and_then(|damaged| damaged.job.id);
         id.map_or_else(|| format!("number {}", job.0), |id| id.to_string())
@@ -109,7 +111,7 @@ impl Holds {
         }
     }
 
-    /// Why nothing of a job begins, if it is held.
+    /// Returns the reason why nothing of a job starts, if it is held or damaged.
     pub(super) fn because(&self, job: JobNumber) -> Option<Because> {
         if let Some(damaged) = self.damaged.get(&job) {
             let text = format!(
@@ -138,7 +140,7 @@ impl Holds {
         })
     }
 
-    /// Why a key stands still, if it does for a damaged job.
+    /// Returns the reason why a key is stopped, if it is stopped for a damaged job.
     pub(super) fn because_of_key(&self, key: &Key) -> Option<String> {
         let (job, _) = self.damaged.iter().find(|(_, damaged)| damaged.stopped.contains(key))?;
         Some(format!(
@@ -148,7 +150,7 @@ impl Holds {
         ))
     }
 
-    /// Why a damaged job cannot be steered.
+    /// Returns the error for commands on a damaged job.
     fn refusal(&self, id: JobId) -> Option<Refused> {
         let because = self.because(id.number()).filter(|_| self.damaged.contains_key(&id.number()));
         because.map(|because| Refused::Conflict(because.text))
@@ -170,7 +172,7 @@ fn because(reason: &str, text: String) -> Because {
 }
 
 impl Core {
-    /// A job that was recovered has a kind that is not configured.
+    /// Holds a recovered job whose kind is not configured.
     pub(super) fn hold_without_kind(books: &mut Books, job: JobNumber, kind: &str, now: Timestamp) {
         books.scheduler.pause_job(job, now.0);
         books.holds.jobs.insert(job, Hold::NoKind(kind.to_owned()));
@@ -182,7 +184,7 @@ impl Core {
         );
     }
 
-    /// A job that was recovered is damaged: its keys stop.
+    /// Stops the keys of a recovered job that is damaged.
     pub(super) fn stop_for_damaged(
         books: &mut Books,
         job: DamagedJob,
@@ -203,7 +205,8 @@ impl Core {
         tracing::error!(job = number.0, "{}", because.text);
     }
 
-    /// Holds what may be behind damaged jobs whose keys are not known. Called when all jobs are recovered.
+    /// Holds the jobs that may come after damaged jobs with unknown keys. Called when all jobs are
+    /// recovered.
     pub(super) fn hold_behind_damaged(books: &mut Books, recovered: &[Entered], now: Timestamp) {
         let Some((place, damaged)) = books.holds.unknown_keys() else { return };
         let behind = recovered.iter().filter(|one| one.has_keys && one.entered >= place);
@@ -221,7 +224,8 @@ impl Core {
         );
     }
 
-    /// A job has entered, or got more subtasks, now.
+    /// Holds a job that has just entered or got more subtasks, if it may come after a damaged job
+    /// with unknown keys.
     pub(super) fn hold_if_behind(
         books: &mut Books,
         job: JobNumber,
@@ -236,23 +240,24 @@ impl Core {
         books.holds.jobs.entry(job).or_insert(Hold::Behind(damaged));
     }
 
-    /// Why a damaged job cannot be steered, if it is one.
+    /// Returns the error for commands on a job, if it is damaged.
     pub(super) fn damaged(&self, id: JobId) -> Option<Refused> {
         self.books().holds.refusal(id)
     }
 
-    /// Why nothing of a job begins that the scheduler does not have.
+    /// Returns the reason why nothing of a damaged job starts.
     pub(super) fn because_damaged(&self, job: JobNumber) -> Option<Because> {
         let books = self.books();
         books.holds.damaged.contains_key(&job).then(|| books.holds.because(job)).flatten()
     }
 
-    /// Jobs that the start has found to be damaged, and that are not removed yet.
+    /// Returns the damaged jobs that are not removed yet.
     pub(super) fn held_damaged(&self) -> Vec<JobNumber> {
         self.books().holds.damaged.keys().copied().collect()
     }
 
-    /// Removes a job that is damaged, whatever can be read of it; what was held for it goes on when that is on the disk.
+    /// Removes a damaged job, whatever part of it can be read. Its holds end when the removal is on
+    /// the disk.
     pub(super) async fn remove_damaged(
         self: &Arc<Self>,
         id: JobId,
@@ -292,7 +297,7 @@ impl Core {
         told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
     }
 
-    /// A damaged job is no longer on the disk. Called on the writer's thread.
+    /// Ends the holds of a damaged job whose removal is on the disk. Called on the writer's thread.
     fn removed_damaged(&self, job: JobNumber, act: &Act) {
         self.was_done(act);
         self.found_room();
@@ -308,7 +313,7 @@ impl Core {
         self.bell.ring();
     }
 
-    /// A key was stopped for a damaged job that is gone. Another one may have it as well.
+    /// Resumes a key that was stopped for a removed job, unless another damaged job has it too.
     fn let_key_go(books: &mut Books, key: &Key, now: Timestamp) {
         let needs =
             |damaged: &Damaged| damaged.job.keys.as_ref().is_some_and(|keys| keys.contains(key));
@@ -321,7 +326,8 @@ impl Core {
         books.paused_keys.remove(key);
     }
 
-    /// Jobs that were held for a damaged job which is gone are held for another one, or go on.
+    /// Re-evaluates the jobs that were held behind a removed job: they are held behind another one,
+    /// or continue.
     fn let_jobs_go(books: &mut Books, now: Timestamp) {
         if let Some((_, damaged)) = books.holds.unknown_keys() {
             let holds = books.holds.jobs.values_mut();

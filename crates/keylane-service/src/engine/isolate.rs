@@ -1,8 +1,9 @@
-//! A batch of which the store refuses one change, for what that says: a mistake of ours that must not end the service.
+//! Isolation of a change that the store refuses as invalid: a bug here must not stop the service.
 //!
-//! The store does all of a submission or nothing, so one change that it refuses keeps all others of the batch from the
-//! disk. Then the changes are submitted one by one, in their order, each when the one before is written or refused; what
-//! is refused is left out and logged. Meanwhile the batch counts as being with the writer, so nothing overtakes it.
+//! The store writes all changes of a submission or none, so one refused change blocks all others of
+//! its batch. Then the changes are submitted one by one, in order, each after the previous one was
+//! written or refused. A refused change is left out and logged. Meanwhile the batch counts as being
+//! with the writer, so nothing overtakes it.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::Core;
 use super::books::{Batch, Effect};
 use crate::store::{Changes, Committed, WriteError};
 
-/// Whether the store has refused changes for what they say, and would others.
+/// Returns true if the store refused a change for its content.
 pub(super) fn is_logical(error: &WriteError) -> bool {
     match error {
         WriteError::Full | WriteError::Busy | WriteError::Failed { .. } => false,
@@ -25,8 +26,8 @@ pub(super) fn is_logical(error: &WriteError) -> bool {
 }
 
 impl Core {
-    /// Submits the changes of a refused batch one by one, of which these are left, the last first. Called on the writer's
-    /// thread.
+    /// Submits the changes of a refused batch one by one; `left` has the remaining ones, the last
+    /// first. Called on the writer's thread.
     pub(super) fn write_one_by_one(self: &Arc<Self>, mut left: Vec<Changes>, effects: Vec<Effect>) {
         let Some(next) = left.pop() else {
             let nothing = Ok(Committed { commit: 0, entered: None });

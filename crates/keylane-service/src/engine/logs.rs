@@ -1,6 +1,6 @@
-//! What attempts say goes to the disk when they end, in one transaction with their end if that is written.
+//! Writes the logs of attempts when they end, in the transaction of their end if that is written.
 //!
-//! An attempt that said nothing has nothing here: no change, no row.
+//! An attempt without log output causes no change and no row.
 
 use super::Core;
 use super::books::{Books, Running};
@@ -11,14 +11,14 @@ use crate::store::{AttemptLog, OutcomeKind};
 use crate::wire::Timestamp;
 
 impl Core {
-    /// Where an attempt at a step of a kind puts what it says.
+    /// Returns the log buffer for an attempt at a step of a kind.
     pub(super) fn log_of(&self, kind: u32, step: Step) -> Log {
         let kind = self.kinds.get(kind);
         let handler = match (step, &kind.work) {
             (Step::Split, _) => kind.split.as_ref(),
             (Step::FanIn, _) => kind.fan_in.as_ref(),
             (Step::Subtask(_), Work::Handler(handler)) => Some(handler),
-            // Its worker says it all at once, with the end.
+            // A remote worker sends its whole log with the end.
             (Step::Subtask(_), Work::Lease { .. }) => None,
         };
         let keeps = handler.is_some_and(|handler| handler.keeps_log());
@@ -26,7 +26,8 @@ impl Core {
     }
 }
 
-/// A run has ended: what it said is to be written before that, so that both are in the same batch.
+/// Adds the log of an ended run to the next batch. Called before the end is added, so that both are
+/// in one batch.
 pub(super) fn note_log(
     books: &mut Books,
     running: &Running,

@@ -1,4 +1,4 @@
-//! What a split step has made: its answer, taken apart.
+//! Parses and validates the result of a split step: a list of subtasks.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use crate::head::{Bounds, fits};
 use crate::wire::Object;
 
-/// A subtask that a split step has made.
+/// Subtask that a split step has produced.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Made {
@@ -19,7 +19,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Takes an answer apart; or says what is wrong with it.
+    /// Parses a split step's result. The error names the fault and its place.
     pub(super) fn read(answer: Option<&RawValue>, bounds: &Bounds) -> Result<Vec<Self>, String> {
         let text = answer.map_or("[]", RawValue::get);
         let all: Vec<Object<Made>> = serde_json::from_str(text)
@@ -52,7 +52,7 @@ impl Made {
     }
 }
 
-/// The JSON of nothing.
+/// Returns the JSON `null`.
 pub(super) fn null() -> Box<RawValue> {
     RawValue::from_string("null".into()).expect("null is JSON")
 }

@@ -1,4 +1,4 @@
-//! The service in the text format of Prometheus. No label has a value that users choose, but for the
+//! Metrics in the text format of Prometheus. No label value is chosen by users, except for the
 //! names of kinds.
 
 use std::fmt::{self, Write};
@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use super::{Core, StoreHealth};
 
 impl Core {
-    /// All metrics, as text.
+    /// Returns all metrics as text.
     pub(crate) fn metrics(&self) -> String {
         let mut text = String::with_capacity(4096);
         self.write_metrics(&mut text).expect("a string takes everything");

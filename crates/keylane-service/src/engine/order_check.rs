@@ -1,23 +1,29 @@
-//! Checks the order of keys beside the scheduler: `keylane_order_violations_total`.
+//! Independent check of the key order, behind the metric `keylane_order_violations_total`.
 //!
-//! It knows nothing of lanes. It is told which job got its place in the order (in the callbacks of the commits, so in the
-//! order of the disk), which subtask begins, and which has ended for good. From that alone:
+//! The check does not read the lanes. Its input is: the job that got its place in the order (in the
+//! callbacks of the commits, so in commit order), the subtask that begins, and the subtask that has
+//! ended permanently. From these it verifies:
 //!
-//! 1. **One at a time, over attempts.** A subtask that has begun and has not ended for good is *open*, also while it backs
-//!    off or has stopped its keys. A begin of another subtask with one of its keys is a violation.
-//! 2. **Forward.** Of the subtasks with a key, each begins at or behind the place of the one that began before: the place
-//!    of its job, and its number there. A begin before that is a violation: the later one has overtaken it.
+//! 1. **One at a time, across attempts.** A subtask that has begun and has not ended permanently is
+//!    *open*, also while it backs off or has stopped its keys. The begin of another subtask with
+//!    one of its keys is a violation.
+//! 2. **Forward only.** Of the subtasks with a key, each begins at or after the position of the one
+//!    that began before: the position of its job, and its number there. A begin before that
+//!    position is a violation: a later subtask has overtaken it.
 //!
-//! A subtask that is overtaken is so found when it begins itself; one that is lost for ever is not found here.
-//! What is dropped with its job has no end of its own: whether an open subtask's job still holds it is asked when it
-//! matters. A job that is taken up again enters anew, and holds nothing that was open before.
+//! So an overtaken subtask is detected when it begins itself; a lost subtask is not detected here.
+//! Subtasks dropped with their job have no end of their own, so the check asks on demand whether
+//! the job of an open subtask still has it. A retried job enters again, and its earlier open
+//! subtasks hold no key.
 //!
-//! After a restart, what waits for its next attempt, has stopped its keys or has a lease that goes on is open again. Not
-//! known are attempts that the end of the process cut off, for their marks do not tell them from attempts of an earlier
-//! round of their job, and the places at which keys began before: an overtaking is found if both begins are of one process.
+//! After a restart, subtasks that wait for their next attempt, have stopped their keys or have a
+//! lease that goes on are open again. Two facts are unknown after a restart: attempts that the end
+//! of the process cut off, because their marks do not distinguish them from attempts of an earlier
+//! round of their job, and the last position of each key. So an overtaking is detected if both
+//! begins are in one process.
 //!
-//! Keys are kept as 128 bits of hash. Places of keys are kept for the last [`GENERATION`] keys at least, in two
-//! generations; all else goes with the subtasks that are open.
+//! Keys are stored as 128-bit hashes. Positions are kept for at least the last [`GENERATION`] keys,
+//! in two generations; all other entries are removed with the open subtasks.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -26,62 +32,63 @@ use foldhash::quality::RandomState;
 
 use crate::{JobNumber, Key, SubtaskId};
 
-/// Keys after which the older generation of places is forgotten.
+/// Number of keys after which the older generation of positions is removed.
 const GENERATION: usize = 1 << 16;
 
-/// A key.
+/// Hash of a key.
 type Hash = u128;
 
-/// A place in the order: of the job, and in it.
+/// Position in the order: of the job, and in the job.
 type Place = (u64, u32);
 
-/// Begins and ends, as they should be.
+/// State of the order check.
 #[derive(Debug, Default)]
 pub(super) struct OrderCheck {
     hashers: [RandomState; 2],
-    /// Jobs by the number of their entry into the order.
+    /// Number of each job's last entry into the order.
     entries: HashMap<JobNumber, u64>,
     next_entry: u64,
-    /// Subtasks that have begun and not ended for good.
+    /// Subtasks that have begun and not ended permanently.
     open: HashMap<SubtaskId, Open>,
-    /// Which of them has each key.
+    /// Open subtask of each key.
     holders: HashMap<Hash, SubtaskId>,
-    /// The place at which each key began last: recent keys, and those before them.
+    /// Position of the last begin of each key: recent keys, and older ones.
     last: [HashMap<Hash, Place>; 2],
 }
 
 #[derive(Debug)]
 struct Open {
     keys: Box<[Hash]>,
-    /// The number of its job's entry when it began.
+    /// Number of the job's entry when the subtask began.
     entry: Option<u64>,
     runs: bool,
 }
 
-/// What was wrong with a begin.
+/// Violation of the order by a begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// It runs already.
+    /// The subtask already runs.
     Twice,
-    /// Another subtask of one of its keys is open.
+    /// Another subtask with one of its keys is open.
     Beside(SubtaskId),
-    /// A later subtask of one of its keys has begun before it.
+    /// A later subtask with one of its keys has begun before it.
     Overtaken,
 }
 
 impl OrderCheck {
-    /// The subtasks of the job stand behind all others from now on.
+    /// Records that a job entered the order: its subtasks are behind all others from now on.
     pub(super) fn entered(&mut self, job: JobNumber) {
         self.next_entry += 1;
         self.entries.insert(job, self.next_entry);
     }
 
-    /// The job is over.
+    /// Removes a finished job.
     pub(super) fn left(&mut self, job: JobNumber) {
         self.entries.remove(&job);
     }
 
-    /// An attempt at a subtask begins. `is_held` says whether the job of an open subtask still has it to do.
+    /// Checks the begin of an attempt. `is_held` returns true if the job of an open subtask still
+    /// has it.
     pub(super) fn begun(
         &mut self,
         subtask: SubtaskId,
@@ -112,26 +119,27 @@ impl OrderCheck {
         violation
     }
 
-    /// Whether an open subtask began after its job entered last.
+    /// Returns true if an open subtask began after the last entry of its job.
     fn is_current(&self, subtask: SubtaskId) -> bool {
         let open = self.open.get(&subtask);
         open.is_some_and(|open| open.entry == self.entries.get(&subtask.job).copied())
     }
 
-    /// A subtask had begun before the restart, and waits for its next attempt or an operator.
+    /// Adds a subtask that had begun before the restart and waits for its next attempt or an
+    /// operator.
     pub(super) fn restored(&mut self, subtask: SubtaskId, keys: &[Key]) {
         self.begun(subtask, keys, |_| false);
         self.attempt_ended(subtask);
     }
 
-    /// An attempt has ended, and another follows or an operator decides.
+    /// Records the end of an attempt that another one may follow.
     pub(super) fn attempt_ended(&mut self, subtask: SubtaskId) {
         if let Some(open) = self.open.get_mut(&subtask) {
             open.runs = false;
         }
     }
 
-    /// A subtask has ended for good.
+    /// Records the permanent end of a subtask.
     pub(super) fn ended(&mut self, subtask: SubtaskId) {
         let Some(open) = self.open.remove(&subtask) else { return };
         for key in open.keys {
@@ -141,7 +149,8 @@ impl OrderCheck {
         }
     }
 
-    /// Notes the place at which a key begins, and returns the last one. A violation does not set it back.
+    /// Stores the position of a begin, and returns the previous one of the key. A violation does
+    /// not move the position back.
     fn put_last(&mut self, key: Hash, place: Place) -> Option<Place> {
         let [recent, older] = &mut self.last;
         let before = recent.get(&key).or_else(|| older.get(&key)).copied();
@@ -194,7 +203,7 @@ mod tests {
             check.ended(subtask);
         }
         assert!(check.open.is_empty() && check.holders.is_empty());
-        // Taken up again, it stands behind.
+        // A retried job enters behind the others.
         check.entered(JobNumber(2));
         assert_eq!(check.begun(of(2, 0), &keys(&["a"]), |_| true), None);
     }
@@ -206,7 +215,7 @@ mod tests {
         check.attempt_ended(of(1, 0));
         let beside = Some(Violation::Beside(of(1, 0)));
         assert_eq!(check.begun(of(2, 0), &keys(&["b", "a"]), |_| true), beside);
-        // And the earlier one was overtaken.
+        // The earlier subtask was overtaken.
         check.ended(of(2, 0));
         assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), Some(Violation::Overtaken));
     }
@@ -230,7 +239,7 @@ mod tests {
         check.ended(of(2, 0));
         assert_eq!(check.begun(of(1, 5), &keys(&["a"]), |_| true), Some(Violation::Overtaken));
         check.ended(of(1, 5));
-        // Within a job, too.
+        // Within one job, too.
         assert_eq!(check.begun(of(1, 4), &keys(&["a"]), |_| true), Some(Violation::Overtaken));
     }
 
@@ -242,7 +251,7 @@ mod tests {
         check.attempt_ended(of(1, 0));
         // Its job was cancelled meanwhile.
         assert_eq!(check.begun(of(2, 0), &keys(&["a"]), |_| false), None);
-        // Its late end takes nothing from the other one.
+        // Its late end does not release the other subtask's key.
         check.ended(of(1, 0));
         assert_eq!(
             check.begun(of(2, 1), &keys(&["a"]), |_| true),

@@ -1,46 +1,46 @@
-//! How a job's steps are numbered in the store, where each is a subtask.
+//! Numbers of a job's steps in the store, where each step is stored as a subtask.
 //!
-//! | in the store | what it is |
+//! | number in the store | step |
 //! |---|---|
 //! | 0, if the job has a split | the split |
-//! | those between | the subtasks, in order |
+//! | the numbers between | the subtasks, in order |
 //! | the last, if the job has a fan-in, and its subtasks are known | the fan-in |
 
 use crate::SubtaskNumber;
 use crate::head::Head;
 use crate::schedule::Step;
 
-/// Which of a job's stored subtasks are its steps.
+/// Numbering of a job's steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// How many the store has.
+    /// Number of steps in the store.
     pub(super) stored: u32,
     split: bool,
     fan_in: bool,
 }
 
 impl Plan {
-    /// Of a job with this head, of which the store has so many.
+    /// Creates the numbering of a job with this head and `stored` steps in the store.
     pub(super) fn new(head: &Head, stored: u32) -> Self {
         Plan { stored, split: head.split, fan_in: head.fan_in }
     }
 
-    /// Whether its subtasks are yet to be made.
+    /// Returns true if the split has not produced the subtasks yet.
     pub(super) fn is_unsplit(&self) -> bool {
         self.split && self.stored <= 1
     }
 
-    /// Whether there is a fan-in, and it has a number.
+    /// Returns true if there is a fan-in with a number.
     fn has_fan_in(&self) -> bool {
         self.fan_in && !self.is_unsplit()
     }
 
-    /// How many subtasks there are, as people count.
+    /// Returns the number of subtasks, without split and fan-in.
     pub(super) fn total(&self) -> u32 {
         self.stored - u32::from(self.split) - u32::from(self.has_fan_in())
     }
 
-    /// The number of a step in the store.
+    /// Returns the number of a step in the store.
     pub(super) fn number(&self, step: Step) -> SubtaskNumber {
         match step {
             Step::Split => 0,
@@ -49,7 +49,7 @@ impl Plan {
         }
     }
 
-    /// The step that has a number in the store.
+    /// Returns the step with a number in the store.
     pub(super) fn step(&self, number: SubtaskNumber) -> Step {
         if self.split && number == 0 {
             Step::Split
@@ -60,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// Those of its steps that are no subtasks, and have a number.
+    /// Returns the split and the fan-in, as far as they have a number.
     pub(super) fn steps(&self) -> impl Iterator<Item = Step> {
         let split = self.split.then_some(Step::Split);
         split.into_iter().chain(self.has_fan_in().then_some(Step::FanIn))

@@ -1,4 +1,4 @@
-//! Workers elsewhere: they ask for leases, keep them with heartbeats, and end them.
+//! API for remote workers: claim leases, renew them with heartbeats, and end them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::kind::Work;
 use crate::schedule::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
-/// How long anybody may wait for work in one request: below what most proxies allow.
+/// Maximum wait for work in one request: below the timeout of most proxies.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// How many one request may take.
+/// Maximum number of leases in one request.
 pub(crate) const MOST_LEASES: u32 = 1000;
 
-/// How long an ask whose time is up waits for leases that were promised to it and are on their way to the disk.
+/// Timeout of a closed claim for leases that were promised to it and are on their way to the disk.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks for work. Dropped before its [end](Self::end), because whoever asked is gone, it asks no more, and what it was
-/// given is withdrawn and goes to another.
+/// Open claim for work. If it is dropped before its [end](Self::end), because the client has
+/// disconnected, the claim is removed and its leases are withdrawn for another worker.
 struct Ask {
     core: Arc<Core>,
     number: u64,
@@ -33,8 +33,8 @@ struct Ask {
 }
 
 impl Ask {
-    /// Asks no more. Returns all that it was given: leases are handed over under the lock of the books, so nothing comes
-    /// to it later, where nobody would look.
+    /// Removes the claim and returns its leases. Leases are handed over under the lock of the
+    /// engine state, so none arrives later.
     fn end(&mut self, books: &mut Books, now: Timestamp) -> Vec<u64> {
         self.is_over = true;
         books.claimers.leave(self.number);
@@ -42,7 +42,8 @@ impl Ask {
         self.given.take()
     }
 
-    /// Is promised nothing more. Whether something is, and on its way to the disk.
+    /// Stops promises to the claim. Returns true if a promised lease is still on its way to the
+    /// disk.
     fn close(&self) -> bool {
         let mut books = self.core.books();
         let now = self.core.clock.now();
@@ -70,8 +71,8 @@ impl Drop for Ask {
 }
 
 impl Core {
-    /// Gives up to `most` subtasks of these kinds to a worker elsewhere; waits so long for the first, and no
-    /// longer than until `closing`.
+    /// Grants at most `most` subtasks of these kinds to a remote worker. Waits up to `wait` for the
+    /// first one, and no longer than until `closing`.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         kinds: &[String],
@@ -92,7 +93,7 @@ impl Core {
             Ask { core: Arc::clone(self), number, kinds, given, is_over: false }
         };
         self.bell.ring();
-        // A moment in any case, for the dispatcher to look.
+        // A minimum wait, so that the dispatcher can respond.
         let wait = wait.max(Duration::from_millis(5));
         tokio::select! {
             _ = tokio::time::timeout(wait, ask.given.told.notified()) => {}
@@ -130,8 +131,8 @@ impl Core {
         Ok(kinds)
     }
 
-    /// A lease in the words of the API. None if it has ended meanwhile, or ends here because its payload cannot be
-    /// read.
+    /// Returns the API form of a lease. `None` if it has ended meanwhile, or ends here because its
+    /// payload cannot be read.
     fn lease(self: &Arc<Self>, fence: u64) -> Option<Lease> {
         let (job, number, mut lease) = {
             let books = self.books();
@@ -167,7 +168,7 @@ impl Core {
         Some(lease)
     }
 
-    /// The fence in a lease's id, if that is a lease that somebody has.
+    /// Returns the fence in a lease's id, if the lease is held.
     fn held(books: &Books, id: &str) -> Result<u64, Refused> {
         let mut words = id.strip_prefix("lease_").unwrap_or_default().splitn(3, '_');
         let fence = words.next().and_then(|word| word.parse().ok());
@@ -187,7 +188,7 @@ impl Core {
         if is_this { Ok(fence) } else { Err(Refused::LeaseLost) }
     }
 
-    /// A worker is still at it.
+    /// Renews a lease.
     pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, Refused> {
         let mut books = self.books();
         let now = self.clock.now();
@@ -199,7 +200,7 @@ impl Core {
         Ok(HeartbeatResponse { expires_at: held.ends(), cancel })
     }
 
-    /// A worker has done it. Returns when that is on the disk.
+    /// Completes a lease with success. Returns when that is on the disk.
     pub(crate) async fn complete(
         self: &Arc<Self>,
         id: &str,
@@ -210,7 +211,7 @@ impl Core {
         self.end_lease(fence, Ok(result)).await
     }
 
-    /// A worker has failed at it.
+    /// Completes a lease with a failure. Returns when that is on the disk.
     pub(crate) async fn fail(
         self: &Arc<Self>,
         id: &str,
@@ -221,7 +222,7 @@ impl Core {
         self.end_lease(fence, Err(failure)).await
     }
 
-    /// The fence of a lease that somebody has, and what they say of it.
+    /// Returns the fence of a held lease, after adding the worker's log to its attempt.
     fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, Refused> {
         let mut books = self.books_to_change()?;
         let fence = Core::held(&books, id)?;

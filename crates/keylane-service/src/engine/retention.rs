@@ -1,4 +1,4 @@
-//! What is too old goes: jobs that are over, idempotency keys, and entries of the audit log.
+//! Removes expired data: finished jobs, idempotency keys, and entries of the audit log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,19 +12,20 @@ use super::ends::Block;
 use crate::JobNumber;
 use crate::store::{Changes, JobFilter, ReadError, WriteError};
 
-/// How long nothing is looked for at least, when all was looked at.
+/// Minimum pause between two complete scans.
 const REST: Duration = Duration::from_secs(30);
 
-/// How much longer the rest is than the look: the first one is at all jobs, and there may be millions.
+/// Ratio of the pause to the duration of the scan: the first scan reads all jobs, and there may be
+/// millions.
 const REST_SHARE: u32 = 20;
 
-/// How many milliseconds a clock is ahead of the newest job that may be wrong.
+/// Lead of the clock over the newest job, in milliseconds, from which the clock may be wrong.
 const FAR_AHEAD: u64 = 24 * 3_600_000;
 
-/// How many jobs are removed at a time.
+/// Number of jobs removed at a time.
 const AT_ONCE: usize = 500;
 
-/// Why not all that is too old was removed.
+/// Reason why expired data was not removed.
 #[derive(Debug, thiserror::Error)]
 enum Kept {
     #[error(transparent)]
@@ -34,7 +35,7 @@ enum Kept {
 }
 
 impl Core {
-    /// Removes what is too old, from the start until the service stops.
+    /// Removes expired data until the service stops.
     pub(super) async fn retain(self: Arc<Self>) {
         self.doubt_clock().await;
         let mut unread = Some(JobNumber(0));
@@ -51,8 +52,9 @@ impl Core {
         }
     }
 
-    /// A clock that is far ahead of the newest job may be in a wrong future, as of a machine that has started without
-    /// knowing the time. So what is too old by it stays until it has shown the same for an hour.
+    /// Checks for a clock that is far ahead of the newest job: it may be wrong, as on a machine
+    /// that started without knowing the time. Data that is expired by such a clock stays until the
+    /// clock has been consistent for an hour.
     async fn doubt_clock(self: &Arc<Self>) {
         let newest = self.read(|core| core.store.jobs(&JobFilter::default(), None, 1)).await;
         let newest = newest.ok().and_then(|page| page.jobs.first().map(|job| job.created_ms));
@@ -61,14 +63,15 @@ impl Core {
         }
     }
 
-    /// `unread` is whence jobs were not looked at since the start.
+    /// Removes expired data. `unread` is the first job that was not read since the start.
     async fn remove_old(self: &Arc<Self>, unread: &mut Option<JobNumber>) -> Result<(), Kept> {
         if let Some(left) = self.clock.doubted_for() {
             tracing::debug!(?left, "the clock was set forward; nothing is removed for its age");
             return Ok(());
         }
         let now = self.clock.now().0;
-        // A server that nobody sends to because it found no room would have nothing else to write.
+        // A server without new requests since a full store has no other write that would show free
+        // space.
         let mut is_wanted = self.found_no_room.load(Relaxed);
         loop {
             is_wanted |= self.read(move |core| core.store.has_expired(now)).await?;
@@ -102,7 +105,7 @@ impl Core {
         Ok(())
     }
 
-    /// The first look since the start: at all jobs.
+    /// Reads all jobs, for the first scan since the start.
     async fn learn_ends(
         self: &Arc<Self>,
         before: u64,
@@ -123,13 +126,13 @@ impl Core {
         Ok(())
     }
 
-    /// Removes the jobs of a block that are too old, and notes when the others ended.
+    /// Removes the expired jobs of a block, and records when the others ended.
     async fn remove_old_of(self: &Arc<Self>, block: Block, before: u64) -> Result<(), Kept> {
         let ends = self.read(move |core| core.store.ends(block.numbers())).await;
         let (old, kept): (Vec<_>, Vec<_>) = match ends {
             Ok(ends) => ends.into_iter().partition(|(_, ended)| *ended < before),
             Err(error) => {
-                // It is looked at again.
+                // The block is read again.
                 self.ends.note(block, 0);
                 return Err(error.into());
             }
@@ -138,7 +141,8 @@ impl Core {
             self.ends.note(block, earliest);
         }
         for some in old.chunks(AT_ONCE) {
-            // Each by itself, for another request may have removed one of them, or taken it up again.
+            // One transaction each, because another request may have deleted or retried one of
+            // them.
             let removed = some.iter().map(|(job, _)| self.store.submit(removal(*job)));
             for removed in join_all(removed).await {
                 match removed {
@@ -154,7 +158,7 @@ impl Core {
         Ok(())
     }
 
-    /// Reads where it may block.
+    /// Runs a blocking read.
     async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         look: impl FnOnce(&Core) -> Result<T, ReadError> + Send + 'static,
@@ -178,7 +182,7 @@ mod tests {
     use crate::handle::{Attempt, Function};
     use crate::{Kind, Service, Settings};
 
-    /// The first look learns when jobs ended, and later ones find those that are too old by then.
+    /// The first scan records when jobs ended, and later scans find those expired by then.
     #[tokio::test(flavor = "multi_thread")]
     async fn jobs_go_when_they_become_too_old_also_after_the_first_look() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! What people do to jobs and keys while they go on.
+//! Control of running jobs and keys by clients: cancel, pause, change, retry and skip.
 //!
-//! Each is written before it is answered. It takes effect at once, in memory, and is on the disk a moment
-//! later, in the order of all else that happened; a crash in between is as if it had not been asked, and
-//! nobody was told that it was done. While the disk is full nothing is done; and what was done when it becomes full
-//! is answered by that.
+//! Each command takes effect in memory at once, is written a moment later in the order of all
+//! changes, and is answered after that. A crash in between undoes a command that was never
+//! acknowledged. While the disk is full, commands are refused. A command that was applied when the
+//! disk became full is answered with that fact.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskId};
 
 impl Core {
-    /// Cancels a job. What runs ends by itself, or is told to.
+    /// Cancels a job. Running attempts end by themselves or are cancelled, by the mode.
     pub(super) fn cancel(
         self: &Arc<Self>,
         books: &mut Books,
@@ -41,7 +41,7 @@ impl Core {
         Ok(())
     }
 
-    /// Nothing more of the job begins: somebody cancelled it, or it was about to fail at once.
+    /// Drops the waiting subtasks of a job: it was cancelled, or must fail at its first failure.
     pub(super) fn drop_rest(
         &self,
         books: &mut Books,
@@ -71,7 +71,7 @@ impl Core {
             return Err(over());
         }
         live.paused = paused;
-        // Measured anew from the next start on.
+        // The pace is measured again from the next start.
         live.pace = None;
         live.touch(now);
         let status = live.status();
@@ -84,7 +84,7 @@ impl Core {
         Ok(())
     }
 
-    /// Changes what a job is called, its labels, its weight.
+    /// Changes the name, the labels or the weight of a job.
     pub(super) fn patch(
         &self,
         books: &mut Books,
@@ -95,8 +95,8 @@ impl Core {
     ) -> Result<(), Refused> {
         crate::head::check_patch(patch.labels.as_ref(), patch.name.as_ref(), patch.weight)?;
         let live = books.live.get_mut(&job).ok_or_else(over)?;
-        // Its head would be written behind its end; and if it was removed in between, the store would refuse that, and
-        // with it all that is written together.
+        // The head would be written after the job's end. If the job was deleted in between, the
+        // store would refuse the head and everything in its batch.
         if live.is_closing {
             return Err(over());
         }
@@ -137,9 +137,9 @@ impl Core {
         self.key_changed(key, now);
     }
 
-    /// Lets the first subtask of a key try again now. One that has stopped the key has one attempt more, and has it
-    /// after a restart as well: its mark says from here on that it neither waits nor is stopped, and has made one fewer than
-    /// are allowed at most.
+    /// Lets the first subtask of a key run again now. A subtask that has stopped its key gets one
+    /// more attempt, also after a restart: its new mark says that it neither waits nor is stopped,
+    /// and has made one attempt fewer than the maximum.
     pub(super) fn retry_head(
         &self,
         books: &mut Books,
@@ -158,7 +158,7 @@ impl Core {
         Ok(())
     }
 
-    /// Skips the first subtask of a key: it has ended, and the key goes on.
+    /// Skips the first subtask of a key: it ends as skipped, and the key continues.
     pub(super) fn skip_head(
         &self,
         books: &mut Books,
@@ -178,7 +178,7 @@ impl Core {
         Ok(())
     }
 
-    /// A step ended for good without a run of its own.
+    /// Records the final outcome of a step without a run of its own.
     #[expect(clippy::too_many_arguments, reason = "they are what an outcome has")]
     pub(super) fn note_fate(
         &self,
@@ -247,7 +247,7 @@ fn head_error(error: HeadError, key: &Key) -> Refused {
     }
 }
 
-/// Which subtasks of a finished job are to be done again.
+/// Returns true if a retry of a finished job includes a subtask with this outcome.
 pub(super) fn is_retried(only: RetryOnly, kind: Option<OutcomeKind>) -> bool {
     match kind {
         Some(OutcomeKind::Failed | OutcomeKind::Skipped) => true,
@@ -256,7 +256,7 @@ pub(super) fn is_retried(only: RetryOnly, kind: Option<OutcomeKind>) -> bool {
     }
 }
 
-/// What a job that cannot be found is.
+/// Returns the error for an unknown job.
 pub(super) fn unknown(id: JobId) -> Refused {
     Refused::Unknown { what: format!("job {id}") }
 }

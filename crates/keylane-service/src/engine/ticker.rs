@@ -1,5 +1,5 @@
-//! What is done from time to time: followers are told what has changed, and what was refused for want of room
-//! is tried again.
+//! Periodic work: publishes changed jobs, and retries a batch that was refused because the disk was
+//! full.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::Core;
 use crate::JobNumber;
 use crate::wire::{Event, EventKind};
 
-/// How often followers are told of jobs that have changed: often enough for eyes.
+/// Interval between events about changed jobs: short enough for a display.
 const CHANGES: Duration = Duration::from_millis(250);
 
-/// How many changed jobs followers are told of at a time; of the others at the next.
+/// Maximum number of changed jobs per tick; further jobs follow at the next.
 const MOST_TOLD: usize = 500;
 
 impl Core {
@@ -38,10 +38,12 @@ impl Core {
         let now = self.clock.now();
         let changed: Vec<JobNumber> = books.changed.iter().take(MOST_TOLD).copied().collect();
         for job in changed {
-            // To find why something waits takes a while, so others get at the books between two jobs.
+            // Finding the reasons of a job takes a while, so other threads may get the lock between
+            // two jobs.
             MutexGuard::bump(&mut books);
             books.changed.remove(&job);
-            // What nothing follows is kept for those who come back, and they ask for it anew.
+            // Without followers the brief view is enough for the ring: a follower that returns
+            // reads the job again.
             let view = match self.events.is_followed(job) {
                 true => super::ask::live_view(&self.kinds, &books, job, &self.clock),
                 false => super::ask::brief_view(&books, job),

@@ -1,26 +1,27 @@
-//! What ran where lately, for pictures: a bounded list of slices, thinned out under load.
+//! Timeline of recent runs, for diagrams: a bounded list of slices, sampled under load.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::{Slice, Timeline};
 
-/// How many slices are kept.
+/// Maximum number of slices.
 const KEPT: usize = 20_000;
 
-/// Bytes that the slices take together, about: a slice has the keys of its subtask, which may be many and long.
+/// Approximate maximum size of all slices, in bytes. A slice includes the keys of its subtask,
+/// which may be many and long.
 const KEPT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Bytes of the slices of one answer, about.
+/// Approximate maximum size of the slices in one response, in bytes.
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 
-/// How many are noted within a second; what is beyond is counted only. A screen shows no more.
+/// Maximum number of slices recorded per second; more are only counted. A screen shows no more.
 const NOTED_A_SECOND: u32 = 2_000;
 
-/// How many one answer has.
+/// Maximum number of slices in one response.
 const MOST_AT_ONCE: usize = 5_000;
 
-/// The slices of the last minutes.
+/// Slices of the last minutes.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     inner: Mutex<Inner>,
@@ -28,13 +29,13 @@ pub(crate) struct Recorder {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the first that is kept.
+    /// Number of the oldest slice.
     first: u64,
     slices: VecDeque<Slice>,
-    /// What `slices` take: the sum of [`bytes_of`] each.
+    /// Total size of `slices`: the sum of [`bytes_of`] over all of them.
     bytes: usize,
     dropped: u64,
-    /// The second of which so many were noted.
+    /// Second that `noted` refers to.
     second: u64,
     noted: u32,
 }
@@ -44,7 +45,8 @@ impl Recorder {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a slice that has ended, unless there were too many in this second; it is made only then.
+    /// Records a slice that has ended, unless the limit of this second is reached. `slice` is
+    /// called only if it is recorded.
     pub(crate) fn note(&self, ended_ms: u64, slice: impl FnOnce() -> Slice) {
         let mut inner = self.inner();
         let second = ended_ms / 1000;
@@ -66,7 +68,8 @@ impl Recorder {
         }
     }
 
-    /// What ended after a place that was returned as `next` before; the newest, if that is too much.
+    /// Returns the slices that ended after position `place`, an earlier `next`; only the newest if
+    /// they exceed the limits.
     pub(crate) fn after(&self, place: u64) -> Timeline {
         let inner = self.inner();
         let end = inner.first + inner.slices.len() as u64;
@@ -85,18 +88,18 @@ impl Recorder {
     }
 }
 
-/// About how many bytes a slice takes.
+/// Returns the approximate size of a slice, in bytes.
 fn bytes_of(slice: &Slice) -> usize {
     let keys = slice.keys.iter().map(|key| size_of::<String>() + key.len());
     size_of::<Slice>() + slice.job.len() + keys.sum::<usize>()
 }
 
-/// Numbers for slots, so that what runs at the same time has different rows in a picture: the lowest that
-/// is free.
+/// Allocator of row numbers, so that concurrent runs have different rows in a diagram: the lowest
+/// free number is used.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     free: BTreeSet<u32>,
-    /// One past the highest ever used.
+    /// One past the highest number ever used.
     end: u32,
 }
 
@@ -152,7 +155,8 @@ mod tests {
         assert_eq!((seen.slices.len() as u32, seen.dropped), (NOTED_A_SECOND + 1, 10));
     }
 
-    /// Only their number was bounded: 20,000 slices with 64 keys of 1 KiB each took 1.3 GB.
+    /// Regression: with a bound on their number only, 20,000 slices with 64 keys of 1 KiB each took
+    /// 1.3 GB.
     #[test]
     fn what_is_kept_and_answered_is_bounded_by_its_bytes_as_well() {
         let recorder = Recorder::default();

@@ -1,4 +1,4 @@
-//! Jobs: those that are live, and those of which only the disk knows.
+//! Queries for jobs: active ones from memory, finished ones from the store.
 
 use serde_json::value::RawValue;
 
@@ -16,20 +16,20 @@ use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
 use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
 
-/// How many jobs a filtered list looks at before it says where to go on.
+/// Maximum number of jobs that a filtered list reads before it returns a cursor.
 const MOST_LOOKED_AT: usize = 5_000;
 
-/// Which jobs are wanted.
+/// Filter of a job list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) states: Vec<JobState>,
     pub(crate) kind: Option<String>,
     pub(crate) label: Option<(String, String)>,
-    /// In its name or its id.
+    /// Text in the name or the id.
     pub(crate) text: Option<String>,
 }
 
-/// A job that is not over, and why its subtasks wait.
+/// Returns an active job with the reasons why its subtasks wait.
 pub(in crate::engine) fn live_view(
     kinds: &Kinds,
     books: &Books,
@@ -49,7 +49,7 @@ pub(in crate::engine) fn live_view(
         Because { count, ..it }
     };
     let waiting_because: Vec<_> = found.iter().map(words).collect();
-    // What stands still has no remaining time, however fast the job was before.
+    // A blocked job has no remaining time, whatever its pace was before.
     let is_open_ended = waiting_because.iter().any(is_open_ended)
         || found.iter().any(|it| is_held_open_ended(kinds, books, &it.reason, now));
     let view = brief_view(books, number)?;
@@ -63,7 +63,7 @@ pub(in crate::engine) fn live_view(
     Some(Job { waiting_because, eta_ms, ..view })
 }
 
-/// Adds what the last attempt at a subtask failed with, if that is known.
+/// Adds the failure of the last attempt at a subtask, if it is known.
 pub(super) fn add_failure(books: &Books, job: JobNumber, step: Step, to: &mut Because) {
     let failures = books.live.get(&job).map(|live| &live.failures);
     if let Some(error) = failures.and_then(|failures| failures.get(step)) {
@@ -71,7 +71,8 @@ pub(super) fn add_failure(books: &Books, job: JobNumber, step: Step, to: &mut Be
     }
 }
 
-/// The same without the reasons, which take a while to find, and without the remaining time, which depends on them.
+/// Returns an active job without the reasons, which are slow to compute, and without the remaining
+/// time, which depends on them.
 pub(in crate::engine) fn brief_view(books: &Books, number: JobNumber) -> Option<Job> {
     let live = books.live.get(&number)?;
     let now_counts = books.scheduler.counts(number).unwrap_or_default();
@@ -88,7 +89,7 @@ pub(in crate::engine) fn brief_view(books: &Books, number: JobNumber) -> Option<
     })
 }
 
-/// A job that has just been over.
+/// Returns a job that has just ended.
 pub(in crate::engine) fn final_view(live: &Live, state: JobState, now: Timestamp) -> Job {
     let counts = stored_counts(live.plan.total(), &live.final_counts());
     Job {
@@ -128,7 +129,8 @@ fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job
     }
 }
 
-/// What has ended and is not on the disk counts as running: it does not go back after a crash.
+/// Returns the counts of an active job. A subtask whose end is not on the disk counts as running,
+/// so that a count never decreases after a crash.
 fn counts_of(live: &Live, now: &schedule::Counts) -> Counts {
     let recorded = &live.recorded;
     let waiting = now.scheduled + now.entering + now.waiting + now.stopped;
@@ -166,7 +168,7 @@ fn progress(ended: u64, total: u64, is_split_to_come: bool) -> f64 {
     }
 }
 
-/// If it goes on as it went since its pace is measured.
+/// Estimates the remaining time in milliseconds, at the pace measured since `pace`.
 fn eta(pace: Option<Pace>, steady_ms: u64, ended: u64, total: u64) -> Option<u64> {
     let Pace { since, ended: before } = pace?;
     let newly = ended.checked_sub(before).filter(|newly| *newly > 0)?;
@@ -179,7 +181,7 @@ fn eta(pace: Option<Pace>, steady_ms: u64, ended: u64, total: u64) -> Option<u64
 }
 
 impl Core {
-    /// A job that is known, live or over.
+    /// Returns a job, active or finished.
     pub(crate) fn job(&self, id: JobId) -> Result<Job, Refused> {
         {
             let books = self.books();
@@ -194,15 +196,16 @@ impl Core {
         Ok(Job { waiting_because, ..view })
     }
 
-    /// A job in the store.
+    /// Returns a job from the store.
     pub(in crate::engine) fn stored(&self, id: JobId) -> Result<StoredJob, Refused> {
         let stored = self.store.job(id.number()).map_err(|error| self.read_refused(error))?;
         let stored = stored.ok_or_else(|| self.missing(id))?;
         if stored.id == id { Ok(stored) } else { Err(unknown(id)) }
     }
 
-    /// A number that was given out and is no job's was one's that is gone. What else is in an id went with it, so
-    /// an id that was made up with such a number is called that too.
+    /// Returns the error for a job that is not in the store. A number that was given out belonged
+    /// to a deleted job. The rest of the id was deleted with it, so a made-up id with such a number
+    /// is reported as deleted too.
     fn missing(&self, id: JobId) -> Refused {
         match self.store.has_given(id.number()) {
             true => Refused::Gone { what: format!("job {id}") },
@@ -210,7 +213,7 @@ impl Core {
         }
     }
 
-    /// `whole` looks for the result and the error as well, which takes a read.
+    /// Returns the view of a stored job. With `whole` it reads the result and the error too.
     fn stored_view(&self, stored: &StoredJob, whole: bool) -> Result<Job, Refused> {
         let mut head: Head = serde_json::from_slice(&stored.head).unwrap_or_default();
         if head.kind.is_empty() {
@@ -273,7 +276,7 @@ impl Core {
             let page = self.store.outcomes(stored.number, after, 1000).map_err(refused)?;
             let Some(last) = page.last() else { return Ok(None) };
             after = Some(last.place);
-            // What failed and was done again since is not why it failed.
+            // A failure that was retried is not the reason of the job's failure.
             let page = self.store.that_count(stored.number, page).map_err(refused)?;
             let failed = page.iter().find(|recorded| recorded.outcome.kind == OutcomeKind::Failed);
             if let Some(failed) = failed {
@@ -282,7 +285,7 @@ impl Core {
         }
     }
 
-    /// A page of jobs, the newest first.
+    /// Returns a page of jobs, the newest first.
     pub(crate) fn jobs(
         &self,
         wanted: &Wanted,
@@ -296,7 +299,8 @@ impl Core {
         };
         let (is_first, mut cursor, mut looked_at) = (cursor.is_none(), cursor, 0);
         let mut shown = Page::new(Vec::new(), None);
-        // The state in a damaged row may be another one, so the index does not say where such a job belongs.
+        // The state in a damaged row may be wrong, so the state index is no help in finding the
+        // job.
         let held = if wanted.states.is_empty() { Vec::new() } else { self.held_damaged() };
         for number in held.iter().filter(|_| is_first) {
             shown.damaged.push(self.damaged_row(*number)?);
@@ -330,7 +334,8 @@ impl Core {
         }
     }
 
-    /// A job whose row is not what was written. Whether a filter wants it is not known, so it is named.
+    /// Returns a job whose row is damaged. It is listed regardless of the filter, because its
+    /// fields are unknown.
     fn damaged_row(&self, number: JobNumber) -> Result<DamagedRow, Refused> {
         let id = self.store.damaged_id(number).map_err(|error| self.read_refused(error))?;
         let damage = store::Damage::Job { job: number };
@@ -352,7 +357,7 @@ impl Core {
         live.map_or_else(|| self.stored_view(stored, false), Ok)
     }
 
-    /// Why a job's subtasks wait.
+    /// Returns the reasons why a job's subtasks wait.
     pub(crate) fn explain(&self, id: JobId) -> Result<Vec<Because>, Refused> {
         self.job(id).map(|job| job.waiting_because)
     }
@@ -361,7 +366,7 @@ impl Core {
         Ok(self.plan(id)?.total())
     }
 
-    /// How a job's steps are numbered in the store.
+    /// Returns the numbering of a job's steps in the store.
     pub(super) fn plan(&self, id: JobId) -> Result<Plan, Refused> {
         if let Some(live) = self.books().live.get(&id.number()).filter(|live| live.id == id) {
             return Ok(live.plan);
@@ -383,7 +388,7 @@ impl Wanted {
     }
 }
 
-/// As what states the wanted ones are in the store.
+/// Returns the store's states for the wanted states.
 fn stored_states(wanted: &[JobState]) -> Vec<Stored> {
     let mut states: Vec<Stored> = wanted
         .iter()

@@ -1,4 +1,4 @@
-//! What the attempts at a subtask said.
+//! Queries for the logs of a subtask's attempts.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,15 +15,15 @@ use crate::wire::{AttemptLog, Page, SubtaskState, Timestamp};
 use crate::{JobId, JobNumber};
 
 impl Core {
-    /// What the attempts at a step said, in their order: those that have ended as it is on the disk, and one that
-    /// runs as far as it has got.
+    /// Returns the logs of the attempts at a step, in order: ended attempts from the store, and the
+    /// current output of a running one.
     pub(crate) fn logs(&self, id: JobId, step: Step) -> Result<Page<AttemptLog>, Refused> {
         let plan = self.plan(id)?;
         if !has(plan, step) {
             return Err(Refused::Unknown { what: format!("subtask {} of {id}", name(step)) });
         }
         let job = id.number();
-        // Before the disk is looked at: one that ends in between is found there.
+        // Read before the store, so that an attempt that ends in between is found there.
         let running = running(&self.books(), job, step);
         let ended = self.store.logs(job, plan.number(step));
         let ended = ended.map_err(|error| self.read_refused(error))?;
@@ -40,7 +40,7 @@ fn has(plan: Plan, step: Step) -> bool {
     }
 }
 
-/// As it is called in paths, and for handlers.
+/// Returns the name of a step in paths and for handlers.
 fn name(step: Step) -> String {
     match step {
         Step::Split => "split".into(),

@@ -1,4 +1,4 @@
-//! What people ask: how jobs, subtasks, keys and the whole stand, as it is said in the API.
+//! Queries of the API: jobs, subtasks, keys, and the whole service.
 
 mod job;
 mod logs;
@@ -37,14 +37,14 @@ impl Core {
     pub(crate) fn read_refused(&self, error: ReadError) -> Refused {
         tracing::error!(%error, "the store cannot be read");
         match error {
-            // The store goes on, and so does all else in it.
+            // Only this row is damaged: the store and all other jobs continue.
             ReadError::Damaged(damage) => Refused::Damaged(damage.to_string()),
             error => Refused::StoreFailed(error.to_string()),
         }
     }
 }
 
-/// Bytes that were JSON when they were written.
+/// Returns bytes that were JSON when they were written.
 fn raw(bytes: &[u8]) -> Option<Box<RawValue>> {
     let text = std::str::from_utf8(bytes).ok()?;
     if text.is_empty() {

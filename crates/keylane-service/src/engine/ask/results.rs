@@ -1,4 +1,4 @@
-//! What became of subtasks, in three orders.
+//! Queries for the results of subtasks, in three orders.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -16,21 +16,21 @@ use crate::store::{self, OutcomeKind, OutcomePlace};
 use crate::wire::{OutcomeView, Page, Timestamp};
 use crate::{JobId, SubtaskNumber};
 
-/// In which order results are listed.
+/// Order of a result list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResultOrder {
-    /// By number.
+    /// By subtask number.
     #[default]
     Submit,
-    /// As they ended.
+    /// In the order in which the subtasks ended.
     Completion,
-    /// By key, and within one by number.
+    /// By key, and by number within a key.
     Key,
 }
 
 impl ResultOrder {
-    /// The name in a query.
+    /// Returns the name of the order in a query.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             ResultOrder::Submit => "submit",
@@ -40,14 +40,14 @@ impl ResultOrder {
     }
 }
 
-/// How many bytes of results a fan-in step gets at most.
+/// Maximum size of the results that a fan-in step gets, in bytes.
 const MOST_FAN_IN_BYTES: usize = 16 * 1024 * 1024;
 
-/// A job, how many subtasks it has in the store, and their numbers by key.
+/// A job with its number of stored subtasks, and their numbers by key.
 pub(crate) type ByKey = ((JobId, u32), Arc<[SubtaskNumber]>);
 
 impl Core {
-    /// Results, in an order. The cursor is what the last page said.
+    /// Returns a page of results in an order. `cursor` is the one of the previous page.
     pub(crate) fn results(
         &self,
         id: JobId,
@@ -94,7 +94,8 @@ impl Core {
         Ok(views)
     }
 
-    /// The cursor is one past the place of the last outcome that was looked at.
+    /// Returns results in the order of their ends. The cursor is one past the place of the last
+    /// outcome read.
     fn results_as_ended(
         &self,
         id: JobId,
@@ -102,7 +103,8 @@ impl Core {
         limit: usize,
     ) -> Result<Page<OutcomeView>, Refused> {
         let plan = self.plan(id)?;
-        // Looked at before what is there, so that nothing that comes in between is taken for the end.
+        // Read before the outcomes, so that an outcome written in between is not taken for the last
+        // one.
         let is_live = self.books().live.contains_key(&id.number());
         let (mut after, mut items) = (cursor.checked_sub(1).map(OutcomePlace::new), Vec::new());
         loop {
@@ -122,13 +124,13 @@ impl Core {
             }
             after = Some(last);
         }
-        // More may come as long as the job is not over.
+        // An unfinished job may have more outcomes later.
         let next = after.map_or(0, |place| place.get() + 1);
         Ok(Page::new(items, is_live.then(|| next.to_string())))
     }
 
-    /// The numbers of a job's subtasks by their first keys; those without a key come first. The last job's
-    /// are kept, for whoever asks for a page asks for the next.
+    /// Returns the numbers of a job's subtasks by their first keys; subtasks without a key come
+    /// first. The list of the last job is cached, because the next page usually follows.
     fn by_key(&self, id: JobId) -> Result<Arc<[SubtaskNumber]>, Refused> {
         let plan = self.plan(id)?;
         let name = (id, plan.stored);
@@ -151,7 +153,7 @@ impl Core {
         Ok(numbers)
     }
 
-    /// What a fan-in step gets: the job, and the results by number.
+    /// Returns the payload of a fan-in step: the job, and its results by number.
     pub(in crate::engine) fn results_for_fan_in(&self, id: JobId) -> Result<Bytes, Failure> {
         let failed =
             |refused: Refused| Failure::passing(format!("the results cannot be read: {refused}"));

@@ -1,4 +1,4 @@
-//! Subtasks, and how they stand.
+//! Queries for subtasks and their states.
 
 use serde_json::value::RawValue;
 
@@ -14,11 +14,11 @@ use crate::store::{self, OutcomeKind};
 use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
 use crate::{JobId, SubtaskNumber};
 
-/// How many subtasks a filtered list looks at before it says where to go on.
+/// Maximum number of subtasks that a filtered list reads before it returns a cursor.
 const MOST_LOOKED_AT: usize = 5_000;
 
 impl Core {
-    /// Subtasks from a number on.
+    /// Returns a page of subtasks from a number on.
     pub(crate) fn subtasks(
         &self,
         id: JobId,
@@ -30,7 +30,7 @@ impl Core {
         let total = self.total(id)?;
         let (mut items, mut number, mut looked_at) = (Vec::new(), from, 0);
         while number < total && items.len() < limit && looked_at < MOST_LOOKED_AT {
-            // Some at a time, so that their outcomes are looked up together.
+            // In groups, so that their outcomes are read together.
             let end = total.min(number.saturating_add(256));
             for view in self.subtask_views(id, number..end)? {
                 (number, looked_at) = (view.number + 1, looked_at + 1);
@@ -49,7 +49,7 @@ impl Core {
         Ok(Page::new(items, next_cursor))
     }
 
-    /// One subtask.
+    /// Returns a subtask.
     pub(crate) fn subtask(&self, id: JobId, number: SubtaskNumber) -> Result<SubtaskView, Refused> {
         let unknown = || Refused::Unknown { what: format!("subtask {number} of {id}") };
         if number >= self.total(id)? {
@@ -58,7 +58,7 @@ impl Core {
         self.subtask_views(id, number..number + 1)?.pop().ok_or_else(unknown)
     }
 
-    /// The keys of a subtask and its payload, by its number in the store.
+    /// Returns the keys of a subtask and its payload, by its number in the store.
     pub(super) fn content(
         &self,
         id: JobId,
@@ -71,8 +71,8 @@ impl Core {
         Ok((keys.collect(), raw(subtask.payload()).unwrap_or_else(null)))
     }
 
-    /// The outcomes of subtasks that have one, by their numbers in the store; neither of steps nor of what is
-    /// done again.
+    /// Returns the outcomes of subtasks by their numbers in the store, without those of the split
+    /// and the fan-in and of subtasks that are retried.
     pub(super) fn outcomes_in(
         &self,
         id: JobId,
@@ -114,7 +114,7 @@ impl Core {
         Ok(views)
     }
 
-    /// How an unfinished subtask stands; one of a job that is over was cancelled with it.
+    /// Returns the state of an unfinished subtask. In a finished job it was cancelled with the job.
     fn standing(
         &self,
         id: JobId,
@@ -138,7 +138,7 @@ impl Core {
                 (subtask_state(&explained.state), explained.attempts, because)
             }
             None if live.cancelling || live.is_closing => (SubtaskState::Cancelled, 0, None),
-            // It has ended, and that is on its way to the disk.
+            // The subtask has ended, and its outcome is on its way to the disk.
             None => (SubtaskState::Running, 0, None),
         }
     }

@@ -1,4 +1,4 @@
-//! The whole: its keys, its slots, what runs, and all of it in numbers.
+//! Queries for the whole service: keys, slots, running subtasks, and a summary in numbers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -19,24 +19,25 @@ use crate::wire::{
     Summary, Timeline, Timestamp,
 };
 
-/// Paused keys that are looked at for those without subtasks.
+/// Maximum number of paused keys that are checked for keys without subtasks.
 const MAX_PAUSED_LOOKED_AT: usize = 10_000;
 
-/// The whole in numbers at a time.
+/// Cached summary.
 #[derive(Debug)]
 pub(crate) struct KeptSummary {
     summary: Summary,
     counted: Instant,
-    /// How long counting took.
+    /// Duration of the count.
     took: Duration,
 }
 
-/// Jobs that are counted before others get at the books.
+/// Number of jobs counted before other threads get the lock.
 const JOBS_COUNTED: usize = 1000;
 
 impl Core {
-    /// Keys with unfinished subtasks, and those that are paused. By the age of the head, a paused key without subtasks
-    /// stands where its pause began: a pause that was forgotten comes first.
+    /// Returns the keys with unfinished subtasks, and the paused keys. In the order by head age, a
+    /// paused key without subtasks counts from the begin of its pause, so that a forgotten pause
+    /// comes first.
     pub(crate) fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
         let now = self.clock.now();
         let books = self.books();
@@ -54,14 +55,14 @@ impl Core {
         views
     }
 
-    /// One key; nothing if it has no unfinished subtask and is not paused.
+    /// Returns a key. `None` if it has no unfinished subtask and is not paused.
     pub(crate) fn key(&self, key: &[u8]) -> Option<KeyView> {
         let books = self.books();
         let found = books.scheduler.key(key)?;
         Some(key_view(&books, found, self.clock.now()))
     }
 
-    /// How slots are shared.
+    /// Returns the shares of the slots.
     pub(crate) fn scheduler_view(&self) -> SchedulerView {
         let books = self.books();
         let slots = books.scheduler.slots();
@@ -88,7 +89,7 @@ impl Core {
         }
     }
 
-    /// What ran since a place, and what runs.
+    /// Returns the runs since position `place`, and the running ones.
     pub(crate) fn timeline_after(&self, place: u64) -> Timeline {
         const MOST_RUNNING: usize = 1000;
         let mut timeline = self.timeline.after(place);
@@ -111,8 +112,8 @@ impl Core {
         timeline
     }
 
-    /// The whole in numbers, as it is or was a moment ago: counting looks at every job that is not over, under
-    /// the lock, so it is done again only after twenty times as long as it took.
+    /// Returns the summary, at most a moment old: counting reads every unfinished job under the
+    /// lock, so it is repeated only after twenty times its own duration.
     pub(crate) fn summary(&self) -> Summary {
         let mut kept = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = kept.as_ref().filter(|kept| kept.counted.elapsed() < kept.took * 20) {
@@ -124,10 +125,11 @@ impl Core {
         summary
     }
 
-    /// Jobs that begin or end while it counts may be missing, or be counted although they are over.
+    /// Counts everything. Jobs that begin or end during the count may be missing, or be counted
+    /// although they are over.
     fn count_all(&self) -> Summary {
         let now = self.clock.now();
-        // Before anything is locked, for a disk can take its time.
+        // Before any lock, because a disk can be slow.
         let store_bytes = self.store.bytes();
         let mut states: HashMap<JobState, u64> = HashMap::new();
         let mut all = schedule::Counts::default();
@@ -177,7 +179,7 @@ impl Core {
         }
     }
 
-    /// The kinds that there are.
+    /// Returns the configured kinds.
     pub(crate) fn kind_views(&self) -> Vec<KindView> {
         let view = |name: &Arc<str>, kind: &crate::kind::Kind| KindView {
             name: name.to_string(),

@@ -1,4 +1,4 @@
-//! Reasons of the scheduler's, in words for people.
+//! Reasons of the scheduler as sentences for clients, with the remedy where an operator can act.
 
 use super::text_of;
 use crate::engine::books::Books;
@@ -44,7 +44,8 @@ pub(in crate::engine) fn because_of(
             since: Some(Timestamp(head.since)),
             ..plain("key_stopped")
         },
-        // These start as soon as they may, so what keeps everything from starting is what they wait for.
+        // These subtasks start as soon as possible, so the reason that stops all starts is their
+        // reason.
         Reason::Starting | Reason::NoSlot { .. } | Reason::NotAdmitted { .. }
             if books.refused.is_some() =>
         {
@@ -77,8 +78,8 @@ pub(in crate::engine) fn because_of(
     }
 }
 
-/// Whether the reason lasts until an operator acts, or a worker or room on the disk appears: until then, nothing is known
-/// of the remaining time.
+/// Returns true if the reason lasts until an operator acts, a worker appears or the disk has room:
+/// until then there is no estimate of the remaining time.
 pub(super) fn is_open_ended(because: &Because) -> bool {
     matches!(
         &*because.reason,
@@ -94,7 +95,7 @@ pub(super) fn is_open_ended(because: &Because) -> bool {
     )
 }
 
-/// Whether the head of a key, and with it what waits for the key, waits for such a reason.
+/// Returns true if the head of a key, and every subtask behind it, waits for such a reason.
 pub(super) fn is_held_open_ended(
     kinds: &Kinds,
     books: &Books,
@@ -130,7 +131,7 @@ fn number_of(step: Step) -> Option<SubtaskNumber> {
     }
 }
 
-/// What sentences are made of.
+/// Context of a sentence.
 struct Words<'a> {
     kinds: &'a Kinds,
     books: &'a Books,
@@ -146,7 +147,8 @@ impl Words<'_> {
         format!("{} of {}", of.step, self.job(of.job).unwrap_or_default())
     }
 
-    /// Whether a kind of remote workers has no worker that asks for more, and no other bound.
+    /// Returns true if remote workers are the only bound of a kind, and none of them has an open
+    /// claim.
     fn lacks_workers(&self, kind: KindId, running: u32) -> bool {
         let kind_of = self.kinds.get(kind.0);
         let is_below = |most: usize| (running as usize) < most;
@@ -251,7 +253,7 @@ impl Words<'_> {
         }
     }
 
-    /// What the head of a key does, or why it does nothing.
+    /// Describes the head of a key: its progress, or the reason why it waits.
     fn state(&self, head: &Head) -> String {
         match head.state {
             State::Scheduled { at } => format!("starts at {}", Timestamp(at)),
@@ -270,7 +272,7 @@ impl Words<'_> {
         }
     }
 
-    /// What the last attempt at a subtask failed with, if that is known.
+    /// Returns the failure of the last attempt at a subtask, if it is known.
     fn failure(&self, of: StepOf) -> String {
         let live = self.books.live.get(&of.job);
         let error = live.and_then(|live| live.failures.get(of.step));
@@ -289,7 +291,7 @@ fn counted(ahead: u32) -> String {
     }
 }
 
-/// A duration in the largest unit of which there are at least two.
+/// Formats a duration in the largest unit of which there are at least two.
 fn duration(ms: u64) -> String {
     match ms {
         0..2_000 => format!("{ms} ms"),

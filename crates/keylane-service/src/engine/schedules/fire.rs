@@ -1,4 +1,4 @@
-//! What is due is decided: its job is made, or it is passed over. One task does it for all schedules.
+//! Decides due times: each one creates its job or is skipped. One task does it for all schedules.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,18 +15,18 @@ use crate::JobId;
 use crate::engine::{Core, Refused};
 use crate::wire::{Event, EventKind, Object, OverlapChoice, SubmitJob, Timestamp};
 
-/// How many schedules are looked after at once, so that their jobs share the syncs of the disk.
+/// Maximum number of schedules handled concurrently, so that their jobs share disk syncs.
 const AT_ONCE: usize = 64;
 
-/// After how long a time that is held up is tried again.
+/// Interval between attempts for a due time that is held up.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The labels that say of which schedule a job is, and of which of its times.
+/// Labels of a scheduled job: the schedule's name and the scheduled time.
 const LABEL: &str = "schedule";
 const LABEL_AT: &str = "scheduled_for";
 
 impl Core {
-    /// Decides what is due, whenever something is, until the service stops.
+    /// Decides due times until the service stops.
     pub(in crate::engine) async fn keep_schedules(self: Arc<Self>) {
         loop {
             let Wakes { calendar, again } = self.wakes();
@@ -46,7 +46,7 @@ impl Core {
         }
     }
 
-    /// When something is to be done next.
+    /// Returns the next wake-up times.
     fn wakes(&self) -> Wakes {
         let mut wakes = Wakes::default();
         for entry in self.schedules.all().values() {
@@ -58,7 +58,7 @@ impl Core {
         wakes
     }
 
-    /// What is due now, but for what is held up and not to be tried yet.
+    /// Returns the schedules with a due time, except those that are held up until a later attempt.
     fn due(&self) -> Vec<String> {
         let (now, steady) = (self.calendar.now().0, Instant::now());
         let mut due = Vec::new();
@@ -69,20 +69,20 @@ impl Core {
             if entry.next.is_some_and(|next| next <= now) {
                 due.push(name.clone());
             } else if entry.held_up.is_some() {
-                // The calendar was put back, and it is not due any more.
+                // The clock was set back, and the time is no longer due.
                 Arc::make_mut(entry).held_up = None;
             }
         }
         due
     }
 
-    /// Decides all times of a schedule that are due.
+    /// Decides all due times of a schedule.
     async fn decide(self: &Arc<Self>, name: String) {
         let _turn = self.schedules.turn(&name).await;
         self.decide_due(&name).await;
     }
 
-    /// Decides all times of a schedule that are due, as far as it can be done now. The caller has its turn.
+    /// Decides the due times of a schedule, as far as possible now. The caller holds its lock.
     pub(super) async fn decide_due(self: &Arc<Self>, name: &str) {
         while let Some(entry) = self.schedules.get(name) {
             match self.decide_next(name, &entry).await {
@@ -93,7 +93,7 @@ impl Core {
         }
     }
 
-    /// Decides the next time, or those that were missed. Whether there was one.
+    /// Decides the next due time, or the missed ones. Returns true if there was one.
     async fn decide_next(self: &Arc<Self>, name: &str, entry: &Entry) -> Result<bool, Refused> {
         let kept = &*entry.kept;
         let (Ok(times), false) = (&entry.times, kept.paused) else { return Ok(false) };
@@ -103,7 +103,8 @@ impl Core {
             Next::Fire { at, missed } => match (self.overlapped(kept), missed) {
                 (None, _) => self.fire(name, entry, at, missed).await?,
                 (Some(_), Some(missed)) => {
-                    // Not for this reason. After that, this one is looked at again.
+                    // The missed times are skipped for their own reason first. Then this time is
+                    // checked again.
                     self.pass_over(name, entry, Passing::missed(missed)).await?;
                 }
                 (Some(before), None) => {
@@ -115,7 +116,7 @@ impl Core {
         Ok(true)
     }
 
-    /// The job that is not over, if there may be no other beside it.
+    /// Returns the unfinished job of a schedule that allows only one at a time.
     fn overlapped<'a>(&self, kept: &'a Kept) -> Option<&'a str> {
         let last = kept.last_job.as_deref().filter(|_| kept.overlap == OverlapChoice::Skip)?;
         let id = JobId::parse(last)?;
@@ -136,19 +137,20 @@ impl Core {
                 self.schedules.fired.fetch_add(1, Relaxed);
                 Ok(())
             }
-            // It will not be better the next time.
+            // A later attempt would be refused too.
             Err(refused @ (Refused::Invalid(_) | Refused::TooLarge(_))) => {
                 let text = format!("its job was refused: {refused}");
                 let refused = Passing::one(at, Reason::Refused, text);
-                // What was missed is passed over for that reason, and then this one is tried again.
+                // The missed times are skipped for their own reason first, and then this time is
+                // tried again.
                 self.pass_over(name, entry, missed.unwrap_or(refused)).await
             }
             Err(refused) => Err(refused),
         }
     }
 
-    /// Makes a job of a schedule, for a time (and those before it that were missed) or by hand; with the word that it
-    /// was made. The caller has the schedule's turn.
+    /// Creates a job of a schedule, for a time (and the missed ones before it) or by hand, with the
+    /// stored decision that it was created. The caller holds the schedule's lock.
     pub(super) async fn make_scheduled(
         self: &Arc<Self>,
         name: &str,
@@ -160,7 +162,7 @@ impl Core {
         let (at, missed) = time.map_or((None, None), |(at, missed)| (Some(Timestamp(at)), missed));
         let job = job_of(name, entry.kept.job.get(), at)?;
         let mut intake = self.begin_intake(job, false)?;
-        // What an idempotency key of a run by hand stands for.
+        // Request text of a run by hand, compared under its idempotency key.
         intake.hash(format!("run {name}").as_bytes());
         intake.flush().await?;
         let mut kept = (*entry.kept).clone();
@@ -193,7 +195,7 @@ impl Core {
         Ok(submitted)
     }
 
-    /// What came of a run by hand: one that had been asked for before is no other action.
+    /// Records the result of a run by hand. A repeated request is not another action.
     fn made(&self, act: &Act, submitted: &Result<Submitted, Refused>) {
         match submitted {
             Ok(submitted) if submitted.replayed => act.settle(),
@@ -202,7 +204,7 @@ impl Core {
         }
     }
 
-    /// These times make no job.
+    /// Decides that these times create no job.
     async fn pass_over(
         self: &Arc<Self>,
         name: &str,
@@ -216,7 +218,7 @@ impl Core {
         Ok(())
     }
 
-    /// That these make no job is on the disk.
+    /// Publishes skipped times, once the decision is on the disk.
     pub(super) fn tell_passed(&self, name: &str, passing: &Passing) {
         let Passing { times: Span { count, last }, reason, text } = passing;
         let (at, reason) = (Timestamp(*last), *reason);
@@ -230,7 +232,7 @@ impl Core {
         });
     }
 
-    /// What is due cannot be decided now: it stays due.
+    /// Records that a due time cannot be decided now: it stays due.
     fn hold_up(&self, name: &str, version: u64, refused: &Refused) {
         let again = Instant::now() + AGAIN;
         let why = refused.to_string();
@@ -245,8 +247,8 @@ impl Core {
     }
 }
 
-/// When the next time is due by the calendar, and when one that is held up is tried again: by a steady clock, for the
-/// calendar may be set meanwhile.
+/// Wake-up times of the schedule task: the next due time on the wall clock, and the next attempt of
+/// a time that is held up on a steady clock, because the wall clock may be set meanwhile.
 #[derive(Default)]
 struct Wakes {
     calendar: Option<u64>,
@@ -257,7 +259,7 @@ fn earlier<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     one.into_iter().chain(other).min()
 }
 
-/// Waits until then, if there is such a moment; otherwise for ever.
+/// Waits until `moment`, or forever if there is none.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
@@ -265,7 +267,7 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// The job of a schedule, with labels by which it is found.
+/// Returns the job of a schedule, with the labels by which it is found.
 pub(super) fn job_of(name: &str, text: &str, at: Option<Timestamp>) -> Result<SubmitJob, Refused> {
     let Object(mut job): Object<SubmitJob> = serde_json::from_str(text)
         .map_err(|error| Refused::Invalid(vec![(String::new(), error.to_string())]))?;

@@ -1,8 +1,9 @@
-//! At which times a schedule fires, and which of them are decided next: plain functions of patterns and times.
+//! Times at which a schedule fires, and the next decision about them: pure functions of patterns
+//! and times.
 //!
-//! A time is *due* when it has passed and nothing was decided of it. What is due for less than [`LATE`] makes its job
-//! all the same: a start of the server takes a moment. What is older was *missed*, and the schedule says what becomes
-//! of that.
+//! A time is *due* when it has passed and is not decided. A time that has been due for less than
+//! [`LATE`] still creates its job, because a restart of the server takes a moment. An older time
+//! was *missed*, and the schedule's `missed` setting decides about it.
 
 use croner::Cron;
 use croner::errors::CronError;
@@ -11,42 +12,43 @@ use jiff::tz::TimeZone;
 
 use crate::wire::MissedChoice;
 
-/// For how long a time that is due is not missed, in milliseconds.
+/// Time after which a due time counts as missed, in milliseconds.
 pub(super) const LATE: u64 = 60_000;
 
-/// How many times are looked at before the rest is jumped over: more than two years of a schedule that fires daily.
+/// Maximum number of times that are counted one by one; the rest is skipped. Enough for more than
+/// two years of a daily schedule.
 const MOST_COUNTED: usize = 1000;
 
-/// A pattern in a time zone.
+/// Cron pattern in a time zone.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
     cron: Cron,
     zone: TimeZone,
 }
 
-/// What is to be decided next.
+/// Next decision of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing before this time; never, without one.
+    /// Nothing to decide before this time; never, if `None`.
     Wait(Option<u64>),
-    /// These were missed, and make no job.
+    /// These times were missed and create no job.
     PassOver(Span),
-    /// This one makes a job, after those that were missed and make none.
+    /// This time creates a job, after missed ones that create none.
     Fire { at: u64, missed: Option<Span> },
 }
 
-/// Times that follow one another.
+/// Consecutive times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
-    /// How many, as far as they were counted.
+    /// Number of times, as far as they were counted.
     pub(super) count: u64,
-    /// The last of them.
+    /// The last time.
     pub(super) last: u64,
 }
 
 impl Times {
-    /// Reads a pattern of five fields, or a name such as `@daily`, and the name of a time zone. Otherwise says which of
-    /// them is wrong, and why.
+    /// Parses a pattern of five fields, or a name such as `@daily`, and the name of a time zone.
+    /// The error has the JSON pointer of the wrong one, and the reason.
     pub(super) fn read(cron: &str, zone: &str) -> Result<Self, (&'static str, String)> {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed);
         let wrong = |error: CronError| ("/cron", sentence(&error));
@@ -56,21 +58,21 @@ impl Times {
         Ok(Times { cron, zone })
     }
 
-    /// The first time after this one: milliseconds since 1970. None if there is none.
+    /// Returns the first time after `ms`, in milliseconds since 1970. `None` if there is none.
     pub(super) fn after(&self, ms: u64) -> Option<u64> {
         let from = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
         let next = self.cron.find_next_occurrence(&from.to_zoned(self.zone.clone()), false).ok()?;
         u64::try_from(next.timestamp().as_millisecond()).ok()
     }
 
-    /// The last time before this one, or at it.
+    /// Returns the last time at or before `ms`.
     fn last_until(&self, ms: u64) -> Option<u64> {
         let from = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
         let last = self.cron.find_previous_occurrence(&from.to_zoned(self.zone.clone()), true);
         u64::try_from(last.ok()?.timestamp().as_millisecond()).ok()
     }
 
-    /// What to decide next, when all times up to `decided` were.
+    /// Returns the next decision, when all times up to `decided` are decided.
     pub(super) fn next(&self, decided: u64, now: u64, missed: MissedChoice) -> Next {
         let Some(first) = self.after(decided) else { return Next::Wait(None) };
         if first > now {
@@ -83,7 +85,7 @@ impl Times {
         let all = self.count(first, on_time_from);
         let stands_for_them = self.after(all.last).is_some_and(|next| next <= now);
         match missed {
-            // One that is on time does what these were for.
+            // A time that is not late replaces the missed ones.
             MissedChoice::Once if !stands_for_them => {
                 let missed = (all.last > first).then(|| self.count(first, all.last));
                 Next::Fire { at: all.last, missed }
@@ -92,20 +94,20 @@ impl Times {
         }
     }
 
-    /// The times that are due, when all up to `decided` were decided.
+    /// Returns the due times, when all times up to `decided` are decided.
     pub(super) fn due(&self, decided: u64, now: u64) -> Option<Span> {
         let first = self.after(decided).filter(|first| *first <= now)?;
         Some(self.count(first, now + 1))
     }
 
-    /// The times from this one until before that.
+    /// Returns the times from `first` until before `before`.
     fn count(&self, first: u64, before: u64) -> Span {
         let (mut count, mut last) = (1, first);
         while let Some(next) = self.after(last).filter(|next| *next < before) {
             last = next;
             count += 1;
             if count == MOST_COUNTED as u64 {
-                // Never before one that was counted, whatever the pattern.
+                // Never before a time that was counted, whatever the pattern.
                 last = self.last_until(before - 1).unwrap_or(last).max(last);
                 break;
             }
@@ -114,7 +116,7 @@ impl Times {
     }
 }
 
-/// An error in our words: a sentence's part, without a full stop.
+/// Returns the message of an error, as part of a sentence without a full stop.
 fn sentence(error: &CronError) -> String {
     match error {
         CronError::EmptyPattern => "it is empty".into(),

@@ -1,4 +1,5 @@
-//! Times against a slow model: every minute there is, looked at one after another, by what its wall clock shows.
+//! Compares computed times with a slow model: every minute, checked one by one against the wall
+//! clock of the zone.
 
 use jiff::civil::DateTime;
 use proptest::prelude::*;
@@ -7,8 +8,8 @@ use super::*;
 
 const MINUTE: i64 = 60_000;
 
-/// Zones whose clocks are moved: by an hour in the north and the south, by half an hour, at midnight, in an odd
-/// year; and two whose clocks are not.
+/// Zones whose clocks change: by an hour in the north and the south, by half an hour, at midnight,
+/// in an unusual year; and two whose clocks do not change.
 const ZONES: [&str; 8] = [
     "Europe/Berlin",
     "America/New_York",
@@ -28,7 +29,7 @@ fn ms(text: &str) -> u64 {
     text.parse::<jiff::Timestamp>().unwrap().as_millisecond().cast_unsigned()
 }
 
-/// The times of a pattern after one, up to another, in UTC.
+/// Returns the times of a pattern after `from`, up to `until`, in UTC.
 fn listed(times: &Times, from: &str, until: &str) -> Vec<String> {
     let (mut at, until) = (ms(from), ms(until));
     let mut all = Vec::new();
@@ -42,7 +43,7 @@ fn listed(times: &Times, from: &str, until: &str) -> Vec<String> {
 
 #[test]
 fn one_time_a_day_is_there_once_a_day_when_clocks_move() {
-    // 2:30 does not exist on 29 March 2026, and is there twice on 25 October.
+    // 2:30 does not exist on 29 March 2026, and occurs twice on 25 October.
     let daily = times("30 2 * * *", "Europe/Berlin");
     assert_eq!(
         listed(&daily, "2026-03-27T12:00:00Z", "2026-03-30T12:00:00Z"),
@@ -100,7 +101,7 @@ fn what_is_due_is_decided_by_how_late_it_is() {
         assert_eq!(hourly.next(at(3), at(4), missed), Next::Fire { at: at(4), missed: None });
         let late = at(4) + LATE - 1;
         assert_eq!(hourly.next(at(3), late, missed), Next::Fire { at: at(4), missed: None });
-        // One that is on time stands for those before it.
+        // A time that is not late replaces the missed ones before it.
         assert_eq!(
             hourly.next(at(1), at(4), missed),
             Next::PassOver(Span { count: 2, last: at(3) })
@@ -125,19 +126,20 @@ fn years_of_missed_minutes_are_jumped_over() {
     let wanted = Next::PassOver(Span { count: 1000, last });
     assert_eq!(often.next(decided, now, MissedChoice::Skip), wanted);
     assert_eq!(often.next(last, now, MissedChoice::Skip), Next::Fire { at: now, missed: None });
-    // One job for all of them: its own time is the last one, and the one before is the last that has none.
+    // One job for all of them: its own time is the last one, and the one before is the last without
+    // a job.
     let daily = times("0 0 * * *", "Europe/Berlin");
     let fired = daily.next(decided, now, MissedChoice::Once);
     let (at, last) = (ms("2025-12-31T23:00:00Z"), ms("2025-12-30T23:00:00Z"));
     assert_eq!(fired, Next::Fire { at, missed: Some(Span { count: 1000, last }) });
 }
 
-/// What a pattern of plain lists wants of a time of day, and whether it is one time a day.
+/// Pattern of plain lists: wanted times of a day.
 #[derive(Clone, Debug)]
 struct Wanted {
     minutes: Vec<i8>,
     hours: Vec<i8>,
-    /// Sunday is 0; none for any.
+    /// Sunday is 0; empty for any day.
     weekdays: Vec<i8>,
 }
 
@@ -161,7 +163,7 @@ impl Wanted {
         self.minutes.len() == 1 && self.hours.len() == 1
     }
 
-    /// All times after one, up to another: minute by minute.
+    /// Returns all times after `from` up to `until`, checked minute by minute.
     fn model(&self, zone: &TimeZone, from: i64, until: i64) -> Vec<u64> {
         let mut found = Vec::new();
         let mut at = from.div_euclid(MINUTE) * MINUTE + MINUTE;
@@ -182,14 +184,14 @@ impl Wanted {
         if !self.is_once_a_day() {
             return self.is_at(now);
         }
-        // What the clock has jumped over comes when it has landed.
+        // A time skipped by the clock change fires when the skip ends.
         let mut passed = before.checked_add(jiff::SignedDuration::from_mins(1)).unwrap();
         let mut is_wanted = self.is_at(now);
         while passed < now {
             is_wanted |= self.is_at(passed);
             passed = passed.checked_add(jiff::SignedDuration::from_mins(1)).unwrap();
         }
-        // What it shows a second time was there before.
+        // A time shown twice fires the first time only.
         let first = zone.to_ambiguous_zoned(now).earlier().unwrap();
         is_wanted && first.timestamp().as_millisecond() == at
     }
@@ -201,7 +203,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         2 => prop::collection::btree_set(0i8..60, 2..4),
         1 => Just(Default::default()),
     ];
-    // Clocks are moved in the night.
+    // Clock changes happen at night.
     let hours = prop_oneof![
         3 => prop::collection::btree_set(0i8..5, 1..2),
         2 => prop::collection::btree_set(0i8..24, 2..5),
@@ -218,7 +220,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
     })
 }
 
-/// A day and a half around a change of the clock, if the zone has one after some time in these years.
+/// Returns an interval of a day and a half around a change of the clock, if the zone has one after
+/// `after`.
 fn around_change(zone: &TimeZone, after: i64) -> i64 {
     let after = jiff::Timestamp::from_millisecond(after).unwrap();
     let change = zone.following(after).next().map(|change| change.timestamp());
@@ -253,8 +256,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// However often somebody looks, and however late: each time is decided once, in order, and only what was missed
-    /// makes no job.
+    /// For any number of decisions and any delay: each time is decided once, in order, and only
+    /// missed times create no job.
     #[test]
     fn every_time_is_decided_once(
         wanted in wanted(), zone in prop::sample::select(&ZONES[..]), missed in prop::bool::ANY,
