@@ -172,7 +172,7 @@ pub(crate) enum Jobs {
 }
 
 /// Beyond this, memory for stacks and the kernel's process limit come first.
-const MOST_JOBS: usize = 10_000;
+const MAX_JOBS: usize = 10_000;
 
 impl Jobs {
     pub(crate) fn count(self) -> usize {
@@ -183,7 +183,7 @@ impl Jobs {
                 cpus.saturating_mul(percent.get()) / 100
             }
         };
-        wanted.clamp(1, MOST_JOBS)
+        wanted.clamp(1, MAX_JOBS)
     }
 }
 
@@ -197,8 +197,8 @@ impl std::str::FromStr for Jobs {
         };
         let remedy = "give a number from 1 on like 8, or a percentage of the CPUs like 200%";
         let count: NonZeroUsize = digits.parse().map_err(|_| remedy.to_owned())?;
-        if !percent && count.get() > MOST_JOBS {
-            return Err(format!("at most {MOST_JOBS} are possible"));
+        if !percent && count.get() > MAX_JOBS {
+            return Err(format!("at most {MAX_JOBS} are possible"));
         }
         Ok(if percent { Self::PercentOfCpus(count) } else { Self::Count(count) })
     }

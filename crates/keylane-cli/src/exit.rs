@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 /// Most failures that a code can count; one more means "more than that".
-const MOST_COUNTED: u64 = 100;
+const MAX_COUNTED: u64 = 100;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Ending {
     /// The number that the shell sees.
     pub(crate) fn number(self) -> u8 {
         match self {
-            Self::Finished { failed } => failed.min(MOST_COUNTED + 1) as u8,
+            Self::Finished { failed } => failed.min(MAX_COUNTED + 1) as u8,
             Self::Error => 255,
             Self::Signalled { signal } => 128 + signal as u8,
             Self::JobFailed => 1,

@@ -1,4 +1,4 @@
-//! What is kept of a job besides its subtasks, and what is checked before it is kept.
+//! Specification of a job without its subtasks, and validation of a submission.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,20 +11,21 @@ use crate::refused::Refused;
 use crate::trace_context::TraceContext;
 use crate::wire::{OnErrorChoice, OnFailChoice, SubmitJob, SubmitSubtask, Timestamp};
 
-/// Bounds on what is submitted. They keep one request from hurting the others.
+/// Limits of submissions: they keep one request from exhausting the resources of all others.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes of a JSON body; NDJSON is read line by line and may be longer. Default: 8 MiB.
+    /// Maximum size of a JSON body, in bytes. An NDJSON body is read line by line and may be
+    /// larger. Default: 8 MiB.
     pub body_bytes: usize,
-    /// Bytes of a subtask's payload, and of a line. Default: 1 MiB.
+    /// Maximum size of a subtask's payload and of an NDJSON line, in bytes. Default: 1 MiB.
     pub payload_bytes: usize,
-    /// Subtasks of a job. Default: 10 million.
+    /// Maximum number of subtasks of a job. Default: 10 million.
     pub job_subtasks: u32,
-    /// Unfinished subtasks of all jobs; further jobs are refused until there are fewer. Default: 20
-    /// million.
+    /// Maximum number of unfinished subtasks of all jobs together. At the maximum, jobs are
+    /// refused. Default: 20 million.
     pub waiting_subtasks: u64,
-    /// Bytes of the keys of all unfinished subtasks together, which are in memory; further jobs are refused until there
-    /// are fewer. Default: 1 GiB.
+    /// Maximum size of the keys of all unfinished subtasks together, in bytes; they are in memory.
+    /// At the maximum, jobs are refused. Default: 1 GiB.
     pub waiting_key_bytes: u64,
 }
 
@@ -40,21 +41,21 @@ impl Default for Bounds {
     }
 }
 
-/// Bytes of a key. Kafka's users have some of hundreds; what is longer is a payload.
-pub(crate) const MOST_KEY_BYTES: usize = 1024;
+/// Maximum size of a key, in bytes: Kafka keys can have some hundreds.
+pub(crate) const MAX_KEY_BYTES: usize = 1024;
 
-/// Keys of a subtask.
-pub(crate) const MOST_KEYS: usize = 64;
+/// Maximum number of keys of a subtask.
+pub(crate) const MAX_KEYS: usize = 64;
 
-pub(crate) const MOST_NAME_BYTES: usize = 256;
-pub(crate) const MOST_LABELS: usize = 32;
-pub(crate) const MOST_LABEL_BYTES: usize = 256;
+pub(crate) const MAX_NAME_BYTES: usize = 256;
+pub(crate) const MAX_LABELS: usize = 32;
+pub(crate) const MAX_LABEL_BYTES: usize = 256;
 
-/// The longest that anything may be put off, or take: a hundred years, in milliseconds. Sums of it and a
-/// time of today are far from overflowing.
-pub(crate) const LONGEST_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
+/// Maximum of every delay and timeout: 100 years, in milliseconds. A sum of it and the current time
+/// cannot overflow.
+pub(crate) const MAX_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 
-/// A job without its subtasks, as it is kept.
+/// Job without its subtasks, as the store keeps it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) kind: String,
@@ -70,18 +71,18 @@ pub(crate) struct Head {
     pub(crate) attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) timeout_ms: Option<u64>,
-    /// Whether its subtasks are yet to be made of `payload`.
+    /// The job has a split step, which has not yet made subtasks from `payload`.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) split: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) fan_in: bool,
-    /// What its client calls it.
+    /// Name of the job given by the client.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) client_id: Option<String>,
-    /// Where it is in its client's trace.
+    /// Trace context from the submission.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) trace: Option<TraceContext>,
-    /// What the split step gets.
+    /// Input of the split step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) payload: Option<Box<RawValue>>,
 }
@@ -92,16 +93,17 @@ impl Head {
     }
 }
 
-/// A job that can be accepted.
+/// Validated submission.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) kind: u32,
     pub(crate) head: Head,
-    /// Those that came with it.
+    /// Subtasks of the submission.
     pub(crate) subtasks: Vec<SubmitSubtask>,
 }
 
-/// The places that are wrong, all of them, so that they can be mended at once.
+/// Invalid fields, as pairs of JSON pointer and message. All are collected, so that a client can
+/// correct them in one go.
 #[derive(Debug, Default)]
 struct Wrong(Vec<(String, String)>);
 
@@ -117,7 +119,7 @@ impl Wrong {
     }
 }
 
-/// Checks a job. With `more` its subtasks follow, a line each.
+/// Validates a submission. With `more`, subtasks follow as NDJSON lines.
 pub(crate) fn check(
     mut job: SubmitJob,
     more: bool,
@@ -131,27 +133,27 @@ pub(crate) fn check(
         let known = kinds.all().into_iter().filter(|entry| entry.is_there);
         let known: Vec<String> = known.map(|entry| entry.name.to_string()).collect();
         let known = known.join(", ");
-        wrong.add("/kind", format!("there is no kind `{}`; there is: {known}", job.kind));
+        wrong.add("/kind", format!("there is no kind `{}`; known kinds: {known}", job.kind));
     }
     let name_length = job.name.as_ref().map_or(0, String::len);
-    wrong.check(name_length <= MOST_NAME_BYTES, "/name", || {
-        format!("it has {name_length} bytes, and {MOST_NAME_BYTES} are the most")
+    wrong.check(name_length <= MAX_NAME_BYTES, "/name", || {
+        format!("it has {name_length} bytes, and {MAX_NAME_BYTES} are the most")
     });
     check_labels(&job.labels, &mut wrong);
     wrong.check(job.weight != Some(0), "/weight", || "1 is the least".into());
     wrong.check(job.attempts != Some(0), "/attempts", || "1 is the least".into());
     wrong.check(job.timeout_ms != Some(0), "/timeout_ms", || "1 is the least".into());
     for (value, pointer) in [(job.delay_ms, "/delay_ms"), (job.timeout_ms, "/timeout_ms")] {
-        wrong.check(value.unwrap_or(0) <= LONGEST_MS, pointer, || {
-            format!("{LONGEST_MS} is the most: a hundred years")
+        wrong.check(value.unwrap_or(0) <= MAX_MS, pointer, || {
+            format!("{MAX_MS} is the most: a hundred years")
         });
     }
     wrong.check(job.run_at.is_none() || job.delay_ms.is_none(), "/delay_ms", || {
         "one of `run_at` and `delay_ms`".into()
     });
-    let latest = now.0 + LONGEST_MS;
+    let latest = now.0 + MAX_MS;
     wrong.check(job.run_at.is_none_or(|at| at.0 <= latest), "/run_at", || {
-        "that is more than a hundred years away".into()
+        "the time is more than a hundred years away".into()
     });
     let found = number.map(|number| kinds.get(number));
     let kind = found.as_deref();
@@ -161,7 +163,7 @@ pub(crate) fn check(
     for (index, subtask) in subtasks.iter().enumerate() {
         let at = if is_list { format!("/subtasks/{index}") } else { String::new() };
         check_subtask(subtask, &at, bounds, &mut wrong);
-        // A page of them says enough.
+        // Bounds the size of the problem response.
         if wrong.0.len() >= 20 {
             break;
         }
@@ -178,20 +180,20 @@ pub(crate) fn check(
 }
 
 fn check_labels(labels: &BTreeMap<String, String>, wrong: &mut Wrong) {
-    wrong.check(labels.len() <= MOST_LABELS, "/labels", || {
-        format!("there are {}, and {MOST_LABELS} are the most", labels.len())
+    wrong.check(labels.len() <= MAX_LABELS, "/labels", || {
+        format!("there are {}, and {MAX_LABELS} are the most", labels.len())
     });
     for (name, value) in labels {
         let longest = name.len().max(value.len());
         wrong.check(
-            !name.is_empty() && longest <= MOST_LABEL_BYTES,
+            !name.is_empty() && longest <= MAX_LABEL_BYTES,
             &pointer("/labels", name),
-            || format!("a name has one byte at least, and both have {MOST_LABEL_BYTES} at most"),
+            || format!("a name has one byte at least, and both have {MAX_LABEL_BYTES} at most"),
         );
     }
 }
 
-/// Checks labels that are to take the place of others.
+/// Validates the new labels, name and weight of a job.
 pub(crate) fn check_patch(
     labels: Option<&BTreeMap<String, String>>,
     name: Option<&String>,
@@ -202,14 +204,14 @@ pub(crate) fn check_patch(
         check_labels(labels, &mut wrong);
     }
     let length = name.map_or(0, String::len);
-    wrong.check(length <= MOST_NAME_BYTES, "/name", || {
-        format!("it has {length} bytes, and {MOST_NAME_BYTES} are the most")
+    wrong.check(length <= MAX_NAME_BYTES, "/name", || {
+        format!("it has {length} bytes, and {MAX_NAME_BYTES} are the most")
     });
     wrong.check(weight != Some(0), "/weight", || "1 is the least".into());
     if wrong.0.is_empty() { Ok(()) } else { Err(Refused::Invalid(wrong.0)) }
 }
 
-/// What is to be done: the subtasks, and what the split step gets.
+/// Returns the subtasks and the input of the split step.
 fn work_of(
     job: &mut SubmitJob,
     more: bool,
@@ -258,7 +260,7 @@ fn check_subtask(subtask: &SubmitSubtask, at: &str, bounds: &Bounds, wrong: &mut
     }
 }
 
-/// Whether a subtask is within the bounds; else where it is not, and why.
+/// Checks a subtask against the limits. The error is the JSON pointer of the field and a message.
 pub(crate) fn fits<'a>(
     keys: impl Iterator<Item = &'a [u8]>,
     payload_bytes: usize,
@@ -273,13 +275,13 @@ pub(crate) fn fits<'a>(
                 "a key has one byte at least; leave it out if there is none".into(),
             ));
         }
-        if key.len() > MOST_KEY_BYTES {
-            let why = format!("it has {} bytes, and {MOST_KEY_BYTES} are the most", key.len());
+        if key.len() > MAX_KEY_BYTES {
+            let why = format!("it has {} bytes, and {MAX_KEY_BYTES} are the most", key.len());
             return Err(("/key", why));
         }
     }
-    if count > MOST_KEYS {
-        return Err(("/keys", format!("there are {count}, and {MOST_KEYS} are the most")));
+    if count > MAX_KEYS {
+        return Err(("/keys", format!("there are {count}, and {MAX_KEYS} are the most")));
     }
     if payload_bytes > bounds.payload_bytes {
         let most = bounds.payload_bytes;
@@ -298,7 +300,7 @@ fn head_of(
 ) -> Head {
     let run_at = job.run_at.or(job.delay_ms.map(|delay| Timestamp(now.0 + delay)));
     let timeout_ms =
-        kind.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(LONGEST_MS));
+        kind.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(MAX_MS));
     Head {
         kind: job.kind,
         name: job.name,
@@ -317,7 +319,8 @@ fn head_of(
     }
 }
 
-/// A JSON pointer one step further: `~` and `/` in the step are written `~0` and `~1` (RFC 6901).
+/// Returns the JSON pointer extended by one step: `~` and `/` in the step are written `~0` and `~1`
+/// (RFC 6901).
 pub(crate) fn pointer(at: &str, step: &str) -> String {
     format!("{at}/{}", step.replace('~', "~0").replace('/', "~1"))
 }
@@ -353,7 +356,7 @@ mod tests {
         assert_eq!((job.kind, job.head.attempts, job.head.weight), (0, 5, 1));
         assert_eq!(job.head.run_at, Some(Timestamp(1005)));
         assert_eq!(job.subtasks.len(), 1);
-        // Payloads stay as they were written.
+        // Payloads keep their original text.
         assert_eq!(job.subtasks[0].payload.as_ref().unwrap().get(), r#"{"a":1.50}"#);
     }
 

@@ -1,35 +1,35 @@
-//! What jobs, subtasks and keys are called inside the service.
+//! Identifiers of jobs, subtasks and keys inside the service.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A job's number in its store: that of a later upload is higher. What users see is a [`JobId`].
+/// Number of a job in its store, ascending in order of submission. Users see a [`JobId`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobNumber(pub u64);
 
-/// What users call a job: 16 bytes, a UUID of version 7, written `job_` and 32 hexadecimal digits. The last
-/// 40 bits are the job's number, so that a job is found without an index.
+/// Public id of a job: 16 bytes, a UUID of version 7, written as `job_` and 32 hexadecimal digits.
+/// The last 40 bits are the job's number, so that no index is needed to find a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub [u8; 16]);
 
-/// A subtask's number in its job: its place in the submission, from 0.
+/// Number of a subtask in its job: its position in the submission, from 0.
 pub type SubtaskNumber = u32;
 
-/// A subtask of a job.
+/// Id of a subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SubtaskId {
-    /// Its job.
+    /// Number of the job.
     pub job: JobNumber,
-    /// Its number there.
+    /// Number of the subtask in the job.
     pub number: SubtaskNumber,
 }
 
-/// What order is kept for: any bytes. One key space for the whole service.
+/// Ordering key: any bytes. The whole service has one key space.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub Arc<[u8]>);
 
 impl Key {
-    /// Of these bytes.
+    /// Returns a key with these bytes.
     pub fn new(bytes: impl AsRef<[u8]>) -> Self {
         Key(bytes.as_ref().into())
     }
@@ -44,13 +44,14 @@ impl fmt::Debug for Key {
 impl JobId {
     const NUMBER_BITS: u32 = 40;
 
-    /// The id of a job: `millis` since 1970, and 34 bits of chance besides the number.
+    /// Returns the id of a job from its number, `millis` since 1970, and 34 random bits.
     ///
     /// # Panics
-    /// If the number is beyond 2^40.
+    ///
+    /// Panics if the number is above 2^40.
     #[must_use]
     pub fn new(number: JobNumber, millis: u64, chance: u64) -> Self {
-        assert!(number.0 >> Self::NUMBER_BITS == 0, "a store has room for 2^40 jobs");
+        assert!(number.0 >> Self::NUMBER_BITS == 0, "a store holds at most 2^40 jobs");
         let low_chance = chance & ((1 << 22) - 1);
         let high_chance = (chance >> 22) & 0xfff;
         let high = (millis << 16) | 0x7000 | high_chance;
@@ -61,14 +62,14 @@ impl JobId {
         JobId(bytes)
     }
 
-    /// The number in it. That there is such a job, and that it has this id, is for the store to say.
+    /// Job number in the id. Only the store can tell whether a job with this id exists.
     #[must_use]
     pub fn number(&self) -> JobNumber {
         let low = u64::from_be_bytes(self.0[8..].try_into().expect("it is the half of sixteen"));
         JobNumber(low & ((1 << Self::NUMBER_BITS) - 1))
     }
 
-    /// Reads what [`Display`](fmt::Display) writes.
+    /// Parses the format that [`Display`](fmt::Display) writes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("job_")?;

@@ -1,4 +1,4 @@
-//! Kinds of jobs: what is done with a subtask, how often it is tried, and how many at a time.
+//! Kinds of jobs: handler, retries, timeouts and limits of their subtasks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,66 +10,71 @@ use keylane_stream::retry::Backoff;
 use crate::handle::Handler;
 use crate::wire::{OnErrorChoice, OnFailChoice};
 
-/// What is done with the jobs of one kind.
+/// Settings of the jobs of one kind.
 #[derive(Clone)]
 pub struct Kind {
-    /// What does the work.
+    /// Handler of the subtasks, or leases for remote workers.
     pub work: Work,
-    /// What makes the subtasks of a job of its payload, when a slot is free for that: its answer is a JSON
-    /// array of subtasks as they are submitted. Without it a job comes with its subtasks.
+    /// Handler of the split step, which turns a job's payload into subtasks: it returns a JSON
+    /// array of subtasks in the form in which they are submitted. It runs in a slot. Without it, a
+    /// job is submitted with its subtasks.
     pub split: Option<Arc<dyn Handler>>,
-    /// What is run over the results when all subtasks have succeeded; its answer is the job's result.
+    /// Handler of the fan-in step, which gets the results once all subtasks have succeeded and
+    /// returns the job's result.
     pub fan_in: Option<Arc<dyn Handler>>,
-    /// How often a subtask is tried. A crash of the server counts. Default: 5.
+    /// Maximum number of attempts per subtask. An attempt ended by a server crash counts. Default:
+    /// 5.
     pub attempts: u32,
-    /// How long to wait after a failed attempt. Default: a second, twice as long each time, at most a
-    /// minute, with jitter.
+    /// Delay before the next attempt. Default: 1 second, doubled per attempt up to 1 minute, with
+    /// jitter.
     pub backoff: Backoff,
-    /// How long an attempt may take; none for as long as it takes. Default: none.
+    /// Timeout of an attempt. Default: none.
     pub timeout: Option<Duration>,
-    /// Maximum duration of a lease, however often its worker asks for more time. Default: 12 hours.
+    /// Maximum duration of a lease, heartbeats included. Default: 12 hours.
     pub max_lease: Duration,
-    /// How many of its subtasks run at once. Default: as many as there are slots.
+    /// Maximum number of the kind's subtasks that run at the same time. Default: the number of
+    /// slots.
     pub concurrency: Option<usize>,
-    /// How many of its subtasks begin in a time. Default: no bound.
+    /// Maximum rate of starts. Default: no limit.
     pub rate: Option<Rate>,
-    /// Whether others of the job go on when a subtask has failed for good. Default: they do.
+    /// Effect of a failed subtask on the rest of its job. Default: the rest goes on.
     pub on_error: OnErrorChoice,
-    /// What becomes of its key. Default: it goes on.
+    /// Effect of a failed subtask on its key. Default: the key goes on.
     pub on_fail: OnFailChoice,
-    /// How many bytes of what an attempt [says](crate::handle::Log) are kept: the last ones; 0 for nothing, and at
-    /// most [`Log::MOST_BYTES`](crate::handle::Log::MOST_BYTES). Default: 8 KiB.
+    /// Maximum size of an attempt's [log](crate::handle::Log) in bytes: the last ones are kept. 0
+    /// keeps none; the maximum is [`Log::MAX_BYTES`](crate::handle::Log::MAX_BYTES). Default: 8
+    /// KiB.
     pub log_bytes: usize,
 }
 
-/// What does the work of a kind.
+/// Executor of the subtasks of a kind.
 #[derive(Clone)]
 pub enum Work {
-    /// Something that the service calls.
+    /// Handler that the service calls.
     Handler(Arc<dyn Handler>),
-    /// Workers elsewhere, who ask for leases.
+    /// Remote workers, which acquire leases over HTTP.
     Lease {
-        /// How long a lease lasts without a heartbeat.
+        /// Duration of a lease without a heartbeat.
         lasts: Duration,
     },
 }
 
-/// How many begin in a time: a bucket of tokens.
+/// Token bucket that limits starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// How many in a second, in the long run.
+    /// Sustained starts per second.
     pub per_second: f64,
-    /// How many at once, after a pause.
+    /// Maximum number of starts at once after a pause.
     pub burst: u32,
 }
 
 impl Kind {
-    /// Done by this handler.
+    /// Returns a kind with a handler and default settings.
     pub fn new(handler: impl Handler) -> Self {
         Kind::with(Work::Handler(Arc::new(handler)))
     }
 
-    /// Done by workers elsewhere, whose leases last so long without a heartbeat.
+    /// Returns a kind for remote workers. `lasts` is the duration of a lease without a heartbeat.
     #[must_use]
     pub fn leased(lasts: Duration) -> Self {
         Kind::with(Work::Lease { lasts })
@@ -97,7 +102,7 @@ impl Kind {
         }
     }
 
-    /// Its handlers: of its steps, and of its subtasks if they are done here.
+    /// Handlers of the steps, and of the subtasks unless remote workers execute them.
     pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<dyn Handler>> {
         let work = match &self.work {
             Work::Handler(handler) => Some(handler),
@@ -106,7 +111,7 @@ impl Kind {
         self.split.iter().chain(&self.fan_in).chain(work)
     }
 
-    /// What does the work, in a word.
+    /// Name of the executor type, as in `command` or `lease`.
     #[must_use]
     pub fn sort(&self) -> &'static str {
         match &self.work {
@@ -140,27 +145,28 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// The kinds of a service, by name and by number. They can be replaced while it runs; a kind keeps its number.
+/// Registry of kinds by name and by number. A kind can be replaced at run time and keeps its
+/// number.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    /// Locked for moments, and innermost.
+    /// Innermost lock, held briefly.
     table: RwLock<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     all: Vec<Entry>,
-    /// Numbers of all kinds that there are or were.
+    /// Numbers of present and removed kinds.
     by_name: HashMap<Arc<str>, u32>,
 }
 
-/// A kind under its number.
+/// Kind with its number.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) number: u32,
     pub(crate) name: Arc<str>,
     pub(crate) kind: Arc<Kind>,
-    /// Whether there is such a kind. If not, jobs that have it wait until there is one again.
+    /// False for a removed kind: its jobs wait until a kind of its name is added again.
     pub(crate) is_there: bool,
 }
 
@@ -169,7 +175,7 @@ impl Kinds {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one, in place of what had its name before. Returns what it replaces.
+    /// Adds a kind, or replaces the kind of its name. Returns the replaced kind.
     pub(crate) fn add(&self, name: &str, kind: Kind) -> Option<Arc<Kind>> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let kind = Arc::new(kind);
@@ -185,13 +191,13 @@ impl Kinds {
         None
     }
 
-    /// The kind of this number is none any more.
+    /// Marks the kind as removed.
     pub(crate) fn remove(&self, number: u32) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.all[number as usize].is_there = false;
     }
 
-    /// The number of a kind that there is.
+    /// Number of a present kind.
     pub(crate) fn number(&self, name: &str) -> Option<u32> {
         let table = self.read();
         let number = table.by_name.get(name).copied();
@@ -206,12 +212,12 @@ impl Kinds {
         Arc::clone(&self.read().all[number as usize].name)
     }
 
-    /// All kinds that there are.
+    /// Present kinds.
     pub(crate) fn present(&self) -> Vec<Entry> {
         self.read().all.iter().filter(|entry| entry.is_there).cloned().collect()
     }
 
-    /// All kinds that there are or were.
+    /// Present and removed kinds.
     pub(crate) fn all(&self) -> Vec<Entry> {
         self.read().all.clone()
     }

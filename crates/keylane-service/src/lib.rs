@@ -1,4 +1,4 @@
-//! Durable jobs, shared fairly among workers, in order per key: what is behind `keylane serve`.
+//! Durable jobs with fair scheduling and order per key: the engine of `keylane serve`.
 
 mod engine;
 pub mod handle;

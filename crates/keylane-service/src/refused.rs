@@ -1,69 +1,69 @@
-//! Why the service did not do what it was asked.
+//! Errors of the service's operations.
 
 use std::time::Duration;
 
-/// Why a request was refused. Nothing was done, unless a variant says otherwise.
+/// Error of a request. The request changed nothing, unless the variant says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// There is no such job, subtask or key.
+    /// The job, subtask or key does not exist.
     #[error("there is no {what}")]
     Unknown {
-        /// What was asked for.
+        /// Noun and id of the requested object.
         what: String,
     },
-    /// There was one, and it was removed.
+    /// The object existed and was removed.
     #[error("{what} was removed")]
     Gone {
-        /// What was asked for.
+        /// Noun and id of the requested object.
         what: String,
     },
-    /// It makes no sense as it is.
-    #[error("{}", .0.first().map_or("it makes no sense", |field| &*field.1))]
+    /// The request is invalid: pairs of JSON pointer and message.
+    #[error("{}", .0.first().map_or("the request is invalid", |field| &*field.1))]
     Invalid(Vec<(String, String)>),
-    /// It does not go with how things are.
+    /// The request conflicts with the current state.
     #[error("{0}")]
     Conflict(String),
-    /// The idempotency key was used for something else.
+    /// The idempotency key was used for a different request.
     #[error("this idempotency key was used for another request")]
     OtherRequest,
-    /// What was changed is no longer as it was when it was looked at.
-    #[error("it has changed since; its version is {version}")]
+    /// The object has changed since the version that the request names.
+    #[error("the object has changed since it was read; its version is {version}")]
     Stale {
-        /// Its version now.
+        /// Current version.
         version: u64,
     },
-    /// The lease has ended, or is of another attempt.
+    /// The lease has ended or belongs to another attempt.
     #[error("the lease has ended: the subtask may be another worker's by now")]
     LeaseLost,
-    /// A bound of the service on sizes.
+    /// The request exceeds a size limit of the service.
     #[error("{0}")]
     TooLarge(String),
-    /// As much waits as may.
+    /// A limit of waiting work is reached.
     #[error("{what}; try again in {} s", after.as_secs().max(1))]
     Backlog {
-        /// Which bound was met.
+        /// Message that names the limit.
         what: String,
-        /// When there may be room.
+        /// Suggested time before a retry.
         after: Duration,
     },
-    /// The service is about to stop.
+    /// The service is shutting down.
     #[error("the service is about to stop and takes nothing more")]
     Draining,
-    /// The disk is full.
+    /// The disk, or the store's maximum size, is full.
     #[error("the disk, or the size that the store may have, is full")]
     StoreFull,
-    /// The disk has become full in this moment. It was done, and is to be written when there is room: if the service
-    /// ends before that, it was not done.
+    /// The request was executed in memory, and the disk became full before it was written. It is
+    /// written when space is free again; if the service ends before, the request is lost.
     #[error(
         "it was done and is not on the disk: that, or the size that the store may have, is full; it is written when \
          there is room, and lost if the server ends before"
     )]
     NotYetWritten,
-    /// What was asked for is damaged in the store. All else goes on.
+    /// The requested object is damaged in the store. Other objects are not affected.
     #[error("what the store has of it is damaged: {0}")]
     Damaged(String),
-    /// The store has failed. What was asked may or may not have been written.
+    /// The store has failed. The change may or may not be on disk.
     #[error("the store has failed, and the service must be started again: {0}")]
     StoreFailed(String),
 }

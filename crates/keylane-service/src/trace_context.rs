@@ -1,12 +1,12 @@
-//! Where a job is in its client's trace: W3C Trace Context, checked when it comes, and passed on with each attempt.
+//! W3C Trace Context of a job: validated on submission and passed to every attempt.
 //!
-//! Keylane makes no spans of its own and leaves the parent as it was: the handler's spans are children of the span that
-//! submitted the job, whenever it runs. What is not valid is as if it had not come, for a trace is no reason to refuse
-//! work.
+//! Keylane adds no spans and leaves the parent unchanged: spans of the handler are children of the
+//! span that submitted the job, whenever the handler runs. An invalid context is ignored, because a
+//! trace is no reason to refuse work.
 
 use serde::{Deserialize, Serialize};
 
-/// The context of a trace, as the headers `traceparent` and `tracestate` of [W3C Trace Context] have it.
+/// Trace context, as in the headers `traceparent` and `tracestate` of [W3C Trace Context].
 ///
 /// [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 ///
@@ -26,40 +26,42 @@ pub struct TraceContext {
     tracestate: Option<String>,
 }
 
-/// `00-`, 32 digits of the trace, `-`, 16 of the span, `-`, two of flags.
+/// Size of a version-00 `traceparent`: `00-`, 32 digits of trace id, `-`, 16 of span id, `-`, two
+/// of flags.
 const PARENT_BYTES: usize = 55;
 
-/// How much of a state is passed on: what the standard asks of everybody.
-const MOST_STATE_BYTES: usize = 512;
+/// Maximum size of a `tracestate` that is passed on: the minimum that the standard demands.
+const MAX_STATE_BYTES: usize = 512;
 
-/// Of a state that is too long, members beyond this go first.
+/// Size above which a member of a too long `tracestate` is removed first.
 const LONG_MEMBER_BYTES: usize = 128;
 
-/// Members that a state may have.
-const MOST_MEMBERS: usize = 32;
+/// Maximum number of members of a `tracestate`.
+const MAX_MEMBERS: usize = 32;
 
 impl TraceContext {
-    /// What these headers say; `tracestate` is empty where there is none. None if `traceparent` is not valid; without
-    /// the state if only that is not.
+    /// Parses the two headers; `tracestate` is empty where the header is absent. Returns none if
+    /// `traceparent` is invalid. An invalid `tracestate` alone is dropped.
     #[must_use]
     pub fn parse(traceparent: &str, tracestate: &str) -> Option<Self> {
         Some(TraceContext { traceparent: parent(traceparent)?, tracestate: state(tracestate) })
     }
 
-    /// The trace, the span in it and its flags, in version 00.
+    /// Trace id, parent span id and flags, in version 00.
     #[must_use]
     pub fn traceparent(&self) -> &str {
         &self.traceparent
     }
 
-    /// What tracing systems have added, each under its key.
+    /// State that tracing systems have added, each under its key.
     #[must_use]
     pub fn tracestate(&self) -> Option<&str> {
         self.tracestate.as_deref()
     }
 }
 
-/// A parent in version 00. One of a later version has the same at its beginning, and perhaps more behind that.
+/// Converts a `traceparent` to version 00. A later version has the same fields first, and may
+/// append others.
 fn parent(text: &str) -> Option<String> {
     let known = text.get(..PARENT_BYTES)?;
     let mut fields = known.split('-');
@@ -75,7 +77,7 @@ fn parent(text: &str) -> Option<String> {
         None if version == "00" => Some(known.to_owned()),
         Some(_) if version == "00" => None,
         None | Some(b'-') => {
-            // What other bits mean there is not known here.
+            // Version 00 defines only the sampled bit.
             let sampled = u8::from_str_radix(flags, 16).ok()? & 1;
             Some(format!("00-{trace}-{span}-{sampled:02x}"))
         }
@@ -87,7 +89,7 @@ fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// The members of a state, without what is between them.
+/// Normalizes a `tracestate`: its members without the blanks between them.
 fn state(text: &str) -> Option<String> {
     let members = text.split(',').map(|member| member.trim_matches([' ', '\t']));
     let mut members: Vec<&str> = members.filter(|member| !member.is_empty()).collect();
@@ -98,7 +100,7 @@ fn state(text: &str) -> Option<String> {
             return None;
         }
         keys.push(key);
-        if keys.len() > MOST_MEMBERS {
+        if keys.len() > MAX_MEMBERS {
             return None;
         }
     }
@@ -106,7 +108,7 @@ fn state(text: &str) -> Option<String> {
     Some(members.join(",")).filter(|state| !state.is_empty())
 }
 
-/// A system's name, or a tenant's at it.
+/// Checks the key of a member: the name of a system, or of a tenant in it.
 fn is_key(key: &str) -> bool {
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-*/".contains(&byte);
@@ -123,19 +125,20 @@ fn is_key(key: &str) -> bool {
     }
 }
 
-/// What a system says; blanks around it are gone already.
+/// Checks the value of a member; blanks around it are already trimmed.
 fn is_value(value: &str) -> bool {
     let is_fit = |byte: u8| matches!(byte, b' '..=b'~') && byte != b',' && byte != b'=';
     (1..=256).contains(&value.len()) && value.bytes().all(is_fit)
 }
 
-/// Takes whole members away until it is short enough: long ones first, and then the oldest, which are the last.
+/// Removes whole members until the state is short enough: first the long ones, then the oldest,
+/// which are last.
 fn shorten(members: &mut Vec<&str>) {
     let length = |members: &[&str]| {
         let commas = members.len().saturating_sub(1);
         commas + members.iter().map(|member| member.len()).sum::<usize>()
     };
-    while length(members) > MOST_STATE_BYTES {
+    while length(members) > MAX_STATE_BYTES {
         let long = members.iter().rposition(|member| member.len() > LONG_MEMBER_BYTES);
         members.remove(long.unwrap_or(members.len() - 1));
     }
@@ -228,7 +231,7 @@ mod tests {
     #[test]
     fn of_a_long_state_whole_members_are_left_out() {
         let member = |key: &str, bytes: usize| format!("{key}={}", "v".repeat(bytes - 2));
-        // The long one goes before what is last, and the last before what is first.
+        // A long member is removed before the last one, and the last before the first.
         let long = [
             member("a", 100),
             member("b", 129),

@@ -18,7 +18,7 @@ const LEAST_SHARE: f64 = 0.2;
 
 /// So many times what it brings may another worker cost, both in percent. Two workers that wait for the
 /// same memory cost more each, and are still faster; what two threads of a core cost is far more.
-const MOST_COST: f64 = 2.0;
+const MAX_COST: f64 = 2.0;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Advice {
@@ -67,7 +67,7 @@ fn refusal(best: &Point, next: &Point, limit_ms: f64) -> Option<Why> {
     if p99_ms > limit_ms && p99_ms > 2.0 * best.light_p99_ms {
         return Some(Why::Late { next, p99_ms, limit_ms });
     }
-    (cost > MOST_COST * gain).then_some(Why::Cost { next, gain, cost })
+    (cost > MAX_COST * gain).then_some(Why::Cost { next, gain, cost })
 }
 
 impl fmt::Display for Advice {

@@ -61,7 +61,7 @@ Let nothing else run meanwhile: whatever does is part of what is measured. A lon
 steadier figures.";
 
 /// Threads beyond this say nothing more about a machine.
-const MOST_WORKERS: usize = 4096;
+const MAX_WORKERS: usize = 4096;
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok().filter(|s| (0.001..=3600.0).contains(s));
@@ -71,8 +71,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn most(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| (1..=MOST_WORKERS).contains(count));
-    count.ok_or_else(|| format!("give a number from 1 to {MOST_WORKERS}"))
+    let count = text.parse().ok().filter(|count| (1..=MAX_WORKERS).contains(count));
+    count.ok_or_else(|| format!("give a number from 1 to {MAX_WORKERS}"))
 }
 
 fn millis(text: &str) -> Result<f64, String> {

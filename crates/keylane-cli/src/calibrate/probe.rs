@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(2);
 const STEPS: u64 = 20_000;
 
 /// More is not kept; it is hours.
-const MOST_SAMPLES: usize = 10_000_000;
+const MAX_SAMPLES: usize = 10_000_000;
 
 /// From when each was due until it was done, in milliseconds, in ascending order.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +30,7 @@ pub(super) fn run(stop: &AtomicBool) -> Lateness {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         black_box((0..STEPS).fold(0_u64, |sum, step| black_box(sum.rotate_left(5) ^ step)));
         late.push(due.elapsed().as_secs_f64() * 1000.0);
-        if stop.load(Ordering::Relaxed) || late.len() == MOST_SAMPLES {
+        if stop.load(Ordering::Relaxed) || late.len() == MAX_SAMPLES {
             late.sort_unstable_by(f64::total_cmp);
             return Lateness(late);
         }

@@ -18,18 +18,18 @@ use super::sse::Parser;
 use super::words::plain;
 
 /// How long a stream may be silent: the server says something every 15 seconds.
-const LONGEST_SILENCE: Duration = Duration::from_secs(50);
+const MAX_SILENCE: Duration = Duration::from_secs(50);
 
 /// How long one request waits for news: below what most proxies allow.
 const POLL: u64 = 30;
 
 /// How long to wait before connecting again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often a stream may end without an event before it is asked for no more: some proxies take it all, and
 /// hand it on at the end.
-const MOST_BARREN: u32 = 3;
+const MAX_BARREN: u32 = 3;
 
 /// A job that is being followed.
 #[derive(Debug)]
@@ -84,11 +84,11 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         let (mut barren, mut lost_at) = (0, None);
         let mut pause = self.pause;
         while !self.is_over() {
-            let streams = barren < MOST_BARREN;
+            let streams = barren < MAX_BARREN;
             let round = if streams { self.stream().await } else { self.poll().await };
             match round {
                 Ok(Left::Over) => break,
-                Ok(Left::NotOffered) => barren = MOST_BARREN,
+                Ok(Left::NotOffered) => barren = MAX_BARREN,
                 Ok(Left::Broken { fruitful }) => {
                     if streams {
                         barren = if fruitful { 0 } else { barren + 1 };
@@ -101,7 +101,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
                 Err(error) => {
                     self.bear(error, &mut lost_at)?;
                     sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(MAX_PAUSE);
                 }
             }
         }
@@ -182,7 +182,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         let left = self.listen(response, &mut parser).await;
         parser.id().clone_into(&mut self.after);
         if let Some(millis) = parser.retry_ms() {
-            self.pause = Duration::from_millis(millis).min(LONGEST_PAUSE);
+            self.pause = Duration::from_millis(millis).min(MAX_PAUSE);
         }
         left
     }
@@ -194,7 +194,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
     ) -> anyhow::Result<Left> {
         let mut fruitful = false;
         // Silence and an error are an end like any other: it goes on where it was.
-        while let Ok(Ok(Some(bytes))) = timeout(LONGEST_SILENCE, response.chunk()).await {
+        while let Ok(Ok(Some(bytes))) = timeout(MAX_SILENCE, response.chunk()).await {
             for event in parser.feed(&bytes)? {
                 fruitful = true;
                 self.happened(&event.name, &event.data).await?;
@@ -237,7 +237,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         let request = request
             .header("prefer", format!("wait={POLL}"))
             .header(IF_NONE_MATCH, tag)
-            .timeout(LONGEST_SILENCE.max(Duration::from_secs(POLL + 20)));
+            .timeout(MAX_SILENCE.max(Duration::from_secs(POLL + 20)));
         let asked_at = Instant::now();
         let answer = self.server.answer(request).await?;
         if answer.status == StatusCode::NOT_MODIFIED {

@@ -11,7 +11,7 @@ use super::server::{Server, block_on};
 use super::words::{one_line, plain};
 
 /// How many are asked for at once: what the server gives at most.
-const MOST_ON_A_PAGE: usize = 1000;
+const MAX_ON_A_PAGE: usize = 1000;
 
 /// Prints what is at this path, up to the limit, and says whether there are more.
 pub(super) fn show<T: DeserializeOwned>(
@@ -51,7 +51,7 @@ async fn read(
     let mut listed = Listed::default();
     let mut cursor: Option<String> = None;
     loop {
-        let wanted = (limit - listed.items.len()).min(MOST_ON_A_PAGE).to_string();
+        let wanted = (limit - listed.items.len()).min(MAX_ON_A_PAGE).to_string();
         let mut query = vec![("limit", wanted.as_str())];
         query.extend(asked);
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));

@@ -51,13 +51,13 @@ pub(super) struct Refusal {
 }
 
 /// How much of an answer is quoted that is not Keylane's.
-const MOST_QUOTED: usize = 300;
+const MAX_QUOTED: usize = 300;
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, body: &[u8], retry_after: Option<u64>) -> Self {
         let problem = serde_json::from_slice(body).map_err(|_| {
             let text = String::from_utf8_lossy(body);
-            text.trim().chars().take(MOST_QUOTED).collect()
+            text.trim().chars().take(MAX_QUOTED).collect()
         });
         Refusal { status, problem, retry_after }
     }

@@ -21,7 +21,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// How many bytes an answer may have: a page of a thousand results, each of a megabyte, is within.
-const MOST_ANSWER_BYTES: usize = 2 << 30;
+const MAX_ANSWER_BYTES: usize = 2 << 30;
 
 /// A server, and how it is asked.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Server {
     pub(super) async fn answer(&self, request: RequestBuilder) -> anyhow::Result<Answer> {
         let response = self.send(request).await?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = http_body_util::Limited::new(reqwest::Body::from(response), MOST_ANSWER_BYTES);
+        let body = http_body_util::Limited::new(reqwest::Body::from(response), MAX_ANSWER_BYTES);
         let body = body.collect().await.map_err(|error| self.broken(&*error))?;
         Ok(Answer { status, headers, body: body.to_bytes().into() })
     }

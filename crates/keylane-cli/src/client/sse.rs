@@ -2,7 +2,7 @@
 //! event. Bytes may come in any pieces; none is looked at twice.
 
 /// How long an event may be. One that is longer is a server gone wrong, and would fill the memory.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// An event of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Parser {
                 }
             }
         }
-        let is_long = self.rest.len() + self.event.data.len() > MOST_BYTES;
+        let is_long = self.rest.len() + self.event.data.len() > MAX_BYTES;
         if is_long { Err(Senseless) } else { Ok(events) }
     }
 

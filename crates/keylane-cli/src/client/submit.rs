@@ -439,15 +439,15 @@ impl SubmitArgs {
 /// A payload out of a file, or out of standard input for `-`.
 pub(super) fn read_payload(path: &Path) -> anyhow::Result<String> {
     /// More than any server takes in one piece.
-    const MOST_BYTES: u64 = 64 << 20;
+    const MAX_BYTES: u64 = 64 << 20;
     let cannot = || format!("cannot read the payload in {}", path.display());
     let reader: Box<dyn Read> = match path.to_str() {
         Some("-") => Box::new(io::stdin().lock()),
         _ => Box::new(File::open(path).with_context(cannot)?),
     };
     let mut text = String::new();
-    let length = reader.take(MOST_BYTES + 1).read_to_string(&mut text).with_context(cannot)?;
-    ensure!(length as u64 <= MOST_BYTES, "the payload has over {MOST_BYTES} bytes");
+    let length = reader.take(MAX_BYTES + 1).read_to_string(&mut text).with_context(cannot)?;
+    ensure!(length as u64 <= MAX_BYTES, "the payload has over {MAX_BYTES} bytes");
     Ok(text)
 }
 

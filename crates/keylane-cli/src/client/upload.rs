@@ -17,7 +17,7 @@ use super::subtasks::Subtasks;
 const PIECE: usize = 64 << 10;
 
 /// How many pieces may wait for the network.
-const MOST_PIECES: usize = 16;
+const MAX_PIECES: usize = 16;
 
 /// Why the end of the body never came.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ pub(super) fn start(
     subtasks: Subtasks,
     bar: ProgressBar,
 ) -> anyhow::Result<(Body, Receiver<anyhow::Error>)> {
-    let (pieces, body) = Channel::new(MOST_PIECES);
+    let (pieces, body) = Channel::new(MAX_PIECES);
     let (tell, broken) = channel();
     let filling = Filling { pieces: Some(pieces), runtime: Handle::current() };
     thread::Builder::new()

@@ -22,7 +22,7 @@ use crate::span::Span;
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How many jobs are followed at once: each has a connection.
-const MOST_JOBS: usize = 100;
+const MAX_JOBS: usize = 100;
 
 /// Shows how jobs go on until all are over.
 #[derive(Debug, Args)]
@@ -52,8 +52,8 @@ pub(crate) struct WatchArgs {
 /// Runs `keylane watch`.
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<Ending> {
     anyhow::ensure!(
-        args.ids.len() <= MOST_JOBS,
-        "these are {} jobs, and {MOST_JOBS} can be watched at once",
+        args.ids.len() <= MAX_JOBS,
+        "these are {} jobs, and {MAX_JOBS} can be watched at once",
         args.ids.len()
     );
     let ids: Vec<&str> = args.ids.iter().map(String::as_str).collect();

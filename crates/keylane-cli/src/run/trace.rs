@@ -11,7 +11,7 @@ use crate::key::Key;
 use super::Pool;
 
 /// So many records are in a trace at the most, the last ones: about 100 MB while the run lasts.
-const MOST_RECORDS: usize = 500_000;
+const MAX_RECORDS: usize = 500_000;
 
 /// A file for the trace of one run.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl TraceFile {
 
     /// Begins the recording.
     pub(super) fn record(&self, pool: &Pool, threads: usize) {
-        pool.inspect().start_trace((MOST_RECORDS / threads.max(1)).max(1));
+        pool.inspect().start_trace((MAX_RECORDS / threads.max(1)).max(1));
     }
 
     /// Ends it, and writes the file.

@@ -452,9 +452,9 @@ impl KindTable {
         if self.lease.is_none() && commands.flatten().next().is_none() {
             bail!("`log_bytes` is for a `command` or a `lease`: leave it out");
         }
-        let bytes = usize::try_from(size.0).ok().filter(|bytes| *bytes <= Log::MOST_BYTES);
+        let bytes = usize::try_from(size.0).ok().filter(|bytes| *bytes <= Log::MAX_BYTES);
         bytes.with_context(|| {
-            format!("`log_bytes` is at most {} bytes of each attempt", Log::MOST_BYTES)
+            format!("`log_bytes` is at most {} bytes of each attempt", Log::MAX_BYTES)
         })
     }
 }

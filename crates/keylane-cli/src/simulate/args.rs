@@ -59,11 +59,11 @@ SRPT always serves the job with the least work left, which only a simulation can
 that the others are measured against.";
 
 /// More workers than a machine has, and a drawing can show.
-const MOST_WORKERS: usize = 4096;
+const MAX_WORKERS: usize = 4096;
 
 fn workers(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| (1..=MOST_WORKERS).contains(count));
-    count.ok_or_else(|| format!("give a number from 1 to {MOST_WORKERS}"))
+    let count = text.parse().ok().filter(|count| (1..=MAX_WORKERS).contains(count));
+    count.ok_or_else(|| format!("give a number from 1 to {MAX_WORKERS}"))
 }
 
 fn jobs(text: &str) -> Result<usize, String> {

@@ -44,7 +44,7 @@ const HEAD: f64 = 34.0;
 const LEGEND: f64 = 26.0;
 
 /// The legend is for jobs that have a colour of their own.
-const MOST_NAMED: usize = COLOURS.len();
+const MAX_NAMED: usize = COLOURS.len();
 const FOOT: f64 = 30.0;
 
 /// All schedules under one another, on one scale of time.
@@ -74,7 +74,7 @@ pub(super) fn svg(schedules: &[Schedule], jobs: &[Job], workers: usize) -> Strin
 
 /// Which colour is which job.
 fn legend(svg: &mut Svg, jobs: &[Job]) {
-    for (number, job) in jobs.iter().enumerate().filter(|_| jobs.len() <= MOST_NAMED) {
+    for (number, job) in jobs.iter().enumerate().filter(|_| jobs.len() <= MAX_NAMED) {
         let x = LEFT + 100.0 * number as f64;
         svg.bar((x, 10.0), (12.0, 12.0), COLOURS[number % COLOURS.len()], &job.name);
         let name: String = job.name.chars().take(11).collect();

@@ -7,7 +7,7 @@ use anyhow::{anyhow, ensure};
 use super::time;
 
 /// More than this in all is a mistake in the file, and would fill the memory.
-const MOST_SUBTASKS: usize = 10_000_000;
+const MAX_SUBTASKS: usize = 10_000_000;
 const TOO_MANY: &str = "more than ten million subtasks";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) fn read(from: impl Read) -> anyhow::Result<Vec<Job>> {
         let job = job(needed.map(|column| &row[column]), weight.map(|column| &row[column]));
         let job = job.map_err(|error| anyhow!("job `{}`: {error}", &row[needed[0]]))?;
         subtasks += job.lengths.len();
-        ensure!(subtasks <= MOST_SUBTASKS, TOO_MANY);
+        ensure!(subtasks <= MAX_SUBTASKS, TOO_MANY);
         jobs.push(job);
     }
     ensure!(!jobs.is_empty(), "there are no jobs");
@@ -67,7 +67,7 @@ pub(super) fn read(from: impl Read) -> anyhow::Result<Vec<Job>> {
 
 fn job([name, arrival, subtasks, length]: [&str; 4], weight: Option<&str>) -> Result<Job, String> {
     let count: usize = subtasks.parse().map_err(|_| format!("`{subtasks}` is no number"))?;
-    if count > MOST_SUBTASKS {
+    if count > MAX_SUBTASKS {
         return Err(TOO_MANY.to_owned());
     }
     let lengths = length.split(';').map(time::parse).collect::<Result<Vec<_>, _>>()?;

@@ -13,8 +13,8 @@ use super::{SimulateArgs, compare, gantt, time};
 use crate::exit::Ending;
 
 /// More beginnings, jobs or workers than this nobody reads; the figures say it all then.
-const MOST_LISTED: usize = 200;
-const MOST_WORKERS_DRAWN: usize = 64;
+const MAX_LISTED: usize = 200;
+const MAX_WORKERS_DRAWN: usize = 64;
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     let Input { jobs, workers, recorded } = input(args)?;
@@ -77,10 +77,10 @@ fn read(mut from: impl Read, workers: Option<usize>) -> anyhow::Result<Input> {
 fn report(jobs: &[Job], schedules: &[Schedule], rows: usize, workers: usize) -> String {
     let mut parts = Vec::new();
     let rules = &schedules[0];
-    if rules.bars.len() <= MOST_LISTED {
+    if rules.bars.len() <= MAX_LISTED {
         parts.push(beginnings(rules, jobs));
     }
-    if jobs.len() <= MOST_LISTED && rows <= MOST_WORKERS_DRAWN {
+    if jobs.len() <= MAX_LISTED && rows <= MAX_WORKERS_DRAWN {
         let end = gantt::last_end(schedules);
         for schedule in schedules {
             parts.push(format!("{}\n{}", schedule.policy, gantt::draw(schedule, rows, end)));

@@ -19,7 +19,7 @@ use super::slot::{Pending, Phase};
 
 /// Children in a row that may end without an answer before the command is
 /// held to be wrong: one crash can be bad luck, three are not.
-const MOST_FRUITLESS: u32 = 3;
+const MAX_FRUITLESS: u32 = 3;
 
 /// What a worker must do, for all who did not.
 const RULE: &str = "a worker must answer each line on its input with exactly one line";
@@ -169,7 +169,7 @@ impl End {
             Some(flaw)
         } else if self.dismissed && succeeded && lost > 0 {
             Some(anyhow!("a worker left {lost} of its lines unanswered; {RULE}"))
-        } else if fruitless >= MOST_FRUITLESS {
+        } else if fruitless >= MAX_FRUITLESS {
             Some(anyhow!(
                 "the worker ended {fruitless} times in a row without an answer ({ended}); {RULE}"
             ))

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Records that go through; at 200 bytes each, more than the memory may
 /// grow to.
 const RECORDS: usize = 500_000;
-const MOST_KIB: u64 = 64 << 10;
+const MAX_KIB: u64 = 64 << 10;
 
 #[test]
 fn records_flow_while_the_input_is_open_and_memory_stays() {
@@ -35,7 +35,7 @@ fn records_flow_while_the_input_is_open_and_memory_stays() {
         assert!(stdout.read_until(b'\n', &mut line).unwrap() > 0);
     }
     if let Some(peak) = peak_kib(pid) {
-        assert!(peak < MOST_KIB, "{peak} KiB");
+        assert!(peak < MAX_KIB, "{peak} KiB");
     }
     kill_process(pid, Signal::TERM).unwrap();
     // What was in the pipes still comes.

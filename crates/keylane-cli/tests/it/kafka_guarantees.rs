@@ -34,10 +34,10 @@ const MEMBERS: usize = 3;
 const RECORDS_A_LIFE: u64 = 200;
 const BYTES_A_RECORD: u64 = 36;
 const COMMIT_AFTER: u64 = 10;
-const MOST_RECORDS: u64 = 20;
+const MAX_RECORDS: u64 = 20;
 /// What a member that is killed has done and not stored, of each partition: what makes a commit due, and what
 /// can end before it is stored; all of that in the worst case.
-const MOST_REPEATED: u64 = PARTITIONS * (COMMIT_AFTER + 2 * MOST_RECORDS);
+const MAX_REPEATED: u64 = PARTITIONS * (COMMIT_AFTER + 2 * MAX_RECORDS);
 
 /// Writes what it begins and ends into the log, a line each, with its consumer's name.
 const WORKER: &str = "while read -r key number; do
@@ -116,7 +116,7 @@ impl Stage {
     /// Starts a consumer, perhaps as a member that comes back under its name.
     fn consume(&mut self, member: Option<usize>) -> Member {
         let member = member.map(|number| format!("member-{number}"));
-        let (after, most) = (COMMIT_AFTER.to_string(), MOST_RECORDS.to_string());
+        let (after, most) = (COMMIT_AFTER.to_string(), MAX_RECORDS.to_string());
         let member = member.iter().flat_map(|member| ["--member", member]);
         let words = [&self.topic, "--group", "g", "--key", "1", "-j", "4", "--env", "*"]
             .into_iter()
@@ -301,8 +301,8 @@ fn g3_g4_consumers_are_killed_and_nothing_is_lost_and_little_repeated() {
         killed.insert(std::mem::replace(&mut members[one], back).kill());
     }
     let ledger = stage.wait_for_all();
-    println!("{kills} kills of consumers: {ledger}; bound: {}", kills * MOST_REPEATED);
-    assert!(ledger.repeated <= kills * MOST_REPEATED, "{ledger}");
+    println!("{kills} kills of consumers: {ledger}; bound: {}", kills * MAX_REPEATED);
+    assert!(ledger.repeated <= kills * MAX_REPEATED, "{ledger}");
     for (one, other) in &ledger.overlaps {
         assert!(killed.contains(one) || killed.contains(other), "{one} overlaps {other}");
     }

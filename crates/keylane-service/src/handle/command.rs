@@ -1,4 +1,4 @@
-//! Attempts as processes: a command for each.
+//! Command handler: runs a process per attempt.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,38 +18,41 @@ use super::group::Group;
 use super::words::filled;
 use super::{Answer, Attempt, BoxFuture, Failure, Handler, Log, as_json};
 
-/// The exit status of a command that refuses a subtask for good: `EX_DATAERR` of BSD's sysexits.
+/// Exit status of a command that rejects a subtask for good: `EX_DATAERR` of BSD's sysexits.
 const REFUSED: i32 = 65;
 
-/// How many bytes a command may print as its result.
-const MOST_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum size of a result on standard output, in bytes.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
-/// How much of what a failed command said is kept: the end of it, where the reason mostly is.
-const MOST_SAID_BYTES: usize = 2048;
+/// Number of bytes of standard error that an error message keeps: the last ones, which mostly have
+/// the reason.
+const MAX_SAID_BYTES: usize = 2048;
 
-/// How long a process that was told to end has for it.
+/// Grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long what a process that was killed has said before may take to be read: it lies in the pipe.
+/// Timeout for reading the output of a killed process that is still in the pipe.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Runs a command for each subtask. No shell is involved.
+/// Runs a command for each subtask, without a shell.
 ///
-/// - The payload comes on the standard input, as JSON; `{}` in an argument stands for it as well, and
-///   `{key}` for the first key. The input is a file without a name that is complete before the command is started;
-///   `KEYLANE_PAYLOAD_BYTES` is its length. An argument that begins with a placeholder and whose value begins with `-` is
-///   refused, unless an argument `--` precedes it: the program would take it for an option.
-/// - `KEYLANE_JOB`, `KEYLANE_KIND`, `KEYLANE_SUBTASK`, `KEYLANE_KEY`, `KEYLANE_ATTEMPT` and `KEYLANE_FENCE` say what it is
-///   about; of the server's own environment it gets [`DEFAULT_ENVIRONMENT`](super::DEFAULT_ENVIRONMENT), or what was
-///   chosen. `TRACEPARENT` and `TRACESTATE` are there if the job
-///   came with a trace, and only then.
-/// - What it prints is the result: JSON, or else a text.
-/// - Exit status 0 is success, 65 a failure that lasts, all else one that passes; the end of what it
-///   said on its standard error is the reason.
-/// - What it says on its standard error goes into the attempt's [log](Attempt::log) as well.
-/// - It leads a process group of its own. When time is up, or the job is killed, the group gets SIGTERM,
-///   and SIGKILL five seconds later; when it has ended, what is left of the group gets SIGKILL. The attempt ends when
-///   nothing of the group runs. If this process is killed, the group ends as [`children`](Attempt::children) says.
+/// - Standard input has the payload as JSON; `{}` in an argument is replaced by it, and `{key}` by
+///   the first key. The input is an unnamed file that is complete before the command starts;
+///   `KEYLANE_PAYLOAD_BYTES` is its length. An argument that begins with a placeholder and whose
+///   value begins with `-` is refused, unless an argument `--` precedes it: the program would take it
+///   for an option.
+/// - `KEYLANE_JOB`, `KEYLANE_KIND`, `KEYLANE_SUBTASK`, `KEYLANE_KEY`, `KEYLANE_ATTEMPT` and
+///   `KEYLANE_FENCE` identify the attempt. Of the server's environment the command gets
+///   [`DEFAULT_ENVIRONMENT`](super::DEFAULT_ENVIRONMENT) or the configured variables. `TRACEPARENT`
+///   and `TRACESTATE` are set only if the job has a trace context.
+/// - Standard output is the result: JSON, or else text.
+/// - Exit status 0 is success, 65 a lasting failure; every other status is a failure that a retry
+///   may fix. The end of standard error is the reason.
+/// - Standard error also goes to the attempt's [log](Attempt::log).
+/// - The command leads its own process group. On a timeout or a cancelled attempt, the group gets
+///   SIGTERM, and SIGKILL five seconds later; once the command has exited, the rest of the group gets
+///   SIGKILL. The attempt ends when no process of the group runs. If this process is killed, the
+///   group ends as [`children`](Attempt::children) describes.
 #[derive(Clone, Debug)]
 pub struct Command {
     words: Vec<OsString>,
@@ -57,56 +60,58 @@ pub struct Command {
     environment: Environment,
 }
 
-/// What a command's processes may use. Each holds for a process, as `setrlimit` says; none is set unless
-/// said.
+/// Resource limits of every process of a command, as in `setrlimit`. All are unset by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of address space.
+    /// Address space, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Seconds of processor time.
+    /// Processor time, in seconds.
     pub cpu_seconds: Option<u64>,
-    /// Open files.
+    /// Number of open files.
     pub open_files: Option<u64>,
-    /// Bytes of any file that it writes.
+    /// Size of any file that the process writes, in bytes.
     pub file_bytes: Option<u64>,
 }
 
 impl Command {
-    /// A program and its arguments.
+    /// Returns a handler for a program and its arguments.
     ///
     /// # Panics
-    /// If there is no program.
+    ///
+    /// Panics if `words` is empty.
     pub fn new(words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         assert!(!words.is_empty(), "a command has a program");
         Command { words, limits: Limits::default(), environment: Environment::default() }
     }
 
-    /// Within these limits.
+    /// Sets the resource limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Passes only these variables of the server's environment on, and those that say what it is about.
+    /// Passes only these variables of the server's environment, and those that identify the
+    /// attempt.
     #[must_use]
     pub fn environment(mut self, names: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.environment = Environment::Named(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Passes the server's whole environment on, credentials included.
+    /// Passes the server's whole environment, credentials included.
     #[must_use]
     pub fn inherit_environment(mut self) -> Self {
         self.environment = Environment::Whole;
         self
     }
 
-    /// Prepares a process, for an attempt if it has its own.
+    /// Prepares the process, with the arguments of `attempt` if there is one.
     ///
     /// # Errors
-    /// If the attempt's words would change the meaning of the command.
+    ///
+    /// Returns an error if a submitted value would become an option of the program.
     pub(super) fn prepare(
         &self,
         attempt: Option<&Attempt>,
@@ -141,8 +146,8 @@ impl Command {
         Ok(command)
     }
 
-    /// The path of a program that is named without one. Looked for while it starts, Rust's `Command` would fork, which takes
-    /// long in a large process.
+    /// Resolves the path of a program given by its name alone. If the search were left to the
+    /// start, Rust's `Command` would fork, which is slow in a large process.
     fn path_of(&self, program: &OsStr) -> PathBuf {
         let is_name = !program.as_bytes().contains(&b'/');
         let is_there = |path: &PathBuf| {
@@ -151,13 +156,13 @@ impl Command {
         };
         let folders = self.environment.path();
         let mut found = std::env::split_paths(&folders).map(|folder| folder.join(program));
-        // One that is not found is so when it is started.
+        // A program that is not found causes its error on start.
         found.find(is_there).filter(|_| is_name).unwrap_or_else(|| program.into())
     }
 }
 
 impl Limits {
-    /// Those that are set.
+    /// Limits that are set.
     fn set(self) -> Vec<(Resource, u64)> {
         let all = [
             (Resource::As, self.memory_bytes),
@@ -169,7 +174,8 @@ impl Limits {
     }
 }
 
-/// For programs that embed the service without an entrance for [`within_limits`].
+/// Sets limits between fork and exec, for programs that embed the service without an entry point
+/// for [`within_limits`].
 fn limit(command: &mut tokio::process::Command, limits: Vec<(Resource, u64)>) {
     if limits.is_empty() {
         return;
@@ -181,8 +187,8 @@ fn limit(command: &mut tokio::process::Command, limits: Vec<(Resource, u64)>) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only what is safe in a signal handler may be called. `set` makes system
-    // calls and nothing else: it neither allocates nor locks, and its errors are plain numbers.
+    // SAFETY: between fork and exec only async-signal-safe functions may be called. `set` makes
+    // only system calls: it neither allocates nor locks, and its errors are plain numbers.
     unsafe { command.pre_exec(set) };
 }
 
@@ -207,7 +213,7 @@ impl Handler for Command {
             .env("KEYLANE_KEY", attempt.key().unwrap_or_default().into_owned())
             .env("KEYLANE_ATTEMPT", attempt.number.to_string())
             .env("KEYLANE_FENCE", attempt.fence.to_string());
-        // Those of the server itself are of another trace.
+        // The server's own trace variables belong to another trace.
         for (name, value) in
             [("TRACEPARENT", attempt.traceparent()), ("TRACESTATE", attempt.tracestate())]
         {
@@ -221,15 +227,15 @@ impl Handler for Command {
 }
 
 async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
-    // Before the start: the command gets all of it, whatever happens to this process.
+    // Written before the start: the command gets the whole input even if this process dies.
     let input = whole_input(&attempt.payload).map_err(|error| not_run(&error))?;
     command.stdin(input).env("KEYLANE_PAYLOAD_BYTES", attempt.payload.len().to_string());
     let mut group =
         Group::start(&mut command, &attempt.children).map_err(|error| not_run(&error))?;
-    // With it goes the descriptor of the payload.
+    // Closes the descriptor of the payload.
     drop(command);
-    let stdout = group.child().stdout.take().expect("it was asked for");
-    let stderr = group.child().stderr.take().expect("it was asked for");
+    let stdout = group.child().stdout.take().expect("stdout is piped");
+    let stderr = group.child().stderr.take().expect("stderr is piped");
     let (mut result, mut said) = (Some(Vec::new()), Vec::new());
     let mut prints = Box::pin(async {
         tokio::join!(read_result(stdout, &mut result), read_end(stderr, &mut said, &attempt.log));
@@ -243,7 +249,7 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
             }
         };
         let mut ending = pin!(ending);
-        // What it prints is read all the while, for it may wait for that.
+        // Output is read throughout, because the command blocks on a full pipe.
         loop {
             tokio::select! {
                 by_itself = &mut ending => break by_itself,
@@ -251,23 +257,26 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
             }
         }
     };
-    // What it left running goes with it, and with that what kept its output open.
+    // Ends processes that the command has left running, and which keep its output open.
     let status = group.end().await;
     if !is_read {
-        // What has left the group may still have it open. It was not printed by the command.
+        // A process that has left the group may still have the output open. The command did not
+        // print that.
         let time = if ended_by_itself { GRACE } else { LAST_WORDS };
         let _ = tokio::time::timeout(time, &mut prints).await;
     }
     drop(prints);
     if !ended_by_itself {
-        return Err(Failure::passing("it was killed, as it did not end when it was told to"));
+        return Err(Failure::passing(
+            "the command was killed because it did not exit after SIGTERM",
+        ));
     }
     let status =
-        status.map_err(|error| Failure::passing(format!("its end is unknown: {error}")))?;
+        status.map_err(|error| Failure::passing(format!("the exit status is unknown: {error}")))?;
     answer(status, result, &said)
 }
 
-/// Once it is cancelled: tells it to end, and returns when it has had its time for that.
+/// Waits for cancellation, sends SIGTERM to the group, and returns after the grace period.
 async fn told_to_end(attempt: &Attempt, group: &Group) {
     attempt.cancelled.cancelled().await;
     group.signal(Signal::TERM);
@@ -283,7 +292,7 @@ fn answer(status: ExitStatus, printed: Option<Vec<u8>>, said: &[u8]) -> Answer {
     match (status.code(), printed) {
         (Some(0), Some(printed)) => Ok(as_json(&printed)),
         (Some(0), None) => {
-            Err(Failure::lasting(format!("it printed over {MOST_RESULT_BYTES} bytes")))
+            Err(Failure::lasting(format!("the command printed more than {MAX_RESULT_BYTES} bytes")))
         }
         (Some(REFUSED), _) => Err(Failure::lasting(with_reason("it refused".into()))),
         (Some(code), _) => Err(Failure::passing(with_reason(format!("exit status {code}")))),
@@ -294,7 +303,7 @@ fn answer(status: ExitStatus, printed: Option<Vec<u8>>, said: &[u8]) -> Answer {
     }
 }
 
-/// A program that is not there, or that may not be run, won't be next time.
+/// Classifies a start error: a program that is missing or not executable is a lasting failure.
 pub(super) fn not_run(error: &io::Error) -> Failure {
     let text = format!("the command was not run: {error}");
     match error.kind() {
@@ -306,25 +315,25 @@ pub(super) fn not_run(error: &io::Error) -> Failure {
     }
 }
 
-/// All that is printed; nothing if that is too much. It is read to the end in any case, so that nobody
-/// waits for a reader.
+/// Reads standard output to its end; `all` becomes none if it exceeds the maximum. The rest is read
+/// too, so that the writer never blocks.
 async fn read_result(mut from: impl AsyncRead + Unpin, all: &mut Option<Vec<u8>>) {
     let mut part = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut part).await {
         if let Some(read) = all {
             read.extend(&part[..count]);
         }
-        all.take_if(|read| read.len() > MOST_RESULT_BYTES);
+        all.take_if(|read| read.len() > MAX_RESULT_BYTES);
     }
 }
 
-/// The end of what is said, for the reason of a failure; and what the log has room for.
+/// Reads standard error: its end is the reason of a failure, and `log` keeps what its limit allows.
 async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>, log: &Log) {
     let mut part = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut part).await {
         end.extend(&part[..count]);
         log.say(&part[..count]);
-        let surplus = end.len().saturating_sub(MOST_SAID_BYTES);
+        let surplus = end.len().saturating_sub(MAX_SAID_BYTES);
         end.drain(..surplus);
     }
 }

@@ -1,15 +1,15 @@
-//! The part of the server's environment that a command gets.
+//! Variables of the server's environment that a command gets.
 
 use std::ffi::OsString;
 
 use keylane_process::DEFAULT_ENVIRONMENT;
 
-/// Variables of this process that a command gets.
+/// Selection of the server's environment variables.
 #[derive(Clone, Debug)]
 pub(super) enum Environment {
-    /// Those with these names.
+    /// Variables with these names.
     Named(Vec<OsString>),
-    /// All of them.
+    /// All variables.
     Whole,
 }
 
@@ -20,7 +20,7 @@ impl Default for Environment {
 }
 
 impl Environment {
-    /// Where a command's program is looked for.
+    /// Search path for the command's program.
     pub(super) fn path(&self) -> OsString {
         let passes = match self {
             Environment::Named(names) => names.iter().any(|name| name == "PATH"),

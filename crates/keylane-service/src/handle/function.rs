@@ -1,4 +1,4 @@
-//! Rust functions, for those who embed the service.
+//! Function handlers, for programs that embed the service.
 
 use std::fmt;
 use std::future::Future;
@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::{Answer, Attempt, BoxFuture, Failure, Handler};
 
-/// An async function. A panic in it is a failed attempt.
+/// Handler from an async function. A panic in it is a failed attempt.
 ///
 /// ```
 /// use keylane_service::handle::{Attempt, Function};
@@ -26,7 +26,7 @@ where
     F: Fn(Attempt) -> G + Send + Sync + 'static,
     G: Future<Output = Answer> + Send + 'static,
 {
-    /// Of this function.
+    /// Returns a handler that calls `function`.
     pub fn new(function: F) -> Self {
         Function(Arc::new(function))
     }
@@ -48,18 +48,19 @@ where
     }
 
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
-        // What the future panics with is caught where it is polled.
+        // The poll of the future catches its panics.
         Box::pin((self.0)(attempt))
     }
 }
 
-/// A function that blocks, or computes. It runs on a thread of its own kind, as many at a time as was said.
+/// Handler from a function that blocks or computes. It runs on a blocking thread, with a maximum
+/// number of concurrent calls.
 ///
-/// Rust cannot end a thread from outside: after a time-out the slot is free again, and the attempt's
-/// function goes on until it looks at [`Attempt::cancelled`].
+/// Rust cannot end a thread from outside: after a timeout the slot is free again, and the function
+/// runs on until it checks [`Attempt::cancelled`].
 pub struct Blocking<F> {
     function: Arc<F>,
-    /// A place for each that may run at a time.
+    /// One permit per concurrent call.
     places: Arc<Semaphore>,
 }
 
@@ -67,7 +68,7 @@ impl<F> Blocking<F>
 where
     F: Fn(Attempt) -> Answer + Send + Sync + 'static,
 {
-    /// Of this function, so many at a time.
+    /// Returns a handler with at most `at_a_time` concurrent calls of `function`.
     pub fn new(at_a_time: usize, function: F) -> Self {
         Blocking {
             function: Arc::new(function),
@@ -93,9 +94,9 @@ where
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
         let (function, places) = (Arc::clone(&self.function), Arc::clone(&self.places));
         Box::pin(async move {
-            let place = places.acquire_owned().await.expect("nobody closes it");
+            let place = places.acquire_owned().await.expect("the semaphore is never closed");
             let answer = tokio::task::spawn_blocking(move || {
-                // Kept until the function has really ended, time-out or not.
+                // Held until the function has really returned, even after a timeout.
                 let _place = place;
                 catch_unwind(AssertUnwindSafe(|| function(attempt)))
             });
@@ -108,7 +109,7 @@ where
     }
 }
 
-/// What a panic said.
+/// Message of a panic.
 pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     let said = panic
         .downcast_ref::<&str>()

@@ -1,11 +1,12 @@
-//! A handler's process and what it starts, from the start to the moment when nothing of it runs.
+//! Process group of a handler: guarantees that no process of it runs after its end.
 //!
-//! 1. A place in the registry is reserved before the start and freed once nothing of the group runs: a server that is
-//!    killed has all of its groups in the registry, and a guard or the next start ends them.
-//! 2. The leader is not reaped before its group has been sent SIGKILL: until then the group's number is given to no
-//!    other process.
-//! 3. [`end`](Group::end) returns when nothing of the group runs, so the next attempt cannot run beside it. A group
-//!    that is dropped is killed, and its leader waited for.
+//! 1. An entry in the registry is reserved before the start and freed once no process of the group
+//!    runs: when a server is killed, all of its groups are in the registry, and a guard or the next
+//!    start ends them.
+//! 2. The leader is not reaped before its group has been sent SIGKILL: until then the system gives
+//!    the group's number to no other process.
+//! 3. [`end`](Group::end) returns once no process of the group runs, so the next attempt cannot
+//!    overlap. Dropping a group kills it and waits for its leader.
 
 use std::io;
 use std::process::ExitStatus;
@@ -15,27 +16,28 @@ use keylane_process::{Place, Registry, has_ended};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-/// Looks at a group for which there is no event, before all processes are looked at.
+/// Polls of a group without an event source before all processes are scanned.
 const LOOKS: u32 = 20;
 
-/// Pause between two looks at a group that was killed.
+/// Pause between two polls of a killed group.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Time that a dropped group's leader has to end after SIGKILL. It needs more only where the system waits for a device.
+/// Timeout for the leader of a dropped group to end after SIGKILL. More is needed only while the
+/// system waits for a device.
 const DROP_WAIT: Duration = Duration::from_secs(1);
 
-/// A process that leads a group, and all that it has started, as long as they stay together.
+/// Process that leads a group, and all its descendants in that group.
 #[derive(Debug)]
 pub(super) struct Group {
     child: Child,
-    /// None once the leader was reaped.
+    /// None once the leader is reaped.
     leader: Option<Pid>,
-    /// Dropped last: it stands for the processes.
+    /// Registry entry; dropped last, because it covers the processes.
     place: Place,
 }
 
 impl Group {
-    /// Starts a command that was told to lead a process group.
+    /// Starts a command that is configured to lead a process group.
     pub(super) fn start(command: &mut Command, registry: &Registry) -> io::Result<Self> {
         let mut place = registry.reserve()?;
         if let Some((name, value)) = place.tag() {
@@ -43,39 +45,39 @@ impl Group {
         }
         let child = command.spawn()?;
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let leader = leader.expect("a child that was not waited for has a number");
+        let leader = leader.expect("an unreaped child has a pid");
         let registered = place.register(leader);
         let group = Group { child, leader: Some(leader), place };
-        // Dropped, it is killed.
+        // On an error the group is dropped, which kills it.
         registered.map(|()| group)
     }
 
-    /// The leader, for its pipes.
+    /// Leader, for access to its pipes.
     pub(super) fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Sends a signal to all of the group.
+    /// Sends a signal to the whole group.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
-            // All may have ended.
+            // The group may have ended.
             let _ = kill_process_group(leader, signal);
         }
     }
 
-    /// Whether the leader has ended. It is not reaped.
+    /// Whether the leader has ended. Does not reap it.
     pub(super) fn has_ended(&self) -> bool {
         self.leader.is_none_or(has_ended)
     }
 
-    /// Waits until the leader has ended. It is not reaped.
+    /// Waits until the leader has ended. Does not reap it.
     pub(super) async fn ended(&self) {
         if let Some(leader) = self.leader {
             wait_for(leader).await;
         }
     }
 
-    /// Kills what is left of the group, and returns once nothing of it runs.
+    /// Kills the rest of the group and returns once no process of it runs.
     pub(super) async fn end(mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::KILL);
         self.ended().await;
@@ -84,7 +86,7 @@ impl Group {
         let mut looks = 0;
         while !self.place.is_gone() {
             looks += 1;
-            // What has ended and is reaped by no process would be waited for without end.
+            // A zombie that no process reaps would otherwise be awaited forever.
             if looks % LOOKS == 0 && self.place.is_gone_but_for_zombies() {
                 break;
             }
@@ -94,12 +96,12 @@ impl Group {
     }
 }
 
-/// Also when the attempt is dropped before it has ended.
+/// Also ends the group of an attempt that is dropped early.
 impl Drop for Group {
     fn drop(&mut self) {
         let Some(leader) = self.leader else { return };
         self.signal(Signal::KILL);
-        // A process that was killed runs nothing more of its own; this is for what the system still does for it.
+        // A killed process runs no more code of its own; the wait is for the system's cleanup.
         let until = Instant::now() + DROP_WAIT;
         while !has_ended(leader) && Instant::now() < until {
             std::thread::sleep(LOOK_PAUSE);
@@ -116,12 +118,12 @@ async fn wait_for(child: Pid) {
 
     let watched = pidfd_open(child, PidfdFlags::NONBLOCK).ok();
     let watched = watched.and_then(|fd| {
-        // SAFETY: an `OwnedFd` has one open descriptor for as long as it lives, and is not reached through the
-        // `AsyncFd`, so it is neither closed nor replaced before.
+        // SAFETY: an `OwnedFd` has one open descriptor for its whole life, and is not accessible
+        // through the `AsyncFd`, so it is neither closed nor replaced before.
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.ok()
     });
     match watched {
-        // It stays readable, for its end is not undone.
+        // The descriptor stays readable: the child's end is final.
         Some(watched) if watched.readable().await.is_ok() => {}
         _ => wait_by_signals(child).await,
     }
@@ -132,7 +134,7 @@ async fn wait_for(child: Pid) {
     wait_by_signals(child).await;
 }
 
-/// Looks at the child whenever some child of this process has ended.
+/// Checks the child after every SIGCHLD.
 async fn wait_by_signals(child: Pid) {
     use tokio::signal::unix::{SignalKind, signal};
 

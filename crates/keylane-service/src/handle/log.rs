@@ -1,18 +1,18 @@
-//! What an attempt says while it runs: the end of it is kept, within a bound.
+//! Log of an attempt: keeps the end of its output within a size limit.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// Where an attempt puts what it says for people: a command its standard error.
+/// Output of an attempt for humans, such as the standard error of a command.
 ///
-/// The last bytes are kept, as many as the [kind](crate::Kind::log_bytes) allows, and go to the disk with the
-/// attempt's end, however that comes: also when it was killed or took too long. What is said after that is kept
-/// nowhere. Clones are of the same log.
+/// Keeps the last bytes, up to the limit of the [kind](crate::Kind::log_bytes), and is written to
+/// disk with the attempt's end, also when the attempt was killed or timed out. Later output is
+/// dropped. Clones share one log.
 ///
-/// An attempt has one if its handler [keeps a log](super::Handler::keeps_log) and its kind allows one; otherwise
-/// what is said goes nowhere, and costs nothing.
+/// An attempt has a log if its handler [keeps one](super::Handler::keeps_log) and its kind allows
+/// one; otherwise output is dropped at no cost.
 ///
 /// ```
 /// use keylane_service::handle::Log;
@@ -26,51 +26,52 @@ use bytes::Bytes;
 #[derive(Clone, Default)]
 pub struct Log(Option<Arc<Mutex<Tail>>>);
 
-/// What an attempt has said.
+/// Kept end of an attempt's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// The end of it, or all. If something was left out it begins with a line, unless that one is too long.
+    /// Last bytes of the output. If bytes were left out, the text starts at the beginning of a
+    /// line, unless that line is too long.
     pub text: Bytes,
-    /// How many bytes came before that.
+    /// Number of bytes left out before the text.
     pub left_out: u64,
 }
 
-/// The end of a text that goes on.
+/// Buffer for the end of a growing text.
 struct Tail {
     most: usize,
-    /// Never more than twice as much as is kept, and one more: then the first of it goes.
+    /// At most `2 * most + 1` bytes: then the oldest are removed.
     bytes: Vec<u8>,
-    /// How many have gone.
+    /// Number of removed bytes.
     left_out: u64,
 }
 
 impl Log {
-    /// The longest that can be kept of an attempt. So what all attempts that run keep in memory has a bound, and
-    /// what is read at once of those at a subtask.
-    pub const MOST_BYTES: usize = 256 * 1024;
+    /// Maximum size of a kept log, in bytes. It bounds the memory of all running attempts, and the
+    /// bytes read at once for a subtask's attempts.
+    pub const MAX_BYTES: usize = 256 * 1024;
 
-    /// Keeps the last bytes, so many of them; nothing with 0.
+    /// Returns a log that keeps the last `most` bytes; 0 keeps none.
     #[must_use]
     pub fn keeping(most: usize) -> Self {
-        let most = most.min(Self::MOST_BYTES);
+        let most = most.min(Self::MAX_BYTES);
         let tail = Tail { most, bytes: Vec::new(), left_out: 0 };
         Log((most > 0).then(|| Arc::new(Mutex::new(tail))))
     }
 
-    /// Whether something of what is said is kept.
+    /// Whether the log keeps any output.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Says something more.
+    /// Appends output.
     pub fn say(&self, bytes: &[u8]) {
         if let Some(mut tail) = self.tail() {
             tail.push(bytes);
         }
     }
 
-    /// What was said so far, as it would be kept; none if that is nothing.
+    /// Output so far, as it would be kept; none if it is empty.
     #[must_use]
     pub fn so_far(&self) -> Option<Said> {
         let (bytes, most, left_out) = {
@@ -80,11 +81,11 @@ impl Log {
         said(bytes, most, left_out)
     }
 
-    /// What was said: the attempt is over.
+    /// Takes the kept output at the end of the attempt.
     pub(crate) fn take(&self) -> Option<Said> {
         let (bytes, most, left_out) = {
             let mut tail = self.tail()?;
-            // Who still says something says it to nobody.
+            // Later output of clones is dropped.
             let most = std::mem::take(&mut tail.most);
             (std::mem::take(&mut tail.bytes), most, tail.left_out)
         };
@@ -108,7 +109,7 @@ impl Tail {
         if self.most == 0 {
             return;
         }
-        // One more than is kept, for the byte before says whether a line begins.
+        // One byte more than is kept: the byte before the text tells whether a line begins there.
         let room = self.most + 1;
         if bytes.len() >= room {
             self.left_out += (self.bytes.len() + bytes.len() - room) as u64;
@@ -125,7 +126,7 @@ impl Tail {
     }
 }
 
-/// The end of what there is, no more than `most`.
+/// Last bytes of the output, at most `most`.
 fn said(mut bytes: Vec<u8>, most: usize, left_out: u64) -> Option<Said> {
     if bytes.is_empty() {
         return None;
@@ -135,8 +136,8 @@ fn said(mut bytes: Vec<u8>, most: usize, left_out: u64) -> Option<Said> {
     Some(Said { text: bytes.into(), left_out: left_out + cut as u64 })
 }
 
-/// Where a line begins, at `least` or behind it. A line that takes more than half of what is left is cut, between
-/// characters, rather than left out.
+/// Returns the start of a line at or after `least`. A line that takes more than half of the rest is
+/// cut between characters instead of left out.
 fn begin(bytes: &[u8], least: usize) -> usize {
     let farthest = least + (bytes.len() - least) / 2;
     let line = bytes[least - 1..farthest].iter().position(|byte| *byte == b'\n');
@@ -144,7 +145,7 @@ fn begin(bytes: &[u8], least: usize) -> usize {
         return least + at;
     }
     let within = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
-    // A character has three such bytes at most; what has more of them is no text.
+    // A UTF-8 character has at most three continuation bytes; more are not text.
     least + bytes[least..].iter().take(3).take_while(within).count()
 }
 
@@ -177,7 +178,7 @@ mod tests {
     #[test]
     fn of_what_is_much_the_last_lines_are_kept() {
         assert_eq!(kept(10, &[b"one\ntwo\nthree\nfour\n"]), of("four\n", 14));
-        // Cut exactly where a line begins.
+        // The cut is exactly at the start of a line.
         assert_eq!(kept(11, &[b"one\ntwo\nthree\nfour\n"]), of("three\nfour\n", 8));
         let bytes = b"one\ntwo\nthree\nfour\n".map(|byte| [byte]);
         let bytes: Vec<&[u8]> = bytes.iter().map(|byte| &byte[..]).collect();
@@ -188,12 +189,12 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_cut_between_characters() {
         assert_eq!(kept(4, &[b"0123456789"]), of("6789", 6));
-        // Its line end is the last byte, and nothing would be left behind it.
+        // The line end is the last byte: the next line start would leave an empty text.
         assert_eq!(kept(4, &[b"0123456789\n"]), of("789\n", 7));
         let text = "äöü€".as_bytes();
         assert_eq!(kept(4, &[text]), of("€", 6));
         assert_eq!(kept(5, &[text]), of("ü€", 4));
-        // Bytes that are no text are cut anywhere.
+        // Bytes that are not UTF-8 are cut at any position.
         let log = Log::keeping(4);
         log.say(&[0x80; 9]);
         assert_eq!(log.take().map(|said| (said.text.len(), said.left_out)), Some((1, 8)));
@@ -209,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in whatever parts: memory has its bound, and what is kept is the end of what was said.
+        /// For every split of every input, memory is bounded and the end of the output is kept.
         #[test]
         fn it_is_bounded_and_nothing_is_lost_but_the_begin(
             most in 1usize..50,
@@ -231,7 +232,7 @@ mod tests {
             let left_out = usize::try_from(said.left_out).unwrap();
             prop_assert_eq!(left_out + said.text.len(), all.len());
             prop_assert!(left_out > 0 || all.len() <= most);
-            // It begins with a line, or in one that is too long for that.
+            // The text starts at a line, or inside a line that is too long.
             let begins = left_out == 0 || all[left_out - 1] == b'\n';
             prop_assert!(begins || !said.text[..said.text.len() / 2].contains(&b'\n'));
         }

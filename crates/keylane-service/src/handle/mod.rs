@@ -1,8 +1,8 @@
-//! What does the work: a function, a command, a long-lived worker, an address, or whoever takes a lease.
+//! Handlers of attempts: function, command, persistent worker process, or HTTP address.
 //!
-//! All of them are [`Handler`]s but the last, for a remote worker asks by itself. A handler is given an
-//! [`Attempt`] and answers with JSON, or with a [`Failure`] that says whether another attempt could help.
-//! Order, retries, timeouts and what is written down are not its business.
+//! A [`Handler`] gets an [`Attempt`] and returns JSON, or a [`Failure`] that tells whether a retry
+//! may help. Order, retries, timeouts and persistence are the engine's. Remote workers have no
+//! handler: they acquire leases over HTTP.
 
 mod command;
 mod environment;
@@ -31,90 +31,92 @@ pub use log::{Log, Said};
 pub use post::{NoAddress, Post};
 pub use worker::Workers;
 
-/// What becomes of an attempt.
+/// Result of an attempt.
 pub type Answer = Result<Option<Box<RawValue>>, Failure>;
 
-/// A future that somebody else drives.
+/// Boxed future of a handler.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Does the work of a kind.
+/// Executes attempts of a kind.
 pub trait Handler: Send + Sync + 'static {
-    /// What sort of handler it is, in a word: `command`, `function`.
+    /// Name of the handler type, as in `command` or `function`.
     fn sort(&self) -> &'static str;
 
-    /// Whether its attempts say something to people, which goes into their [logs](Attempt::log). Unless it says
-    /// so they have none.
+    /// Whether attempts of this handler write to their [log](Attempt::log). By default they do not,
+    /// and have none.
     fn keeps_log(&self) -> bool {
         false
     }
 
-    /// How long an attempt may take if neither its job nor its kind says so: unless this does, as long as it takes. For
-    /// those that wait for something that may never come.
+    /// Timeout of an attempt if neither its job nor its kind has one. By default none; a handler
+    /// that waits for a remote reply should have one.
     fn patience(&self) -> Option<Duration> {
         None
     }
 
-    /// Does one attempt. The future is polled on the service's runtime and must not block it.
+    /// Executes one attempt. The future is polled on the service's runtime and must not block.
     ///
-    /// If the attempt is [cancelled](Attempt::cancelled) or times out, the future is given a moment to end by
-    /// itself and is dropped then; a handler sees to it that what it began ends with it.
+    /// When the attempt is [cancelled](Attempt::cancelled) or times out, the future has a short
+    /// grace period to end and is then dropped; the handler ensures that everything it started ends
+    /// too.
     fn handle(&self, attempt: Attempt) -> BoxFuture<Answer>;
 
-    /// Ends what the handler keeps between attempts. No attempt runs any more.
+    /// Releases the resources kept between attempts. No attempt is running.
     fn close(&self) -> BoxFuture<()> {
         Box::pin(std::future::ready(()))
     }
 }
 
-/// One try at a subtask.
+/// One attempt at a subtask.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The job,
+    /// Id of the job.
     pub job: JobId,
-    /// and its kind.
+    /// Kind of the job.
     pub kind: std::sync::Arc<str>,
-    /// What of it is to be done.
+    /// Step of the job that this attempt executes.
     pub step: Step,
-    /// The subtask's keys.
+    /// Keys of the subtask.
     pub keys: Vec<Key>,
-    /// Which attempt it is, from 1. A crash of the server counts as one, as far as its beginning had been
-    /// written down.
+    /// Number of the attempt, from 1. An attempt ended by a server crash counts if its start was
+    /// written.
     pub number: u32,
-    /// Higher than that of any earlier attempt at this subtask, crashes or not: whoever is told to change
-    /// something can refuse what comes with a lower one.
+    /// Fencing token: higher than that of any earlier attempt at this subtask, even across crashes.
+    /// A system that is changed by attempts can refuse a lower one.
     pub fence: u64,
-    /// What the subtask is given: JSON.
+    /// Input of the subtask: JSON.
     pub payload: Bytes,
-    /// Where the job is in its client's trace: the parent of what the handler does.
+    /// Trace context of the job: the parent of the handler's spans.
     pub trace: Option<TraceContext>,
-    /// Where it puts what it says for people, as its kind allows.
+    /// Log of the attempt for humans, with the kind's size limit.
     pub log: Log,
-    /// When somebody has cancelled the job and wants it to end now, or the time is up.
+    /// Cancelled when the job is cancelled with its running attempts, or the attempt times out.
     pub cancelled: CancellationToken,
-    /// Registry of the processes that handlers start, which ends them if this process is killed. The default one does
-    /// not.
+    /// Registry of child processes, which ends them if this process is killed. The default registry
+    /// does not.
     pub children: keylane_process::Registry,
 }
 
-/// What of a job is to be done.
+/// Step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// To say what its subtasks are.
+    /// Makes the subtasks from the job's payload.
     Split,
-    /// One of its subtasks.
+    /// One subtask.
     Subtask(SubtaskNumber),
-    /// The last step, over the results.
+    /// Combines the results of all subtasks.
     FanIn,
 }
 
 impl Attempt {
-    /// What names the subtask to other systems: the same for each attempt at it, and for nothing else.
+    /// Idempotency key of the subtask for other systems: equal for all its attempts and unique to
+    /// it.
     #[must_use]
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}", self.job, self.subtask_name())
     }
 
-    /// What of the job it is, in a word: a subtask's number, `split` or `fan-in`.
+    /// Name of the step in the job: the subtask's number, `split` or `fan-in`.
     #[must_use]
     pub fn subtask_name(&self) -> String {
         match self.step {
@@ -132,50 +134,50 @@ impl Attempt {
         self.trace.as_ref().and_then(TraceContext::tracestate)
     }
 
-    /// The first of its keys, as text.
+    /// First key, as text.
     #[must_use]
     pub fn key(&self) -> Option<std::borrow::Cow<'_, str>> {
         self.keys.first().map(|key| String::from_utf8_lossy(&key.0))
     }
 }
 
-/// Why an attempt failed.
+/// Failure of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What went wrong, for people.
+    /// Error message for humans.
     pub error: String,
-    /// Whether another attempt could help.
+    /// Whether a retry may help.
     pub retry: bool,
-    /// Not before so long from now; by the kind's backoff if it does not say.
+    /// Minimum delay before the retry; if none, the kind's backoff applies.
     pub after: Option<Duration>,
 }
 
 impl Failure {
-    /// How many bytes of what went wrong are kept.
-    pub const MOST_BYTES: usize = 4096;
+    /// Maximum size of the error message that is kept, in bytes.
+    pub const MAX_BYTES: usize = 4096;
 
-    /// Another attempt may help.
+    /// Failure that a retry may fix.
     pub fn passing(error: impl Into<String>) -> Self {
         Failure { error: shortened(error.into()), retry: true, after: None }
     }
 
-    /// Another attempt would fail the same.
+    /// Failure that every retry would repeat.
     pub fn lasting(error: impl Into<String>) -> Self {
         Failure { error: shortened(error.into()), retry: false, after: None }
     }
 }
 
-/// The beginning of a long text: it is kept for each failure.
+/// Truncates a long message: one is kept per failure.
 fn shortened(mut text: String) -> String {
-    if text.len() > Failure::MOST_BYTES {
-        let end = text.floor_char_boundary(Failure::MOST_BYTES);
+    if text.len() > Failure::MAX_BYTES {
+        let end = text.floor_char_boundary(Failure::MAX_BYTES);
         text.truncate(end);
         text.push('…');
     }
     text
 }
 
-/// An answer that came as bytes: as the JSON that it is, or as a JSON string of its text.
+/// Converts an answer to JSON: unchanged if it is valid JSON, else as a JSON string of its text.
 fn as_json(answer: &[u8]) -> Option<Box<RawValue>> {
     let text = String::from_utf8_lossy(answer);
     let text = text.trim();
@@ -198,14 +200,14 @@ mod tests {
         assert_eq!(json(b"done\n"), Some("\"done\"".into()));
         assert_eq!(json(b" \n"), None);
         assert_eq!(json(b"\xff"), Some("\"\u{fffd}\"".into()));
-        // Large numbers keep their digits.
+        // Large numbers keep all digits.
         assert_eq!(json(b"12345678901234567890123"), Some("12345678901234567890123".into()));
     }
 
     #[test]
     fn a_long_error_is_cut_between_characters() {
-        let failure = Failure::passing("ä".repeat(Failure::MOST_BYTES));
-        assert!(failure.error.len() <= Failure::MOST_BYTES + '…'.len_utf8());
+        let failure = Failure::passing("ä".repeat(Failure::MAX_BYTES));
+        assert!(failure.error.len() <= Failure::MAX_BYTES + '…'.len_utf8());
         assert!(failure.error.ends_with("ä…"));
     }
 }

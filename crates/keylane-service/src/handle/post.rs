@@ -1,4 +1,4 @@
-//! Attempts as requests to an address.
+//! HTTP handler: posts each attempt to an address.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use reqwest::{StatusCode, Url, redirect};
 
 use super::{Answer, Attempt, BoxFuture, Failure, Handler, as_json};
 
-/// How many bytes an answer may have.
-const MOST_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum size of a response, in bytes.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-/// How long an answer may take, unless the job or its kind says so. The other end may be gone without a word, and
-/// a client may even overlook it, if the connection that it was about to use again ends at that moment.
+/// Default timeout of a request. A peer can vanish without a reset, and a client may miss a reset
+/// of a connection that it reuses at that moment.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// How much of an answer is quoted in an error.
+/// Maximum number of bytes of a response that an error quotes.
 const QUOTED: usize = 300;
 
-/// Posts each subtask's payload to an address; the answer's body is the result.
+/// Posts each subtask's payload to an address; the response body is the result.
 ///
-/// The headers `keylane-job`, `keylane-kind`, `keylane-subtask`, `keylane-key`, `keylane-attempt`, `keylane-fence` and
-/// `idempotency-key` say what it is about, `traceparent` and `tracestate` of which trace it is, if the job came
-/// with one. A status of 2xx is success. 408, 425, 429 and 5xx, and no
-/// answer at all, are failures that pass, and `Retry-After` in seconds is kept; all else would be
-/// answered the same again, and is a failure that lasts. An answer may take ten minutes, unless the job or its kind
-/// has a timeout.
+/// The headers `keylane-job`, `keylane-kind`, `keylane-subtask`, `keylane-key`, `keylane-attempt`,
+/// `keylane-fence` and `idempotency-key` identify the attempt; `traceparent` and `tracestate` carry
+/// the job's trace context, if it has one. A 2xx status is success. 408, 425, 429, 5xx and
+/// connection errors are failures that a retry may fix, and `Retry-After` in seconds is respected;
+/// every other status is a lasting failure. Without a timeout of the job or kind, a request times
+/// out after ten minutes.
 #[derive(Clone, Debug)]
 pub struct Post {
     client: reqwest::Client,
     url: Url,
 }
 
-/// It cannot be posted to.
+/// Address that cannot be used for requests.
 #[derive(Debug, thiserror::Error)]
 #[error("`{address}` cannot be posted to: {why}")]
 pub struct NoAddress {
@@ -40,21 +40,22 @@ pub struct NoAddress {
 }
 
 impl Post {
-    /// To this address: `http://` or `https://`.
+    /// Returns a handler that posts to `address`, an `http://` or `https://` URL.
     ///
     /// # Errors
-    /// If it is none.
+    ///
+    /// Returns an error if the address is no such URL.
     pub fn new(address: &str) -> Result<Self, NoAddress> {
         let failed = |why: String| NoAddress { address: address.to_owned(), why };
         let url = Url::parse(address).map_err(|error| failed(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(failed(format!("`{}` is not http or https", url.scheme())));
         }
-        // It is refused if one is installed already, which is as well.
+        // An error means that a provider is installed already, which is fine.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(10))
-            // Another address would get a GET, and nothing of the payload.
+            // A redirected POST can turn into a GET without the payload.
             .redirect(redirect::Policy::none())
             .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -102,16 +103,18 @@ async fn read(mut answer: reqwest::Response) -> Answer {
         return Err(refused(answer).await);
     }
     while let Some(part) = answer.chunk().await.map_err(|error| no_answer(&error))? {
-        if body.len() + part.len() > MOST_ANSWER_BYTES {
-            return Err(Failure::lasting(format!("the answer has over {MOST_ANSWER_BYTES} bytes")));
+        if body.len() + part.len() > MAX_ANSWER_BYTES {
+            return Err(Failure::lasting(format!(
+                "the response is larger than {MAX_ANSWER_BYTES} bytes"
+            )));
         }
         body.extend(part);
     }
     Ok(as_json(&body))
 }
 
-/// What a status that is no success means. Of what comes with it only the beginning is read, so that neither
-/// its length nor its end can make something else of it.
+/// Classifies a response with an error status. Only the start of its body is read, so that a long
+/// or truncated body cannot change the result.
 async fn refused(mut answer: reqwest::Response) -> Failure {
     let (status, after) = (answer.status(), retry_after(answer.headers()));
     let mut body = Vec::new();
@@ -122,14 +125,14 @@ async fn refused(mut answer: reqwest::Response) -> Failure {
     }
     let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED)]);
     let error = match quoted.trim() {
-        "" => format!("the answer was {status}"),
-        text => format!("the answer was {status}: {}", text.escape_debug()),
+        "" => format!("the response was {status}"),
+        text => format!("the response was {status}: {}", text.escape_debug()),
     };
     let failure = if passes(status) { Failure::passing(error) } else { Failure::lasting(error) };
     Failure { after, ..failure }
 }
 
-/// Whether the same request may be answered otherwise next time.
+/// Whether a retry of the request may get another status.
 fn passes(status: StatusCode) -> bool {
     let passing =
         [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
@@ -143,7 +146,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 fn headers(attempt: &Attempt) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: &[u8]| {
-        // What is no header's value is left out.
+        // A value that is not a valid header value is left out.
         if let Ok(value) = HeaderValue::from_bytes(value) {
             headers.insert(HeaderName::from_static(name), value);
         }

@@ -1,15 +1,15 @@
-//! Words of a command with their placeholders filled in for an attempt.
+//! Placeholders in the arguments of a command.
 //!
-//! `{}` stands for the payload and `{key}` for the first key; other braces stay as they are. A submitter chooses both
-//! values. A word that begins with a placeholder and whose value begins with `-` would be an option of the program, so
-//! the attempt is refused, unless the configuration has a word `--` before it: behind that word, programs expect
-//! operands.
+//! `{}` is replaced by the payload and `{key}` by the first key; other braces are unchanged. A
+//! submitter chooses both values. An argument that begins with a placeholder and whose value begins
+//! with `-` would be an option of the program, so the attempt is refused, unless the configuration
+//! has an argument `--` before it: after it, programs expect operands.
 
 use std::ffi::OsString;
 
 use super::{Attempt, Failure};
 
-/// Placeholders, with a source of their values.
+/// Placeholders and the source of their values.
 const PLACEHOLDERS: [(&str, Source); 2] = [("{}", Source::Payload), ("{key}", Source::Key)];
 
 /// Ends the options of a program.
@@ -30,10 +30,11 @@ impl Source {
     }
 }
 
-/// Returns the words with the placeholders' values.
+/// Returns the arguments with the placeholders replaced.
 ///
 /// # Errors
-/// If a submitted value would become an option of the program.
+///
+/// Returns an error if a submitted value would become an option of the program.
 pub(super) fn filled(words: &[OsString], attempt: &Attempt) -> Result<Vec<OsString>, Failure> {
     let mut may_be_option = true;
     let fill = |word: &OsString| {
@@ -50,7 +51,8 @@ pub(super) fn filled(words: &[OsString], attempt: &Attempt) -> Result<Vec<OsStri
     words.iter().map(fill).collect()
 }
 
-/// Fills in one word from left to right, so that braces in a value are not taken for a placeholder.
+/// Replaces the placeholders of one argument from left to right, so that braces in a value are
+/// never taken for a placeholder.
 fn filled_word(word: &str, attempt: &Attempt) -> String {
     let mut filled = String::new();
     let mut rest = word;
@@ -67,7 +69,7 @@ fn filled_word(word: &str, attempt: &Attempt) -> String {
     filled
 }
 
-/// Returns the placeholder at the beginning of the text.
+/// Returns the placeholder at the start of the text.
 fn placeholder(text: &str) -> Option<(&'static str, Source)> {
     PLACEHOLDERS.into_iter().find(|(name, _)| text.starts_with(name))
 }
@@ -77,7 +79,7 @@ fn first_placeholder(word: &str) -> Option<&'static str> {
 }
 
 fn option(name: &str, value: &str) -> Failure {
-    /// Characters of the value that a message quotes.
+    /// Maximum number of characters of a value that a message quotes.
     const MAX_QUOTED: usize = 40;
     let quoted: String = value.chars().take(MAX_QUOTED).collect();
     let (what, other) = match name {
@@ -133,9 +135,9 @@ mod tests {
         }
         let refused = fill(&["ls", "{}"], "a", "-5").unwrap_err();
         assert!(refused.contains("the payload `-5`") && refused.contains("standard input"));
-        // Also in front of other text.
+        // Also with text after the placeholder.
         fill(&["ls", "{key}.png"], "-l", "1").unwrap_err();
-        // Words with their own beginning are what the operator made of them.
+        // An argument with a fixed prefix is the operator's choice.
         assert_eq!(fill(&["ls", "-n={}"], "a", "-5").unwrap(), ["ls", "-n=-5"]);
         assert_eq!(fill(&["ls", "{key}"], "a-b", "1").unwrap(), ["ls", "a-b"]);
     }
@@ -145,7 +147,7 @@ mod tests {
         let filled = fill(&["ls", "--", "{key}", "{}"], "-l", "-5").unwrap();
         assert_eq!(filled, ["ls", "--", "-l", "-5"]);
         fill(&["ls", "{key}", "--"], "-l", "1").unwrap_err();
-        // A value cannot end the options for the words behind it.
+        // A submitted value cannot end the options for later arguments.
         fill(&["ls", "{key}", "{}"], "a", "--").unwrap_err();
     }
 }

@@ -1,24 +1,25 @@
-//! Attempts as lines to long-lived processes.
+//! Persistent worker processes: attempts are sent as lines of JSON.
 //!
-//! The protocol, version 1: JSON, a line each, on the standard input and output. What a worker prints for
-//! people goes to its standard error.
+//! Protocol, version 1: one JSON object per line, on standard input and output. Output for humans
+//! goes to the worker's standard error.
 //!
-//! | to the worker | from it |
+//! | to the worker | from the worker |
 //! |---|---|
 //! | `{"op":"hello","v":1}` | `{"op":"ready"}` |
 //! | `{"op":"task","id":…,"job":…,"kind":…,"subtask":…,"key":…,"attempt":…,"fence":…,"payload":…}` | `{"op":"done","id":…,"result":…}` or `{"op":"fail","id":…,"error":…,"retry":true,"after_ms":…}` |
 //! | `{"op":"cancel","id":…}` | one of those two |
-//! | `{"op":"bye"}`, and the end of its input | it ends |
+//! | `{"op":"bye"}`, and the end of its input | exits |
 //!
-//! A task has `key` if it has one, and `traceparent` and `tracestate` if its job came with a trace.
+//! A task has `key` if the subtask has one, and `traceparent` and `tracestate` if the job has a
+//! trace context.
 //!
-//! A line ends with its line end (`\n`). What comes before the end of the input without one is the beginning of a line
-//! whose writer has died: a worker does not take it for a task.
+//! A line ends with `\n`. Text before the end of the input without a `\n` is the start of a line
+//! whose writer has died: a worker must not take it for a task.
 //!
-//! A worker has one task at a time. An `id` has the attempt in it; an answer with another is no answer.
-//! A worker that ends, answers what it was not asked, or does not answer when it was told to give up, is
-//! killed with its process group; its task's attempt has failed, and another worker is started for the
-//! next one.
+//! A worker has one task at a time. Its `id` contains the attempt's number; an answer with another
+//! `id` is a protocol error. A worker that exits, breaks the protocol, or does not answer in time
+//! after `cancel` is killed with its process group. The attempt has then failed, and the next task
+//! gets a new worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -36,16 +37,16 @@ use super::command::{Command, not_run};
 use super::group::Group;
 use super::{Answer, Attempt, BoxFuture, Failure, Handler};
 
-/// How many bytes a line of a worker may have.
-const MOST_LINE_BYTES: u64 = 16 * 1024 * 1024;
+/// Maximum size of a line from a worker, in bytes.
+const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How long a worker has to say that it is ready: an interpreter with many libraries takes its time.
+/// Timeout of a worker's `ready`: an interpreter with many libraries starts slowly.
 const READY: Duration = Duration::from_secs(60);
 
-/// How long a worker has to answer or end when it was told to.
+/// Grace period for a worker to answer or exit after `cancel` or `bye`.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A crew of processes, each with one attempt at a time. They are started when they are needed.
+/// Pool of worker processes, each with one attempt at a time. Workers are started on demand.
 #[derive(Debug)]
 pub struct Workers {
     crew: Arc<Crew>,
@@ -54,11 +55,11 @@ pub struct Workers {
 #[derive(Debug)]
 struct Crew {
     command: Command,
-    /// After so many tasks a worker is let go, and another takes its place.
+    /// Number of tasks after which a worker is replaced by a new one.
     most_tasks: Option<u64>,
-    /// A place for each worker that there may be.
+    /// One permit per worker that may exist.
     places: Arc<Semaphore>,
-    /// Those that have nothing to do; the last one to become idle is the first to work again.
+    /// Idle workers, used last in, first out.
     idle: Mutex<Vec<Worker>>,
 }
 
@@ -97,7 +98,7 @@ enum ToWorker<'a> {
     Bye,
 }
 
-/// A line of a worker. Not an enum with a tag, for the result must stay as it was written.
+/// Message of a worker. A tagged enum would not keep the original text of the result.
 #[derive(Deserialize)]
 struct FromWorker {
     op: Op,
@@ -122,7 +123,7 @@ enum Op {
 }
 
 impl Workers {
-    /// Up to so many processes of this command.
+    /// Returns a pool of at most `workers` processes of `command`.
     pub fn new(command: Command, workers: usize, most_tasks: Option<u64>) -> Self {
         let places = Arc::new(Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)));
         Workers { crew: Arc::new(Crew { command, most_tasks, places, idle: Mutex::default() }) }
@@ -139,13 +140,13 @@ impl Handler for Workers {
         Box::pin(async move {
             let begin = async {
                 let place = Arc::clone(&crew.places).acquire_owned().await;
-                let place = place.expect("nobody closes it");
+                let place = place.expect("the semaphore is never closed");
                 crew.worker(&attempt.children).await.map(|worker| (place, worker))
             };
             let (place, mut worker) = tokio::select! {
                 begun = begin => begun?,
                 () = attempt.cancelled.cancelled() => {
-                    return Err(Failure::passing("it was cancelled before a worker was there"));
+                    return Err(Failure::passing("the attempt was cancelled before a worker was ready"));
                 }
             };
             let answer = worker.ask(&attempt).await;
@@ -155,7 +156,8 @@ impl Handler for Workers {
                     answer
                 }
                 Err(lost) => {
-                    // Not before nothing of it runs, for another worker gets the next attempt.
+                    // Waits until no process of the group runs: the next attempt goes to another
+                    // worker.
                     let _ = worker.group.end().await;
                     Err(Failure::passing(lost))
                 }
@@ -177,7 +179,7 @@ impl Crew {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One that is ready. Those that have ended meanwhile are left out.
+    /// Returns a ready worker: an idle one that is still alive, or a new one.
     async fn worker(&self, children: &Registry) -> Result<Worker, Failure> {
         loop {
             let idle = self.idle().pop();
@@ -185,7 +187,7 @@ impl Crew {
             if !worker.group.has_ended() {
                 return Ok(worker);
             }
-            // With what it has left.
+            // Its child processes can outlive it.
             let _ = worker.group.end().await;
         }
     }
@@ -194,24 +196,24 @@ impl Crew {
         let mut command = self.command.prepare(None)?;
         command.stderr(std::process::Stdio::inherit());
         let mut group = Group::start(&mut command, children).map_err(|error| not_run(&error))?;
-        let stdin = group.child().stdin.take().expect("it was asked for");
-        let stdout = BufReader::new(group.child().stdout.take().expect("it was asked for"));
+        let stdin = group.child().stdin.take().expect("stdin is piped");
+        let stdout = BufReader::new(group.child().stdout.take().expect("stdout is piped"));
         let mut worker = Worker { group, stdin, stdout, tasks: 0 };
         let greeting = async {
             worker.say(&ToWorker::Hello { v: 1 }).await?;
             match worker.hear().await?.op {
                 Op::Ready => Ok(()),
-                Op::Done | Op::Fail => Err("it did not begin with `ready`".to_owned()),
+                Op::Done | Op::Fail => Err("its first line was not `ready`".to_owned()),
             }
         };
         match tokio::time::timeout(READY, greeting).await {
             Ok(Ok(())) => Ok(worker),
-            Ok(Err(why)) => Err(Failure::passing(format!("the worker did not begin: {why}"))),
-            Err(_) => Err(Failure::passing("the worker did not say that it is ready")),
+            Ok(Err(why)) => Err(Failure::passing(format!("the worker did not start: {why}"))),
+            Err(_) => Err(Failure::passing("the worker did not send `ready` in time")),
         }
     }
 
-    /// It may have more to do, if it has not done enough.
+    /// Returns a worker to the idle list, or ends it after its maximum number of tasks.
     fn keep(self: &Arc<Self>, mut worker: Worker, place: OwnedSemaphorePermit) {
         worker.tasks += 1;
         if self.most_tasks.is_some_and(|most| worker.tasks >= most) {
@@ -226,12 +228,13 @@ impl Crew {
 }
 
 impl Worker {
-    /// Its answer; or why there is none.
+    /// Sends the attempt and returns the answer. The error is a protocol error or the worker's
+    /// exit.
     async fn ask(&mut self, attempt: &Attempt) -> Result<Answer, String> {
         let id = format!("{}/{}", attempt.idempotency_key(), attempt.fence);
         let payload = std::str::from_utf8(&attempt.payload).ok().map(str::to_owned);
         let payload = payload.and_then(|text| RawValue::from_string(text).ok());
-        let payload = payload.ok_or_else(|| "its payload is no JSON".to_owned())?;
+        let payload = payload.ok_or_else(|| "the payload is not valid JSON".to_owned())?;
         let key = attempt.key();
         let task = ToWorker::Task {
             id: &id,
@@ -248,9 +251,9 @@ impl Worker {
         let cancelled = attempt.cancelled.clone();
         tokio::select! {
             said = self.say(&task) => said?,
-            () = cancelled.cancelled() => return Err("it does not read".into()),
+            () = cancelled.cancelled() => return Err("the worker does not read its input".into()),
         }
-        // What has been read of a line is kept when the other branch wins, for it is in `line`.
+        // `line` keeps a partial line when the other branch completes first.
         let mut line = Vec::new();
         tokio::select! {
             heard = self.hear_into(&mut line) => return self.understood(heard?, &id),
@@ -259,14 +262,16 @@ impl Worker {
         self.say(&ToWorker::Cancel { id: &id }).await?;
         match tokio::time::timeout(GRACE, self.hear_into(&mut line)).await {
             Ok(heard) => self.understood(heard?, &id),
-            Err(_) => Err("it was killed, as it did not give up when it was told to".into()),
+            Err(_) => {
+                Err("the worker was killed because it did not answer `cancel` in time".into())
+            }
         }
     }
 
     fn understood(&self, heard: FromWorker, id: &str) -> Result<Answer, String> {
         match heard.op {
-            Op::Ready => Err("the worker said `ready` in place of an answer".into()),
-            _ if heard.id != id => Err("the worker answered what it was not asked".into()),
+            Op::Ready => Err("the worker sent `ready` instead of an answer".into()),
+            _ if heard.id != id => Err("the worker's answer has the id of another task".into()),
             Op::Done => Ok(Ok(heard.result)),
             Op::Fail => {
                 let failure = match heard.retry {
@@ -279,11 +284,11 @@ impl Worker {
     }
 
     async fn say(&mut self, what: &ToWorker<'_>) -> Result<(), String> {
-        let mut line = serde_json::to_vec(what).expect("this can be written as JSON");
-        // JSON may contain line ends between its parts, and nowhere else.
+        let mut line = serde_json::to_vec(what).expect("messages serialize to JSON");
+        // JSON has line ends only between its tokens, where a blank is equivalent.
         line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
         line.push(b'\n');
-        // So that the worker gets all of it or nothing, even if this process is killed.
+        // The worker gets the whole line or none of it, even if this process is killed.
         keylane_process::widen_pipe(&self.stdin, line.len());
         let said = self.stdin.write_all(&line).await;
         said.map_err(|_| "the worker has ended".to_owned())
@@ -294,21 +299,21 @@ impl Worker {
     }
 
     async fn hear_into(&mut self, line: &mut Vec<u8>) -> Result<FromWorker, String> {
-        let room = MOST_LINE_BYTES - (line.len() as u64).min(MOST_LINE_BYTES);
+        let room = MAX_LINE_BYTES - (line.len() as u64).min(MAX_LINE_BYTES);
         let read = (&mut self.stdout).take(room).read_until(b'\n', line).await;
-        read.map_err(|error| format!("the worker cannot be heard: {error}"))?;
+        read.map_err(|error| format!("reading from the worker failed:{error}"))?;
         match line.last() {
             Some(b'\n') => {}
-            Some(_) if line.len() as u64 >= MOST_LINE_BYTES => {
-                return Err(format!("the worker's line has over {MOST_LINE_BYTES} bytes"));
+            Some(_) if line.len() as u64 >= MAX_LINE_BYTES => {
+                return Err(format!("a line of the worker is larger than {MAX_LINE_BYTES} bytes"));
             }
-            _ => return Err("the worker has ended without an answer".into()),
+            _ => return Err("the worker exited without an answer".into()),
         }
         serde_json::from_slice(line)
-            .map_err(|error| format!("the worker's line is not understood: {error}"))
+            .map_err(|error| format!("a line of the worker is not a valid message: {error}"))
     }
 
-    /// Lets it end by itself, within its time.
+    /// Closes the worker's input and waits for its exit within the grace period.
     async fn dismiss(mut self) {
         let _ = self.say(&ToWorker::Bye).await;
         let Worker { group, stdin, .. } = self;

@@ -29,7 +29,7 @@ pub(super) fn router() -> Router<State> {
 const MOST_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Bytes of a failure: its reason, and the longest log that is kept, however that is written as JSON.
-const MOST_FAILURE_BYTES: usize = 64 * 1024 + 6 * Log::MOST_BYTES;
+const MOST_FAILURE_BYTES: usize = 64 * 1024 + 6 * Log::MAX_BYTES;
 
 async fn claim(
     Shared(state): Shared<State>,

@@ -4,9 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::engine::{Action, MOST_LEASES};
-use crate::head::{
-    LONGEST_MS, MOST_KEY_BYTES, MOST_KEYS, MOST_LABEL_BYTES, MOST_LABELS, MOST_NAME_BYTES,
-};
+use crate::head::{MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES};
 use crate::kind::{Kinds, Work};
 use crate::wire::{JobState, SubtaskState};
 
@@ -45,11 +43,11 @@ fn whole(least: u64, most: u64) -> Value {
 
 /// The limits of fields, by schema and field.
 fn limits() -> Vec<(&'static str, &'static str, Value)> {
-    let key = || text(1, MOST_KEY_BYTES);
-    let keys = || json!({"type": "array", "items": key(), "maxItems": MOST_KEYS});
+    let key = || text(1, MAX_KEY_BYTES);
+    let keys = || json!({"type": "array", "items": key(), "maxItems": MAX_KEYS});
     let labels = || {
-        let value = text(0, MOST_LABEL_BYTES);
-        json!({"type": "object", "maxProperties": MOST_LABELS, "propertyNames": text(1, MOST_LABEL_BYTES),
+        let value = text(0, MAX_LABEL_BYTES);
+        json!({"type": "object", "maxProperties": MAX_LABELS, "propertyNames": text(1, MAX_LABEL_BYTES),
             "additionalProperties": value})
     };
     let positive = || whole(1, u32::MAX.into());
@@ -57,18 +55,18 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
     let time =
         json!({"type": "string", "format": "date-time", "pattern": "^(19[7-9]|20[0-9])[0-9]-"});
     vec![
-        ("SubmitJob", "name", text(0, MOST_NAME_BYTES)),
+        ("SubmitJob", "name", text(0, MAX_NAME_BYTES)),
         ("SubmitJob", "labels", labels()),
         ("SubmitJob", "weight", positive()),
         ("SubmitJob", "attempts", positive()),
-        ("SubmitJob", "timeout_ms", whole(1, LONGEST_MS)),
-        ("SubmitJob", "delay_ms", whole(0, LONGEST_MS)),
+        ("SubmitJob", "timeout_ms", whole(1, MAX_MS)),
+        ("SubmitJob", "delay_ms", whole(0, MAX_MS)),
         ("SubmitJob", "run_at", time),
         ("SubmitJob", "key", key()),
         ("SubmitJob", "keys", keys()),
         ("SubmitSubtask", "key", key()),
         ("SubmitSubtask", "keys", keys()),
-        ("JobPatch", "name", text(0, MOST_NAME_BYTES)),
+        ("JobPatch", "name", text(0, MAX_NAME_BYTES)),
         ("JobPatch", "labels", labels()),
         ("JobPatch", "weight", positive()),
         ("CancelRequest", "reason", json!({"type": "string", "maxLength": MAX_TEXT})),
@@ -76,7 +74,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("ClaimRequest", "wait_ms", whole(0, MAX_SAFE)),
         ("HeartbeatRequest", "progress", json!({"type": "number", "minimum": 0, "maximum": 1})),
         ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
-        ("FailRequest", "after_ms", whole(0, LONGEST_MS)),
+        ("FailRequest", "after_ms", whole(0, MAX_MS)),
         ("SetSchedule", "cron", json!({"type": "string", "format": "cron"})),
         ("SetSchedule", "time_zone", json!({"type": "string", "format": "iana-time-zone"})),
     ]
@@ -110,7 +108,7 @@ pub(super) fn complete(schemas: &mut Value, kinds: &Kinds) {
     let job = schemas["SubmitJob"].take();
     let mut scheduled = without(job.clone(), &["run_at"]);
     // A schedule adds two.
-    scheduled["properties"]["labels"]["maxProperties"] = json!(MOST_LABELS - 2);
+    scheduled["properties"]["labels"]["maxProperties"] = json!(MAX_LABELS - 2);
     schemas["ScheduledJob"] = submission(scheduled, kinds);
     schemas["SubmitJob"] = submission(job, kinds);
     schemas["SetSchedule"]["properties"]["job"] =
@@ -231,7 +229,7 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
         ) => {
             json!({"type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"})
         }
-        ("/v1/keys", "key") | (_, "key") => text(1, MOST_KEY_BYTES),
+        ("/v1/keys", "key") | (_, "key") => text(1, MAX_KEY_BYTES),
         _ => {
             let mut schema = Map::new();
             schema.insert("type".into(), kind.into());

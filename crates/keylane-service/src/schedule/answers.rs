@@ -1,37 +1,37 @@
-//! What the scheduler answers when it is asked how things stand.
+//! Types of the scheduler's answers to queries.
 
 use keylane::allocate::Rule;
 
 use super::{KindId, Start, Step};
 use crate::{JobNumber, Key};
 
-/// How many of a job's subtasks are in each state. The split and the fan-in are not among them.
+/// Number of a job's subtasks in each state, without the split and the fan-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Wait for the job's time to begin.
+    /// Subtasks of a job whose start time has not come.
     pub scheduled: u64,
-    /// Were accepted, and have yet to enter the order: they do in slices.
+    /// Accepted subtasks that have not entered the order: a large job enters in slices.
     pub entering: u64,
-    /// Wait for keys.
+    /// Subtasks that wait for keys.
     pub waiting: u64,
-    /// Could start, and wait for a slot.
+    /// Subtasks that wait for a slot.
     pub ready: u64,
-    /// Have a slot.
+    /// Subtasks that have a slot.
     pub running: u64,
-    /// Wait for their next attempt.
+    /// Subtasks that wait for their next attempt.
     pub backing_off: u64,
-    /// Have failed for the last time, and stop their keys.
+    /// Subtasks that failed on their last attempt and block their keys.
     pub stopped: u64,
-    /// Over, well.
+    /// Subtasks that succeeded.
     pub succeeded: u64,
-    /// Over, not well.
+    /// Subtasks that failed.
     pub failed: u64,
-    /// Dropped.
+    /// Subtasks that were dropped.
     pub cancelled: u64,
 }
 
 impl Counts {
-    /// Those that are not over.
+    /// Number of unfinished subtasks.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
         let Counts { scheduled, entering, waiting, ready, running, backing_off, stopped, .. } =
@@ -39,254 +39,257 @@ impl Counts {
         scheduled + entering + waiting + ready + running + backing_off + stopped
     }
 
-    /// All that are known; a split may still make some.
+    /// Number of known subtasks; a split may still add more.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.unfinished() + self.succeeded + self.failed + self.cancelled
     }
 }
 
-/// A subtask, or a step, of a job.
+/// Step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StepOf {
-    /// The job.
+    /// Job of the step.
     pub job: JobNumber,
-    /// What of it.
+    /// Step in the job.
     pub step: Step,
 }
 
-/// How a subtask stands that is not over.
+/// State of an unfinished subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Its job has not begun.
     Scheduled {
-        /// When that does.
+        /// Start time of the job, in milliseconds.
         at: u64,
     },
-    /// It waits for keys; or, a fan-in, for the others.
+    /// It waits for keys; a fan-in waits for the other subtasks.
     Waiting,
-    /// It could start.
+    /// It waits for a slot.
     Ready,
     /// It has a slot.
     Running {
-        /// What its end must be reported with.
+        /// Fence with which its end must be reported.
         fence: u64,
-        /// Since when.
+        /// Start of the run, in milliseconds.
         since: u64,
     },
     /// It waits for its next attempt.
     BackingOff {
-        /// When that is.
+        /// Time of the next attempt, in milliseconds.
         until: u64,
     },
-    /// It has failed for the last time, and stops its keys until it is retried or skipped.
+    /// It failed on its last attempt, and blocks its keys until it is retried or skipped.
     Stopped,
 }
 
-/// Why something waits.
+/// Reason for which a subtask waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Its turn with a key has not come.
+    /// Earlier subtasks have the key.
     KeyOrder {
         /// The key.
         key: Key,
-        /// How many stand before it, counted up to [`Reason::COUNTED`].
+        /// Number of its predecessors, counted up to [`Reason::COUNTED`].
         ahead: u32,
-        /// Who stands directly before it.
+        /// Direct predecessor.
         behind: StepOf,
-        /// Who is first.
+        /// Head of the lane.
         head: Head,
     },
-    /// Keys: said of a job of which so few wait for keys that none of them was looked at.
+    /// Keys in general: for a job of which so few subtasks wait for keys that the sample has none
+    /// of them.
     Keys,
-    /// A key of it is paused, whether it heads the key or not.
+    /// A key of the subtask is paused, whether the subtask heads it or not.
     KeyPaused {
         /// The key.
         key: Key,
     },
-    /// A key of it is stopped by one that failed.
+    /// A key of the subtask is blocked by a failed head.
     KeyStopped {
         /// The key.
         key: Key,
-        /// Who failed.
+        /// Failed head.
         head: Head,
     },
-    /// All slots are taken, or others come first.
+    /// All slots are taken, or other jobs come first.
     NoSlot {
-        /// Slots that the job has.
+        /// Number of slots that the job has.
         running: u64,
-        /// Slots that there are.
+        /// Number of slots.
         slots: usize,
-        /// Jobs that need less and so come first, if not too many had to be looked at.
+        /// Number of jobs that need less and so come first; `None` if too many would have to be
+        /// compared.
         ahead: Option<usize>,
     },
-    /// The job has not been let in: as many as may are active.
+    /// The job is not admitted: the maximum number of jobs is active.
     NotAdmitted {
-        /// Jobs that are.
+        /// Number of active jobs.
         active: usize,
-        /// Jobs that stand before it in the line, if not too many had to be looked at.
+        /// Number of jobs before it in the admission queue; `None` if too many would have to be
+        /// compared.
         ahead: Option<usize>,
     },
-    /// A slot and a place of its kind are free: the next look for something to start finds it.
+    /// A slot and capacity of its kind are free: the next decision starts it.
     Starting,
-    /// As many of its kind run as may.
+    /// The kind is at its concurrency limit.
     KindBound {
         /// The kind.
         kind: KindId,
-        /// Number of its subtasks that run.
+        /// Number of its running subtasks.
         running: u32,
     },
-    /// As many of its kind have begun as may.
+    /// The kind is at its rate limit.
     KindRate {
-        /// When the next may; `None`: never.
+        /// Time of the next start, in milliseconds; `None`: never.
         until: Option<u64>,
     },
-    /// It failed, and is tried again then.
+    /// It failed and waits for its retry.
     BackingOff {
-        /// When that is; of several, the earliest that was seen.
+        /// Time of the retry, in milliseconds; of several, the earliest one seen.
         until: u64,
     },
-    /// It failed for the last time, and waits to be retried or skipped.
+    /// It failed on its last attempt, and waits to be retried or skipped.
     Stopped,
-    /// Somebody paused the job.
+    /// The job is paused.
     JobPaused,
-    /// The job begins then.
+    /// The job has a later start time.
     Scheduled {
-        /// When that is.
+        /// Start time, in milliseconds.
         until: u64,
     },
-    /// It was accepted, and has yet to enter the order, which large jobs do in slices.
+    /// It is accepted and has not entered the order: a large job enters in slices.
     Entering {
-        /// Subtasks of other jobs that enter before.
+        /// Number of other jobs' subtasks that enter first.
         ahead: u64,
     },
-    /// A fan-in waits for the split to end.
+    /// A fan-in waits for the end of the split.
     Split,
     /// A fan-in waits for the subtasks.
     Others {
-        /// So many.
+        /// Number of unfinished subtasks.
         left: u64,
     },
-    /// Nothing starts any more.
+    /// The scheduler drains: no step starts.
     Draining,
 }
 
 impl Reason {
-    /// Up to here it is counted how many stand before a subtask.
+    /// Maximum number of predecessors that are counted.
     pub const COUNTED: u32 = 1000;
 }
 
-/// The first of a lane.
+/// Head of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it is.
+    /// Step at the head.
     pub of: StepOf,
-    /// How it stands.
+    /// State of the head.
     pub state: State,
-    /// Since when it has been first.
+    /// Time at which it became the head, in milliseconds.
     pub since: u64,
-    /// How often it was begun.
+    /// Number of its attempts.
     pub attempts: u32,
 }
 
-/// How a subtask stands, and why it does not run.
+/// State of a subtask and the reasons for which it does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// How it stands.
+    /// State of the subtask.
     pub state: State,
-    /// How often it was begun.
+    /// Number of its attempts.
     pub attempts: u32,
-    /// All reasons, for keys at most [`Explanation::KEYS`] of them; none if it runs.
+    /// All reasons, with at most [`Explanation::KEYS`] keys; none if it runs.
     pub reasons: Vec<Reason>,
 }
 
 impl Explanation {
-    /// So many keys are explained.
+    /// Maximum number of keys in an explanation.
     pub const KEYS: usize = 16;
 }
 
-/// A reason why some of a job wait.
+/// Reason for which subtasks of a job wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Because {
-    /// An example of it.
+    /// Example of the reason.
     pub reason: Reason,
-    /// How many subtasks wait for that; 0 if it is a step. Of those that wait for keys up to
-    /// [`Because::SAMPLE`] are looked at, and stand for the others.
+    /// Number of subtasks that wait for it; 0 for a step. Of the subtasks that wait for keys, up to
+    /// [`Because::SAMPLE`] are examined and extrapolated.
     pub subtasks: u64,
-    /// One of them, if one was looked at.
+    /// Example of these subtasks, if one was examined.
     pub example: Option<Step>,
 }
 
 impl Because {
-    /// So many subtasks are asked what they wait for.
+    /// Maximum number of subtasks in a sample.
     pub const SAMPLE: usize = 64;
 }
 
-/// Which keys are shown first.
+/// Order in which keys are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySort {
-    /// Those whose first subtask has been that longest.
+    /// Oldest head first.
     HeadAge,
-    /// Those with most subtasks. Where very many are nearly as long, one can be missing that is less than
-    /// twice as long as those that are shown.
+    /// Most subtasks first. Among very many keys of similar length, a key can be missing that is
+    /// less than twice as long as those shown.
     Length,
 }
 
-/// How a key stands.
+/// State of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyView {
     /// The key.
     pub key: Key,
-    /// Its unfinished subtasks.
+    /// Number of its unfinished subtasks.
     pub length: u32,
-    /// Somebody paused it.
+    /// Whether it is paused.
     pub paused: bool,
-    /// Its first subtask; it has stopped the key if its state says so.
+    /// Head of the key; if the head's state is stopped, it blocks the key.
     pub head: Option<Head>,
 }
 
-/// Something that has a slot.
+/// Step that has a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// As it was started.
+    /// Start of the step.
     pub start: Start,
-    /// When.
+    /// Time of the start, in milliseconds.
     pub since: u64,
 }
 
-/// Who got a slot, by which rule, and when.
+/// Decision of the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionView {
-    /// When.
+    /// Time of the decision, in milliseconds.
     pub at: u64,
-    /// What was started, with the rule.
+    /// Resulting start, with the rule.
     pub start: Start,
 }
 
 impl DecisionView {
-    /// By which rule.
+    /// Rule of the decision.
     #[must_use]
     pub fn rule(&self) -> Rule {
         self.start.rule
     }
 }
 
-/// The slots, and who competes for them.
+/// State of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// How many there are.
+    /// Number of slots.
     pub total: usize,
-    /// How many are in use.
+    /// Number of used slots.
     pub busy: usize,
-    /// Jobs that are admitted, and run or could.
+    /// Number of admitted jobs that run or can run.
     pub active_jobs: usize,
-    /// Jobs that are not over, with the scheduled ones.
+    /// Number of unfinished jobs, including scheduled ones.
     pub unfinished_jobs: usize,
-    /// Keys with unfinished subtasks, or paused.
+    /// Number of keys that are paused or have unfinished subtasks.
     pub keys: usize,
-    /// Jobs that wait for their kind to have a place.
+    /// Number of jobs that wait for capacity of their kind.
     pub held_jobs: usize,
-    /// Nothing starts any more.
+    /// Whether the scheduler drains: no step starts.
     pub draining: bool,
 }

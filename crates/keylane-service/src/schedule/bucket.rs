@@ -1,16 +1,16 @@
-//! How many may begin in a time: a token bucket in whole numbers, so that nothing is lost by rounding.
+//! Token bucket in whole numbers, so that rounding loses no tokens.
 //!
-//! It holds up to `burst` tokens, is full at first, and gains `tokens` every `period_ms`, evenly. A start takes
-//! one (the leaky bucket as a meter: Turner, "New directions in communications", 1986).
+//! It holds up to `burst` tokens, is full at first, and gains `tokens` every `period_ms`, evenly. A
+//! start takes one (the leaky bucket as a meter: Turner, "New directions in communications", 1986).
 
 use super::Rate;
 
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     rate: Rate,
-    /// In parts of a token, of which one token has `period_ms`.
+    /// Level in fractions of a token; one token is `period_ms` fractions.
     level: u64,
-    /// Up to when what came in was counted.
+    /// Time up to which gained tokens are included, in milliseconds.
     counted: u64,
 }
 
@@ -20,7 +20,7 @@ impl Bucket {
         Bucket { rate, level: most(rate), counted: now }
     }
 
-    /// Another rate; what is there stays, as far as it fits.
+    /// Changes the rate and keeps the level, up to the new burst.
     pub(super) fn change(&mut self, rate: Rate, now: u64) {
         self.count(now);
         let new = Bucket::new(rate, now);
@@ -30,19 +30,19 @@ impl Bucket {
         *self = Bucket { level, ..new };
     }
 
-    /// Whole tokens that are there.
+    /// Number of whole tokens.
     pub(super) fn tokens(&mut self, now: u64) -> u64 {
         self.count(now);
         self.level / token(self.rate)
     }
 
-    /// Takes one that is there.
+    /// Takes an existing token.
     pub(super) fn take(&mut self, now: u64) {
         self.count(now);
         self.level -= token(self.rate);
     }
 
-    /// When there will be one; nothing if never.
+    /// Time of the next token, in milliseconds; `None` if there will be none.
     pub(super) fn next(&mut self, now: u64) -> Option<u64> {
         self.count(now);
         let missing = token(self.rate).saturating_sub(self.level);
@@ -66,7 +66,7 @@ fn most(rate: Rate) -> u64 {
     token(rate) * u64::from(rate.burst)
 }
 
-/// Of how many parts a token is.
+/// Number of fractions of one token.
 fn token(rate: Rate) -> u64 {
     u64::from(rate.period_ms)
 }
@@ -85,7 +85,7 @@ mod tests {
             bucket.take(now);
             given.push(now);
         }
-        // Two at once, then three a second, not a millisecond late in the long run.
+        // Two at once, then three a second, without drift.
         assert_eq!(given, [0, 0, 334, 667, 1000, 1334, 1667, 2000]);
         assert_eq!(bucket.tokens(1_000_000), 2);
     }

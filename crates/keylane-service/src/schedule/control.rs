@@ -1,4 +1,4 @@
-//! What people ask of jobs and of the whole.
+//! Commands of operators on jobs and on the whole scheduler.
 
 use super::job::Course;
 use super::scheduler::Scheduler;
@@ -7,14 +7,15 @@ use super::{Cancelled, Step};
 use crate::JobNumber;
 
 impl Scheduler {
-    /// Begins nothing of the job until it is resumed. What runs, ends. False if the job is over, or paused.
+    /// Pauses a job: no step of it starts until it is resumed, and running ones end. False if the
+    /// job is finished or already paused.
     ///
-    /// It keeps its lanes: other jobs wait behind its subtasks meanwhile.
+    /// The job keeps its lanes: meanwhile other jobs wait behind its subtasks.
     pub fn pause_job(&mut self, job: JobNumber, now: u64) -> bool {
         self.set_paused(job, true, now)
     }
 
-    /// Undoes [`pause_job`](Self::pause_job). False if the job is over, or not paused.
+    /// Resumes a job. False if it is finished or not paused.
     pub fn resume_job(&mut self, job: JobNumber, now: u64) -> bool {
         self.set_paused(job, false, now)
     }
@@ -25,7 +26,7 @@ impl Scheduler {
         let job = &mut self.jobs[slot];
         let was = std::mem::replace(&mut job.paused, paused);
         let (is_held, share) = (job.held.is_some(), job.share);
-        // One that is held is paused in the allocator anyway.
+        // A held job is already paused in the allocator.
         if let Some(share) = share.filter(|_| !is_held) {
             match paused {
                 true => self.allocator.pause(share, now),
@@ -35,14 +36,15 @@ impl Scheduler {
         was != paused
     }
 
-    /// Nothing of the job begins any more, and what does not run is dropped; other jobs' subtasks that stood
-    /// behind it go on. What runs keeps its slot and its lanes until its end is reported: to cancel gracefully,
-    /// let it end; to kill it, end it. It can be called again, for what still runs. `None` if the job is over.
+    /// Cancels a job: no step of it starts, and subtasks that do not run are dropped, which
+    /// unblocks those of other jobs behind them. Running steps keep their slots and lanes until
+    /// their end is reported: let them end to cancel gracefully, or end them to kill the job. Can
+    /// be called again, to list running steps. `None` if the job is finished.
     pub fn cancel_job(&mut self, job: JobNumber, now: u64) -> Option<Cancelled> {
         self.drop_as(job, Course::Cancelled, now)
     }
 
-    /// As [`cancel_job`](Self::cancel_job), of a job that has failed.
+    /// Fails a job, with the effects of [`cancel_job`](Self::cancel_job).
     pub fn fail_job(&mut self, job: JobNumber, now: u64) -> Option<Cancelled> {
         self.drop_as(job, Course::Failing, now)
     }
@@ -54,7 +56,7 @@ impl Scheduler {
             self.jobs[slot].course = course;
         }
         let dropped = self.drop_rest(slot, now);
-        // What runs of a dropped job is all that its roll has.
+        // The roll of a dropped job has only its running tasks.
         let mut running: Vec<_> = self.jobs[slot]
             .roll
             .iter(&self.tasks, slot)
@@ -67,7 +69,8 @@ impl Scheduler {
         Some(Cancelled { dropped, running, over })
     }
 
-    /// Scales the job's claim to spare slots from now on; 0 counts as 1. False if the job is over.
+    /// Sets the weight of the job's claim to spare slots; 0 counts as 1. False if the job is
+    /// finished.
     pub fn set_weight(&mut self, job: JobNumber, weight: u32, now: u64) -> bool {
         let now = self.at(now);
         let Some(slot) = self.find(job) else { return false };
@@ -78,21 +81,21 @@ impl Scheduler {
         true
     }
 
-    /// There are so many slots from now on. If more are in use, nothing starts until enough have ended.
+    /// Sets the number of slots. If more are in use, no step starts until enough have ended.
     pub fn resize(&mut self, slots: usize, now: u64) {
         let now = self.at(now);
         self.slots = slots;
         self.fit_workers(now);
     }
 
-    /// Changes the bound on active jobs. Those that are active stay so.
+    /// Sets the maximum number of active jobs. Active jobs stay active.
     pub fn set_max_active(&mut self, most: Option<usize>, now: u64) {
         let now = self.at(now);
         self.max_active = most;
         self.allocator.set_max_active(most, now);
     }
 
-    /// Nothing starts any more, for ever; what runs, ends.
+    /// Stops all starts, for good; running steps end.
     pub fn drain(&mut self) {
         self.draining = true;
     }

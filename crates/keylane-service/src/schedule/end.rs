@@ -1,4 +1,4 @@
-//! What follows the end of a run, and who is free to go on then.
+//! Effects of the end of a run, and the tasks that it unblocks.
 
 use keylane::allocate::{self, Claimant};
 
@@ -9,15 +9,15 @@ use super::timers::Due;
 use super::{End, Ended, Fate, OnError, OnFail, Stale, Step};
 use crate::JobNumber;
 
-/// Room for so many opened tasks is kept; a job that is cancelled opens as many as it had.
+/// Capacity of the kept buffer of opened tasks; cancelling a job opens as many as it had.
 const OPENED_KEPT: usize = 256;
 
 impl Scheduler {
-    /// What was started has ended. Its slot is free; its lanes are too, if it is over for good.
+    /// Ends a run. Its slot is free; its lanes are too if the step is finished.
     ///
     /// # Errors
-    /// If this fence is not that of the step's present run: it was lost to another, is over, or never was.
-    /// Nothing is changed then.
+    ///
+    /// Returns an error, without any change, if the fence is not that of the step's current run.
     pub fn ended(
         &mut self,
         job: JobNumber,
@@ -70,7 +70,7 @@ impl Scheduler {
 
     fn give_back_slot(&mut self, slot: u32, step: Step, fate: Fate, was_restored: bool, now: u64) {
         if was_restored {
-            // For the allocator it has waited all the time.
+            // To the allocator the step has been waiting since its start.
             if fate_is_final(fate) {
                 self.settle(slot, fate != Fate::Succeeded, now);
             }
@@ -79,7 +79,7 @@ impl Scheduler {
         }
         let end = match fate {
             Fate::Again { .. } | Fate::Stopped => allocate::End::Waits,
-            // It was asked for more subtasks, and has no more.
+            // The allocator asked the split for more subtasks; it has no more.
             _ if step == Step::Split => allocate::End::Nothing,
             Fate::Succeeded => allocate::End::Done,
             Fate::Failed | Fate::Cancelled => allocate::End::Failed,
@@ -88,7 +88,7 @@ impl Scheduler {
         self.allocator.ended(Claimant::Job(share), end, now);
     }
 
-    /// It keeps its places in its lanes, and tries again then.
+    /// Keeps a task at its places in its lanes until its retry.
     fn keep_for_again(&mut self, slot: u32, task: u32, at: Option<u64>, now: u64) {
         match at {
             Some(at) => {
@@ -103,7 +103,7 @@ impl Scheduler {
         }
     }
 
-    /// A task that waits, backs off or is stopped could start, unless it is blocked.
+    /// Makes a task ready that waited, backed off or was stopped, unless it is blocked.
     pub(super) fn wake(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
         self.leave_phase(slot, task);
@@ -118,11 +118,12 @@ impl Scheduler {
         self.allocator.ready(share, 1, now);
     }
 
-    /// Those that a change of lanes has opened can start, if they only waited for that.
+    /// Makes tasks ready that a change of lanes has unblocked.
     pub(super) fn wake_opened(&mut self, now: u64) {
         let mut opened = std::mem::take(&mut self.opened);
         for task in opened.drain(..) {
-            // Who was opened may have been dropped since; that is a default, and has no job.
+            // An unblocked task may have been dropped since: its slot then has the default value,
+            // without a job.
             let is_here = self.tasks.get(task).is_some_and(|task| task.job != super::slab::NONE);
             let waits = is_here && self.tasks[task].phase == Phase::Waiting;
             if waits && !self.is_dropped(task) {
@@ -133,7 +134,7 @@ impl Scheduler {
         self.opened = opened;
     }
 
-    /// A task that has left its phase is over: its lanes go on.
+    /// Finishes a task that has left its phase, and unblocks its lanes.
     pub(super) fn put_away(&mut self, slot: u32, task: u32, fate: Fate, now: u64) {
         let number = self.tasks[task].number;
         self.jobs[slot].roll.leave(&self.tasks, slot, number, task);
@@ -157,7 +158,8 @@ impl Scheduler {
         self.wake_opened(now);
     }
 
-    /// Something of the job has failed for good: its rest is dropped, if that is how it is. Returns how many subtasks.
+    /// Drops the rest of a job after a final failure, if the job fails fast. Returns the number of
+    /// dropped subtasks.
     pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> u64 {
         let job = &mut self.jobs[slot];
         if job.on_error != OnError::FailFast || job.course != Course::Open {
@@ -168,7 +170,7 @@ impl Scheduler {
     }
 }
 
-/// What becomes of a task when its run ends so.
+/// Fate of a task after the end of a run.
 fn judge(job: &Job, task: &Task, end: End, now: u64) -> Fate {
     let goes_on = job.course == Course::Open;
     let has_more = task.attempts < job.attempts_allowed;

@@ -1,51 +1,60 @@
-//! Large jobs enter the order, and leave it, in slices.
+//! Entry and exit of large jobs: subtasks enter and leave the order in slices.
 //!
-//! One call does a bounded amount of work, whatever the size of a job: what is left stands in the *line of entries*
-//! or in a *sweep*, and [`work_off`](Scheduler::work_off) does one slice of it. The caller gives its lock to others
-//! between two slices.
+//! One call does a bounded amount of work, whatever the size of a job: the rest is in the *entry
+//! queue* or in a *sweep*, and [`work_off`](Scheduler::work_off) does one slice of it. The caller
+//! releases its lock between two slices.
 //!
 //! # Protocol
 //!
-//! 1. **Subtasks enter through the line.** The subtasks of one call ([`accept`](Scheduler::accept),
-//!    [`begin`](Scheduler::begin), [`add_subtasks`](Scheduler::add_subtasks), [`reopen`](Scheduler::reopen)) are one
-//!    *entry*. An entry gets the next sequence number, and stands in the line until its last subtask has entered. Its
-//!    subtasks enter in their order. An entry that finds the line empty does its first slice at once, so that a small
-//!    job is never in the line.
-//! 2. **A slice passes what shares no key with it.** The entry with the least number enters whatever its keys are. Of
-//!    another one the next slice enters if none of its keys is a key of an entry before it: of those that the line
-//!    remembers of an entry (`line_keys.rs`), which are all that it came with, entered or not. So while a large job
-//!    enters, only jobs wait that share a key with it. A job's second entry does not pass its first one. What has no
-//!    keys stands in no lane, so it has no order to keep.
-//! 3. **A job lives while it has an entry.** It counts what is in its entries as `entering`, the allocator counts that
-//!    as waiting, and so neither ends the job. What has entered may start while the rest enters.
-//! 4. **A fed entry** gets its subtasks from the caller in parts ([`feed`](Scheduler::feed)), and may be empty for a
-//!    while. It keeps its place: the entries behind it that share keys with it wait until
-//!    [`end_feed`](Scheduler::end_feed) and its last slice. The keys of all parts are known from the beginning.
-//! 5. **A job that is cancelled or fails** counts all that does not run as cancelled at once, takes its entries out of
-//!    the line, and gets no slot any more. Its tasks stay in their lanes until its sweep takes them out, slice by
-//!    slice. Until then they are *dropped*: they never become ready, their timers and the commands on keys pass over
-//!    them, and the job is not over. One sweep exists for a job, since it is made when the course leaves `Open`.
+//! 1. **Subtasks enter through the entry queue.** The subtasks of one call
+//!    ([`accept`](Scheduler::accept), [`begin`](Scheduler::begin),
+//!    [`add_subtasks`](Scheduler::add_subtasks), [`reopen`](Scheduler::reopen)) are one *entry*. An
+//!    entry gets the next sequence number, and is in the queue until its last subtask has entered. Its
+//!    subtasks enter in their order. An entry that finds the queue empty does its first slice at once,
+//!    so that a small job is never in the queue.
+//! 2. **A slice passes entries that share no key with it.** The entry with the lowest number enters
+//!    whatever its keys are. The next slice of another entry enters if none of its keys is a key of an
+//!    earlier entry. The queue remembers the keys of an entry (`line_keys.rs`): all keys that it came
+//!    with, entered or not. So while a large job enters, only jobs that share a key with it wait. A
+//!    job's second entry does not pass its first one. Subtasks without keys are in no lane, so they
+//!    have no order to keep.
+//! 3. **A job lives while it has an entry.** It counts the subtasks in its entries as `entering`,
+//!    the allocator counts them as waiting, and so neither ends the job. Entered subtasks may start
+//!    while the rest enters.
+//! 4. **A fed entry** gets its subtasks from the caller in parts ([`feed`](Scheduler::feed)), and
+//!    may be empty for a while. It keeps its position: later entries that share keys with it wait
+//!    until [`end_feed`](Scheduler::end_feed) and its last slice. The keys of all parts are known from
+//!    the start.
+//! 5. **A job that is cancelled or fails** counts every subtask that does not run as cancelled at
+//!    once, removes its entries from the queue, and gets no more slots. Its tasks stay in their lanes
+//!    until its sweep removes them, slice by slice. Until then they are *dropped*: they never become
+//!    ready, their timers and the commands on keys skip them, and the job is not finished. A job has
+//!    at most one sweep, which is made when its course leaves `Open`.
 //!
-//! # Why the order holds
+//! # Proof of order
 //!
-//! *Claim: of two subtasks with a key in common, the one whose entry has the lower number stands first in the lane, and
-//! within an entry the one that was pushed first.* A lane is first in, first out, so the claim is about the order of
-//! the calls of `Lanes::enter`. Within an entry it is that of the pushes (1). Of two entries let the key be one of the
-//! earlier one's. As long as the earlier one is in the line, its keys are remembered, so no slice of the later one with
-//! that key enters (2); numbers rise with the calls, so the later one is not the first. When the earlier one has left the
-//! line all of it has entered, and nothing comes after that (1, 4). That a slice may pass stays so until it does: the
-//! entries before it only become fewer, and their keys do not change.
+//! *Claim: of two subtasks with a common key, the one whose entry has the lower number is first in
+//! the lane, and within an entry the one that was pushed first.* A lane is first in, first out, so
+//! the claim is about the order of the calls of `Lanes::enter`. Within an entry it is the order of
+//! the pushes (1). Of two entries, let the key be one of the earlier one's. While the earlier entry
+//! is in the queue, its keys are remembered, so no slice of the later one with that key enters (2);
+//! numbers rise with the calls, so the later one is not the first. Once the earlier entry has left
+//! the queue, all of it has entered and no more of it comes (1, 4). A slice that may pass keeps
+//! that right until it enters: the set of entries before it only shrinks, and their keys do not
+//! change.
 //!
-//! *With the disk:* the engine makes these calls in the callbacks of the commits, in their order. So the numbers follow
-//! the places on the disk, and after a crash in the middle of an entry recovery makes the same lanes of what is
-//! unfinished: what had entered and ended is on the disk as ended, the rest enters again at the same place.
+//! *With the disk:* the engine makes these calls in the callbacks of the commits, in their order.
+//! So the numbers follow the order on the disk, and after a crash in the middle of an entry
+//! recovery makes the same lanes of the unfinished subtasks: those that had entered and ended are
+//! on the disk as ended, and the rest enters again at the same position.
 //!
-//! *No wait for ever:* the first entry waits for nothing but the next slice, or, if it is fed, for the caller, who ends
-//! the feed in every case. A sweep waits for nothing. Each slice makes one of them shorter, and sweeps, the first entry
-//! and those that pass have slices in turns.
+//! *No starvation:* the first entry waits only for the next slice, or, if it is fed, for the
+//! caller, which ends the feed in every case. A sweep waits for nothing. Each slice shortens one of
+//! them, and sweeps, the first entry and passing entries take slices in turns.
 //!
-//! *A dropped task never starts:* a start takes from the lists `ready` and `fresh` of a job, which are empty from the
-//! moment of the drop; `wake` is the only way into `ready`, and its callers pass over dropped tasks (5).
+//! *A dropped task never starts:* a start takes from a job's lists `ready` and `fresh`, which are
+//! empty from the moment of the drop; `wake` is the only way into `ready`, and its callers skip
+//! dropped tasks (5).
 
 use std::any::Any;
 
@@ -65,31 +74,31 @@ pub(super) struct Entry {
     /// Slot of the job.
     job: u32,
     packed: Packed,
-    /// The caller brings more.
+    /// The caller may feed more subtasks.
     is_open: bool,
 }
 
-/// The tasks of a job that was cancelled or has failed, on their way out of their lanes.
+/// Removal of the tasks of a cancelled or failed job from their lanes.
 #[derive(Debug)]
 pub(super) struct Sweep {
-    /// Slot of the job, which stays until the sweep has ended.
+    /// Slot of the job, kept until the sweep has ended.
     pub(super) job: u32,
     roll: Roll,
 }
 
-/// Kinds of work that is done in slices.
+/// Type of work that is done in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Dropped tasks leave their lanes.
+    /// Removes dropped tasks from their lanes.
     Sweep,
-    /// The first entry enters.
+    /// Enters subtasks of the first entry.
     First,
-    /// An entry enters that passes others.
+    /// Enters subtasks of an entry that passes others.
     Passing,
 }
 
 impl Work {
-    /// The kinds in their turns, after this one.
+    /// Types of work in the order in which they take turns after `self`.
     fn next(self) -> [Work; 3] {
         match self {
             Work::Sweep => [Work::First, Work::Passing, Work::Sweep],
@@ -99,26 +108,26 @@ impl Work {
     }
 }
 
-/// What a slice has led to.
+/// Result of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkedOff {
-    /// The job that the slice was about.
+    /// Job of the slice.
     pub job: JobNumber,
-    /// What followed for it.
+    /// Effects on the job.
     pub accepted: Accepted,
 }
 
-/// Memory that is given back. It may be much, so it is dropped where nothing is locked.
+/// Released memory. It may be large, so it must be dropped outside of all locks.
 #[derive(Debug, Default)]
 #[must_use = "it is dropped where nothing is locked"]
 pub struct Trash(
     #[expect(dead_code, reason = "it is there to be dropped")] Vec<Box<dyn Any + Send>>,
 );
 
-/// Tasks that are taken out of a sweep before units are counted again.
+/// Number of tasks that a sweep takes before it counts units again.
 const SWEPT_AT_ONCE: usize = 64;
 
-/// What entered its lanes with a slice.
+/// Result of entering the tasks of a slice.
 #[derive(Default)]
 struct Entered {
     ready: u64,
@@ -127,7 +136,7 @@ struct Entered {
 }
 
 impl Scheduler {
-    /// Does one slice of what enters or leaves the order. `None` if nothing is to be done now.
+    /// Does one slice of entries or exits. `None` if none is due.
     pub fn work_off(&mut self, now: u64) -> Option<WorkedOff> {
         let now = self.at(now);
         let work = self.last_work.next().into_iter().find(|work| self.has(*work))?;
@@ -161,13 +170,13 @@ impl Scheduler {
         }
     }
 
-    /// Whether [`work_off`](Self::work_off) has something to do.
+    /// Whether [`work_off`](Self::work_off) has a slice to do.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.last_work.next().into_iter().any(|work| self.has(work))
     }
 
-    /// Memory that is no longer used, to be dropped where nothing is locked.
+    /// Takes the released memory, which must be dropped outside of all locks.
     pub fn take_trash(&mut self) -> Trash {
         let pages = self.tasks.take_gone();
         self.trash.extend(pages.map(|pages| Box::new(pages) as Box<dyn Any + Send>));
@@ -175,10 +184,11 @@ impl Scheduler {
         Trash(std::mem::take(&mut self.trash))
     }
 
-    /// As [`accept`](Self::accept), of subtasks that are packed already.
+    /// Accepts a job with packed subtasks, as [`accept`](Self::accept) does.
     ///
     /// # Panics
-    /// As [`accept`](Self::accept).
+    ///
+    /// Panics as [`accept`](Self::accept) does.
     pub fn accept_packed(&mut self, new: NewJob<Packed>, now: u64) -> Accepted {
         let now = self.at(now);
         let slot = self.insert(&new);
@@ -187,12 +197,13 @@ impl Scheduler {
         Accepted::default()
     }
 
-    /// As [`accept_packed`](Self::accept_packed), of a job that has `expected` unfinished subtasks, of which those that
-    /// are not in `new` come with [`feed`](Self::feed). `keys` are those of all of them. The caller must call
-    /// [`end_feed`](Self::end_feed) in the end.
+    /// Accepts a job with `expected` unfinished subtasks; those not in `new` follow with
+    /// [`feed`](Self::feed). `keys` are the keys of all of them. The caller must finally call
+    /// [`end_feed`](Self::end_feed).
     ///
     /// # Panics
-    /// As [`accept`](Self::accept).
+    ///
+    /// Panics as [`accept`](Self::accept) does.
     pub fn accept_fed(
         &mut self,
         mut new: NewJob<Packed>,
@@ -206,7 +217,7 @@ impl Scheduler {
         self.let_share(slot, new.subtasks, Some(expected), now)
     }
 
-    /// More subtasks of a job that is fed. They are dropped if the job is cancelled or fails.
+    /// Adds subtasks to a fed job. They are dropped if the job is cancelled or fails.
     pub fn feed(&mut self, job: JobNumber, more: Packed, now: u64) -> Option<Accepted> {
         let now = self.at(now);
         let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
@@ -224,8 +235,8 @@ impl Scheduler {
         Some(accepted)
     }
 
-    /// No more subtasks come of a job that is fed. Those of the expected ones that have not come have ended: so many,
-    /// and like this. Returns how the job ended, if it is over with that.
+    /// Ends the feed of a job. `rest` counts the expected subtasks that were not fed: they have
+    /// ended. Returns the job's outcome if that finishes it.
     pub fn end_feed(&mut self, job: JobNumber, rest: EndedCounts, now: u64) -> Option<Outcome> {
         let now = self.at(now);
         let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
@@ -233,7 +244,7 @@ impl Scheduler {
         job.is_fed = false;
         let EndedCounts { succeeded, failed, cancelled } = rest;
         let counts = &mut job.counts;
-        // They count as entering; or as cancelled, if the job was since.
+        // Unfed subtasks count as entering, or as cancelled if the job was cancelled since.
         match job.course {
             Course::Open => counts.entering -= succeeded + failed + cancelled,
             Course::Failing | Course::Cancelled => {
@@ -250,14 +261,14 @@ impl Scheduler {
             if entry.packed.is_empty() {
                 self.leave_line(slot, number);
             }
-            // What the allocator was told to wait for, so that the job was not over.
+            // The allocator counted the unfed subtasks as waiting, which kept the job unfinished.
             self.settle(slot, false, now);
         }
         self.conclude(slot, now)
     }
 
-    /// Puts subtasks of a job into the line, and does the first slice if no other is before them. They are counted as
-    /// entering, and the allocator knows of them.
+    /// Queues subtasks of a job, and does the first slice if no other entry is before them. The
+    /// caller has counted them as entering, also in the allocator.
     pub(super) fn enter(
         &mut self,
         slot: u32,
@@ -282,7 +293,7 @@ impl Scheduler {
         }
     }
 
-    /// The next slice of an entry enters, if there is one and it waits for no other entry.
+    /// Enters the next slice of an entry if it need not wait for another entry.
     fn enter_if_free(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
         let is_first = self.line.first_key_value().is_some_and(|(first, _)| *first == number);
         let is_empty = self.line[&number].packed.is_empty();
@@ -301,7 +312,7 @@ impl Scheduler {
         is_first_of_job && self.line_keys.are_free(number, entry.packed.first_keys())
     }
 
-    /// The line remembers the keys of an entry that stays in it, and whether its next slice may pass.
+    /// Records the keys of an entry that stays in the queue, and whether its next slice may pass.
     fn list(&mut self, number: u64) {
         let Some(entry) = self.line.get_mut(&number) else { return };
         if !self.line_keys.is_listed(number) {
@@ -316,7 +327,7 @@ impl Scheduler {
         }
     }
 
-    /// An entry is not in the line any more. Returns it.
+    /// Removes an entry from the queue and returns it.
     fn leave_line(&mut self, slot: u32, number: u64) -> Entry {
         self.jobs[slot].entries.retain(|other| *other != number);
         self.passing.remove(&number);
@@ -324,14 +335,14 @@ impl Scheduler {
             self.trash.push(Box::new(keys));
         }
         let entry = self.line.remove(&number).expect("the entry is there");
-        // The next one enters as the first one now.
+        // The next entry is first now, so it no longer passes.
         if let Some((first, _)) = self.line.first_key_value() {
             self.passing.remove(first);
         }
         entry
     }
 
-    /// One slice of an entry enters.
+    /// Enters one slice of an entry.
     fn enter_some(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
         let entry = self.line.get_mut(&number).expect("the entry is there");
         let before = entry.packed.count();
@@ -402,7 +413,8 @@ impl Scheduler {
         }
     }
 
-    /// All of a job that does not run is dropped, and leaves its lanes in slices. Returns how many subtasks.
+    /// Drops all tasks of a job that do not run; they leave their lanes in slices. Returns the
+    /// number of subtasks.
     pub(super) fn drop_rest(&mut self, slot: u32, now: u64) -> u64 {
         if let Some(share) = self.jobs[slot].share {
             self.allocator.cancel(share, now);
@@ -437,14 +449,14 @@ impl Scheduler {
             return dropped;
         }
         self.sweeps.push_back(Sweep { job: slot, roll });
-        // Of a small job nothing is left then.
+        // One slice suffices for a small job.
         if self.sweeps.len() == 1 {
             self.sweep_some(now);
         }
         dropped
     }
 
-    /// What of a job stands in no lane goes at once.
+    /// Drops the subtasks of a job that are in no lane, at once.
     fn take_from_line(&mut self, slot: u32) {
         let job = &mut self.jobs[slot];
         let fresh = std::mem::take(&mut job.fresh);
@@ -461,7 +473,7 @@ impl Scheduler {
         }
     }
 
-    /// One slice of the first sweep.
+    /// Does one slice of the first sweep.
     fn sweep_some(&mut self, now: u64) {
         let Some(mut sweep) = self.sweeps.pop_front() else { return };
         let (mut units, mut is_left) = (0, true);
@@ -482,9 +494,10 @@ impl Scheduler {
         self.wake_opened(now);
     }
 
-    /// A task that was dropped leaves its lanes. Returns how many.
+    /// Removes a dropped task from its lanes. Returns the number of lanes.
     fn sweep_one(&mut self, slot: u32, number: SubtaskNumber, task: u32, now: u64) -> u32 {
-        // One that failed and was reopened in the slot that it had is named twice, and has gone the second time.
+        // A task that failed and was reopened in its old slot is listed twice, and is gone the
+        // second time.
         let Some(&Task { phase, at, .. }) = self.tasks.get(task).filter(|task| task.job == slot)
         else {
             return 0;
@@ -504,19 +517,19 @@ impl Scheduler {
         left
     }
 
-    /// Whether a task is only there until its job's sweep comes to it.
+    /// Whether a task only waits for its job's sweep.
     pub(super) fn is_dropped(&self, task: u32) -> bool {
         let task = &self.tasks[task];
         task.phase != Phase::Running && self.jobs[task.job].was_dropped
     }
 
-    /// The subtasks of a job that have not entered: how many are before them in the line.
+    /// Number of entering subtasks before those of the job.
     pub(super) fn entering_behind(&self, slot: u32) -> u64 {
         let Some(number) = self.jobs[slot].entries.first() else { return 0 };
         if self.passing.contains(number) {
             return 0;
         }
-        // Each entry is of another job, mostly, and there are few that are large.
+        // Most entries belong to different jobs, and few are large.
         let before = self.line.range(..number).take(ENTRIES_COUNTED);
         before.map(|(_, entry)| entry.packed.count()).sum()
     }
@@ -535,7 +548,7 @@ impl Scheduler {
         tasks.any(|(_, task)| task.job == slot && task.number == step.number())
     }
 
-    /// Subtasks of a job in the line.
+    /// Number of a job's subtasks in the queue.
     #[cfg(test)]
     pub(super) fn in_line(&self, slot: u32) -> u64 {
         let entries = self.jobs[slot].entries.iter();
@@ -549,5 +562,5 @@ impl Scheduler {
     }
 }
 
-/// Entries that are looked at to count what enters before a job.
+/// Maximum number of entries that are counted before a job.
 const ENTRIES_COUNTED: usize = 100;

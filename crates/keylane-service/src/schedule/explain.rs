@@ -1,4 +1,4 @@
-//! Answers: how things stand, and why something waits.
+//! Queries: state of jobs and keys, and reasons why subtasks wait.
 
 use std::mem::discriminant;
 
@@ -15,28 +15,29 @@ use super::{
 };
 use crate::{JobNumber, Key};
 
-/// Ranks are told while there are no more jobs than this to look at.
+/// Ranks are computed up to this number of jobs.
 const RANKED: usize = 1000;
 
-/// Tasks that are looked at to find some that wait for keys.
+/// Maximum number of tasks that are examined to find some that wait for keys.
 const LOOKED_AT: usize = 256;
 
-/// Subtasks that are followed from the head of one key to the head of another.
+/// Maximum number of subtasks that are followed from the head of one key to the head of another.
 const CHAIN: usize = 16;
 
-/// Of lanes whose lengths have as many digits, so many are compared.
+/// Maximum number of lanes of similar length that are compared.
 const COMPARED: usize = 10_000;
 
 impl Scheduler {
-    /// How many of the job's subtasks are in each state; `None` if it is over. O(1).
+    /// Number of the job's subtasks in each state; `None` if it is finished. O(1).
     #[must_use]
     pub fn counts(&self, job: JobNumber) -> Option<Counts> {
         self.find(job).map(|slot| self.jobs[slot].counts)
     }
 
-    /// What the unfinished subtasks of a job wait for, the commonest reason of each state once; `None` if it is
-    /// over. From counters and a sample: the cost does not grow with the job, nor with the line of a key. At most
-    /// 64 tasks are asked for up to 16 keys that keep them, and one lane is counted, up to 1000 places.
+    /// Reasons for which the unfinished subtasks of a job wait, the most frequent one of each state
+    /// once; `None` if the job is finished. Computed from counters and a sample: the cost grows
+    /// neither with the job nor with the length of a lane. At most 64 tasks with up to 16 blocking
+    /// keys each are examined, and one lane is counted, up to 1000 places.
     #[must_use]
     pub fn waiting_because(&self, job: JobNumber) -> Option<Vec<Because>> {
         let slot = self.find(job)?;
@@ -68,7 +69,7 @@ impl Scheduler {
         Some(because)
     }
 
-    /// Adds what those of the job wait for that are not ready.
+    /// Adds the reasons of tasks that are not ready.
     fn say_of_tasks(&self, slot: u32, because: &mut Vec<Because>) {
         let job = &self.jobs[slot];
         let example = |task: u32| Some(Step::of(self.tasks[task].number));
@@ -88,7 +89,7 @@ impl Scheduler {
         }
     }
 
-    /// What a sample of those that wait for keys waits for: the first reason of each.
+    /// First reasons of a sample of the tasks that wait for keys.
     fn sample_waiting(&self, slot: u32) -> Vec<Because> {
         let job = &self.jobs[slot];
         let all = job.roll.spread(&self.tasks, slot, LOOKED_AT);
@@ -97,7 +98,8 @@ impl Scheduler {
         let mut sampled = 0;
         for task in all.take(Because::SAMPLE) {
             sampled += 1;
-            // What kind of reason it is costs a look at each key; places are counted for one example of each kind.
+            // The type of a reason costs a look at each key; places are counted for one example of
+            // each type.
             let Some(reason) = self.first_reason(task, 0) else { continue };
             let is_like = |it: &&mut Because| discriminant(&it.reason) == discriminant(&reason);
             match found.iter_mut().find(is_like) {
@@ -118,8 +120,8 @@ impl Scheduler {
         found
     }
 
-    /// How a subtask or step stands, and all that it waits for; `None` if it is over, or there is none. Costs
-    /// as much as its keys, each with up to [`Reason::COUNTED`] places.
+    /// State of a subtask or step, and all reasons for which it waits; `None` if it is finished or
+    /// unknown. The cost grows with its keys, each with up to [`Reason::COUNTED`] places.
     #[must_use]
     pub fn explain(&self, job: JobNumber, step: Step) -> Option<Explanation> {
         let slot = self.find(job)?;
@@ -198,8 +200,9 @@ impl Scheduler {
         }
     }
 
-    /// Returns why one of its lanes keeps a task: the first reason that lasts until an operator acts, if there is one.
-    /// Looks at up to [`Explanation::KEYS`] lanes that keep it, and counts up to `counted` places in one of them.
+    /// Returns the first reason for which a lane blocks the task, preferring reasons that last
+    /// until an operator acts. Examines at most [`Explanation::KEYS`] blocking lanes, and counts at
+    /// most `counted` places in one of them.
     fn first_reason(&self, task: u32, counted: u32) -> Option<Reason> {
         let is_order = |reason: &Reason| matches!(reason, Reason::KeyOrder { .. });
         let looked_at = self.lanes.standings(&self.tasks, task, 0);
@@ -208,29 +211,31 @@ impl Scheduler {
         if let Some(lasting) = looked_at.find(|reason| !is_order(reason)) {
             return Some(lasting);
         }
-        // Lanes are counted one at a time, up to the first that keeps it; it heads those before.
+        // Lanes are counted one at a time, up to the first that blocks the task; the task heads
+        // those before.
         let mut all = self.lanes.standings(&self.tasks, task, counted);
         all.find_map(|standing| self.reason_of_key(standing))
     }
 
-    /// Returns why a lane keeps a task that stands there. A pause comes first: whatever stands before the task,
-    /// nothing of the key starts until that ends.
+    /// Returns the reason for which the lane blocks the task. A pause comes first: until it ends no
+    /// subtask of the key starts, whatever is before the task.
     fn reason_of_key(&self, Standing { lane, ahead, behind }: Standing) -> Option<Reason> {
         let key = Key::new(self.lanes.lane(lane).key());
         if self.lanes.lane(lane).paused {
             return Some(Reason::KeyPaused { key });
         }
         let behind = behind?;
-        let head = self.head_of(lane).expect("who stands behind somebody is not alone");
+        let head = self.head_of(lane).expect("a lane with a predecessor has a head");
         Some(match head.state {
             State::Stopped => Reason::KeyStopped { key, head },
             _ => Reason::KeyOrder { key, ahead, behind: self.step_of(behind), head },
         })
     }
 
-    /// Returns what a head of a key waits for at last: the reason at the end of the chain of keys, in which each subtask
-    /// waits for the head of a key, and the job at that end. `None` if that end runs, or is far away. Costs up to
-    /// `CHAIN` subtasks with their keys, whose lines are not counted.
+    /// Returns the final reason of a chain of heads, in which each subtask waits for the head of
+    /// another key, and the job at the end of the chain. `None` if the end of the chain runs or is
+    /// too far away. Examines at most `CHAIN` subtasks with their keys; their lanes are not
+    /// counted.
     #[must_use]
     pub fn root_of(&self, head: &Head) -> Option<(JobNumber, Reason)> {
         let mut next = head.of;
@@ -257,7 +262,8 @@ impl Scheduler {
         StepOf { job: self.jobs[task.job].number, step: Step::of(task.number) }
     }
 
-    /// Why what is ready in a job does not run: what would have to change first.
+    /// Reason for which the ready subtasks of a job do not run: the condition that must change
+    /// first.
     fn reason_of_ready(&self, slot: u32) -> Reason {
         let job = &self.jobs[slot];
         if self.draining {
@@ -304,7 +310,8 @@ impl Scheduler {
         self.allocator.busy() < self.allocator.workers() && may_be_admitted
     }
 
-    /// How many jobs that offer something are so, if there are few enough to ask them all.
+    /// Number of jobs with an offer that satisfy the condition, if there are few enough to check
+    /// them all.
     fn count_jobs(&self, is_so: impl Fn(&Progress, &Job) -> bool) -> Option<usize> {
         if self.jobs.len() > RANKED {
             return None;
@@ -315,8 +322,8 @@ impl Scheduler {
         Some(others.filter(|(progress, job)| progress.ready > 0 && is_so(progress, job)).count())
     }
 
-    /// At most `limit` keys with unfinished subtasks, sorted. Costs O(limit); by length, also the lanes that are
-    /// compared, at most ten thousand.
+    /// At most `limit` keys with unfinished subtasks, sorted. Costs O(limit); sorting by length
+    /// also compares up to 10,000 lanes.
     #[must_use]
     pub fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
         match sort {
@@ -336,16 +343,16 @@ impl Scheduler {
         }
     }
 
-    /// The keys of what runs with this fence; none if nothing does. O(keys of it).
+    /// Keys of the run with this fence; none if there is no such run. O(keys).
     pub fn keys_of(&self, fence: u64) -> impl Iterator<Item = &[u8]> {
         let task = self.runs.get(&fence).map(|run| run.task);
-        // Nobody stands before what runs, so nothing is counted.
+        // A running task heads all its lanes, so no place is counted.
         let standings =
             task.into_iter().flat_map(|task| self.lanes.standings(&self.tasks, task, 0));
         standings.map(|standing| self.lanes.lane(standing.lane).key())
     }
 
-    /// How a key stands; `None` if no unfinished subtask has it and it is not paused. O(1).
+    /// State of a key; `None` if no unfinished subtask has it and it is not paused. O(1).
     #[must_use]
     pub fn key(&self, key: &[u8]) -> Option<KeyView> {
         self.lanes.find(key).map(|lane| self.view(lane))
@@ -357,7 +364,7 @@ impl Scheduler {
         KeyView { key, length: it.len, paused: it.paused, head }
     }
 
-    /// All that has a slot, by fence. O(slots).
+    /// Runs that have a slot, by fence. O(slots).
     #[must_use]
     pub fn running(&self) -> Vec<Running> {
         let mut all: Vec<Running> = self
@@ -376,12 +383,12 @@ impl Scheduler {
         all
     }
 
-    /// The last decisions, at most so many, the newest last.
+    /// The last decisions, at most `most`, newest last.
     pub fn decisions(&self, most: usize) -> impl Iterator<Item = &DecisionView> {
         self.decisions.iter().skip(self.decisions.len().saturating_sub(most))
     }
 
-    /// The slots, and who competes for them. O(1).
+    /// State of the slots and of the competition for them. O(1).
     #[must_use]
     pub fn slots(&self) -> Slots {
         Slots {
@@ -403,7 +410,7 @@ fn reason_of_fan_in(job: &Job) -> Reason {
     }
 }
 
-/// Whether a job comes before another by the least requirement for its weight.
+/// Whether a job comes before another by the lowest need for its weight.
 fn needs_less(one: &Progress, one_job: &Job, other: &Progress, other_job: &Job) -> bool {
     match (one.requirement(), other.requirement()) {
         (Some(one), Some(other)) => {

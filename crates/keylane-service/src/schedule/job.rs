@@ -1,4 +1,4 @@
-//! What is known of one job: how it is to be treated, counts, and its unfinished subtasks.
+//! State of one job: settings, counts, and unfinished subtasks.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,36 +12,36 @@ use super::task::Phase;
 use super::{Counts, KindId, OnError, OnFail, Outcome};
 use crate::JobNumber;
 
-/// Whether a job goes on.
+/// Course of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Course {
-    /// It does.
+    /// The job goes on.
     #[default]
     Open,
-    /// A subtask failed, and the rest was dropped. Over when what runs has ended.
+    /// A subtask failed, and the rest was dropped. Finished when all runs have ended.
     Failing,
-    /// Somebody cancelled it. Over when what runs has ended.
+    /// The job was cancelled. Finished when all runs have ended.
     Cancelled,
 }
 
-/// How far the split or the fan-in is.
+/// Progress of the split or the fan-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StepState {
-    /// There is none, or it is over.
+    /// There is none, or it is finished.
     #[default]
     Over,
-    /// To come, and was tried so often. Begins, or is dropped with the job.
+    /// Not started yet, with this number of earlier attempts. Starts, or is dropped with the job.
     Pending(u32),
-    /// It is a task. Over when that is.
+    /// It is a task, and finishes with that.
     Task,
 }
 
-/// When a job is to begin, and what it has then.
+/// Start time of a scheduled job and its subtasks.
 #[derive(Debug)]
 pub(super) struct Scheduled {
     pub(super) at: u64,
     pub(super) parked: Packed,
-    /// Its time has come, and it was not told to begin yet. There is no timer for it any more.
+    /// The time has come, and the caller has not begun the job. Its timer is gone.
     pub(super) is_due: bool,
 }
 
@@ -53,43 +53,44 @@ pub(super) struct Job {
     pub(super) on_error: OnError,
     pub(super) on_fail: OnFail,
     pub(super) attempts_allowed: u32,
-    /// What the allocator calls it; nothing while it is scheduled.
+    /// Id of the job in the allocator; none while it is scheduled.
     pub(super) share: Option<allocate::JobId>,
-    /// When it begins and what it has then, while it is scheduled.
+    /// Start time and subtasks, while it is scheduled.
     pub(super) scheduled: Option<Scheduled>,
-    /// Somebody paused it.
+    /// Whether an operator has paused it.
     pub(super) paused: bool,
-    /// It waits for its kind to have a place: by its turn there.
+    /// Turn at which it waits for capacity of its kind.
     pub(super) held: Option<u64>,
-    /// The turn that it has had since it last started something, and gets back if it is held again.
+    /// Turn that it has had since its last start, and keeps if it is held again.
     pub(super) turn: Option<u64>,
     pub(super) course: Course,
     pub(super) split: StepState,
     pub(super) fan_in: StepState,
-    /// The split or the fan-in failed.
+    /// Whether the split or the fan-in failed.
     pub(super) step_failed: bool,
-    /// Its subtasks, by state. Those of `fresh` are among the ready ones.
+    /// Number of its subtasks by state; those of `fresh` count as ready.
     pub(super) counts: Counts,
-    /// Tasks that could start, the longest ready first; those that back off; those that stop their keys.
+    /// Tasks by phase: ready ones (longest ready first), those that back off, those that block
+    /// their keys.
     pub(super) ready: List,
     pub(super) backing_off: List,
     pub(super) stopped: List,
     /// Subtasks without keys that wait for a slot.
     pub(super) fresh: Fresh,
-    /// Everything else that is unfinished.
+    /// Other unfinished tasks.
     pub(super) roll: Roll,
-    /// Its places in the line of entries; most jobs have one or none.
+    /// Its entries in the entry queue; most jobs have one or none.
     pub(super) entries: Vec<u64>,
-    /// Its entry takes more subtasks, which the caller is still to bring.
+    /// Whether the caller still feeds its entry.
     pub(super) is_fed: bool,
-    /// All of it that did not run was dropped, for it was cancelled or failed.
+    /// Whether its tasks that did not run were dropped, because it was cancelled or failed.
     pub(super) was_dropped: bool,
-    /// What was dropped is on its way out of its lanes.
+    /// Whether its dropped tasks are still in their lanes.
     pub(super) is_swept: bool,
 }
 
 impl Job {
-    /// The list of the tasks in a phase. For those that wait or run there is none.
+    /// List of the tasks in a phase; none for waiting and running tasks.
     pub(super) fn list_of(&mut self, phase: Phase) -> Option<&mut List> {
         match phase {
             Phase::Waiting | Phase::Running => None,
@@ -109,7 +110,7 @@ impl Job {
         }
     }
 
-    /// How it ends, if it is over now.
+    /// Outcome of the job when it is finished.
     pub(super) fn outcome(&self) -> Outcome {
         match self.course {
             Course::Cancelled => Outcome::Cancelled,
@@ -121,16 +122,16 @@ impl Job {
     }
 }
 
-/// Subtasks of which nothing needs to be known but their numbers: ranges of them.
+/// Subtasks known by number only, as ranges.
 #[derive(Debug, Default)]
 pub(super) struct Fresh {
-    /// With the attempts that were made in earlier processes.
+    /// Ranges of numbers with the attempts made in earlier processes.
     ranges: VecDeque<(Range<u32>, u32)>,
     len: u64,
 }
 
 impl Fresh {
-    /// Puts `len` subtasks from `number` on behind the others.
+    /// Appends `len` subtasks from `number`.
     pub(super) fn push(&mut self, number: u32, len: u32, attempts: u32) {
         self.len += u64::from(len);
         match self.ranges.back_mut() {
@@ -139,7 +140,7 @@ impl Fresh {
         }
     }
 
-    /// The next, with the attempts that were made.
+    /// Removes the first subtask; returns its number and earlier attempts.
     pub(super) fn pop(&mut self) -> Option<(u32, u32)> {
         let (range, attempts) = self.ranges.front_mut()?;
         let next = (range.start, *attempts);
@@ -151,7 +152,7 @@ impl Fresh {
         Some(next)
     }
 
-    /// Takes one of them out. The attempts that were made of it, if it is here.
+    /// Removes a subtask; returns its earlier attempts if it was present.
     pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
         let at = self.ranges.iter().position(|(range, _)| range.contains(&number))?;
         let (range, made) = self.ranges.remove(at).expect("it was found just now");
@@ -168,7 +169,7 @@ impl Fresh {
         self.len
     }
 
-    /// The attempts that were made of the subtask, if it is here.
+    /// Earlier attempts of a subtask, if it is present.
     pub(super) fn find(&self, number: u32) -> Option<u32> {
         self.ranges.iter().find(|(range, _)| range.contains(&number)).map(|(_, made)| *made)
     }

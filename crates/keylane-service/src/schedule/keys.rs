@@ -1,4 +1,4 @@
-//! What people ask of single keys.
+//! Commands of operators on single keys.
 
 use super::scheduler::Scheduler;
 use super::task::{Phase, Task};
@@ -6,8 +6,8 @@ use super::timers::Due;
 use super::{Ended, Fate, HeadError};
 
 impl Scheduler {
-    /// Begins nothing that has the key until it is resumed, whether there is anything now or not. What runs,
-    /// ends. False if it was paused.
+    /// Pauses a key: no subtask that has it starts until it is resumed, and running ones end. The
+    /// key need not have subtasks. False if it was paused.
     pub fn pause_key(&mut self, key: &[u8], now: u64) -> bool {
         let now = self.at(now);
         let Some(head) = self.lanes.pause(&mut self.tasks, key) else { return false };
@@ -19,7 +19,7 @@ impl Scheduler {
         true
     }
 
-    /// Undoes [`pause_key`](Self::pause_key). False if it was not paused.
+    /// Resumes a key. False if it was not paused.
     pub fn resume_key(&mut self, key: &[u8], now: u64) -> bool {
         let now = self.at(now);
         let was_paused = self.lanes.resume(&mut self.tasks, key, &mut self.opened);
@@ -27,11 +27,12 @@ impl Scheduler {
         was_paused
     }
 
-    /// The first subtask of the key, which backs off or has stopped it, tries again now. One that has stopped
-    /// the key has one attempt more, and stops it again if that fails.
+    /// Retries the head of a key at once, if it backs off or is stopped. A stopped head gets one
+    /// more attempt, and blocks the key again if that fails.
     ///
     /// # Errors
-    /// If there is none, or it runs, or has not failed.
+    ///
+    /// Returns an error if the key has no head, or the head is running or has not failed.
     pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<Retried, HeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
@@ -50,10 +51,11 @@ impl Scheduler {
         }
     }
 
-    /// The first subtask of the key, which does not run, has failed for good, and the key goes on.
+    /// Fails the head of a key, unless it is running, and unblocks the key.
     ///
     /// # Errors
-    /// If there is none, or it runs.
+    ///
+    /// Returns an error if the key has no head, or the head is running.
     pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<Skipped, HeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
@@ -80,7 +82,7 @@ impl Scheduler {
         if self.is_dropped(head) { Err(HeadError::Dropped) } else { Ok(head) }
     }
 
-    /// A task that could have started waits.
+    /// Moves a ready task back to the waiting phase.
     fn wait_again(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
         self.leave_phase(slot, task);
@@ -90,25 +92,26 @@ impl Scheduler {
     }
 }
 
-/// Which subtask tries again.
+/// Retried subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retried {
     /// Its job.
     pub job: crate::JobNumber,
-    /// Its number there.
+    /// Its number in the job.
     pub subtask: crate::SubtaskNumber,
-    /// It had stopped its keys. Its attempt is beyond those allowed, or the last of them, and a restart before that is to
-    /// leave it one: it must then be [accepted](Scheduler::accept) with fewer made.
+    /// Whether it had blocked its keys. Its attempt is then beyond the maximum, or the last one. If
+    /// the process restarts before that attempt, the subtask must be [accepted](Scheduler::accept)
+    /// with fewer attempts made.
     pub had_stopped: bool,
 }
 
-/// Which subtask was skipped, and what came of that.
+/// Skipped subtask and the effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Its job.
     pub job: crate::JobNumber,
-    /// Its number there.
+    /// Its number in the job.
     pub subtask: crate::SubtaskNumber,
-    /// It has failed.
+    /// Effects of its failure.
     pub ended: Ended,
 }

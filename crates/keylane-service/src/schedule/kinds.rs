@@ -1,8 +1,9 @@
-//! The limits of kinds, and the jobs that wait for a place of theirs.
+//! Limits of kinds, and the jobs that wait for a kind's capacity.
 //!
-//! A job of a kind without a place is *held*: the allocator passes over it, so that it keeps nobody from a slot.
-//! It is held when it is its turn and not before, and let go when there is a place, so that an event moves a
-//! few jobs and never all of a kind. Jobs are let go in the order in which they were first held; a job that
+//! A job of a kind without free capacity is *held*: the allocator skips it, so that it keeps no
+//! slot from other jobs. It is held at its turn and not before, and released when capacity is free,
+//! so that an event moves a few jobs and never all of a kind. Jobs are released in the order in
+//! which they were first held; a job that has started a step goes behind the others.
 //! has started something goes behind the others.
 
 use std::collections::BTreeMap;
@@ -13,14 +14,14 @@ use hashbrown::HashMap;
 use super::bucket::Bucket;
 use super::{KindId, KindLimits, Step};
 
-/// Whether a kind has room for one more.
+/// Free capacity of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// It has, for so many.
+    /// Number of steps that can start.
     Places(u64),
-    /// As many run as may.
+    /// The concurrency limit is reached.
     Bound,
-    /// As many have begun as may; the next at this time, or never.
+    /// The rate limit is reached; time of the next token, or none.
     Rate(Option<u64>),
 }
 
@@ -29,9 +30,9 @@ pub(super) struct Kind {
     pub(super) limits: KindLimits,
     bucket: Option<Bucket>,
     pub(super) running: u32,
-    /// Jobs that are held, by turn.
+    /// Held jobs, by turn.
     held: BTreeMap<u64, u32>,
-    /// A timer is set for its next token.
+    /// Time of the timer for its next token.
     pub(super) timer: Option<u64>,
 }
 
@@ -49,13 +50,13 @@ impl Kind {
         }
     }
 
-    /// The same, for an onlooker.
+    /// Free capacity, computed without a change of state.
     pub(super) fn room_seen(&self, now: u64) -> Room {
         let Kind { limits, ref bucket, running, .. } = *self;
         Kind { limits, bucket: bucket.clone(), running, ..Kind::default() }.room(now)
     }
 
-    /// Whether a run of this step has a place.
+    /// Whether a run of this step uses the kind's capacity.
     fn counts(&self, step: Step) -> bool {
         !self.limits.subtasks_only || matches!(step, Step::Subtask(_))
     }
@@ -65,15 +66,15 @@ impl Kind {
     }
 }
 
-/// The kinds that have limits.
+/// Kinds that have limits.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     kinds: HashMap<u32, Kind, FixedState>,
-    /// Turns given out.
+    /// Number of turns given out.
     turns: u64,
-    /// Jobs that are held, of all kinds.
+    /// Number of held jobs of all kinds.
     held: usize,
-    /// Number of runs of each kind, whether it has limits or not.
+    /// Number of runs of each kind, with or without limits.
     runs: HashMap<u32, Runs, FixedState>,
 }
 
@@ -81,7 +82,7 @@ pub(super) struct Kinds {
 #[derive(Debug, Default)]
 struct Runs {
     subtasks: u32,
-    /// Splits and fan-ins.
+    /// Runs of splits and fan-ins.
     steps: u32,
 }
 
@@ -95,12 +96,12 @@ impl Runs {
 }
 
 impl Kinds {
-    /// A step of a job of the kind has a slot.
+    /// Counts a start of a step of the kind.
     pub(super) fn note_start(&mut self, id: KindId, step: Step) {
         *self.runs.entry(id.0).or_default().of(step) += 1;
     }
 
-    /// A step of a job of the kind has given its slot back.
+    /// Counts an end of a step of the kind.
     pub(super) fn note_end(&mut self, id: KindId, step: Step) {
         if let Some(runs) = self.runs.get_mut(&id.0) {
             *runs.of(step) -= 1;
@@ -110,7 +111,7 @@ impl Kinds {
         }
     }
 
-    /// Other limits.
+    /// Sets the limits of a kind.
     pub(super) fn set(&mut self, id: KindId, limits: KindLimits, now: u64) {
         let running = self.runs.get(&id.0).map_or(0, |runs| match limits.subtasks_only {
             true => runs.subtasks,
@@ -125,7 +126,7 @@ impl Kinds {
         }
     }
 
-    /// Forgets a kind that has no limits and holds nobody.
+    /// Removes a kind that has no limits and holds no job.
     pub(super) fn forget_if_free(&mut self, id: KindId) {
         let is_free = |kind: &mut Kind| kind.limits == KindLimits::default() && !kind.has_held();
         if self.kinds.get_mut(&id.0).is_some_and(is_free) {
@@ -154,14 +155,14 @@ impl Kinds {
         }
     }
 
-    /// A restored run takes a place, and no token: it has had one.
+    /// Counts a restored run, which takes no token: it took one at its start.
     pub(super) fn restore(&mut self, id: KindId) {
         if let Some(kind) = self.kinds.get_mut(&id.0) {
             kind.running += 1;
         }
     }
 
-    /// A run has ended. False if it had no place of its kind.
+    /// Ends a run. False if it used no capacity of its kind.
     pub(super) fn end(&mut self, id: KindId, step: Step) -> bool {
         let Some(kind) = self.kinds.get_mut(&id.0).filter(|kind| kind.counts(step)) else {
             return false;
@@ -170,7 +171,7 @@ impl Kinds {
         true
     }
 
-    /// Holds a job, at the turn that it had or behind all others, and says at which.
+    /// Holds a job at its earlier turn or behind all others; returns the turn.
     pub(super) fn hold(&mut self, id: KindId, job: u32, turn: Option<u64>) -> u64 {
         let turn = turn.unwrap_or_else(|| {
             self.turns += 1;
@@ -182,19 +183,19 @@ impl Kinds {
         turn
     }
 
-    /// Slots of the jobs of a kind that are held.
+    /// Slots of the held jobs of a kind.
     pub(super) fn held_of(&self, id: KindId) -> Vec<u32> {
         self.kinds.get(&id.0).map_or_else(Vec::new, |kind| kind.held.values().copied().collect())
     }
 
-    /// Who has been held longest is held no more.
+    /// Releases the job that has been held longest.
     pub(super) fn let_go(&mut self, id: KindId) -> Option<u32> {
         let (_, job) = self.kinds.get_mut(&id.0)?.held.pop_first()?;
         self.held -= 1;
         Some(job)
     }
 
-    /// A job that is held is over.
+    /// Removes a held job that is finished.
     pub(super) fn forget(&mut self, id: KindId, turn: u64) {
         let kind = self.kinds.get_mut(&id.0).expect("a kind that holds jobs is not forgotten");
         kind.held.remove(&turn);
@@ -205,7 +206,7 @@ impl Kinds {
         self.held
     }
 
-    /// A kind that holds jobs and has room.
+    /// A kind with held jobs and free capacity.
     pub(super) fn with_room(&self, now: u64) -> Option<KindId> {
         if self.held == 0 {
             return None;

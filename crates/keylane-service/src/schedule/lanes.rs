@@ -1,11 +1,12 @@
-//! The order of keys: which tasks stand in which lanes, and who heads all of its own.
+//! Order of keys: lanes of tasks, and the tasks that head all of theirs.
 //!
-//! A lane is the line of a key's unfinished tasks, in the order in which they were accepted. A task has a
-//! place in the lane of each of its keys. It is *blocked* once for each lane that it does not head, and
-//! once for each that it heads while the lane is paused; with no blocks it may run. A task gives up its
-//! places when it has ended for good, and the next in each lane heads it then.
+//! A lane is the queue of a key's unfinished tasks, in the order of acceptance. A task has a place
+//! in the lane of each of its keys. It is *blocked* once for each lane that it does not head, and
+//! once for each paused lane that it heads; without blocks it may run. A finished task leaves its
+//! places, and the next task in each lane becomes its head.
 //!
-//! Nothing here knows of jobs, slots or time, but for the time at which a task came to head its lane.
+//! This module is independent of jobs, slots and time, except for the time at which a task became
+//! the head of a lane.
 
 use std::any::Any;
 use std::hash::BuildHasher;
@@ -17,10 +18,10 @@ use super::list::{Link, List};
 use super::slab::{NONE, Slab};
 use super::task::Tasks;
 
-/// Keys of so many bytes lie in their lane; longer ones are allocated.
+/// Maximum number of key bytes stored inline; longer keys are allocated.
 const SHORT: usize = 22;
 
-/// The bytes of a key, stored once.
+/// Bytes of a key, stored once.
 #[derive(Debug)]
 enum Bytes {
     Short(u8, [u8; SHORT]),
@@ -45,19 +46,20 @@ impl Bytes {
     }
 }
 
-/// Sixty-four bytes.
+/// Lane of a key. 64 bytes.
 #[derive(Debug)]
 pub(super) struct Lane {
     key: Bytes,
-    /// Since when its head has been that.
+    /// Time at which its head became the head, in milliseconds.
     pub(super) since: u64,
-    /// The places, in order.
+    /// Places, in order.
     line: List,
     pub(super) len: u32,
     pub(super) paused: bool,
-    /// Among all lanes that have a head, by `since`.
+    /// Link in the list of all lanes with a head, by `since`.
     by_age: Link,
-    /// Among the lanes whose length has as many binary digits, at least two.
+    /// Link in the list of lanes whose length has the same number of binary digits, for lengths of
+    /// at least two.
     by_length: Link,
 }
 
@@ -89,13 +91,13 @@ impl Lane {
     }
 }
 
-/// A task in a lane. Twenty bytes.
+/// Place of a task in a lane. 20 bytes.
 #[derive(Debug, Default)]
 struct Place {
     lane: u32,
     task: u32,
     link: Link,
-    /// The same task's place in the lane of its next key.
+    /// Place of the task in the lane of its next key.
     next_of_task: u32,
 }
 
@@ -109,25 +111,27 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Lanes {
     hasher: RandomState,
-    /// Lanes by their keys, in [`TABLES`] tables, so that one that grows moves a small part of the lanes. A lane
-    /// exists while it has tasks or is paused.
+    /// Lanes by key, in [`TABLES`] tables, so that the growth of one moves a small part of the
+    /// lanes. A lane exists while it has tasks or is paused.
     tables: Box<[HashTable<u32>]>,
     lanes: Slab<Lane>,
     places: Slab<Place>,
-    /// Those with a head, the oldest head first: time does not go back, so new heads go to the end.
+    /// Lanes with a head, oldest head first: time does not go back, so new heads go to the end.
     by_age: List,
-    /// Those with several tasks, by the binary digits of their length, so that a lane changes its list
-    /// only when its length doubles or halves.
+    /// Lanes with several tasks, by the binary digits of their length, so that a lane changes its
+    /// list only when its length doubles or halves.
     by_length: [List; 33],
 }
 
-/// A table with room for more lanes than this is given back when it is empty.
+/// Capacity above which an empty table is released.
 const ROOM_KEPT: usize = 1024;
 
-/// A table of a million lanes takes 40 ms to grow, one of a thousand 40 µs. A power of two.
+/// Number of tables, a power of two. A table of a million lanes takes 40 ms to grow, one of a
+/// thousand 40 µs.
 const TABLES: usize = 1024;
 
-/// The table of a hash: by bits that a table does not use for the place of an entry, nor for its tag.
+/// Table for a hash: uses bits that a table uses neither for the position of an entry nor for its
+/// tag.
 fn table_of(hash: u64) -> usize {
     (hash >> 32) as usize % TABLES
 }
@@ -144,8 +148,8 @@ impl Lanes {
         }
     }
 
-    /// Puts a task that has no places yet behind all tasks of these keys. Its places keep the order of the
-    /// keys. A key that occurs twice counts once.
+    /// Appends a task that has no places yet to the lanes of these keys. Its places keep the order
+    /// of the keys. A duplicate key counts once.
     pub(super) fn enter<'k>(
         &mut self,
         tasks: &mut Tasks,
@@ -177,7 +181,8 @@ impl Lanes {
         }
     }
 
-    /// The task gives up its places, and returns how many. Tasks that are no longer blocked are put into `opened`.
+    /// Removes a task from its lanes and returns their number. Tasks that are no longer blocked are
+    /// added to `opened`.
     pub(super) fn leave(
         &mut self,
         tasks: &mut Tasks,
@@ -203,7 +208,8 @@ impl Lanes {
                 Some(head) => {
                     self.by_age.push(&mut self.lanes, lane, Lane::by_age);
                     self.lanes[lane].since = now;
-                    // In a paused lane it is blocked by that in the place of who stood before it.
+                    // In a paused lane the new head stays blocked: the block by its predecessor
+                    // becomes the block by the pause.
                     if !self.lanes[lane].paused {
                         unblock(tasks, head, opened);
                     }
@@ -213,15 +219,15 @@ impl Lanes {
         left
     }
 
-    /// What a large order has left when it was emptied.
+    /// Takes the memory released by a large order that has become empty.
     pub(super) fn take_gone(&mut self) -> Vec<Box<dyn Any + Send>> {
         let lanes = self.lanes.take_gone().map(|pages| Box::new(pages) as Box<dyn Any + Send>);
         let places = self.places.take_gone().map(|pages| Box::new(pages) as Box<dyn Any + Send>);
         lanes.into_iter().chain(places).collect()
     }
 
-    /// Nothing of the key begins any more. The head that is blocked by that, if there is one; nothing if
-    /// the key was paused.
+    /// Pauses a key: no task of it starts. Returns the head that this blocks, if there is one;
+    /// `None` if the key was already paused.
     pub(super) fn pause(&mut self, tasks: &mut Tasks, key: &[u8]) -> Option<Option<u32>> {
         let lane = self.find_or_open(key);
         if std::mem::replace(&mut self.lanes[lane].paused, true) {
@@ -234,7 +240,7 @@ impl Lanes {
         Some(head)
     }
 
-    /// Undoes `pause`; false if the key was not paused.
+    /// Resumes a key; false if it was not paused.
     pub(super) fn resume(&mut self, tasks: &mut Tasks, key: &[u8], opened: &mut Vec<u32>) -> bool {
         let Some(lane) = self.find(key).filter(|lane| self.lanes[*lane].paused) else {
             return false;
@@ -252,7 +258,7 @@ impl Lanes {
         self.tables[table_of(hash)].find(hash, |lane| self.lanes[*lane].key() == key).copied()
     }
 
-    /// The task that heads the lane.
+    /// Head of the lane.
     pub(super) fn head(&self, lane: u32) -> Option<u32> {
         let first = self.lanes[lane].line.first;
         (first != NONE).then(|| self.places[first].task)
@@ -262,19 +268,19 @@ impl Lanes {
         &self.lanes[lane]
     }
 
-    /// How many lanes there are.
+    /// Number of lanes.
     pub(super) fn len(&self) -> usize {
         self.lanes.len()
     }
 
-    /// How many places there are in all lanes.
+    /// Number of places in all lanes.
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// The lanes of a task, with how many stand before it there, counted up to `most`, and who stands
-    /// directly before it.
+    /// Lanes of a task, each with the number of its predecessors, counted up to `most`, and its
+    /// direct predecessor.
     pub(super) fn standings(
         &self,
         tasks: &Tasks,
@@ -304,13 +310,13 @@ impl Lanes {
         Standing { lane: self.places[place].lane, ahead, behind }
     }
 
-    /// The lanes that have a head, the one that has been so longest first.
+    /// Lanes with a head, the oldest head first.
     pub(super) fn by_age(&self) -> impl Iterator<Item = u32> {
         self.by_age.iter(&self.lanes, |lane| &lane.by_age)
     }
 
-    /// The lanes with several tasks, the longest first but for those whose lengths have the same number of
-    /// binary digits.
+    /// Lanes with several tasks, longest first; lanes whose lengths have the same number of binary
+    /// digits are in no order.
     pub(super) fn by_digits(&self) -> impl Iterator<Item = u32> {
         let lists = self.by_length.iter().rev();
         lists.flat_map(|list| list.iter(&self.lanes, |lane| &lane.by_length))
@@ -348,7 +354,7 @@ impl Lanes {
         }
     }
 
-    /// Nothing stays of a key that has no tasks, unless it is paused.
+    /// Removes a lane that has no tasks and is not paused.
     fn close_if_unused(&mut self, lane: u32) {
         if self.lanes[lane].paused {
             return;
@@ -364,7 +370,7 @@ impl Lanes {
     }
 }
 
-/// Where a task stands in one of its lanes.
+/// Position of a task in one of its lanes.
 pub(super) struct Standing {
     pub(super) lane: u32,
     pub(super) ahead: u32,

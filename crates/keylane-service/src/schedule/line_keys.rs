@@ -1,10 +1,12 @@
-//! Keys of the entries that stand in the line, so that a slice which shares none of them need not wait.
+//! Keys of the entries in the entry queue, so that a slice that shares none of them can pass.
 //!
-//! A set of many keys is a series of blocked Bloom filters, each four times as large as the one before, so that it grows
-//! while a job is read and nothing is built under a lock. It says of some keys that they are in it although they are not:
-//! of about one in two hundred. An entry with such a key waits for nothing, which harms no order.
+//! A set of many keys is a series of blocked Bloom filters, each four times as large as the one
+//! before, so that it grows while a job is read and no filter is built under a lock. About one key
+//! in two hundred is a false positive: its entry then waits without need, which never breaks the
+//! order.
 //!
-//! What a question costs is bounded: one look-up, and one probe for each filter of at most [`MAX_LARGE`] entries.
+//! The cost of a query is bounded: one look-up, and one probe for each filter of at most
+//! [`MAX_LARGE`] entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -12,38 +14,39 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Keys of which the hashes are kept one by one.
+/// Maximum number of keys whose hashes are kept one by one.
 const FEW: usize = if cfg!(test) { 4 } else { 64 };
 
-/// Entries with more keys than that. If there are more such entries, nothing passes the last of them.
+/// Maximum number of entries with more keys than `FEW` that can be passed: beyond it, no entry
+/// passes the last of them.
 const MAX_LARGE: usize = 16;
 
-/// Words of 64 bits of one block: a line of the processor's cache.
+/// Number of 64-bit words per block: one cache line.
 const BLOCK: usize = 8;
-/// Keys for each block: 16 bits each.
+/// Number of keys per block: 16 bits each.
 const KEYS_OF_BLOCK: usize = 32;
-/// Blocks of the first filter.
+/// Number of blocks of the first filter.
 const FIRST_BLOCKS: usize = 4;
-/// Bits that are set for each key.
+/// Number of bits that are set per key.
 const BITS: u32 = 4;
 
-/// The hash of a key, the same everywhere.
+/// Hash of a key, equal in all processes.
 pub(super) fn hash_of(key: &[u8]) -> u64 {
     FixedState::with_seed(0).hash_one(key)
 }
 
-/// A set of keys that says of a key that it is not in the set, or that it may be.
+/// Set of keys that may return false positives.
 #[derive(Clone, Debug, Default)]
 pub struct KeySet {
-    /// Hashes of the keys, while there are few.
+    /// Hashes of the keys, up to `FEW`.
     few: Vec<u64>,
-    /// The keys, once there are more.
+    /// Filters with the keys, beyond `FEW`.
     filters: Vec<Filter>,
 }
 
 #[derive(Clone, Debug)]
 struct Filter {
-    /// Blocks, one behind the other. Their number is a power of two.
+    /// Blocks in sequence; their number is a power of two.
     words: Vec<u64>,
     keys: usize,
 }
@@ -57,10 +60,10 @@ impl Filter {
         self.words.len() / BLOCK
     }
 
-    /// The words and bits of a key.
+    /// Words and bits of a key.
     fn bits(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> + use<> {
         let first = (hash as usize & (self.blocks() - 1)) * BLOCK;
-        // Six bits for the bit and three for the word, of the half that does not choose the block.
+        // Six bits choose the bit and three the word, from the half that does not choose the block.
         let rest = hash >> 28;
         (0..BITS).map(move |bit| {
             let part = (rest >> (bit * 9)) as usize;
@@ -97,7 +100,7 @@ impl KeySet {
             self.filters.push(Filter::new(FIRST_BLOCKS));
             return std::mem::take(&mut self.few).into_iter().for_each(|hash| self.add_hash(hash));
         }
-        let last = self.filters.last_mut().expect("there is one");
+        let last = self.filters.last_mut().expect("a filter exists");
         if last.has(hash) {
             return;
         }
@@ -113,26 +116,26 @@ impl KeySet {
         self.few.contains(&hash) || self.filters.iter().any(|filter| filter.has(hash))
     }
 
-    /// Memory that it takes, about.
+    /// Approximate memory use, in bytes.
     pub(super) fn memory(&self) -> usize {
         let filters = self.filters.iter().map(|filter| filter.words.len());
         (self.few.capacity() + filters.sum::<usize>()) * size_of::<u64>()
     }
 }
 
-/// The keys of the entries in the line, those that have entered included.
+/// Keys of the queued entries, including keys of subtasks that have entered.
 #[derive(Debug, Default)]
 pub(super) struct LineKeys {
-    /// By entry.
+    /// Key sets by entry.
     sets: BTreeMap<u64, KeySet>,
-    /// Entries by the hash of a key, of those that have few.
+    /// Entries by the hash of a key, for entries with few keys.
     by_hash: HashMap<u64, BTreeSet<u64>, FixedState>,
-    /// Entries that have many keys.
+    /// Entries with many keys.
     large: BTreeSet<u64>,
 }
 
 impl LineKeys {
-    /// An entry stands in the line from now on.
+    /// Adds an entry.
     pub(super) fn list(&mut self, entry: u64, keys: KeySet) {
         for hash in &keys.few {
             self.by_hash.entry(*hash).or_default().insert(entry);
@@ -147,7 +150,7 @@ impl LineKeys {
         self.sets.contains_key(&entry)
     }
 
-    /// An entry has left the line. Returns its keys, which may take much memory.
+    /// Removes an entry. Returns its keys, which may use much memory.
     pub(super) fn unlist(&mut self, entry: u64) -> Option<KeySet> {
         let keys = self.sets.remove(&entry)?;
         for hash in &keys.few {
@@ -165,7 +168,7 @@ impl LineKeys {
         Some(keys)
     }
 
-    /// Whether none of these keys is one of an entry before this one.
+    /// Whether none of these keys belongs to an earlier entry.
     pub(super) fn are_free<'k>(
         &self,
         entry: u64,

@@ -1,8 +1,8 @@
-//! Lists that run through the things of a slab: a thing is put in and taken out in O(1), from anywhere.
+//! Intrusive doubly linked lists over slab items, with O(1) insertion and removal at any position.
 
 use super::slab::{NONE, Slab};
 
-/// Where a thing stands in a list.
+/// Position of an item in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) before: u32,
@@ -15,7 +15,7 @@ impl Default for Link {
     }
 }
 
-/// The ends of a list. Which link of a thing it runs through is said by each call, the same each time.
+/// Ends of a list. Every call gets the accessor of the list's link, which must always be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List {
     pub(super) first: u32,
@@ -33,7 +33,7 @@ impl List {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// All of it, from the first on. `link` as in the other calls.
+    /// Items from first to last. `link` is the accessor of the list's link.
     pub(super) fn iter<'a, T>(
         &self,
         slab: &'a Slab<T>,
@@ -47,7 +47,7 @@ impl List {
         })
     }
 
-    /// Puts a thing that is in no such list behind all others.
+    /// Appends an item that is in no such list.
     pub(super) fn push<T>(
         &mut self,
         slab: &mut Slab<T>,
@@ -62,7 +62,7 @@ impl List {
         self.last = thing;
     }
 
-    /// Takes out a thing that is in this list.
+    /// Removes an item of this list.
     pub(super) fn remove<T>(
         &mut self,
         slab: &mut Slab<T>,

@@ -1,4 +1,4 @@
-//! Subtasks on their way into the order, packed close together and cut into slices.
+//! Compact storage of subtasks before they enter the order, cut into slices.
 
 use std::collections::VecDeque;
 
@@ -6,63 +6,64 @@ use super::NewSubtask;
 use super::line_keys::KeySet;
 use crate::SubtaskNumber;
 
-/// Units of work of one slice: a subtask costs one unit, and each of its keys one more. Measured with a million
-/// lanes in memory, a unit takes 0.2 to 1 µs, so a slice keeps the lock for about a millisecond.
+/// Units of work of one slice: a subtask counts one unit, and each of its keys one more. With a
+/// million lanes in memory, a unit was measured at 0.2 to 1 µs, so a slice holds the lock for about
+/// a millisecond.
 pub(super) const SLICE: u32 = 1024;
 
-/// Bytes after which a slice is full, whatever its units: long keys cost by their bytes.
+/// Number of bytes after which a slice is full, whatever its units: long keys cost by their bytes.
 const SLICE_BYTES: usize = 64 * 1024;
 
-/// Subtasks that wait to enter the order, in the order in which they were pushed.
+/// Subtasks that wait to enter the order, in the order of their pushes.
 ///
-/// A run of subtasks without keys takes a few bytes, whatever its length. A subtask with keys takes 12 bytes, and
-/// for each key 4 bytes and the key. The memory lies in slices of at most 64 KiB and one subtask, so that it can be
-/// given back slice by slice.
+/// A run of subtasks without keys takes a few bytes, whatever its length. A subtask with keys takes
+/// 12 bytes, and 4 bytes plus the key for each key. Memory is allocated in slices of at most 64 KiB
+/// plus one subtask, so that it can be released slice by slice.
 #[derive(Clone, Debug, Default)]
 pub struct Packed {
     slices: VecDeque<Slice>,
-    /// Subtasks in all slices.
+    /// Number of subtasks in all slices.
     count: u64,
-    /// Keys in all slices.
+    /// Number of keys in all slices.
     keys: u64,
-    /// Bytes of all these keys.
+    /// Size of these keys, in bytes.
     key_bytes: u64,
-    /// All keys that were pushed, those of slices that were taken out included.
+    /// All keys ever pushed, including those of removed slices.
     key_set: KeySet,
 }
 
-/// Records, one behind the other: number, attempts, number of keys; then each key's length and bytes. All numbers
-/// take four bytes, the least significant first. In place of the number of keys [`RUN`] says that the record is a run
-/// of subtasks without keys, whose length follows.
+/// Records in sequence: number, attempts, number of keys, then the length and bytes of each key.
+/// All numbers take four bytes, least significant first. [`RUN`] instead of the number of keys
+/// marks a run of subtasks without keys, followed by the run's length.
 #[derive(Clone, Debug)]
 struct Slice {
     bytes: Vec<u8>,
     /// Units of work.
     units: u32,
-    /// The least and the greatest number in it.
+    /// Lowest and highest subtask number in the slice.
     numbers: (SubtaskNumber, SubtaskNumber),
-    /// Where the record of the last run has its length, if the last record is a run.
+    /// Offset of the length of the last record, if that is a run.
     run_at: Option<usize>,
 }
 
-/// Stands for the number of keys in the record of a run.
+/// Marker of a run, instead of the number of keys.
 const RUN: u32 = u32::MAX;
 
-/// What a record says.
+/// Decoded record.
 pub(super) enum Record<'a> {
-    /// `len` subtasks without keys, from `first` on.
+    /// `len` subtasks without keys, from `first`.
     Run { first: SubtaskNumber, len: u32, attempts_made: u32 },
-    /// A subtask with keys.
+    /// Subtask with keys.
     Keyed(NewSubtask<Keys<'a>>),
 }
 
 impl Packed {
-    /// Puts a subtask behind all others.
+    /// Appends a subtask.
     pub fn push<'k>(&mut self, subtask: NewSubtask<impl IntoIterator<Item = &'k [u8]>>) {
         self.push_within(subtask, SLICE);
     }
 
-    /// [`push`](Self::push), with slices of `most` units.
+    /// Appends a subtask, with slices of at most `most` units.
     pub(super) fn push_within<'k>(
         &mut self,
         subtask: NewSubtask<impl IntoIterator<Item = &'k [u8]>>,
@@ -82,7 +83,7 @@ impl Packed {
         slice.put(0);
         let (mut count, before) = (0_u32, slice.bytes.len());
         let mut key_set = std::mem::take(&mut self.key_set);
-        let slice = self.slices.back_mut().expect("it was opened");
+        let slice = self.slices.back_mut().expect("a slice is open");
         for key in keys {
             key_set.add(key);
             slice.put(u32::try_from(key.len()).expect("a key is shorter than 4 GiB"));
@@ -108,10 +109,10 @@ impl Packed {
             }
             self.slices.push_back(slice);
         }
-        self.slices.back_mut().expect("there is one now")
+        self.slices.back_mut().expect("a slice was just added")
     }
 
-    /// Subtasks that are left.
+    /// Number of subtasks left.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -123,26 +124,26 @@ impl Packed {
         self.count == 0
     }
 
-    /// Whether a subtask that is left has a key.
+    /// Whether a remaining subtask has a key.
     #[must_use]
     pub fn has_keys(&self) -> bool {
         self.keys > 0
     }
 
-    /// Bytes of all keys that were pushed.
+    /// Size of all keys ever pushed, in bytes.
     #[must_use]
     pub fn key_bytes(&self) -> u64 {
         self.key_bytes
     }
 
-    /// Memory that it takes, about.
+    /// Approximate memory use, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let slices = self.slices.iter().map(|slice| slice.bytes.capacity() + size_of::<Slice>());
         (slices.sum::<usize>() + self.key_set.memory()) as u64
     }
 
-    /// Takes the first slice out; `None` if there is none.
+    /// Removes the first slice; `None` if there is none.
     pub(super) fn pop(&mut self) -> Option<Popped> {
         let slice = self.slices.pop_front()?;
         for record in slice.records() {
@@ -157,12 +158,12 @@ impl Packed {
         Some(Popped(slice))
     }
 
-    /// All keys that were pushed. They are forgotten here.
+    /// Takes the set of all keys ever pushed.
     pub(super) fn take_key_set(&mut self) -> KeySet {
         std::mem::take(&mut self.key_set)
     }
 
-    /// All keys that it has and will have, in place of those that were pushed.
+    /// Replaces the key set by the keys of all present and future subtasks.
     pub(super) fn set_key_set(&mut self, keys: KeySet) {
         self.key_set = keys;
     }
@@ -177,7 +178,7 @@ impl Packed {
         keys.flatten()
     }
 
-    /// Whether a subtask is left. Costs O(slices), and one slice.
+    /// Whether a subtask is left. Costs O(slices) plus one slice.
     pub(super) fn has(&self, number: SubtaskNumber) -> bool {
         let may_have = |slice: &&Slice| (slice.numbers.0..=slice.numbers.1).contains(&number);
         let is_it = |record: Record<'_>| match record {
@@ -187,7 +188,7 @@ impl Packed {
         self.slices.iter().filter(may_have).any(|slice| slice.records().any(is_it))
     }
 
-    /// Appends all of another behind all of this, but for the set of keys.
+    /// Appends the subtasks of `other`, without its key set.
     pub(super) fn append(&mut self, other: Packed) {
         let Packed { mut slices, count, keys, key_bytes, .. } = other;
         self.slices.append(&mut slices);
@@ -197,7 +198,7 @@ impl Packed {
     }
 }
 
-/// A slice that was taken out.
+/// Slice that was removed.
 pub(super) struct Popped(Slice);
 
 impl Popped {
@@ -215,7 +216,7 @@ impl Slice {
         self.numbers = (self.numbers.0.min(number), self.numbers.1.max(number));
     }
 
-    /// Makes the last run longer, if this subtask follows it; else a run begins with it.
+    /// Extends the last run if this subtask follows it; otherwise starts a run.
     fn push_without_keys(&mut self, number: SubtaskNumber, attempts_made: u32) {
         if let Some(at) = self.run_at {
             let word = |at: usize| {
@@ -225,7 +226,7 @@ impl Slice {
             let (first, made, len) = (word(at - 12), word(at - 8), word(at));
             if first.checked_add(len) == Some(number) && made == attempts_made {
                 self.bytes[at..at + 4].copy_from_slice(&(len + 1).to_le_bytes());
-                // One that was begun may have no attempt left, and then is handled by itself.
+                // A subtask with earlier attempts may have none left, and is then handled alone.
                 self.units = self.units.saturating_add(u32::from(attempts_made > 0));
                 return;
             }
@@ -259,7 +260,7 @@ impl Slice {
     }
 }
 
-/// The keys of a packed subtask.
+/// Keys of a packed subtask.
 pub(super) struct Keys<'a> {
     rest: &'a [u8],
     count: u32,

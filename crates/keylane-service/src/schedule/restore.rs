@@ -1,18 +1,21 @@
-//! The state of subtasks that were under way when the process before ended: they go on where they were.
+//! Restoration of subtasks that were in progress when the previous process ended.
 //!
-//! A job is accepted after a restart with what is unfinished of it, and then each subtask that was under way is
-//! *restored*: a lease that its worker still has, an attempt that waits, a subtask that has stopped its keys.
+//! After a restart a job is accepted with its unfinished subtasks, and then each subtask that was
+//! in progress is *restored*: a lease that its worker still has, a subtask that backs off, or one
+//! that has stopped its keys.
 //!
-//! # Leases that go on
+//! # Leases that survive a restart
 //!
-//! A restored run has its lanes and a place of its kind as any other. Its slot is taken from the allocator's workers
-//! instead of being given by the allocator: that decides which job is next, and nothing is to be decided here. So the
-//! allocator sees the subtask as one that waits, and has one worker fewer, until the run ends: then the subtask is
-//! settled or waits, and the worker is back. Slots are neither idle nor given twice: `slots` are the allocator's
-//! workers and the restored runs together, or fewer if there are more of these than slots.
+//! A restored run has its lanes and its kind's capacity, as any other. Its slot is taken out of the
+//! allocator's workers: the allocator decides which job is next, and there is no decision to make
+//! here. So the allocator sees the subtask as waiting and has one worker fewer until the run ends;
+//! then the subtask is settled or waits, and the worker is added again. Slots neither idle nor are
+//! given twice: `slots` is the sum of the allocator's workers and the restored runs, or less if
+//! restored runs exceed the slots.
 //!
-//! Why a restored run heads its lanes: it was leased after the ends of all before it were on the disk
-//! (`engine/dispatch.rs`), so recovery does not accept these again, and nothing enters a lane but at its end.
+//! Why a restored run heads its lanes: it was leased after the ends of all its predecessors were on
+//! disk (`engine/dispatch.rs`), so recovery does not accept these again, and new tasks enter a lane
+//! at its end only.
 
 use super::Step;
 use super::job::StepState;
@@ -22,30 +25,30 @@ use super::timers::Due;
 use crate::{JobNumber, SubtaskNumber};
 use keylane::allocate::Rule;
 
-/// What a subtask was doing.
+/// State of a subtask before the restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// A worker has it, under this fence, since this time. The attempt counts once more than the subtask was accepted
-    /// with.
+    /// A worker has it under this fence. The attempt counts in addition to those with which the
+    /// subtask was accepted.
     Running {
-        /// Fence of the run, which no other run has.
+        /// Fence of the run, unique to it.
         fence: u64,
         /// Start of the run, in milliseconds.
         since: u64,
     },
-    /// Its next attempt begins at this time, in milliseconds.
+    /// It waits for its next attempt.
     BackingOff {
-        /// Time of the next attempt.
+        /// Time of the next attempt, in milliseconds.
         until: u64,
     },
-    /// It has stopped its keys.
+    /// It blocks its keys after its last attempt failed.
     Stopped,
 }
 
 impl Scheduler {
-    /// Restores what a subtask of a job was doing that was [accepted](Self::accept) just now. False if that cannot be:
-    /// the job has not begun, the subtask is not there, does not head its lanes, or has no keys to stop. Then it stays as it
-    /// was accepted.
+    /// Restores the state of a subtask of a job that was just [accepted](Self::accept). False, without
+    /// a change, if that is impossible: the job has not begun, or the subtask is unknown, does not
+    /// head its lanes, or has no keys to stop.
     pub fn restore(
         &mut self,
         job: JobNumber,
@@ -80,8 +83,9 @@ impl Scheduler {
         true
     }
 
-    /// Has a subtask, the split or the fan-in of a job that was [accepted](Self::accept) just now wait until then. False if
-    /// that cannot be, as [`restore`](Self::restore) says: a fan-in is there only when all else has ended.
+    /// Lets a step of a job that was just [accepted](Self::accept) back off until a time in
+    /// milliseconds. False if the rules of [`restore`](Self::restore) forbid it: a fan-in exists
+    /// only when all other subtasks have ended.
     pub fn restore_backoff(&mut self, job: JobNumber, step: Step, until: u64, now: u64) -> bool {
         if let Step::Subtask(number) = step {
             return self.restore(job, number, Restored::BackingOff { until }, now);
@@ -94,7 +98,8 @@ impl Scheduler {
         let task = match (step, self.jobs[slot].split) {
             (Step::Split, StepState::Pending(_)) => {
                 let task = self.take_split(slot, now);
-                // As after an attempt: for the allocator it is a subtask that waits, beside a splitter that is held.
+                // As after an attempt: the allocator sees a waiting subtask, beside a splitter that
+                // is held.
                 self.allocator.came(share, 0, 1, now);
                 task
             }
@@ -110,7 +115,7 @@ impl Scheduler {
         true
     }
 
-    /// `until` is a time of the caller.
+    /// Lets a task back off; `until` is a time of the caller's clock.
     fn back_off(&mut self, slot: u32, task: u32, until: u64) {
         let until = self.steady(until);
         self.tasks[task].at = until;
@@ -118,7 +123,8 @@ impl Scheduler {
         self.timers.set(until, Due::Attempt(task));
     }
 
-    /// Takes a subtask that waits or is ready out of its phase. It waits for the allocator from here on.
+    /// Takes a waiting or ready subtask out of its phase. From then on the allocator counts it as
+    /// waiting.
     fn take_out(
         &mut self,
         slot: u32,
@@ -152,7 +158,7 @@ impl Scheduler {
         Some(task)
     }
 
-    /// Gives the allocator the slots that restored runs leave it.
+    /// Sets the allocator's workers to the slots that restored runs leave.
     pub(super) fn fit_workers(&mut self, now: u64) {
         self.allocator.resize(self.slots.saturating_sub(self.restored), now);
     }

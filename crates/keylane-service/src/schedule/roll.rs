@@ -1,8 +1,8 @@
-//! The unfinished tasks of a job, by number.
+//! Unfinished tasks of a job, by number.
 //!
-//! Tasks that come in ascending order, as subtasks with keys do, lie in pages of at most [`PAGE`] entries. An entry
-//! whose task has gone stays in its page until most of the page has gone, so a task that goes costs O(log n) and at
-//! most one page, however large the job is.
+//! Tasks that come in ascending order, as subtasks with keys do, are stored in pages of at most
+//! [`PAGE`] entries. The entry of a removed task stays in its page until most of the page is
+//! removed, so a removal costs O(log n) and at most one page, whatever the size of the job.
 
 use std::collections::{BTreeMap, btree_map};
 
@@ -10,30 +10,30 @@ use super::slab::NONE;
 use super::task::Tasks;
 use crate::SubtaskNumber;
 
-/// Entries of one page.
+/// Number of entries per page.
 const PAGE: usize = 512;
 
 #[derive(Debug, Default)]
 struct Page {
-    /// Number and task, ascending. Some have gone, and their slots may be another's.
+    /// Number and task, ascending. Some tasks are removed, and their slots may have been reused.
     entries: Vec<(SubtaskNumber, u32)>,
-    /// Entries whose tasks have gone.
+    /// Number of entries whose tasks are removed.
     gone: usize,
 }
 
-/// See the [module](self).
+/// Unfinished tasks of a job; see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Roll {
-    /// Pages by their first numbers. No two overlap.
+    /// Pages by their first numbers, without overlaps.
     pages: BTreeMap<SubtaskNumber, Page>,
-    /// The greatest number in `pages`; nothing if there is none.
+    /// Highest number in `pages`; none if it is empty.
     last: Option<SubtaskNumber>,
-    /// Tasks that did not come in ascending order, or were no tasks before they began.
+    /// Tasks out of ascending order, and tasks that were made at their start.
     others: BTreeMap<SubtaskNumber, u32>,
 }
 
 impl Roll {
-    /// A task with keys, which waits for long.
+    /// Adds a task with keys, which may wait for long.
     pub(super) fn enter(&mut self, number: SubtaskNumber, task: u32) {
         if self.last.is_some_and(|last| last >= number) {
             self.others.insert(number, task);
@@ -50,12 +50,12 @@ impl Roll {
         }
     }
 
-    /// A task that has begun, and was none before.
+    /// Adds a task that is made at its start.
     pub(super) fn begin(&mut self, number: SubtaskNumber, task: u32) {
         self.others.insert(number, task);
     }
 
-    /// The task is about to be gone.
+    /// Removes a task that is about to be freed.
     pub(super) fn leave(&mut self, tasks: &Tasks, slot: u32, number: SubtaskNumber, task: u32) {
         if self.others.remove(&number).is_some() {
             return;
@@ -83,14 +83,16 @@ impl Roll {
         is_here(tasks, slot, number, task).then_some(task)
     }
 
-    /// Up to `most` tasks of both kinds, of the first entries of pages that are spread over all of them.
+    /// Up to `most` tasks of both collections, from the first entries of pages spread over all of
+    /// them.
     pub(super) fn spread<'a>(
         &'a self,
         tasks: &'a Tasks,
         slot: u32,
         most: usize,
     ) -> impl Iterator<Item = u32> + 'a {
-        // Pages are found by jumping between numbers, so that the cost does not grow with their number.
+        // Pages are found by jumps between numbers, so that the cost does not grow with their
+        // number.
         let last = self.last.unwrap_or_default();
         let stride = (last / most.max(1) as u32).max(1);
         let mut next = self.pages.first_key_value().map(|(first, _)| *first);
@@ -110,7 +112,8 @@ impl Roll {
         all.filter(move |&(number, task)| is_here(tasks, slot, number, task)).map(|(_, task)| task)
     }
 
-    /// Takes up to `most` entries out, and puts those whose tasks are here into `taken`. False when nothing is left.
+    /// Removes up to `most` entries, and adds those with a present task to `taken`. False when the
+    /// roll is empty.
     pub(super) fn take_some(
         &mut self,
         tasks: &Tasks,
@@ -121,7 +124,7 @@ impl Roll {
         for _ in 0..most {
             let entry = match self.pages.first_entry() {
                 Some(mut page) => {
-                    // From the end, so that nothing is moved.
+                    // Removal at the end moves no entry.
                     let entry = page.get_mut().entries.pop();
                     if page.get().entries.is_empty() {
                         page.remove();
@@ -139,7 +142,7 @@ impl Roll {
         !(self.pages.is_empty() && self.others.is_empty())
     }
 
-    /// All tasks of a job that was dropped: those that run.
+    /// All tasks of a dropped job: those that run.
     pub(super) fn iter<'a>(
         &'a self,
         tasks: &'a Tasks,
@@ -181,7 +184,7 @@ mod tests {
         assert_eq!(roll.find(&tasks, 5, 1998), Some(all[1998]));
         let sample: Vec<u32> = roll.spread(&tasks, 5, 64).collect();
         assert!(sample.len() > 20 && sample.len() <= 64, "{}", sample.len());
-        // A number that comes again, in a slot that was another's.
+        // A number that comes again, in a reused slot.
         let again = tasks.insert(Task::new(5, 1999, 1));
         roll.enter(1999, again);
         assert_eq!(roll.find(&tasks, 5, 1999), Some(again));

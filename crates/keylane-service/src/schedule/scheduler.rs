@@ -1,4 +1,4 @@
-//! The state of the scheduler, and how jobs come into it.
+//! State of the scheduler, and acceptance of jobs.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,9 +24,9 @@ use crate::JobNumber;
 
 /// Decides which subtask of which job runs next: see the [module](super).
 ///
-/// A call costs O(log n) of jobs and timers for each subtask that it is about, whatever waits besides; what
-/// an answer costs is said with each question. Times are milliseconds since any beginning; one that is
-/// earlier than the last counts as the last.
+/// A command costs O(log n) in jobs and timers for each subtask concerned, whatever else waits; the
+/// cost of a query is documented with it. Times are milliseconds from any origin; a time before the
+/// last one counts as the last one.
 ///
 /// ```
 /// use keylane_service::schedule::{End, NewJob, NewSubtask, Outcome, Scheduler, Settings, Step};
@@ -48,72 +48,72 @@ use crate::JobNumber;
 /// ```
 #[derive(Debug)]
 pub struct Scheduler {
-    /// Which job gets a slot. A job's ready tasks and its fresh subtasks are ready there; what waits, backs
-    /// off or is stopped, and a fan-in that is to come, wait there.
+    /// Decides which job gets a slot. It counts a job's ready tasks and fresh subtasks as ready;
+    /// waiting, backing-off and stopped ones, and a pending fan-in, as waiting.
     pub(super) allocator: Allocator,
     pub(super) tasks: Tasks,
     pub(super) lanes: Lanes,
-    /// The unfinished jobs. One whose `weight` is 0 is gone.
+    /// Unfinished jobs. A slot with `weight` 0 is free.
     pub(super) jobs: Slab<Job>,
     pub(super) by_number: HashMap<u64, u32, FixedState>,
-    /// By the serial number that they have in the allocator.
+    /// Slots of the jobs by their serial number in the allocator.
     pub(super) by_share: HashMap<u64, u32, FixedState>,
     pub(super) kinds: Kinds,
     pub(super) timers: Timers,
-    /// Times of scheduled jobs, by the caller's clock.
+    /// Start times of scheduled jobs, by the caller's clock.
     pub(super) begins: Timers,
-    /// What has a slot, by fence.
+    /// Runs by fence.
     pub(super) runs: HashMap<u64, Run, FixedState>,
     pub(super) next_fence: u64,
-    /// Number of slots, those of restored runs included.
+    /// Number of slots, including those of restored runs.
     pub(super) slots: usize,
-    /// Number of restored runs: see `restore.rs`.
+    /// Number of restored runs (`restore.rs`).
     pub(super) restored: usize,
-    /// The latest time that was passed in.
+    /// Latest time passed in, in milliseconds.
     pub(super) now: u64,
-    /// What is to be added to a steady time for the caller's: see `time.rs`.
+    /// Difference between the caller's clock and the steady clock (`time.rs`).
     pub(super) offset: i64,
     pub(super) draining: bool,
-    /// Bound on active jobs, as the allocator has it.
+    /// Maximum number of active jobs, as in the allocator.
     pub(super) max_active: Option<usize>,
-    /// The last decisions, the newest last, and how many are kept.
+    /// Last decisions, newest last, and the number to keep.
     pub(super) decisions: VecDeque<DecisionView>,
     pub(super) decisions_kept: usize,
-    /// Tasks that a change of lanes has opened. Empty between two calls; kept for its memory.
+    /// Tasks that a change of lanes has unblocked. Empty between calls; kept for its allocation.
     pub(super) opened: Vec<u32>,
-    /// Subtasks that have yet to enter, by the sequence number of their entry.
+    /// Entry queue: subtasks that have not entered, by the sequence number of their entry.
     pub(super) line: BTreeMap<u64, Entry>,
     /// Sequence number of the next entry.
     pub(super) next_entry: u64,
-    /// The keys of all entries in `line`.
+    /// Keys of all entries in `line`.
     pub(super) line_keys: LineKeys,
-    /// Entries in `line` whose next slice shares no key with an entry before them.
+    /// Entries in `line` whose next slice shares no key with an earlier entry.
     pub(super) passing: BTreeSet<u64>,
-    /// Which kind of work had the last slice.
+    /// Type of the last slice of work.
     pub(super) last_work: Work,
-    /// Tasks of jobs that were dropped, and have yet to leave their lanes.
+    /// Dropped jobs whose tasks have not left their lanes.
     pub(super) sweeps: VecDeque<Sweep>,
     /// Units of work of one call, see [`Settings::slice`].
     pub(super) slice: u32,
-    /// Memory that is to be given back by the caller.
+    /// Memory that the caller must release.
     pub(super) trash: Vec<Box<dyn Any + Send>>,
 }
 
-/// Maps with room for more jobs than this are given back when they are empty.
+/// Capacity above which an empty map is released.
 const ROOM_KEPT: usize = 1024;
 
-/// A task that has a slot.
+/// Task that has a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) task: u32,
     pub(super) since: u64,
     pub(super) rule: Rule,
-    /// Whether it has its slot from the one that [restored](Scheduler::restore) it, and not from the allocator.
+    /// Whether it was [restored](Scheduler::restore), and so has its slot not from the allocator.
     pub(super) is_restored: bool,
 }
 
 impl Scheduler {
-    /// Without jobs.
+    /// Returns a scheduler without jobs.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let mut allocator = Allocator::new(settings.slots)
@@ -154,16 +154,19 @@ impl Scheduler {
         }
     }
 
-    /// Takes a job in. All its subtasks with keys enter their lanes behind all that were accepted before,
-    /// unless the job is scheduled: then they do when it [begins](Self::begin). Those of a large job enter in slices: the
-    /// first now, unless others have yet to enter before it, and the rest with [`work_off`](Self::work_off).
+    /// Accepts a job. All its subtasks with keys enter their lanes behind all earlier ones; those
+    /// of a scheduled job do so when it [begins](Self::begin). The subtasks of a large job enter in
+    /// slices: the first slice now, unless other entries are queued, and the rest with
+    /// [`work_off`](Self::work_off).
     ///
-    /// After a restart the unfinished jobs are accepted again, in the order in which their subtasks entered, each
-    /// with what is unfinished of it: then the order of each key is the same as before. A subtask that has no
-    /// attempt left has failed with that, or stops its keys again.
+    /// After a restart the caller accepts the unfinished jobs again, in the order in which their
+    /// subtasks entered, each with its unfinished subtasks: this restores the order of each key. A
+    /// subtask without an attempt left fails, or stops its keys again.
     ///
     /// # Panics
-    /// If a job of this number is unfinished, or a subtask's number is beyond [`Step::LAST_SUBTASK`].
+    ///
+    /// Panics if a job of this number is unfinished, or a subtask's number is above
+    /// [`Step::LAST_SUBTASK`].
     pub fn accept<'k, K>(
         &mut self,
         new: NewJob<impl IntoIterator<Item = NewSubtask<K>>>,
@@ -185,7 +188,7 @@ impl Scheduler {
         packed
     }
 
-    /// A job that has a slot among the jobs, and nothing else.
+    /// Adds a job without subtasks to the table of jobs.
     pub(super) fn insert<S>(&mut self, new: &NewJob<S>) -> u32 {
         let slot = self.jobs.insert(describe(new));
         let is_new = self.by_number.insert(new.number.0, slot).is_none();
@@ -193,15 +196,16 @@ impl Scheduler {
         slot
     }
 
-    /// Keeps the subtasks of a job until its time comes.
+    /// Keeps the subtasks of a job until its start time.
     pub(super) fn park(&mut self, slot: u32, at: u64, parked: Packed) {
         self.jobs[slot].counts.scheduled = parked.count();
         self.jobs[slot].scheduled = Some(Scheduled { at, parked, is_due: false });
         self.begins.set(at, Due::Begin(slot));
     }
 
-    /// A scheduled job begins, whatever its time: all its subtasks with keys enter their lanes, behind all that
-    /// have entered before, as those of a job that is [accepted](Self::accept) now. `None` if there is no such job, or it is not scheduled.
+    /// Begins a scheduled job, whatever its time: its subtasks with keys enter their lanes as those
+    /// of a job that is [accepted](Self::accept) now. `None` if the job is unknown or not
+    /// scheduled.
     pub fn begin(&mut self, job: JobNumber, now: u64) -> Option<Accepted> {
         let slot = self.find(job)?;
         let now = self.at(now);
@@ -213,11 +217,13 @@ impl Scheduler {
         Some(self.let_share(slot, parked, None, now))
     }
 
-    /// Adds what the split of a job has made, while the split is not over; they may start before it is. They
-    /// enter their lanes as those of a job that is [accepted](Self::accept) now. A split that is tried again must not add what it has added before.
+    /// Adds subtasks that the split of a job has made, before the split is finished; they may start
+    /// before its end. They enter their lanes as those of a job that is [accepted](Self::accept)
+    /// now. A retried split must not add the subtasks that it has added before.
     ///
     /// # Errors
-    /// If the job is over, cancelled or fails, or has no split that is not over.
+    ///
+    /// Returns an error if the job is finished, cancelled or failing, or has no unfinished split.
     pub fn add_subtasks<'k, K>(
         &mut self,
         job: JobNumber,
@@ -231,10 +237,11 @@ impl Scheduler {
         self.add_packed(job, packed, now)
     }
 
-    /// As [`add_subtasks`](Self::add_subtasks), of subtasks that are packed already.
+    /// Adds packed subtasks, as [`add_subtasks`](Self::add_subtasks) does.
     ///
     /// # Errors
-    /// As [`add_subtasks`](Self::add_subtasks).
+    ///
+    /// Returns the errors of [`add_subtasks`](Self::add_subtasks).
     pub fn add_packed(
         &mut self,
         job: JobNumber,
@@ -248,15 +255,17 @@ impl Scheduler {
         self.add(slot, subtasks, now)
     }
 
-    /// Takes subtasks of an unfinished job that have failed for good up again, each with the attempts that it
-    /// is to have behind it: they enter their lanes at the end, and are no longer counted as failed. A job
-    /// that is over is [accepted](Self::accept) again instead.
+    /// Reopens failed subtasks of an unfinished job, each with a new number of attempts made: they
+    /// enter at the end of their lanes, and no longer count as failed. A finished job is
+    /// [accepted](Self::accept) again instead.
     ///
     /// # Errors
-    /// If the job is over, cancelled or fails, or its fan-in has begun.
+    ///
+    /// Returns an error if the job is finished, cancelled or failing, or its fan-in has started.
     ///
     /// # Panics
-    /// If fewer have failed.
+    ///
+    /// Panics if fewer subtasks have failed.
     pub fn reopen<'k, K>(
         &mut self,
         job: JobNumber,
@@ -274,7 +283,7 @@ impl Scheduler {
         self.add(slot, packed, now)
     }
 
-    /// Why a job takes no more subtasks, if so.
+    /// Checks that a job can take more subtasks.
     fn may_take_more(&self, slot: u32) -> Result<(), AddError> {
         let job = &self.jobs[slot];
         let is_closed =
@@ -293,7 +302,8 @@ impl Scheduler {
         Ok(accepted)
     }
 
-    /// Has a job share, and its subtasks enter the order. With `expected` it is fed, and has this many.
+    /// Admits a job to the allocator and queues its subtasks. With `expected` the job is fed, and
+    /// has that number of subtasks.
     pub(super) fn let_share(
         &mut self,
         slot: u32,
@@ -330,7 +340,7 @@ impl Scheduler {
         accepted
     }
 
-    /// A split of which no attempt is left has failed.
+    /// Fails a job whose split has no attempt left.
     fn fail_exhausted_split(&mut self, slot: u32, now: u64) -> Accepted {
         let mut accepted = Accepted::default();
         let job = &mut self.jobs[slot];
@@ -345,7 +355,7 @@ impl Scheduler {
         accepted
     }
 
-    /// What has no attempt left stops its keys, or has failed.
+    /// Stops the keys of tasks without an attempt left, or fails the tasks.
     pub(super) fn fail_exhausted(
         &mut self,
         slot: u32,
@@ -354,7 +364,7 @@ impl Scheduler {
         now: u64,
     ) {
         for task in exhausted {
-            // If one of them failed the job, the others were dropped.
+            // If one of them failed the job, the others are dropped.
             if self.jobs[slot].course != Course::Open {
                 break;
             }
@@ -371,11 +381,12 @@ impl Scheduler {
         accepted.over = self.conclude(slot, now);
     }
 
-    /// Tasks whose next attempt is due are ready; kinds that have a token again let a job go. Returns the jobs whose
-    /// time has come, the earliest first. Each is returned once, and [begins](Self::begin) when it is told to: so
-    /// its place in the order can be written down before.
+    /// Handles due timers: retries become ready, and kinds with a new token release a job. Returns
+    /// the jobs whose start time has come, earliest first. Each is returned once, and
+    /// [begins](Self::begin) with a call: so its position in the order can be persisted first.
     ///
-    /// Of very many timers a slice is handled; [`next_timeout`](Self::next_timeout) is not later than now then.
+    /// Of very many timers one slice is handled; [`next_timeout`](Self::next_timeout) is then not
+    /// later than now.
     pub fn handle_timeout(&mut self, now: u64) -> Vec<JobNumber> {
         let now = self.at(now);
         let mut jobs = Vec::new();
@@ -389,7 +400,7 @@ impl Scheduler {
                     jobs.push(job.number);
                     job.scheduled.iter_mut().for_each(|scheduled| scheduled.is_due = true);
                 }
-                // The timer of a kind that was forgotten meanwhile stays until it is due.
+                // The timer of a forgotten kind stays until it is due.
                 Due::Token(kind) if self.is_token_awaited(kind, at) => self.handle_token(kind, now),
                 Due::Token(_) => {}
             }
@@ -397,15 +408,15 @@ impl Scheduler {
         jobs
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called; `None`: not before something else is.
-    /// It can be too early, for something that was called off.
+    /// Time of the next [`handle_timeout`](Self::handle_timeout); `None`: no timer is set. It can
+    /// be too early, because of a cancelled timer.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         let shown = self.timers.first().map(|at| self.shown(at));
         [shown, self.begins.first()].into_iter().flatten().min()
     }
 
-    /// The next that is due, of both sets of timers the earlier one.
+    /// Removes the next due timer of both sets.
     fn pop_due(&mut self, now: u64) -> Option<(u64, Due)> {
         let shown = self.timers.first().map(|at| self.shown(at));
         let begins_first =
@@ -420,15 +431,17 @@ impl Scheduler {
         self.kinds.look(super::KindId(kind)).is_some_and(|kind| kind.timer == Some(at))
     }
 
-    /// Records the last `capacity` events of the allocation from now on, so that its decisions can be replayed.
+    /// Starts to record the last `capacity` events of the allocation, so that its decisions can be
+    /// replayed.
     ///
     /// # Panics
-    /// If `capacity` is zero.
+    ///
+    /// Panics if `capacity` is zero.
     pub fn record(&mut self, capacity: usize) {
         self.allocator.record(capacity);
     }
 
-    /// What was recorded. Its jobs are numbered in the order in which they began.
+    /// Recorded events. Jobs are numbered in the order in which they began.
     #[must_use]
     pub fn recorded(&self) -> Option<&Record> {
         self.allocator.recorded()
@@ -438,18 +451,18 @@ impl Scheduler {
         self.by_number.get(&job.0).copied()
     }
 
-    /// What the allocator calls a job that is not scheduled.
+    /// Id in the allocator of a job that is not scheduled.
     pub(super) fn share(&self, slot: u32) -> allocate::JobId {
         self.jobs[slot].share.expect("only a job that has begun has tasks")
     }
 
-    /// One of a job's tasks that waited has ended without a slot.
+    /// Tells the allocator that a waiting task of the job has ended without a slot.
     pub(super) fn settle(&mut self, slot: u32, failed: bool, now: u64) {
         let share = self.share(slot);
         self.allocator.settled(share, failed, now);
     }
 
-    /// A task is in this phase from now on.
+    /// Moves a task into a phase.
     pub(super) fn enter_phase(&mut self, slot: u32, task: u32, phase: Phase) {
         let Scheduler { tasks, jobs, .. } = self;
         let job = &mut jobs[slot];
@@ -461,7 +474,7 @@ impl Scheduler {
         *job.count_of(phase) += u64::from(task.is_subtask());
     }
 
-    /// A task leaves its phase, and is in none until it enters the next.
+    /// Takes a task out of its phase; it has none until the next `enter_phase`.
     pub(super) fn leave_phase(&mut self, slot: u32, task: u32) -> Phase {
         let Scheduler { tasks, jobs, .. } = self;
         let job = &mut jobs[slot];
@@ -473,7 +486,7 @@ impl Scheduler {
         phase
     }
 
-    /// A job is over if nothing of it is unfinished; a fan-in that is to come begins then.
+    /// Finishes a job that has no unfinished subtask, or starts its pending fan-in.
     pub(super) fn conclude(&mut self, slot: u32, now: u64) -> Option<Outcome> {
         let job = &mut self.jobs[slot];
         let is_left = job.counts.unfinished() > 0 || !job.entries.is_empty();
@@ -498,7 +511,7 @@ impl Scheduler {
         (job.fan_in == StepState::Over).then(|| self.forget(slot))
     }
 
-    /// Nothing stays of a job that is over.
+    /// Removes a finished job completely.
     pub(super) fn forget(&mut self, slot: u32) -> Outcome {
         let job = self.jobs.remove(slot);
         self.by_number.remove(&job.number.0);
@@ -517,7 +530,7 @@ impl Scheduler {
     }
 }
 
-/// A job without its subtasks.
+/// State of a new job without its subtasks.
 fn describe<S>(new: &NewJob<S>) -> Job {
     let step = |made: Option<u32>| made.map_or(StepState::Over, StepState::Pending);
     let super::EndedCounts { succeeded, failed, cancelled } = new.ended;

@@ -1,27 +1,27 @@
-//! Things by number, on pages: growing moves nothing, and an empty slab keeps one page.
+//! Paged slab: growth moves no items, and an empty slab keeps one page.
 
 use std::ops::{Index, IndexMut};
 
-/// No number at all.
+/// Number that no item has.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Things of a page. A doubled vector would stall whoever adds the millionth for as long as copying the
-/// others takes, under the lock that everybody wants.
+/// Number of items per page. A doubled vector would stall the thread that adds the millionth item
+/// while the others are copied, under the scheduler's lock.
 const PAGE: usize = 128;
 
-/// Pages that are freed at once when the slab is emptied.
+/// Maximum number of pages that are freed at once when the slab is emptied.
 const PAGES_DROPPED: usize = 64;
 
-/// A number is given again once its thing is gone. What is gone is a `Default`, by which a number that
-/// was kept too long can be told from a live one.
+/// Items by number; numbers are reused. A removed item is a `Default`, by which a stale number can
+/// be told from a live one.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    /// Each has room for `PAGE`, and all but the last are full.
+    /// Pages of `PAGE` items; all but the last are full.
     pages: Vec<Vec<T>>,
-    /// Numbers of what is gone.
+    /// Numbers of removed items.
     free: Vec<u32>,
     live: usize,
-    /// Pages of a slab that was emptied, to be dropped by `take_gone`'s caller.
+    /// Pages of an emptied slab, to be dropped by the caller of `take_gone`.
     gone: Vec<Vec<T>>,
 }
 
@@ -43,7 +43,7 @@ impl<T: Default> Slab<T> {
         let number = page * PAGE + self.pages[page].len();
         self.pages[page].push(value);
         let number = u32::try_from(number).ok().filter(|number| *number != NONE);
-        number.expect("memory ends before 2^32 things do")
+        number.expect("memory is exhausted before 2^32 items exist")
     }
 
     pub(super) fn remove(&mut self, number: u32) -> T {
@@ -67,7 +67,8 @@ impl<T: Default> Slab<T> {
         }
     }
 
-    /// The pages of a large slab that was emptied. To free them takes long, so it is not done here.
+    /// Takes the pages of a large slab that was emptied. Freeing them takes long, so the caller
+    /// does it outside of the lock.
     pub(super) fn take_gone(&mut self) -> Option<Vec<Vec<T>>> {
         (!self.gone.is_empty()).then(|| std::mem::take(&mut self.gone))
     }
@@ -76,13 +77,13 @@ impl<T: Default> Slab<T> {
         self.live
     }
 
-    /// The numbers that are or were in use, and what is there.
+    /// Numbers that are or were in use, with their items.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.pages.iter().flatten().enumerate().map(|(number, value)| (number as u32, value))
     }
 
-    /// What is there; of a number that was given, even if it is gone or the slab was cleared since.
+    /// Item of a number that was given out, even if it is removed or the slab was cleared since.
     pub(super) fn get(&self, number: u32) -> Option<&T> {
         self.pages.get(number as usize / PAGE)?.get(number as usize % PAGE)
     }

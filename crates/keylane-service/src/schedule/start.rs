@@ -1,4 +1,4 @@
-//! Who starts next, and the limits that a kind has.
+//! Choice of the next start, and the limits of kinds.
 
 use keylane::allocate::{Claimant, Rule, Take};
 
@@ -10,10 +10,10 @@ use super::timers::Due;
 use super::{DecisionView, KindId, KindLimits, Start, Step};
 
 impl Scheduler {
-    /// Something that is to be run now, if a slot is free and something could start.
+    /// Returns the next step to run, if a slot is free and a step can start.
     ///
-    /// Nothing while a slot is free means that nothing could start, but for what the bound on active jobs
-    /// keeps out.
+    /// `None` while a slot is free means that no step can start, except those of jobs beyond the
+    /// bound on active jobs.
     pub fn poll_start(&mut self, now: u64) -> Option<Start> {
         let now = self.at(now);
         if self.draining || self.allocator.busy() >= self.allocator.workers() {
@@ -23,7 +23,7 @@ impl Scheduler {
             self.hold_who_has_no_place(now);
         }
         let decision = self.allocator.next(now)?;
-        let Claimant::Job(share) = decision.to else { unreachable!("there is no loose work") };
+        let Claimant::Job(share) = decision.to else { unreachable!("all work belongs to a job") };
         let slot = self.by_share[&share.serial()];
         let task = match decision.take {
             Take::Split => self.take_split(slot, now),
@@ -32,15 +32,16 @@ impl Scheduler {
         Some(self.start(slot, task, decision.rule, now))
     }
 
-    /// Puts into `starts` all that is to be run now, at most `most`, and says how much that is.
+    /// Adds at most `most` starts to `starts` and returns their number.
     pub fn poll_starts(&mut self, most: usize, starts: &mut Vec<Start>, now: u64) -> usize {
         let before = starts.len();
         starts.extend(std::iter::from_fn(|| self.poll_start(now)).take(most));
         starts.len() - before
     }
 
-    /// Asks the allocator until it names a job of a kind that has room, or nobody and nobody is held for
-    /// nothing. Each turn of the loop holds a job that was not, or lets one go that has room.
+    /// Asks the allocator until it names a job of a kind with free capacity, or no job, while no
+    /// job is held without need. Each iteration holds a job that was not held, or releases one
+    /// whose kind has free capacity.
     fn hold_who_has_no_place(&mut self, now: u64) {
         loop {
             match self.allocator.peek(now) {
@@ -58,7 +59,7 @@ impl Scheduler {
         }
     }
 
-    /// Holds the job if its kind has no room.
+    /// Holds the job if its kind has no free capacity.
     fn is_held_back(&mut self, slot: u32, now: u64) -> bool {
         let id = self.jobs[slot].kind;
         let next_is_step = self.next_is_step(slot);
@@ -74,12 +75,13 @@ impl Scheduler {
         true
     }
 
-    /// Whether the split or the fan-in is what the job starts next.
+    /// Whether the job starts its split or fan-in next.
     fn next_is_step(&self, slot: u32) -> bool {
         matches!(self.jobs[slot].split, StepState::Pending(_)) || self.ready_step(slot).is_some()
     }
 
-    /// The split or the fan-in of the job, if it has begun before, or all else is done, and it is ready.
+    /// The job's split or fan-in, if it is ready: it was started before, or every other subtask has
+    /// finished.
     pub(super) fn ready_step(&self, slot: u32) -> Option<u32> {
         let job = &self.jobs[slot];
         let step = match (job.split, job.fan_in) {
@@ -91,7 +93,8 @@ impl Scheduler {
         (self.tasks[task].phase == Phase::Ready).then_some(task)
     }
 
-    /// A step of the job is ready that needs no place of its kind: it does not wait with the job's subtasks.
+    /// Releases a job with a ready step that needs no capacity of its kind: it does not wait with
+    /// the job's subtasks.
     pub(super) fn let_step_go(&mut self, slot: u32, now: u64) {
         let id = self.jobs[slot].kind;
         if !self.kinds.look(id).is_some_and(|kind| kind.limits.subtasks_only) {
@@ -114,7 +117,7 @@ impl Scheduler {
         self.allocator.pause(share, now);
     }
 
-    /// Lets jobs of the kind go, one that offers something for each place that there is.
+    /// Releases jobs of the kind, one with an offer for each free place.
     fn let_go(&mut self, id: KindId, now: u64) {
         let Some(kind) = self.kinds.get(id) else { return };
         let Room::Places(mut places) = kind.room(now) else { return };
@@ -133,7 +136,7 @@ impl Scheduler {
         self.kinds.forget_if_free(id);
     }
 
-    /// A kind that holds jobs for want of a token is looked at again when it has one.
+    /// Sets a timer for the next token of a kind that holds jobs because its bucket is empty.
     fn set_token_timer(&mut self, id: KindId, now: u64) {
         let Some(kind) = self.kinds.get(id) else { return };
         if let Room::Rate(Some(at)) = kind.room(now)
@@ -157,8 +160,8 @@ impl Scheduler {
         self.set_token_timer(id, now);
     }
 
-    /// A place of the kind is free. Of the jobs that wait for it the first is let go; the one that had it, if
-    /// it is not over, goes behind them.
+    /// Frees capacity of the kind. The first job that waits for it is released; the job that had
+    /// it, unless finished, goes behind the waiting ones.
     pub(super) fn end_of_kind(&mut self, id: KindId, step: Step, had_it: Option<u32>, now: u64) {
         if self.kinds.is_empty() || !self.kinds.end(id, step) {
             return;
@@ -167,7 +170,7 @@ impl Scheduler {
         if !kind.has_held() {
             return;
         }
-        // A step that needs no place does not go behind the jobs that wait for one.
+        // A step that needs no capacity does not go behind jobs that wait for it.
         let needs_place = !kind.limits.subtasks_only;
         let goes_behind = |slot: &u32| {
             self.jobs[*slot].held.is_none() && (needs_place || !self.next_is_step(*slot))
@@ -179,20 +182,20 @@ impl Scheduler {
         self.set_token_timer(id, now);
     }
 
-    /// The fence that the next start gets.
+    /// Fence of the next start.
     #[must_use]
     pub fn next_fence(&self) -> u64 {
         self.next_fence
     }
 
-    /// Limits a kind from now on. What runs is not stopped.
+    /// Sets the limits of a kind. Running subtasks are not stopped.
     pub fn set_kind(&mut self, id: KindId, limits: KindLimits, now: u64) {
         let now = self.at(now);
         let frees_steps = limits.subtasks_only
             && self.kinds.look(id).is_some_and(|kind| !kind.limits.subtasks_only);
         self.kinds.set(id, limits, now);
         if frees_steps {
-            // They need no place from now on.
+            // Steps need no capacity from now on.
             for slot in self.kinds.held_of(id) {
                 if self.next_is_step(slot) {
                     self.let_step_go(slot, now);
@@ -215,8 +218,8 @@ impl Scheduler {
         task
     }
 
-    /// What is ready as a task goes first: others may wait behind it. A step goes before all, for it may be the only
-    /// one that its kind lets start.
+    /// Takes a ready task. A retried subtask goes first: others may wait behind it. A step goes
+    /// before all, because it may be the only one that its kind lets start.
     fn take_ready(&mut self, slot: u32) -> u32 {
         let step = self.ready_step(slot);
         let job = &mut self.jobs[slot];
@@ -245,7 +248,7 @@ impl Scheduler {
         let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
         self.kinds.note_start(start.kind, step);
         self.kinds.start(start.kind, step, now);
-        // Who is held may have nobody left before them who would find that this was the last token.
+        // The last token is gone: without a timer, no later call would release the held jobs.
         self.set_token_timer(start.kind, now);
         self.note_decision(DecisionView { at: self.shown(now), start });
         start

@@ -1,33 +1,34 @@
-//! A subtask that is more than a number: it has keys, or has begun.
+//! Task: a subtask or step that has keys or has started.
 
 use super::Step;
 use super::list::Link;
 use super::slab::{NONE, Slab};
 
-/// In which state a task is. Each says how it is left.
+/// Phase of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Does not head all its lanes, or one of them is paused. Becomes ready.
     #[default]
     Waiting,
-    /// Could start, and stands in its job's list. Runs, or waits again when a key is paused.
+    /// Waits for a slot, in its job's list. Runs, or waits again when a key is paused.
     Ready,
     /// Has a slot. Succeeds, fails for good, backs off, is ready again, or stops its keys.
     Running,
-    /// Has failed, and holds its lanes until its next attempt. Becomes ready, or waits for a paused key.
+    /// Has failed, and holds its lanes until its next attempt. Becomes ready, or waits for a paused
+    /// key.
     BackingOff,
-    /// Has failed for the last time, and holds its lanes until somebody has it retried or skipped.
+    /// Has failed on its last attempt, and holds its lanes until it is retried or skipped.
     Stopped,
 }
 
-/// Forty bytes.
+/// Task. 40 bytes.
 #[derive(Debug)]
 pub(super) struct Task {
-    /// Its job's slot; `NONE` if it is gone.
+    /// Slot of its job; `NONE` if the task is removed.
     pub(super) job: u32,
-    /// In its job; the two numbers beyond those of subtasks are the steps.
+    /// Number in its job; the two numbers above those of subtasks are the steps.
     pub(super) number: u32,
-    /// Begun so far, the present one included.
+    /// Number of starts, including the current one.
     pub(super) attempts: u32,
     /// The first of its places; each knows the next.
     pub(super) places: u32,

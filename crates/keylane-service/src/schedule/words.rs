@@ -1,4 +1,4 @@
-//! What goes into the scheduler and what comes out.
+//! Types of the scheduler's inputs and outputs.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use keylane::allocate::{Order, Rule};
 
 use crate::{JobNumber, SubtaskNumber};
 
-/// How a scheduler is set up.
+/// Settings of a scheduler.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many subtasks run at a time: the workers of the service. 0 starts nothing.
+    /// Maximum number of subtasks that run at the same time. With 0 none starts.
     pub slots: usize,
-    /// Whom the rules put first. Arrival, unless said otherwise.
+    /// Order in which the rules prefer jobs. Default: arrival.
     pub order: Order,
-    /// The bound on active jobs; `None`: what the order has.
+    /// Maximum number of active jobs; `None`: the default of `order`.
     pub max_active: Option<usize>,
-    /// For how many milliseconds a job may be held at one slot; `None`: for ever.
+    /// Maximum time for which a job may be held at one slot, in milliseconds; `None`: unlimited.
     pub patience: Option<u64>,
-    /// The fence of the first start. More than any that was given before, also by an earlier process.
+    /// Fence of the first start: higher than all fences given before, also by earlier processes.
     pub first_fence: u64,
-    /// How many of the last decisions are kept to be looked at.
+    /// Number of recent decisions that are kept.
     pub decisions_kept: usize,
-    /// Units of work that one call does for a large job: a subtask is one unit, and each of its keys one more. 0 counts
-    /// as 1.
+    /// Units of work that one call does for a large job: a subtask counts one unit, and each of its
+    /// keys one more. 0 counts as 1.
     pub slice: u32,
 }
 
 impl Settings {
-    /// So many slots, and the defaults: by arrival, as many active jobs as slots, no patience, fences from 1
-    /// on, the last 1024 decisions (about 64 KiB, and enough to see what a second looked like).
+    /// Returns the default settings with this number of slots: order by arrival, as many active
+    /// jobs as slots, no patience, fences from 1, the last 1024 decisions (about 64 KiB).
     #[must_use]
     pub fn new(slots: usize) -> Self {
         Settings {
@@ -43,62 +43,62 @@ impl Settings {
     }
 }
 
-/// What is run: which handler. Limits are per kind.
+/// Id of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KindId(pub u32);
 
-/// What a kind may use at a time.
+/// Limits of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindLimits {
-    /// So many of its subtasks run at a time; `None`: as many as there are slots. With 0 none start.
+    /// Maximum number of running subtasks; `None`: the number of slots. With 0 none starts.
     pub concurrency: Option<u32>,
-    /// So many begin in a time; `None`: as many as can.
+    /// Maximum rate of starts; `None`: no limit.
     pub rate: Option<Rate>,
-    /// Whether these limits are for subtasks alone: the split and the fan-in of a job then need a slot and nothing else. Jobs
-    /// of such a kind that have a split have no subtasks but those that it adds.
+    /// Whether the limits apply to subtasks only: the split and the fan-in of a job then need only
+    /// a slot. Jobs of such a kind that have a split have only the subtasks that it adds.
     pub subtasks_only: bool,
 }
 
-/// How many may begin in a time.
+/// Limit on the rate of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// So many
+    /// Number of starts per `period_ms`.
     pub tokens: u32,
-    /// every so many milliseconds, evenly spread; 0 counts as 1.
+    /// Length of the period, in milliseconds, with starts evenly spread; 0 counts as 1.
     pub period_ms: u32,
-    /// So many at once, when there were none for a while; 0 counts as 1.
+    /// Maximum number of starts at once after an idle time; 0 counts as 1.
     pub burst: u32,
 }
 
-/// What is done with the rest of a job when a subtask of it has failed for good.
+/// Effect of a failed subtask on the rest of its job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
-    /// The others run all the same.
+    /// The other subtasks still run.
     #[default]
     FinishAll,
-    /// What has not begun is dropped. What runs, ends.
+    /// Subtasks that have not started are dropped; running ones end.
     FailFast,
 }
 
-/// What becomes of a subtask's keys when its last attempt has failed.
+/// Effect of a subtask's last failed attempt on its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFail {
-    /// The subtask has failed for good, and its keys go on.
+    /// The subtask has failed, and its keys go on.
     #[default]
     Continue,
-    /// The subtask stays at the head of its lanes, and they stand, until somebody has it retried or skipped.
-    /// A subtask without keys fails as with `Continue`.
+    /// The subtask stays at the head of its lanes and blocks them until an operator retries or
+    /// skips it. A subtask without keys fails as with `Continue`.
     StopKey,
 }
 
-/// What a start is of.
+/// Unit of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// A subtask.
+    /// One subtask.
     Subtask(SubtaskNumber),
-    /// What makes the subtasks of a job, once a slot is free for it.
+    /// Split: makes the subtasks of a job, in a slot.
     Split,
-    /// What makes the job's result of its subtasks', once they have all succeeded.
+    /// Fan-in: makes the job's result once all subtasks have succeeded.
     FanIn,
 }
 
@@ -106,7 +106,7 @@ const SPLIT: u32 = u32::MAX;
 const FAN_IN: u32 = u32::MAX - 1;
 
 impl Step {
-    /// The highest number that a subtask can have.
+    /// Highest number of a subtask.
     pub const LAST_SUBTASK: SubtaskNumber = u32::MAX - 2;
 
     pub(super) fn number(self) -> u32 {
@@ -136,40 +136,40 @@ impl fmt::Display for Step {
     }
 }
 
-/// A job that is accepted: a new one, or what is unfinished of one after a restart.
+/// Job to accept: a new one, or the unfinished rest of one after a restart.
 #[derive(Clone, Debug)]
 pub struct NewJob<S> {
-    /// Its number, which no unfinished job has.
+    /// Number of the job; no unfinished job has it.
     pub number: JobNumber,
-    /// What runs its subtasks.
+    /// Kind of its subtasks.
     pub kind: KindId,
-    /// What its claim to spare slots is scaled by; 0 counts as 1.
+    /// Weight of its claim to spare slots; 0 counts as 1.
     pub weight: u32,
-    /// What a failure does to the others.
+    /// Effect of a failed subtask on the others.
     pub on_error: OnError,
-    /// What a failure does to its keys.
+    /// Effect of a failed subtask on its keys.
     pub on_fail: OnFail,
-    /// How often each subtask, the split and the fan-in may be tried; 0 counts as 1.
+    /// Maximum number of attempts of each subtask, the split and the fan-in; 0 counts as 1.
     pub attempts_allowed: u32,
-    /// Whether it waits to be resumed.
+    /// Whether it is paused.
     pub paused: bool,
-    /// Not before this time, in milliseconds, and only when it is told to [begin](super::Scheduler::begin); `None`:
-    /// now. A job that is scheduled stands in no lane, so that it blocks no key: its place in the order is where it
-    /// begins.
+    /// Earliest start, in milliseconds; the caller must also [begin](super::Scheduler::begin) the
+    /// job. `None`: now. A scheduled job is in no lane, so that it blocks no key: its position in
+    /// the order is assigned when it begins.
     pub start_at: Option<u64>,
-    /// If a step makes its subtasks that has not succeeded yet: how often that was tried.
+    /// Attempts already made at the split; `None` if there is none or it has succeeded.
     pub split: Option<u32>,
-    /// If a step makes its result at the end: how often that was tried.
+    /// Attempts already made at the fan-in; `None` if there is none.
     pub fan_in: Option<u32>,
-    /// Those of its subtasks that have ended.
+    /// Counts of its ended subtasks.
     pub ended: EndedCounts,
-    /// Those that are unfinished.
+    /// Its unfinished subtasks.
     pub subtasks: S,
 }
 
 impl<S> NewJob<S> {
-    /// A job with these subtasks, nothing ended, and the defaults: kind 0, weight 1, one attempt, others and
-    /// keys go on when one fails.
+    /// Returns a job with these subtasks and the defaults: kind 0, weight 1, one attempt, no ended
+    /// subtasks; other subtasks and the keys go on after a failure.
     #[must_use]
     pub fn new(number: JobNumber, subtasks: S) -> Self {
         NewJob {
@@ -190,7 +190,7 @@ impl<S> NewJob<S> {
 }
 
 impl<S> NewJob<S> {
-    /// The same with other subtasks.
+    /// Returns the job with its subtasks converted.
     pub(super) fn map<T>(self, change: impl FnOnce(S) -> T) -> NewJob<T> {
         let NewJob { number, kind, weight, on_error, on_fail, attempts_allowed, .. } = self;
         let NewJob { paused, start_at, split, fan_in, ended, subtasks, .. } = self;
@@ -211,155 +211,159 @@ impl<S> NewJob<S> {
     }
 }
 
-/// How many of a job's subtasks have ended, and how.
+/// Counts of a job's ended subtasks, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndedCounts {
-    /// Well.
+    /// Subtasks that succeeded.
     pub succeeded: u64,
-    /// Not well, with no attempt left.
+    /// Subtasks that failed on their last attempt.
     pub failed: u64,
-    /// Dropped before they could succeed.
+    /// Subtasks that were dropped before they could succeed.
     pub cancelled: u64,
 }
 
-/// A subtask that is accepted.
+/// Subtask to accept.
 #[derive(Clone, Debug)]
 pub struct NewSubtask<K> {
-    /// Its number in its job; at most [`Step::LAST_SUBTASK`]. Ascending numbers take least memory.
+    /// Number in its job; at most [`Step::LAST_SUBTASK`]. Ascending numbers need the least memory.
     pub number: SubtaskNumber,
-    /// Its keys; one that is named twice is one.
+    /// Its keys; duplicates count once.
     pub keys: K,
-    /// How often it was begun, in earlier processes; a crash counts.
+    /// Number of starts in earlier processes; a crash counts.
     pub attempts_made: u32,
 }
 
-/// What came of accepting subtasks.
+/// Result of accepting subtasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Subtasks that have entered the order with this call. Those of a large job do in slices.
+    /// Number of subtasks that this call has entered into the order. Those of a large job enter in
+    /// slices.
     pub entered: u64,
-    /// Those that had no attempt left, and so have failed for good.
+    /// Subtasks that had no attempt left and so have failed.
     pub failed: Vec<Step>,
-    /// Subtasks that were dropped because of that.
+    /// Number of subtasks dropped because of these failures.
     pub dropped: u64,
-    /// The job is over with that.
+    /// Outcome of the job, if it is finished.
     pub over: Option<Outcome>,
 }
 
-/// Something is to be run now, in a slot that is its own until [`ended`](super::Scheduler::ended).
+/// Start of a run. It owns a slot until [`ended`](super::Scheduler::ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Of which job.
+    /// Job of the step.
     pub job: JobNumber,
-    /// What of it.
+    /// Step to run.
     pub step: Step,
-    /// Which try this is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// What the end must be reported with: more than any before.
+    /// Fence with which the end must be reported: higher than any before.
     pub fence: u64,
-    /// What runs it.
+    /// Kind of the job.
     pub kind: KindId,
-    /// The rule by which the job got the slot.
+    /// Rule by which the job got the slot.
     pub rule: Rule,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Well.
+    /// The attempt succeeded.
     Succeeded,
-    /// Not well.
+    /// The attempt failed.
     Failed {
-        /// When to try again, in milliseconds, if an attempt is left; `None`: never.
+        /// Time of the next attempt in milliseconds, if one is left; `None`: no retry.
         retry_at: Option<u64>,
     },
-    /// Nobody knows: the worker is gone. It is tried again at once, if an attempt is left.
+    /// The worker is gone and the result unknown. The step is retried at once, if an attempt is
+    /// left.
     Lost,
-    /// No worker ever got it. The attempt does not count, and the subtask is ready again.
+    /// No worker received the start. The attempt does not count, and the step is ready again.
     Withdrawn,
 }
 
-/// What became of a subtask with the end of a run.
+/// State of a subtask after the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It will be tried again, and keeps its place in its lanes.
+    /// It is retried, and keeps its position in its lanes.
     Again {
-        /// Not before this; `None`: as soon as there is a slot.
+        /// Earliest time of the retry; `None`: as soon as a slot is free.
         at: Option<u64>,
     },
-    /// It has failed for the last time, and stops its keys until it is retried or skipped: not over.
+    /// Its last attempt failed, and it blocks its keys until it is retried or skipped: not
+    /// finished.
     Stopped,
-    /// Over, well.
+    /// Finished: succeeded.
     Succeeded,
-    /// Over, not well.
+    /// Finished: failed.
     Failed,
-    /// Over: it would have been tried again, and its job is cancelled or fails.
+    /// Finished: a retry was due, but its job was cancelled or is failing.
     Cancelled,
 }
 
-/// What came of the end of a run, or of skipping a subtask.
+/// Result of the end of a run, or of skipping a subtask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What became of the subtask.
+    /// New state of the subtask.
     pub fate: Fate,
-    /// Subtasks that were dropped because it failed.
+    /// Number of subtasks dropped because it failed.
     pub dropped: u64,
-    /// The job is over with that.
+    /// Outcome of the job, if it is finished.
     pub over: Option<Outcome>,
 }
 
-/// How a job ended.
+/// Final state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All subtasks, and the fan-in if there is one, have succeeded.
     Succeeded,
-    /// Something failed.
+    /// A subtask or step has failed.
     Failed,
-    /// Somebody cancelled it.
+    /// The job was cancelled.
     Cancelled,
 }
 
-/// What came of cancelling a job.
+/// Result of cancelling a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancelled {
-    /// Subtasks that will not be run any more.
+    /// Number of subtasks that will not run.
     pub dropped: u64,
-    /// What runs, by fence: it is to be killed, or left to end. Either way its end must be reported.
+    /// Running steps with their fences: they may be killed or left to end. Either way their end
+    /// must be reported.
     pub running: Vec<(Step, u64)>,
-    /// The job is over, for nothing of it runs and all of it has left its lanes. A large job leaves them in slices, and
-    /// is over with the last of them.
+    /// Outcome of the job, if it is finished: no step of it runs and all its subtasks have left
+    /// their lanes. The subtasks of a large job leave in slices, and the last slice finishes it.
     pub over: Option<Outcome>,
 }
 
-/// An end was reported by somebody who does not have the subtask any more, or never had.
+/// Error: the fence of a reported end is not that of a current run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lease is lost: the fence is not that of a run")]
 pub struct Stale;
 
-/// Why subtasks can't be added to a job.
+/// Error of adding subtasks to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// It is over, or never was.
+    /// The job is finished or unknown.
     #[error("no such unfinished job")]
     NoSuchJob,
-    /// It is cancelled, fails, or its last step has begun; or, of a split, that is over.
+    /// The job is cancelled, failing, or its last step has started; or its split has ended.
     #[error("the job takes no more subtasks")]
     Closed,
 }
 
-/// Why the head of a key can't be retried or skipped.
+/// Error of retrying or skipping the head of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
     /// No unfinished subtask has the key.
     #[error("no unfinished subtask has this key")]
     NoHead,
-    /// It runs.
+    /// The head is running.
     #[error("the head of the key is running")]
     Running,
-    /// Its job was cancelled or has failed, and it leaves the key by itself.
+    /// The job of the head was cancelled or has failed; the head leaves without a command.
     #[error("the head of the key was cancelled and leaves by itself")]
     Dropped,
-    /// It has not failed, so there is nothing to retry.
+    /// The head has not failed, so a retry does not apply.
     #[error("the head of the key has not failed")]
     NotFailed,
 }

@@ -181,13 +181,13 @@ async fn two(stage: &mut Stage) -> [String; 2] {
     two
 }
 
-const MOST_BYTES: u64 = 1_400_000;
+const MAX_BYTES: u64 = 1_400_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_that_does_not_fit_is_written_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let (actors, mut stage) = stage();
-    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let service = start(folder.path(), Some(MAX_BYTES), &actors).await;
     let (server, client) = serve(&service).await;
     let (old, new) = fill(&client, &mut stage).await;
     let health = client.get("/readyz").await.expect(503).json();
@@ -247,7 +247,7 @@ async fn refused(client: &Client, method: &str, path: &str, body: &str) {
 async fn what_is_asked_for_while_nothing_is_written_is_not_done() {
     let folder = tempfile::tempdir().unwrap();
     let (actors, mut stage) = stage();
-    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let service = start(folder.path(), Some(MAX_BYTES), &actors).await;
     let (server, client) = serve(&service).await;
     let remote = client.submit(r#"{"kind":"remote","key":"r","payload":1}"#).await;
     let lease = lease(&client).await;
@@ -284,7 +284,7 @@ async fn what_is_asked_for_while_nothing_is_written_is_not_done() {
 async fn a_workers_answer_that_does_not_fit_is_taken_and_written_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
     let (actors, mut stage) = stage();
-    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let service = start(folder.path(), Some(MAX_BYTES), &actors).await;
     let (server, client) = serve(&service).await;
     let old = client.submit(r#"{"kind":"stage","payload":"old"}"#).await;
     assert_eq!(stage.next().await, "old");
@@ -307,7 +307,7 @@ async fn a_workers_answer_that_does_not_fit_is_taken_and_written_when_there_is_r
 async fn an_end_that_was_never_written_is_tried_again_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (actors, mut stage) = stage();
-    let service = start(folder.path(), Some(MOST_BYTES), &actors).await;
+    let service = start(folder.path(), Some(MAX_BYTES), &actors).await;
     let (server, client) = serve(&service).await;
     let (old, new) = fill(&client, &mut stage).await;
     stop(server, service).await;

@@ -96,7 +96,7 @@ async fn any_2xx_is_success_and_its_body_the_result() {
 async fn a_status_says_whether_another_attempt_could_help() {
     for status in ["408", "425", "429", "500", "502", "503", "599"] {
         let failure = of(&format!("{status} Something"), "", "").await;
-        assert!(passing(failure).starts_with(&format!("the answer was {status}")));
+        assert!(passing(failure).starts_with(&format!("the response was {status}")));
     }
     for status in ["300", "400", "401", "404", "409", "410", "422"] {
         let failure = of(&format!("{status} Something"), "", "no such album\n").await;

@@ -164,11 +164,11 @@ async fn a_worker_that_dies_or_answers_rubbish_is_replaced() {
     let workers = workers(1, None);
     let mut last = number(&workers).await;
     for (what, why) in [
-        ("die", "ended without an answer"),
-        ("half", "ended without an answer"),
-        ("rubbish", "not understood"),
-        ("other", "what it was not asked"),
-        ("ready", "in place of an answer"),
+        ("die", "exited without an answer"),
+        ("half", "exited without an answer"),
+        ("rubbish", "not a valid message"),
+        ("other", "the id of another task"),
+        ("ready", "instead of an answer"),
     ] {
         let said = passing(says(&workers, what).await);
         assert!(said.contains(why), "{what}: {said}");
@@ -224,9 +224,9 @@ async fn one_that_never_answers_is_killed_and_replaced() {
 #[tokio::test]
 async fn one_that_does_not_begin_as_it_should_is_not_asked() {
     let odd = crew("read hello; echo '{\"op\":\"done\",\"id\":\"x\"}'; cat", 1, None);
-    assert!(passing(ask(&odd, attempt("1")).await).contains("did not begin with `ready`"));
+    assert!(passing(ask(&odd, attempt("1")).await).contains("its first line was not `ready`"));
     let gone = crew("exit 0", 1, None);
-    assert!(passing(ask(&gone, attempt("1")).await).contains("did not begin"));
+    assert!(passing(ask(&gone, attempt("1")).await).contains("did not start"));
     let missing = Workers::new(Command::new(["/nowhere/at-all"]), 1, None);
     assert!(lasting(ask(&missing, attempt("1")).await).contains("not run"));
 }

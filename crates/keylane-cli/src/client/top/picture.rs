@@ -10,8 +10,8 @@ use crate::client::words::plain;
 use crate::progress::clock;
 
 /// How much is asked for: what no terminal shows is not sent.
-const MOST_JOBS: &str = "200";
-const MOST_KEYS: &str = "50";
+const MAX_JOBS: &str = "200";
+const MAX_KEYS: &str = "50";
 
 /// Jobs that are not over.
 const UNFINISHED: &str = "scheduled,queued,running,paused,cancelling";
@@ -34,9 +34,9 @@ impl Picture {
         let (summary, scheduler);
         (summary, jobs, scheduler, keys) = try_join!(
             server.read(&["v1", "summary"], &[]),
-            server.read(&["v1", "jobs"], &[("state", UNFINISHED), ("limit", MOST_JOBS)]),
+            server.read(&["v1", "jobs"], &[("state", UNFINISHED), ("limit", MAX_JOBS)]),
             server.read(&["v1", "scheduler"], &[]),
-            server.read(&["v1", "keys"], &[("sort", "head_age"), ("limit", MOST_KEYS)]),
+            server.read(&["v1", "keys"], &[("sort", "head_age"), ("limit", MAX_KEYS)]),
         )?;
         Ok(Picture { summary, scheduler, jobs: in_order(jobs.items), keys: keys.items })
     }

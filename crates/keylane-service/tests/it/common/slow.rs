@@ -20,7 +20,7 @@ pub(crate) fn grumbling(gate: watch::Receiver<bool>) -> Kind {
         let mut gate = gate.clone();
         async move {
             let _ = gate.wait_for(|is_open| *is_open).await;
-            Err(Failure::lasting("!".repeat(Failure::MOST_BYTES)))
+            Err(Failure::lasting("!".repeat(Failure::MAX_BYTES)))
         }
     });
     Kind { attempts: 1, ..Kind::new(grumble) }
