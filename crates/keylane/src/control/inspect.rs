@@ -110,7 +110,7 @@ impl<'p, K> Inspector<'p, K> {
     /// ```
     /// # let pool = keylane::Pool::<&str>::builder().build()?;
     /// for submitter in pool.inspect().submitters() {
-    ///     println!("{submitter}"); // the thread front-3 waits for room, at position 2
+    ///     println!("{submitter}"); // the thread front-3 waits for capacity, at position 2
     /// }
     /// # Ok::<(), keylane::BuildError>(())
     /// ```

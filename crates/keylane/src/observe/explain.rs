@@ -281,7 +281,7 @@ impl<K: fmt::Debug> fmt::Display for TaskState<K> {
             TaskState::Ready { ahead: 0 } => f.write_str("ready, waits for a worker"),
             TaskState::Ready { ahead } => write!(f, "ready, waits for a worker behind {ahead}"),
             TaskState::Queued { ahead } => {
-                write!(f, "waits for a worker to look at it, {ahead} before it")
+                write!(f, "not processed by a worker yet, {ahead} before it")
             }
             TaskState::Behind(lines) => {
                 for (number, line) in lines.iter().enumerate() {
@@ -325,7 +325,7 @@ impl<K: fmt::Debug> fmt::Display for Holder<K> {
             Holder::Ready => f.write_str("waits for a worker"),
             Holder::Rollup(keys) => write!(f, "waits for its other keys {keys:?}"),
             Holder::OnHold(hold) => hold.fmt(f),
-            Holder::Nobody => f.write_str("waits for a worker to look at it"),
+            Holder::Nobody => f.write_str("is not processed by a worker yet"),
         }
     }
 }
@@ -366,7 +366,7 @@ impl<K: fmt::Debug> fmt::Display for KeyExplanation<K> {
             KeyState::Held(Holder::OnHold(hold)) => write!(f, "waits, for the key {hold}"),
             KeyState::Held(holder) => holder.fmt(f),
             KeyState::Queued { ahead } => {
-                write!(f, "waits for a worker to look at it, {ahead} before it")
+                write!(f, "is not processed by a worker yet, {ahead} before it")
             }
             KeyState::BehindBarrier { running: true } => f.write_str("waits for a barrier to end"),
             KeyState::BehindBarrier { running: false } => {
@@ -404,7 +404,7 @@ impl fmt::Display for JobState {
 impl fmt::Display for PoolExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.reasons.is_empty() {
-            return f.write_str("nothing keeps it from doing more");
+            return f.write_str("every task that could run runs");
         }
         for (number, reason) in self.reasons.iter().enumerate() {
             f.write_str(if number == 0 { "" } else { "; " })?;
@@ -417,12 +417,17 @@ impl fmt::Display for PoolExplanation {
 impl fmt::Display for PoolReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PoolReason::NothingToDo => f.write_str("there is nothing to do"),
+            PoolReason::NothingToDo => f.write_str("no task to run"),
             PoolReason::Closed => f.write_str("closed"),
             PoolReason::NoRoom { waiting, unfinished, capacity } => {
-                write!(f, "{waiting} wait for room: {unfinished} of {capacity} unfinished")
+                write!(
+                    f,
+                    "{waiting} submitters wait for capacity: {unfinished} of {capacity} tasks unfinished"
+                )
             }
-            PoolReason::KeysFull { waiting } => write!(f, "{waiting} wait for room at their keys"),
+            PoolReason::KeysFull { waiting } => {
+                write!(f, "{waiting} submitters wait for the capacity of their keys")
+            }
             PoolReason::AllWorkersBusy { workers, startable } => {
                 write!(f, "all {workers} workers are busy, {startable} tasks wait for one")
             }
@@ -434,7 +439,7 @@ impl fmt::Display for PoolReason {
             PoolReason::Barrier { running: false } => f.write_str("a barrier waits"),
             PoolReason::JobsNotAdmitted { jobs } => write!(f, "{jobs} jobs wait to be admitted"),
             PoolReason::RateLimited { left } => {
-                write!(f, "nothing begins for another {left:?}, for its rate")
+                write!(f, "no task starts for another {left:?}, by the rate of the pool")
             }
             PoolReason::KeysRateLimited { keys } => write!(f, "{keys} keys wait for their rate"),
         }
@@ -478,9 +483,9 @@ impl fmt::Display for BlockedSubmitter {
         }
         let position = self.position;
         match self.waits_for {
-            CapacityKind::Task => write!(f, " waits for room, at position {position}"),
+            CapacityKind::Task => write!(f, " waits for capacity, at position {position}"),
             CapacityKind::Bytes(bytes) => {
-                write!(f, " waits for room for {bytes} bytes, at position {position}")
+                write!(f, " waits for capacity for {bytes} bytes, at position {position}")
             }
         }
     }

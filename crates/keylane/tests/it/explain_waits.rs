@@ -46,8 +46,8 @@ fn submitters_have_a_position_and_move_up() {
     assert!(waits.iter().all(|it| it.waits_for == CapacityKind::Task));
     assert_eq!(waits[1].thread, Some(threads[1].thread().id()));
     assert_eq!(waits[2].thread, None);
-    assert_eq!(waits[1].to_string(), "the thread two waits for room, at position 2");
-    assert_eq!(waits[2].to_string(), "a future waits for room, at position 3");
+    assert_eq!(waits[1].to_string(), "the thread two waits for capacity, at position 2");
+    assert_eq!(waits[2].to_string(), "a future waits for capacity, at position 3");
 
     // Who gives up leaves no gap.
     drop(third);
@@ -67,7 +67,7 @@ fn those_that_wait_for_bytes_say_for_how_many() {
     eventually(|| pool.inspect().submitters().len() == 1);
     let submitter = &pool.inspect().submitters()[0];
     assert_eq!((submitter.position, submitter.waits_for), (1, CapacityKind::Bytes(5)));
-    let said = "the thread heavy waits for room for 5 bytes, at position 1";
+    let said = "the thread heavy waits for capacity for 5 bytes, at position 1";
     assert_eq!(submitter.to_string(), said);
     first.let_go();
     waits.join().unwrap();
