@@ -43,8 +43,15 @@ pub struct Builder {
     thread_name: String,
 }
 
+impl Consumer {
+    /// Returns a builder of a consumer of `source`.
+    pub fn builder(source: impl Source + 'static) -> Builder {
+        Builder::new(Box::new(source))
+    }
+}
+
 impl Builder {
-    pub(super) fn new(source: Box<dyn Source>) -> Self {
+    fn new(source: Box<dyn Source>) -> Self {
         let rule = RetryPolicy::new(Rule::default()).expect("the default rule is valid");
         Builder {
             source,

@@ -7,12 +7,11 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::builder::Builder;
 use super::failure::Failure;
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus, PendingRecord};
 use super::worker_event::WorkerEvent;
-use crate::source::{Source, SourceError};
+use crate::source::SourceError;
 use crate::{Partition, Position};
 
 /// A running consumer: handles the records of a source in parallel across keys, in order within a
@@ -96,11 +95,6 @@ pub enum StartError {
 }
 
 impl Consumer {
-    /// Returns a builder of a consumer of `source`.
-    pub fn builder(source: impl Source + 'static) -> Builder {
-        Builder::new(Box::new(source))
-    }
-
     pub(super) fn new(
         shared: Arc<ConsumerShared>,
         coordinator: JoinHandle<ShutdownReport>,

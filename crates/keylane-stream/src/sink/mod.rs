@@ -4,12 +4,11 @@
 //! [`Outbox`](crate::consumer::Outbox)), so no output is lost. After a crash, records that were not
 //! committed are handled again, and their output is written again.
 
+mod error;
 mod journal;
 mod output;
 
-use std::error::Error;
-use std::fmt;
-
+pub use self::error::SinkError;
 pub use self::journal::JournalSink;
 pub use self::output::{HandlerOutput, OutputCallback};
 use crate::Record;
@@ -33,7 +32,7 @@ pub trait Sink: Send {
     /// By default all outputs are [written](Self::put) together; if that fails, one by one, so that
     /// one bad output does not fail the others.
     fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
-        output::put_together_or_singly(self, outputs);
+        output::put_together_or_singly(outputs, |records| self.put(records));
     }
 }
 
@@ -44,28 +43,5 @@ impl<S: Sink + ?Sized> Sink for Box<S> {
 
     fn put_each(&mut self, outputs: Vec<HandlerOutput>) {
         (**self).put_each(outputs);
-    }
-}
-
-/// Error of writing records.
-#[derive(Debug)]
-pub struct SinkError(Box<dyn Error + Send + Sync>);
-
-impl SinkError {
-    /// Creates an error with this cause.
-    pub fn new(why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        SinkError(why.into())
-    }
-}
-
-impl fmt::Display for SinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the output of the record was not written: {}", self.0)
-    }
-}
-
-impl Error for SinkError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
     }
 }

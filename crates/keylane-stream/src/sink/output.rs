@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{Sink, SinkError};
+use super::error::SinkError;
 use crate::Record;
 
 /// Output of one record, with the callback for its result.
@@ -72,14 +72,17 @@ impl HandlerOutput {
     }
 }
 
-/// Writes outputs together, or, if that fails, one by one, and answers each.
-pub(super) fn put_together_or_singly<S: Sink + ?Sized>(sink: &mut S, outputs: Vec<HandlerOutput>) {
+/// Writes outputs together with `put`, or, if that fails, one by one, and answers each.
+pub(super) fn put_together_or_singly(
+    outputs: Vec<HandlerOutput>,
+    mut put: impl FnMut(&[Record]) -> Result<(), SinkError>,
+) {
     let lengths: Vec<_> = outputs.iter().map(|output| output.records.len()).collect();
     let (records, callbacks): (Vec<_>, Vec<_>) =
         outputs.into_iter().map(|HandlerOutput { records, callback }| (records, callback)).unzip();
     let records: Vec<_> = records.into_iter().flatten().collect();
     let mut rest = &records[..];
-    match (put(sink, &records), callbacks.len()) {
+    match (put_caught(&mut put, &records), callbacks.len()) {
         (Ok(()), _) => callbacks.into_iter().for_each(|callback| callback.answer(Ok(()))),
         (Err(error), 1) => {
             callbacks
@@ -91,18 +94,22 @@ pub(super) fn put_together_or_singly<S: Sink + ?Sized>(sink: &mut S, outputs: Ve
             for (length, callback) in lengths.into_iter().zip(callbacks) {
                 let (own, others) = rest.split_at(length);
                 rest = others;
-                callback.answer(put(sink, own));
+                callback.answer(put_caught(&mut put, own));
             }
         }
     }
 }
 
-fn put<S: Sink + ?Sized>(sink: &mut S, records: &[Record]) -> Result<(), SinkError> {
+/// Writes records, if there are any. A panic of the sink is an error.
+fn put_caught(
+    put: impl FnOnce(&[Record]) -> Result<(), SinkError>,
+    records: &[Record],
+) -> Result<(), SinkError> {
     if records.is_empty() {
         return Ok(());
     }
-    let put = catch_unwind(AssertUnwindSafe(|| sink.put(records)));
-    put.unwrap_or_else(|_| Err(SinkError::new("the sink has panicked")))
+    let result = catch_unwind(AssertUnwindSafe(|| put(records)));
+    result.unwrap_or_else(|_| Err(SinkError::new("the sink has panicked")))
 }
 
 impl fmt::Debug for HandlerOutput {

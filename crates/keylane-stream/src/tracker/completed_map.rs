@@ -21,23 +21,16 @@
 
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 
-use super::{Progress, rice};
+use super::limit::MapLimit;
+use super::map_layout::{MAX_EPOCH_BYTES, PREFIX};
+use super::progress::Progress;
+use super::rice;
 use crate::{Position, leb128};
 
-/// Prefix of version 1. A colon is not in the base-64 alphabet, so no other user of base 64 takes
-/// this text for its own.
-pub(super) const PREFIX: &str = "KL1:";
-
 /// Prefix of version 2, which has a leader epoch.
-pub(super) const PREFIX_WITH_EPOCH: &str = "KL2:";
+const PREFIX_WITH_EPOCH: &str = "KL2:";
 
-/// Maximum length of a leader epoch, in bytes.
-const MAX_EPOCH_BYTES: usize = 5;
-
-/// Maximum length of a map without its gaps, in bytes: the sum over the table above.
-pub(super) const MAX_BYTES_WITHOUT_GAPS: usize = 4 + MAX_EPOCH_BYTES + 9 + 4 + 1 + 4;
-
-pub(super) fn encode(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> String {
+fn encode(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> String {
     let prefix = if epoch.is_some() { PREFIX_WITH_EPOCH } else { PREFIX };
     let body = body(progress, stream, epoch);
     let mut text = String::with_capacity(prefix.len() + body.len().div_ceil(3) * 4);
@@ -46,8 +39,42 @@ pub(super) fn encode(progress: &Progress, stream: &[u8], epoch: Option<u32>) -> 
     text
 }
 
+impl Progress {
+    /// Encodes the map as ASCII text with a version, and a checksum over the map, the watermark and
+    /// `stream`.
+    ///
+    /// `stream` identifies the stream, so that the progress of another one, or of a topic that was
+    /// deleted and recreated under the same name, is not taken for it. For Kafka it is the topic id
+    /// and the partition.
+    ///
+    /// The time is proportional to the number of incomplete positions, however far apart they are.
+    #[must_use]
+    pub fn encode(&self, stream: &[u8]) -> String {
+        encode(self, stream, None)
+    }
+
+    /// Encodes the map in version 2, with the highest leader epoch of the records below the
+    /// [`end`](Self::end). Older readers refuse it.
+    #[must_use]
+    pub fn encode_with_epoch(&self, stream: &[u8], epoch: u32) -> String {
+        encode(self, stream, Some(epoch))
+    }
+
+    /// Returns the progress with as much of the map as fits the limit, from the lowest position up.
+    /// Positions beyond count as incomplete, so a restart repeats them.
+    ///
+    /// A tracker that always had this limit never needs it. It is for one that has resumed from a
+    /// map with a larger limit.
+    #[must_use]
+    pub fn shortened(&self, limit: MapLimit) -> Progress {
+        let mut shorter = self.clone();
+        while length(&shorter) > limit.get() && shorter.cut_top() {}
+        shorter
+    }
+}
+
 /// Returns the maximum length of the text in either version, in characters.
-pub(super) fn length(progress: &Progress) -> usize {
+fn length(progress: &Progress) -> usize {
     let span = progress.end().get() - progress.watermark().get();
     let count = progress.incomplete().len() as u64;
     let mut bytes = 4 + MAX_EPOCH_BYTES + leb128::length(span) + 4;

@@ -1,6 +1,6 @@
 //! Maximum length of a map: decides whether one more position may be in flight.
 
-use super::completed_map;
+use super::map_layout::{MAX_BYTES_WITHOUT_GAPS, PREFIX};
 use super::rice;
 
 /// Maximum length of the text of a map.
@@ -39,8 +39,8 @@ impl MapLimit {
 
     const fn constant(characters: usize) -> MapLimit {
         // Four characters of base 64 encode three bytes.
-        let bytes = (characters - completed_map::PREFIX.len()) / 4 * 3;
-        MapLimit { characters, bits: (bytes - completed_map::MAX_BYTES_WITHOUT_GAPS) as u64 * 8 }
+        let bytes = (characters - PREFIX.len()) / 4 * 3;
+        MapLimit { characters, bits: (bytes - MAX_BYTES_WITHOUT_GAPS) as u64 * 8 }
     }
 
     /// Returns the limit in characters.

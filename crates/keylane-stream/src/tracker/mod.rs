@@ -38,6 +38,8 @@
 mod completed_map;
 mod decode;
 mod limit;
+mod map_error;
+mod map_layout;
 mod parallel_consumer;
 mod position_set;
 mod progress;
@@ -45,8 +47,9 @@ mod rice;
 mod state;
 
 pub use decode::{
-    DecodedMap, ForeignMapPolicy, MapError, MapPolicy, UnreadableMapPolicy, decode, highest_epoch,
+    DecodedMap, ForeignMapPolicy, MapPolicy, UnreadableMapPolicy, decode, highest_epoch,
 };
 pub use limit::MapLimit;
+pub use map_error::MapError;
 pub use progress::Progress;
 pub use state::{NotInFlight, TakeOutcome, Tracker};

@@ -21,7 +21,8 @@ use std::io::Read;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ruzstd::decoding::StreamingDecoder;
 
-use super::{MapError, Progress};
+use super::map_error::MapError;
+use super::progress::Progress;
 use crate::Position;
 
 /// Maximum number of incomplete positions, and of bytes after decompression. The 4,096 characters

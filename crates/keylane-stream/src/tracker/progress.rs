@@ -1,7 +1,5 @@
-//! Snapshot of the completed positions of a stream, and its encoding.
+//! Snapshot of the completed positions of a stream.
 
-use super::MapLimit;
-use super::completed_map;
 use crate::Position;
 
 /// Completed positions of a stream: all below the watermark, and those from there to `end` that are
@@ -82,39 +80,12 @@ impl Progress {
         position < self.end && self.incomplete.binary_search(&position).is_err()
     }
 
-    /// Encodes the map as ASCII text with a version, and a checksum over the map, the watermark and
-    /// `stream`.
-    ///
-    /// `stream` identifies the stream, so that the progress of another one, or of a topic that was
-    /// deleted and recreated under the same name, is not taken for it. For Kafka it is the topic id
-    /// and the partition.
-    ///
-    /// The time is proportional to the number of incomplete positions, however far apart they are.
-    #[must_use]
-    pub fn encode(&self, stream: &[u8]) -> String {
-        completed_map::encode(self, stream, None)
-    }
-
-    /// Encodes the map in version 2, with the highest leader epoch of the records below the
-    /// [`end`](Self::end). Older readers refuse it.
-    #[must_use]
-    pub fn encode_with_epoch(&self, stream: &[u8], epoch: u32) -> String {
-        completed_map::encode(self, stream, Some(epoch))
-    }
-
-    /// Returns the progress with as much of the map as fits the limit, from the lowest position up.
-    /// Positions beyond count as incomplete, so a restart repeats them.
-    ///
-    /// A tracker that always had this limit never needs it. It is for one that has resumed from a
-    /// map with a larger limit.
-    #[must_use]
-    pub fn shortened(&self, limit: MapLimit) -> Progress {
-        let mut shorter = self.clone();
-        while completed_map::length(&shorter) > limit.get() {
-            let Some(cut) = shorter.incomplete.pop() else { break };
-            shorter.end = cut;
-            shorter.drop_undone_top();
-        }
-        shorter
+    /// Removes the part of the map from its last incomplete position on. Returns `false` if there
+    /// is none.
+    pub(super) fn cut_top(&mut self) -> bool {
+        let Some(cut) = self.incomplete.pop() else { return false };
+        self.end = cut;
+        self.drop_undone_top();
+        true
     }
 }

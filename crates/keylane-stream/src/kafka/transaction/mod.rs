@@ -46,25 +46,24 @@
 
 mod output;
 mod producer_thread;
+mod shared;
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 use rdkafka::consumer::ConsumerGroupMetadata;
-use rdkafka::error::KafkaError;
-use rdkafka::producer::{DefaultProducerContext, ThreadedProducer};
 use rdkafka::topic_partition_list::TopicPartitionList;
 
 pub use self::output::TransactionalOutput;
 use self::producer_thread::ProducerThread;
+pub(super) use self::shared::TransactionOutcome;
+use self::shared::{
+    CommittedOffsets, ProducerCommand, TransactionCommit, TransactionPhase, TransactionShared,
+    TransactionState,
+};
 use super::settings::ClientSettings;
-use super::topic_partition::TopicPartition;
-use crate::Position;
 use crate::source::SourceError;
 use crate::thread_notify::ThreadNotify;
-
-type TransactionalProducer = ThreadedProducer<DefaultProducerContext>;
 
 /// The source's handle: seals, commits and aborts transactions.
 #[derive(Debug)]
@@ -72,78 +71,6 @@ pub(super) struct Transactions {
     shared: Arc<TransactionShared>,
     /// Ends when the handle is dropped.
     producer_thread: ProducerThread,
-}
-
-/// State shared by the three threads.
-struct TransactionShared {
-    state: Mutex<TransactionState>,
-    /// Notified of every change of the phase, and of the end.
-    changed: Condvar,
-    /// Wakes the source when there is an outcome.
-    wakeup: Arc<ThreadNotify>,
-}
-
-struct TransactionState {
-    phase: TransactionPhase,
-    /// Set by the producer thread before it opens a transaction; used by the outbox while one is
-    /// open.
-    producer: Option<Arc<TransactionalProducer>>,
-    /// The outbox has sent part of an output and waits for room. A seal must wait for the rest.
-    sending: bool,
-    /// Outcomes of transactions, from the producer thread to the source.
-    outcomes: VecDeque<TransactionOutcome>,
-    /// Messages for the operator, from the producer thread to the source.
-    notices: Vec<String>,
-    /// The source is dropped.
-    closed: bool,
-}
-
-enum TransactionPhase {
-    /// Accepts output. The coordinator may seal it; the outbox may request an abort after a
-    /// failure.
-    Open,
-    /// Accepts no output. The coordinator decides how it ends.
-    Sealed,
-    /// The producer thread ends it.
-    Ending(Option<ProducerCommand>),
-    /// It was aborted. The source opens the next one after its partitions are assigned again.
-    Ended,
-}
-
-/// A command for the producer thread.
-enum ProducerCommand {
-    /// Open a transaction.
-    Open,
-    /// Commit the transaction with this progress, and open the next one.
-    Commit(Box<TransactionCommit>),
-    /// Abort the transaction.
-    Abort,
-    /// Abort the transaction, because the client has refused output.
-    Broken(KafkaError),
-}
-
-/// Progress to commit with the output.
-struct TransactionCommit {
-    offsets: TopicPartitionList,
-    /// Group membership, by which the broker detects removed members.
-    member: ConsumerGroupMetadata,
-    watermarks: CommittedOffsets,
-}
-
-/// Partitions and their watermarks.
-pub(super) type CommittedOffsets = Vec<(TopicPartition, Position)>;
-
-/// Outcome of a transaction.
-#[derive(Debug)]
-pub(super) enum TransactionOutcome {
-    Committed(CommittedOffsets),
-    /// It was aborted, or perhaps committed: the stored progress decides. `map_too_long` if the map
-    /// beside an offset exceeded the brokers' limit.
-    Aborted {
-        map_too_long: bool,
-    },
-    /// Repeated failures: no further transaction is tried.
-    Hopeless(SourceError),
 }
 
 impl Transactions {
@@ -234,27 +161,5 @@ impl Drop for Transactions {
         self.shared.state().closed = true;
         self.shared.changed.notify_all();
         self.producer_thread.join();
-    }
-}
-
-impl TransactionShared {
-    /// The mutex holds plain values that are whole after any statement, so poisoning is ignored.
-    fn state(&self) -> MutexGuard<'_, TransactionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'s>(
-        &self,
-        state: MutexGuard<'s, TransactionState>,
-    ) -> MutexGuard<'s, TransactionState> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for TransactionShared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TransactionShared")
-            .field("closed", &self.state().closed)
-            .finish_non_exhaustive()
     }
 }

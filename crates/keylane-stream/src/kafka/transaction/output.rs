@@ -10,7 +10,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::super::settings::ClientSettings;
 use super::super::sink::{SendError, headers};
-use super::{
+use super::shared::{
     ProducerCommand, TransactionPhase, TransactionShared, TransactionState, TransactionalProducer,
 };
 use crate::Record;

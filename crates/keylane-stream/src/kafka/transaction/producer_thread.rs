@@ -11,7 +11,7 @@ use rdkafka::producer::Producer as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::super::settings::ClientSettings;
-use super::{
+use super::shared::{
     ProducerCommand, TransactionCommit, TransactionOutcome, TransactionPhase, TransactionShared,
     TransactionState, TransactionalProducer,
 };
