@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::topic_partition_list::TopicPartitionList;
 
+use super::abort_state::AbortState;
 use super::ffi;
 use super::metadata_thread::{CommittedOffset, MetadataRequest};
 use super::partition::OwnedPartition;
@@ -18,19 +19,6 @@ use super::topic_partition::TopicPartition;
 use super::transaction::{TransactionOutcome, TransactionalOutput, Transactions};
 use crate::source::{Assigned, Partition, Source as _, SourceError, SourceEvent};
 use crate::tracker::MapLimit;
-
-/// State of the recovery from an aborted transaction.
-#[derive(Debug)]
-pub(super) enum AbortState {
-    /// No transaction was aborted.
-    None,
-    /// The partitions were reported as lost; their stored progress is being fetched.
-    Restoring(Vec<TopicPartition>),
-    /// They were assigned again; the next transaction opens when these events were read.
-    Reported,
-    /// No transaction will follow.
-    Hopeless,
-}
 
 impl KafkaSource {
     /// Joins a group with exactly-once output: a record's output is in the topic `output`, visible

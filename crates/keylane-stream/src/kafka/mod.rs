@@ -57,6 +57,7 @@
 //! # Ok::<(), keylane_stream::source::SourceError>(())
 //! ```
 
+mod abort_state;
 mod address;
 mod context;
 mod dead_letters;
@@ -71,6 +72,7 @@ mod metadata_thread;
 mod output;
 mod partition;
 mod pause_buffer;
+mod pending_assignment;
 mod rebalance;
 mod settings;
 mod sink;

@@ -12,30 +12,13 @@ use super::ffi::TopicId;
 use super::metadata_thread::{CommittedOffset, MetadataReply, MetadataRequest, OffsetBounds};
 use super::partition::OwnedPartition;
 use super::pause_buffer::FetchedItem;
+use super::pending_assignment::{PendingAssignment, ResolvedStart};
 use super::source::{KafkaSource, RETRY_INTERVAL};
 use super::start_offset::{self, Continuation, ReadState, StartAt, StartDecision, epochs_of};
 use super::topic_partition::TopicPartition;
 use crate::Position;
 use crate::source::{Assigned, Partition, SourceError, SourceEvent};
 use crate::tracker::Progress;
-
-/// An assignment that the client has offered, with the start positions that are resolved so far.
-#[derive(Debug)]
-pub(super) struct PendingAssignment {
-    names: Vec<TopicPartition>,
-    /// Partitions that start at an end of their log, whose offsets are not known yet.
-    unknown: HashMap<TopicPartition, StartAt>,
-    known: HashMap<TopicPartition, ResolvedStart>,
-}
-
-/// Start of an offered partition.
-#[derive(Debug)]
-struct ResolvedStart {
-    progress: Progress,
-    id: Option<TopicId>,
-    /// Leader epochs: of the record before the watermark, and the highest one of the map.
-    epochs: (Option<u32>, Option<u32>),
-}
 
 impl KafkaSource {
     /// Processes the client's callbacks.

@@ -12,14 +12,14 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
+use super::abort_state::AbortState;
 use super::context::Context;
 use super::error::of_commit;
-use super::exactly_once::AbortState;
 use super::ffi::{self, TopicId};
 use super::member::GroupMember;
 use super::metadata_thread::{MetadataRequest, MetadataThread};
 use super::partition::OwnedPartition;
-use super::rebalance::PendingAssignment;
+use super::pending_assignment::PendingAssignment;
 use super::settings::{KafkaSettings, MapVersion};
 use super::start_offset::StartPolicy;
 use super::topic_partition::TopicPartition;

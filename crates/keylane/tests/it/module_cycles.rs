@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Number of files that still are in a cycle, by crate. Numbers go down, never up.
 const STILL_IN_CYCLES: [(&str, usize); 3] =
-    [("keylane", 24), ("keylane-service", 68), ("keylane-stream", 14)];
+    [("keylane", 24), ("keylane-service", 68), ("keylane-stream", 11)];
 
 #[test]
 fn no_file_uses_itself_through_others() {
