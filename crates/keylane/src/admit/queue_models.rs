@@ -18,7 +18,7 @@ fn queue(capacity: usize) -> Arc<FairQueue<u32>> {
 fn assert_empty(queue: &FairQueue<u32>, capacity: usize) {
     assert_eq!((queue.waiting_to_push(), queue.waiting_to_pop()), (0, 0));
     assert_eq!((queue.len(), queue.capacity()), (0, capacity));
-    (0..capacity).for_each(|_| queue.try_push(0).expect("there is room"));
+    (0..capacity).for_each(|_| queue.try_push(0).expect("the queue is not full"));
     assert!(queue.try_push(0).is_err());
 }
 
