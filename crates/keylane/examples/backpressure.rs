@@ -1,5 +1,5 @@
-//! A pool has room for so many tasks. Whoever submits to a full one waits, waits for a while, or gets
-//! the task back.
+//! A pool accepts at most `capacity` tasks. A submission to a full pool waits, waits for at most a
+//! timeout, or returns the task.
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -10,7 +10,7 @@ use keylane::{Pool, SubmitErrorKind};
 fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<&str>::builder().workers(1).capacity(2).build()?;
 
-    // Fill it: one task runs until it is told to end, one waits behind it.
+    // Fill it: one task runs until the channel closes, one waits behind it.
     let (end, ended) = mpsc::channel::<()>();
     pool.execute("key", move || ended.recv().expect("main says when"))?;
     pool.execute("key", || println!("the second task"))?;
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(late.kind(), SubmitErrorKind::TimedOut);
     println!("{late}");
 
-    // Waiting, first come, first served; until there is room.
+    // Waiting, first come, first served, until there is capacity.
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| pool.execute("other", || println!("the fourth task")));
         while pool.inspect().snapshot(0).submitters_waiting == 0 {
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         waits.join().expect("it does not panic")
     })?;
 
-    // Room can be made while the pool runs.
+    // The capacity can grow while the pool runs.
     pool.settings().set_capacity(1000)?;
     for _ in 0..100 {
         pool.try_execute("key", || ())?;

@@ -1,5 +1,5 @@
-//! A barrier conflicts with every other task: it runs alone, after all that was submitted before it and
-//! before all that comes after. A checkpoint, a change of settings, a rotation of a log.
+//! A barrier conflicts with every other task: it runs alone, after all that was submitted before it
+//! and before all that comes after. A checkpoint, a change of settings, a rotation of a log.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A bound on bytes: what waits and runs weighs no more than so much together, however large or small
-//! each task is.
+//! A bound on bytes: the total cost of waiting and running tasks stays below it, however large or
+//! small each task is.
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{} bytes are under way", pool.inspect().snapshot(0).bytes);
 
-    // There is no room for a fourth, and there never will be for one that is too large.
+    // There is no capacity for a fourth, and never will be for one that is too large.
     let refused = pool.try_execute(claims(), || ()).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::Full);
     let refused = pool.execute(Claims::exclusive(8).with_cost(2_000_000), || ()).unwrap_err();

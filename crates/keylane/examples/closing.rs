@@ -1,7 +1,7 @@
-//! Three ways to end a pool: finish everything, finish until a deadline, or take back what has not
-//! begun.
+//! Three ways to end a pool: finish everything, finish until a deadline, or take back the tasks
+//! that have not begun.
 //!
-//! Dropping a pool drops what has not begun, and waits for what runs.
+//! Dropping a pool drops the tasks that have not begun, and waits for the running ones.
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     stop()
 }
 
-/// `drain` closes the pool and waits until what was accepted has ended.
+/// `shutdown` closes the pool and waits until all accepted tasks have ended.
 fn drain() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<u32>::builder().workers(2).build()?;
     let last = pool.submit(1, || "the last task")?;

@@ -1,4 +1,5 @@
-//! Asks a pool why things wait: a task, a key, a job, the pool; and which task has held its keys too long.
+//! Asks a pool why things wait: a task, a key, a job, the pool; and which task has held its keys
+//! too long.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;

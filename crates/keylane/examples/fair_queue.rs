@@ -1,4 +1,4 @@
-//! A bounded queue between threads, or futures, in which nobody gets in before those that came first.
+//! A bounded queue between threads, or futures, that serves them in the order in which they came.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use keylane::admit::FairQueue;
 fn main() -> Result<(), Box<dyn Error>> {
     let queue = FairQueue::new(16)?;
 
-    // A fast producer does not starve the slow ones, for each waits in one line for room.
+    // A fast producer does not starve the slow ones: all wait in one queue.
     let received = std::thread::scope(|scope| {
         let producers: Vec<_> = (0..4)
             .map(|producer| {
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .collect();
         let consumer = scope.spawn(|| std::iter::from_fn(|| queue.pop().ok()).collect::<Vec<_>>());
         producers.into_iter().for_each(|producer| producer.join().expect("it does not panic"));
-        // What is in it is still popped.
+        // Its remaining items are still popped.
         queue.close();
         consumer.join().expect("it does not panic")
     });
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{} items from 4 producers, those of each in order", received.len());
 
-    // It can be looked into, drained and resized, and gives back what it refuses.
+    // A queue can be inspected, drained and resized, and returns items that it refuses.
     let (queue, other) = (FairQueue::new(3)?, FairQueue::new(10)?);
     queue.push_many(["a", "b", "c"])?;
     let refused = queue.try_push("d").unwrap_err().into_inner();

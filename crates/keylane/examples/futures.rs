@@ -13,10 +13,10 @@ const REQUESTS: u32 = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
-    // At most 8 futures run at a time, with one worker, which only hands them over.
+    // At most 8 futures run at a time, with one worker, which only starts them.
     let pool = Pool::<u32>::builder().workers(1).runtime(runtime.handle().clone(), 8).build()?;
 
-    // What each client has been served, across an await in the middle of each request.
+    // Requests served to each client, across an await in the middle of each request.
     let served: Arc<Mutex<HashMap<u32, Vec<u32>>>> = Arc::default();
     for request in 0..REQUESTS {
         for client in 0..CLIENTS {

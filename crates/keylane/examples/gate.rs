@@ -1,5 +1,5 @@
-//! A gate is a fair bound without a pool: so many go on at a time, and whoever waits is let in first
-//! come, first served, threads and futures in one line.
+//! A gate is a fair bound without a pool: at most `n` callers proceed at a time, and the others
+//! wait first come, first served, threads and futures in one queue.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use keylane::admit::Gate;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Three calls of a service at a time, whoever makes them.
+    // At most three calls of a service at a time, from all threads together.
     let gate = Gate::new(3)?;
     let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {

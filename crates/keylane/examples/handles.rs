@@ -1,7 +1,7 @@
-//! What a handle tells and does: the result, an error, a panic, cancelling before the start and
-//! while the task runs.
+//! Uses of a handle: the result, an error, a panic, cancelling before the start and while the task
+//! runs.
 //!
-//! A handle that is dropped leaves its task alone: it runs all the same.
+//! Dropping a handle does not affect its task, which runs nevertheless.
 
 use std::error::Error;
 use std::sync::mpsc;

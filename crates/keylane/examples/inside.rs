@@ -1,5 +1,6 @@
-//! A task may submit to its own pool. It never waits for room, for it might wait for room that only its
-//! own end can make; and waiting for a task that is ordered behind it is an error instead of a hang.
+//! A task may submit to its own pool. It never waits for capacity, since it might wait for capacity
+//! that only its own end can free; and waiting for a task that is ordered behind it is an error
+//! instead of a hang.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use keylane::Pool;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Room for one: whoever submits from outside waits for the one before.
+    // Capacity for one task: a submission from outside waits for the one before.
     let pool = Arc::new(Pool::<u64>::builder().workers(2).capacity(1).build()?);
     let visited = Arc::new(AtomicU64::new(0));
 

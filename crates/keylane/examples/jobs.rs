@@ -1,7 +1,7 @@
 //! Jobs share the workers: none takes them all, and the one with the least to do is done first.
 //!
-//! A long job is under way when a short one comes. The short one does not wait until the long one is
-//! over, though that one was first and has subtasks for every worker.
+//! A long job is under way when a short one comes. The short one does not wait until the long one
+//! is over, though that one was first and has subtasks for every worker.
 
 use std::error::Error;
 use std::sync::mpsc;

@@ -1,7 +1,8 @@
 //! Of a burst of updates only the last is worth the work, and a connection's end comes last.
 //!
-//! A screen shows prices that change faster than it can be drawn: what waits to be drawn is replaced by
-//! what is newer. When the viewer leaves, what waits is drawn, then the screen is closed, once.
+//! A screen shows prices that change faster than it can be drawn: a newer price replaces the one
+//! that waits to be drawn. When the viewer leaves, the waiting price is drawn, then the screen is
+//! closed, once.
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -42,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(replaced, 999);
     println!("{}", closed.wait()?.unwrap());
 
-    // The screen is given to somebody else.
+    // The screen is given to another viewer.
     assert!(pool.keys().reopen(&"screen"));
     println!("drawn: {}", pool.submit_latest("screen", || 5)?.wait()?.unwrap());
     Ok(())

@@ -1,5 +1,5 @@
-//! At most so many tasks of a key at once, where their order does not matter: two requests to each host,
-//! while the pool has eight workers.
+//! At most `n` tasks of a key at once, where their order does not matter: two requests to each
+//! host, while the pool has eight workers.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! Prints what a pool says to Prometheus. Serve it at `/metrics` as `text/plain; version=0.0.4`.
+//! Prints the metrics of a pool for Prometheus. Serve them at `/metrics` as `text/plain;
+//! version=0.0.4`.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! different keys run in parallel.
 //!
 //! Three accounts get deposits and withdrawals. No account ever falls below zero, because no task
-//! runs before the earlier ones of its account. The lock is there for the compiler: for one account
-//! nobody ever waits for it.
+//! runs before the earlier ones of its account. The lock is there for the compiler: no task ever
+//! waits for it.
 
 use std::collections::HashMap;
 use std::error::Error;

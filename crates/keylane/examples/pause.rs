@@ -1,7 +1,7 @@
-//! Pause a key, look at what waits for it, take it or let it go on.
+//! Pause a key, inspect its waiting tasks, take them or resume the key.
 //!
 //! An account is under review: its orders are accepted and wait, those of others go on. One more
-//! account is closed, and what waits for it is handed to somebody else.
+//! account is closed, and its waiting orders are run elsewhere.
 
 use std::error::Error;
 
@@ -23,14 +23,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{}: {:?}", held.key, held.hold);
     }
 
-    // Taken tasks can be run by whoever has them, or dropped.
+    // Taken tasks can be run by the caller, or dropped.
     let orders = pool.keys().take(&"carol");
     println!("carol: {} orders are cancelled", orders.len());
     assert_eq!(orders.len(), 3);
     drop(orders);
     pool.keys().resume(&"carol");
 
-    // Hers go on in their order, and what comes now is behind them.
+    // Her waiting orders run in their order, and later ones after them.
     pool.keys().resume(&"alice");
     let last = pool.submit("alice", order("alice", 4))?;
     assert!(last.wait()?.is_completed());

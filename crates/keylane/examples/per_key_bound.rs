@@ -1,5 +1,5 @@
-//! A bound for each key: one that gets more than it can do fills up by itself, and not the pool; who
-//! waits for it holds nobody else up.
+//! A bound for each key: a key with too many tasks fills up by itself, and not the pool; submitters
+//! that wait for it delay no others.
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while pool.inspect().snapshot(0).submitters_held == 0 {
             std::thread::yield_now();
         }
-        // and nobody else does.
+        // and no other submitter does.
         for _ in 0..100 {
             pool.submit("quick", || ())?.wait()?;
         }

@@ -1,8 +1,9 @@
-//! Have the tasks of a key return to the worker that ran the last of them, for what it has of the key in its
-//! cache.
+//! Have the tasks of a key return to the worker that ran the last of them, which has its data in
+//! the cache.
 //!
-//! It prints how often a key has changed its worker, with either placement. Nothing is promised but that no worker
-//! is idle for it. Whether it pays depends on what tasks keep for their key, and on the machine's caches: measure.
+//! It prints how often a key has changed its worker, with either placement. The only guarantee is
+//! that no worker is idle for it. Whether it pays depends on the data that tasks use for their key,
+//! and on the machine's caches: measure.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};

@@ -1,11 +1,11 @@
 //! A type of your own can say which tasks may run at the same time, where keys cannot.
 //!
-//! Here tasks write to parts of one buffer. Two of them conflict if their parts overlap; then they run
-//! in the order in which they were submitted, and otherwise beside each other. Each cell is written
-//! without a lock and without any order of memory: a task sees what those before it wrote.
+//! Here tasks write to parts of one buffer. Two of them conflict if their parts overlap; then they
+//! run in the order in which they were submitted, and otherwise beside each other. Each cell is
+//! written without a lock and without any order of memory: a task sees what those before it wrote.
 //!
-//! With `summary` a part is only compared with those near it. Where the tasks fall into a few kinds that are
-//! all alike, `class` makes it cheaper still: see the second part.
+//! With `summary` a part is only compared with those near it. Where the tasks fall into a few kinds
+//! that are all alike, `class` makes it cheaper still: see the second part.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Compatibility for Span {
     }
 }
 
-/// What somebody does with the index.
+/// Access to the index.
 #[derive(Clone, Copy, PartialEq)]
 enum Access {
     Search,
@@ -42,7 +42,8 @@ impl Compatibility for Access {
         (*self, *other) == (Access::Search, Access::Search)
     }
 
-    /// All searches are alike, and all rebuilds: whatever is true for one of them is for the others.
+    /// All searches are alike, and all rebuilds: whatever is true for one of them is for the
+    /// others.
     fn class(&self) -> Option<u64> {
         Some(*self as u64)
     }
@@ -56,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (from, to) = (n * 7 % 90, n * 7 % 90 + 10);
         let cells = cells.clone();
         pool.execute(Claims::described(Span { from, to }), move || {
-            // Not at once: it only adds up if nobody else writes there.
+            // In two steps: it only adds up if no other task writes there.
             cells[from..to].iter().for_each(|cell| cell.store(cell.load(Relaxed) + 1, Relaxed));
         })?;
     }

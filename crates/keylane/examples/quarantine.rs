@@ -1,7 +1,7 @@
 //! A key whose tasks keep failing stops, so that it does no more harm and loses nothing.
 //!
-//! One tenant's database is down. After two failures in a row its work waits, while that of the others
-//! goes on; once the database is back, it goes on where it was.
+//! One tenant's database is down. After two failures in a row its work waits, while that of the
+//! others goes on; once the database is back, it goes on where it was.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("{}: {:?}", stopped.key, stopped.hold);
 
-    // What has failed is the handler's to repeat; what waits goes on in order.
+    // The handler must repeat the failed message; the waiting ones run in order.
     is_up.store(true, Ordering::Relaxed);
     pool.keys().resume(&"acme");
     pool.shutdown()?;

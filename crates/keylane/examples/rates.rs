@@ -1,8 +1,8 @@
 //! Limit how often tasks begin: those of each key, those of one, and those of the whole pool.
 //!
-//! Each customer may call five times at once and then once in a while; one has paid for more; and the service at
-//! the other end takes no more than so many calls from all of them. The time is the example's own here, so
-//! that it is over at once: without `clock` it is the system's.
+//! Each customer may call five times at once and then once in a while; one has paid for more; and
+//! the service at the other end limits the calls of all of them together. The example advances its
+//! own clock, so that it ends at once: without `clock` it is the system's.
 
 use std::error::Error;
 use std::time::Duration;

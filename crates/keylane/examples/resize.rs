@@ -1,5 +1,5 @@
-//! The number of workers, and the room, can be changed while the pool runs: no task is lost, and none
-//! overtakes another.
+//! The number of workers, and the capacity, can be changed while the pool runs: no task is lost,
+//! and none overtakes another.
 
 use std::error::Error;
 use std::sync::{Arc, Barrier};
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(leaders.filter(|leader| matches!(leader, Ok(true))).count(), 1);
     println!("three workers ran what one could not");
 
-    // Fewer: whoever has a task ends it first.
+    // Fewer: surplus workers end after their current task.
     pool.settings().set_workers(1)?;
     pool.settings().set_capacity(1000)?;
     for n in 0..500 {

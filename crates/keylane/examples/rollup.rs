@@ -1,8 +1,9 @@
-//! A task can have several keys, share a key with other readers, or stand alone as a barrier.
+//! A task can have several keys, share a key with other readers, or be a barrier.
 //!
-//! - A *rollup* over A and B runs after all that was submitted on A and on B before it, and before
-//!   all that comes after. It holds no worker while it waits, and C does not notice it.
-//! - Tasks that *share* a key run beside each other, and in order with those that use it alone.
+//! - A *rollup* over A and B runs after all tasks that were submitted on A and on B before it, and
+//!   before all later ones. It holds no worker while it waits, and does not affect C.
+//! - Tasks that *share* a key run beside each other, and in order with those that use it
+//!   exclusively.
 //! - A *barrier* runs alone, after everything before it and before everything after it.
 
 use std::error::Error;
@@ -54,7 +55,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A task that counts its key up in two steps, which only works if nobody comes in between.
+/// Task that increments its key's count in two steps, which works only without another task in
+/// between.
 fn increment(count: &Arc<AtomicU64>) -> impl FnOnce() + Send + 'static {
     let count = count.clone();
     move || count.store(count.load(Relaxed) + 1, Relaxed)

@@ -1,5 +1,5 @@
-//! Tasks that only read can share a key: they run beside each other, and in order with those that use
-//! the key alone.
+//! Tasks that only read can share a key: they run beside each other, and in order with those that
+//! use the key alone.
 
 use std::error::Error;
 use std::sync::{Arc, Barrier, RwLock};

@@ -1,5 +1,5 @@
-//! A running pool can be looked into: what its workers do, how full it is, and which keys have the most
-//! to do.
+//! A running pool can be looked into: what its workers do, how full it is, and which keys have the
+//! most to do.
 
 use std::error::Error;
 use std::sync::mpsc;

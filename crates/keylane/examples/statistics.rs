@@ -1,5 +1,5 @@
-//! Looks at a pool while it works: where its tasks are, how long they wait and run, what its workers do,
-//! and which keys have most to do.
+//! Looks at a pool while it works: where its tasks are, how long they wait and run, what its
+//! workers do, and which keys have most to do.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Records what runs where, and writes it for a viewer: Perfetto, Chrome's own, or speedscope.
+//! Records the tasks of each worker over time, for a viewer: Perfetto, Chrome's own, or speedscope.
 //!
-//! Transfers between accounts, with a report on all of them now and then. Written to the file that is
-//! named as an argument, or nowhere.
+//! Transfers between accounts, with a report on all of them now and then. Written to the file that
+//! is named as an argument, if any.
 
 use std::thread::sleep;
 use std::time::Duration;

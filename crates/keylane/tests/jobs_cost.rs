@@ -1,5 +1,5 @@
-//! A decision costs no memory: once there have been so many jobs, the allocator allocates nothing, and
-//! jobs that are over leave nothing.
+//! A decision costs no memory: beyond the largest number of jobs so far, the allocator allocates
+//! nothing, and finished jobs leave nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,8 +13,8 @@ thread_local! {
 /// Counts what this thread asks for; other tests run beside it.
 struct Counting;
 
-// SAFETY: everything is handed on to `System`, which keeps the contract; counting touches no memory
-// that is being given out, and the thread's counter needs no allocation and no destructor.
+// SAFETY: every call is forwarded to `System`, which keeps the contract; counting touches no memory
+// that is being allocated, and the thread's counter needs no allocation and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Jobs that come, run on some workers and end, with as many unfinished as there is room for.
+/// Jobs that come, run on some workers and end, with as many unfinished as the capacity allows.
 fn rounds(allocator: &mut Allocator, out: &mut Vec<Claimant>, rounds: u64) {
     for round in 0..rounds {
         while allocator.unfinished() < 100 {

@@ -1,4 +1,5 @@
-//! A task that waits inside its pool, where the operating system has no thread for the place of its worker.
+//! A task that waits inside its pool, where the operating system has no thread for the place of its
+//! worker.
 //!
 //! A file of its own: the limit is the whole process's.
 
@@ -16,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// More than the limit leaves.
 const STACK: usize = 1 << 32;
 
-/// Leaves no room for another stack, until it is dropped.
+/// Leaves no address space for another stack, until it is dropped.
 struct NoThreads(Rlimit);
 
 impl NoThreads {

@@ -1,7 +1,7 @@
 //! The arrows that ARCHITECTURE.md draws are those of the sources.
 //!
-//! This reads text, not syntax: it catches what somebody writes without thinking of it, not what
-//! somebody hides.
+//! This reads text, not syntax: it catches imports that were written without thinking of it, not
+//! ones that were hidden.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,9 +12,9 @@ const STAGES: [&str; 6] = ["admit", "order", "allocate", "run", "complete", "obs
 
 /// Which stage uses which, and why. Everything else goes through the engine.
 const ARROWS: [(&str, &str); 5] = [
-    // A body is run in the worker's hand, and a worker carries what its task holds.
+    // A body runs in the worker's task slot, and a worker carries the lanes that its task holds.
     ("run", "order"),
-    // While there are jobs, a worker goes where the rules send it, and says what became of it.
+    // While there are jobs, a worker goes where the allocator assigns it, and reports the result.
     ("run", "allocate"),
     // Every worker keeps a tally.
     ("run", "observe"),
@@ -24,14 +24,14 @@ const ARROWS: [(&str, &str); 5] = [
     ("run", "engine"),
 ];
 
-/// What is not a stage, and yet may be used by stages.
+/// Modules that are not stages, and that stages may use.
 const BELOW_THE_STAGES: [&str; 3] = ["sync", "error", "unwind"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
 const HARMLESS: [(&str, &str); 13] = [
-    // How many workers a pool has unless told.
+    // Default number of workers of a pool.
     ("allocate/sizing.rs", "std::thread::available_parallelism"),
-    // Who runs a body, to be compared with who asks: an identity, not a wait.
+    // Thread that runs a body, to be compared with the caller: an identity, not a wait.
     ("complete/task_cell.rs", "std::thread::ThreadId"),
     ("complete/task_cell.rs", "std::thread::current().id()"),
     // How many futures run at a time is counted where they run; no lane and no slot depends on it.
@@ -158,7 +158,7 @@ fn the_crates_depend_downwards() {
     }
 }
 
-/// What a manifest's dependency tables name.
+/// Names in a manifest's dependency tables.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let mut in_table = false;
     manifest.lines().filter_map(move |line| {

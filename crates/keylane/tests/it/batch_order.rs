@@ -1,8 +1,8 @@
 //! The tasks of a batch are in order as if they had been submitted one by one.
 //!
-//! They were appended to their inboxes one inbox after the other, in the order of the shards. A rollup or barrier
-//! that another thread submitted meanwhile came between them: behind the entry of an index, say, and before the
-//! data that it is about, which the batch had before it.
+//! They were appended to their inboxes one inbox after the other, in the order of the shards. A
+//! rollup or barrier that another thread submitted meanwhile came between them: behind the entry of
+//! an index, say, and before the data that it is about, which the batch had before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,8 +17,8 @@ fn pool() -> Arc<Pool<u32>> {
     Arc::new(crate::common::pool(4))
 }
 
-/// Each batch sets all cells to its number, one after the other. A task that reads them all at once finds none that is
-/// ahead of one before it.
+/// Each batch sets all cells to its number, one after the other. A task that reads them all at once
+/// finds none that is ahead of one before it.
 fn reads_from_its_front(claims: Claims<u32>, rounds: u32) {
     let pool = pool();
     let cells: Arc<Vec<AtomicU32>> = Arc::new((0..KEYS).map(|_| AtomicU32::new(0)).collect());

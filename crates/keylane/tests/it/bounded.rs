@@ -1,5 +1,5 @@
-//! Accepted and unfinished tasks never exceed the capacity; whoever waits for room is served first
-//! come, first served; and a wait that is given up neither loses a slot nor takes one.
+//! Accepted and unfinished tasks never exceed the capacity; waiting submitters are served first
+//! come, first served; and a cancelled wait neither loses a permit nor takes one.
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ fn bounded(workers: usize, capacity: usize) -> Arc<Pool<u32>> {
     Arc::new(Pool::builder().workers(workers).capacity(capacity).build().unwrap())
 }
 
-/// Waits until so many stand in the line.
+/// Waits until this number of submitters wait.
 fn await_line(pool: &Pool<u32>, submitters: usize) {
     eventually(|| pool.inspect().snapshot(0).submitters_waiting == submitters);
 }
@@ -161,7 +161,7 @@ fn a_freed_slot_belongs_to_the_waiter_before_it_knows() {
         assert!(poll(waiter.as_mut(), &wakes).is_pending());
         held.let_go();
         wakes.wait();
-        // It has been told, and has not looked yet.
+        // It has been woken, and was not polled yet.
         for _ in 0..100 {
             assert_eq!(pool.try_execute(3, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
         }
@@ -182,7 +182,7 @@ fn a_newcomer_does_not_pass_a_waiter() {
         assert!(poll(second.as_mut(), &wakes).is_pending());
         one.let_go();
         wakes.wait();
-        // A slot is free for the first; the second waits, so nobody else may come in.
+        // A permit is free for the first; the second waits, so no other submitter may come in.
         assert!(poll(second.as_mut(), &wakes).is_pending());
         assert_eq!(pool.try_execute(5, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
         assert!(poll(first.as_mut(), &wakes).is_ready());
@@ -209,9 +209,9 @@ fn a_future_wakes_the_waker_that_it_was_polled_with_last() {
     });
 }
 
-/// In the fair queue of the fifth article a timeout passed a signal on that had never been received,
-/// and the queue grew beyond its bound. Here waits end at every possible moment while slots come
-/// and go, and in the end there are exactly as many slots as before.
+/// In the fair queue of the fifth article a timeout passed a signal on that had never been
+/// received, and the queue grew beyond its bound. Here waits end at every possible moment while
+/// slots come and go, and in the end there are exactly as many slots as before.
 #[test]
 fn waits_that_are_given_up_neither_lose_a_slot_nor_take_one() {
     soon(|| {
@@ -231,7 +231,7 @@ fn waits_that_are_given_up_neither_lose_a_slot_nor_take_one() {
                             let patience = Duration::from_micros(rng.below(60));
                             pool.execute_timeout(key, patience, count).is_ok()
                         } else {
-                            // Polled a few times, then dropped, perhaps with a slot in its hand.
+                            // Polled a few times, then dropped, perhaps with a permit.
                             let mut future = pin!(pool.execute_async(key, count));
                             (0..rng.below(6)).any(|_| {
                                 thread::yield_now();
@@ -271,8 +271,8 @@ fn who_gives_up_at_the_head_of_the_line_lets_the_next_one_in() {
     });
 }
 
-/// A future that had been granted a slot and was dropped gave the slot back, and told the line; but
-/// whoever waited for the pool to be empty was not told, and waited for ever.
+/// A future that had been granted a permit and was dropped released the permit, and woke the next
+/// waiter; but a thread that waited for the pool to be empty was not woken, and waited for ever.
 #[test]
 fn a_drain_learns_that_a_granted_future_was_dropped() {
     soon(|| {
@@ -371,7 +371,7 @@ fn a_task_that_submits_is_never_made_to_wait_and_the_overflow_shows() {
             for n in 0..50 {
                 let log = inner.clone();
                 let work = move || log.push(n);
-                // The only worker is here, so waiting for room would be for ever.
+                // The only worker is here, so waiting for capacity would last for ever.
                 match n % 5 {
                     0 => pool.execute(1, work).unwrap(),
                     1 => pool.try_execute([1, 2], work).unwrap(),
@@ -391,7 +391,7 @@ fn a_task_that_submits_is_never_made_to_wait_and_the_overflow_shows() {
         submitted.pass();
         let snapshot = pool.inspect().snapshot(0);
         assert_eq!((snapshot.capacity, snapshot.unfinished), (2, 51));
-        // Who is outside waits until the bound holds again.
+        // Submitters from outside wait until the bound holds again.
         assert_eq!(pool.try_execute(9, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
         gate.open();
         pool.execute(9, || {}).unwrap();

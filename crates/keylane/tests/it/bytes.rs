@@ -1,5 +1,5 @@
-//! What unfinished tasks weigh together never exceeds the bound on bytes, large tasks do not starve,
-//! and every end of a task gives its bytes back.
+//! What unfinished tasks weigh together never exceeds the bound on bytes, large tasks do not
+//! starve, and every end of a task gives its bytes back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -94,7 +94,7 @@ fn a_large_task_does_not_starve() {
             await_line(&pool, 1);
             gates[0].open();
             eventually(|| pool.inspect().snapshot(0).bytes == 5);
-            // There would be room for a small one, which has come later.
+            // A small one, which has come later, would fit.
             let error = pool.try_execute(costing(1), || {}).unwrap_err();
             assert_eq!(error.kind(), SubmitErrorKind::Full);
             assert_eq!(error.into_inner().0.cost(), 1, "the claims come back with their cost");

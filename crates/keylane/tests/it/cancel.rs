@@ -105,7 +105,7 @@ fn a_running_task_learns_that_it_is_asked_to_stop() {
             .unwrap();
         begun.pass();
         assert!(!handle.cancel(), "it has begun");
-        // It returned, so that is what became of it.
+        // It returned, so its handle has the value.
         assert_eq!(handle.wait().unwrap().ok(), Some("stopped early"));
         // The next task on the same worker has not been asked.
         assert_eq!(pool.submit(1, is_cancelled).unwrap().wait().unwrap().ok(), Some(false));

@@ -1,6 +1,6 @@
-//! The captures of a task that will not run are dropped before the next task of its key begins, and no
-//! worker waits meanwhile, whatever thread drops them: the one that cancels the task, its job, or the one
-//! that replaces it.
+//! The captures of a task that will not run are dropped before the next task of its key begins, and
+//! no worker waits meanwhile, whatever thread drops them: the one that cancels the task, its job,
+//! or the one that replaces it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ impl Drop for Slow {
     }
 }
 
-/// What a test knows of such a capture.
+/// Observations about such a capture.
 #[derive(Clone, Default)]
 struct Watched {
     entered: Gate,
@@ -174,8 +174,8 @@ fn of_a_task_that_is_replaced_by_one_behind_others() {
     });
 }
 
-/// The worker has reached the new task, which waits for the captures of the old one. A key that is paused
-/// then begins nothing all the same.
+/// The worker has reached the new task, which waits for the captures of the old one. A key that is
+/// paused then begins nothing all the same.
 #[test]
 fn of_a_task_that_is_replaced_while_its_key_is_paused() {
     soon(|| {
@@ -236,8 +236,8 @@ fn of_a_task_that_is_cancelled_and_then_replaced() {
     });
 }
 
-/// A guard that releases something in the pool when it is dropped, and waits for that: the only worker
-/// waited for the thread that cancels, and that thread for the worker.
+/// A guard that releases something in the pool when it is dropped, and waits for that: the only
+/// worker waited for the thread that cancels, and that thread for the worker.
 #[test]
 fn whose_drop_waits_for_the_pool() {
     soon(|| {

@@ -1,6 +1,6 @@
 //! The end of a key's life runs after all that was submitted for the key before, exactly once; what
-//! comes later begins a new life, or is refused, as was chosen; and nothing stays of it that was not
-//! asked for.
+//! comes later begins a new life, or is refused, as was chosen; and nothing stays of it that was
+//! not asked for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -73,7 +73,7 @@ fn everything_of_a_finished_key_is_refused_and_nothing_else<S: AnyHasher>() {
     let running = hold(&pool, A);
     let end = pool.close_key(A, Refuse, || {}).unwrap();
     refused();
-    // Who is refused gives its slot back.
+    // A refused task releases its permit.
     eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     running.let_go();
@@ -100,7 +100,7 @@ fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
     assert_eq!(pool.submit_many(batch(&[B, 3])).unwrap().len(), 2);
 }
 
-/// A submission to a full pool waited for room first, and was told that there was none in time.
+/// A submission to a full pool waited for capacity first, and returned that it had timed out.
 fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
     for bounded in [false, true] {
         let builder = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default());
@@ -126,8 +126,8 @@ fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
     }
 }
 
-/// Those behind a refused task were accepted, so that handles and tasks no longer were where the caller expects
-/// them; but not those in later pieces of the batch.
+/// Those behind a refused task were accepted, so that handles and tasks no longer were where the
+/// caller expects them; but not those in later pieces of the batch.
 fn nothing_behind_a_refused_task_is_accepted<S: AnyHasher>() {
     for (refused, tasks) in [(0, 2), (1, 300), (255, 600), (256, 600), (300, 700), (599, 600)] {
         for several in [None, Some(refused - 1), Some(refused), Some(refused + 1)] {

@@ -1,5 +1,5 @@
-//! Closing refuses new work at once, draining finishes what was accepted, stopping returns exactly
-//! what did not begin; each from any thread, by several at a time, and from inside a task.
+//! Closing refuses new work at once, draining finishes the accepted tasks, stopping returns exactly
+//! those that did not begin; each from any thread, by several at a time, and from inside a task.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,7 +96,7 @@ fn a_drain_finishes_what_was_accepted<S: AnyHasher>() {
     pool.shutdown_timeout(Duration::ZERO).unwrap();
 }
 
-/// What conflicts with what, for tasks that name their keys.
+/// Conflicts among tasks that name their keys.
 #[derive(Clone, Debug)]
 struct Keys {
     keys: Vec<(u32, bool)>,
@@ -392,8 +392,8 @@ fn a_stopped_handler_pool_returns_the_messages() {
     });
 }
 
-/// A batch that meets the end of its pool: what it took runs or is returned by the stop, the rest
-/// comes back in the error, and nothing is in both.
+/// A batch that meets the end of its pool: each accepted task runs or is returned by the stop, the
+/// rest is returned in the error, and no task is in both.
 #[test]
 fn a_batch_that_is_cut_off_loses_nothing() {
     soon(|| {

@@ -1,8 +1,8 @@
-//! Tasks that wait inside for each other are told so.
+//! Tasks that wait inside for each other get an error.
 //!
-//! A wait for a task that is ordered behind the caller was refused, but not one for a task behind another that
-//! waits itself for something behind the caller: both waited for ever, and all that could be learned was that
-//! they run.
+//! A wait for a task that is ordered behind the caller was refused, but not one for a task behind
+//! another that waits itself for a task behind the caller: both waited for ever, and the
+//! diagnostics showed only that they run.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Barrier};

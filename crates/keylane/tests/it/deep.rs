@@ -102,8 +102,8 @@ fn a_million_waiting_tasks_are_stopped_and_returned() {
     });
 }
 
-/// The keys of the `n`th task of a chain: on each key a few tasks, then a rollup over it and the next
-/// one, so that the end of each task starts the next, all the way.
+/// The keys of the `n`th task of a chain: on each key a few tasks, then a rollup over it and the
+/// next one, so that the end of each task starts the next, all the way.
 fn link(n: u32) -> Vec<u32> {
     let key = n / 8;
     if n % 8 == 7 { vec![key, key + 1] } else { vec![key] }

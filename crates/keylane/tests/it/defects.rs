@@ -2,8 +2,8 @@
 //! connection), seed 001 (a pool with key affinity), seed 003 (a grouped thread pool), the striped
 //! executor, and what their relatives got wrong.
 //!
-//! Elsewhere: 003 with a predicate, as it had one, in `defects_grouped.rs`; 004 in `queue_defects.rs`; 002 in
-//! `jobs_timeline.rs`.
+//! Elsewhere: 003 with a predicate, as it had one, in `defects_grouped.rs`; 004 in
+//! `queue_defects.rs`; 002 in `jobs_timeline.rs`.
 
 use std::hash::{Hash, Hasher};
 use std::panic::panic_any;
@@ -96,8 +96,8 @@ fn seed_000_0d_a_chain_monopolises_its_worker() {
     });
 }
 
-/// The queue's bound was bypassed by linking: 10,000 were accepted with room for one; some even
-/// after the shutdown; and they ran after `shutdownNow`, which had returned none of them.
+/// The queue's bound was bypassed by linking: 10,000 were accepted with a capacity of one; some
+/// even after the shutdown; and they ran after `shutdownNow`, which had returned none of them.
 #[test]
 fn seed_000_0e_the_bound_and_the_shutdown_are_bypassed() {
     soon(|| {
@@ -137,7 +137,7 @@ fn seed_000_0f_finished_tasks_stay_reachable() {
     });
 }
 
-/// What a job threw went into a future that nobody read.
+/// The exception of a job went into a future that was never read.
 #[test]
 fn seed_000_0g_errors_vanish() {
     soon(|| {
@@ -157,8 +157,8 @@ fn seed_000_0g_errors_vanish() {
     });
 }
 
-/// The close event of a connection overtook its messages, and messages ran after it. The end of a key
-/// is the last, once.
+/// The close event of a connection overtook its messages, and messages ran after it. The end of a
+/// key is the last, once.
 #[test]
 fn seed_000_0h_the_close_event_overtakes_messages() {
     soon(|| {
@@ -180,8 +180,8 @@ fn seed_000_0h_the_close_event_overtakes_messages() {
     });
 }
 
-/// A submission that failed left its key with a task that nobody would run, for which all later ones
-/// were taken to be duplicates: they were cancelled for ever.
+/// A submission that failed left its key with a task that no thread would run, and all later ones
+/// were taken for its duplicates: they were cancelled for ever.
 #[test]
 fn seed_001_1a_a_failed_replacement_poisons_its_key() {
     soon(|| {
@@ -343,8 +343,8 @@ fn seed_001_1g_shrinking_rests_on_a_sleep() {
     });
 }
 
-/// Two new keys that came at the same moment chose the same least loaded worker, while another was idle.
-/// Here keys are not placed: each pair runs at the same time, for each waits for the other.
+/// Two new keys that came at the same moment chose the same least loaded worker, while another was
+/// idle. Here keys are not placed: each pair runs at the same time, for each waits for the other.
 #[test]
 fn seed_001_1h_two_new_keys_choose_the_same_worker() {
     soon(|| {
@@ -425,8 +425,8 @@ fn seed_001_1k_a_thread_dies_with_each_failure() {
     });
 }
 
-/// With a key whose hash had changed meanwhile the count of its tasks never fell, and `close` waited for
-/// ever. Such a key has no order to be kept; all else goes on, and ends.
+/// With a key whose hash had changed meanwhile the count of its tasks never fell, and `close`
+/// waited for ever. Such a key has no order to be kept; all else goes on, and ends.
 #[test]
 fn seed_001_1l_a_key_that_changes_its_hash_hangs_the_close() {
     /// Never twice the same.
@@ -529,7 +529,7 @@ fn seed_003_3a_submit_and_execute_order_differently() {
 }
 
 /// A conflict that only one of the two declared was missed: A2 ran inside the rollup over A. Here
-/// conflict is what the keys say, whoever of the two comes first.
+/// the keys decide conflicts, whichever of the two comes first.
 #[test]
 fn seed_003_3b_a_conflict_is_missed_from_one_side() {
     soon(|| {
@@ -606,8 +606,8 @@ fn seed_003_3f_keys_stick_together_after_a_rollup() {
     });
 }
 
-/// After the shutdown tasks were accepted and never ran; it said that it was not shut down, returned
-/// null for what was pending, and called from a task it waited for itself.
+/// After the shutdown tasks were accepted and never ran; it reported that it was not shut down,
+/// returned null for the pending tasks, and called from a task it waited for itself.
 #[test]
 fn seed_003_3g_nothing_works_after_the_shutdown() {
     soon(|| {
@@ -631,7 +631,8 @@ fn seed_003_3g_nothing_works_after_the_shutdown() {
     });
 }
 
-/// After `shutdownNow` the queued stripes never left the map: waiting for the end said no, for ever.
+/// After `shutdownNow` the queued stripes never left the map: waiting for the end said no, for
+/// ever.
 #[test]
 fn striped_a_stopped_pool_never_ends() {
     soon(|| {
@@ -663,8 +664,8 @@ fn striped_keys_are_compared_by_identity() {
     });
 }
 
-/// Guava: a rejected task took the place of the one behind it. Kotlin: a needless dispatch after the
-/// last task met a closed pool. Here a pool is closed at the moment at which a lane runs dry.
+/// Guava: a rejected task took the place of the one behind it. Kotlin: a needless dispatch after
+/// the last task met a closed pool. Here a pool is closed at the moment at which a lane runs dry.
 #[test]
 fn relatives_a_lane_runs_dry_while_the_pool_closes() {
     soon(|| {

@@ -1,5 +1,5 @@
-//! GroupedThreadPool's defects (seed 003), asked of tasks whose order a predicate decides, as its was.
-//! `defects.rs` asks the same of keys.
+//! GroupedThreadPool's defects (seed 003), asked of tasks whose order a predicate decides, as its
+//! was. `defects.rs` asks the same of keys.
 
 use std::panic::panic_any;
 use std::sync::{Arc, Barrier, mpsc};
@@ -8,11 +8,11 @@ use std::thread;
 use crate::common::{Gate, LONG, Live, Log, One, eventually, hold, hold_soon, pool, soon};
 use keylane::{Claims, Compatibility, Pool, SubmitErrorKind};
 
-/// What the seed's own tests have: one key, or all of them.
+/// Scope of a task in the seed's own tests: one key, or all of them.
 #[derive(Clone, Debug)]
 struct Group {
     keys: Vec<u32>,
-    /// Says nothing itself, so that a conflict is what the other one says.
+    /// Declares no conflict itself, so that the other task's declaration decides.
     is_silent: bool,
 }
 
@@ -30,8 +30,8 @@ fn silent(keys: &[u32]) -> Claims<u32> {
     Claims::described(Group { keys: keys.to_vec(), is_silent: true })
 }
 
-/// `submit` wrapped a task in a FutureTask, which was compatible with everything: two tasks of one key
-/// ran at the same time.
+/// `submit` wrapped a task in a FutureTask, which was compatible with everything: two tasks of one
+/// key ran at the same time.
 #[test]
 fn seed_003_3a_a_task_with_a_handle_loses_its_predicate() {
     soon(|| {
@@ -61,8 +61,8 @@ fn seed_003_3a_a_task_with_a_handle_loses_its_predicate() {
     });
 }
 
-/// A rollup was kept as an anonymous wrapper and given as that to the predicates of others: a conflict
-/// that only the others knew of was missed, and A2 ran inside the rollup.
+/// A rollup was kept as an anonymous wrapper and given as that to the predicates of others: a
+/// conflict that only the others knew of was missed, and A2 ran inside the rollup.
 #[test]
 fn seed_003_3b_a_conflict_that_one_side_declares_is_missed() {
     soon(|| {
@@ -101,8 +101,8 @@ fn seed_003_3c_an_error_hangs_rollups_and_the_shutdown() {
     });
 }
 
-/// A task that left the interrupt flag set killed its worker without a word. What a task can leave behind
-/// on a thread of Rust is the token of `unpark`.
+/// A task that left the interrupt flag set killed its worker silently. The counterpart in Rust is
+/// the token of `unpark` that a task leaves behind on its thread.
 #[test]
 fn seed_003_3d_a_flag_that_a_task_leaves_behind_ends_its_worker() {
     soon(|| {
@@ -126,8 +126,8 @@ fn seed_003_3d_a_flag_that_a_task_leaves_behind_ends_its_worker() {
     });
 }
 
-/// A rollup held a thread on a latch: an unrelated task behind it ran at 501 ms, though a thread was free
-/// from 20 ms on.
+/// A rollup held a thread on a latch: an unrelated task behind it ran at 501 ms, though a thread
+/// was free from 20 ms on.
 #[test]
 fn seed_003_3e_a_rollup_holds_a_thread() {
     soon(|| {
@@ -165,8 +165,8 @@ fn seed_003_3f_groups_stick_together_after_a_rollup() {
     });
 }
 
-/// After the shutdown tasks were accepted and never ran; nothing said what was pending; called from a
-/// task it waited for itself.
+/// After the shutdown tasks were accepted and never ran; nothing reported the pending tasks; called
+/// from a task it waited for itself.
 #[test]
 fn seed_003_3g_the_shutdown_accepts_loses_and_hangs() {
     soon(|| {
@@ -202,8 +202,8 @@ impl Compatibility for Counted {
 }
 
 /// Whatever had ended stayed in the mirrors until the next submission; there was no bound; a rollup
-/// waited for unrelated tasks that were queued before its markers; a pool without threads was made, and
-/// failed later.
+/// waited for unrelated tasks that were queued before its markers; a pool without threads was made,
+/// and failed later.
 #[test]
 fn seed_003_3h_what_has_ended_is_kept_and_what_is_unrelated_is_waited_for() {
     soon(|| {

@@ -1,7 +1,7 @@
-//! Every example runs to its end. They check what they show, so that is enough.
+//! Every example runs to its end. They assert their results, so that is enough.
 //!
 //! A plain `cargo test` builds the examples beside the tests, and this looks for them there. With
-//! `--test it` alone it runs what was built last.
+//! `--test it` alone it runs the ones that were built last.
 
 use std::path::PathBuf;
 use std::process::Command;

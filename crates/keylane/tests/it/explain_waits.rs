@@ -1,5 +1,5 @@
-//! Who waits outside of the lanes can be seen, too: submitters in their lines, and turns in which nothing is done
-//! for a while.
+//! Waits outside of the lanes are visible, too: submitters in their wait queues, and turns that are
+//! idle for a while.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use keylane::{Claims, Pool, Turn};
 
 const A: u32 = 1;
 
-/// How each who waits is called, at which position.
+/// Position and name of each waiter.
 fn line(pool: &Pool<u32>) -> Vec<(usize, Option<String>)> {
     pool.inspect().submitters().into_iter().map(|it| (it.position, it.name)).collect()
 }
@@ -49,7 +49,7 @@ fn submitters_have_a_position_and_move_up() {
     assert_eq!(waits[1].to_string(), "the thread two waits for capacity, at position 2");
     assert_eq!(waits[2].to_string(), "a future waits for capacity, at position 3");
 
-    // Who gives up leaves no gap.
+    // A cancelled wait leaves no gap.
     drop(third);
     assert_eq!(line(&pool), [(1, name("one")), (2, name("two")), (3, name("four"))]);
     first.let_go();
@@ -95,7 +95,7 @@ fn a_turn_that_backs_off_says_for_how_long() {
     assert_eq!(running(pool.inspect().explain_key(&A)).backs_off, None);
     let hour = Duration::from_secs(3600);
     turn.back_off(hour);
-    // Until the handler has returned it is the worker that is told of.
+    // Until the handler has returned, its worker is reported.
     eventually(|| running(pool.inspect().explain_key(&A)).backs_off.is_some());
     let left = running(pool.inspect().explain_key(&A)).backs_off.expect("for an hour");
     assert!(left <= hour && left > hour / 2, "{left:?}");
@@ -109,7 +109,7 @@ fn a_turn_that_backs_off_says_for_how_long() {
     assert_eq!(running(pool.inspect().explain_key(&A)).backs_off, None);
     turn.back_off(Duration::MAX);
     assert!(running(pool.inspect().explain_key(&A)).backs_off.is_some());
-    // Of the next turn nobody has said so.
+    // The next turn has not announced a pause.
     drop(turn);
     eventually(|| turns.len() == 1);
     assert_eq!(running(pool.inspect().explain_key(&A)).backs_off, None);
@@ -117,7 +117,7 @@ fn a_turn_that_backs_off_says_for_how_long() {
     pool.shutdown().unwrap();
 }
 
-/// What is behind it is told as well.
+/// The explanation of a task behind it includes the pause.
 #[test]
 fn a_task_behind_one_that_backs_off_is_told() {
     let pool = Pool::<u32>::builder().workers(1).build().unwrap();

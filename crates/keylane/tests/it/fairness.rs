@@ -1,4 +1,4 @@
-//! A key with much to do lets others in after its quantum, and nobody waits for ever.
+//! A key with many tasks yields to others after its quantum, and no task waits for ever.
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ const HOT: u32 = 0;
 fn pool_with_quantum<S: AnyHasher>(workers: usize, tasks: usize) -> Arc<Pool<u32, S>> {
     let pool = Pool::<u32>::builder()
         .workers(workers)
-        // The count is what is tested: no turn ends by the clock.
+        // The test counts tasks: no turn ends by the clock.
         .quantum(tasks, LONG)
         .hasher(S::default())
         .build()
@@ -86,8 +86,8 @@ fn a_key_that_feeds_itself_lets_others_in_after_its_quantum<S: AnyHasher>() {
             pool.execute(HOT, submit).unwrap();
             begun.pass();
             let waited = waited.take()[0];
-            // The rest of the turn that submits, one more that stood in the line already.
-            // And one more if the hashes are equal: what a key has run of late is counted by its hash.
+            // The rest of the turn that submits, and one more that waited already. And one more if
+            // the hashes are equal: the recent runs of a key are counted by its hash.
             let most = 3 * quantum + slack::<S>();
             assert!(waited <= most, "{waited} tasks of the hot key, quantum {quantum}");
         }
@@ -97,8 +97,8 @@ fn a_key_that_feeds_itself_lets_others_in_after_its_quantum<S: AnyHasher>() {
     }
 }
 
-/// A chain of linked tasks ran to its end on its worker (the first article's defect): whoever came
-/// while a thousand tasks of a key waited ran after all of them.
+/// A chain of linked tasks ran to its end on its worker (the first article's defect): a task that
+/// came while a thousand tasks of a key waited ran after all of them.
 fn a_key_with_a_long_line_lets_others_in_after_its_quantum<S: AnyHasher>() {
     for quantum in [1, 8, 64] {
         let pool = pool_with_quantum::<S>(1, quantum);
@@ -118,8 +118,7 @@ fn a_key_with_a_long_line_lets_others_in_after_its_quantum<S: AnyHasher>() {
     }
 }
 
-/// Whoever comes waits for what was there before it and, of what came later, for no more than a
-/// quantum of each key.
+/// A task waits for the tasks before it and, of later ones, for at most a quantum of each key.
 fn many_keys_ahead_cost_a_quantum_each<S: AnyHasher>() {
     const QUANTUM: usize = 4;
     const KEYS: usize = 10;

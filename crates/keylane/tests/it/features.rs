@@ -43,7 +43,7 @@ fn row(line: &str) -> Option<Row<'_>> {
     Some(Row { feature, tests })
 }
 
-/// What stands between backquotes.
+/// Texts between backquotes.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

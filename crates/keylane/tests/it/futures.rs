@@ -231,7 +231,7 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
             })
             .unwrap();
         runs.recv().unwrap();
-        // The worker has handed it over, and is free.
+        // The worker has started it, and is free.
         assert!(pool.submit(2, || ()).unwrap().wait().unwrap().is_completed());
         assert_eq!(pool.try_submit(1, || ()).unwrap_err().kind(), SubmitErrorKind::KeyFull);
         let heavy = pool.try_submit(Claims::exclusive(3).with_cost(2), || ()).unwrap_err();
@@ -251,7 +251,8 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
     assert_eq!(pool.inspect().snapshot(0).bytes, 0);
 }
 
-/// It waited for ever: it runs on no thread in particular, so it was not seen that it is the task it waits for.
+/// It waited for ever: it runs on no thread in particular, so it was not seen that it is the task
+/// it waits for.
 #[test]
 fn a_future_cannot_await_its_own_handle() {
     let runtime = runtime();

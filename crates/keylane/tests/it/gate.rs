@@ -326,7 +326,7 @@ impl Model {
 
 type Waiter<'a> = Pin<Box<dyn Future<Output = Result<Permit<'a>, AcquireError>> + 'a>>;
 
-/// Random programs do what the model does.
+/// Random programs agree with the model.
 #[test]
 fn random_programs_do_what_the_model_does() {
     for seed in 0..4000 {

@@ -1,5 +1,5 @@
-//! A handle tells, once, how its task ended: to a thread that waits, to one that waits for a while,
-//! to one that asks, and to whoever polls it.
+//! A handle returns, once, how its task ended: to a thread that waits, to one that waits with a
+//! timeout, to one that checks, and to a task that polls it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -208,7 +208,7 @@ fn dropping_a_handle_detaches() {
         held.let_go();
         ran.pass();
         pool.shutdown().unwrap();
-        // What it returned went nowhere.
+        // The value that it returned was dropped.
         assert_eq!(live.count(), 0);
     });
 }

@@ -1,9 +1,9 @@
-//! What holds a key back meets: pauses, rates, taking what waits, and the subtasks of jobs.
+//! Reasons for pausing a key meet: pauses, rates, taking waiting tasks, and the subtasks of jobs.
 //!
-//! A rate lets go of no more of the tasks that share or limit a key than there are tokens, and keeps the others
-//! back meanwhile. So a key that is held could have tasks that wait for a worker alone. A pause took it that
-//! there are none, and they began after it; taking what waits put them before what keeps the key back, which
-//! then let everything through, or kept a barrier waiting for ever.
+//! A rate resumes at most as many of the tasks that share or limit a key as there are tokens, and
+//! keeps the others back meanwhile. So a paused key could have tasks that wait for a worker alone.
+//! A pause assumed that there are none, and they began after it; taking waiting tasks put them
+//! before the pause marker, which then let everything through, or kept a barrier waiting for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -139,7 +139,7 @@ fn a_smaller_burst_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
     }
     world.rest();
     let busy = world.token_comes();
-    // The bucket is empty now: it has room for one token, and lacks two.
+    // The bucket is empty now: it holds one token, and lacks two.
     world.pool.keys().set_rate(&A, Some(Rate::every(SECOND))).unwrap();
     assert_eq!(world.pool.keys().paused(&A).unwrap().running, 0);
     busy.let_go();
@@ -181,7 +181,8 @@ fn a_stop_for_failures_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
     world.pool.shutdown().unwrap();
 }
 
-/// What a pause has called back had taken no token, so it begins at once when the key goes on.
+/// A task that a pause has called back had taken no token, so it begins at once when the key is
+/// resumed.
 fn a_pause_costs_no_token<S: AnyHasher>() {
     let (world, busy) = one_of_two_was_let_go::<S>();
     assert!(world.pool.keys().pause(&A));
@@ -234,7 +235,7 @@ fn keeps_back<S: AnyHasher>(claims: Claims<u32>, subtasks: usize, stops: bool) {
     assert_eq!(pool.keys().paused(&A).unwrap().running, 0);
     let progress = job.progress();
     assert_eq!((progress.ready, progress.running), (0, 0), "{progress:?}");
-    // A barrier waits for what waits there, and nothing is lost.
+    // A barrier waits for the tasks that wait there, and nothing is lost.
     let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
     assert!(pool.keys().take(&A).is_empty());
     assert!(pool.keys().resume(&A));

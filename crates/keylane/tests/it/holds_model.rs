@@ -1,11 +1,11 @@
-//! All that holds a key back, at once, under random programs: rates, pauses, taking what waits, tasks that share
-//! or limit their key, and jobs, which are paused as well.
+//! All reasons for pausing a key, at once, under random programs: rates, pauses, taking waiting
+//! tasks, tasks that share or limit their key, and jobs, which are paused as well.
 //!
-//! There are fewer workers than tasks, so that tasks wait for a worker alone, and every body stops at a gate that
-//! the test opens. After each step the pool comes to rest: each worker is in a body, or asleep. What the test
-//! then knows of every body that begins: its key is not paused, its task was not taken, its key has had a token
-//! for it, nothing runs beside it that it conflicts with, and nothing has begun before it that came after it.
-//! In the end everything goes on, and everything ends.
+//! There are fewer workers than tasks, so that tasks wait for a worker alone, and every body stops
+//! at a gate that the test opens. After each step the pool comes to rest: each worker is in a body,
+//! or asleep. The test then checks of every body that begins: its key is not paused, its task was
+//! not taken, its key has had a token for it, no conflicting task runs beside it, and no later task
+//! has begun before it. In the end everything is resumed, and everything ends.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -64,7 +64,8 @@ struct Task {
     key: u32,
     mode: Mode,
     state: State,
-    /// Its place among the tasks that were submitted on their own: a job's subtasks come when they are split.
+    /// Its place among the tasks that were submitted on their own: a job's subtasks come when they
+    /// are split.
     place: Option<usize>,
     gate: Option<mpsc::Sender<()>>,
 }
@@ -99,7 +100,7 @@ struct World<S: AnyHasher> {
     now: u64,
     events: mpsc::Receiver<Event>,
     say: mpsc::Sender<Event>,
-    /// What was done, for who reads why a program failed.
+    /// Log of the steps, to be printed when a program fails.
     log: Vec<String>,
 }
 
@@ -211,8 +212,8 @@ impl<S: AnyHasher> World<S> {
             if self.pool.keys().list_paused().into_iter().any(|held| is_due(held.hold)) {
                 return false;
             }
-            // What the timer has let go is ready before it is not due any more, and until a worker takes it. A
-            // worker that was told is not asleep.
+            // A task that the timer has resumed is ready before its deadline is removed, and until
+            // a worker takes it. A worker that was notified is not asleep.
             let snapshot = self.pool.inspect().snapshot(0);
             let asleep = snapshot.workers_asleep;
             asleep + self.running() == self.workers && (asleep == 0 || snapshot.ready == 0)
@@ -267,7 +268,8 @@ impl<S: AnyHasher> World<S> {
         assert_eq!(changed, before != paused);
     }
 
-    /// Takes what waits for a key, which must be all that was submitted on its own and has not begun.
+    /// Takes the waiting tasks of a key, which must be all tasks of that key alone that have not
+    /// begun.
     fn take(&mut self, key: u64) {
         self.log.push(format!("take {key}"));
         let unrun: Vec<PendingTask<u32>> = self.pool.keys().take(&(key as u32));

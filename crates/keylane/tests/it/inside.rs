@@ -1,6 +1,6 @@
-//! A task may wait for another one of its pool. If that one is ordered behind the caller, in
-//! whatever way, it is told so instead of waiting for ever; if not, it waits, and another worker
-//! takes its place meanwhile.
+//! A task may wait for another one of its pool. If that one is ordered behind the caller, in any
+//! way, the wait is refused instead of lasting for ever; if not, it waits, and another worker takes
+//! the caller's place meanwhile.
 
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
@@ -250,7 +250,8 @@ fn what_is_before_the_caller_can_be_waited_for<S: AnyHasher>() {
         let held = hold(&pool, 9);
         let before = task(&pool, 9);
         let judged = judge(&pool, Claims::exclusive(1), || {
-            // The caller has begun or will; what it waits for is behind others, and not behind it.
+            // The caller has begun or will; its target is behind other tasks, and not behind the
+            // caller.
             let both = task(&pool, [2, 9]);
             held.let_go();
             vec![before, both]
@@ -275,7 +276,7 @@ fn readers_beside_the_caller_can_be_waited_for<S: AnyHasher>() {
     }
 }
 
-/// Behind a rollup that waits for the caller, on a key that both only share, is nobody who waits.
+/// No task waits behind a rollup that waits for the caller, on a key that both only share.
 fn a_rollup_that_shares_its_way_to_the_caller_can_be_waited_for<S: AnyHasher>() {
     for workers in [1, 3] {
         let pool = pool_of::<S>(workers);
@@ -306,10 +307,10 @@ fn draining_from_inside_is_refused<S: AnyHasher>() {
     pool.shutdown().unwrap();
 }
 
-/// A barrier gives the shards of the keys free one after the other. A task that began in the first of
-/// them while the last were still taken was not told what is behind it there, and waited for it for
-/// ever; and of two barriers the second seemed to be before what is before it. Seldom: of 66,000
-/// rounds like these, in a pool with 16 workers, 29 were judged wrongly.
+/// A barrier releases the shards of the keys one after the other. A task that began in the first of
+/// them while the last were still fenced did not find the tasks behind it there, and waited for one
+/// of them for ever; and of two barriers the second seemed to be before its predecessor. Rarely: of
+/// 66,000 rounds like these, in a pool with 16 workers, 29 were judged wrongly.
 fn a_wait_right_after_a_barrier_is_judged_rightly<S: AnyHasher>() {
     let pool = pool_of::<S>(16);
     let mut rng = Rng(5);
@@ -337,8 +338,8 @@ fn a_wait_right_after_a_barrier_is_judged_rightly<S: AnyHasher>() {
     }
 }
 
-/// A worker that looks for work is dismissed when the wait that it stood in for is over. What came while it
-/// looked woke no other worker, so it has to.
+/// A searching worker is dismissed when the wait that it substituted for is over. A task that came
+/// while it searched woke no other worker, so it must do so.
 #[test]
 fn a_worker_that_is_dismissed_while_it_looks_for_work_wakes_another() {
     soon(|| {

@@ -1,5 +1,6 @@
-//! A panic ends its task alone, wherever it comes from: the body, the drop of its captures, the drop
-//! of what it panicked with, that of its descriptor, or the hook that is told of it. The key goes on and so does the worker.
+//! A panic ends its task alone, wherever it comes from: the body, the drop of its captures, the
+//! drop of its payload, that of its descriptor, or the panic hook of the pool. The key goes on and
+//! so does the worker.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,14 +21,14 @@ struct Grenade;
 
 impl Drop for Grenade {
     fn drop(&mut self) {
-        // A second panic while the first unwinds would abort the process, whoever runs it.
+        // A second panic while the first unwinds would abort the process.
         if !thread::panicking() {
             panic!("a capture's drop, on purpose");
         }
     }
 }
 
-/// A payload that panics when it is dropped, so many times in a row.
+/// Payload that panics when it is dropped, this number of times in a row.
 struct Chain(usize);
 
 impl Drop for Chain {
@@ -195,7 +196,7 @@ fn a_hook_that_panics_ends_no_worker() {
 }
 
 /// A handle waited for ever if the captures of its task panicked when the pool dropped them: the
-/// outcome was there, and nobody was told.
+/// outcome was set, and no waiter was woken.
 #[test]
 fn a_handle_learns_that_its_task_was_dropped_even_if_the_drop_panics() {
     soon(|| {
@@ -224,7 +225,7 @@ fn a_handle_learns_that_its_task_was_dropped_even_if_the_drop_panics() {
 
 /// A descriptor that conflicts with all others, and panics when it is dropped.
 struct Brittle {
-    /// What it does when it is asked about another.
+    /// Called when it is compared with another.
     asked: Box<dyn Fn() + Send + Sync>,
     _drop: Grenade,
 }
@@ -240,15 +241,15 @@ fn brittle(asked: impl Fn() + Send + Sync + 'static) -> Claims<u32> {
     Claims::described(Brittle { asked: Box::new(asked), _drop: Grenade })
 }
 
-/// A descriptor is dropped when its task has ended. A panic there ended the worker, behind the part of it that
-/// catches what a task throws, and no other took its place.
+/// A descriptor is dropped when its task has ended. A panic there ended the worker, outside of the
+/// part that catches a task's panics, and no other took its place.
 #[test]
 fn a_descriptor_that_panics_when_it_is_dropped_ends_no_worker() {
     soon(|| {
         let pool = pool(1);
         for claims in [brittle(|| ()), brittle(|| ()).and_exclusive(1)] {
             let held = hold(&pool, 1);
-            // Who submits it has left it behind when it begins, so the worker is the last to have it.
+            // The submitter has released it when the task begins, so the worker is the last owner.
             let task = pool.submit(claims, || ()).unwrap();
             held.let_go();
             assert!(task.wait().unwrap().is_completed());
@@ -257,9 +258,9 @@ fn a_descriptor_that_panics_when_it_is_dropped_ends_no_worker() {
     });
 }
 
-/// Who asks about a task keeps its descriptor, and drops it if the task has ended meanwhile. A panic there came
-/// to who submitted another task, after that was accepted, and before anything could have made it ready: it
-/// waited for ever, and so did all behind it.
+/// A scan keeps the descriptors of the tasks that it compares with, and drops one if its task has
+/// ended meanwhile. A panic there reached the submitter of another task, after that was accepted,
+/// and before anything could have made it ready: it waited for ever, and so did all behind it.
 #[test]
 fn a_descriptor_that_panics_when_its_asker_drops_it_leaves_no_task_behind() {
     soon(|| {
@@ -277,8 +278,8 @@ fn a_descriptor_that_panics_when_its_asker_drops_it_leaves_no_task_behind() {
     });
 }
 
-/// Dropping a pool dropped what had not run, on the dropper's thread: a panic there left workers
-/// that nobody waited for, and a second one ended the process.
+/// Dropping a pool dropped the tasks that had not run, on the dropper's thread: a panic there left
+/// workers that were never joined, and a second one ended the process.
 #[test]
 fn a_pool_can_be_dropped_whatever_its_tasks_captured() {
     soon(|| {

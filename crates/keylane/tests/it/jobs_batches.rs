@@ -1,5 +1,5 @@
-//! Tiny subtasks are taken several at a time, and yet none waits behind another while a worker is idle,
-//! or for one that its splitter has not made yet.
+//! Tiny subtasks are taken several at a time, and yet none waits behind another while a worker is
+//! idle, or for one that its splitter has not made yet.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,8 +13,8 @@ const WARM_UP: usize = 20_000;
 
 type Piece = Box<dyn FnOnce() + Send>;
 
-/// Many tiny subtasks, then one that passes this gate, and `behind` others after it. With a gate that is open
-/// once the long one has begun, and how many of the others have run.
+/// Many tiny subtasks, then one that passes this gate, and `behind` others after it. With a gate
+/// that is open once the long one has begun, and how many of the others have run.
 fn held_in_a_batch(behind: usize, gate: &Gate) -> (Gate, Arc<AtomicUsize>, Vec<Piece>) {
     let (ran, begun) = (Arc::new(AtomicUsize::new(0)), Gate::new());
     let pieces = (0..WARM_UP + 1 + behind).map(|n| {
@@ -43,7 +43,8 @@ fn what_stands_behind_a_long_subtask_in_its_batch_is_taken_by_an_idle_worker() {
             let (begun, ran, pieces) = held_in_a_batch(behind, &gate);
             let job = pool.job("tail").each(pieces).run().unwrap();
             begun.pass();
-            // The long one is the last to end, whoever has it and whatever was taken with it.
+            // The long one is the last to end, whichever worker has it, and whatever was taken with
+            // it.
             eventually(|| ran.load(Ordering::SeqCst) == WARM_UP + behind);
             assert!(!job.is_finished());
             drop(open);
@@ -108,7 +109,7 @@ fn a_cancelled_job_drops_what_stands_behind_a_long_subtask_at_once() {
 #[test]
 fn a_subtask_does_not_wait_for_the_next_one_to_be_made() {
     soon(|| {
-        // The splitter reads a channel, and what it reads next depends on what it has read before.
+        // The splitter reads a channel, and its next read depends on earlier ones.
         let pool = pool(2);
         let (send, receive) = mpsc::channel();
         let (answer, answers) = mpsc::channel();

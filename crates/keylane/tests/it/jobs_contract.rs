@@ -1,13 +1,14 @@
-//! The whole contract with everything at once: tasks, rollups, readers, barriers, and jobs whose subtasks have
-//! keys, of several submitters, against a slow obvious model.
+//! The whole contract with everything at once: tasks, rollups, readers, barriers, and jobs whose
+//! subtasks have keys, of several submitters, against a slow obvious model.
 //!
-//! Everything that happens takes a stamp from one clock that counts up. In the end the model looks at each pair
+//! Every event takes a stamp from one clock that counts up. In the end the model looks at each pair
 //! of bodies:
 //!
 //! - if they conflict, they never ran at the same time;
-//! - if they conflict, and one was submitted before the other began to be, it ran first. A subtask is submitted
-//!   between when its splitter has yielded it and when it is asked again, or has ended;
-//! - each body that was not cancelled ran exactly once, and what was cancelled at most once;
+//! - if they conflict, and one was submitted before the submission of the other began, it ran
+//!   first. A subtask is submitted between the moment when its splitter has yielded it and the
+//!   moment when the splitter is called again, or has ended;
+//! - each body that was not cancelled ran exactly once, and a cancelled one at most once;
 //! - a job's result is that of its subtasks, and comes after the last of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ const SUBMITTERS: u64 = 3;
 
 with_every_hasher!(everything_at_once_keeps_the_contract,);
 
-/// What a body asks.
+/// Claims of a body.
 #[derive(Clone, Debug, PartialEq)]
 enum Asks {
     Alone(Vec<u32>),
@@ -138,7 +139,7 @@ impl World {
 fn check_pair(one: &Body, other: &Body) {
     let ((began, ended), (others_began, _)) = (one.ran[0], other.ran[0]);
     assert!(ended < others_began || others_began < began, "at the same time: {one:?} {other:?}");
-    // A barrier and a subtask without keys exclude each other; which comes first is nobody's promise.
+    // A barrier and a subtask without keys exclude each other; their order is not specified.
     let in_order = !one.is_free_subtask && !other.is_free_subtask;
     if in_order && one.submitted.1 < other.submitted.0 {
         assert!(ended < others_began, "overtaken: {one:?} {other:?}");

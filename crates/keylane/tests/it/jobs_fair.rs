@@ -1,8 +1,8 @@
-//! No active job waits long: as long as no more jobs are active than there are workers, one that has
-//! something to do and no worker gets one before the longest subtask is over.
+//! No active job waits long: as long as no more jobs are active than there are workers, one that
+//! has something to do and no worker gets one before the longest subtask is over.
 //!
-//! Random jobs in virtual time, whose subtasks take between 1 and `LONGEST`, wait for something now and
-//! then, and whose jobs are paused and resumed. src/allocate/README.md has the proof.
+//! Random jobs in virtual time, whose subtasks take between 1 and `LONGEST`, wait for something now
+//! and then, and whose jobs are paused and resumed. src/allocate/README.md has the proof.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -100,8 +100,8 @@ fn run(workers: usize, max_active: usize, arrivals: &[Arrival]) {
             });
             plan.needs_since = needs.then(|| plan.needs_since.unwrap_or(now));
             let waited = now - plan.needs_since.unwrap_or(now);
-            // Jobs that were paused or waited come back beside those that were let in meanwhile; then
-            // there are more than workers, and each waits for its turn.
+            // Jobs that were paused or waited come back beside those that were let in meanwhile;
+            // then there are more than workers, and each waits for its turn.
             let turns = allocator.active().saturating_sub(workers) as u64;
             assert!(waited <= LONGEST * (1 + turns), "{job} waited {waited}, {turns} too many");
         }

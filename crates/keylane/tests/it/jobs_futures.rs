@@ -1,5 +1,5 @@
-//! A job's subtasks can be futures: they hold their turns until they end, no worker waits for them, and
-//! the job is over when they are.
+//! A job's subtasks can be futures: they hold their turns until they end, no worker waits for them,
+//! and the job is over when they are.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -138,8 +138,9 @@ fn a_stopped_pool_or_runtime_ends_the_job() {
     });
 }
 
-/// Of futures, a fold was called outside of their pool. What it submitted waited for room, which a full pool has
-/// only when the fold has returned; and nothing kept it from waiting for what was behind its own subtask.
+/// The fold of futures was called outside of their pool. Its submissions waited for capacity, which
+/// a full pool has only when the fold has returned; and nothing kept it from waiting for a task
+/// behind its own subtask.
 #[test]
 fn a_fold_stands_where_its_future_stood() {
     soon(|| {
@@ -159,8 +160,8 @@ fn a_fold_stands_where_its_future_stood() {
     });
 }
 
-/// What waits for earlier results is folded at the end of the job, if those do not come: by whoever has ended the
-/// last future, whose turn has ended by then.
+/// A result that waits for earlier ones is folded at the end of the job, if those do not come: by
+/// the thread that has ended the last future, whose turn has ended by then.
 #[test]
 fn the_last_fold_of_a_job_is_inside_its_pool_too() {
     soon(|| {

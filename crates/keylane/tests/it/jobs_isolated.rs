@@ -1,5 +1,5 @@
-//! What goes wrong in a job ends that job at the most: in its splitter, in a subtask, in its fold, in a
-//! drop. However its pool ends, a job's handle does.
+//! What goes wrong in a job ends that job at the most: in its splitter, in a subtask, in its fold,
+//! in a drop. However its pool ends, a job's handle does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -218,7 +218,8 @@ fn a_job_ends_with_its_pool() {
             }
             assert!(!running.is_finished() || !stops);
             let ends = thread::spawn(move || drop(pool));
-            // Before what runs is let go, or they might be done before they are cancelled.
+            // Before the running tasks are released, or they might be done before they are
+            // cancelled.
             for job in [keyed, in_line, paused] {
                 assert!(job.wait().unwrap().is_cancelled());
             }

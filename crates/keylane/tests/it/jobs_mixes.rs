@@ -1,12 +1,13 @@
-//! What holds on every mix of jobs, in every order, in virtual time: with heavy-tailed sizes, loads from
-//! idle to overloaded, bounds, patience, and subtasks that wait for something in between.
+//! Invariants of every mix of jobs, in every order, in virtual time: with heavy-tailed sizes, loads
+//! from idle to overloaded, bounds, patience, and subtasks that wait in between.
 //!
 //! - A worker is idle only while nothing is offered to it.
-//! - No more jobs are active than the bound says.
+//! - No more jobs are active than the bound allows.
 //! - Spare workers go to the least requirement.
-//! - Who has something to do gets a worker within a time that is known beforehand: nobody starves.
-//! - The work is conserved: each subtask runs once, and the workers' time is the time of the subtasks.
-//! - What was recorded replays, as text as well, and gives the same schedule.
+//! - A job with pending work gets a worker within a time that is known beforehand: none starves.
+//! - The work is conserved: each subtask runs once, and the workers' time is the time of the
+//!   subtasks.
+//! - A recorded run replays, also from text, and gives the same schedule.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,7 +21,8 @@ const LONGEST: u64 = 20;
 #[derive(Clone, Debug)]
 struct Arrival {
     after: u64,
-    /// How long each subtask takes, and for how long it then waits before it runs again, if it does.
+    /// How long each subtask takes, and for how long it then waits before it runs again, if it
+    /// does.
     subtasks: Vec<(u64, Option<u64>)>,
     weight: u32,
 }
@@ -69,18 +71,18 @@ enum Happens {
     Arrive(usize),
 }
 
-/// What a job has beyond what the allocator knows of it.
+/// Data of a job beyond the allocator's.
 struct Plan {
     number: usize,
     arrival: u64,
     /// Subtasks that could start, the next last.
     ready: Vec<usize>,
-    /// Since when it could have a worker and has none, how many decisions were made since then, and how many
-    /// jobs there were at most: those that are over by now have had their turns too.
+    /// Since when it could have a worker and has none, how many decisions were made since then, and
+    /// how many jobs there were at most: those that are over by now have had their turns too.
     waits: Option<(u64, u64, u64)>,
 }
 
-/// Who began what when.
+/// Starts: time, job and subtask.
 type Starts = Vec<(u64, usize, usize)>;
 
 struct Mix<'a> {
@@ -191,7 +193,7 @@ impl<'a> Mix<'a> {
             .any(|arrival| arrival.subtasks.iter().any(|(_, waits)| waits.is_some()))
     }
 
-    /// Jobs that could be given a worker, with what they still need.
+    /// Jobs that could get a worker, with their requirements.
     fn candidates(&self) -> Vec<(JobId, u64, bool)> {
         let may_admit = self.allocator.active() < self.bound();
         let jobs = self.plans.keys().filter_map(|&job| Some((job, self.allocator.progress(job)?)));
@@ -205,8 +207,8 @@ impl<'a> Mix<'a> {
             candidates.iter().find(|(id, ..)| *id == job).expect("offered");
         let weight = |job| u64::from(self.arrivals[self.plans[&job].number].weight);
         if rule == Rule::Least {
-            // Spare workers: nobody who could have it needs less for its weight.
-            // By arrival, those in the line are rule 2's.
+            // Spare workers: no other candidate needs less for its weight. By arrival, jobs that
+            // are not admitted are for rule 2.
             let by_arrival = self.setting.order == Order::Arrival;
             for &(other, others, _) in candidates {
                 let counts = !by_arrival || self.allocator.progress(other).unwrap().admitted;
@@ -219,8 +221,8 @@ impl<'a> Mix<'a> {
         }
     }
 
-    /// Bounds on how long anybody who could have a worker goes without: in decisions for the orders by
-    /// length, in time where there is a patience or each active job keeps a worker.
+    /// Bounds on the time for which a candidate goes without a worker: in decisions for the orders
+    /// by length, in time where there is a patience or each active job keeps a worker.
     fn nobody_waits_too_long(&mut self) {
         let candidates = self.candidates();
         let could: Vec<JobId> =
@@ -237,9 +239,9 @@ impl<'a> Mix<'a> {
                 let most = u64::from(Order::TURN) * (crowd + 1);
                 assert!(passed <= most, "{job} was passed over {passed} times");
             }
-            // Whoever has aged is next; so do others, and each worker is out for the longest subtask
-            // at the most.
-            // By length those who have not been admitted wait for their turn, which is counted in decisions.
+            // An aged job is next; so may others be, and each worker is busy for at most the
+            // longest subtask. By length, jobs that have not been admitted wait for their turn,
+            // which is counted in decisions.
             if let Some(patience) = self.setting.patience
                 && self.setting.max_active.is_none()
                 && self.setting.order == Order::Arrival

@@ -1,9 +1,10 @@
 //! The four rules against a slow obvious reference, under random programs: arrivals, ends of every
-//! kind, keys that hold subtasks back, pauses, cancels, weights, loose work, other sizes and bounds.
+//! kind, keys that hold subtasks back, pauses, cancels, weights, loose work, other sizes and
+//! bounds.
 //!
 //! After each step both must give the same decision, with the same rule; the invariants are checked
-//! beside that, for the reference could share a mistake with what it is compared with. At the end
-//! everything is let go, and every job must finish.
+//! in addition, since the reference could share a mistake with the allocator. At the end everything
+//! is released, and every job must finish.
 
 use keylane::allocate::{Allocator, Claimant, Decision, End, JobId, Order, Rule, Supply, Take};
 use proptest::prelude::*;
@@ -87,7 +88,7 @@ struct Reference {
     loose_had_its_turn: bool,
     line_had_its_turn: bool,
     loose_was_last: bool,
-    /// How often one of those who wait was passed over.
+    /// Number of times that a waiting job was passed over.
     passed_over: u32,
 }
 
@@ -104,7 +105,8 @@ impl Reference {
         self.jobs.iter().filter(|job| job.is_active()).count()
     }
 
-    /// After every event: who is over goes, and who came to be in need has been since now.
+    /// Updates the state after every event: finished jobs leave, and jobs that came to need a
+    /// worker need it from now on.
     fn settle(&mut self) {
         self.step += 1;
         self.jobs.retain(|job| !job.is_over());
@@ -180,7 +182,7 @@ impl Reference {
         self.jobs.iter().filter(|job| job.offers() && (job.admitted || may_admit)).collect()
     }
 
-    /// Of those who could get a worker and have none, the one who has waited longest.
+    /// Returns the candidate without a worker that has waited longest.
     fn longest_waiting(&self) -> Option<&Job> {
         let waits = self.candidates().into_iter().filter(|job| job.running == 0);
         waits.min_by_key(|job| match job.admitted {
@@ -196,7 +198,7 @@ impl Reference {
         }
         if let Some((job, rule)) = job {
             let job_needs = job.running == 0 || rule == Rule::Aged;
-            // Two who need a worker take turns.
+            // A job and the loose work that both need a worker take turns.
             if job_needs && (!self.loose_was_needy || self.loose_was_last) {
                 return Some((Some(job.id), rule));
             }
@@ -204,7 +206,8 @@ impl Reference {
         Some((None, if self.loose_was_needy { Rule::Keep } else { Rule::Admit }))
     }
 
-    /// Who has aged, else whose turn it is, else of the first places who has no worker, else the first.
+    /// An aged job, else the job whose turn it is, else the first place without a worker, else the
+    /// first job.
     fn decide_among_jobs(&self) -> Option<(&Job, Rule)> {
         if let Some(id) = self.aged() {
             return self.jobs.iter().find(|job| job.id == id).map(|job| (job, Rule::Aged));
@@ -614,12 +617,12 @@ impl Pair {
         self.check_rest();
     }
 
-    /// What the rules promise of one decision, said another way than the reference decides.
+    /// Checks the rules' promises for one decision, stated differently from the reference.
     fn check_invariants(&self, who: Option<JobId>, rule: Rule) {
         let jobs = &self.reference.jobs;
         let chosen = who.map(|id| jobs.iter().find(|job| job.id == id).unwrap());
         let (bound, workers) = (self.reference.bound(), self.reference.workers);
-        // In the other orders rule 1 is for those who have a place, and loose work.
+        // In the other orders rule 1 is for the jobs with a place, and loose work.
         let by_arrival = self.reference.order == Order::Arrival;
         let someone_needs =
             by_arrival && jobs.iter().any(|job| job.admitted && job.offers() && job.running == 0);
@@ -642,7 +645,7 @@ impl Pair {
         }
     }
 
-    /// What holds when nobody gets a worker any more.
+    /// Checks the state in which no job gets a worker any more.
     fn check_rest(&self) {
         let reference = &self.reference;
         let free = reference.workers as u64 > reference.busy();
@@ -683,7 +686,7 @@ impl Pair {
         self.give_all();
         let mut ends = 0;
         while let Some(who) = self.out.pop() {
-            // A splitter has no more from now on; what was ready is done.
+            // A splitter has no more from now on; the ready subtasks are done.
             let splits = |id: JobId| self.reference.jobs.iter().any(|j| j.id == id && j.ready == 0);
             let asks = matches!(who, Claimant::Job(id) if splits(id));
             self.end(who, if asks { 4 } else { 6 });

@@ -1,9 +1,10 @@
-//! What the orders other than that of arrival promise: the places go to who needs least, the second keeps
-//! a worker where there are enough, those of unknown size share, nobody is passed over for ever.
+//! Promises of the orders other than by arrival: the places go to the least requirements, the
+//! second keeps a worker where there are enough, jobs of unknown size share, no job is passed over
+//! for ever.
 
 use keylane::allocate::{Allocator, Claimant, End, JobId, Order, Rule, Supply};
 
-/// Who gets the workers that are free.
+/// Assigns the free workers.
 fn give_all(allocator: &mut Allocator) -> Vec<(Claimant, Rule)> {
     std::iter::from_fn(|| allocator.next(0)).map(|d| (d.to, d.rule)).collect()
 }
@@ -92,7 +93,8 @@ fn who_waits_longest_has_its_turn_under_a_flood_of_short_ones() {
             }
             allocator.ended(decision.to, End::Done, round);
         }
-        // Now and then, and each in turn; that of the short ones that is passed over comes right after.
+        // Now and then, and each in turn; that of the short ones that is passed over comes right
+        // after.
         assert_eq!(turns.len(), 30);
         for (number, (round, job, rule)) in turns.into_iter().enumerate() {
             assert_eq!(round + 1, (number as u64 + 1) * u64::from(Order::TURN));

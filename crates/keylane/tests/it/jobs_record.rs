@@ -1,10 +1,10 @@
-//! A record of decisions, as text: what was recorded is read back and replays to the same decisions, and
-//! text that is wrong is refused with its line, or by the replay, and never panics.
+//! A record of decisions, as text: it is read back and replays to the same decisions, and invalid
+//! text is refused with its line, or by the replay, and never panics.
 
 use keylane::allocate::{Allocator, Claimant, End, Order, Record, Supply};
 use proptest::prelude::*;
 
-/// Drives an allocator at random, with everything that can be told to it.
+/// Drives an allocator at random, with every kind of event.
 fn drive(allocator: &mut Allocator, steps: &[(u8, u64)]) {
     let (mut out, mut jobs, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
     for (now, &(what, n)) in steps.iter().enumerate() {
@@ -62,7 +62,7 @@ fn drive(allocator: &mut Allocator, steps: &[(u8, u64)]) {
                     allocator.split_more(job, n % 3, now);
                 }
                 allocator.ended(who, end, now);
-                // Cancelled jobs forget what waits.
+                // Cancelled jobs forget their waiting subtasks.
                 waiting.retain(|&job| allocator.progress(job).is_some_and(|p| p.waiting > 0));
             }
             _ => {}
@@ -208,8 +208,8 @@ fn article() -> String {
     allocator.recorded().unwrap().to_string()
 }
 
-/// The format is kept: what was written by the first version of it is read by this one, and this one
-/// writes the same.
+/// The format is stable: text of the first version is read by this one, and this one writes the
+/// same.
 #[test]
 fn a_record_of_version_1_is_read_and_written_as_ever() {
     let file = include_str!("../../../../examples/jobs/article.record");

@@ -1,5 +1,5 @@
-//! A job takes the room of one task until it is over: submitting it waits for that, for as long as it was
-//! told to, and what was refused comes back.
+//! A job takes the capacity of one task until it is over: submitting it waits for that, for at most
+//! its timeout, and a refused job is returned.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{Gate, OpenAtLast, soon};
 use keylane::{Pool, SubmitErrorKind};
 
-/// A pool with room for one task, which has one.
+/// Pool with a capacity of one task, which is used.
 fn full() -> (Pool<u32>, OpenAtLast, keylane::Handle<()>) {
     let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
     let gate = Gate::new();
@@ -100,8 +100,8 @@ impl Iterator for PanicsInHint {
     }
 }
 
-/// A job asked its iterator how many subtasks there are when it had its room already. A panic there came to
-/// who submitted it, and the room was gone for good: a full pool never had any again, and no drain ended.
+/// A job called its iterator's `size_hint` after it was admitted. A panic there reached the
+/// submitter, and the permit was lost: a full pool never had capacity again, and no drain ended.
 #[test]
 fn an_iterator_that_panics_when_it_is_asked_keeps_no_room() {
     soon(|| {

@@ -1,8 +1,8 @@
-//! What the rules promise beyond the article's timeline, one test for each promise.
+//! Promises of the rules beyond the article's timeline, one test for each.
 
 use keylane::allocate::{Allocator, Claimant, Decision, End, JobId, Order, Rule, Supply, Take};
 
-/// Everybody who gets a worker now, and why.
+/// Assigns all free workers at `now`, each with its rule.
 fn give_all(allocator: &mut Allocator, now: u64) -> Vec<(Claimant, Rule)> {
     std::iter::from_fn(|| allocator.next(now)).map(|d| (d.to, d.rule)).collect()
 }
@@ -43,8 +43,8 @@ fn the_ageing_bound_gives_a_job_held_at_one_worker_a_second_one() {
 
 #[test]
 fn under_a_flood_of_everything_nobody_starves() {
-    // New jobs all the time, let in beyond the number of workers, and loose work without end: the
-    // line, those who are in and the loose work all go on.
+    // New jobs all the time, admitted beyond the number of workers, and loose work without end: the
+    // waiting jobs, the admitted ones and the loose work all go on.
     for (most, begun_at_least) in [(Some(1000), 100), (None, 2)] {
         let mut allocator = Allocator::new(2).with_max_active(most);
         let first = allocator.submit(Supply::Ready(1000), 1, 0);
@@ -278,7 +278,7 @@ fn a_cancelled_job_is_over_when_what_runs_has_ended() {
     assert_eq!(allocator.next(1), None);
     assert!(allocator.ended(Claimant::Job(job), End::Waits, 1));
     assert_eq!(allocator.progress(job), None);
-    // Its slot is used again; who still holds the old name reaches nobody else.
+    // Its slot is used again; the old id reaches no other job.
     let next = allocator.submit(Supply::Ready(1), 1, 1);
     assert!(next != job && !allocator.cancel(job, 1) && !allocator.ready(job, 1, 1));
     assert!(allocator.progress(next).is_some());

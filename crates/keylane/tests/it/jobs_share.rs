@@ -8,7 +8,7 @@ use crate::common::{Gate, OpenAtLast, eventually, hold, pool, soon};
 use keylane::allocate::{Claimant, Event, Order, Record, Rule};
 use keylane::{Job, KeyBuildHasher, Pool};
 
-/// A job whose subtasks begin, say so, and end when they are told to.
+/// Job whose subtasks begin, report it, and end on request.
 struct Steps {
     job: Option<Job<()>>,
     gates: Vec<Gate>,
@@ -67,7 +67,7 @@ fn the_articles_timeline_in_a_real_pool() {
         let pool = Pool::<u32>::builder().workers(4).job_order(Order::Arrival).build().unwrap();
         pool.jobs().start_decision_log(1000);
         let mut a = Steps::new(&pool, "A", 20);
-        // Who of the four begins first is the machine's to say, until there is one end at a time.
+        // Which of the four begins first depends on the machine, until there is one end at a time.
         let mut first: Vec<usize> = (0..4).map(|_| a.begun.recv().unwrap()).collect();
         first.sort_unstable();
         assert_eq!(first, [1, 2, 3, 4]);
@@ -75,10 +75,10 @@ fn the_articles_timeline_in_a_real_pool() {
             a.end(ended);
             a.begins(ended + 4);
         }
-        // 2:01. Nobody is free.
+        // 2:01. No worker is free.
         let mut b = Steps::new(&pool, "B", 4);
         assert_eq!(b.job.as_ref().unwrap().progress().running, 0);
-        // 3:00. B is admitted, gets what is left as well, and A keeps one worker.
+        // 3:00. B is admitted, gets the remaining workers as well, and A keeps one worker.
         for (ended, begins) in [(9, 1), (10, 2), (11, 3)] {
             a.end(ended);
             b.begins(begins);

@@ -1,6 +1,6 @@
-//! Jobs, tasks, rollups and barriers at random, with cancels, pauses and changes of size in between:
-//! nothing runs twice, no two that conflict overlap, each key sees its tasks in the order of submission,
-//! and every handle ends.
+//! Jobs, tasks, rollups and barriers at random, with cancels, pauses and changes of size in
+//! between: nothing runs twice, no two that conflict overlap, each key sees its tasks in the order
+//! of submission, and every handle ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ with_every_hasher!(jobs_and_tasks_at_random);
 const KEYS: u64 = 6;
 const SUBMITTERS: u64 = 3;
 
-/// What is known of each key: who is inside, and the last that each stream has run there.
+/// State of each key: the running tasks, and the last task of each stream there.
 struct World {
     inside: Vec<AtomicUsize>,
     last: Vec<Vec<AtomicU64>>,

@@ -1,5 +1,5 @@
-//! The article's example, event by event, and the places where the article is wrong about it, each by
-//! its name. The timeline and the defects are in src/allocate/README.md.
+//! The article's example, event by event, and the places where the article is wrong about it, each
+//! by its name. The timeline and the defects are in src/allocate/README.md.
 
 use std::collections::BTreeSet;
 
@@ -136,8 +136,8 @@ fn the_record_of_the_timeline_replays() {
     record.replay().unwrap();
 }
 
-/// 2a: the article says four subtasks, then a requirement of two, then puts three workers on it. Two
-/// subtasks never have three workers.
+/// 2a: the article says four subtasks, then a requirement of two, then puts three workers on it.
+/// Two subtasks never have three workers.
 #[test]
 fn defect_2a_a_job_never_has_more_workers_than_subtasks() {
     let mut shift = Shift::new(4);
@@ -158,8 +158,8 @@ fn defects_2b_and_2c_the_second_job_waits_for_one_subtask_and_no_longer() {
     assert_eq!(first.at - (2 * MINUTE + 1), 59);
 }
 
-/// 2e: rule 4 gives the smallest job *all* that is left, also when that is more than it has subtasks.
-/// The rest must go to the next.
+/// 2e: rule 4 gives the smallest job *all* that is left, also when that is more than it has
+/// subtasks. The rest must go to the next.
 #[test]
 fn defect_2e_what_the_smallest_has_no_use_for_spills_over() {
     let mut allocator = Allocator::new(8);
@@ -171,8 +171,8 @@ fn defect_2e_what_the_smallest_has_no_use_for_spills_over() {
     assert_eq!(given, [large, small, middle, small, small, middle, middle, middle]);
 }
 
-/// 2f: with as many long jobs as workers, the next waits for a whole job. That is rule 2, and what its
-/// bound is for; a larger bound lets it begin, and then all take turns.
+/// 2f: with as many long jobs as workers, the next waits for a whole job. That is rule 2, and what
+/// its bound is for; a larger bound lets it begin, and then all take turns.
 #[test]
 fn defect_2f_the_job_beyond_the_bound_waits_and_a_larger_bound_lets_it_begin() {
     let mut shift = Shift::new(2);
@@ -190,7 +190,8 @@ fn defect_2f_the_job_beyond_the_bound_waits_and_a_larger_bound_lets_it_begin() {
     assert_eq!(shift.finished[late], Some(12 * MINUTE));
 }
 
-/// 2g: who waits, waits first come, first served; of two with the same requirement the older is first.
+/// 2g: waiting jobs are served first come, first served; of two with the same requirement the older
+/// is first.
 #[test]
 fn defect_2g_the_line_is_first_come_first_served_and_the_older_wins_ties() {
     let mut allocator = Allocator::new(1).with_max_active(3);
@@ -210,8 +211,9 @@ fn defect_2g_the_line_is_first_come_first_served_and_the_older_wins_ties() {
     assert_eq!(given, [older, younger, older, older, older, older]);
 }
 
-/// 2h: nothing is taken away, and an end goes before an arrival at the same time. So a job that comes
-/// just when a wave of subtasks has begun waits for all of it, as it would have without the rules.
+/// 2h: nothing is taken away, and an end goes before an arrival at the same time. So a job that
+/// comes just when a wave of subtasks has begun waits for all of it, as it would have without the
+/// rules.
 #[test]
 fn defect_2h_an_arrival_just_after_a_wave_waits_for_the_wave() {
     let mut shift = Shift::new(4);
@@ -224,7 +226,7 @@ fn defect_2h_an_arrival_just_after_a_wave_waits_for_the_wave() {
     assert_eq!(shift.finished[1], Some(6 * MINUTE));
 }
 
-/// The article's requirement counts what runs, and so cannot say what could begin.
+/// The article's requirement counts running subtasks, and so cannot tell which could begin.
 #[test]
 fn what_runs_counts_for_the_requirement_and_not_for_what_is_offered() {
     let mut allocator = Allocator::new(4);
@@ -242,7 +244,7 @@ fn a_job_without_subtasks_is_over_at_once() {
     assert_eq!(allocator.progress(empty), None);
     assert_eq!((allocator.next(0), allocator.unfinished()), (None, 0));
     assert!(!allocator.cancel(empty, 0));
-    // Of a splitter nobody knows that it has nothing until it was asked.
+    // A splitter is known to be empty only after a call.
     let silent = allocator.submit(Supply::Split { expected: Some(0) }, 1, 0);
     assert_eq!(allocator.next(0).unwrap().take, Take::Split);
     assert!(allocator.ended(Claimant::Job(silent), End::Nothing, 0));

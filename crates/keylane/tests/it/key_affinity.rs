@@ -1,7 +1,7 @@
-//! What the tests of KeyAffinityExecutor ask of it, asked of Keylane.
+//! The requirements of the tests of KeyAffinityExecutor, applied to Keylane.
 //!
-//! One of its tests has no counterpart here: that only the newest waiting task of a key runs where it is
-//! told to skip duplicates.
+//! One of its tests has no counterpart here: that only the newest waiting task of a key runs when
+//! duplicates are skipped.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::thread;
 use crate::common::{Gate, LONG, Log, OpenAtLast, eventually, hold, lock, pool, soon};
 use keylane::{Outcome, Pool, SubmitErrorKind};
 
-/// `close`, then each way to submit is refused, and what was accepted has run.
+/// `close`, then each way to submit is refused, and the accepted tasks have run.
 #[test]
 fn a_closed_pool_rejects() {
     soon(|| {
@@ -31,8 +31,9 @@ fn a_closed_pool_rejects() {
     });
 }
 
-/// There, the tasks of a key run on one thread for as long as it has some. Here the thread may change,
-/// which nobody can tell: there is one at a time, and each sees what the one before it wrote.
+/// There, the tasks of a key run on one thread for as long as it has some. Here the thread may
+/// change, which has no visible effect: one runs at a time, and each sees the writes of the one
+/// before it.
 #[test]
 fn a_busy_key_is_on_one_thread_at_a_time() {
     soon(|| {
@@ -211,7 +212,7 @@ fn threads_have_the_name_that_was_asked_for() {
     });
 }
 
-/// An executor is made when it is first used, once, whoever comes first.
+/// An executor is made when it is first used, once, by whichever thread comes first.
 #[test]
 fn a_pool_that_begins_late_begins_once() {
     static BEGUN: AtomicUsize = AtomicUsize::new(0);

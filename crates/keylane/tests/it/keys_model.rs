@@ -1,10 +1,10 @@
-//! All that can be done to single keys, against a slow obvious reference, under random programs: tasks
-//! with one key, several, or all; tasks that replace the latest of their key; ends of keys; keys that are
-//! paused, resumed, emptied, opened again, and stopped because their tasks fail.
+//! All operations on single keys, against a slow obvious reference, under random programs: tasks
+//! with one key, several, or all; tasks that replace the latest of their key; ends of keys; keys
+//! that are paused, resumed, emptied, opened again, and stopped because their tasks fail.
 //!
-//! There are more workers than tasks, and every body stops at a gate that the test opens. So after each
-//! step the reference knows exactly which bodies must run: those that have all their keys. It is a table
-//! of who has which key, filled in the order of the places in the line.
+//! There are more workers than tasks, and every body stops at a gate that the test opens. So after
+//! each step the reference knows exactly which bodies must run: those that have all their keys. It
+//! is a table of the holders of each key, filled in order of submission.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -17,7 +17,7 @@ use keylane::{
 };
 use proptest::prelude::*;
 
-/// So many failures in a row stop a key.
+/// Number of consecutive failures that stop a key.
 const STOP_AFTER: u32 = 2;
 const MOST_STEPS: usize = 30;
 
@@ -29,7 +29,7 @@ enum Mode {
     Limited(u16),
 }
 
-/// What a task claims: keys, each with how it uses that, none twice; or all.
+/// Claims of a task: keys, each with its use, none twice; or all.
 #[derive(Clone, Debug, PartialEq)]
 enum Keys {
     Some(BTreeMap<u32, Mode>),
@@ -119,7 +119,7 @@ struct Key {
     failures: u32,
     /// Its latest task, and whether something has come behind it.
     latest: Option<(usize, bool)>,
-    /// Its end, and whether it refuses what comes.
+    /// Its end, and whether that refuses later tasks.
     end: Option<(usize, bool)>,
 }
 
@@ -170,14 +170,15 @@ impl<S: AnyHasher> World<S> {
 
     // The reference.
 
-    /// Gives keys to those who may have them, and lets go of what was cancelled and has all of them.
+    /// Grants keys to the tasks that may have them, and releases cancelled tasks that have all of
+    /// them.
     fn grant(&mut self) {
         let mut at = 0;
         while at < self.line.len() {
             let n = self.line[at];
             match self.tasks[n].keys.clone() {
                 Keys::All if at == 0 => {}
-                // Nobody behind a barrier has anything.
+                // No task behind a barrier has a key.
                 Keys::All => return,
                 Keys::Some(keys) => {
                     for (&key, &mode) in &keys {
@@ -279,7 +280,8 @@ impl<S: AnyHasher> World<S> {
             }
         }
         self.listen();
-        // Workers that sleep have given every key to whoever may have it: a pause comes after that.
+        // When all workers sleep, every key has been granted where possible: a pause comes after
+        // that.
         let running = self.tasks.iter().filter(|task| task.state == State::Running).count();
         let (there, idle) = (self.line.len(), MOST_STEPS - running);
         eventually(|| {
@@ -303,7 +305,7 @@ impl<S: AnyHasher> World<S> {
         assert!(finished.into_iter().eq(expected.map(|(n, _)| *n)), "{self:#?}");
     }
 
-    /// What has been said meanwhile must fit what is known now.
+    /// Events received meanwhile must fit the present state.
     fn listen(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             self.learn(event);
@@ -317,7 +319,7 @@ impl<S: AnyHasher> World<S> {
         let (n, say) = (self.tasks.len(), self.say.clone());
         let (open, gate) = mpsc::channel();
         let body = move || {
-            // Nobody listens once the program is over.
+            // The receiver is gone once the program is over.
             let _ = say.send(Event::Begin(n));
             let _ = gate.recv();
             let _ = say.send(Event::End(n));
@@ -480,7 +482,7 @@ impl<S: AnyHasher> World<S> {
         self.tasks[n].state = State::Cancelled;
     }
 
-    /// Takes what waits for a key alone, and runs it here: in the order of the places.
+    /// Takes the waiting tasks of a key alone, and runs them here, in order.
     fn take(&mut self, key: u32) {
         let alone = |task: &Task| matches!(&task.keys, Keys::Some(keys) if keys.len() == 1 && keys.contains_key(&key));
         let is_taken = |task: &Task| alone(task) && task.role != Role::End && task.has.is_empty();
@@ -499,7 +501,7 @@ impl<S: AnyHasher> World<S> {
                 task.state = State::Taken;
             }
         }
-        // Who has waited for them begins now.
+        // Tasks that waited for them begin now.
         self.settle();
         for (task, n) in unrun.into_iter().zip(taken) {
             task.run();

@@ -1,5 +1,5 @@
-//! Of tasks that are submitted as the latest of their key only the last that waits is run: the others
-//! end as superseded at once, leave nothing behind, and the order holds.
+//! Of tasks that are submitted as the latest of their key only the last that waits is run: the
+//! others end as superseded at once, leave nothing behind, and the order holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -46,8 +46,8 @@ fn superseded<T: 'static>(handle: &mut Handle<T>) -> bool {
     handle.try_join().is_some_and(|outcome| outcome.is_superseded())
 }
 
-/// Seed 001, 1b: the first submitter's future, of a `String`, yielded the integer of the second, whose
-/// own future was cancelled.
+/// Seed 001, 1b: the first submitter's future, of a `String`, yielded the integer of the second,
+/// whose own future was cancelled.
 fn the_replaced_learns_it_and_the_new_one_has_its_own_result<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     let live = Live::new();
@@ -162,7 +162,7 @@ fn superseded_tasks_leave_no_more_behind_than_came_between<S: AnyHasher>() {
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 }
 
-/// What comes for other keys of the same shard is nothing between two tasks of this one.
+/// Tasks of other keys of the same shard do not come between two tasks of this one.
 fn other_keys_leave_nothing_behind<S: AnyHasher>() {
     let pool = Pool::<u32>::builder().workers(2).capacity(3).hasher(S::default()).build().unwrap();
     let running = hold(&pool, A);
@@ -191,8 +191,8 @@ fn a_replacement_needs_no_room<S: AnyHasher>() {
     pool.shutdown().unwrap();
 }
 
-/// Seed 001, 1a: a submission that failed left the key with a task that nobody would run, and every
-/// later one was taken for a duplicate of that.
+/// Seed 001, 1a: a submission that failed left the key with a task that no thread would run, and
+/// every later one was taken for its duplicate.
 fn a_failed_submission_changes_nothing<S: AnyHasher>() {
     let pool = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default()).build().unwrap();
     let running = hold(&pool, B);
@@ -240,7 +240,7 @@ fn a_drop_may_call_the_pool_and_may_panic<S: AnyHasher>() {
         let new = pool.submit_latest(A, || 1).unwrap();
         assert!(superseded(&mut old));
         running.let_go();
-        // What the drop has submitted came later.
+        // The task that the drop has submitted came later.
         assert!(new.wait().unwrap().is_superseded());
     }
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
@@ -280,7 +280,7 @@ fn a_latest_task_is_held_and_taken_and_comes_back_like_any<S: AnyHasher>() {
     taken.into_iter().for_each(PendingTask::run);
     assert_eq!(log.take(), ["first", "second", "also taken"]);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-    // What was taken can't be replaced.
+    // A taken task cannot be replaced.
     pool.execute_latest(A, write("new")).unwrap();
     pool.keys().resume(&A);
     eventually(|| log.len() == 1);

@@ -1,5 +1,5 @@
-//! Tasks that limit a key run beside each other, but no more of them than that; they get the key in their
-//! order; and for all others of the key each counts as one that has it alone.
+//! Tasks that limit a key run beside each other, but no more of them than that; they get the key in
+//! their order; and for all others of the key each counts as one that has it alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, RwLock, mpsc};
@@ -101,7 +101,7 @@ fn an_end_lets_the_next_in_while_others_hold_on<S: AnyHasher>() {
 fn the_least_of_those_that_are_there_counts<S: AnyHasher>() {
     let pool = pool_of::<S>(6);
     let wide = [hold(&pool, Claims::limited(1, 3)), hold(&pool, Claims::limited(1, 3))];
-    // It wants nobody but one beside it.
+    // It allows only one other beside it.
     let narrow = pool.submit(Claims::limited(1, 2), || {}).unwrap();
     let behind = pool.submit(Claims::limited(1, 3), || {}).unwrap();
     look(&pool);
@@ -184,7 +184,7 @@ fn rollups_limit_each_of_their_keys<S: AnyHasher>() {
     let pool = pool_of::<S>(4);
     let both = || Claims::limited(1, 2).and_limited(2, 1);
     let first = hold(&pool, both());
-    // There is room at one key, but not at the other; and then there is none at either.
+    // There is capacity at one key, but not at the other; and then there is none at either.
     let second = pool.submit(both(), || {}).unwrap();
     let third = pool.submit(Claims::limited(1, 2), || {}).unwrap();
     look(&pool);

@@ -1,4 +1,5 @@
-//! The integration tests of this crate, a module for each promise. They are one program, which links once.
+//! The integration tests of this crate, a module for each promise. They are one program, which
+//! links once.
 
 mod architecture;
 mod barrier;

@@ -1,7 +1,7 @@
 //! Tasks with very many keys.
 //!
-//! The hash of each key was compared with those of all before it, so that 40,000 keys took half a second of the
-//! submitter, and as many as here several minutes.
+//! The hash of each key was compared with those of all before it, so that 40,000 keys took half a
+//! second of the submitter, and as many as here several minutes.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

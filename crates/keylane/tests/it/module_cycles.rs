@@ -1,7 +1,9 @@
-//! No two files of a crate use each other, directly or through others: every crate can be read from the bottom up.
+//! No two files of a crate use each other, directly or through others: every crate can be read from
+//! the bottom up.
 //!
-//! This reads text, not syntax. A name that a module only passes on (`pub use`) is used where it is defined, so that a
-//! `mod.rs` that lists the face of a folder ties nothing together. Tests and models are left out.
+//! This reads text, not syntax. A name that a module only passes on (`pub use`) is used where it is
+//! defined, so that a `mod.rs` that lists the face of a folder ties nothing together. Tests and
+//! models are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,7 +37,7 @@ type Names = Vec<String>;
 
 struct Module {
     code: String,
-    /// Names that `use` brings in, and what they stand for.
+    /// Names that `use` imports, with their paths.
     imports: BTreeMap<String, Names>,
     /// Modules whose names are all brought in.
     globs: Vec<Names>,

@@ -26,7 +26,7 @@ fn captures_are_dropped_before_the_next_task_of_the_key<S: AnyHasher>() {
         let fails = n % 7 == 3;
         let work = move || {
             assert!(!fails, "on purpose");
-            // Nobody of those before has left anything.
+            // The earlier tasks have left nothing.
             drop(one);
             large.len()
         };
@@ -181,7 +181,7 @@ fn the_outcome_that_nobody_took_goes_with_the_handle() {
     });
 }
 
-/// Messages and what a handler is given with them go before the next message of the key.
+/// Messages and the other arguments of a handler are dropped before the next message of the key.
 #[test]
 fn messages_are_dropped_before_the_next_of_their_key() {
     soon(|| {

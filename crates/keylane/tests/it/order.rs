@@ -83,7 +83,7 @@ fn every_way_to_submit_keeps_the_order<S: AnyHasher>() {
 
 /// Only what holds a turn may touch it.
 struct Unsynchronised(UnsafeCell<Vec<u32>>);
-// SAFETY: the pool lets one task of a key at a time at it, and that is what is tested.
+// SAFETY: the pool lets one task of a key at a time access it, which is the subject of the test.
 unsafe impl Sync for Unsynchronised {}
 
 fn a_task_sees_what_the_tasks_before_it_wrote<S: AnyHasher>() {
@@ -154,7 +154,7 @@ fn each_of_many_producers_keeps_its_order<S: AnyHasher>() {
 fn order_follows_from_one_submission_returning_before_the_next_is_called<S: AnyHasher>() {
     let pool = pool_of::<S>(3);
     let log = Log::new();
-    // A token goes round three producers; who has it submits.
+    // A token goes round three producers; its owner submits.
     let (mut senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel::<u32>()).unzip();
     senders.rotate_left(1);
     let first = senders[2].clone();

@@ -1,6 +1,6 @@
-//! A panic of what belongs to the user costs its task and no worker: a waker, and the hash, the comparison,
-//! the clone or the drop of a key. Where one leaves a part of the pool half changed the pool is poisoned: it
-//! says so to every later call, and all that waits for it learns it.
+//! A panic of what belongs to the user costs its task and no worker: a waker, and the hash, the
+//! comparison, the clone or the drop of a key. Where one leaves a part of the pool half changed the
+//! pool is poisoned: it says so to every later call, and all that waits for it learns it.
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,8 +41,8 @@ fn check_workers(pool: &Pool<u32, KeyBuildHasher>, workers: usize) {
     assert!(!pool.inspect().snapshot(0).poisoned);
 }
 
-/// The slot of a task that ends goes to a submission whose waker panics: the worker unwound with the next
-/// task in its hand, whose key was never given back.
+/// The permit of a task that ends goes to a submission whose waker panics: the worker unwound with
+/// the next task in its slot, whose key was never released.
 #[test]
 fn a_waker_of_a_submission_that_waits_for_room() {
     soon(|| {
@@ -91,7 +91,7 @@ fn a_waker_of_a_submission_that_waits_for_its_key() {
     });
 }
 
-/// What waits for a task is no part of it: the task has not failed.
+/// A waiter of a task is no part of it: the task has not failed.
 #[test]
 fn a_waker_of_a_handle_and_of_a_job() {
     soon(|| {
@@ -114,7 +114,8 @@ fn a_waker_of_a_handle_and_of_a_job() {
     });
 }
 
-/// A waker whose drop and clone look at the handle that it is kept by: they were called under its lock.
+/// A waker whose drop and clone look at the handle that it is kept by: they were called under its
+/// lock.
 #[test]
 fn a_waker_may_look_at_the_handle_that_keeps_it() {
     soon(|| {
@@ -134,8 +135,8 @@ fn a_waker_may_look_at_the_handle_that_keeps_it() {
         let held = crate::common::hold(&pool, 1);
         let mut handle = pool.submit(1, || ()).unwrap();
         let watched = Arc::new(pool.submit(1, || ()).unwrap());
-        // The first is dropped when the second comes, and looks at a handle then; were it its own, the
-        // borrow checker would be in the way, so a thread asks for that one meanwhile.
+        // The first is dropped when the second comes, and looks at a handle then; were it its own,
+        // the borrow checker would be in the way, so a thread asks for that one meanwhile.
         let first = Waker::from(Arc::new(Looks(crate::common::Wakes::new(), Some(watched).into())));
         assert!(
             std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(&first)).is_pending()
@@ -150,7 +151,7 @@ fn a_waker_may_look_at_the_handle_that_keeps_it() {
     });
 }
 
-/// What a key does when it is armed.
+/// Action of an armed key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Hash,
@@ -250,8 +251,8 @@ fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
     assert!(pool.shutdown_now().is_empty(), "it was dropped");
 }
 
-/// The worker compares, clones and drops keys under the lock of its shard. All who wait for it learn that
-/// it is over: a handle, a job, a submitter that waits for room, and a thread that drains.
+/// The worker compares, clones and drops keys under the lock of its shard. All waiters return an
+/// error: a handle, a job, a submitter that waits for capacity, and a thread that drains.
 #[test]
 fn a_key_that_panics_on_a_worker_poisons_the_pool() {
     for fault in [Fault::Eq, Fault::Clone] {
@@ -311,7 +312,7 @@ fn a_key_that_panics_in_a_submission_poisons_the_pool() {
     });
 }
 
-/// A submitter that waits for room, which the poisoned pool will never have.
+/// A submitter that waits for capacity, which the poisoned pool will never have.
 #[test]
 fn who_waits_for_room_learns_that_the_pool_is_poisoned() {
     soon(|| {
@@ -341,7 +342,8 @@ fn who_waits_for_room_learns_that_the_pool_is_poisoned() {
     });
 }
 
-/// A hash is taken when nothing is locked: its panic costs the submission, and no room is lost.
+/// A hash is computed when nothing is locked: its panic costs the submission, and no permit is
+/// lost.
 #[test]
 fn a_hash_that_panics_costs_the_submission_alone() {
     soon(|| {

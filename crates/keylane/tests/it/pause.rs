@@ -1,5 +1,5 @@
-//! Of a paused key nothing begins until it is resumed, and then it goes on in order; nothing else is
-//! held up by it, and nothing stays of it.
+//! Of a paused key nothing begins until it is resumed, and then it goes on in order; nothing else
+//! is held up by it, and nothing stays of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -103,8 +103,8 @@ fn a_task_that_waits_only_for_a_worker_goes_back<S: AnyHasher>() {
                 let log = own.clone();
                 inside.execute(claims.clone(), move || log.push(n)).unwrap();
             }
-            // Whoever waits inside a task has all that is there entered, so the first has its key now.
-            // There is no other worker, but for the moment of the wait; that it is over at once.
+            // A wait inside a task enters everything in the inboxes, so the first has its key now.
+            // There is no other worker, except during the wait, which ends at once.
             let waited = inside.submit(B, || {}).unwrap().wait();
             assert!(waited.is_err(), "it is behind this task");
             inside.keys().pause(&A);
@@ -409,7 +409,8 @@ fn nothing_stays_of_a_key_that_was_paused() {
     eventually(|| pool.inspect().snapshot(0).unfinished == 0 && live.count() == 0);
 }
 
-/// Producers, and somebody who pauses and resumes their keys all the time. Everything runs, in order.
+/// Producers, and a thread that pauses and resumes their keys all the time. Everything runs, in
+/// order.
 fn random_pauses_keep_the_order_and_lose_nothing<S: AnyHasher>() {
     const KEYS: u32 = 6;
     const TASKS: usize = 3000;

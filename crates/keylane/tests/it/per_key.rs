@@ -1,6 +1,6 @@
-//! A key has no more unfinished tasks than it may have, so a hot key cannot fill the pool. Who is held
-//! by its key's bound holds nobody else up, and comes in first come, first served; and a wait that is
-//! given up neither loses a place nor takes one.
+//! A key never has more unfinished tasks than its bound, so a hot key cannot fill the pool.
+//! Submitters that wait for their key's bound delay no others, and are served first come, first
+//! served; and a cancelled wait neither loses a permit nor takes one.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -68,7 +68,7 @@ fn a_hot_key_cannot_fill_the_pool<S: AnyHasher>() {
     let error = pool.execute_timeout(1, Duration::from_millis(1), || {}).unwrap_err();
     assert_eq!(error.kind(), SubmitErrorKind::TimedOut);
     assert_eq!(pool.try_execute([2, 1], || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
-    // The rest of the pool is everybody else's.
+    // The rest of the pool is free for other keys.
     for key in 2..7 {
         pool.try_execute(key, || {}).unwrap();
     }
@@ -87,7 +87,7 @@ fn a_held_submitter_holds_nobody_else_up<S: AnyHasher>() {
         let own = &pool;
         scope.spawn(move || own.execute(1, move || late.push(1)).unwrap());
         await_held(&pool, 1);
-        // It has no slot, for there is just one left; and it stands in nobody's line.
+        // It has no permit of the gate, since only one is left; and it is in no other wait queue.
         assert_eq!(pool.inspect().snapshot(0).submitters_waiting, 0);
         for key in 2..100 {
             let seen = log.clone();
@@ -155,7 +155,7 @@ fn a_rollup_waits_for_all_of_its_keys_and_holds_no_others_up<S: AnyHasher>() {
     let wakes = Wakes::new();
     let mut rollup = Box::pin(pool.execute_async([1, 2, 3, 1], move || seen.push("rollup")));
     assert!(poll(rollup.as_mut(), &wakes).is_pending());
-    // Who comes later for one of its keys stands behind it, even where there is room.
+    // A later submitter for one of its keys waits behind it, even where there is capacity.
     let wakes_3 = Wakes::new();
     let seen = log.clone();
     let mut behind = Box::pin(pool.execute_async(3, move || seen.push("behind")));
@@ -174,8 +174,8 @@ fn a_rollup_waits_for_all_of_its_keys_and_holds_no_others_up<S: AnyHasher>() {
     }
 }
 
-/// Were a rollup to keep one key while it comes later than another for the next, they would wait for
-/// each other for ever.
+/// Were a rollup to keep one key while it comes later than another for the next, they would wait
+/// for each other for ever.
 fn crossing_rollups_all_come_in<S: AnyHasher>() {
     let pool = per_key::<S>(2, 4, 1);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -261,7 +261,7 @@ fn no_key_ever_has_more_than_it_may<S: AnyHasher>() {
                     }
                     let now = counts[key as usize].0.fetch_add(1, Ordering::SeqCst) + 1;
                     counts[key as usize].1.fetch_max(now, Ordering::SeqCst);
-                    // What can be seen from outside is no more either.
+                    // The visible counts do not exceed it either.
                     if n % 100 == 0 {
                         for lane in pool.inspect().snapshot(4).hottest {
                             assert!(lane.len <= MOST as usize, "{lane:?}");
@@ -298,7 +298,7 @@ fn a_wait_that_is_given_up_leaves_no_trace<S: AnyHasher>() {
                         let patience = Duration::from_micros(rng.below(60));
                         pool.execute_timeout(keys, patience, count).is_ok()
                     } else {
-                        // Polled a few times, then dropped, perhaps with a place in its hand.
+                        // Polled a few times, then dropped, perhaps with a permit.
                         let mut future = Box::pin(pool.execute_async(keys, count));
                         (0..rng.below(6)).any(|_| {
                             thread::yield_now();
@@ -387,22 +387,22 @@ fn a_task_that_submits_is_never_held<S: AnyHasher>() {
     assert_eq!((lane.key, lane.len), (1, 41), "the overflow is counted");
     assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
     gate.open();
-    // Who is outside waits until the bound holds again.
+    // Submitters from outside wait until the bound holds again.
     pool.execute(1, || {}).unwrap();
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     assert!(log.take().into_iter().eq(0..40));
     assert_eq!((room_of(&pool, 1), room_of(&pool, 2)), (1, 1));
 }
 
-/// Tasks that run until they are told, futures that wait, ends, cancelled waits: after each step
-/// exactly those are in that a list says.
+/// Tasks that run until released, futures that wait, ends, cancelled waits: after each step exactly
+/// those submissions are admitted that a list predicts.
 fn random_programs_do_what_the_model_does<S: AnyHasher>() {
     for seed in 0..150 {
         program::<S>(seed);
     }
 }
 
-/// A submission of the model: what it claims, and whether it is in.
+/// Submission of the model: its claims, and whether it is admitted.
 struct Submitted<'a> {
     keys: Vec<u32>,
     future: Option<Pin<Box<dyn Future<Output = bool> + 'a>>>,
@@ -482,8 +482,8 @@ fn settle(all: &mut [Submitted<'_>]) {
     }
 }
 
-/// In is who has room at each of its keys, where nobody who came earlier waits; and who came in stays
-/// in.
+/// Admitted is a submission with capacity at each of its keys, where no earlier one waits; and an
+/// admitted one stays so.
 fn check(all: &[Submitted<'_>], most: usize, seed: u64) {
     let mut taken = HashMap::<u32, usize>::new();
     for submitted in all.iter().filter(|s| s.future.is_none()) {

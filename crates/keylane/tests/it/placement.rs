@@ -1,4 +1,5 @@
-//! Where keys are to return to their worker they do, as long as nobody is idle for it; and nothing waits for it.
+//! Sticky keys return to their worker as long as no worker is idle for it; and no task waits for
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +115,7 @@ fn another_number_of_workers_is_as_good() {
     });
 }
 
-/// All that is busy ends; nobody needs to be at home for it.
+/// All that is busy ends; no worker needs to be at home for it.
 #[test]
 fn jobs_and_tasks_without_keys_are_served_as_ever() {
     soon(|| {

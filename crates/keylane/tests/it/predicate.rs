@@ -1,5 +1,5 @@
-//! Tasks that conflict by what their descriptors say: asked in both directions, exact through every way
-//! to submit, together with keys, and with nothing parked, lost or kept.
+//! Tasks that conflict by what their descriptors say: asked in both directions, exact through every
+//! way to submit, together with keys, and with nothing parked, lost or kept.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -32,7 +32,7 @@ impl Compatibility for Span {
     }
 }
 
-/// Readers beside readers; nobody beside a writer.
+/// Readers beside readers; no task beside a writer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Access {
     Read,
@@ -49,7 +49,7 @@ impl Compatibility for Access {
     }
 }
 
-/// Says of others what it was told to say.
+/// Declares conflicts as configured.
 struct Opinion {
     agrees: bool,
 }
@@ -200,7 +200,7 @@ fn what_never_ran_comes_back_in_an_order_in_which_it_could_have<S: AnyHasher>() 
     assert_eq!(unrun.len(), 300, "both workers were taken");
     drop(held);
     pool.shutdown_timeout(LONG).unwrap();
-    // Their claims are what they were: in another pool they are in the same order.
+    // Their claims are unchanged: in another pool they are in the same order.
     let other = pool_of::<S>(3);
     for task in unrun {
         other.execute(task.claims().clone(), move || task.run()).unwrap();
@@ -262,7 +262,7 @@ fn a_wait_for_what_is_behind_is_refused<S: AnyHasher>() {
     let _reader = hold(&pool, Claims::described(Access::Read));
     let writer = || pool.submit(Claims::described(Access::Write), || {}).unwrap();
     assert!(!wait_inside(&pool, Claims::described(Access::Read), writer));
-    // What is beside may be waited for.
+    // A task beside the caller may be waited for.
     let beside = || pool.submit(span(10, 20), || {}).unwrap();
     assert!(wait_inside(&pool, span(0, 10), beside));
 }
@@ -451,7 +451,8 @@ fn descriptors_with_disjoint_summaries_are_never_asked() {
         };
         let held = hold(&pool, touches(1, None));
         let class = hold(&pool, touches(2, Some(1)));
-        // More than a page of them, with others between, so that pages are passed over and looked at.
+        // More than a page of them, with others between, so that pages are passed over and looked
+        // at.
         for nth in 0..300_u64 {
             pool.execute(touches(4 << (nth % 62), None), || {}).unwrap();
             if nth >= 62 {

@@ -1,5 +1,5 @@
-//! A key whose tasks fail so many times in a row stops, if that was asked for: what waits stays, other
-//! keys go on, the reason can be seen, and whoever has looked lets it go on or empties it.
+//! A key stops after the configured number of consecutive failures: its tasks wait, other keys go
+//! on, the reason is visible, and the user resumes or empties the key.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What a user may rely on at the queue, one promise a test. The table in `src/admit/README.md` says
-//! which of them are checked by the public tests of Java's queues, crossbeam, tokio and flume too.
+//! Guarantees of the queue, one a test. The table in `src/admit/README.md` says which of them are
+//! checked by the public tests of Java's queues, crossbeam, tokio and flume too.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ fn a_push_waits_for_room_and_a_pop_for_an_item() {
     });
 }
 
-/// Threads, timed or not, and tasks stand in one line.
+/// Threads, with and without timeout, and tasks wait in one queue.
 #[test]
 fn pushes_that_wait_are_placed_in_the_order_of_arrival() {
     soon(|| {
@@ -135,7 +135,7 @@ fn pops_that_wait_are_served_in_the_order_of_arrival() {
     });
 }
 
-/// With a slow consumer nobody may have to wait for the next pop to learn of this one.
+/// With a slow consumer no waiter may have to wait for the next pop to learn of this one.
 #[test]
 fn a_placed_push_is_told_at_once() {
     soon(|| {
@@ -201,7 +201,7 @@ fn a_cancelled_pop_gives_its_item_back_in_its_place() {
     assert_eq!((queue.pop(), queue.drain(1..2), queue.pop()), (Ok(1), vec![3], Ok(2)));
 }
 
-/// So that there is room for it if it comes back.
+/// Capacity for it if it is returned.
 #[test]
 fn an_item_that_was_handed_over_takes_room_until_it_is_collected() {
     let queue = queue(1);

@@ -27,8 +27,8 @@ fn seed_004_4a_the_guard_is_inverted() {
     });
 }
 
-/// Room was checked in one section and taken in another: two offers both passed, and there were two
-/// items in a queue of one; two polls of one item ended in a null pointer.
+/// Capacity was checked in one section and taken in another: two offers both passed, and there were
+/// two items in a queue of one; two polls of one item ended in a null pointer.
 #[test]
 fn seed_004_4b_checking_and_taking_are_apart() {
     soon(|| {
@@ -49,8 +49,8 @@ fn seed_004_4b_checking_and_taking_are_apart() {
     });
 }
 
-/// A released waiter took its room in a second step, and a newcomer came in between: the queue held
-/// the newcomer before the waiter, two items where there was room for one.
+/// A released waiter took its capacity in a second step, and a newcomer came in between: the queue
+/// held the newcomer before the waiter, two items with a capacity of one.
 #[test]
 fn seed_004_4c_a_newcomer_barges() {
     let queue = queue(1);
@@ -64,7 +64,7 @@ fn seed_004_4c_a_newcomer_barges() {
     assert!(matches!(poll(waiter.as_mut(), &wakes), Poll::Ready(Ok(()))));
 }
 
-/// The same for the one who takes: an item that was brought for a waiter went to a newcomer.
+/// An item that was brought for a waiting consumer went to a newcomer.
 #[test]
 fn seed_004_4c_a_newcomer_takes_what_was_brought_for_a_waiter() {
     let queue = queue(4);
@@ -75,8 +75,8 @@ fn seed_004_4c_a_newcomer_takes_what_was_brought_for_a_waiter() {
     assert_eq!(poll(waiter.as_mut(), &wakes), Poll::Ready(Ok(1)));
 }
 
-/// Whoever was interrupted released the next waiter, granted or not: that one found an empty queue,
-/// or added to a full one.
+/// An interrupted waiter released the next one, granted or not: that one found an empty queue, or
+/// added to a full one.
 #[test]
 fn seed_004_4d_a_cancelled_wait_releases_the_next_without_reason() {
     let queue = queue(1);
@@ -96,7 +96,7 @@ fn seed_004_4d_a_cancelled_wait_releases_the_next_without_reason() {
     assert_eq!((queue.snapshot(), queue.waiting_to_push()), (vec![0], 1));
 }
 
-/// But one that had been granted must pass on what it got.
+/// But one that had been granted must pass on its grant.
 #[test]
 fn seed_004_4d_a_cancelled_wait_passes_on_what_it_was_granted() {
     let queue = queue(1);
@@ -108,7 +108,7 @@ fn seed_004_4d_a_cancelled_wait_passes_on_what_it_was_granted() {
     assert_eq!(poll(two.as_mut(), &wakes), Poll::Ready(Ok(7)));
 }
 
-/// One that timed out released the next, who had five seconds left and failed at once.
+/// A waiter that timed out released the next, which had five seconds left and failed at once.
 #[test]
 fn seed_004_4e_a_timeout_ends_the_wait_of_the_next() {
     soon(|| {
@@ -128,8 +128,8 @@ fn seed_004_4e_a_timeout_ends_the_wait_of_the_next() {
     });
 }
 
-/// The waiter slept before it looked whether it had been released: one that was released first slept
-/// through its whole time, and for ever without one.
+/// The waiter slept before it looked whether it had been released: one that was released first
+/// slept through its whole time, and for ever without one.
 #[test]
 fn seed_004_4f_a_wake_up_before_the_wait_is_lost() {
     soon(|| {
@@ -155,8 +155,8 @@ fn seed_004_4f_a_wake_up_before_the_wait_is_lost() {
     });
 }
 
-/// Each wake-up subtracted the whole time since the start from what was left, so that a wait that was
-/// disturbed often ended early; and the clock was the one on the wall.
+/// Each wake-up subtracted the whole time since the start from the remaining time, so that a wait
+/// that was disturbed often ended early; and the clock was the one on the wall.
 #[test]
 fn seed_004_4g_waits_that_are_disturbed_end_early() {
     soon(|| {
@@ -179,7 +179,8 @@ fn seed_004_4g_waits_that_are_disturbed_end_early() {
     });
 }
 
-/// Whoever gave up behind a live head stayed in the list, and a hundred thousand of them with it.
+/// A waiter that gave up behind a live head stayed in the list, and a hundred thousand of them with
+/// it.
 #[test]
 fn seed_004_4h_those_who_gave_up_stay_in_the_line() {
     soon(|| {
@@ -206,9 +207,9 @@ fn seed_004_4h_those_who_gave_up_stay_in_the_line() {
     });
 }
 
-/// The granted waiter allocated its node afterwards; if that failed, the room was lost for good. Here
-/// the item is in the line before the grant, and moved under the lock, where nothing of the user's
-/// runs: so a grant cannot fail half-way, even for a waiter whose waker panics.
+/// The granted waiter allocated its node afterwards; if that failed, the capacity was lost for
+/// good. Here the item is in the wait queue before the grant, and moved under the lock, where no
+/// user code runs: so a grant cannot fail half-way, even for a waiter whose waker panics.
 #[test]
 fn seed_004_4i_a_failure_after_the_grant_loses_the_room() {
     struct Fails;
@@ -239,7 +240,7 @@ fn seed_004_4j_a_popped_item_stays_reachable() {
     assert_eq!(Arc::strong_count(&item), 1);
 }
 
-/// The counts of those who wait were not put right when a wait was interrupted.
+/// The counts of waiters were not corrected when a wait was interrupted.
 #[test]
 fn seed_004_4k_counts_stay_wrong_after_a_cancelled_wait() {
     let (queue, wakes) = (queue(1), Wakes::new());
@@ -257,7 +258,7 @@ fn seed_004_4k_counts_stay_wrong_after_a_cancelled_wait() {
     }
 }
 
-/// Every change woke all who waited, to compete for one item.
+/// Every change woke all waiters, to compete for one item.
 #[test]
 fn seed_004_4l_a_herd_is_woken_for_one_item() {
     let queue = queue(8);

@@ -1,5 +1,5 @@
-//! Everything that went into a queue is dropped exactly once, also when the code of its user panics,
-//! and none of that code runs while the queue is locked.
+//! Everything that went into a queue is dropped exactly once, also when the code of its user
+//! panics, and none of that code runs while the queue is locked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,8 @@ fn panics(code: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(code)).is_err());
 }
 
-/// Items in every place where one can be: both parts, handed over, returned, in the line, refused.
+/// Items in every place where one can be: both parts, handed to a waiter, returned, waiting,
+/// refused.
 #[test]
 fn a_dropped_queue_drops_all_that_is_in_it() {
     let live = Live::new();
@@ -235,7 +236,7 @@ fn a_panicking_iterator_pushes_nothing() {
     assert_eq!((queue.len(), live.count()), (0, 0));
 }
 
-/// Of several that are told at once, one has a waker that fails: the others are told all the same.
+/// Of several waiters woken at once, one has a waker that fails: the others are woken nevertheless.
 #[test]
 fn a_panicking_waker_keeps_nobody_else_waiting() {
     struct Fails;

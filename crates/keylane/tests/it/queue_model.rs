@@ -1,6 +1,6 @@
-//! The queue does what a slow and obvious one does, in thousands of random programs of pushes, pops,
-//! waits, cancelled waits, drains, transfers and resizes on two queues; and whoever is served has been
-//! woken.
+//! The queue agrees with a slow obvious model, in thousands of random programs of pushes, pops,
+//! waits, cancelled waits, drains, transfers and resizes on two queues; and each served waiter has
+//! been woken.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,21 +17,21 @@ const STEPS: u64 = 120;
 
 type Item = (u32, One);
 
-/// A queue as one would explain it: lists, and a search for what can be done.
+/// Model of a queue: lists, and a search for possible steps.
 #[derive(Default)]
 struct Model {
     capacity: usize,
     is_closed: bool,
     /// Each with the moment at which it came in, by which they are sorted.
     items: Vec<(u32, u32)>,
-    /// Who waits to push, oldest first, and what is left to push.
+    /// Waiting pushes, oldest first, with the items that are left to push.
     pushers: Vec<(usize, Vec<u32>)>,
     poppers: Vec<usize>,
-    /// What was handed to whom, and when it had come in.
+    /// Items given to waiting pops, with their time of arrival.
     handed: BTreeMap<usize, (u32, u32)>,
-    /// Who was told that all of its items are in.
+    /// Pushes that were notified that all their items are in.
     placed: Vec<usize>,
-    /// Who was refused, with what it had not pushed.
+    /// Refused pushes, with the items that they had not pushed.
     refused: BTreeMap<usize, Vec<u32>>,
     now: u32,
 }
@@ -95,7 +95,7 @@ impl Model {
     }
 }
 
-/// How a wait ended: what was popped, or what was not pushed.
+/// Result of a wait: the popped item, or the items that were not pushed.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Pushed,
@@ -275,7 +275,7 @@ impl Program {
         let (model, number) = (&mut self.models[at], self.waiters_so_far);
         if !model.items.is_empty() {
             let item = model.pop(1)[0];
-            // It has it at once; no hand-off, so no part of the capacity.
+            // It has it at once, without a transfer, so it takes no capacity.
             return self.start_with(at, future, End::Popped(item));
         }
         if model.is_closed {

@@ -35,8 +35,9 @@ fn produce(queue: &FairQueue<Item>, producer: usize) {
                 continue;
             }
             _ => {
-                // Dropped after one poll: only a poll that was ready tells that the item is in, and
-                // whoever waits and is dropped may have been placed, so this one does not wait.
+                // Dropped after one poll: only a poll that was ready proves that the item is in,
+                // and a waiting push that is dropped may have been placed, so this one does not
+                // wait.
                 if queue.len() < queue.capacity() / 2 {
                     let mut push = Box::pin(queue.push_async(item));
                     match poll(push.as_mut(), &Wakes::new()) {
@@ -124,7 +125,7 @@ fn run(
         over.store(true, Ordering::Relaxed);
         queue.close();
     });
-    // What a cancelled pop gave back after the others had seen the end.
+    // Items that a cancelled pop returned after the others had seen the end.
     let left = queue.close_and_take();
     let count = count.load(Ordering::Relaxed) + left.len() as u64;
     let total = total.load(Ordering::Relaxed) + left.iter().map(|item| item.1).sum::<u64>();

@@ -1,7 +1,8 @@
-//! Tasks begin no more often than their rates allow, and as often as that; nothing else waits for it.
+//! Tasks begin no more often than their rates allow, and as often as that; nothing else waits for
+//! it.
 //!
-//! The time is passed by the tests. A task is charged when it is taken, by the time that it is then, so a test lets
-//! time pass only when all has begun that may.
+//! The time is passed by the tests. A task is charged when it is taken, by the time that it is
+//! then, so a test lets time pass only when all has begun that may.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ fn limited<S: AnyHasher>(workers: usize, rate: Rate) -> (Pool<u32, S>, MockClock
     (pool, clock)
 }
 
-/// Submits so many tasks, which log their numbers.
+/// Submits `n` tasks, which log their numbers.
 fn submit<S: AnyHasher>(
     pool: &Pool<u32, S>,
     claims: &Claims<u32>,
@@ -68,8 +69,8 @@ fn submit<S: AnyHasher>(
     (0..count).map(one).collect()
 }
 
-/// Shows that the workers have looked at all that came before, by tasks that no key's rate concerns: some in
-/// each shard.
+/// Shows that the workers have looked at all that came before, by tasks that no key's rate
+/// concerns: some in each shard.
 fn look<S: AnyHasher>(pool: &Pool<u32, S>) {
     for _ in 0..64 {
         assert!(pool.submit(Claims::none(), || {}).unwrap().wait().unwrap().is_completed());
@@ -109,7 +110,7 @@ fn a_key_begins_its_burst_and_then_one_by_one_in_order<S: AnyHasher>() {
     }
 }
 
-/// What a test waits for without caring for the outcome's value.
+/// Wait without an interest in the outcome's value.
 trait WaitDone {
     fn wait_done(&self);
 }
@@ -349,7 +350,7 @@ fn a_rate_of_its_own_comes_and_goes<S: AnyHasher>() {
     tasks[2].wait_done();
     look(&pool);
     assert_eq!(log.len(), 3);
-    // What was used is not forgotten by a change to and fro.
+    // Changing the rate to and fro does not forget used tokens.
     for _ in 0..5 {
         pool.keys().set_rate(&A, Some(Rate::every(10 * MS).burst(3))).unwrap();
         pool.keys().set_rate(&A, Some(Rate::every(100 * MS).burst(3))).unwrap();
@@ -614,7 +615,7 @@ fn the_system_clock_keeps_rates_too() {
 }
 
 thread_local! {
-    /// What the next key that this thread drops does.
+    /// Action of the next key that this thread drops.
     static IN_DROP: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
@@ -629,9 +630,9 @@ impl Drop for Slow {
     }
 }
 
-/// Whoever changes a rate tells the timer when nothing is locked any more, and drops what is left of the key
-/// before. If the key was held again meanwhile, until the very moment that was over, the alarm of that was the one
-/// that was taken back, and the key was held for ever.
+/// A change of rate updates the timer when nothing is locked any more, and drops the key of an
+/// ended lane before that. If the key was paused again meanwhile, until the very same time, the
+/// wake-up for that was the one that was cancelled, and the key was paused for ever.
 #[test]
 fn a_key_that_is_let_go_and_held_until_the_same_moment_goes_on_then() {
     soon(|| {
@@ -688,7 +689,7 @@ fn a_handler_keeps_the_rate_by_beginnings() {
     pool.shutdown().unwrap();
 }
 
-/// Nothing is started that nobody has asked for, and nothing stays.
+/// No thread is started without a request, and nothing stays.
 #[cfg(target_os = "linux")]
 #[test]
 fn there_is_one_more_thread_and_only_while_there_is_a_rate() {

@@ -1,5 +1,5 @@
-//! Rates against a slow obvious model: after each step of a random scenario exactly those tasks have begun
-//! that may have.
+//! Rates against a slow obvious model: after each step of a random scenario exactly those tasks
+//! have begun that may have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ impl Numbers {
     }
 }
 
-/// What a key's bucket lacks, in nanoseconds.
+/// Missing tokens of a key's bucket, in nanoseconds.
 #[derive(Clone, Copy, Default)]
 struct Key {
     own: Option<Numbers>,
@@ -108,7 +108,8 @@ struct World<S: AnyHasher> {
     pool: Pool<u32, S>,
     clock: MockClock,
     model: Model,
-    /// Whether each task has begun, and the key that it shares. Tasks that share one may overtake each other.
+    /// Whether each task has begun, and the key that it shares. Tasks that share one may overtake
+    /// each other.
     tasks: Vec<(Arc<AtomicBool>, Option<u32>)>,
 }
 
@@ -161,7 +162,7 @@ impl<S: AnyHasher> World<S> {
         self.model.pass(nanos);
     }
 
-    /// Waits until what has begun is what may have.
+    /// Waits until exactly the allowed tasks have begun.
     fn check(&mut self) {
         self.model.settle();
         let mut expected = vec![false; self.tasks.len()];

@@ -55,7 +55,7 @@ fn surplus_workers_end_after_their_task() {
         let pool = pool(4);
         let held: Vec<_> = (0..3).map(|key| hold(&pool, key)).collect();
         pool.settings().set_workers(1).unwrap();
-        // Whoever has nothing to do goes at once; the others when they are free.
+        // Idle workers end at once; the others when they are free.
         eventually(|| pool.inspect().snapshot(0).workers.len() == 3);
         drop(held);
         eventually(|| pool.inspect().snapshot(0).workers.len() == 1);

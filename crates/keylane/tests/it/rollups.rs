@@ -162,8 +162,8 @@ fn a_chain_of_rollups_runs_link_by_link<S: AnyHasher>() {
     assert!(log.take().into_iter().eq(0..2_000));
 }
 
-/// A rollup that waits for one lane keeps those behind it in its other lanes, or they would overtake
-/// it: a wait for what conflicts.
+/// A rollup that waits for one lane blocks the tasks behind it in its other lanes, or they would
+/// overtake it: a wait for a conflict.
 fn parts_that_are_free_are_held_until_the_others_are<S: AnyHasher>() {
     let pool = pool_of::<S>(3);
     let one = hold(&pool, 1);

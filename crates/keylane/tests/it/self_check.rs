@@ -54,8 +54,8 @@ fn every_kind_of_task_passes() {
             "{:?}",
             pool.inspect().snapshot(0).violations
         );
-        // Every task was looked at: those of the job ran in turns that were kept. The last may be counted after
-        // its end, but before its worker rests.
+        // Every task was looked at: those of the job ran in turns that were kept. The last may be
+        // counted after its end, but before its worker rests.
         eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
         assert_eq!(pool.inspect().snapshot(0).run_time.count(), 15_000 + 500);
     });

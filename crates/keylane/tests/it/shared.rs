@@ -1,5 +1,5 @@
-//! Tasks that share a key run together; a task that has it alone runs alone; and nobody who shares
-//! overtakes one that waits to be alone.
+//! Tasks that share a key run together; an exclusive task runs alone; and no sharing task overtakes
+//! a waiting exclusive one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, RwLock};

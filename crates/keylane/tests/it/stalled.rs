@@ -62,8 +62,8 @@ fn rollups_barriers_and_tasks_without_keys_are_named() {
 
 #[test]
 fn a_long_task_in_a_row_of_tiny_ones_is_found() {
-    // After a row of tiny tasks a worker does not look at the clock again for up to 64 more. What it
-    // runs meanwhile must be found all the same, and must not be taken for longer than it is.
+    // After a row of tiny tasks a worker does not look at the clock again for up to 64 more. A task
+    // that it runs meanwhile must be found nevertheless, and its time not overestimated.
     soon(|| {
         let pool = Pool::<&str>::builder().workers(1).build().unwrap();
         let gate = Gate::new();
@@ -131,7 +131,8 @@ fn a_watch_tells_of_each_stalled_task_once() {
         let mut keys = [told.recv().unwrap().keys[0], told.recv().unwrap().keys[0]];
         keys.sort_unstable();
         assert_eq!(keys, [1, 2]);
-        // It goes on looking: tasks that stall later are told of, those from before are not told again.
+        // The watch goes on: tasks that stall later are reported, earlier ones are not reported
+        // again.
         gate.open();
         let gate = Gate::new();
         let _open = OpenAtLast(gate.clone());

@@ -1,4 +1,4 @@
-//! What a pool says about itself is what has happened: counts exactly, times as measured.
+//! The statistics of a pool are true: counts exactly, times as measured.
 
 use std::time::{Duration, Instant};
 
@@ -141,8 +141,8 @@ fn a_sample_stands_for_all() {
         drained(&pool);
         let seen = pool.inspect().snapshot(0);
         assert_eq!(seen.finished, TASKS);
-        // Rows of up to 256 in each of 8 shards may be begun and not counted, or counted and not ended;
-        // which slices are measured is left to chance.
+        // Rows of up to 256 in each of 8 shards may be begun and not counted, or counted and not
+        // ended; which slices are measured is left to chance.
         for (what, count) in [("waits", seen.wait_time.count()), ("runs", seen.run_time.count())] {
             assert!(count.abs_diff(TASKS) < TASKS / 5, "{count} {what} for {TASKS} tasks");
         }
@@ -281,7 +281,7 @@ fn the_longest_and_the_oldest_lanes_are_shown() {
         .unwrap();
         begun.pass();
         pool.execute("old", || {}).unwrap();
-        // Ages are told in the ticks of a coarse clock.
+        // Ages are in the ticks of a coarse clock.
         eventually(|| {
             let seen = pool.inspect().snapshot(9);
             seen.oldest.iter().all(|lane| lane.head_age >= Duration::from_millis(20))

@@ -13,7 +13,7 @@ const KEYS: u32 = 1_000;
 const PRODUCERS: u64 = 3;
 const TASKS: u64 = 250_000;
 
-/// What each key has seen. Only a task that has the key exclusively writes.
+/// State of each key. Only a task that has the key exclusively writes.
 struct Cell {
     /// How many are at it: one writer is `WRITER`, each reader 1.
     inside: AtomicU64,

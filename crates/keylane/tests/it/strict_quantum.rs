@@ -1,4 +1,5 @@
-//! Where the quantum is strict, keys get on evenly: a key gives way unless more waits in it than in the next.
+//! With a strict quantum keys progress evenly: a key yields unless its wait queue is longer than
+//! the next one's.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -36,7 +37,7 @@ impl Hasher for Spread {
     }
 }
 
-/// Two workers go through tasks of these keys in step: what has run in each round.
+/// Two workers run tasks of these keys in step. Returns the counts of each round.
 fn in_rounds(strict: bool, keys: Vec<u32>, rounds: usize) -> Vec<[u32; 2]> {
     soon(move || {
         let (begin, begun) = mpsc::channel::<(u32, mpsc::Sender<()>)>();
@@ -44,7 +45,7 @@ fn in_rounds(strict: bool, keys: Vec<u32>, rounds: usize) -> Vec<[u32; 2]> {
         let pool = if strict { pool.strict_quantum() } else { pool };
         let handler = move |key: &u32, (): ()| {
             let (end, ended) = mpsc::channel();
-            // When the rounds are over nobody holds it up any more.
+            // When the rounds are over, nothing delays it any more.
             if begin.send((*key, end)).is_ok() {
                 let _ = ended.recv();
             }
@@ -78,14 +79,15 @@ fn counts(ran: &[[u32; 2]]) -> HashMap<u32, u32> {
 #[test]
 fn keys_with_as_much_to_do_take_turns_where_the_quantum_is_strict() {
     let ran = counts(&in_rounds(true, even_keys(), ROUNDS as usize));
-    // Turns go round all keys, so each has had as many as all others; but for the turns that are under way.
+    // Turns go round all keys, so each has had as many as all others; but for the turns that are
+    // under way.
     let even = 2 * ROUNDS / KEYS;
     assert!(ran.values().all(|ran| ran.abs_diff(even) <= 2), "{ran:?}");
     assert_eq!(ran.len(), KEYS as usize, "{ran:?}");
 }
 
-/// One key has half of all tasks. If it had no more than its turns, the others would be over long before it, and a
-/// worker had nothing to do.
+/// One key has half of all tasks. If it had no more than its turns, the others would be over long
+/// before it, and a worker had nothing to do.
 #[test]
 fn the_longest_line_goes_on_so_that_no_worker_is_idle_in_the_end() {
     let others = KEYS - 1;
@@ -99,7 +101,7 @@ fn the_longest_line_goes_on_so_that_no_worker_is_idle_in_the_end() {
     assert!(with_long >= rounds - begin, "the long line ran in {with_long} of {rounds} rounds");
 }
 
-/// Half of the workers stay with long lines at the most: who has little to do has turns on the others.
+/// At most half of the workers stay with long wait queues: short ones have turns on the others.
 #[test]
 fn short_lines_have_turns_beside_many_long_ones() {
     let short = 2 * KEYS;
@@ -109,7 +111,7 @@ fn short_lines_have_turns_beside_many_long_ones() {
     assert!(ran.iter().any(|round| round.contains(&short)), "{ran:?}");
 }
 
-/// What it is for: by default one of the two workers stays with its key.
+/// Without a strict quantum one of the two workers stays with its key.
 #[test]
 fn otherwise_one_of_two_workers_stays_with_its_key() {
     let ran = counts(&in_rounds(false, even_keys(), ROUNDS as usize));

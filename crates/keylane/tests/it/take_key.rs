@@ -1,5 +1,6 @@
-//! Taking what waits for a key: in order, exactly those tasks that have not begun; their handles learn
-//! it, their places are free at once, and everything else goes on as if they had never been there.
+//! Taking the waiting tasks of a key: in order, exactly those that have not begun; their handles
+//! complete, their capacity is free at once, and everything else goes on as if they had never been
+//! there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,7 +122,7 @@ fn those_that_share_beside_each_other_join_when_the_writer_is_taken<S: AnyHasher
     let writer = pool.submit(A, || {}).unwrap();
     // A rollup, so it stays.
     let behind = pool.submit(Claims::shared(A).and_shared(B), || {}).unwrap();
-    // In one shard, what was there before this has been entered when it runs.
+    // In one shard, all earlier tasks have been entered when it runs.
     assert!(pool.submit(7, || {}).unwrap().wait().unwrap().is_completed());
     assert!(!behind.is_finished());
     drop(pool.keys().take(&A));
@@ -153,7 +154,7 @@ fn tasks_that_wait_only_for_a_worker_are_taken_too<S: AnyHasher>() {
             for _ in 0..3 {
                 inside.execute(claims.clone(), || {}).unwrap();
             }
-            // Whoever waits inside a task has all that is there entered.
+            // A wait inside a task enters everything in the inboxes.
             assert!(inside.submit(B, || {}).unwrap().wait().is_err(), "it is behind this task");
             inside.keys().take(&A).len()
         });
@@ -186,7 +187,7 @@ fn a_handler_pool_gives_its_messages_back<S: AnyHasher>() {
     assert_eq!(log.take(), [6]);
 }
 
-/// Somebody takes while tasks are submitted and run. Each one runs or is taken, once, in order.
+/// A thread takes while tasks are submitted and run. Each one runs or is taken, once, in order.
 fn each_task_runs_or_is_taken<S: AnyHasher>() {
     const KEYS: u32 = 4;
     const TASKS: usize = 4000;

@@ -41,7 +41,7 @@ fn joined(pool: &Pool<u64>, workers: usize) {
         seen.extend(trace.slices.iter().filter_map(|slice| slice.worker));
         seen.len() == workers
     });
-    // Who looks for its next task joins before it begins that.
+    // A worker that searches for its next task joins before it begins that.
     eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
 }
 
@@ -54,7 +54,7 @@ fn json<K: std::hash::Hash + Eq + std::fmt::Debug>(trace: &Trace<K>) -> Vec<Valu
     root["traceEvents"].as_array().unwrap().clone()
 }
 
-/// Checks each event against what the format asks of it.
+/// Checks each event against the requirements of the format.
 fn check(events: &[Value]) {
     let mut last: HashMap<u64, (f64, f64)> = HashMap::new();
     let mut slices: HashMap<u64, Vec<(f64, f64)>> = HashMap::new();
@@ -133,7 +133,7 @@ fn every_task_of_the_window_is_a_slice_with_its_key_and_time() {
                 pool.submit(task % 5, body).unwrap().wait().unwrap().unwrap();
             }
             eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-            // The end of the last one is recorded after its handle was told.
+            // The end of the last one is recorded after its handle has completed.
             pool.submit(99, || {}).unwrap().wait().unwrap().unwrap();
             eventually(|| pool.inspect().snapshot(0).workers.iter().all(|worker| !worker.busy));
             let trace = pool.inspect().take_trace().unwrap();
@@ -180,8 +180,8 @@ fn arrows_lead_along_a_lane_and_from_a_rollup_s_predecessors() {
         assert_eq!(trace.slices.len(), 8, "{trace:?}");
         let events = json(&trace);
         let arrows = events.iter().filter(|event| event["ph"] == "s").count();
-        // 1 and 2 to the rollup; the rollup to two readers; both to the writer; that to the barrier,
-        // and the barrier to what comes after it.
+        // 1 and 2 to the rollup; the rollup to two readers; both to the writer; that to the
+        // barrier, and the barrier to the tasks after it.
         assert_eq!(arrows, 2 + 2 + 2 + 1 + 1);
         let names: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
         assert!(names.iter().any(|event| event["name"] == "1 + 2"));

@@ -1,4 +1,4 @@
-//! With the feature `tracing` a subscriber is told of every task, and of what happens to the pool.
+//! With the feature `tracing` a subscriber receives every task, and the events of the pool.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Writes down all that it is told: what it is, and its fields.
+/// Records all spans and events with their fields.
 struct Listener {
     log: Log<(String, BTreeMap<String, String>)>,
     spans: AtomicU64,

@@ -1,5 +1,5 @@
-//! A handler that may keep its turn: where it does not, the turn ends when it returns, and where it does, when
-//! what it has kept is dropped as well.
+//! A handler that may keep its turn: otherwise the turn ends when it returns; a kept turn ends when
+//! it has been dropped as well.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use crate::common::{Gate, LONG, Log, OpenAtLast, eventually};
 use keylane::observe::{Holder, KeyState, Statistics};
 use keylane::{HandlerPool, OnFailure, Pool, TaskContext, Turn};
 
-/// A pool whose handler keeps the turn of every message that can be divided by ten, and hands it out.
+/// Pool whose handler keeps the turn of every message that can be divided by ten, and sends it to
+/// the test.
 fn keeping(workers: usize, log: &Log<(u32, u32)>) -> (HandlerPool<u32, u32>, mpsc::Receiver<Turn>) {
     let (give, turns) = mpsc::channel();
     let log = log.clone();
@@ -94,7 +95,8 @@ fn a_handler_that_panics_has_failed_whether_it_has_kept_the_turn_or_not() {
     eventually(|| pool.keys().list_stopped().len() == 2);
 }
 
-/// Two messages of a key; the body of the first goes on after its turn was dropped on another thread.
+/// Two messages of a key; the body of the first goes on after its turn was dropped on another
+/// thread.
 fn body_outlives_turn(build: impl FnOnce(Handler, keylane::Builder<u32>) -> HandlerPool<u32, u32>) {
     let log = Log::new();
     let (give, turns) = mpsc::channel();
@@ -113,7 +115,8 @@ fn body_outlives_turn(build: impl FnOnce(Handler, keylane::Builder<u32>) -> Hand
     pool.send(7, 1).unwrap();
     pool.send(7, 2).unwrap();
     drop(turns.recv_timeout(LONG).unwrap());
-    // What another worker could have of this key it would have before that of a key which comes later.
+    // What another worker could have of this key it would have before that of a key which comes
+    // later.
     pool.send(8, 3).unwrap();
     eventually(|| log.len() >= 3);
     assert_eq!(log.take(), [(1, "begins"), (3, "begins"), (3, "returns")]);
@@ -173,7 +176,8 @@ fn bodies_of_a_key_never_overlap_whoever_drops_their_turns_and_when() {
         move |key: &u32, n: u32, turn: TaskContext<'_>| {
             let busy = &busy[*key as usize];
             assert!(!busy.swap(true, Ordering::SeqCst), "two bodies of {key} at a time");
-            // A third are not kept, a third are dropped here, the others by another thread at any time.
+            // A third are not kept, a third are dropped here, the others by another thread at any
+            // time.
             match n % 3 {
                 0 => {}
                 1 => drop(turn.keep()),
@@ -196,7 +200,7 @@ fn bodies_of_a_key_never_overlap_whoever_drops_their_turns_and_when() {
     assert!(seen.violations.unwrap().is_none());
 }
 
-/// A pool whose handler panics when its turn is elsewhere, once whoever has the turn lets it.
+/// Pool whose handler keeps its turn and panics, once the owner of the turn releases it.
 fn panicking_after_it_has_kept() -> (HandlerPool<u32, ()>, mpsc::Receiver<Turn>, mpsc::Sender<()>) {
     let (give, turns) = mpsc::channel();
     let (go_on, wait) = mpsc::channel();
@@ -266,12 +270,12 @@ fn a_turn_that_is_kept_late_has_run_since_its_body_began() {
     let pool = pool.unwrap();
     pool.send(7, ()).unwrap();
     let began = begins.recv_timeout(LONG).unwrap();
-    // What is counted from the keeping on is told from what is counted from here on by a time that passes.
+    // A pause separates the time since the turn was kept from the time since here.
     let while_in_the_body = Duration::from_millis(20);
     eventually(|| began.elapsed() > while_in_the_body);
     gate.open();
     let (turn, kept) = turns.recv_timeout(LONG).unwrap();
-    // Until the handler has returned it is the worker that is told of.
+    // Until the handler has returned, its worker is reported.
     let (at_least, at_most) = loop {
         match pool.inspect().explain_key(&7).state {
             KeyState::Held(Holder::Running(running)) if running.worker.is_none() => {

@@ -18,7 +18,7 @@ with_every_hasher!(
 
 type Kept = mpsc::Receiver<(u32, u32, Turn)>;
 
-/// A pool that hands the turns out.
+/// Pool that sends its turns to the test.
 fn handing_out<S: AnyHasher>(workers: usize) -> (HandlerPool<u32, u32, S>, Kept) {
     let (give, turns) = mpsc::channel();
     let pool = Pool::<u32>::builder()

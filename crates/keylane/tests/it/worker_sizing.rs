@@ -31,7 +31,7 @@ impl Tree {
         Tree::with_cpus("0-3", "0-3", &["0,2", "1,3", "0,2", "1,3"])
     }
 
-    /// So many cores with one thread each.
+    /// `cores` cores with one thread each.
     fn plain(cores: usize) -> Self {
         let all = format!("0-{}", cores - 1);
         let names: Vec<_> = (0..cores).map(|cpu| cpu.to_string()).collect();
@@ -167,7 +167,7 @@ fn a_quota_of_a_group_above_counts() {
 
 #[test]
 fn a_quota_in_a_container_is_at_the_mount() {
-    // The group's name is the host's, or leads outside: what can be seen is what is mounted.
+    // The group's name is the host's, or leads outside: only the mounted group is visible.
     for group in ["/docker/4f2", "/../..", "/"] {
         let tree = Tree::plain(8).v2(group).file("sys/fs/cgroup/cpu.max", "200000 100000");
         assert_eq!(tree.machine().quota_millis, Some(2000), "{group}");

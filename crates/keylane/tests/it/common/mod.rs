@@ -1,8 +1,8 @@
-//! What the tests of several promises share: gates, logs, counted values, wakers, a watchdog.
+//! Tools of several tests: gates, logs, counted values, wakers, a watchdog.
 //!
-//! Tests wait for signals. Where the pool gives none (a worker has gone to sleep, a slot was
-//! collected) they ask again and again, with [`eventually`], and never for a length of time. What
-//! fails to happen fails the test after [`LONG`].
+//! Tests wait for signals. Where the pool gives none (a worker has gone to sleep, a permit was
+//! collected) they check again and again, with [`eventually`], and never wait for a length of time.
+//! A condition that never holds fails the test after [`LONG`].
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::future::Future;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use keylane::{IntoClaims, Pool};
 
-/// Longer than anything here takes on the slowest machine: what is not over by then hangs.
+/// Longer than any test takes on the slowest machine: one that is not over by then hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// Locks, whatever became of others that did.
@@ -49,7 +49,7 @@ pub(crate) fn eventually(mut question: impl FnMut() -> bool) {
     }
 }
 
-/// Closed until somebody opens it, then open for ever.
+/// Closed until it is opened, then open for ever.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -285,7 +285,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Polls once. Whom it wakes is `wakes`.
+/// Polls once, with a waker that records into `wakes`.
 pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>, wakes: &Arc<Wakes>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(&Waker::from(wakes.clone())))
 }

@@ -1,4 +1,4 @@
-//! What happened when bodies ran freely, and what must be true of that.
+//! History of bodies that ran freely, and its invariants.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,11 +1,11 @@
-//! What a task claims, and what that means, as the documentation says it.
+//! Claims of a task, and their meaning, as documented.
 
 use keylane::{Claims, Compatibility};
 use proptest::prelude::*;
 
 use crate::common::Rng;
 
-/// What a task claims, to be looked at.
+/// Claims of a task, in a form that the model can read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Keys {
     /// Each with how it is used. Duplicates are welcome.
@@ -20,7 +20,7 @@ pub(crate) enum Keys {
 pub(crate) enum Use {
     Alone,
     Shared,
-    /// With no more than so many that do so.
+    /// With at most this number of tasks that limit it.
     Limited(u16),
 }
 
@@ -108,7 +108,7 @@ impl Keys {
     }
 }
 
-/// A descriptor: what it conflicts with has no rule to it, and only one of two says so.
+/// Descriptor: its conflicts follow no rule, and only one of two declares one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Mark {
     kind: u64,

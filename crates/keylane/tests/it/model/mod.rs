@@ -6,7 +6,8 @@
 //! is checked against the order, each refusal and each admission against the bound, and the end of
 //! the pool against all that is unfinished.
 //!
-//! `at_full_speed`: bodies run freely under several producers, and the history is checked afterwards.
+//! `at_full_speed`: bodies run freely under several producers, and the history is checked
+//! afterwards.
 
 mod history;
 mod keys;

@@ -1,4 +1,4 @@
-//! What the tests do to a pool, step by step.
+//! Steps of the tests on a pool.
 
 use keylane::Placement;
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! A pool, and a slow obvious reference beside it, which says after each step what must run.
+//! A pool, and a slow obvious reference beside it, which predicts after each step the tasks that
+//! must run.
 
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
@@ -25,7 +26,7 @@ pub(crate) struct Task {
     keys: Keys,
     state: State,
     fails: bool,
-    /// Lets the body go on, with what it is to submit. Dropped, it lets it go on with nothing.
+    /// Releases the body, with its further submissions. Dropped, it releases the body with none.
     gate: Option<mpsc::Sender<Vec<Inner>>>,
     handle: Option<Handle<usize>>,
 }
@@ -109,7 +110,7 @@ impl<S: AnyHasher> World<S> {
         let this = &self.tasks[n].keys;
         let before = || self.tasks[..n].iter().zip(over).filter(|(_, over)| !**over);
         let fits = |(key, most): (u32, u16)| {
-            // They get the key in their order: who wants fewer beside it holds up all behind it.
+            // They get the key in their order: one with a lower limit blocks all behind it.
             let limits = || before().filter_map(move |(task, _)| task.keys.limit_of(key));
             limits().count() < limits().fold(most, u16::min).into()
         };
@@ -201,7 +202,7 @@ impl<S: AnyHasher> World<S> {
             handle: None,
         });
         Box::new(move || {
-            // Nobody listens once the program is over.
+            // The receiver is gone once the program is over.
             let _ = say.send(Event::Begin(n));
             for (claims, work) in gate.recv().unwrap_or_default() {
                 let pool = own.upgrade().expect("the pool is there until its tasks have ended");
@@ -214,7 +215,7 @@ impl<S: AnyHasher> World<S> {
         })
     }
 
-    /// What became of the last task that was submitted.
+    /// Compares the result of the last submission with the prediction.
     fn judge(
         &mut self,
         result: Result<Option<Handle<usize>>, SubmitErrorKind>,
@@ -243,7 +244,8 @@ impl<S: AnyHasher> World<S> {
         let claims = keys.claims();
         let work = self.task(keys, fails);
         let pool = self.pool.clone().expect("it is there until the end");
-        // With certain room, or when it is closed, every way to submit must work without waiting.
+        // With certain capacity, or when it is closed, every way to submit must work without
+        // waiting.
         let certain = before.1 < self.capacity || self.closed;
         let result = match (certain, how % 8) {
             (true, 0) => pool.submit(claims, work).map(Some).map_err(|e| e.kind()),
@@ -258,7 +260,7 @@ impl<S: AnyHasher> World<S> {
                 pool.submit_timeout(claims, now, work).map(Some).map_err(|e| e.kind())
             }
             (_, 5) => {
-                // Stands in the line for a moment, if there is no room.
+                // Waits for a moment, if there is no capacity.
                 let mut submission = Box::pin(pool.submit_async(claims, work));
                 match poll(submission.as_mut(), &Wakes::new()) {
                     std::task::Poll::Ready(result) => result.map(Some).map_err(|e| e.kind()),
@@ -348,7 +350,8 @@ impl<S: AnyHasher> World<S> {
                 }
             }
             Step::Workers(workers) => {
-                // Who runs a task stays until it ends; how soon then is tested elsewhere.
+                // The worker of a running task stays until it ends; other tests check how soon it
+                // then ends.
                 if workers >= self.count(State::Running) {
                     self.pool().settings().set_workers(workers).unwrap();
                     self.workers = workers;
@@ -432,7 +435,7 @@ impl<S: AnyHasher> World<S> {
         }
     }
 
-    /// Runs what a stopped pool returned, in that order.
+    /// Runs the tasks that a stopped pool returned, in that order.
     fn run_here(&mut self, unrun: Vec<PendingTask<u32>>) {
         for task in &mut self.tasks {
             task.gate = None;
