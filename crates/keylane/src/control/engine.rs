@@ -67,11 +67,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> KeysEngine<K
     }
 
     fn paused(&self, key: &K) -> Option<PausedKey<K>> {
-        self.held_key(key)
+        self.paused_key(key)
     }
 
     fn list_paused(&self) -> Vec<PausedKey<K>> {
-        self.held_keys()
+        self.paused_keys()
     }
 
     fn reopen(&self, key: &K) -> bool {

@@ -108,18 +108,18 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Returns the reason for which no task of a key begins, if there is one.
-    pub(crate) fn held_key(&self, key: &K) -> Option<PausedKey<K>> {
+    pub(crate) fn paused_key(&self, key: &K) -> Option<PausedKey<K>> {
         let (shard, hash) = self.place_of(key);
         let lanes = self.shards[shard].lanes.lock();
-        lanes.held_key(hash, key).and_then(|held| self.describe(held))
+        lanes.paused_key(hash, key).and_then(|held| self.describe(held))
     }
 
     /// Returns the keys of which no task begins.
-    pub(crate) fn held_keys(&self) -> Vec<PausedKey<K>> {
+    pub(crate) fn paused_keys(&self) -> Vec<PausedKey<K>> {
         let mut keys = Vec::new();
         for shard in &self.shards {
             let lanes = shard.lanes.lock();
-            keys.extend(lanes.held_keys().filter_map(|held| self.describe(held)));
+            keys.extend(lanes.paused_keys().filter_map(|held| self.describe(held)));
         }
         keys
     }

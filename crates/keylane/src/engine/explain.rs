@@ -172,7 +172,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let shard = self.shard_of(hash);
         let lanes = self.shards[shard].lanes.lock();
         let inbox = self.shards[shard].inbox.lock();
-        let held = lanes.held_key(hash as u32, key).and_then(|held| self.describe(held));
+        let held = lanes.paused_key(hash as u32, key).and_then(|held| self.describe(held));
         let hold = held.map(|held| held.hold);
         let Some(head) = lanes.head_of(&inbox, hash as u32, key) else {
             let (key, state) = (key.clone(), KeyState::Idle);
@@ -207,7 +207,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Option<Holder<K>> {
         let head = lanes.head_of(inbox, hash, key)?;
         if head.is_idle
-            && let Some(held) = lanes.held_key(hash, key).and_then(|held| self.describe(held))
+            && let Some(held) = lanes.paused_key(hash, key).and_then(|held| self.describe(held))
         {
             return Some(Holder::OnHold(held.hold));
         }
@@ -396,7 +396,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (mut on_hold, mut limited) = (0, 0);
         for shard in &self.shards {
             let lanes = shard.lanes.lock();
-            on_hold += lanes.held_keys().filter(|(.., why)| why.is_until_resumed()).count();
+            on_hold += lanes.paused_keys().filter(|(.., why)| why.is_until_resumed()).count();
             limited += lanes.limited_keys();
         }
         if on_hold != 0 {

@@ -687,7 +687,7 @@ fn nothing_of_a_paused_key_begins() {
         model.run_beside(move |model| {
             assert!(model.submit(Claims::exclusive(0), two));
             assert!(model.engine.pause_key(&0));
-            let at_rest = model.engine.held_key(&0).is_some_and(|held| held.running == 0);
+            let at_rest = model.engine.paused_key(&0).is_some_and(|held| held.running == 0);
             let before = begun.load(StdOrdering::Relaxed);
             assert!(model.submit(Claims::exclusive(0), three));
             let now = begun.load(StdOrdering::Relaxed);

@@ -39,12 +39,12 @@ pub(crate) struct KeyClaim<K> {
 
 impl<K> KeyClaim<K> {
     #[track_caller]
-    fn limited(key: K, most: u16) -> Self {
+    fn limited(key: K, max: u16) -> Self {
         assert!(
-            most != 0,
-            "`most` is zero in `Claims::limited`: it must be at least 1; to start no task, pause the key"
+            max != 0,
+            "`max` is zero in `Claims::limited`: it must be at least 1; to start no task, pause the key"
         );
-        KeyClaim { key, mode: Mode::Limited(most) }
+        KeyClaim { key, mode: Mode::Limited(max) }
     }
 }
 
@@ -104,12 +104,12 @@ impl<K> Claims<K> {
         Claims(Repr::One(KeyClaim { key, mode: Mode::Shared }))
     }
 
-    /// Returns claims with one key, used by at most `most` tasks at once: for work that needs a
+    /// Returns claims with one key, used by at most `max` tasks at once: for work that needs a
     /// bound and no order, such as the requests to one host.
     ///
-    /// Up to `most` such tasks of the key run at the same time. They get the key in the order in
+    /// Up to `max` such tasks of the key run at the same time. They get the key in the order in
     /// which they were submitted. They conflict with tasks that use the key exclusively or share
-    /// it. If tasks differ in `most`, the smallest value among those that run applies.
+    /// it. If tasks differ in `max`, the smallest value among those that run applies.
     ///
     /// ```
     /// use keylane::{Claims, Pool};
@@ -124,14 +124,14 @@ impl<K> Claims<K> {
     ///
     /// Such a task costs one or two allocations more than one that uses its key exclusively. Tasks
     /// that wait inside for others that limit the same key may hang if as many wait as may run:
-    /// this is not [detected](crate::Handle::wait), unless `most` is one.
+    /// this is not [detected](crate::Handle::wait), unless `max` is one.
     ///
     /// # Panics
     ///
-    /// If `most` is zero.
+    /// If `max` is zero.
     #[track_caller]
-    pub fn limited(key: K, most: u16) -> Self {
-        Claims(Repr::Many(vec![KeyClaim::limited(key, most)]))
+    pub fn limited(key: K, max: u16) -> Self {
+        Claims(Repr::Many(vec![KeyClaim::limited(key, max)]))
     }
 
     /// Returns the claims of a barrier: a task that conflicts with every other task of the pool.
@@ -189,15 +189,15 @@ impl<K> Claims<K> {
         self.and(KeyClaim { key, mode: Mode::Shared })
     }
 
-    /// Adds a key that at most `most` tasks use at once: see [`limited`](Self::limited). A barrier
+    /// Adds a key that at most `max` tasks use at once: see [`limited`](Self::limited). A barrier
     /// stays a barrier.
     ///
     /// # Panics
     ///
-    /// If `most` is zero.
+    /// If `max` is zero.
     #[track_caller]
-    pub fn and_limited(self, key: K, most: u16) -> Self {
-        self.and(KeyClaim::limited(key, most))
+    pub fn and_limited(self, key: K, max: u16) -> Self {
+        self.and(KeyClaim::limited(key, max))
     }
 
     /// Sets the cost of the task in bytes, for a pool with a bound on bytes: see

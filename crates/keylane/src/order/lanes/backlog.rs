@@ -122,9 +122,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Takes at most `most` permits of tasks that have ended.
-    pub(crate) fn take_some_ended(&mut self, most: u32) -> u32 {
-        let some = u32::try_from(self.ended).unwrap_or(most).min(most);
+    /// Takes at most `max` permits of tasks that have ended.
+    pub(crate) fn take_some_ended(&mut self, max: u32) -> u32 {
+        let some = u32::try_from(self.ended).unwrap_or(max).min(max);
         self.ended -= some as usize;
         some
     }

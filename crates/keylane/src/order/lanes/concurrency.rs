@@ -15,8 +15,8 @@ pub(super) struct ConcurrencyLimits(BTreeMap<(usize, u16), u16>);
 impl ConcurrencyLimits {
     /// Counts a new holder of a lane. Holders that do not limit it are not counted.
     pub(super) fn note(&mut self, slot: usize, mode: Mode) {
-        if let Mode::Limited(most) = mode {
-            *self.0.entry((slot, most)).or_default() += 1;
+        if let Mode::Limited(max) = mode {
+            *self.0.entry((slot, max)).or_default() += 1;
         }
     }
 
@@ -24,17 +24,17 @@ impl ConcurrencyLimits {
     #[cfg(debug_assertions)]
     pub(super) fn counted(&self, slot: usize) -> (u16, u16) {
         let of_lane = self.0.range((slot, 0)..=(slot, u16::MAX));
-        of_lane.fold((0, u16::MAX), |(count, least), ((_, most), holders)| {
-            (count + holders, least.min(*most))
+        of_lane.fold((0, u16::MAX), |(count, least), ((_, max), holders)| {
+            (count + holders, least.min(*max))
         })
     }
 
     /// Removes a counted holder, and returns the least limit of the remaining ones.
-    fn forget(&mut self, slot: usize, most: u16) -> Option<u16> {
-        let holders = self.0.get_mut(&(slot, most)).expect("it was counted");
+    fn forget(&mut self, slot: usize, max: u16) -> Option<u16> {
+        let holders = self.0.get_mut(&(slot, max)).expect("it was counted");
         *holders -= 1;
         if *holders == 0 {
-            self.0.remove(&(slot, most));
+            self.0.remove(&(slot, max));
         }
         self.0.range((slot, 0)..=(slot, u16::MAX)).next().map(|((_, least), _)| *least)
     }
@@ -55,8 +55,8 @@ impl Holders {
     pub(super) fn and_one(self, mode: Mode) -> Self {
         match (self, mode) {
             (Holders::Shared(count), _) => Holders::Shared(count + 1),
-            (Holders::Limited { count, least }, Mode::Limited(most)) => {
-                Holders::Limited { count: count + 1, least: least.min(most) }
+            (Holders::Limited { count, least }, Mode::Limited(max)) => {
+                Holders::Limited { count: count + 1, least: least.min(max) }
             }
             _ => unreachable!("it was admitted"),
         }
@@ -67,7 +67,7 @@ impl Holders {
     pub(super) fn admit(self, mode: Mode) -> bool {
         match (self, mode) {
             (Holders::Shared(_), Mode::Shared) => true,
-            (Holders::Limited { count, least }, Mode::Limited(most)) => count < least.min(most),
+            (Holders::Limited { count, least }, Mode::Limited(max)) => count < least.min(max),
             _ => false,
         }
     }
@@ -94,8 +94,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Removes a holder that limits its lane, and grants the freed capacity to the front of the
     /// wait queue: to more than one task, if the holder had the least limit.
-    pub(super) fn leave_limited(&mut self, slot: usize, most: u16) -> Option<K> {
-        if !self.drop_limited(slot, most) {
+    pub(super) fn leave_limited(&mut self, slot: usize, max: u16) -> Option<K> {
+        if !self.drop_limited(slot, max) {
             return self.leave(slot);
         }
         self.admit_sharers(slot);
@@ -104,8 +104,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Removes a holder that limits its lane, without granting the capacity. Returns whether a
     /// holder remains; if not, the lane looks as if the last were still there.
-    pub(super) fn drop_limited(&mut self, slot: usize, most: u16) -> bool {
-        let left = self.limits.forget(slot, most);
+    pub(super) fn drop_limited(&mut self, slot: usize, max: u16) -> bool {
+        let left = self.limits.forget(slot, max);
         if let Holders::Limited { count, least } = &mut self.lanes[slot].holders
             && let Some(rest) = left
         {

@@ -286,14 +286,14 @@ fn conflicting(before: impl Iterator<Item = Mode>, mode: Mode) -> usize {
         Mode::Shared => {
             before.iter().rposition(|other| *other != Mode::Shared).map_or(0, |last| last + 1)
         }
-        Mode::Limited(most) => {
+        Mode::Limited(max) => {
             let limit = |other: &Mode| match other {
-                Mode::Limited(most) => Some(*most),
+                Mode::Limited(max) => Some(*max),
                 Mode::Exclusive | Mode::Shared => None,
             };
             let first = before.iter().rposition(|it| limit(it).is_none()).map_or(0, |it| it + 1);
             let beside = &before[first..];
-            let least = beside.iter().filter_map(limit).fold(most, u16::min);
+            let least = beside.iter().filter_map(limit).fold(max, u16::min);
             first + (beside.len() + 1).saturating_sub(least.into())
         }
     }

@@ -143,15 +143,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// Removes the pause marker, for at most `most` waiting tasks. If more could have begun, the
+    /// Removes the pause marker, for at most `max` waiting tasks. If more could have begun, the
     /// marker stays before them, and the lane remains paused, for a reason that the caller adds.
     /// Returns the key of a lane that ended, and whether the lane remains paused.
-    pub(super) fn end_pause(&mut self, slot: usize, most: usize) -> (Option<K>, bool) {
+    pub(super) fn end_pause(&mut self, slot: usize, max: usize) -> (Option<K>, bool) {
         self.paused.remove(&slot);
         self.remove_pause_marker(slot);
         let has_holders = self.lanes[slot].holders != Holders::PauseMarker;
-        let left = self.settle_queue(slot, has_holders, most);
-        let rest = most != usize::MAX && left.is_none() && self.can_join(slot);
+        let left = self.settle_queue(slot, has_holders, max);
+        let rest = max != usize::MAX && left.is_none() && self.can_join(slot);
         if rest {
             self.lanes[slot].waiting.push_front(LaneEntry::PauseMarker);
             self.paused.insert(slot, PauseReasons::default());
@@ -167,17 +167,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Returns a paused key, the number of tasks that hold it nevertheless, and the reasons.
-    pub(crate) fn held_key(&self, hash: u32, key: &K) -> Option<(&K, usize, &PauseReasons)> {
+    pub(crate) fn paused_key(&self, hash: u32, key: &K) -> Option<(&K, usize, &PauseReasons)> {
         let slot = self.find(hash, key)?;
-        self.held_lane(slot, self.paused.get(&slot)?)
+        self.paused_lane(slot, self.paused.get(&slot)?)
     }
 
-    /// Iterates over all paused keys, as in [`held_key`](Self::held_key).
-    pub(crate) fn held_keys(&self) -> impl Iterator<Item = (&K, usize, &PauseReasons)> {
-        self.paused.iter().filter_map(|(&slot, why)| self.held_lane(slot, why))
+    /// Iterates over all paused keys, as in [`paused_key`](Self::paused_key).
+    pub(crate) fn paused_keys(&self) -> impl Iterator<Item = (&K, usize, &PauseReasons)> {
+        self.paused.iter().filter_map(|(&slot, why)| self.paused_lane(slot, why))
     }
 
-    fn held_lane<'a>(
+    fn paused_lane<'a>(
         &'a self,
         slot: usize,
         why: &'a PauseReasons,
@@ -277,8 +277,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     left -= 1;
                     self.parts -= 1;
                     rollup.wait_again(work);
-                    if let (_, _, Mode::Limited(most)) = rollup.claim(0) {
-                        self.drop_limited(slot, most);
+                    if let (_, _, Mode::Limited(max)) = rollup.claim(0) {
+                        self.drop_limited(slot, max);
                     }
                     taken.part(rollup);
                 }
@@ -325,7 +325,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         match held {
             Held::Rollup(rollup) => {
                 let (_, _, mode) = rollup.claim(0);
-                let Mode::Limited(most) = mode else { unreachable!("another role is not kept") };
+                let Mode::Limited(max) = mode else { unreachable!("another role is not kept") };
                 // Tasks that were taken after this one may have come back before it.
                 let is_before = |other: &LaneEntry<K, W>| match other {
                     LaneEntry::Part { rollup: other, .. } => {
@@ -339,7 +339,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 }
                 rollup.wait_again(work);
                 lane.waiting.insert(place, LaneEntry::Part { rollup, claim: 0 });
-                self.leave_limited(slot, most);
+                self.leave_limited(slot, max);
             }
             Held::Lane(_) | Held::Free => {
                 let key = lane.key.clone().expect("a held lane has a key");
@@ -377,8 +377,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     if self.is_alone_in(slot, &rollup) =>
                 {
                     rollup.wait_again(work);
-                    if let (_, _, Mode::Limited(most)) = rollup.claim(0) {
-                        self.drop_limited(slot, most);
+                    if let (_, _, Mode::Limited(max)) = rollup.claim(0) {
+                        self.drop_limited(slot, max);
                     }
                     back.push_back(LaneEntry::Part { rollup, claim: 0 });
                 }
@@ -411,17 +411,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
     }
 
-    /// Grants the lane after the front of its wait queue has changed, to at most `most` tasks.
+    /// Grants the lane after the front of its wait queue has changed, to at most `max` tasks.
     /// Returns the key of a lane that ended.
-    fn settle_queue(&mut self, slot: usize, has_holders: bool, most: usize) -> Option<K> {
+    fn settle_queue(&mut self, slot: usize, has_holders: bool, max: usize) -> Option<K> {
         if has_holders {
-            self.admit_some_sharers(slot, most);
+            self.admit_some_sharers(slot, max);
             return None;
         }
         if self.lanes[slot].waiting.is_empty() {
             return self.remove_lane(slot);
         }
-        self.grant_next_of(slot, most)
+        self.grant_next_of(slot, max)
     }
 
     /// Updates the lane after one of the key's waiting tasks became a tombstone. Only a sharing
@@ -439,10 +439,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.admit_some_sharers(slot, usize::MAX);
     }
 
-    fn admit_some_sharers(&mut self, slot: usize, most: usize) {
+    fn admit_some_sharers(&mut self, slot: usize, max: usize) {
         let mut joined = 0;
         self.drop_tombstones(slot);
-        while joined < most
+        while joined < max
             && let Some(mode) = self.lanes[slot].waiting.front().map(LaneEntry::mode)
             && self.lanes[slot].holders.admit(mode)
         {

@@ -145,7 +145,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let slot = self.find(hash, key).expect("a granted part's lane lives until it is released");
         self.parts -= 1;
         let left = match mode {
-            Mode::Limited(most) => self.leave_limited(slot, most),
+            Mode::Limited(max) => self.leave_limited(slot, max),
             Mode::Exclusive | Mode::Shared => self.leave(slot),
         };
         self.grant_fence();
@@ -201,8 +201,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.grant_next_of(slot, usize::MAX)
     }
 
-    /// Grants a lane to at most `most` tasks, and to at least one.
-    pub(super) fn grant_next_of(&mut self, slot: usize, most: usize) -> Option<K> {
+    /// Grants a lane to at most `max` tasks, and to at least one.
+    pub(super) fn grant_next_of(&mut self, slot: usize, max: usize) -> Option<K> {
         let mut holders: Option<Holders> = None;
         while let Some(first) = self.lanes[slot].waiting.front() {
             // Behind a task that has just been granted the key, the marker stays as the first of
@@ -216,7 +216,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 return None;
             }
             let next = first.mode();
-            if holders.is_some_and(|holders| !holders.admit(next) || holders.count() >= most) {
+            if holders.is_some_and(|holders| !holders.admit(next) || holders.count() >= max) {
                 break;
             }
             if self.grant_first(slot) {
