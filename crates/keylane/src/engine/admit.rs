@@ -45,6 +45,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Returns whether any finished key refuses tasks.
     #[inline]
     fn refuses_some(&self) -> bool {
+        // Relaxed: only a hint. The keys are checked again under the locks of their inboxes.
         self.refusing.load(Ordering::Relaxed) != 0
     }
 

@@ -181,6 +181,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
+        // No key selects a shard, so such tasks take turns over all of them.
         let shard = self.counters.next_free() % self.shards.len();
         let mut inbox = self.shards[shard].inbox.lock();
         if inbox.closed {

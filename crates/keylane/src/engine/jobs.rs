@@ -1,6 +1,6 @@
 //! Shares the workers of a running engine among jobs, by the rules in `allocate`.
 //!
-//! While there are jobs, a worker asks the [`Allocator`] for an assignment at a time: one subtask
+//! While there are jobs, a worker asks the [`Allocator`] for one assignment at a time: a subtask
 //! of a job, a batch of tiny ones of a job that is alone, or one slice of the work outside jobs.
 //! While there are none, it reads one word and continues as usual.
 //!
@@ -91,6 +91,7 @@ impl<K, W> JobSharing<K, W> {
     /// Returns whether there are jobs, so that a worker must ask for its assignment.
     #[inline(always)]
     pub(crate) fn has_jobs(&self) -> bool {
+        // Relaxed: a worker that misses a new job reads `offers` before it sleeps (step 3).
         self.jobs.load(Ordering::Relaxed) != 0
     }
 
@@ -121,6 +122,7 @@ impl<K, W> JobSharing<K, W> {
     }
 
     fn interrupt_batches(&self) {
+        // Relaxed: a late value only lets a batch run longer.
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -117,6 +117,8 @@ impl<K: Eq, W> Rollup<K, W> {
     /// Adds `grants` grants to wait for. The caller must hold back one grant meanwhile, so that
     /// `pending` cannot reach zero.
     pub(crate) fn expect(&self, grants: usize) {
+        // Relaxed: the grant that the caller holds back comes later in the order of this counter, and
+        // releases.
         self.pending.fetch_add(grants, Ordering::Relaxed);
     }
 
