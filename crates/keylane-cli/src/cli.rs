@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and in which words.
+//! Command line of `keylane`: subcommands and options.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -22,10 +22,10 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options of the client commands that may also stand before the subcommand. Each has a value.
+/// Options of the client commands that are also accepted before the subcommand. Each has a value.
 const BEFORE_SUBCOMMAND: [&str; 2] = ["--server", "--token-file"];
 
-/// Returns the words with those options behind the subcommand, where each client command has them.
+/// Moves those options behind the subcommand, where each client command defines them.
 pub(crate) fn with_server_behind(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<_> = words.collect();
     let mut next = 1;
@@ -69,7 +69,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
-    /// How many commands run at a time: a number, or a percentage of the CPUs.
+    /// Number of commands that run at the same time: a number, or a percentage of the CPUs.
     #[arg(short, long, value_name = "N|N%", default_value = "100%")]
     pub(crate) jobs: Jobs,
 
@@ -80,12 +80,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) header: bool,
 
-    /// What order is kept for: a column's name or number, a .json.path, a
-    /// /regex/, or a {template}.
+    /// Ordering key: a column's name or number, a .json.path, a /regex/, or a {template}.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: String,
 
-    /// What happens to records without a key.
+    /// Handling of records without a key.
     #[arg(long, value_enum, default_value = "unordered", value_name = "POLICY")]
     pub(crate) no_key: NoKey,
 
@@ -93,7 +92,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "VALUE")]
     pub(crate) null: Vec<OsString>,
 
-    /// How many records may be read ahead of the commands.
+    /// Maximum number of records read ahead of the commands.
     #[arg(long, value_name = "N", default_value = "10000")]
     pub(crate) buffer: NonZeroUsize,
 
@@ -106,7 +105,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEMPLATE", requires = "worker")]
     pub(crate) worker_line: Option<OsString>,
 
-    /// How long a worker may take to answer a record; then it is ended, and the record has failed.
+    /// Timeout of a worker's answer to a record; then the worker is ended and the record has
+    /// failed.
     #[arg(long, value_name = "TIME", requires = "worker")]
     pub(crate) worker_timeout: Option<Span>,
 
@@ -115,11 +115,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// What is said on standard error while running.
+    /// Progress on standard error.
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     pub(crate) progress: ProgressMode,
 
-    /// The input; standard input if there is none, or for -.
+    /// Input file; standard input if absent or -.
     pub(crate) file: Option<PathBuf>,
 
     /// The command and its arguments; {} is the record, {name} a field, {key}

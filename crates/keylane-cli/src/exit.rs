@@ -1,10 +1,9 @@
-//! Decides the exit code, by GNU parallel's convention: 0 when all records
-//! succeeded, 1 to 100 for that many failures, 101 for more, 255 for anything
-//! that is not a record's own failure; a run ended by a signal exits as that
-//! signal would have ended it.
+//! Exit codes of `keylane`, by GNU parallel's convention: 0 when all records succeeded, 1 to 100
+//! for the number of failures, 101 for more, 255 for errors that are not a record's failure; a run
+//! that a signal ended exits as that signal would have ended it.
 //!
-//! What talks to a server says with 1 to 6 how the job ended, or why it doesn't
-//! know; wrong usage and signals are as everywhere.
+//! Client commands of a server exit with 1 to 6 for the outcome of the job, or the reason why it is
+//! unknown; wrong usage and signals have the codes above.
 
 use std::process::ExitCode;
 
@@ -24,7 +23,7 @@ pub(crate) enum Ending {
     JobFailed,
     /// None has failed, and one was cancelled.
     JobCancelled,
-    /// The server was asked, and said no.
+    /// The server refused the request.
     Refused,
     /// There was no answer.
     Unreachable,
@@ -33,8 +32,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// True if whoever ended the run expects no word about it: a reader of the
-    /// output that had enough.
+    /// True if the end of the run needs no message: the reader of the output has closed it.
     pub(crate) fn is_quiet(self) -> bool {
         self == Self::Signalled { signal: signal_hook::consts::SIGPIPE }
     }
@@ -46,7 +44,7 @@ impl Ending {
             Self::Error => 255,
             Self::Signalled { signal } => 128 + signal as u8,
             Self::JobFailed => 1,
-            // 2 is the shells' word for wrong usage, which is 255 here: it stays free.
+            // 2 is the shells' code for wrong usage, which is 255 here, so it stays unused.
             Self::JobCancelled => 3,
             Self::Refused => 4,
             Self::Unreachable => 5,

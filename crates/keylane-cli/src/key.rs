@@ -1,10 +1,8 @@
-//! Decides the key of a record: the bytes for which order is kept, or that it
-//! has none, and what happens then.
+//! Key of a record: the bytes for which order is kept, or none.
 //!
-//! How `--key` is read, by its first characters, so that no form can be taken
-//! for another:
+//! The first characters of `--key` decide its form, so that no form is ambiguous:
 //!
-//! | written | the key is |
+//! | form | key |
 //! |---|---|
 //! | `.a.b` | the value at that path of a JSON record |
 //! | `/regex/` | its first group where it matches the record, else the whole match |
@@ -25,7 +23,7 @@ use regex::bytes::Regex;
 use crate::input::{Field, Layout, Record, Value};
 use crate::template::Template;
 
-/// What order is kept for.
+/// Parsed `--key`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// Records with equal bytes run one after the other.
@@ -37,7 +35,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// The key's bytes; empty where there is none.
+    /// Bytes of the key; empty if there is none.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Named(bytes) => bytes,
@@ -57,7 +55,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What happens to records without a key.
+/// Handling of records without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NoKey {
     /// They run at any time, in parallel.

@@ -1,4 +1,4 @@
-//! Counts what became of every record, and names each one that failed.
+//! Counts of records by outcome, and messages for those that failed.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -28,7 +28,7 @@ pub(crate) struct Ledger {
     done: AtomicU64,
     failed: AtomicU64,
     not_run: AtomicU64,
-    /// True once nothing new may start.
+    /// True once no new record may start.
     stopping: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Ledger {
 pub(crate) struct Counts {
     /// Records read.
     pub(crate) read: u64,
-    /// Those among them without a key.
+    /// Number of these records without a key.
     pub(crate) keyless: u64,
     pub(crate) running: u64,
     /// Records that ended, failed ones included.

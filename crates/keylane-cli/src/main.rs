@@ -1,7 +1,5 @@
-//! Keylane runs everything in parallel, except what must stay in order.
-//!
-//! This is the command; the engine is the crate `keylane`. It needs a Unix
-//! system, for process groups and signals.
+//! Entry point of the command `keylane`; the engine is the crate `keylane`. Needs a Unix system,
+//! for process groups and signals.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -50,7 +48,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            // A terminal that is closed takes nothing, and the exit code is to be right all the same.
+            // A write to a closed terminal fails, and must not change the exit code.
             let _ = writeln!(std::io::stderr(), "keylane: {error:#}");
             Ending::Error.into()
         }
@@ -75,7 +73,7 @@ fn run() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints help where it was asked for, or what is wrong with the words given.
+/// Prints help if it was requested, else the error of the command line.
 fn usage(refusal: &clap::Error) -> anyhow::Result<ExitCode> {
     if let Some(missing) = features::missing(refusal) {
         anyhow::bail!(missing);

@@ -1,5 +1,4 @@
-//! Writes what commands print, a whole piece at a time, so that pieces never
-//! mix; notices when nobody reads it any more.
+//! Output of commands, written in whole pieces that never mix; detects a closed reader.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -14,7 +13,8 @@ use thiserror::Error;
 
 use crate::run::{Cause, Event};
 
-/// Why what was printed did not get out. The cause is told once, to whoever follows the run, which it ends.
+/// Error of output that was not written. Its cause is reported once, to the supervisor, and ends
+/// the run.
 #[derive(Debug, Error)]
 #[error("what it printed was not written to standard output")]
 pub(crate) struct NotWritten;
@@ -27,8 +27,7 @@ pub(crate) struct Output {
     stdout: Mutex<File>,
     /// Hidden unless a bar was asked for; it must step aside for each piece.
     bar: ProgressBar,
-    /// Set once by the writer that found the reader gone or the disk full;
-    /// what comes after is refused.
+    /// Set by the writer that found the reader closed or the disk full; later output is refused.
     closed: AtomicBool,
     events: Sender<Event>,
 }
@@ -47,11 +46,12 @@ impl Output {
         self.write_both(|out| out.write_all(piece), |_| Ok(()))
     }
 
-    /// Writes one piece to standard output and one to standard error, with
-    /// nothing else between them.
+    /// Writes one piece to standard output and one to standard error, with no other output between
+    /// them.
     ///
     /// # Errors
-    /// If the first one was not written, or not to its end.
+    ///
+    /// Returns an error if the first piece was not written completely.
     pub(crate) fn write_both(
         &self,
         to_stdout: impl FnOnce(&mut File) -> io::Result<()>,
@@ -59,7 +59,7 @@ impl Output {
     ) -> Result<(), NotWritten> {
         let mut stdout = self.stdout.lock().expect("no writer panics while it holds the lock");
         let written = self.bar.suspend(|| {
-            // Nobody can be told that standard error is gone.
+            // A lost standard error cannot be reported.
             let _ = to_stderr(&mut io::stderr().lock());
             let open = !self.closed.load(Ordering::Relaxed);
             open.then(|| to_stdout(&mut stdout))
@@ -74,29 +74,29 @@ impl Output {
         }
     }
 
-    /// Writes one piece to standard error, with nothing else in it.
+    /// Writes one piece to standard error, unmixed with others.
     pub(crate) fn write_error(
         &self,
         to_stderr: impl FnOnce(&mut io::StderrLock<'_>) -> io::Result<()>,
     ) {
         let _alone = self.stdout.lock().expect("no writer panics while it holds the lock");
-        // Nobody can be told that standard error is gone.
+        // A lost standard error cannot be reported.
         let _ = self.bar.suspend(|| to_stderr(&mut io::stderr().lock()));
     }
 
-    /// Says one line on standard error.
+    /// Writes one line to standard error.
     pub(crate) fn say(&self, message: impl Display) {
         self.write_error(|err| err.write_all(format!("keylane: {message}\n").as_bytes()));
     }
 
-    /// Tells whoever follows the run, before the writer's record can end.
+    /// Reports the error to the supervisor, before the writer's record can end.
     fn close(&self, error: io::Error) {
         self.closed.store(true, Ordering::Relaxed);
         let cause = match error.kind() {
             ErrorKind::BrokenPipe => Cause::OutputClosed,
             _ => Cause::Error(anyhow::Error::new(error).context("cannot write to standard output")),
         };
-        // The run may be over already; then there is nothing left to stop.
+        // The run may be over already; then there is no run to stop.
         let _ = self.events.send(Event::Stop(cause));
     }
 }

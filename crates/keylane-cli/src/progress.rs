@@ -1,4 +1,4 @@
-//! Says on standard error how the run is going, and at its end what failed.
+//! Progress of a run on standard error, with a list of failures at its end.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::exit::Ending;
 use crate::ledger::{Counts, Ledger, records};
 use crate::run::Pool;
 
-/// How often a bar is brought up to date: often enough to look alive.
+/// Interval of a bar's updates: short enough to look alive.
 const BAR_EVERY: Duration = Duration::from_millis(200);
 
-/// How often a line is written: rarely enough for a log.
+/// Interval of progress lines: long enough for a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of the bar; the input's length in bytes is scaled to it.
 const STEPS: u64 = 1000;
 
-/// What a command shows of its progress on standard error.
+/// Form of the progress on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
     /// A bar if standard error is a terminal, else nothing but failures.
@@ -36,14 +36,14 @@ pub(crate) enum ProgressMode {
     None,
 }
 
-/// What will be shown.
+/// Progress display before its start.
 #[derive(Debug)]
 pub(crate) struct Progress {
     mode: ProgressMode,
     bar: ProgressBar,
     /// The input's length in bytes, if it is known.
     length: Option<u64>,
-    /// Bytes of it read so far.
+    /// Number of input bytes read.
     meter: Arc<AtomicU64>,
 }
 
@@ -62,12 +62,12 @@ impl Progress {
         Self { mode, bar, length, meter }
     }
 
-    /// The bar, for those who write past it.
+    /// The bar, for writers that print above it.
     pub(crate) fn bar(&self) -> ProgressBar {
         self.bar.clone()
     }
 
-    /// Shows the run until it is told to finish.
+    /// Shows the progress until `finish`.
     pub(crate) fn show(self, ledger: &Arc<Ledger>, pool: &Arc<Pool>) -> Shown {
         let (mode, bar) = (self.mode, self.bar.clone());
         let period = match mode {
@@ -99,7 +99,7 @@ impl Progress {
         }
     }
 
-    /// How much of the run is done, by bytes read and records ended.
+    /// Finished fraction of the run, by bytes read and records ended.
     fn share(&self, counts: &Counts) -> Option<f64> {
         let length = self.length.filter(|length| *length > 0)?;
         let read = self.meter.load(Relaxed).min(length) as f64 / length as f64;
@@ -116,7 +116,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Ends the report with what must not be missed.
+    /// Ends the display with the final counts and failures.
     pub(crate) fn finish(self, ledger: &Ledger, ending: Ending) {
         if let Some((stop, updater)) = self.updater {
             drop(stop);
@@ -150,7 +150,7 @@ impl Shown {
     }
 }
 
-/// Two lines: what has ended, which fits on any terminal, and what has not.
+/// Two lines: ended records, which fit on any terminal, and unfinished ones.
 fn visible_bar(end_known: bool) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
     let template = if end_known {

@@ -35,7 +35,7 @@ fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// The set of ignored signals, where the system tells; none elsewhere.
+/// Set of ignored signals, where the system reports it; else empty.
 fn ignored_signals() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,9 +1,9 @@
-//! Writes plain SVG: a few shapes, in colours that can be read on a light and on a dark page.
+//! Plain SVG output: a few shapes, in colours that are legible on light and dark pages.
 
 use std::fmt::{Display, Write as _};
 
-/// Colours that people with any kind of colour vision can tell apart (Okabe and Ito's, without black
-/// and yellow, which vanish on one of the two pages).
+/// Colours that are distinguishable with any colour vision (Okabe and Ito's, without black and
+/// yellow, which vanish on one of the two pages).
 pub(crate) const COLOURS: [&str; 6] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9"];
 
@@ -15,7 +15,7 @@ pub(crate) struct Svg {
     body: String,
 }
 
-/// Where a text stands relative to its point.
+/// Position of a text relative to its point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Anchor {
     Start,

@@ -1,5 +1,5 @@
-//! Replaces `{...}` in the words of a command by parts of a record; a
-//! placeholder that names nothing is an error before anything runs.
+//! Placeholders `{...}` in the arguments of a command, replaced by parts of a record; an unknown
+//! name is an error before a command runs.
 //!
 //! `{}` is the whole record, `{key}` its key, `{#}` its number; any other name
 //! is a field. `{{` and `}}` are literal braces.
@@ -102,8 +102,8 @@ impl Template {
         Ok(())
     }
 
-    /// Writes the text as a key, in which a field that is missing, null, empty
-    /// or `absent` counts for nothing; false if all of its fields do.
+    /// Renders the text as a key, in which a field that is missing, null, empty or `absent` is
+    /// empty; false if all of its fields are.
     pub(crate) fn render_key(
         &self,
         record: &Record,

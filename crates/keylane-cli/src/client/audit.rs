@@ -1,4 +1,4 @@
-//! `keylane audit`: what operators have done, the newest first.
+//! `keylane audit`: commands of operators, newest first.
 
 use clap::Args;
 use keylane_service::wire::{AuditEntry, AuditOutcome};
@@ -10,11 +10,11 @@ use super::server::Server;
 use super::words::{plain, table};
 use crate::exit::Ending;
 
-/// Shows what operators have done, and what came of it, the newest first.
+/// Shows the commands of operators and their outcomes, newest first.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct AuditArgs {
-    /// Only what was done with the token of this name.
+    /// Only commands with the token of this name.
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
 
@@ -22,15 +22,15 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "ACTION")]
     what: Option<String>,
 
-    /// Only what was done to this job, also if it was removed.
+    /// Only commands on this job, which may have been removed.
     #[arg(long, value_name = "ID")]
     job: Option<String>,
 
-    /// Only what was done then or later, such as 2026-01-31T12:00:00Z.
+    /// Only commands at or after this time, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
 
-    /// How many entries are listed at most.
+    /// Maximum number of entries.
     #[arg(long, value_name = "N", default_value = "50")]
     limit: usize,
 

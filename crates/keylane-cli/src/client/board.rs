@@ -1,4 +1,4 @@
-//! Shows on standard error how jobs go on: a bar for each on a terminal, else a line now and then.
+//! Progress of jobs on standard error: a bar for each on a terminal, else occasional lines.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -12,13 +12,13 @@ use super::refusal::say;
 use super::words::{self, plain};
 use crate::progress::ProgressMode;
 
-/// How often a line is written about a job whose state stays: rarely enough for a log.
+/// Interval of lines about a job whose state is unchanged: long enough for a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Steps of a bar.
 const STEPS: f64 = 1000.0;
 
-/// What is shown.
+/// Displayed jobs.
 #[derive(Debug)]
 pub(super) struct Board {
     mode: ProgressMode,
@@ -76,12 +76,12 @@ impl Board {
         }
     }
 
-    /// Says something beside the bars.
+    /// Writes a line beside the bars.
     pub(super) fn say(&self, message: impl Display) {
         self.bars.suspend(|| say(message));
     }
 
-    /// Nothing is shown any more; what was, stays.
+    /// Ends the display and leaves its last state visible.
     pub(super) fn leave(&self) {
         for row in &*self.rows.borrow() {
             if !row.bar.is_finished() {

@@ -1,9 +1,8 @@
 //! Follows a job to its end, through lost connections and restarts of the server.
 //!
-//! By its stream of events, from where the last connection broke off; where there is no such stream, because a
-//! proxy in between does not let it through, by asking again and again with requests that are answered when
-//! there is news. Each state of the job is told once and in order: a job has a
-//! version, which grows.
+//! Uses the job's stream of events, resumed after the last event received. Where a proxy does not
+//! pass the stream, it polls with requests that the server answers on a change. Each state of the
+//! job is reported once and in order, by the job's version, which grows.
 
 use std::time::Duration;
 
@@ -17,18 +16,18 @@ use super::server::Server;
 use super::sse::Parser;
 use super::words::plain;
 
-/// How long a stream may be silent: the server says something every 15 seconds.
+/// Maximum silence of a stream: the server sends a line every 15 seconds.
 const MAX_SILENCE: Duration = Duration::from_secs(50);
 
-/// How long one request waits for news: below what most proxies allow.
+/// Timeout of a polling request, in seconds: below the limit of most proxies.
 const POLL: u64 = 30;
 
-/// How long to wait before connecting again, at first and at most.
+/// Initial pause before a new connection; it grows up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// How often a stream may end without an event before it is asked for no more: some proxies take it all, and
-/// hand it on at the end.
+/// Number of streams without an event after which polling is used: some proxies buffer the whole
+/// stream until its end.
 const MAX_BARREN: u32 = 3;
 
 /// A job that is being followed.
@@ -36,16 +35,16 @@ const MAX_BARREN: u32 = 3;
 pub(super) struct Follower<'a, F> {
     server: &'a Server,
     id: &'a str,
-    /// Told of each new state.
+    /// Callback for each new state.
     tell: F,
-    /// How long to try when the server does not answer any more.
+    /// Timeout for a server that does not answer.
     patience: Duration,
-    /// The newest state that was told, and its tag.
+    /// Last reported state, and its tag.
     known: Option<Job>,
     tag: Option<HeaderValue>,
     /// Where the stream of events goes on.
     after: String,
-    /// What the server wants between two connections.
+    /// Pause between two connections that the server asks for.
     pause: Duration,
 }
 
@@ -55,7 +54,7 @@ enum Left {
     Over,
     /// It broke off; whether an event had come.
     Broken { fruitful: bool },
-    /// There is none.
+    /// The server or a proxy offers no stream.
     NotOffered,
 }
 
@@ -105,10 +104,10 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
                 }
             }
         }
-        Ok(self.known.expect("a job that is over was told"))
+        Ok(self.known.expect("a finished job was reported"))
     }
 
-    /// Whether it is worth trying again. Whoever was never reached will not be.
+    /// Whether to retry after an error. A server that was never reached is not retried.
     fn bear(&self, error: anyhow::Error, lost_at: &mut Option<Instant>) -> anyhow::Result<()> {
         let may_pass = error.downcast_ref::<Failed>().is_some_and(Failed::may_pass);
         if !may_pass || self.known.is_none() {
@@ -129,8 +128,8 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         self.known.as_ref().is_some_and(|job| job.state.is_final())
     }
 
-    /// Tells of a state that was asked for, if it is another: after a crash of the server it may even be an
-    /// earlier one, of which the disk knew.
+    /// Reports a requested state if it differs from the last one: after a crash of the server it
+    /// may even be an earlier one, which was on the disk.
     fn learn(&mut self, job: Job) {
         if self.known.as_ref().is_none_or(|known| known.version != job.version) {
             (self.tell)(&job);
@@ -138,8 +137,8 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         }
     }
 
-    /// Tells of a state that came by itself, if it is newer: what happened before the job was asked for may come
-    /// after that. An end is not passed over for that: it is asked for.
+    /// Reports a state from the stream if it is newer: events from before the request may arrive
+    /// after it. The end of the job is confirmed by a request.
     async fn hear(&mut self, job: Job) -> anyhow::Result<()> {
         if self.known.as_ref().is_none_or(|known| known.version < job.version) {
             self.learn(job);
@@ -165,7 +164,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         }
         let response = match self.server.send(request).await {
             Ok(response) => response,
-            // It may also be the job that is not there: who asks for that next will hear it.
+            // The job itself may be missing: the next request for it will report that.
             Err(error) if is_not_offered(&error) => return Ok(Left::NotOffered),
             Err(error) => return Err(error),
         };
@@ -173,7 +172,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Ok(Left::NotOffered);
         }
-        // Now that nothing can be missed between the two.
+        // The stream is open, so no change between request and stream is missed.
         self.look().await?;
         if self.is_over() {
             return Ok(Left::Over);
@@ -207,7 +206,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
     }
 
     async fn happened(&mut self, name: &str, data: &str) -> anyhow::Result<()> {
-        // A newer server may tell of more than this command knows.
+        // A newer server may send events that this command does not know.
         let event: Option<Happened> = serde_json::from_str(data).ok();
         if name == EventKind::JobPurged.as_str() {
             anyhow::bail!("{} was removed from the server while it was followed", plain(self.id));
@@ -227,7 +226,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         let Some(tag) = self.tag.clone() else {
             self.look().await?;
             if self.tag.is_none() {
-                // A server without tags: nothing to wait for, so wait here.
+                // A server without tags answers at once, so the pause is here.
                 sleep(self.pause.max(Duration::from_secs(1))).await;
             }
             return Ok(Left::Broken { fruitful: true });
@@ -241,7 +240,8 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         let asked_at = Instant::now();
         let answer = self.server.answer(request).await?;
         if answer.status == StatusCode::NOT_MODIFIED {
-            // Who does not wait although asked to is not asked all the time.
+            // A server that answers at once although asked to wait must not be polled without a
+            // pause.
             if asked_at.elapsed() < Duration::from_secs(1) {
                 sleep(self.pause).await;
             }

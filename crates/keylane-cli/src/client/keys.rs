@@ -1,4 +1,4 @@
-//! `keylane keys`: which keys wait, the one whose head has waited longest first, and what becomes of one.
+//! `keylane keys`: lists waiting keys, oldest head first, and controls single keys.
 
 use clap::{Args, Subcommand, ValueEnum};
 use keylane_service::wire::{KeyState, KeyView, Page};
@@ -30,7 +30,7 @@ struct List {
     #[arg(long, value_enum, default_value = "head-age", value_name = "ORDER")]
     sort: Sort,
 
-    /// How many keys are listed at most.
+    /// Maximum number of keys.
     #[arg(long, value_name = "N", default_value = "20")]
     limit: usize,
 
@@ -50,15 +50,15 @@ struct How {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sort {
-    /// Those whose head has been that for longest.
+    /// Oldest head first.
     HeadAge,
-    /// Those with most unfinished subtasks.
+    /// Most unfinished subtasks first.
     Length,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Nothing of the key begins until it is resumed.
+    /// Pauses a key: none of its subtasks starts until it is resumed.
     Pause(One),
     /// A paused key goes on.
     Resume(One),

@@ -1,4 +1,4 @@
-//! What the server has many of: read page after page, and printed as JSON or as a table.
+//! Lists of the server, read page by page and printed as JSON or as a table.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use super::refusal::say;
 use super::server::{Server, block_on};
 use super::words::{one_line, plain};
 
-/// How many are asked for at once: what the server gives at most.
+/// Size of a requested page: the server's maximum.
 const MAX_ON_A_PAGE: usize = 1000;
 
-/// Prints what is at this path, up to the limit, and says whether there are more.
+/// Prints the items at this path, up to the limit, and mentions whether there are more.
 pub(super) fn show<T: DeserializeOwned>(
     server: &Server,
     path: &[&str],
@@ -66,7 +66,7 @@ async fn read(
     }
 }
 
-/// A line of JSON for each, as the server has it; or what `table` makes of all.
+/// Prints each item as a line of JSON from the server, or all as a `table`.
 pub(super) fn print<T: DeserializeOwned>(
     items: &[Box<RawValue>],
     json: bool,

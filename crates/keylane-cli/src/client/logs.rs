@@ -1,4 +1,4 @@
-//! `keylane logs`: what the attempts at a subtask said, one after another.
+//! `keylane logs`: logs of the attempts at a subtask, in order.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use super::server::{Server, block_on};
 use super::words::{one_line, plain};
 use crate::exit::Ending;
 
-/// Prints what the attempts at a subtask said, such as commands on their standard error.
+/// Prints the logs of the attempts at a subtask, such as the standard error of commands.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct LogsArgs {
@@ -21,7 +21,7 @@ pub(crate) struct LogsArgs {
     #[arg(value_name = "ID")]
     id: String,
 
-    /// The subtask's number, or split or fan-in for those steps.
+    /// Number of the subtask, or split or fan-in for those steps.
     #[arg(value_name = "NUMBER", default_value = "0")]
     number: String,
 
@@ -53,7 +53,7 @@ fn print(args: &LogsArgs) -> anyhow::Result<()> {
     }
     io::stdout().lock().write_all(&text)?;
     if page.items.is_empty() && !args.json {
-        say("no attempt at it has said anything that is kept");
+        say("no attempt at the subtask has a log");
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ fn as_text(log: &AttemptLog) -> String {
         let _ = writeln!(text, "[{} bytes left out]", log.left_out_bytes);
     }
     for line in log.text.lines() {
-        // What a terminal makes of a tab does no harm.
+        // A tab is harmless on a terminal.
         let parts: Vec<_> = line.split('\t').map(plain).collect();
         text.push_str(&parts.join("\t"));
         text.push('\n');

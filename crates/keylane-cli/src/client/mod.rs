@@ -1,5 +1,6 @@
-//! `keylane submit`, `status`, `watch`, `results`, `logs`, `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`,
-//! `audit` and `top`: what asks a running `keylane serve`, and knows nothing but its public API.
+//! Client commands of `keylane serve`: `keylane submit`, `status`, `watch`, `results`, `logs`,
+//! `cancel`, `pause`, `resume`, `retry`, `keys`, `schedules`, `audit` and `top`. They use only its
+//! public API.
 //!
 //! ```text
 //! options ─▶ server ─▶ submit, status, results, logs, steer, keys, schedules, audit, top

@@ -1,4 +1,4 @@
-//! Which server is asked, and who asks.
+//! Address of the server, and the token for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,19 @@ use clap::Args;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
 
-/// Where `keylane serve` listens unless it is told otherwise.
+/// Default address of `keylane serve`.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
 
-/// What each command has that asks a server.
+/// Options of every client command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
-    /// The server's address; by default what KEYLANE_SERVER says, else
-    /// http://127.0.0.1:7420.
+    /// Address of the server; by default that in KEYLANE_SERVER, else http://127.0.0.1:7420.
     #[arg(long, value_name = "URL")]
     server: Option<String>,
 
-    /// A file whose first line is the token; by default KEYLANE_TOKEN has it, if
-    /// the server wants one.
-    // There is no option for the token itself: everybody on a machine sees the words of a command.
+    /// File with the token in its first line; by default the token is in KEYLANE_TOKEN, if the
+    /// server needs one.
+    // There is no option for the token itself: command lines are visible to all users of a machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -44,7 +43,7 @@ impl ServerArgs {
         address(&text)
     }
 
-    /// The header that says who asks. Nobody sees it in an error or a log.
+    /// Authorization header, marked as sensitive so that errors and logs do not show it.
     pub(super) fn token(&self) -> anyhow::Result<Option<HeaderValue>> {
         let token = match &self.token_file {
             Some(path) => Some(first_line(path)?),

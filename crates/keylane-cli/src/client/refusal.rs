@@ -1,5 +1,4 @@
-//! Why there is no answer that helps: what the server refuses, in its own words and with what can be done, and
-//! what of it the exit code says.
+//! Errors of requests: the server's problem with its remedy, and the exit code for it.
 
 use std::fmt;
 use std::io::Write;
@@ -13,22 +12,22 @@ use crate::exit::Ending;
 /// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failed {
-    /// The server was asked, and said no.
+    /// The server refused the request.
     #[error("{0}")]
     Refused(Refusal),
-    /// There was no connection, so nothing was asked.
+    /// The connection failed, so no request was sent.
     #[error("{server} was not reached: {why}; is `keylane serve` running there?")]
     NotConnected { server: String, why: String },
     /// The connection broke, or there was no answer in time.
     #[error("{server} gave no answer: {why}; is `keylane serve` running there?")]
     Unreachable { server: String, why: String },
-    /// Encryption with the server did not come about, so nothing was asked.
+    /// The TLS handshake failed, so no request was sent.
     #[error("{server} was reached and not believed: {why}")]
     Untrusted { server: String, why: String },
 }
 
 impl Failed {
-    /// Whether it may be different in a moment, without anybody doing something about it.
+    /// Whether a retry may succeed without a change.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Failed::Unreachable { .. } | Failed::NotConnected { .. } => true,
@@ -40,17 +39,17 @@ impl Failed {
     }
 }
 
-/// What the server said.
+/// Error response of the server.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    /// What it says in Keylane's way; a proxy in between says something else.
+    /// Problem of a Keylane server; a proxy returns another text.
     problem: Result<Box<Problem>, String>,
     /// Seconds after which to try again.
     retry_after: Option<u64>,
 }
 
-/// How much of an answer is quoted that is not Keylane's.
+/// Maximum number of characters that are quoted of a response that is not Keylane's.
 const MAX_QUOTED: usize = 300;
 
 impl Refusal {
@@ -62,16 +61,16 @@ impl Refusal {
         Refusal { status, problem, retry_after }
     }
 
-    /// The word for it that programs know.
+    /// Problem code for programs.
     pub(super) fn code(&self) -> &str {
         self.problem.as_ref().map_or("", |problem| &problem.code)
     }
 
-    /// What the user can do, where the server cannot know that.
+    /// Remedy for the user that the server cannot know.
     fn remedy(&self) -> Option<String> {
         let text = match self.code() {
             "unauthorized" => "give a token with --token-file FILE, or in KEYLANE_TOKEN",
-            "forbidden" => "whoever runs the server can give a token more roles",
+            "forbidden" => "ask the operator of the server to give the token more roles",
             "unknown" => "`keylane status` lists the jobs, `keylane keys` the keys",
             "other-request" => "a new job needs a new --idempotency-key",
             "backlog-full" | "too-many-requests" | "unavailable" => {
@@ -113,12 +112,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Says a line on standard error. Nobody can be told that it is gone.
+/// Writes a line to standard error. A lost standard error cannot be reported.
 pub(super) fn say(message: impl fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "keylane: {message}");
 }
 
-/// What the exit code says of it; other errors stay errors.
+/// Converts errors with an exit code of their own to that ending; other errors are unchanged.
 pub(super) fn settle(result: anyhow::Result<Ending>) -> anyhow::Result<Ending> {
     let error = match result {
         Ok(ending) => return Ok(ending),
@@ -138,7 +137,7 @@ pub(super) fn settle(result: anyhow::Result<Ending>) -> anyhow::Result<Ending> {
     Ok(ending)
 }
 
-/// Whether whoever read the output has had enough.
+/// Whether the reader of the output has closed it.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<std::io::Error>();
     io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)

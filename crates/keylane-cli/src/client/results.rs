@@ -1,4 +1,4 @@
-//! `keylane results`: what came of a job's subtasks, a line of JSON each, page by page.
+//! `keylane results`: results of a job's subtasks, a line of JSON each, page by page.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,7 +19,7 @@ use super::watch::PATIENCE;
 use super::words::one_line;
 use crate::exit::Ending;
 
-/// Prints what came of a job's subtasks, a line of JSON for each that has ended.
+/// Prints the results of a job's ended subtasks, a line of JSON each.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct ResultsArgs {
@@ -32,8 +32,8 @@ pub(crate) struct ResultsArgs {
     #[arg(long, value_enum, value_name = "ORDER")]
     order: Option<Order>,
 
-    /// Go on until the job is over. In another order than that of the ends,
-    /// nothing is printed before.
+    /// Continue until the job has ended. With an order other than that of the ends, printing begins
+    /// at the end of the job.
     #[arg(long)]
     follow: bool,
 
@@ -66,7 +66,7 @@ impl Order {
     }
 }
 
-/// What of a result decides whether it is wanted.
+/// Fields of a result by which it is filtered.
 #[derive(Debug, Deserialize)]
 struct Outcome {
     outcome: String,
@@ -86,7 +86,7 @@ async fn print(args: &ResultsArgs, server: &Server) -> anyhow::Result<Ending> {
     if args.follow && order != Order::Completion {
         follow(server, &args.id, PATIENCE, |_| {}).await?;
     }
-    // A file, not `Stdout`, because that would look for line ends in what is written.
+    // A file instead of `Stdout`, which would search the output for line ends.
     let mut out = BufWriter::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
     let mut cursor: Option<String> = None;
     loop {
@@ -102,7 +102,7 @@ async fn print(args: &ResultsArgs, server: &Server) -> anyhow::Result<Ending> {
         }
         out.flush()?;
         let Some(next) = page.next_cursor else { break };
-        // An unfinished job's last page says where more will come.
+        // The last page of an unfinished job has a cursor for later results.
         if cursor.as_ref() == Some(&next) {
             if !args.follow {
                 break;
@@ -121,7 +121,7 @@ fn has_failed(item: &RawValue) -> anyhow::Result<bool> {
 
 /// Waits until something of the job has changed, or for a while.
 async fn pause(server: &Server, id: &str) -> anyhow::Result<()> {
-    /// One more request a second for whoever looks on is nothing to a server.
+    /// Minimum interval of requests: its cost is small for a server.
     const LEAST: Duration = Duration::from_millis(200);
     tokio::time::sleep(LEAST).await;
     let request = server.request(Method::GET, server.url(&["v1", "jobs", id])?);

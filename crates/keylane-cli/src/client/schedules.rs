@@ -1,4 +1,4 @@
-//! `keylane schedules`: jobs that a server makes again and again, and what becomes of one.
+//! `keylane schedules`: lists and controls recurring jobs.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -34,7 +34,7 @@ pub(crate) struct SchedulesArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// All schedules, by name, as without a word.
+    /// Lists all schedules, by name; the default.
     List(List),
     /// When one makes its jobs, its last one, and why a time made none.
     Show(One),
@@ -52,7 +52,7 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct List {
-    /// How many schedules are listed at most.
+    /// Maximum number of schedules.
     #[arg(long, value_name = "N", default_value = "50")]
     limit: usize,
 
@@ -95,7 +95,7 @@ struct Run {
     #[command(flatten)]
     one: One,
 
-    /// Sent twice with the same key, one job is made.
+    /// Requests with equal keys make one job.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
 }
@@ -111,19 +111,19 @@ struct Set {
     #[arg(long, value_name = "PATTERN")]
     cron: String,
 
-    /// By whose clock, such as Europe/Berlin: UTC by default.
+    /// Time zone of the pattern, such as Europe/Berlin; UTC by default.
     #[arg(long, value_name = "ZONE")]
     time_zone: Option<String>,
 
-    /// What is to be done each time: one of the kinds that the server has.
+    /// Kind of the job.
     #[arg(long, value_name = "KIND", group = "work")]
     kind: Option<String>,
 
-    /// The payload of its only subtask; or what the kind splits.
+    /// Payload of the only subtask, or input of the split step.
     #[arg(long, value_name = "JSON", conflicts_with = "job_file")]
     payload: Option<String>,
 
-    /// The same, out of a file; - is standard input.
+    /// Payload from a file; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "job_file"])]
     payload_file: Option<PathBuf>,
 
@@ -140,11 +140,11 @@ struct Set {
     #[arg(long, value_enum, default_value = "allow", value_name = "WHAT")]
     overlap: Overlap,
 
-    /// What becomes of times that passed while the server was down, or full.
+    /// Handling of times that passed while the server was down or its disk full.
     #[arg(long, value_enum, default_value = "once", value_name = "WHAT")]
     missed: Missed,
 
-    /// It makes no jobs until it is resumed. Unless said, one that is there stays as it was.
+    /// Pause the schedule until it is resumed. By default an existing schedule is unchanged.
     #[arg(long)]
     paused: bool,
 }
@@ -159,7 +159,7 @@ enum Overlap {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Missed {
-    /// All of them together have one job.
+    /// One job for all missed times.
     Once,
     /// They are passed over.
     Skip,
@@ -215,7 +215,7 @@ impl List {
 }
 
 impl One {
-    /// Asks for the schedule, or tells what becomes of it; the answer is how it is then.
+    /// Requests the schedule or a change of it; the response is its new state.
     fn tell(&self, method: Method, what: Option<&str>) -> anyhow::Result<()> {
         let server = Server::new(&self.how.server)?;
         let path: Vec<_> = ["v1", "schedules", &self.name].into_iter().chain(what).collect();

@@ -1,4 +1,4 @@
-//! Requests to a server: one client, one address, one token, and no way for it to go elsewhere.
+//! Requests to a server: one client, one address and one token, without redirects.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::options::ServerArgs;
 use super::refusal::{Failed, Refusal};
 use super::tls;
 
-/// How long a connection may take to come about.
+/// Timeout of a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long an answer may take that the server gives at once. It writes to its disk before.
+/// Timeout of a response that the server gives at once, after a write to its disk.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// How many bytes an answer may have: a page of a thousand results, each of a megabyte, is within.
+/// Maximum size of a response, in bytes: a page of a thousand results of a megabyte each fits.
 const MAX_ANSWER_BYTES: usize = 2 << 30;
 
 /// A server, and how it is asked.
@@ -30,7 +30,7 @@ pub(super) struct Server {
     base: Url,
 }
 
-/// A body, and what came with it.
+/// Body and headers of a response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -39,17 +39,17 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// What the body says.
+    /// Parses the body.
     pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         serde_json::from_slice(&self.body).context(
-            "the answer makes no sense; is that a Keylane server, and as new as this command?",
+            "the response is not valid; check that this is a Keylane server of the same version as this command",
         )
     }
 }
 
 impl Server {
     pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
-        // It is refused if one is installed already, which is as well.
+        // An error means that a provider is installed already, which is fine.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let base = args.address()?;
         let mut headers = HeaderMap::new();
@@ -65,13 +65,13 @@ impl Server {
             .redirect(redirect::Policy::none())
             .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")));
         if is_loopback(&base) {
-            // What is on this machine is not behind a proxy.
+            // A server on this machine is never behind a proxy.
             client = client.no_proxy();
         }
         Ok(Server { client: client.build().context("cannot prepare for HTTP")?, base })
     }
 
-    /// The address of what these words name, each of them a part of the path.
+    /// URL of a path, each word of which is one segment.
     pub(super) fn url(&self, words: &[&str]) -> anyhow::Result<Url> {
         let mut url = self.base.clone();
         url.path_segments_mut()
@@ -79,9 +79,9 @@ impl Server {
             .context("the server's address has no path")?
             .pop_if_empty()
             .extend(words);
-        // What means "here" and "above" in paths vanishes, and what is left would name something else.
+        // URL parsing removes `.` and `..`, and the rest would name another resource.
         let vanishes = words.iter().any(|word| matches!(*word, "" | "." | ".."));
-        anyhow::ensure!(!vanishes, "`.`, `..` and nothing cannot be named in a request");
+        anyhow::ensure!(!vanishes, "a name in a request must not be empty, `.` or `..`");
         Ok(url)
     }
 
@@ -102,7 +102,7 @@ impl Server {
         self.answer(self.request(Method::GET, url).timeout(ANSWER_WITHIN)).await
     }
 
-    /// The same, read.
+    /// Requests and parses a resource.
     pub(super) async fn read<T: DeserializeOwned>(
         &self,
         words: &[&str],
@@ -111,7 +111,7 @@ impl Server {
         self.get(words, query).await?.read()
     }
 
-    /// Tells it to do something.
+    /// Sends a command to the server.
     pub(super) async fn post(
         &self,
         words: &[&str],
@@ -140,7 +140,7 @@ impl Server {
         }
         let retry_after = response.headers().get(RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-        // What is refused is refused, whether or not one hears all of the reason.
+        // A refusal counts even if its body cannot be read.
         let body = response.bytes().await.unwrap_or_default();
         Err(Failed::Refused(Refusal::new(status, &body, retry_after)).into())
     }
@@ -148,7 +148,7 @@ impl Server {
     /// The server is not there, or not any more.
     pub(super) fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Failed {
         let server = self.base.origin().ascii_serialization();
-        // The innermost reason is the one that helps; those around it say that something failed.
+        // The innermost cause helps most; the outer ones only mention a failure.
         let mut cause = error;
         while let Some(inner) = cause.source() {
             if let Some(why) = tls::explained(inner) {

@@ -1,13 +1,14 @@
-//! Server-sent events out of bytes, as the HTML standard says: lines of `name: value`, an empty line after each
-//! event. Bytes may come in any pieces; none is looked at twice.
+//! Parser of server-sent events, as in the HTML standard: lines of `name: value`, and an empty line
+//! after each event. Bytes may arrive in any pieces; each is examined once.
 
-/// How long an event may be. One that is longer is a server gone wrong, and would fill the memory.
+/// Maximum size of an event, in bytes. A longer one is an error of the server, and would exhaust
+/// memory.
 const MAX_BYTES: usize = 16 << 20;
 
 /// An event of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Event {
-    /// What it is about; empty where nothing is said.
+    /// Type of the event; empty if absent.
     pub(super) name: String,
     pub(super) data: String,
     /// Where the stream goes on after this: for `Last-Event-ID`. That of an earlier event if this has none.
@@ -17,20 +18,20 @@ pub(super) struct Event {
 /// A stream, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
-    /// The beginning of a line whose end has not come.
+    /// Start of an incomplete line.
     rest: Vec<u8>,
     /// The last byte was a CR: a LF after it belongs to it.
     after_cr: bool,
     begun: bool,
     event: Event,
     has_data: bool,
-    /// How long to wait before connecting again, if the server said that.
+    /// Pause before a new connection in milliseconds, if the server sent one.
     retry_ms: Option<u64>,
 }
 
-/// The stream is none, or not one that anybody means well with.
+/// Error of a stream that is invalid or has a too long event.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream of events makes no sense")]
+#[error("the stream of events is not valid")]
 pub(super) struct Senseless;
 
 impl Parser {
@@ -48,7 +49,7 @@ impl Parser {
         self.retry_ms
     }
 
-    /// Takes what has come, and returns the events that it ends.
+    /// Parses more bytes and returns the completed events.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Senseless> {
         let mut events = Vec::new();
         for &byte in bytes {

@@ -1,4 +1,4 @@
-//! `keylane status`: how one job is and why it waits, or which jobs there are.
+//! `keylane status`: state of jobs, and reasons why they wait.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -13,11 +13,11 @@ use super::server::{Server, block_on};
 use super::words::{self, age, because, one_line, plain, table};
 use crate::exit::Ending;
 
-/// Shows how jobs are: those named, or all there are as a table.
+/// Shows the state of the named jobs, or of all jobs as a table.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct StatusArgs {
-    /// The jobs; all, as a table, if there is none.
+    /// Jobs; by default all, as a table.
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
@@ -34,11 +34,11 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "ids")]
     label: Option<String>,
 
-    /// Only jobs whose id or name contains this.
+    /// Only jobs whose id or name contains this text.
     #[arg(long, value_name = "TEXT", conflicts_with = "ids")]
     search: Option<String>,
 
-    /// How many jobs are listed at most.
+    /// Maximum number of jobs.
     #[arg(long, value_name = "N", default_value = "50", conflicts_with = "ids")]
     limit: usize,
 

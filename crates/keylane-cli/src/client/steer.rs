@@ -1,4 +1,4 @@
-//! `keylane cancel`, `pause`, `resume` and `retry`: tells a server what becomes of jobs.
+//! `keylane cancel`, `pause`, `resume` and `retry`: commands on jobs.
 
 use std::io::{self, Write};
 
@@ -28,23 +28,23 @@ struct Jobs {
     server: ServerArgs,
 }
 
-/// Cancels jobs: nothing more of them begins.
+/// Cancels jobs: none of their waiting subtasks starts.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     jobs: Jobs,
 
-    /// End what runs, too; it may go on to its end otherwise.
+    /// Also end running subtasks; by default they may finish.
     #[arg(long)]
     kill: bool,
 
-    /// Why, for those who look at it later.
+    /// Reason, for the audit log.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
-/// Pauses jobs: nothing of them begins until they are resumed.
+/// Pauses jobs: none of their subtasks starts until they are resumed.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct PauseArgs {
@@ -60,7 +60,7 @@ pub(crate) struct ResumeArgs {
     jobs: Jobs,
 }
 
-/// Does again what has failed of jobs.
+/// Retries failed subtasks of jobs.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct RetryArgs {
@@ -74,9 +74,9 @@ pub(crate) struct RetryArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Only {
-    /// Those that failed.
+    /// Subtasks that failed.
     Failed,
-    /// Those that failed and those that were cancelled.
+    /// Subtasks that failed or were cancelled.
     Unsuccessful,
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<Ending> {
 }
 
 impl Jobs {
-    /// Tells it of each job, also when another was refused.
+    /// Sends the command for each job, also after one was refused.
     fn tell(&self, what: &str, body: &Value) -> anyhow::Result<Ending> {
         settle(Server::new(&self.server).and_then(|server| {
             block_on(async {

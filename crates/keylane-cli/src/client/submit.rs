@@ -1,4 +1,4 @@
-//! `keylane submit`: hands a job to a server, which has it on its disk when this says the job's id.
+//! `keylane submit`: submits a job; the job is on the server's disk when its id is printed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,7 +34,7 @@ use crate::span::Span;
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct SubmitArgs {
-    /// What is to be done: one of the kinds that the server has.
+    /// Kind of the job, one of the server's kinds.
     #[arg(value_name = "KIND")]
     kind: String,
 
@@ -51,7 +51,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     header: bool,
 
-    /// What happens to records without a key.
+    /// Handling of records without a key.
     #[arg(long, value_enum, default_value = "unordered", value_name = "POLICY")]
     no_key: Keyless,
 
@@ -59,7 +59,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "VALUE")]
     null: Vec<String>,
 
-    /// What people call the job.
+    /// Name of the job for humans.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -71,7 +71,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
 
-    /// Not before so long from now.
+    /// Minimum delay before the start.
     #[arg(long, value_name = "TIME", conflicts_with = "at")]
     delay: Option<Span>,
 
@@ -79,11 +79,11 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "WHEN")]
     at: Option<When>,
 
-    /// How often each subtask is tried; by default what the kind says.
+    /// Maximum number of attempts per subtask; by default the kind's.
     #[arg(long, value_name = "N")]
     attempts: Option<u32>,
 
-    /// How long an attempt may take; by default what the kind says.
+    /// Timeout of an attempt; by default the kind's.
     #[arg(long, value_name = "TIME")]
     timeout: Option<Span>,
 
@@ -91,7 +91,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_enum, value_name = "WHAT")]
     on_error: Option<OnError>,
 
-    /// What becomes of the key when a subtask has failed for good.
+    /// Effect of a subtask's last failed attempt on its key.
     #[arg(long, value_enum, value_name = "WHAT")]
     on_fail: Option<OnFail>,
 
@@ -99,7 +99,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     no_fan_in: bool,
 
-    /// Sent twice with the same key, the job is accepted once.
+    /// Requests with equal keys submit one job.
     #[arg(long, value_name = "KEY", conflicts_with = "id")]
     idempotency_key: Option<String>,
 
@@ -108,7 +108,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "NAME")]
     id: Option<String>,
 
-    /// Follow the job to its end, or for so long, and exit by how it ended.
+    /// Follow the job to its end, or for this duration, and exit by its outcome.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
     wait: Option<Option<Span>>,
 
@@ -117,8 +117,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     json: bool,
 
-    /// What is shown on standard error: by default bars on a terminal, else a
-    /// line now and then.
+    /// Progress on standard error: by default bars on a terminal, else occasional lines.
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     progress: ProgressMode,
 
@@ -126,36 +125,36 @@ pub(crate) struct SubmitArgs {
     server: ServerArgs,
 }
 
-/// What the job is made of: one payload, or an input of many. FILE is - for standard input.
+/// Content of the job: one payload, or an input with many. FILE is - for standard input.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct Work {
-    /// One subtask with this payload; or what the kind splits.
+    /// Payload of the only subtask, or input of the split step.
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
 
-    /// The same, out of a file; - is standard input.
+    /// Payload from a file; - is standard input.
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
 
-    /// A subtask for each line, whose payload is the line as a text.
+    /// A subtask for each line, with the line as a text payload.
     #[arg(long, value_name = "FILE")]
     lines: Option<PathBuf>,
 
-    /// A subtask for each line, whose payload is the JSON there.
+    /// A subtask for each line, with the line's JSON as payload.
     #[arg(long, value_name = "FILE")]
     ndjson: Option<PathBuf>,
 
-    /// A subtask for each row of comma-separated values, whose payload is an
-    /// object with --header, else a list.
+    /// A subtask for each row of comma-separated values; the payload is an object with --header,
+    /// else a list.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// The same for tab-separated values.
+    /// A subtask for each row of tab-separated values, as with --csv.
     #[arg(long, value_name = "FILE")]
     tsv: Option<PathBuf>,
 
-    /// A subtask in each line, in the API's own words: {"key":…,"payload":…}.
+    /// A subtask for each line, in the API's format: {"key":…,"payload":…}.
     #[arg(long, value_name = "FILE")]
     subtasks: Option<PathBuf>,
 }
@@ -165,16 +164,16 @@ struct Work {
 enum OnError {
     /// All others are done.
     FinishAll,
-    /// Those that have not begun are cancelled.
+    /// Subtasks that have not started are cancelled.
     FailFast,
 }
 
-/// What becomes of a key when one of its subtasks has failed for good.
+/// Effect of a subtask's last failed attempt on its keys.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum OnFail {
     /// The next one of the key goes on.
     Continue,
-    /// The key stands still until somebody retries or skips its head.
+    /// The key stops until an operator retries or skips its head.
     StopKey,
 }
 
@@ -257,7 +256,7 @@ async fn submit(args: &SubmitArgs, server: &Server) -> anyhow::Result<Ending> {
         return Ok(Ending::Finished { failed: 0 });
     };
     if !args.json {
-        // Whoever has the id can go on, whatever becomes of this command.
+        // With the id the user can continue, even if this command fails later.
         print(false, &job.id, &[])?;
     }
     args.follow(server, &job, within).await
@@ -272,7 +271,7 @@ fn print(as_json: bool, id: &str, body: &[u8]) -> io::Result<()> {
 }
 
 impl SubmitArgs {
-    /// The input of many subtasks, if that is what was given.
+    /// Input with many subtasks, if one was given.
     fn input(&self) -> anyhow::Result<Option<(&Path, Format, Shape)>> {
         let work = &self.work;
         let inputs = [
@@ -361,7 +360,7 @@ impl SubmitArgs {
         let sent = self.send(server, "application/x-ndjson", reqwest::Body::wrap(body)).await;
         bar.finish_and_clear();
         match (sent, broken.try_recv()) {
-            (_, Ok(error)) => Err(error.context("nothing was submitted")),
+            (_, Ok(error)) => Err(error.context("the job was not submitted")),
             (sent, Err(_)) => sent,
         }
     }
@@ -404,7 +403,7 @@ impl SubmitArgs {
         })
     }
 
-    /// Whether the same command is accepted once, however often it is given.
+    /// Whether repeating the command submits the job only once.
     fn is_safe_again(&self) -> bool {
         self.id.is_some() || self.idempotency_key.is_some()
     }

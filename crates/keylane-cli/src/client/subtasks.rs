@@ -1,4 +1,4 @@
-//! Makes subtasks, a line of JSON each, of the records of an input.
+//! Subtasks from the records of an input, a line of JSON each.
 
 use std::io::Write;
 
@@ -10,21 +10,21 @@ use serde_json::value::RawValue;
 use crate::input::{Format, Layout, Origin, Record, Source};
 use crate::key::{Key, KeyRule, NoKey};
 
-/// What happens to records without a key.
+/// Handling of records without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Keyless {
     /// Their subtasks have none, and wait for no other.
     Unordered,
-    /// Nothing is submitted.
+    /// An error: the job is not submitted.
     Error,
 }
 
-/// What a record is to the job.
+/// Conversion of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// The payload of a subtask.
     Payload,
-    /// A subtask, in the words of the API.
+    /// The record is a subtask in the API's format.
     Whole,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Reading {
 }
 
 impl Subtasks {
-    /// Begins to read; what is wrong with the key's rule or the header is found here.
+    /// Starts reading; errors in the key's rule or the header are found here.
     pub(super) fn new(origin: Origin, reading: Reading) -> anyhow::Result<Self> {
         let source = Source::new(origin, reading.format, reading.header)?;
         let no_key = match reading.keyless {
@@ -132,7 +132,7 @@ impl Subtasks {
     }
 }
 
-/// The names of the columns, which are those of an object's members.
+/// Names of the columns, which become the names of an object's members.
 fn names(header: &ByteRecord) -> anyhow::Result<Vec<String>> {
     let mut names: Vec<String> = Vec::new();
     for column in header {

@@ -1,11 +1,11 @@
-//! Why encryption with a server did not come about, in words that say what to do.
+//! Explanations of TLS errors, with remedies.
 
 use std::error::Error;
 use std::io;
 
 use rustls::CertificateError;
 
-/// What an error of TLS says, if it is one.
+/// Explanation of a TLS error, if the error is one.
 pub(super) fn explained(error: &(dyn Error + 'static)) -> Option<String> {
     let error = inside(error)?;
     Some(match error {

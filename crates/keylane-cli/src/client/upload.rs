@@ -1,6 +1,6 @@
-//! Sends a job with any number of subtasks in bounded memory: a thread reads and makes lines, the request sends
-//! them. What breaks off on the way, for whatever reason, ends the request without its end, and the server
-//! accepts nothing of it.
+//! Upload of a job with any number of subtasks in bounded memory: a thread reads records and makes
+//! lines, and the request sends them. An error on the way leaves the request incomplete, and the
+//! server then accepts none of it.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -13,10 +13,10 @@ use tokio::runtime::Handle;
 
 use super::subtasks::Subtasks;
 
-/// How many bytes are sent at a time: large enough that the calls do not show.
+/// Number of bytes sent at a time: large enough that the cost of calls is small.
 const PIECE: usize = 64 << 10;
 
-/// How many pieces may wait for the network.
+/// Maximum number of pieces that wait for the network.
 const MAX_PIECES: usize = 16;
 
 /// Why the end of the body never came.
@@ -27,15 +27,15 @@ pub(super) struct BrokenOff;
 /// A body that is being read.
 pub(super) type Body = Channel<Bytes, BrokenOff>;
 
-/// The half that a thread fills. Unless it is told that all is there, the body ends as broken: also when the
-/// thread panics.
+/// Sender of the body, filled by a thread. Unless it is marked as complete, the body ends as
+/// broken, also when the thread panics.
 struct Filling {
     pieces: Option<Sender<Bytes, BrokenOff>>,
     runtime: Handle,
 }
 
 impl Filling {
-    /// False if nobody wants more.
+    /// Sends a piece; false if the receiver is gone.
     fn send(&mut self, piece: Vec<u8>) -> bool {
         let Some(pieces) = &mut self.pieces else { return false };
         self.runtime.block_on(pieces.send_data(piece.into())).is_ok()
@@ -55,7 +55,7 @@ impl Drop for Filling {
     }
 }
 
-/// Begins to read. The receiver gets why it broke off, if it did, before the body says that it did.
+/// Starts to read. The receiver gets a reading error before the body ends as broken.
 pub(super) fn start(
     head: Vec<u8>,
     subtasks: Subtasks,
@@ -72,7 +72,7 @@ pub(super) fn start(
                 Ok(true) => filling.finish(),
                 Ok(false) => {}
                 Err(error) => {
-                    // Before `filling` is dropped. If nobody listens, nobody submits either.
+                    // Sent before `filling` is dropped. Without a receiver there is no request.
                     let _ = tell.send(error);
                 }
             }
@@ -81,7 +81,7 @@ pub(super) fn start(
     Ok((body, broken))
 }
 
-/// Sends the head's line and those of all subtasks; false if the server wants no more of it.
+/// Sends the line of the head and those of all subtasks; false if the server stopped reading.
 fn fill(
     filling: &mut Filling,
     head: Vec<u8>,

@@ -1,4 +1,4 @@
-//! `keylane watch`: shows how jobs go on until all are over, and says by the exit code how they ended.
+//! `keylane watch`: shows the progress of jobs until all have ended, and exits by their outcomes.
 
 use std::io::Write;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::progress::ProgressMode;
 use crate::signals;
 use crate::span::Span;
 
-/// How long a server is tried that does not answer any more: longer than it takes to start it again.
+/// Default timeout for a server that does not answer: longer than a restart takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many jobs are followed at once: each has a connection.
+/// Maximum number of followed jobs: each has a connection.
 const MAX_JOBS: usize = 100;
 
 /// Shows how jobs go on until all are over.
@@ -32,12 +32,11 @@ pub(crate) struct WatchArgs {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
 
-    /// What is shown on standard error: by default bars on a terminal, else a
-    /// line now and then.
+    /// Progress on standard error: by default bars on a terminal, else occasional lines.
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
     progress: ProgressMode,
 
-    /// How long to try when the server does not answer any more.
+    /// Timeout for a server that does not answer.
     #[arg(long, value_name = "TIME", default_value = "2m")]
     patience: Span,
 
@@ -141,7 +140,7 @@ fn ending_of_error(error: &anyhow::Error) -> Ending {
     }
 }
 
-/// What must not be missed of two: first what is not known, then what went wrong.
+/// The more important of two endings: unknown outcomes first, then failures.
 pub(super) fn worse(one: Ending, other: Ending) -> Ending {
     let rank = |ending: Ending| match ending {
         Ending::Error => 5,

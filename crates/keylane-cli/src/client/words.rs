@@ -1,5 +1,4 @@
-//! Jobs in words, for people; nothing that users of the server have written reaches the terminal as more than
-//! text.
+//! Text for humans about jobs. Text written by users of the server is escaped for the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -8,7 +7,7 @@ use keylane_service::wire::{Because, Job, Timestamp};
 
 use crate::progress::clock;
 
-/// A text without what a terminal would obey: colours, bells, the cursor's moves, line ends.
+/// Text without terminal control: colours, bells, cursor moves, line ends.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_control) {
         return Cow::Borrowed(text);
@@ -20,7 +19,7 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(written).collect())
 }
 
-/// Those, C1 among them, and the marks that turn the direction of what follows.
+/// Control characters, including C1, and marks that change the direction of text.
 fn is_control(letter: char) -> bool {
     let turns = matches!(
         letter,
@@ -29,12 +28,12 @@ fn is_control(letter: char) -> bool {
     letter.is_control() || turns
 }
 
-/// JSON in one line, with what a terminal would obey as escapes, which mean the same in JSON.
+/// JSON in one line, with control characters as equivalent JSON escapes.
 pub(super) fn one_line(json: &[u8]) -> Vec<u8> {
     let mut line = String::with_capacity(json.len());
     for letter in String::from_utf8_lossy(json.trim_ascii()).chars() {
         match letter {
-            // A line end within a JSON text is a blank; those in strings are escaped.
+            // A line end between JSON tokens is a blank; those in strings are escaped.
             '\n' | '\r' | '\t' => line.push(' '),
             // All of these have four digits.
             letter if is_control(letter) => {
@@ -46,7 +45,7 @@ pub(super) fn one_line(json: &[u8]) -> Vec<u8> {
     line.into_bytes()
 }
 
-/// How much of a job is done: `450 of 1000 done, 3 of them failed`.
+/// Finished part of a job: `450 of 1000 done, 3 of them failed`.
 pub(super) fn done(job: &Job) -> String {
     let counts = &job.counts;
     let mut text = format!("{} of {} done", counts.ended(), counts.total);
@@ -58,7 +57,7 @@ pub(super) fn done(job: &Job) -> String {
     text
 }
 
-/// What has not ended: `10 running, 540 waiting`.
+/// Unfinished part of a job: `10 running, 540 waiting`.
 pub(super) fn open(job: &Job) -> String {
     let counts = &job.counts;
     let parts = [
@@ -88,13 +87,13 @@ pub(super) fn line(job: &Job) -> String {
     text
 }
 
-/// How long it will take, as far as that is known.
+/// Estimated time to the end, if known.
 pub(super) fn left(job: &Job) -> Option<String> {
     let millis = job.eta_ms.filter(|_| !job.state.is_final())?;
     Some(format!("{} left", clock(millis.div_ceil(1000))))
 }
 
-/// Why something waits, with how many it holds.
+/// Reason for waiting, with the number of subtasks.
 pub(super) fn because(because: &Because) -> String {
     let mut text = match because.count {
         Some(count) => format!("{count} × {}", plain(&because.text)),
@@ -113,12 +112,12 @@ pub(super) fn because(because: &Because) -> String {
     text
 }
 
-/// How long ago that was.
+/// Time since a timestamp.
 pub(super) fn age(at: Timestamp, now: Timestamp) -> String {
     clock(now.0.saturating_sub(at.0) / 1000)
 }
 
-/// Columns, as wide as what is in them; those of numbers have them at their right edge.
+/// Table with columns as wide as their content; columns of numbers are right-aligned.
 pub(super) fn table(header: &[&str], numbers: &[usize], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -146,7 +145,7 @@ pub(super) fn table(header: &[&str], numbers: &[usize], rows: &[Vec<String>]) ->
 pub(super) mod tests {
     use super::*;
 
-    /// A job like those of the API's documentation, changed by what is in `with`.
+    /// Job as in the API's documentation, changed by the fields of `with`.
     pub(in crate::client) fn job(with: &str) -> Job {
         let mut job = serde_json::json!({
             "id": "job_0199aaaaaaaa7000800000000000000a", "kind": "resize", "labels": {}, "state": "running",

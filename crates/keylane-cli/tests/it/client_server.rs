@@ -138,7 +138,8 @@ fn an_upload_that_is_refused_at_once_says_why() {
 fn an_input_that_breaks_off_leaves_no_job() {
     let real = Real::start();
     let input = format!("{}{{\n", "{\"n\":1}\n".repeat(100_000));
-    real.run(&["submit", "echo", "--ndjson", "-"], &input).expect(255, &["nothing was submitted"]);
+    real.run(&["submit", "echo", "--ndjson", "-"], &input)
+        .expect(255, &["the job was not submitted"]);
     assert_eq!(real.run(&["status", "--json"], "").expect(0, &[]).stdout, "");
 }
 

@@ -98,7 +98,7 @@ fn an_input_that_breaks_off_submits_nothing() {
     // Enough before the flaw that much of it is on its way.
     let input = format!("{}{{\"n\":\n", "{\"n\":1}\n".repeat(100_000));
     let outcome = submit(&mock, &["resize", "--ndjson", "-"], &input);
-    outcome.expect(255, &["nothing was submitted", "standard input:100001: not valid JSON"]);
+    outcome.expect(255, &["the job was not submitted", "standard input:100001: not valid JSON"]);
     assert_eq!(outcome.stdout, "");
     assert!(mock.asked().iter().all(|request| !request.is_whole), "{:?}", mock.lines());
 }
@@ -107,7 +107,8 @@ fn an_input_that_breaks_off_submits_nothing() {
 fn a_record_without_a_key_submits_nothing_if_it_must_have_one() {
     let mock = taking();
     let words = ["resize", "--ndjson", "-", "--key", ".u", "--no-key", "error"];
-    submit(&mock, &words, "{\"u\":1}\n{}\n").expect(255, &["nothing was submitted", "has no key"]);
+    submit(&mock, &words, "{\"u\":1}\n{}\n")
+        .expect(255, &["the job was not submitted", "has no key"]);
     assert!(mock.asked().iter().all(|request| !request.is_whole));
 }
 

@@ -210,7 +210,7 @@ fn a_server_that_stays_away_is_given_up() {
     });
     // It answers without an answer, for ever.
     let words = [ID, "--patience", "1ms"];
-    watch(&mock, &words).expect(255, &["the answer makes no sense"]);
+    watch(&mock, &words).expect(255, &["the response is not valid"]);
     // Nobody is given this port by chance.
     let words = [ID, "--server", "http://127.0.0.1:1"];
     watch(&mock, &words).expect(5, &["was not reached"]);

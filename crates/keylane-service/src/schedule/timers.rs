@@ -1,19 +1,19 @@
-//! What is to happen when.
+//! Timers of retries, job starts and rate limits.
 
 use std::collections::BTreeSet;
 
-/// What happens then.
+/// Event of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
-    /// A task's next attempt.
+    /// Next attempt of a task.
     Attempt(u32),
-    /// The time of a scheduled job.
+    /// Start time of a scheduled job.
     Begin(u32),
-    /// A kind has a token again.
+    /// Next token of a kind.
     Token(u32),
 }
 
-/// An ordered set, so that a timer that is called off is gone at once, in O(log n), however many there are.
+/// Ordered set of timers: a cancelled timer is removed at once, in O(log n).
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     set: BTreeSet<(u64, Due)>,
@@ -28,12 +28,12 @@ impl Timers {
         self.set.remove(&(at, due));
     }
 
-    /// When the first is due.
+    /// Time of the first timer, in milliseconds.
     pub(super) fn first(&self) -> Option<u64> {
         self.set.first().map(|(at, _)| *at)
     }
 
-    /// The next that is due.
+    /// Removes the next due timer.
     pub(super) fn pop_due(&mut self, now: u64) -> Option<(u64, Due)> {
         if self.first()? > now {
             return None;

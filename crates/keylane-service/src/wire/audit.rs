@@ -3,56 +3,58 @@ use utoipa::ToSchema;
 
 use super::Timestamp;
 
-/// What an operator has done, or was refused: an entry of `GET /v1/audit`.
+/// Command of an operator, done or refused: an entry of `GET /v1/audit`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
-    /// One more than that of the entry before. None is given twice, and only the oldest entries go, so whoever copies
-    /// the log knows what is missing.
+    /// Number of the entry: one more than that of the previous entry, and never reused. Only the
+    /// oldest entries are removed, so a copier of the log can detect missing entries.
     pub number: u64,
-    /// When.
+    /// Time of the command.
     pub at: Timestamp,
-    /// The name of the token; `anyone` where none is needed, `in-process` for the program that embeds the service.
+    /// Name of the token; `anyone` if the server needs none, `in-process` for the program that
+    /// embeds the service.
     pub who: String,
-    /// The address from which it was asked: a proxy's, if there is one.
+    /// Client address: the address of the proxy, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub from: Option<String>,
-    /// What: `job.cancel`, `job.pause`, `job.resume`, `job.retry`, `job.patch`, `job.purge`, `key.pause`, `key.resume`,
-    /// `key.retry-head`, `key.skip-head`, `schedule.put`, `schedule.delete`, `schedule.pause`, `schedule.resume` or
-    /// `schedule.run`; `key.steer` if it was refused before that was known.
+    /// Command: `job.cancel`, `job.pause`, `job.resume`, `job.retry`, `job.patch`, `job.purge`,
+    /// `key.pause`, `key.resume`, `key.retry-head`, `key.skip-head`, `schedule.put`,
+    /// `schedule.delete`, `schedule.pause`, `schedule.resume` or `schedule.run`; `key.steer` if a
+    /// command on a key was refused before it was parsed.
     pub what: String,
-    /// To which job; or which job was made.
+    /// Id of the target job, or of the job that the command made.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub job: Option<String>,
-    /// To which key.
+    /// Target key.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<String>,
-    /// To which schedule.
+    /// Target schedule.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub schedule: Option<String>,
-    /// Why, in the words of whoever has asked.
+    /// Reason given by the operator.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
-    /// How it was asked for. No payload is ever in it.
+    /// Parameters of the command, without payloads.
     #[schema(value_type = Object)]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub parameters: Option<serde_json::Value>,
-    /// What came of it.
+    /// Outcome of the command.
     pub outcome: AuditOutcome,
-    /// Why it was refused: the `code` of the problem that was the answer.
+    /// `code` of the problem with which the command was refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
 }
 
-/// What came of what somebody has asked for.
+/// Outcome of an operator's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditOutcome {
-    /// It was done.
+    /// The command took effect.
     Done,
-    /// There was nothing to be done: it was so already.
+    /// The state already was as requested.
     Unchanged,
-    /// It was refused, and nothing was done.
+    /// The command was refused, without effect.
     Refused,
-    /// The entry is not what was written: nothing in it is to be believed.
+    /// The entry is damaged: its content is not reliable.
     Damaged,
 }

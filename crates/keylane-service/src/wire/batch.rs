@@ -4,31 +4,31 @@ use utoipa::ToSchema;
 
 use super::{Job, Problem, SubmitJob};
 
-/// Several jobs to be done: `POST /v1/jobs/batch`.
+/// Jobs to submit: `POST /v1/jobs/batch`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitBatch {
-    /// From 1 to 1000. They are accepted in this order.
+    /// From 1 to 1000 jobs, accepted in this order.
     #[schema(value_type = Vec<SubmitJob>, min_items = 1, max_items = 1000)]
     pub jobs: Vec<Box<RawValue>>,
 }
 
-/// What became of them.
+/// Result of a batch.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Batch {
-    /// One for each, in their order.
+    /// One item per job, in the order of the request.
     pub items: Vec<BatchItem>,
 }
 
-/// What became of one of several jobs.
+/// Result of one job of a batch.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BatchItem {
-    /// The status that it would have had by itself: 202 if it was accepted.
+    /// HTTP status as for a single submission: 202 if the job was accepted.
     pub status: u16,
-    /// The job, if it was.
+    /// The job, if it was accepted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub job: Option<Box<Job>>,
-    /// Why it was not.
+    /// Problem for which the job was refused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<Problem>,
 }

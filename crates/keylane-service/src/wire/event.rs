@@ -3,38 +3,38 @@ use utoipa::ToSchema;
 
 use super::{Job, Summary, Timeline, Timestamp};
 
-/// What an event is about: the `event:` line of the stream.
+/// Type of an event: the `event:` line of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// A job was accepted.
     JobAccepted,
-    /// A job has changed: more is done, or it was paused, resumed, cancelled, retried.
+    /// A job has changed: progress was made, or it was paused, resumed, cancelled or retried.
     JobChanged,
-    /// A job is over.
+    /// A job has ended.
     JobEnded,
-    /// A job and all about it was removed.
+    /// A job was removed with all its data.
     JobPurged,
-    /// A subtask has failed for good.
+    /// A subtask has failed on its last attempt.
     SubtaskFailed,
-    /// Somebody has paused, resumed, retried or skipped at a key, or it has stopped.
+    /// A key was paused or resumed, its head was retried or skipped, or a failure stopped it.
     KeyChanged,
     /// A schedule has made a job.
     ScheduleFired,
-    /// A time of a schedule has passed without a job; `error` says why.
+    /// A schedule has made no job at one of its times; `error` has the reason.
     SchedulePassed,
-    /// Somebody has set, paused, resumed or removed a schedule.
+    /// A schedule was set, paused, resumed or removed.
     ScheduleChanged,
-    /// The server in numbers, once a second; for those who asked for it.
+    /// State of the server in numbers, once per second; only on request.
     Summary,
-    /// What ran meanwhile; for those who asked for it.
+    /// Recent runs; only on request.
     Timeline,
-    /// What came before is no longer known: ask for everything again.
+    /// Earlier events are lost: the client must reload its state.
     Reset,
 }
 
 impl EventKind {
-    /// As it is on the wire.
+    /// Name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -54,19 +54,19 @@ impl EventKind {
     }
 }
 
-/// Something that happened: the `data:` of `GET /v1/events` and `GET /v1/jobs/{id}/events`.
+/// Event: the `data:` of `GET /v1/events` and `GET /v1/jobs/{id}/events`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Its place among all events: what `Last-Event-ID` says.
+    /// Position among all events, for `Last-Event-ID`.
     pub id: String,
-    /// What it is about.
+    /// Type of the event.
     pub event: EventKind,
-    /// When.
+    /// Time of the event.
     pub at: Timestamp,
     /// The job.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub job: Option<Box<Job>>,
-    /// The subtask's number in it.
+    /// Number of the subtask in the job.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub number: Option<u32>,
     /// The key.
@@ -75,13 +75,13 @@ pub struct Event {
     /// The schedule.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub schedule: Option<String>,
-    /// What went wrong.
+    /// Error message.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// The server in numbers.
+    /// State of the server in numbers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub summary: Option<Box<Summary>>,
-    /// What ran meanwhile.
+    /// Recent runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeline: Option<Box<Timeline>>,
 }

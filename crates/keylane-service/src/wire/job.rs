@@ -8,136 +8,137 @@ use super::number::whole;
 use super::object::objects;
 use super::{Because, Timestamp};
 
-/// A job to be done: `POST /v1/jobs`.
+/// Job to submit: `POST /v1/jobs`.
 ///
-/// Its work is one of `subtasks`; `payload`, with `key` or `keys` if it has any, which is one subtask, or
-/// what the kind's split step gets. In an NDJSON request the first line is this without `subtasks`, and
-/// every further line is a subtask.
+/// Its work is either `subtasks`, or a `payload`, with an optional `key` or `keys`. A payload is
+/// the input of the only subtask, or of the kind's split step. In an NDJSON request the first line
+/// is this object without `subtasks`, and every further line is a subtask.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitJob {
-    /// What is to be done with it: one of the kinds that the server has.
+    /// Name of one of the server's kinds.
     pub kind: String,
-    /// What people call it. Not unique.
+    /// Name for humans. Not unique.
     #[serde(default)]
     pub name: Option<String>,
-    /// For finding it again.
+    /// Labels by which the job can be found.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Its claim to spare workers beside other jobs; 1 unless said.
+    /// Weight of the job's claim to spare workers; default 1.
     #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
-    /// Its subtasks, in order.
+    /// Subtasks, in order.
     #[serde(default, deserialize_with = "objects")]
     pub subtasks: Option<Vec<SubmitSubtask>>,
-    /// What its only subtask, or the split step, gets: any JSON.
+    /// Input of the only subtask or of the split step: any JSON.
     #[serde(default, deserialize_with = "also_null")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
-    /// The key of its only subtask.
+    /// Key of the only subtask.
     #[serde(default)]
     pub key: Option<String>,
-    /// Its keys, if it has several.
+    /// Keys of the only subtask, if it has several.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// Not before this time.
+    /// Earliest start time.
     #[serde(default)]
     pub run_at: Option<Timestamp>,
-    /// Not before so long from now.
+    /// Minimum delay before the start, in milliseconds.
     #[serde(default, deserialize_with = "whole")]
     pub delay_ms: Option<u64>,
-    /// Whether others go on when a subtask has failed for good; the kind's choice unless said.
+    /// Whether other subtasks go on after a subtask has failed on its last attempt; default: the
+    /// kind's setting.
     #[serde(default)]
     pub on_error: Option<OnErrorChoice>,
-    /// What becomes of a key when one of its subtasks has failed for good; the kind's choice unless said.
+    /// Effect of a subtask's last failed attempt on its keys; default: the kind's setting.
     #[serde(default)]
     pub on_fail: Option<OnFailChoice>,
-    /// How often each subtask is tried; the kind's number unless said.
+    /// Maximum number of attempts per subtask; default: the kind's setting.
     #[serde(default, deserialize_with = "whole")]
     pub attempts: Option<u32>,
-    /// How long an attempt may take; the kind's bound unless said.
+    /// Timeout of an attempt, in milliseconds; default: the kind's setting.
     #[serde(default, deserialize_with = "whole")]
     pub timeout_ms: Option<u64>,
-    /// Whether the kind's fan-in step runs over the results at the end, if it has one. Yes unless said.
+    /// Whether the kind's fan-in step, if there is one, runs over the results; default true.
     #[serde(default)]
     pub fan_in: Option<bool>,
 }
 
-/// A null that is there is a value, and not nothing.
+/// Deserializes a present `null` as a value.
 fn also_null<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// A subtask to be done.
+/// Subtask to submit.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitSubtask {
-    /// It is done after all earlier ones with this key, of this and other jobs.
+    /// Key: the subtask runs after all earlier ones with this key, of this and other jobs.
     #[serde(default)]
     pub key: Option<String>,
-    /// The same with several keys: after all earlier ones with any of them.
+    /// Several keys: the subtask runs after all earlier ones with any of them.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What its handler gets: any JSON, null unless given.
+    /// Input of the handler: any JSON; default null.
     #[serde(default)]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
 }
 
-/// Whether others go on when a subtask has failed for good.
+/// Effect of a subtask's last failed attempt on the other subtasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnErrorChoice {
-    /// All others are done; the job has then failed.
+    /// The other subtasks run; the job then fails.
     #[default]
     FinishAll,
-    /// Those that have not begun are cancelled.
+    /// Subtasks that have not started are cancelled.
     FailFast,
 }
 
-/// What becomes of a key when one of its subtasks has failed for good.
+/// Effect of a subtask's last failed attempt on its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailChoice {
-    /// The next one of the key goes on.
+    /// The next subtask of the key runs.
     #[default]
     Continue,
-    /// The key stands still until somebody retries or skips its head.
+    /// The key stops until an operator retries or skips its head.
     StopKey,
 }
 
-/// How a job is.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Its time has not come.
+    /// Its start time has not come.
     Scheduled,
-    /// Nothing of it has begun.
+    /// None of its subtasks has started.
     Queued,
-    /// Something of it has begun.
+    /// At least one of its subtasks has started.
     Running,
-    /// Nothing of it begins until it is resumed.
+    /// None of its subtasks starts until the job is resumed.
     Paused,
-    /// It was cancelled, and what runs has not ended.
+    /// It was cancelled, and has running subtasks.
     Cancelling,
     /// All subtasks have succeeded.
     Succeeded,
-    /// All have ended, and not all well.
+    /// All subtasks have ended, and at least one failed.
     Failed,
     /// It was cancelled.
     Cancelled,
 }
 
 impl JobState {
-    /// Whether nothing about it changes any more.
+    /// Whether the state is final.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, JobState::Succeeded | JobState::Failed | JobState::Cancelled)
     }
 
-    /// All of them.
+    /// All states.
     pub const ALL: [JobState; 8] = [
         JobState::Scheduled,
         JobState::Queued,
@@ -149,7 +150,7 @@ impl JobState {
         JobState::Cancelled,
     ];
 
-    /// As it is on the wire.
+    /// Name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -165,29 +166,29 @@ impl JobState {
     }
 }
 
-/// How many of a job's subtasks are where. What has ended is counted when that is on the disk.
+/// Number of a job's subtasks by state. An end counts once it is on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
-    /// All of them; those that a split step has yet to make are not known.
+    /// Number of all subtasks, without those that a split step has not made yet.
     pub total: u64,
-    /// They wait for a key, for a time, or because somebody holds them.
+    /// Subtasks that wait for a key or a time, or are stopped or paused.
     pub waiting: u64,
-    /// They could begin, if there were a slot.
+    /// Subtasks that wait for a slot.
     pub ready: u64,
-    /// They run.
+    /// Subtasks that run.
     pub running: u64,
-    /// They wait for their next attempt.
+    /// Subtasks that wait for their next attempt.
     pub backing_off: u64,
-    /// They have succeeded.
+    /// Subtasks that succeeded.
     pub succeeded: u64,
-    /// They have failed for good.
+    /// Subtasks that failed on their last attempt.
     pub failed: u64,
-    /// They were cancelled, or skipped.
+    /// Subtasks that were cancelled or skipped.
     pub cancelled: u64,
 }
 
 impl Counts {
-    /// How many have ended.
+    /// Number of subtasks that have ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
         self.succeeded + self.failed + self.cancelled
@@ -197,84 +198,84 @@ impl Counts {
 /// A job.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Job {
-    /// What it is called: `job_` and 32 hexadecimal digits.
+    /// Id of the job: `job_` and 32 hexadecimal digits.
     pub id: String,
-    /// What its client calls it, if that is how it was submitted.
+    /// Id given by the client, if it was submitted with one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_id: Option<String>,
-    /// What is done with it.
+    /// Kind of the job.
     pub kind: String,
-    /// What people call it.
+    /// Name for humans.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// For finding it again.
+    /// Labels by which the job can be found.
     pub labels: BTreeMap<String, String>,
-    /// How it is.
+    /// State of the job.
     pub state: JobState,
-    /// Its claim to spare workers.
+    /// Weight of its claim to spare workers.
     pub weight: u32,
-    /// Where its subtasks are.
+    /// Number of its subtasks by state.
     pub counts: Counts,
-    /// The part of it that has ended, from 0 to 1. A job without subtasks is done.
+    /// Fraction of its subtasks that has ended, from 0 to 1; 1 for a job without subtasks.
     pub progress: f64,
-    /// When it was accepted.
+    /// Time of its acceptance.
     pub created_at: Timestamp,
-    /// When its first subtask began.
+    /// Time of the start of its first subtask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// When its last one ended.
+    /// Time of the end of its last subtask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    /// Not before this time.
+    /// Earliest start time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Timestamp>,
-    /// How long it will take from now, if it goes on as it went. Unknown while nothing has ended, and while something of it
-    /// waits for an operator, a worker or room on the disk.
+    /// Estimated time to its end at its present speed, in milliseconds. Absent before the first
+    /// subtask has ended, and while subtasks wait for an operator, a worker or disk space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_ms: Option<u64>,
-    /// Where it is in its client's trace: what `traceparent` of its submission said (W3C Trace Context).
+    /// `traceparent` of its submission (W3C Trace Context).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub traceparent: Option<String>,
-    /// What tracing systems have added to that, in `tracestate`.
+    /// `tracestate` of its submission.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tracestate: Option<String>,
-    /// Why its subtasks that could be done are not: the most frequent reason first.
+    /// Reasons for which unfinished subtasks do not run, the most frequent first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub waiting_because: Vec<Because>,
-    /// What its fan-in step made of the results.
+    /// Result of its fan-in step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
-    /// Why it failed: the error of the subtask that failed first.
+    /// Error of the first failed subtask.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// It grows with each change of the job: what `ETag` says.
+    /// Version, which grows with every change of the job: its `ETag`.
     pub version: u64,
 }
 
-/// What of a job can be changed: `PATCH /v1/jobs/{id}`.
+/// Changes to a job: `PATCH /v1/jobs/{id}`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobPatch {
-    /// Its claim to spare workers.
+    /// Weight of the job's claim to spare workers.
     #[serde(default, deserialize_with = "whole")]
     pub weight: Option<u32>,
-    /// All its labels.
+    /// New labels, which replace all labels.
     #[serde(default)]
     pub labels: Option<BTreeMap<String, String>>,
-    /// What people call it.
+    /// Name for humans.
     #[serde(default)]
     pub name: Option<String>,
 }
 
-/// How a job is cancelled.
+/// Mode of a cancellation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelMode {
-    /// What runs may end.
+    /// Running attempts may end.
     #[default]
     Graceful,
-    /// What runs is ended.
+    /// Running attempts are killed.
     Kill,
 }
 
@@ -282,22 +283,22 @@ pub enum CancelMode {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
-    /// How.
+    /// Mode of the cancellation.
     #[serde(default)]
     pub mode: CancelMode,
-    /// Why, for those who look at it later.
+    /// Reason, for the audit log.
     #[serde(default)]
     pub reason: Option<String>,
 }
 
-/// Which subtasks are done again.
+/// Selection of subtasks to retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryOnly {
-    /// Those that failed.
+    /// Subtasks that failed.
     #[default]
     Failed,
-    /// Those that failed and those that were cancelled.
+    /// Subtasks that failed or were cancelled.
     Unsuccessful,
 }
 
@@ -305,7 +306,7 @@ pub enum RetryOnly {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RetryRequest {
-    /// Which.
+    /// Selection of subtasks.
     #[serde(default)]
     pub only: RetryOnly,
 }

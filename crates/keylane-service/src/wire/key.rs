@@ -3,48 +3,48 @@ use utoipa::ToSchema;
 
 use super::{SubtaskState, Timestamp};
 
-/// How a key is.
+/// State of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyState {
-    /// Its subtasks go on one after another.
+    /// Its subtasks run one after another.
     Open,
-    /// Somebody has paused it.
+    /// An operator has paused it.
     Paused,
-    /// One of its subtasks failed for good, and it was to stop then.
+    /// One of its subtasks failed on its last attempt, with `stop-key`.
     Stopped,
 }
 
-/// A key with unfinished subtasks, or one that is paused.
+/// Key that is paused or has unfinished subtasks.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeyView {
     /// The key.
     pub key: String,
-    /// How it is.
+    /// State of the key.
     pub state: KeyState,
-    /// Its unfinished subtasks.
+    /// Number of its unfinished subtasks.
     pub length: u64,
-    /// The first of them.
+    /// First unfinished subtask.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub head: Option<KeyHead>,
-    /// When it was paused.
+    /// Time at which it was paused.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub paused_since: Option<Timestamp>,
 }
 
-/// The subtask that a key's others wait for.
+/// First unfinished subtask of a key: the others wait for it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeyHead {
-    /// Its job,
+    /// Id of its job.
     pub job: String,
-    /// and its number there.
+    /// Its number in the job.
     pub number: u32,
-    /// How it is.
+    /// State of the subtask.
     pub state: SubtaskState,
-    /// Since when it is the head.
+    /// Time at which it became the head.
     pub since: Timestamp,
-    /// For how long.
+    /// Time for which it has been the head, in milliseconds.
     pub age_ms: u64,
-    /// Attempts that have begun.
+    /// Number of started attempts.
     pub attempts: u32,
 }

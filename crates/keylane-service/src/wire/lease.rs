@@ -5,58 +5,58 @@ use utoipa::ToSchema;
 use super::Timestamp;
 use super::number::whole;
 
-/// `POST /v1/leases`: a worker outside of the server asks for work.
+/// Request of a remote worker for subtasks: `POST /v1/leases`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimRequest {
-    /// What it can do: kinds that are for remote workers.
+    /// Kinds that the worker can handle; each must be for remote workers.
     pub kinds: Vec<String>,
-    /// How many subtasks it takes at most; 1 unless said.
+    /// Maximum number of subtasks; default 1.
     #[serde(default, deserialize_with = "whole")]
     pub max: Option<u32>,
-    /// How long it waits until there is one; not at all unless said, at most a minute.
+    /// Time to wait for a subtask, in milliseconds; default 0, maximum one minute.
     #[serde(default, deserialize_with = "whole")]
     pub wait_ms: Option<u64>,
-    /// What people call it.
+    /// Name of the worker for humans.
     #[serde(default)]
     pub worker: Option<String>,
 }
 
-/// What it gets; perhaps nothing.
+/// Response to a request for subtasks; may be empty.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct Claim {
-    /// One for each subtask.
+    /// One lease per subtask.
     pub leases: Vec<Lease>,
 }
 
-/// A subtask that is a remote worker's until the lease ends.
+/// Exclusive right of a remote worker to a subtask until the lease ends.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Lease {
-    /// What the lease is called. It is of one attempt only.
+    /// Id of the lease, which belongs to one attempt.
     pub id: String,
-    /// The job of the subtask,
+    /// Id of the job.
     pub job: String,
-    /// its kind,
+    /// Kind of the job.
     pub kind: String,
-    /// and its number in the job.
+    /// Number of the subtask in the job.
     pub number: u32,
     /// Its keys.
     pub keys: Vec<String>,
-    /// Which attempt it is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Higher than that of any earlier attempt, over restarts and restored backups, and below 2^53: other systems can refuse
-    /// what comes with a lower one.
+    /// Fencing token: higher than that of any earlier attempt, across restarts and restored
+    /// backups, and below 2^53. Other systems can refuse a lower one.
     pub fence: u64,
-    /// What is to be done.
+    /// Input of the subtask.
     #[schema(value_type = serde_json::Value)]
     pub payload: Box<RawValue>,
-    /// Where its job is in its client's trace: what a span of this work has as its parent (W3C Trace Context).
+    /// `traceparent` of the job: the parent of the worker's spans (W3C Trace Context).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub traceparent: Option<String>,
-    /// What tracing systems have added to that.
+    /// `tracestate` of the job.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tracestate: Option<String>,
-    /// When the lease ends, unless a heartbeat comes before. A restart of the server puts that off.
+    /// End of the lease without a heartbeat. A restart of the server extends it.
     pub expires_at: Timestamp,
 }
 
@@ -64,17 +64,17 @@ pub struct Lease {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
-    /// How much of it is done, from 0 to 1.
+    /// Progress of the attempt, from 0 to 1.
     #[serde(default)]
     pub progress: Option<f64>,
 }
 
-/// What a worker learns by a heartbeat.
+/// Response to a heartbeat.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct HeartbeatResponse {
-    /// When the lease ends now: no later than the job's timeout and the kind's maximum duration allow.
+    /// New end of the lease, within the job's timeout and the kind's maximum duration.
     pub expires_at: Timestamp,
-    /// Whether the worker should stop: the job was cancelled.
+    /// Whether the worker should stop, because the job was cancelled.
     pub cancel: bool,
 }
 
@@ -82,11 +82,11 @@ pub struct HeartbeatResponse {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CompleteRequest {
-    /// What came of it: any JSON.
+    /// Result: any JSON.
     #[serde(default)]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
-    /// What it has to say for people: the end of it is kept, as its kind allows.
+    /// Log for humans: its end is kept, up to the kind's limit.
     #[serde(default)]
     pub log: Option<String>,
 }
@@ -95,15 +95,15 @@ pub struct CompleteRequest {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FailRequest {
-    /// What went wrong.
+    /// Error message.
     pub error: String,
-    /// Whether trying again could help; yes unless said.
+    /// Whether a retry may help; default true.
     #[serde(default)]
     pub retry: Option<bool>,
-    /// Not before so long; by the kind's backoff unless said.
+    /// Minimum delay before the retry, in milliseconds; default: the kind's backoff.
     #[serde(default, deserialize_with = "whole")]
     pub after_ms: Option<u64>,
-    /// What it has to say for people, besides what went wrong: the end of it is kept, as its kind allows.
+    /// Log for humans, in addition to the error: its end is kept, up to the kind's limit.
     #[serde(default)]
     pub log: Option<String>,
 }

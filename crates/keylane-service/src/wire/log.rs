@@ -3,26 +3,26 @@ use utoipa::ToSchema;
 
 use super::{SubtaskState, Timestamp};
 
-/// What an attempt said for people, such as a command on its standard error: one of
+/// Log of an attempt for humans, such as a command's standard error: an item of
 /// `GET /v1/jobs/{id}/subtasks/{number}/logs`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AttemptLog {
-    /// Which attempt, from 1; a job that is taken up again begins anew.
+    /// Number of the attempt, from 1; a reopened job starts again at 1.
     pub attempt: u32,
-    /// Higher than that of any earlier attempt.
+    /// Fencing token: higher than that of any earlier attempt.
     pub fence: u64,
-    /// `running`, or how it ended: `succeeded`, `failed` or `cancelled`.
+    /// `running`, or the outcome: `succeeded`, `failed` or `cancelled`.
     pub state: SubtaskState,
-    /// When it began.
+    /// Start of the attempt.
     pub started_at: Timestamp,
-    /// When it ended.
+    /// End of the attempt.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_at: Option<Timestamp>,
-    /// How many bytes it said before what is here.
+    /// Number of bytes of output before `text`.
     pub left_out_bytes: u64,
-    /// What it said: all, or the end. What is no UTF-8 is replaced.
+    /// Output: all of it, or its end. Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// The same byte by byte, if it is no UTF-8.
+    /// Exact bytes of the output, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub base64: Option<String>,
 }

@@ -1,11 +1,12 @@
-//! What goes over the wire: the JSON of the API's version 1, and nothing else.
+//! JSON types of version 1 of the HTTP API.
 //!
-//! Types inside the service don't derive `Serialize`; these do, and are made of those by `From` or by the
-//! handlers. They only grow: a field is never taken away or given another meaning within `/v1`. Requests
-//! refuse fields that they don't know, for a misspelt `key` would silently lose the order.
+//! Types inside the service do not derive `Serialize`; these do, and are converted from those by
+//! `From` or by the handlers. They only grow: within `/v1` a field is never removed and never
+//! changes its meaning. Requests refuse unknown fields, because a misspelt `key` would silently
+//! lose the order.
 //!
-//! Times are RFC 3339 in UTC with milliseconds, durations whole milliseconds whose names end in `_ms`,
-//! counters whole numbers below 2^53.
+//! Times are RFC 3339 in UTC with milliseconds; durations are whole milliseconds, with names that
+//! end in `_ms`; counters are whole numbers below 2^53.
 
 mod audit;
 mod batch;

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-/// The largest whole number below which a float has them all.
+/// Smallest float above which some whole numbers are not representable.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Reads a whole number, if there is one. To JSON, `3.0` is the number 3.
+/// Deserializes an optional whole number. In JSON, `3.0` is the number 3.
 pub(super) fn whole<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

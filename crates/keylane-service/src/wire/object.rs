@@ -4,8 +4,8 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A value that is written as a JSON object. Types derive a way to be read from an array, too, field by field, which is
-/// not what anybody means.
+/// Value that must be a JSON object. Derived deserializers also accept an array of the fields,
+/// which no client intends.
 pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -28,7 +28,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
     }
 }
 
-/// Reads a list of objects, if there is one.
+/// Deserializes an optional list of objects.
 pub(super) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<T>>, D::Error> {

@@ -1,15 +1,15 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A part of a list.
+/// Page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
-    /// What is on it.
+    /// Items of the page.
     pub items: Vec<T>,
-    /// Where the next page begins; none on the last one.
+    /// Cursor of the next page; none on the last one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub next_cursor: Option<String>,
-    /// Rows of the store that belong on this page and cannot be shown, because they are not what was written.
+    /// Rows of this page that cannot be shown because they are damaged.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub damaged: Vec<DamagedRow>,
 }
@@ -20,14 +20,14 @@ impl<T> Page<T> {
     }
 }
 
-/// A row of the store that is not what was written.
+/// Damaged row of the store: its content is not the content that was written.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DamagedRow {
-    /// Id of the job, as far as the row says it.
+    /// Id of the job, as far as the row is readable.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub id: Option<String>,
     /// Number of the job in the store.
     pub number: u64,
-    /// What is damaged, and the remedy.
+    /// Description of the damage, and the remedy.
     pub problem: String,
 }

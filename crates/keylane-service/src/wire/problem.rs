@@ -1,32 +1,32 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why a request was refused: `application/problem+json` (RFC 9457).
+/// Error response: `application/problem+json` (RFC 9457).
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// A page of this server that explains it: `/problems/` and `code`.
+    /// Path of this server's page about the problem type: `/problems/` and `code`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is, in few words, always the same for its type.
+    /// Short description, fixed per type.
     pub title: String,
-    /// The status code.
+    /// HTTP status code.
     pub status: u16,
-    /// What it is this time, and what can be done.
+    /// Description of this occurrence, with the remedy.
     pub detail: String,
-    /// The request's number in the log.
+    /// Id of the request in the log.
     pub instance: String,
-    /// The type's last word, for programs.
+    /// Code of the type, for programs.
     pub code: String,
-    /// The places in the request that are wrong.
+    /// Invalid fields of the request.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub errors: Vec<FieldError>,
 }
 
-/// A place in a request that is wrong.
+/// Invalid field of a request.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FieldError {
-    /// Where: a JSON pointer (RFC 6901), or in NDJSON `line 7` and a pointer.
+    /// JSON pointer (RFC 6901) of the field; for NDJSON, `line 7` and a pointer.
     pub pointer: String,
-    /// What is wrong there.
+    /// Description of the error.
     pub detail: String,
 }

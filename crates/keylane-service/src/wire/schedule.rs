@@ -4,108 +4,110 @@ use utoipa::ToSchema;
 
 use super::{SubmitJob, Timestamp};
 
-/// A job to be done again and again: `PUT /v1/schedules/{name}`.
+/// Recurring job: `PUT /v1/schedules/{name}`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetSchedule {
-    /// When: minute, hour, day of the month, month, day of the week; or `@hourly`, `@daily`, `@weekly`, `@monthly`,
-    /// `@yearly`.
+    /// Cron pattern: minute, hour, day of the month, month, day of the week; or `@hourly`,
+    /// `@daily`, `@weekly`, `@monthly`, `@yearly`.
     pub cron: String,
-    /// Whose clock that is: an IANA name such as `Europe/Berlin`; `UTC` unless said.
+    /// Time zone of the pattern: an IANA name such as `Europe/Berlin`; default `UTC`.
     ///
-    /// A pattern of one hour and one minute comes once a day, also when the clock is put forward over it (then right
-    /// after that) or back (then the first time). Any other pattern follows what the clock shows: what it jumps over
-    /// is not there, and what it shows twice is there twice.
+    /// A pattern with one hour and one minute fires once per day: if the clock is put forward over
+    /// it, right after that; if it is put back, at the first occurrence. Every other pattern
+    /// follows the local clock: skipped times do not fire, and repeated ones fire twice.
     #[serde(default)]
     pub time_zone: Option<String>,
-    /// What is submitted each time: as for `POST /v1/jobs`, without `run_at`.
+    /// Job that is submitted each time: as for `POST /v1/jobs`, without `run_at`.
     #[schema(value_type = SubmitJob)]
     pub job: Box<RawValue>,
-    /// Whether a job is made while the one before is not over.
+    /// Whether a job is made while the previous one is unfinished.
     #[serde(default)]
     pub overlap: OverlapChoice,
-    /// What becomes of times that passed while the server could not make their jobs.
+    /// Handling of times at which the server could not make a job.
     #[serde(default)]
     pub missed: MissedChoice,
-    /// Whether it makes no jobs for now; unless said, as it was, and a new one does.
+    /// Whether the schedule is paused; default: unchanged, and false for a new one.
     #[serde(default)]
     pub paused: Option<bool>,
 }
 
-/// Whether a job is made while the one before is not over.
+/// Whether a job is made while the previous one is unfinished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OverlapChoice {
-    /// It is.
+    /// A job is made.
     #[default]
     Allow,
-    /// The time is passed over.
+    /// The time is skipped.
     Skip,
 }
 
-/// What becomes of times that passed, by a minute or more, before the server could make their jobs: it was down, or
-/// its disk was full.
+/// Handling of times that passed by a minute or more before the server could make their jobs,
+/// because it was down or its disk was full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissedChoice {
-    /// All of them together have one job: that of the last one, or of one that is due by then.
+    /// One job is made for all of them: that of the last missed time, or of one that is due by
+    /// then.
     #[default]
     Once,
-    /// They are passed over.
+    /// They are skipped.
     Skip,
 }
 
 /// A schedule.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Schedule {
-    /// What it is called.
+    /// Name of the schedule.
     pub name: String,
-    /// When its jobs are made,
+    /// Cron pattern of its times.
     pub cron: String,
-    /// by whose clock.
+    /// Time zone of the pattern.
     pub time_zone: String,
-    /// What is submitted each time.
+    /// Job that is submitted each time.
     #[schema(value_type = serde_json::Value)]
     pub job: Box<RawValue>,
-    /// Whether a job is made while the one before is not over.
+    /// Whether a job is made while the previous one is unfinished.
     pub overlap: OverlapChoice,
-    /// What becomes of times that were missed.
+    /// Handling of missed times.
     pub missed: MissedChoice,
-    /// Whether it makes no jobs for now.
+    /// Whether the schedule is paused.
     pub paused: bool,
-    /// When it was made.
+    /// Time of its creation.
     pub created_at: Timestamp,
-    /// When somebody has changed it last.
+    /// Time of its last change by an operator.
     pub changed_at: Timestamp,
-    /// Its next times; none while it is paused, or if there are none.
+    /// Its next times; empty while it is paused, or if there are none.
     pub next: Vec<Timestamp>,
-    /// Its last job, made by hand or in time.
+    /// Id of its last job, made by schedule or by hand.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_job: Option<String>,
-    /// The last time that made a job.
+    /// Last time that made a job.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_fired: Option<Timestamp>,
-    /// The last time that made none, and why.
+    /// Last time that made no job, with the reason.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_passed: Option<PassedOver>,
-    /// Why a time that is due has made no job yet. It is tried again.
+    /// Reason for which a due time has not made its job yet. It is retried.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub held_up: Option<String>,
-    /// How many times have made a job.
+    /// Number of times that made a job.
     pub fired: u64,
-    /// How many times have made none: those that nobody wanted, while it was paused, apart.
+    /// Number of times that made no job, except those during a pause.
     pub passed: u64,
-    /// Another one after each change.
+    /// Version, which grows with every change.
     pub version: u64,
 }
 
-/// A time that made no job.
+/// Time that made no job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PassedOver {
-    /// Which: the last one, of several.
+    /// The time; of several, the last one.
     pub at: Timestamp,
-    /// Why, in a word: `overlap`, `missed`, `refused`; or `changed`, `paused`, if that was done while it was due.
+    /// Reason code: `overlap`, `missed`, `refused`; or `changed`, `paused` for a change while the
+    /// time was due.
     pub reason: String,
-    /// The same in words.
+    /// Reason in a sentence.
     pub text: String,
 }

@@ -3,84 +3,85 @@ use utoipa::ToSchema;
 
 use super::Timestamp;
 
-/// Why something waits.
+/// Reason for which subtasks wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Because {
-    /// The reason: `key_order`, `starting`, `no_slot`, `not_admitted`, `kind_at_limit`, `no_worker`,
-    /// `kind_rate_limited`, `backing_off`, `job_paused`, `key_paused`, `key_stopped`, `scheduled`, `split`, `fan_in`,
-    /// `disk_full`, `draining`, `entering`, `no_kind`, `damaged`, `behind_damaged`. There may be more of them one day.
+    /// Reason code: `key_order`, `starting`, `no_slot`, `not_admitted`, `kind_at_limit`,
+    /// `no_worker`, `kind_rate_limited`, `backing_off`, `job_paused`, `key_paused`, `key_stopped`,
+    /// `scheduled`, `split`, `fan_in`, `disk_full`, `draining`, `entering`, `no_kind`, `damaged`,
+    /// `behind_damaged`. Later versions may add codes.
     pub reason: String,
-    /// The cause in a sentence, with the remedy where there is one.
+    /// Reason in a sentence, with the remedy where there is one.
     pub text: String,
-    /// How many of the job's subtasks it holds, as far as it is about a job.
+    /// Number of the job's subtasks that wait for this reason, in answers about a job.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub count: Option<u64>,
-    /// The key that it is about.
+    /// Key that blocks the subtask.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<String>,
-    /// The place in the key's lane, from 1 for what is next.
+    /// Position in the key's lane, from 1 for the next one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub position: Option<u64>,
-    /// The job that it waits for,
+    /// Id of the job that it waits for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub job: Option<String>,
-    /// and the subtask there.
+    /// Number of the subtask that it waits for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub number: Option<u32>,
-    /// Since when that is so.
+    /// Time since which the reason holds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub since: Option<Timestamp>,
-    /// Until when, if that is known.
+    /// Time at which the reason ends, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub until: Option<Timestamp>,
 }
 
-/// How slots are shared: `GET /v1/scheduler`.
+/// State of the slots and decisions: `GET /v1/scheduler`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SchedulerView {
-    /// How many subtasks run at once at most.
+    /// Maximum number of running subtasks.
     pub slots: u64,
-    /// How many do.
+    /// Number of running subtasks.
     pub busy: u64,
-    /// Jobs that are not over.
+    /// Number of unfinished jobs.
     pub jobs: u64,
-    /// Jobs that run, or could.
+    /// Number of jobs that run or can run.
     pub active: u64,
-    /// Whether the server is about to stop, and begins nothing.
+    /// Whether the server is shutting down and starts no subtask.
     pub draining: bool,
-    /// What runs.
+    /// Running subtasks.
     pub running: Vec<RunningSubtask>,
-    /// The last decisions, the newest last.
+    /// Last decisions, newest last.
     pub decisions: Vec<Decision>,
 }
 
-/// A subtask that runs.
+/// Running subtask.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunningSubtask {
-    /// The slot that it has, from 0.
+    /// Number of its slot, from 0.
     pub slot: u32,
-    /// Its job,
+    /// Id of its job.
     pub job: String,
-    /// and its number there.
+    /// Its number in the job.
     pub number: u32,
     /// Its keys.
     pub keys: Vec<String>,
-    /// Which attempt it is.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Since when.
+    /// Start of the attempt.
     pub since: Timestamp,
-    /// The remote worker that has it.
+    /// Remote worker that holds its lease.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub worker: Option<String>,
 }
 
-/// One free slot, given to a job.
+/// Assignment of a free slot to a job.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Decision {
-    /// When.
+    /// Time of the decision.
     pub at: Timestamp,
-    /// The job.
+    /// Id of the job.
     pub job: String,
-    /// By which rule: `keep`, `aged`, `admit` or `least`.
+    /// Rule: `keep`, `aged`, `admit` or `least`.
     pub rule: String,
 }

@@ -1,36 +1,36 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What this server is: `GET /version`.
+/// Identity of the server: `GET /version`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Version {
     /// `keylane`.
     pub name: String,
-    /// Its version.
+    /// Version of the server.
     pub version: String,
-    /// What people call this one, to tell production from a test.
+    /// Name of this environment, to tell production from a test.
     pub environment: Option<String>,
-    /// Whether it accepts no changes over the API.
+    /// Whether the API refuses all changes.
     pub read_only: bool,
 }
 
-/// How the server is: `GET /readyz`.
+/// Health of the server: `GET /readyz`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// `ok`, or `unavailable`.
     pub status: String,
-    /// What was looked at.
+    /// Results of the checks.
     pub checks: Vec<HealthCheck>,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HealthCheck {
-    /// What.
+    /// Name of the check.
     pub name: String,
-    /// Whether it is well.
+    /// Whether the check passed.
     pub ok: bool,
-    /// What is wrong, and what can be done.
+    /// Description of the failure, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub detail: Option<String>,
 }
@@ -38,23 +38,23 @@ pub struct HealthCheck {
 /// A kind of job: `GET /v1/kinds`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KindView {
-    /// What it is called.
+    /// Name of the kind.
     pub name: String,
-    /// What handles it: `command`, `worker`, `http`, `lease` or `function`.
+    /// Type of handler: `command`, `worker`, `http`, `lease` or `function`.
     pub handler: String,
-    /// How many of its subtasks run at once at most.
+    /// Maximum number of running subtasks.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub concurrency: Option<u64>,
-    /// How many of its subtasks begin in a second at most.
+    /// Maximum number of starts per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub per_second: Option<f64>,
-    /// How often a subtask is tried.
+    /// Maximum number of attempts per subtask.
     pub attempts: u32,
-    /// How long an attempt may take.
+    /// Timeout of an attempt, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub timeout_ms: Option<u64>,
-    /// Whether its jobs are split by a step of its own.
+    /// Whether the kind has a split step.
     pub split: bool,
-    /// Whether its jobs have a step over the results.
+    /// Whether the kind has a fan-in step.
     pub fan_in: bool,
 }

@@ -4,13 +4,13 @@ use utoipa::ToSchema;
 
 use super::{Because, Timestamp};
 
-/// How a subtask is.
+/// State of a subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SubtaskState {
-    /// It waits for a key, for a time, or because somebody holds it.
+    /// It waits for a key or a time, or is stopped or paused.
     Waiting,
-    /// It could begin.
+    /// It waits for a slot.
     Ready,
     /// It runs.
     Running,
@@ -18,16 +18,16 @@ pub enum SubtaskState {
     BackingOff,
     /// It has succeeded.
     Succeeded,
-    /// It has failed for good.
+    /// It has failed on its last attempt.
     Failed,
     /// It was cancelled with its job.
     Cancelled,
-    /// Somebody skipped it.
+    /// An operator skipped it.
     Skipped,
 }
 
 impl SubtaskState {
-    /// All of them.
+    /// All states.
     pub const ALL: [SubtaskState; 8] = [
         SubtaskState::Waiting,
         SubtaskState::Ready,
@@ -39,7 +39,7 @@ impl SubtaskState {
         SubtaskState::Skipped,
     ];
 
-    /// Its word in the API.
+    /// Name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -58,47 +58,47 @@ impl SubtaskState {
 /// A subtask.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubtaskView {
-    /// Its number in its job, from 0.
+    /// Its number in the job, from 0.
     pub number: u32,
     /// Its keys.
     pub keys: Vec<String>,
-    /// How it is.
+    /// State of the subtask.
     pub state: SubtaskState,
-    /// Attempts that have begun.
+    /// Number of started attempts.
     pub attempts: u32,
-    /// What its handler gets.
+    /// Input of its handler.
     #[schema(value_type = serde_json::Value)]
     pub payload: Box<RawValue>,
-    /// How it ended.
+    /// Outcome, once it has ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub outcome: Option<OutcomeView>,
-    /// Why it does not run.
+    /// Reason for which it does not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting_because: Option<Because>,
 }
 
-/// How a subtask ended: a line of `GET /v1/jobs/{id}/results`.
+/// Outcome of a subtask: a line of `GET /v1/jobs/{id}/results`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OutcomeView {
-    /// Its number in its job.
+    /// Its number in the job.
     pub number: u32,
     /// Its keys.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub keys: Vec<String>,
     /// `succeeded`, `failed`, `cancelled` or `skipped`.
     pub outcome: SubtaskState,
-    /// The attempt that it ended with.
+    /// Number of its last attempt.
     pub attempt: u32,
-    /// When that began.
+    /// Start of that attempt.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// End of the subtask.
     pub ended_at: Timestamp,
-    /// What its handler returned.
+    /// Result of its handler.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(value_type = Option<serde_json::Value>)]
     pub result: Option<Box<RawValue>>,
-    /// Why it failed.
+    /// Error of the last attempt.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
 }

@@ -3,12 +3,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A point in time: milliseconds since 1970, written as RFC 3339 in UTC.
+/// Point in time: milliseconds since 1970, written as RFC 3339 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Now, by the system's clock.
+    /// Current time of the system's clock.
     #[must_use]
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -21,7 +21,7 @@ impl fmt::Display for Timestamp {
         let millis = i64::try_from(self.0).unwrap_or(i64::MAX);
         match jiff::Timestamp::from_millisecond(millis) {
             Ok(time) => write!(f, "{time:.3}"),
-            // Beyond the year 9999 nobody can say it better.
+            // Later times have no RFC 3339 form.
             Err(_) => f.write_str("9999-12-31T23:59:59.999Z"),
         }
     }
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Timestamp {
         let time: jiff::Timestamp = text.parse().map_err(|_| {
             serde::de::Error::custom("expected a time such as 2026-01-31T12:00:00Z")
         })?;
-        // What was before 1970 is as past as 1970.
+        // A time before 1970 counts as 1970.
         Ok(Timestamp(u64::try_from(time.as_millisecond()).unwrap_or(0)))
     }
 }

@@ -3,80 +3,82 @@ use utoipa::ToSchema;
 
 use super::Timestamp;
 
-/// A slot was used by a subtask for so long: what a picture of lanes is drawn of.
+/// Use of a slot by an attempt, for a picture of the slots over time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Slice {
-    /// The slot, from 0.
+    /// Number of the slot, from 0.
     pub slot: u32,
-    /// Whose job,
+    /// Id of the job.
     pub job: String,
-    /// and which subtask of it.
+    /// Number of the subtask in the job.
     pub number: u32,
     /// Its keys.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub keys: Vec<String>,
-    /// Which attempt.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// From when.
+    /// Start of the attempt.
     pub begin: Timestamp,
-    /// Until when; nothing while it runs.
+    /// End of the attempt; absent while it runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub end: Option<Timestamp>,
-    /// How it ended: `succeeded`, `failed`, `retry`, `cancelled` or `lost`.
+    /// Outcome: `succeeded`, `failed`, `retry`, `cancelled` or `lost`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub outcome: Option<String>,
-    /// By which rule it got the slot: `keep`, `aged`, `admit` or `least`.
+    /// Rule by which the job got the slot: `keep`, `aged`, `admit` or `least`.
     pub rule: String,
 }
 
-/// What ran lately: `GET /v1/timeline`. Under load it is a sample: `dropped` says how many are missing.
+/// Recent runs: `GET /v1/timeline`. Under load it is a sample, and `dropped` has the number of
+/// missing slices.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Timeline {
-    /// In the order of their ends; those that run are last.
+    /// Slices in the order of their ends; running ones last.
     pub slices: Vec<Slice>,
-    /// Ask with `after` this for what comes later.
+    /// Cursor for later slices: the next request's `after`.
     pub next: u64,
-    /// Slices that ended meanwhile and are not shown.
+    /// Number of ended slices that are not shown.
     pub dropped: u64,
 }
 
-/// The server in numbers: once a second in the dashboard's stream, and `GET /v1/summary`.
+/// State of the server in numbers: once per second in the dashboard's stream, and `GET
+/// /v1/summary`.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Summary {
-    /// When.
+    /// Time of the summary.
     pub at: Timestamp,
-    /// How many subtasks run at once at most,
+    /// Maximum number of running subtasks.
     pub slots: u64,
-    /// and how many do.
+    /// Number of running subtasks.
     pub busy: u64,
-    /// Jobs that are not over, by state: only states that some have.
+    /// Number of unfinished jobs by state; only states with jobs.
     pub jobs: std::collections::BTreeMap<String, u64>,
-    /// Unfinished subtasks that wait for a key, for a time, or because somebody holds them.
+    /// Unfinished subtasks that wait for a key or a time, or are stopped or paused.
     pub waiting: u64,
-    /// Those that could begin.
+    /// Subtasks that wait for a slot.
     pub ready: u64,
-    /// Those that wait for their next attempt.
+    /// Subtasks that wait for their next attempt.
     pub backing_off: u64,
-    /// Subtasks that have succeeded since the server began,
+    /// Subtasks that succeeded since the server started.
     pub succeeded_total: u64,
-    /// and failed for good,
+    /// Subtasks that failed on their last attempt since the server started.
     pub failed_total: u64,
-    /// and were cancelled or skipped.
+    /// Subtasks that were cancelled or skipped since the server started.
     pub cancelled_total: u64,
-    /// Attempts that failed and were followed by another.
+    /// Failed attempts that were followed by another.
     pub retried_total: u64,
     /// Keys with unfinished subtasks.
     pub keys: u64,
-    /// How long the oldest head of a key has been that.
+    /// Time for which the oldest head of a key has been its head, in milliseconds.
     pub oldest_head_ms: u64,
-    /// Bytes of the store on the disk: its file and its write-ahead log.
+    /// Size of the store on disk, in bytes: its file and its write-ahead log.
     pub store_bytes: u64,
     /// `ok`, `full`, or `failed`.
     pub store: String,
-    /// How many are connected by WebSocket.
+    /// Number of WebSocket connections.
     pub websockets: u64,
-    /// Since when the server runs.
+    /// Start time of the server.
     pub started_at: Timestamp,
-    /// Whether it is about to stop.
+    /// Whether the server is shutting down.
     pub draining: bool,
 }

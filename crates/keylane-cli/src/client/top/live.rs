@@ -1,4 +1,4 @@
-//! The view on a terminal: asks the server again and again, takes keys, draws, and leaves the terminal as it was.
+//! Terminal of `keylane top`: polls the server, reads keys, draws, and restores the terminal.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,11 +16,11 @@ use crate::client::server::Server;
 use crate::exit::Ending;
 use crate::signals;
 
-/// What the view is about to hear.
+/// Event of the view.
 enum News {
     Picture(Result<Box<Picture>, String>),
     Terminal(Event),
-    /// What came of a wish.
+    /// Outcome of a command.
     Done(String),
     Signal(i32),
 }
@@ -28,7 +28,7 @@ enum News {
 /// Shows the server until the user has enough.
 pub(super) async fn run(server: Server, every: Duration) -> anyhow::Result<Ending> {
     let server = Arc::new(server);
-    // Before the screen is taken: a server that is not there is said on the one that stays.
+    // Before the screen is taken: an error of the first request stays readable.
     let first = Picture::take(&server).await?;
     let (tell, news) = mpsc::unbounded_channel();
     let signalled = tell.clone();
@@ -116,6 +116,6 @@ async fn grant(server: Arc<Server>, wish: Wish, tell: mpsc::UnboundedSender<News
         Ok(_) => format!("{what}: {id}"),
         Err(error) => format!("{error:#}"),
     };
-    // Nobody listens when the view is gone.
+    // The receiver is gone when the view has ended.
     let _ = tell.send(News::Done(said));
 }
