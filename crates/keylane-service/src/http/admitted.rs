@@ -1,4 +1,4 @@
-//! Connections that stay open end when the server stops, and when the token is revoked that they began with.
+//! Long-lived connections end when the server stops, and when their token is revoked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::auth::{Caller, Current, Tokens};
 
-/// Callers with open connections, and what ends these.
+/// Callers with open connections, and the signals that end these.
 #[derive(Clone, Debug)]
 pub(super) struct Admitted {
     /// Ends all connections.
@@ -21,14 +21,16 @@ impl Admitted {
         Admitted { closing, tokens, callers: Arc::default() }
     }
 
-    /// Returns what is cancelled when a connection of this caller is to end: now, if the token is revoked already.
+    /// Returns the signal for a connection of this caller; already cancelled if the token is
+    /// revoked.
     pub(super) fn end_of(&self, caller: &Caller) -> CancellationToken {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, end)) = callers.iter().find(|(known, _)| known == caller) {
             return end.clone();
         }
         let end = self.closing.child_token();
-        // Under the lock: tokens are replaced before the revoked ones are looked for under it.
+        // Checked under the lock: tokens are replaced before `end_revoked` takes it, so none is
+        // missed.
         if self.tokens.get().has(caller) {
             callers.push((caller.clone(), end.clone()));
         } else {

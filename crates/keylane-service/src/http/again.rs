@@ -1,4 +1,5 @@
-//! Operators' requests with an `Idempotency-Key`: done once, and answered again with the present state.
+//! Idempotent operators' requests: an action with an `Idempotency-Key` is executed once, and a
+//! repeated request is answered with the present state.
 
 use axum::Json;
 use axum::body::Body;
@@ -16,9 +17,10 @@ use super::problem::Refusal;
 use crate::JobId;
 use crate::engine::{Action, Before, Keyed, KeyedClaim};
 
-/// Reads the key of a request that is to be done once. The body is read for that, and put back.
+/// Reads the idempotency key of a request. The body, which is hashed, is read and put back.
 ///
-/// A run of a schedule has a key of its own, of the job that it makes. A caller without the role gets no further.
+/// Returns `None` for a run of a schedule, whose key belongs to the job that it creates, and for a
+/// caller without the role.
 pub(super) async fn key_of(
     state: &State,
     action: Action,
@@ -37,7 +39,8 @@ pub(super) async fn key_of(
     Ok((Request::from_parts(parts, Body::from(body)), Some(keyed)))
 }
 
-/// Returns the answer to a request that was done before; else a claim, while which is held the request may be done.
+/// Returns the answer to a repeated request; otherwise a claim, which permits the execution for as
+/// long as it is held.
 pub(super) async fn done_before(
     state: &State,
     keyed: &Keyed,
@@ -54,7 +57,8 @@ pub(super) async fn done_before(
     Ok(Ok(response))
 }
 
-/// Does a request to its end, also if its client goes away: another under the key would not know how far it came.
+/// Executes a request to its end even if its client disconnects, because a repeated request could
+/// not know its progress.
 pub(super) async fn run(claim: KeyedClaim, request: Request, next: Next) -> Response {
     let run = tokio::spawn(async move {
         let response = next.run(request).await;
@@ -67,7 +71,7 @@ pub(super) async fn run(claim: KeyedClaim, request: Request, next: Next) -> Resp
     })
 }
 
-/// The present state of what an action was about.
+/// Returns the present state of the action's target.
 async fn present(
     state: &State,
     action: Action,

@@ -1,8 +1,9 @@
-//! `/v1/audit`: what operators have done; and how each of their requests gets its entry.
+//! `/v1/audit`: the audit log, and the guarantee that each operator's request has an entry.
 //!
-//! Routes by which operators act are in routers of their own, behind [`write_down`]. It makes the request's [`Act`],
-//! which the handler gets as its [`Operator`], and writes what came of it where the engine has not. A handler that
-//! asks for an `Operator` anywhere else is refused as a mistake, so that no such route can be forgotten.
+//! Operators' routes are in separate routers, behind [`write_down`]. It creates the request's
+//! [`Act`], which the handler gets as its [`Operator`], and records the result if the engine has
+//! not. A handler that takes an `Operator` anywhere else fails with an internal error, so that no
+//! route can be forgotten.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub(super) fn router() -> Router<State> {
 struct ListQuery {
     who: Option<String>,
     what: Option<String>,
-    /// An id, or what its client calls it.
+    /// Identifier of the job, the server's or the client's.
     job: Option<String>,
     since: Option<Timestamp>,
     cursor: Option<String>,
@@ -62,7 +63,7 @@ async fn list(
     Ok(Json(page.await?))
 }
 
-/// A word that no entry has is a mistake.
+/// Refuses an action name that no entry can have.
 fn known(what: String) -> Result<String, Refusal> {
     if Action::ALL.iter().any(|action| action.word() == what) {
         return Ok(what);
@@ -72,7 +73,7 @@ fn known(what: String) -> Result<String, Refusal> {
     Err(Refusal::new("invalid", format!("what: {why}")).at("?what", why))
 }
 
-/// What each of the operators' routes does.
+/// Action of each of the operators' routes.
 const ACTIONS: &[(&str, &str, Action)] = &[
     ("POST", "/v1/jobs/{id}/cancel", Action::CancelJob),
     ("POST", "/v1/jobs/{id}/pause", Action::PauseJob),
@@ -89,8 +90,8 @@ const ACTIONS: &[(&str, &str, Action)] = &[
     ("POST", "/v1/schedules/{name}/run", Action::RunSchedule),
 ];
 
-/// Sees to it that what an operator asks for has its entry before it is answered, and is done once under an idempotency
-/// key.
+/// Ensures that an operator's request has its entry before the answer, and that it is executed once
+/// under an idempotency key.
 pub(super) async fn write_down(
     Shared(state): Shared<State>,
     names: Result<RawPathParams, RawPathParamsRejection>,
@@ -113,7 +114,7 @@ pub(super) async fn write_down(
             let uri = request.uri().clone();
             let done = again::done_before(&state, &keyed, action, names.as_ref(), &uri).await;
             match done {
-                // It has its entry.
+                // The engine has written the entry.
                 Ok(Ok(response)) => return response,
                 Ok(Err(claim)) => again::run(claim, with(&act, request), next).await,
                 Err(refusal) => refusal.into_response(),
@@ -124,7 +125,7 @@ pub(super) async fn write_down(
     let answered = match response.status() {
         StatusCode::FORBIDDEN => Answered::Denied,
         status if status.is_success() => Answered::Well,
-        // What the framework refuses by itself cannot be read.
+        // The framework's own errors are not problem documents.
         _ => Answered::Refused(problem.unwrap_or("bad-syntax")),
     };
     match state.core.log_rest(&act, answered).await {
@@ -133,7 +134,7 @@ pub(super) async fn write_down(
     }
 }
 
-/// A request whose handler finds what it is an action of.
+/// Attaches the audit context to a request.
 fn with(act: &Arc<Act>, mut request: Request) -> Request {
     request.extensions_mut().insert(Arc::clone(act));
     request
@@ -157,13 +158,13 @@ fn act_of(request: &Request, names: Option<&RawPathParams>) -> Option<(Act, Acti
     Some((act, action))
 }
 
-/// Where a request is from, if the server knows.
+/// Returns the client's address, if the server knows it.
 pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let ConnectInfo(address) = extensions.get::<ConnectInfo<SocketAddr>>()?;
     Some(address.ip().to_canonical())
 }
 
-/// Somebody who may change how things go, and the entry of what they do.
+/// Caller with the operator role, with the audit entry of the request.
 #[derive(Debug)]
 pub(super) struct Operator(pub(super) Arc<Act>);
 

@@ -1,6 +1,6 @@
-//! Who may do what: bearer tokens with roles.
+//! Authentication and authorization: bearer tokens with roles.
 //!
-//! A token is known by its SHA-256 only, and compared without its bytes deciding how long that takes.
+//! Only a token's SHA-256 is kept. It is compared in constant time.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,18 +10,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What a token allows.
+/// Permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// To look.
+    /// Read everything but the audit log.
     Read,
-    /// To submit jobs, and to look.
+    /// Submit jobs, and read.
     Submit,
-    /// To take leases, and to end them.
+    /// Take leases, and complete them.
     Worker,
-    /// To cancel, pause, resume, retry and purge, and to submit and look.
+    /// Cancel, pause, resume, retry and purge, and submit and read.
     Operate,
-    /// Everything.
+    /// All permissions.
     Admin,
 }
 
@@ -34,7 +34,7 @@ impl Role {
         ("admin", Role::Admin),
     ];
 
-    /// Whether who has this role may do what needs the other.
+    /// Returns whether this role includes another one.
     #[must_use]
     pub fn allows(self, needed: Role) -> bool {
         match self {
@@ -51,17 +51,17 @@ impl Role {
     }
 }
 
-/// Who has sent a request.
+/// Caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// What the token is called; `anyone` where none is needed.
+    /// Name of the token; `anyone` on a server without tokens.
     pub name: String,
     roles: BTreeSet<Role>,
-    /// The token itself, so that another one of the same name is another.
+    /// Hash of the token, which tells apart two tokens with one name.
     token: TokenHash,
 }
 
-/// SHA-256 of a token. It is shown nowhere.
+/// SHA-256 of a token. It is never displayed.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct TokenHash([u8; 32]);
 
@@ -72,20 +72,20 @@ impl fmt::Debug for TokenHash {
 }
 
 impl Caller {
-    /// Who comes where no token is needed: they may do everything.
+    /// Caller on a server without tokens, with all roles.
     #[must_use]
     pub fn anyone() -> Self {
         Caller { name: "anyone".into(), roles: [Role::Admin].into(), token: TokenHash::default() }
     }
 
-    /// Whether they may do what needs this role.
+    /// Returns whether the caller has a role.
     #[must_use]
     pub fn may(&self, needed: Role) -> bool {
         self.roles.iter().any(|role| role.allows(needed))
     }
 }
 
-/// The tokens of a server.
+/// Tokens of a server.
 #[derive(Clone, Default)]
 pub struct Tokens {
     known: Arc<Vec<([u8; 32], Caller)>>,
@@ -98,7 +98,7 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// Something that is replaced while others read it.
+/// Value that is replaced atomically while others read it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Current<T>(Arc<RwLock<T>>);
 
@@ -116,38 +116,38 @@ impl<T: Clone> Current<T> {
     }
 }
 
-/// A file of tokens cannot be used.
+/// Error of a token file.
 #[derive(Debug, thiserror::Error)]
 pub enum TokensError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// Others than its owner can read or change it.
+    /// Users other than the owner can read or change the file.
     #[error("{} can be read by others; say `chmod 600` of it", path.display())]
     Exposed {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A line of it makes no sense.
+    /// A line is invalid.
     #[error("line {line} of the tokens: {why}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
 }
 
 impl Tokens {
-    /// Reads a file of tokens, which must be its owner's alone.
+    /// Reads a token file, which only its owner may access.
     ///
     /// # Errors
-    /// If it cannot be read, is open to others, or has a line that makes no sense.
+    /// If the file cannot be read, is accessible to others, or has an invalid line.
     pub fn read(path: &Path) -> Result<Self, TokensError> {
         use std::os::unix::fs::PermissionsExt;
         let io = |source| TokensError::Io { path: path.to_owned(), source };
@@ -158,8 +158,9 @@ impl Tokens {
         Tokens::parse(&std::fs::read_to_string(path).map_err(io)?)
     }
 
-    /// Reads lines of a name, its roles with commas between, and the SHA-256 of the token in hexadecimal
-    /// digits, or `plain:` and the token. Empty lines and those that begin with `#` are left out.
+    /// Parses lines of a name, its roles separated by commas, and the token's SHA-256 in
+    /// hexadecimal, or `plain:` and the token. Empty lines and lines that begin with `#` are
+    /// skipped.
     ///
     /// ```
     /// use keylane_service::http::{Role, Tokens};
@@ -172,7 +173,7 @@ impl Tokens {
     /// ```
     ///
     /// # Errors
-    /// If a line makes no sense.
+    /// If a line is invalid.
     pub fn parse(text: &str) -> Result<Self, TokensError> {
         let mut known = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -187,22 +188,23 @@ impl Tokens {
         Ok(Tokens { known: Arc::new(known) })
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Whether this caller's token still is one; all are where none is needed.
+    /// Returns whether the caller's token is still valid. On a server without tokens, every caller
+    /// is valid.
     pub(super) fn has(&self, caller: &Caller) -> bool {
         self.is_empty() || self.known.iter().any(|(_, known)| known == caller)
     }
 
-    /// Whose token it is.
+    /// Returns the caller with this token.
     #[must_use]
     pub fn caller(&self, token: &str) -> Option<Caller> {
         let digest = Sha256::digest(token.as_bytes());
-        // All are compared, so that the time does not say which was nearly right.
+        // All hashes are compared, so that the duration does not reveal a near match.
         let mut found = None;
         for (known, caller) in &*self.known {
             if bool::from(known.as_slice().ct_eq(digest.as_slice())) {

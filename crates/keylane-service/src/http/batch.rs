@@ -1,4 +1,4 @@
-//! `/v1/jobs/batch`: several jobs in one request.
+//! `/v1/jobs/batch`: several jobs in one request, all or none, or each by itself.
 
 use axum::Json;
 use axum::Router;
@@ -18,8 +18,8 @@ use crate::TraceContext;
 use crate::engine::{HandedOver, Intake, Submitted, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 
-/// How many jobs a batch may have: they are in memory together.
-const MOST_JOBS: usize = 1000;
+/// Maximum number of jobs in a batch; all are in memory together.
+const MAX_JOBS: usize = 1000;
 
 pub(super) fn router() -> Router<State> {
     Router::new().route("/v1/jobs/batch", post(submit))
@@ -28,11 +28,11 @@ pub(super) fn router() -> Router<State> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchQuery {
-    /// All or none; yes unless said.
+    /// Whether all jobs are accepted or none. Default: yes.
     atomic: Option<bool>,
 }
 
-/// 202 if all were accepted; with `atomic=false` 200, and a status for each.
+/// Answers 202 if all jobs were accepted; with `atomic=false` 200, and a status for each job.
 async fn submit(
     Shared(state): Shared<State>,
     Submitter(caller): Submitter,
@@ -47,8 +47,8 @@ async fn submit(
     let trace = jobs::trace_of(&parts.headers);
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let SubmitBatch { jobs } = json(&bytes)?;
-    if !(1..=MOST_JOBS).contains(&jobs.len()) {
-        let why = format!("there are {}, and it takes from 1 to {MOST_JOBS}", jobs.len());
+    if !(1..=MAX_JOBS).contains(&jobs.len()) {
+        let why = format!("there are {}, and it takes from 1 to {MAX_JOBS}", jobs.len());
         return Err(Refusal::new("invalid", format!("jobs: {why}")).at("/jobs", why));
     }
     if !asked.atomic.unwrap_or(true) {
@@ -86,8 +86,8 @@ async fn begin(
     Ok(intake)
 }
 
-/// Each by itself. They are handed over one after another, so that they are accepted in their order, and waited for
-/// together, so that one transaction can have many of them.
+/// Submits each job by itself. They are submitted one after another, which keeps their order, and
+/// awaited together, so that one transaction can have many of them.
 async fn one_by_one(
     state: &State,
     jobs: &[Box<RawValue>],
@@ -143,7 +143,8 @@ mod tests {
     use crate::store::Changes;
     use crate::{Kind, Service};
 
-    /// Jobs of a batch were once waited for one by one: a thousand of them took a thousand syncs of the disk.
+    /// Regression: jobs of a batch were awaited one by one, so a thousand of them took a thousand
+    /// syncs of the disk.
     #[tokio::test(flavor = "multi_thread")]
     async fn no_job_waits_for_the_commit_of_the_one_before() {
         let folder = tempfile::tempdir().unwrap();
@@ -156,7 +157,7 @@ mod tests {
         let service = service.kind("echo", kind).start().await.unwrap();
         let core = Arc::clone(&service.core);
         let state = State::new(&service, Settings::default());
-        // The writer stands still.
+        // Blocks the writer.
         let (stands, told) = tokio::sync::oneshot::channel();
         let (go_on, gone_on) = mpsc::channel::<()>();
         core.store.submit_with(Changes::new(), move |_| {
@@ -180,7 +181,7 @@ mod tests {
         let items = batch.await.unwrap();
         let statuses: Vec<_> = items.iter().map(|item| item.status).collect();
         assert_eq!(statuses, [202, 422, 202, 202]);
-        // They have a key in common, and so are done in the order in which they were accepted.
+        // They share a key, and so run in the order of their acceptance.
         for expected in ["0", "2", "3"] {
             assert_eq!(was_done.recv().await.unwrap(), expected);
         }

@@ -1,8 +1,10 @@
-//! `/v1/events` and `/v1/jobs/{id}/events`: what happens, as it happens, by server-sent events.
+//! `/v1/events` and `/v1/jobs/{id}/events`: server-sent events as they happen, without a queue per
+//! client.
 //!
-//! A stream has no queue. Its connection asks it for more when there is room for it, so a client that reads slowly holds
-//! back its own stream only; what it misses is in the ring of events, or it is told to ask again. A stream
-//! takes its connection over from the HTTP library: see `takeover.rs`.
+//! A stream has no queue. Its connection requests the next event when it has room, so a slow reader
+//! delays its own stream only. Events missed meanwhile are in the ring buffer; if they have left
+//! it, the client receives a reset and must query again. A stream takes its connection over from
+//! the HTTP library: see `takeover.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,30 +34,30 @@ pub(super) fn router() -> Router<State> {
     Router::new().route("/v1/events", get(all)).route("/v1/jobs/{id}/events", get(of_job))
 }
 
-/// How often a comment shows that the connection is alive.
+/// Interval of the comments that keep the connection alive.
 const PING: Duration = Duration::from_secs(15);
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Proxies that gather answers would hold events back.
+/// Tells proxies not to buffer, which would delay events.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventsQuery {
-    /// `summary` and `timeline`, with commas between.
+    /// `summary` and `timeline`, separated by commas.
     include: Option<String>,
-    /// As the header `Last-Event-ID`.
+    /// Last received event, as in the header `Last-Event-ID`.
     after: Option<String>,
 }
 
-/// What is sent besides what happened: the numbers once a second, and what ran twice.
+/// Optional parts of a stream: the summary once a second, and the timeline of attempts.
 #[derive(Debug)]
 struct Live {
     summary: bool,
     timeline: bool,
     ticks: Interval,
     ticked: u32,
-    /// Where the timeline goes on.
+    /// Next position in the timeline.
     next: u64,
 }
 
@@ -80,7 +82,7 @@ async fn all(
     }
     let place = places::follow_events(&parts, &state)?;
     let end = state.admitted.end_of(&caller);
-    // Before anything is answered: a client that has the answer misses nothing from then on.
+    // Subscribed before the answer: a client that has it misses no later event.
     let (follower, reset) = state.core.events.follow(after(&parts, asked.after).as_deref());
     let first = reset.map(|reset| told(&state.core, reset));
     let live = (summary || timeline).then(|| Box::new(Live::new(summary, timeline)));
@@ -100,7 +102,7 @@ async fn of_job(
     let mut feed = Feed::new(&state.core.events);
     let (from, is_lost) = state.core.events.place_after(after(&parts, asked.after).as_deref());
     feed.add(id.number(), from);
-    // It is told how the job is, and then what changes.
+    // The client receives the current job, and then its changes.
     let core = Arc::clone(&state.core);
     let job = tokio::task::spawn_blocking(move || core.job(id)).await;
     let job = job.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??;
@@ -119,7 +121,7 @@ fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
     header.map(str::to_owned).or(asked)
 }
 
-/// How a job is, as an event.
+/// Encodes the current job as an event.
 fn of_now(core: &Core, id: String, job: Job) -> Bytes {
     let kind = if job.state.is_final() { EventKind::JobEnded } else { EventKind::JobChanged };
     sse_text(&Event { job: Some(Box::new(job)), ..event(id, kind, core.clock.now()) })
@@ -136,29 +138,29 @@ fn reset(core: &Core, id: String) -> Bytes {
     sse_text(&event(id, EventKind::Reset, core.clock.now()))
 }
 
-/// Where events come from.
+/// Source of a stream's events.
 enum Source {
     All {
         follower: Follower,
-        /// Most streams have none.
+        /// Boxed, because most streams have none.
         live: Option<Box<Live>>,
     },
     Job {
-        /// Follows the job until it is dropped.
+        /// Subscription to the job's changes, released on drop.
         _feed: Feed,
         reader: FeedReader,
     },
 }
 
-/// A stream of events.
+/// Stream of events.
 pub(super) struct Events {
     core: Arc<Core>,
     closing: CancellationToken,
     source: Source,
-    /// What is sent before anything else, the last first.
+    /// Events to send first, in reverse order.
     first: Vec<Bytes>,
     pings: Interval,
-    /// Its place among the streams.
+    /// Permit of the stream, released on drop.
     _place: Follows,
 }
 
@@ -196,14 +198,15 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// What is sent before anything else, one after the other.
+    /// Takes the next of the initial events.
     pub(super) fn take_first(&mut self) -> Option<Bytes> {
         let first = self.first.pop();
         self.first.shrink_to_fit();
         first
     }
 
-    /// What is sent next. None at the end of the server, and when the token is revoked. Dropped while it waits, it loses nothing.
+    /// Returns the next event, or `None` when the server stops or the token is revoked. Cancel
+    /// safe: no event is lost.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.take_first() {
             return Some(first);

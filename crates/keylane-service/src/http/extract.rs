@@ -1,4 +1,4 @@
-//! What comes in: bodies and queries, read strictly, with the place of what is wrong.
+//! Strict decoding of request bodies and queries. An error names the field and its rule.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Request};
@@ -14,7 +14,7 @@ use super::problem::Refusal;
 use crate::head::pointer;
 use crate::wire::Object;
 
-/// Reads a JSON object, in which unknown fields are refused by its types.
+/// Decodes a JSON object. Its type refuses unknown fields.
 pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut reader);
@@ -29,7 +29,7 @@ pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     Ok(read.0)
 }
 
-/// As [`json`], where an empty body says nothing that is not the default.
+/// Decodes a JSON object; an empty body gives the default.
 pub(super) fn json_or_default<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Refusal> {
     if bytes.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { json(bytes) }
 }
@@ -43,14 +43,14 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
     })
 }
 
-/// What a body says that it is.
+/// Format of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Json,
     Lines,
 }
 
-/// The format of a body; JSON if it does not say.
+/// Returns the format by `Content-Type`; JSON if the header is absent.
 pub(super) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(Format::Json) };
     let kind = kind.to_str().unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
     }
 }
 
-/// A body in one piece, up to so many bytes.
+/// Reads a whole body of at most `most` bytes.
 pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, Refusal> {
     axum::body::to_bytes(body, most).await.map_err(|error| {
         if causes(&error).any(|cause| cause.to_string().contains("length limit")) {
@@ -77,7 +77,7 @@ pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, Refusal> {
     })
 }
 
-/// A body whose rest will not come.
+/// Error for a body that ended early.
 pub(super) fn broken_off(error: &axum::Error) -> Refusal {
     if causes(error).any(|cause| cause.is::<TooSlow>()) {
         return Refusal::new("too-slow", "the rest of the body did not come; nothing was accepted");
@@ -91,23 +91,23 @@ fn causes<'a>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
-/// A small JSON body, of a command about one thing.
+/// Reads a small JSON body, or the default if it is empty.
 pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Result<T, Refusal> {
-    const MOST_BYTES: usize = 64 * 1024;
+    const MAX_BYTES: usize = 64 * 1024;
     let (parts, body) = request.into_parts();
-    let bytes = whole(body, MOST_BYTES).await?;
+    let bytes = whole(body, MAX_BYTES).await?;
     if !bytes.is_empty() && format(&parts.headers)? == Format::Lines {
         return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
     }
     json_or_default(&bytes)
 }
 
-/// A query, in which unknown names are refused by its type.
+/// Decodes a query. Its type refuses unknown names.
 pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Refusal> {
     query_of(&parts.uri)
 }
 
-/// The same of an address.
+/// Decodes the query of a URI.
 pub(super) fn query_of<T: DeserializeOwned>(uri: &axum::http::Uri) -> Result<T, Refusal> {
     let asked = axum::extract::Query::<T>::try_from_uri(uri);
     let asked = asked.map_err(|error| {
@@ -136,15 +136,15 @@ macro_rules! callers {
     )*};
 }
 
-// A handler that takes one of these runs only for callers with the role.
+// Extractors. A handler that takes one runs only for callers with its role.
 callers! {
-    /// Somebody who may look.
+    /// Caller that may read.
     Reader: Read,
-    /// Somebody who may submit.
+    /// Caller that may submit jobs.
     Submitter: Submit,
-    /// Somebody who may take leases.
+    /// Caller that may take leases.
     Leaser: Worker,
-    /// Somebody who may see what operators have done.
+    /// Caller that may read the audit log.
     Overseer: Operate,
 }
 

@@ -1,9 +1,9 @@
-//! What every request passes before a handler sees it, and every answer after.
+//! Checks before every handler, and headers on every answer.
 //!
-//! From the outside in: a number for the log; the host's name, so that no page of another site can
-//! reach a server on loopback under a name of its own (DNS rebinding); writes of other sites' pages, by
-//! `Sec-Fetch-Site` and `Origin`; the token and its role; and the headers that keep browsers from doing
-//! with the dashboard what it does not do itself.
+//! From the outside in: the request number for the log; the host name, so that a page of another
+//! site cannot reach a server on loopback through its own name (DNS rebinding); cross-site writes,
+//! by `Sec-Fetch-Site` and `Origin`; the token and its role; and the headers that restrict the
+//! dashboard in browsers to its own behaviour.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,24 +23,25 @@ use super::places::OfConnection;
 use super::problem::Refusal;
 use crate::wire::Problem;
 
-/// What requests are held against.
+/// Rules for requests.
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) tokens: Current<Tokens>,
-    /// Names under which the server may be asked, without ports; loopback's always.
+    /// Accepted host names, without ports; loopback names are always accepted.
     pub(super) hosts: Vec<String>,
-    /// Whether nothing may be changed.
+    /// Whether all requests that change state are refused.
     pub(super) read_only: bool,
     guesses: Arc<Guesses>,
     requests: AtomicU64,
-    /// So that two servers' requests, and those of one before and after a restart, differ in a log.
+    /// Random prefix of request numbers, so that requests of two servers, or before and after a
+    /// restart, differ in a log.
     prefix: u32,
 }
 
 impl Guard {
     pub(super) fn new(tokens: Current<Tokens>, hosts: Vec<String>, read_only: bool) -> Self {
         let mut prefix = [0; 4];
-        // A number that only tells logs apart; zero does as well.
+        // The prefix only separates logs, so zero is acceptable if the system has no randomness.
         let _ = getrandom::fill(&mut prefix);
         let prefix = u32::from_ne_bytes(prefix);
         let (guesses, requests) = (Arc::default(), AtomicU64::new(1));
@@ -55,10 +56,10 @@ impl Guard {
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The dashboard's own files and the API, and nothing else; nobody frames it.
+/// Content security policy: only the dashboard's own files and the API, and no embedding in frames.
 const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
 
-/// Numbers the request, and completes the answer.
+/// Numbers the request, and completes the answer's headers.
 pub(super) async fn number(
     State(guard): State<Arc<Guard>>,
     request: Request,
@@ -81,7 +82,7 @@ pub(super) async fn number(
         headers.insert(REQUEST_ID, value);
     }
     let status = response.status();
-    // That the store is full is told once by the engine, and not for each request that is refused for it.
+    // The engine logs a full store once; it is not logged again for each refused request.
     if status.is_server_error() && status != StatusCode::INSUFFICIENT_STORAGE {
         tracing::error!(request = number, %method, path, status = status.as_u16(), "failed");
     } else {
@@ -90,8 +91,8 @@ pub(super) async fn number(
     response
 }
 
-/// A problem is told which request it is about; and what the framework refuses by itself, in plain text,
-/// becomes one.
+/// Adds the request number to a problem document, and converts the framework's own plain-text
+/// errors into one.
 fn finish_problem(response: Response, number: &str) -> Response {
     if let Some(problem) = response.extensions().get::<Problem>() {
         let problem = Problem { instance: number.to_owned(), ..problem.clone() };
@@ -127,7 +128,7 @@ fn finish_problem(response: Response, number: &str) -> Response {
     response
 }
 
-/// Lets a request in, with its caller, or refuses it.
+/// Admits a request with its caller, or refuses it.
 pub(super) async fn admit(
     State(guard): State<Arc<Guard>>,
     mut request: Request,
@@ -135,7 +136,7 @@ pub(super) async fn admit(
 ) -> Response {
     let examined = guard.examine(&request).and_then(|caller| {
         let place = request.extensions().get::<OfConnection>();
-        // The reserve is for probes, which do not come here, and for those who can do something about it.
+        // The reserve is for probes, which do not pass here, and for operators.
         match place.is_some_and(|place| place.0.is_reserve) && need(&caller, Role::Operate).is_err()
         {
             true => Err(Refusal {
@@ -153,7 +154,7 @@ pub(super) async fn admit(
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        // Who sends no token guesses none.
+        // A request without a token is not a guess.
         Err(refusal) if refusal.code == "unauthorized" && token(request.headers()).is_some() => {
             let peer = audit::peer(request.extensions());
             guard.refuse_guess(refusal, peer).await
@@ -162,8 +163,8 @@ pub(super) async fn admit(
     }
 }
 
-/// The token of a request. A WebSocket's handshake cannot have the header in a browser, so there the token may come as a
-/// subprotocol `bearer.` and itself.
+/// Returns the token of a request. A browser cannot set the header for a WebSocket, so its
+/// handshake may have the token as a subprotocol: `bearer.` and the token.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| {
@@ -192,7 +193,7 @@ impl Guard {
         self.caller(headers)
     }
 
-    /// Answers a wrong token: slowly, if its address has sent many.
+    /// Answers a wrong token, with a delay after many from one address.
     async fn refuse_guess(&self, refusal: Refusal, peer: Option<IpAddr>) -> Response {
         let consequence = peer.map(|peer| self.guesses.wrong(peer, Instant::now()));
         let mut response = match consequence {
@@ -208,13 +209,13 @@ impl Guard {
                 Refusal { retry_after: Some(5), ..refusal }.into_response()
             }
         };
-        // The next guess needs another connection.
+        // Closing makes each further guess pay for a new connection.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
     }
 
     fn check_host(&self, host: Option<&str>) -> Result<(), Refusal> {
-        // HTTP/1.0 has none, and no browser speaks that.
+        // HTTP/1.0 has no `Host`, and no browser uses it.
         let Some(host) = host else { return Ok(()) };
         let name = without_port(host);
         let is_address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
@@ -242,8 +243,8 @@ impl Guard {
     }
 }
 
-/// The name under which the server is asked. An address in the request line counts, whatever `Host` says, and HTTP/1.1
-/// has one `Host` (RFC 9112, sections 3.2 and 3.2.2).
+/// Returns the requested host name. An absolute URI takes precedence over `Host`, and HTTP/1.1
+/// allows exactly one `Host` (RFC 9112, sections 3.2 and 3.2.2).
 fn host_of<'a>(
     headers: &'a HeaderMap,
     uri: &'a Uri,
@@ -266,8 +267,8 @@ fn host_of<'a>(
     Ok(uri.authority().map(|authority| authority.as_str()).or(host))
 }
 
-/// A browser says where a page that asks is from. What is no browser says nothing, and has no cookies or
-/// addresses of somebody else's to misuse.
+/// Refuses cross-site requests. Browsers send the origin of the page. Other clients send none, and
+/// have no ambient credentials that a page could misuse.
 fn check_site(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
     let foreign = || Refusal::new("forbidden", "a page of another site may not do that");
     match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
@@ -288,7 +289,7 @@ fn without_port(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
-/// Nothing may be changed here.
+/// Error for a change on a read-only server.
 pub(super) fn read_only() -> Refusal {
     Refusal::new("forbidden", "this server is read-only")
 }
@@ -379,7 +380,7 @@ mod tests {
         assert_eq!(origin("http://localhost:1"), None);
         assert_eq!(origin("http://localhost:2"), Some("forbidden"));
         assert_eq!(origin("null"), Some("forbidden"));
-        // Nor do they open a connection that stays.
+        // A refused cross-site handshake does not leave a connection open either.
         let upgrade = [("host", "localhost"), ("upgrade", "websocket"), ("origin", "http://evil")];
         assert_eq!(code(&guard, "GET", &upgrade), Some("forbidden"));
         assert_eq!(code(&guard, "GET", &[("host", "localhost"), ("origin", "http://evil")]), None);

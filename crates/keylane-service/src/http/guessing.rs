@@ -1,39 +1,40 @@
-//! Wrong tokens: answered slowly, and told to the log at a bounded rate.
+//! Delayed answers to wrong tokens, against guessing, with a bounded rate of log lines.
 //!
-//! The first [`FREE`] wrong tokens of an address are answered at once; so is a client whose token has been replaced. Each
-//! further one is answered later than the one before, up to [`MAX_DELAY`], and its connection is closed. An address that
-//! has [`MAX_WAITING`] such answers to come is refused at once with 429. A wrong token a second is forgotten.
+//! The first [`FREE`] wrong tokens of an address are answered at once; so is a client with a
+//! replaced token. Each further one is answered later than the one before, up to [`MAX_DELAY`], and
+//! its connection is closed. An address with [`MAX_WAITING`] delayed answers is refused at once
+//! with 429. One wrong token is forgotten each second.
 //!
-//! A right token is answered at once, whatever came from its address before: it is compared first. Requests without a
-//! token guess nothing and are not counted.
+//! A valid token is answered at once, whatever its address sent before: it is compared first.
+//! Requests without a token are not counted.
 //!
-//! At most [`MAX_ADDRESSES`] are remembered, and of those with the fewest wrong tokens the new one takes the place. An
-//! address of IPv6 counts with all that have its first 64 bits, which a single client may have.
+//! At most [`MAX_ADDRESSES`] are remembered; a new one replaces the one with the fewest wrong
+//! tokens. IPv6 addresses count by their first 64 bits, because one client may have them all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wrong tokens that are answered at once.
+/// Number of wrong tokens answered at once.
 const FREE: u32 = 10;
 
-/// How long a wrong token counts.
+/// Time for which a wrong token counts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(1);
 
-/// What each further one adds to the delay of its answer.
+/// Additional delay for each further wrong token.
 const STEP: Duration = Duration::from_millis(200);
 
-/// Longest delay of an answer.
+/// Maximum delay of an answer.
 const MAX_DELAY: Duration = Duration::from_secs(3);
 
-/// Answers of one address that wait at a time.
+/// Maximum number of delayed answers to one address.
 const MAX_WAITING: u32 = 16;
 
-/// Addresses that are remembered: about 400 KB.
+/// Maximum number of remembered addresses: about 400 KB.
 const MAX_ADDRESSES: usize = 4096;
 
-/// Shortest time between two lines of the log.
+/// Minimum time between two log lines.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wrong tokens of all addresses.
@@ -43,20 +44,20 @@ pub(super) struct Guesses(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     addresses: HashMap<IpAddr, Guesser>,
-    /// When the log was last told.
+    /// Time of the last log line.
     logged: Option<Instant>,
-    /// Wrong tokens that the log was not told of since.
+    /// Number of wrong tokens since the last log line.
     untold: u64,
 }
 
-/// An address with wrong tokens.
+/// Address with wrong tokens.
 #[derive(Clone, Copy, Debug)]
 struct Guesser {
-    /// Wrong tokens that are not forgotten.
+    /// Number of wrong tokens that are not forgotten.
     wrong: u32,
-    /// From when on the next is forgotten.
+    /// Time from which the next one is forgotten.
     since: Instant,
-    /// Answers that wait.
+    /// Number of delayed answers.
     waiting: u32,
 }
 
@@ -69,18 +70,18 @@ impl Guesser {
     }
 }
 
-/// What follows a wrong token.
+/// Decision about a wrong token.
 #[derive(Debug)]
 pub(super) enum Consequence {
-    /// It is answered at once.
+    /// Answer at once.
     None,
-    /// It is answered after this time, and the connection is closed. The guard is kept until then.
+    /// Answer after this delay, and close the connection. The guard is kept until then.
     Delay(Duration, Waiting),
-    /// Too many answers of the address wait: it is refused.
+    /// Refuse: too many answers to the address are delayed.
     Refuse,
 }
 
-/// An answer that waits.
+/// Guard of a delayed answer.
 #[derive(Debug)]
 pub(super) struct Waiting {
     guesses: Arc<Guesses>,
@@ -95,7 +96,7 @@ impl Drop for Waiting {
     }
 }
 
-/// The addresses that one client may have.
+/// Returns the network that one client may own.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -111,7 +112,7 @@ impl Guesses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A token from this address was wrong.
+    /// Counts a wrong token from this address, and decides about its answer.
     pub(super) fn wrong(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Consequence {
         let address = network(peer);
         let mut state = self.state();
@@ -135,7 +136,7 @@ impl Guesses {
 }
 
 impl State {
-    /// How many wrong tokens the log was not told of, if it may be told now.
+    /// Returns the number of unlogged wrong tokens, if a log line is due.
     fn tell(&mut self, now: Instant) -> Option<u64> {
         let passed = |logged: Instant| now.saturating_duration_since(logged);
         if self.logged.is_some_and(|logged| passed(logged) < LOG_INTERVAL) {
@@ -154,7 +155,7 @@ impl State {
         self.addresses.entry(address).or_insert(new)
     }
 
-    /// Forgets the addresses whose wrong tokens are forgotten, or else the one with the fewest.
+    /// Removes the addresses whose wrong tokens are all forgotten, or else the one with the fewest.
     fn make_room(&mut self, now: Instant) {
         self.addresses.values_mut().for_each(|guesser| guesser.forget(now));
         self.addresses.retain(|_, guesser| guesser.wrong > 0 || guesser.waiting > 0);
@@ -190,7 +191,7 @@ mod tests {
         assert!((0..FREE).all(|_| wrong(1, Duration::ZERO) == Duration::ZERO));
         assert_eq!([1, 2, 3].map(|_| wrong(1, Duration::ZERO)), [STEP, STEP * 2, STEP * 3]);
         assert!((0..100).any(|_| wrong(1, Duration::ZERO) == MAX_DELAY));
-        // Others are as they were.
+        // Other addresses are unaffected.
         assert_eq!(wrong(2, Duration::ZERO), Duration::ZERO);
         let seconds = FORGOTTEN_AFTER * 15;
         assert_eq!(wrong(1, seconds), STEP);
@@ -216,7 +217,7 @@ mod tests {
         (1..10_000).for_each(|last| drop(guesses.wrong(address(last), now)));
         assert_eq!(guesses.state().addresses.len(), MAX_ADDRESSES);
         assert!(matches!(guesses.wrong(address(0), now), Consequence::Delay(..)));
-        // One client of IPv6 has many addresses.
+        // One IPv6 client has many addresses.
         let guesses = Arc::new(Guesses::default());
         let of_one = |last| IpAddr::from(Ipv6Addr::new(1, 2, 3, 4, last, 6, 7, last));
         (0..100).for_each(|last| drop(guesses.wrong(of_one(last), now)));

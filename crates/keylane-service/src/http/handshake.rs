@@ -1,14 +1,14 @@
-//! The opening handshake of a WebSocket, held against RFC 6455 where the framework looks away.
+//! WebSocket handshake checks of RFC 6455 that the framework omits.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
 use super::problem::Refusal;
 
-/// The version of RFC 6455, the only one.
+/// Only version defined by RFC 6455.
 const VERSION: &str = "13";
 
-/// Refuses a handshake in another version, or with a key that is not 16 bytes in base64.
+/// Refuses a handshake with another version, or with a key that is not 16 bytes in base64.
 pub(super) fn check(headers: &HeaderMap) -> Result<(), Box<Response>> {
     let version = headers.get(header::SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes);
     if version.is_some_and(|version| version != VERSION.as_bytes()) {
@@ -29,7 +29,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Box<Response>> {
     }
 }
 
-/// Whether the text is 16 bytes in base64: 22 letters and two marks of padding.
+/// Returns whether the text is 16 bytes in base64: 22 characters and two of padding.
 fn is_key(key: &[u8]) -> bool {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let Some((letters, b"==")) = key.split_last_chunk::<2>() else {

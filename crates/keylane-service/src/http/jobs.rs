@@ -1,4 +1,4 @@
-//! `/v1/jobs`: submit, look, steer.
+//! `/v1/jobs`: submission, queries and control of jobs.
 
 use std::time::Duration;
 
@@ -32,9 +32,9 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// How many things a page has if nobody says, and at most.
+/// Default and maximum length of a page.
 const PAGE: usize = 50;
-const MOST_ON_A_PAGE: usize = 1000;
+const MAX_PAGE: usize = 1000;
 
 pub(super) fn router() -> Router<State> {
     Router::new()
@@ -47,7 +47,7 @@ pub(super) fn router() -> Router<State> {
         .route("/v1/jobs/{id}/explain", get(explain))
 }
 
-/// What operators do with jobs.
+/// Routes for operators.
 pub(super) fn operator_router() -> Router<State> {
     Router::new()
         .route("/v1/jobs/{id}", delete(purge).patch(patch))
@@ -57,7 +57,7 @@ pub(super) fn operator_router() -> Router<State> {
         .route("/v1/jobs/{id}/retry", post(retry))
 }
 
-/// The job that a path names.
+/// Job named in the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfJob(pub(super) JobId);
 
@@ -74,7 +74,7 @@ impl FromRequestParts<State> for OfJob {
         }
         let core = std::sync::Arc::clone(&state.core);
         let id = blocking(move || core.resolve(&text)).await?;
-        // Its name may be another job's some day.
+        // Names can be reused, so the audit log needs the identifier.
         if let Some(act) = parts.extensions.get::<std::sync::Arc<Act>>() {
             act.on_job(id);
         }
@@ -82,7 +82,7 @@ impl FromRequestParts<State> for OfJob {
     }
 }
 
-/// What the engine does with files is done where it may block.
+/// Runs engine work that reads files on the blocking pool.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::Refused> + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -108,7 +108,8 @@ async fn submit(
     answer(&state, submitted, &parts.headers).await
 }
 
-/// A job with an id of the client's: 202 the first time, 200 if it was asked for in the same words before.
+/// Submits a job with a client's identifier: 202 the first time, 200 for a repeated identical
+/// request.
 async fn put(
     axum::extract::State(state): axum::extract::State<State>,
     Submitter(_): Submitter,
@@ -127,25 +128,25 @@ async fn put(
     Ok(response)
 }
 
-/// What comes with a job and is not in its body.
+/// Submission options that are outside of the body.
 #[derive(Debug, Default)]
 struct With {
-    /// An idempotency key, and whose that is.
+    /// Idempotency key with its scope.
     scope: Option<(String, String)>,
-    /// What the client calls the job.
+    /// Client's identifier of the job.
     client_id: Option<String>,
-    /// Where it is in the client's trace.
+    /// Trace context of the client.
     trace: Option<TraceContext>,
 }
 
 impl With {
-    /// Whether the client may ask for the same again.
+    /// Returns whether the request can be repeated, and so needs a hash.
     fn is_hashed(&self) -> bool {
         self.scope.is_some() || self.client_id.is_some()
     }
 
-    /// Begins to take a job in, whose words are these. One that cannot be asked for again is refused at once if there
-    /// is no room, before anything of it is on the way to the disk.
+    /// Starts a submission from the job's fields. One that cannot be repeated is refused at once if
+    /// the service is full, before any of it is written.
     fn begin(
         &self,
         state: &State,
@@ -187,7 +188,7 @@ async fn take(
     }
 }
 
-/// Whose idempotency key it is, if there is one.
+/// Returns the scope of the idempotency key, and the key, if there is one.
 pub(super) fn scope_of(
     headers: &HeaderMap,
     caller: &Caller,
@@ -197,8 +198,8 @@ pub(super) fn scope_of(
     Ok(Some((caller.name.clone(), key)))
 }
 
-/// Where the client is in its trace. What is not valid is ignored, as W3C Trace Context has it; of two parents
-/// nobody knows which is right, and a state may come in several lines.
+/// Returns the client's trace context. An invalid one is ignored, as W3C Trace Context requires; so
+/// are several `traceparent` headers, which are ambiguous. `tracestate` may span several headers.
 pub(super) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let (Some(parent), None) = (parents.next(), parents.next()) else { return None };
@@ -207,16 +208,16 @@ pub(super) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     TraceContext::parse(parent.to_str().ok()?, &states.unwrap_or_default().join(","))
 }
 
-/// An idempotency key as it may be, which came at this place.
+/// Validates an idempotency key. `place` names it in the error.
 pub(super) fn idempotency_key(bytes: &[u8], place: &str) -> Result<String, Refusal> {
-    const MOST_BYTES: usize = 255;
+    const MAX_BYTES: usize = 255;
     let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
     match std::str::from_utf8(bytes) {
-        Ok(key) if (1..=MOST_BYTES).contains(&key.len()) && bytes.iter().all(is_printable) => {
+        Ok(key) if (1..=MAX_BYTES).contains(&key.len()) && bytes.iter().all(is_printable) => {
             Ok(key.to_owned())
         }
         _ => {
-            let why = format!("it has from one to {MOST_BYTES} printable characters of ASCII");
+            let why = format!("it has from one to {MAX_BYTES} printable characters of ASCII");
             Err(Refusal::new("invalid", format!("{place}: {why}")).at(place, why))
         }
     }
@@ -229,7 +230,8 @@ async fn take_json(state: &State, body: Body, with: With) -> Result<Submitted, R
     with.finish(intake).await
 }
 
-/// The first line is the job, each other a subtask. Nothing of it is accepted before all of it is there.
+/// Reads the job from the first line, and a subtask from each further line. The job is accepted
+/// only after the last line.
 async fn take_lines(state: &State, body: Body, with: With) -> Result<Submitted, Refusal> {
     let (intake, rest) = (None, Vec::new());
     let mut lines = Lines { state, with, intake, rest, number: 0 };
@@ -244,11 +246,11 @@ async fn take_lines(state: &State, body: Body, with: With) -> Result<Submitted, 
 struct Lines<'a> {
     state: &'a State,
     with: With,
-    /// After the first line.
+    /// Submission; `None` before the first line.
     intake: Option<Intake>,
-    /// The beginning of a line whose end has not come.
+    /// Beginning of an incomplete line.
     rest: Vec<u8>,
-    /// How many lines there were.
+    /// Number of complete lines.
     number: u64,
 }
 
@@ -266,7 +268,7 @@ impl Lines<'_> {
             part = rest;
         }
         self.rest.extend(part);
-        // Room for the keys and what is around a payload.
+        // The payload's bound, with room for the keys and the JSON around it.
         let most = self.state.core.settings.bounds.payload_bytes + 128 * 1024;
         if self.rest.len() > most {
             let detail = format!("line {} has over {most} bytes", self.number + 1);
@@ -306,7 +308,7 @@ impl Lines<'_> {
     }
 }
 
-/// 202 and the job; or 200 and how it ended, if the client wanted to wait and it was in time.
+/// Answers 202 with the job; or 200 with its end, if the client asked to wait and it ended in time.
 pub(super) async fn answer(
     state: &State,
     submitted: Submitted,
@@ -337,12 +339,12 @@ pub(super) async fn answer(
     Ok(response)
 }
 
-/// It was asked for before.
+/// Marks the answer to a repeated request.
 pub(super) fn put_replayed(response: &mut Response) {
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
 }
 
-/// How long a client prefers to wait (RFC 7240), within what is sensible.
+/// Returns the wait that the client prefers (RFC 7240), bounded by the server's maximum.
 fn wait_of(headers: &HeaderMap) -> Option<Duration> {
     let preferences = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
     let words = preferences.flat_map(|value| value.split([',', ';']));
@@ -373,10 +375,10 @@ async fn wait_for_end(
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListQuery {
-    /// States with commas between.
+    /// States, separated by commas.
     state: Option<String>,
     kind: Option<String>,
-    /// A name, a colon, and its value.
+    /// Name, colon and value of a label.
     label: Option<String>,
     q: Option<String>,
     cursor: Option<String>,
@@ -385,9 +387,9 @@ struct ListQuery {
 
 pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
     match limit.unwrap_or(PAGE) {
-        limit @ 1..=MOST_ON_A_PAGE => Ok(limit),
+        limit @ 1..=MAX_PAGE => Ok(limit),
         _ => {
-            let why = format!("it is from 1 to {MOST_ON_A_PAGE}");
+            let why = format!("it is from 1 to {MAX_PAGE}");
             Err(Refusal::new("invalid", format!("limit: {why}")).at("?limit", why))
         }
     }
@@ -452,7 +454,7 @@ async fn show(
     let mut job = blocking(move || core.job(id)).await?;
     let known = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let mut is_known = known.is_some_and(|known| has_tag(known, &job));
-    // A client that waits wants to hear of what is new to it.
+    // A waiting client is answered only with a version that it does not know.
     let wait = wait_of(&headers).filter(|_| !job.state.is_final() && (known.is_none() || is_known));
     if let Some(wait) = wait {
         job = tokio::select! {
@@ -525,10 +527,10 @@ async fn subtask(
     Ok(Json(blocking(move || state.core.subtask(id, parsed)).await?))
 }
 
-/// Why something waits.
+/// Reasons why a job waits.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Explained {
-    /// The reasons, the most frequent first.
+    /// Reasons, most frequent first.
     because: Vec<Because>,
 }
 
@@ -541,7 +543,7 @@ async fn explain(
     Ok(Json(Explained { because }))
 }
 
-/// 202 as long as something of it is to come, 200 when it is done.
+/// Answers 202 while the change is in progress, and 200 when it is complete.
 pub(super) fn steered(job: &Job) -> Response {
     let status = if job.state.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = (status, Json(job)).into_response();

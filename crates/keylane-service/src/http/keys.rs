@@ -1,4 +1,4 @@
-//! `/v1/keys`: which keys wait, and what can be done about one.
+//! `/v1/keys`: waiting keys, and the actions on one.
 
 use axum::Json;
 use axum::Router;
@@ -19,7 +19,7 @@ pub(super) fn router() -> Router<State> {
     Router::new().route("/v1/keys", get(list)).route("/v1/keys/{key}", get(show))
 }
 
-/// What operators do with keys.
+/// Routes for operators.
 pub(super) fn operator_router() -> Router<State> {
     Router::new().route("/v1/keys", post(steer_asked)).route("/v1/keys/{key}/{what}", post(steer))
 }
@@ -35,7 +35,7 @@ enum Sort {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListQuery {
-    /// This one alone.
+    /// Key to return; `None` for all.
     key: Option<String>,
     sort: Option<Sort>,
     limit: Option<usize>,
@@ -89,7 +89,8 @@ async fn steer(
     tell(&state, key, command, &act).await
 }
 
-/// As a path would say it, for keys that don't come through one whole: proxies take `%2F`, `.` and `..` apart.
+/// Form of the path for keys that do not pass through proxies unchanged: some decode `%2F`, `.` and
+/// `..`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SteerQuery {
@@ -138,7 +139,7 @@ async fn tell(
     Ok(Json(unless_gone(view, key)))
 }
 
-/// A key of which nothing may be left.
+/// Returns the view of a key, empty if the key has no state left.
 pub(super) fn unless_gone(view: Option<KeyView>, key: String) -> KeyView {
     let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None, paused_since: None };
     view.unwrap_or(nothing)

@@ -1,4 +1,4 @@
-//! `/v1/leases`: workers elsewhere, in any language.
+//! `/v1/leases`: protocol for remote workers in any language.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ pub(super) fn router() -> Router<State> {
         .route("/v1/leases/{id}/fail", post(fail))
 }
 
-/// Bytes of a result: what handlers on the server may return.
-const MOST_RESULT_BYTES: usize = 16 * 1024 * 1024;
+/// Maximum size of a result, in bytes: equal to the maximum for handlers on the server.
+const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Bytes of a failure: its reason, and the longest log that is kept, however that is written as JSON.
-const MOST_FAILURE_BYTES: usize = 64 * 1024 + 6 * Log::MAX_BYTES;
+/// Maximum size of a failure, in bytes: its reason and the longest kept log, in any JSON encoding.
+const MAX_FAILURE_BYTES: usize = 64 * 1024 + 6 * Log::MAX_BYTES;
 
 async fn claim(
     Shared(state): Shared<State>,
@@ -64,7 +64,7 @@ async fn complete(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, Refusal> {
-    let bytes = whole(request.into_body(), MOST_RESULT_BYTES).await?;
+    let bytes = whole(request.into_body(), MAX_RESULT_BYTES).await?;
     let asked: CompleteRequest = super::extract::json_or_default(&bytes)?;
     state.core.complete(&id, asked.result, asked.log).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -76,7 +76,7 @@ async fn fail(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, Refusal> {
-    let bytes = whole(request.into_body(), MOST_FAILURE_BYTES).await?;
+    let bytes = whole(request.into_body(), MAX_FAILURE_BYTES).await?;
     let asked: FailRequest = json(&bytes)?;
     let failure = if asked.retry.unwrap_or(true) {
         Failure::passing(asked.error)

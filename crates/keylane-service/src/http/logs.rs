@@ -1,4 +1,4 @@
-//! `/v1/jobs/{id}/subtasks/{number}/logs`: what its attempts said, as JSON or as text for people.
+//! `/v1/jobs/{id}/subtasks/{number}/logs`: logs of a subtask's attempts, as JSON or as text.
 
 use std::fmt::Write;
 
@@ -31,13 +31,13 @@ pub(super) async fn logs(
     let page = blocking(move || state.core.logs(id, step)).await?;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if accept.is_some_and(|accept| accept.contains("text/plain")) {
-        // A text is what axum says is `text/plain; charset=utf-8`.
+        // axum sends a string as `text/plain; charset=utf-8`.
         return Ok(page.items.iter().map(as_text).collect::<String>().into_response());
     }
     Ok(Json(page).into_response())
 }
 
-/// An attempt, and what it said: each begins on a line of its own.
+/// Formats an attempt and its output, which begins on a line of its own.
 fn as_text(log: &AttemptLog) -> String {
     let state = log.state.as_str();
     let at = log.ended_at.unwrap_or(log.started_at);

@@ -1,7 +1,7 @@
-//! The service over HTTP: `/v1` for programs, `/` for people.
+//! HTTP interface of the service: `/v1` for programs, `/` for the dashboard.
 //!
-//! Handlers are thin: they take a request apart, ask the engine, and put the answer together. What a request
-//! must pass before is in `guard.rs`, which status code a reason gets in `problem.rs`.
+//! Handlers are thin: they decode a request, call the engine, and encode the answer. `guard.rs` has
+//! the checks before every handler, and `problem.rs` the status code of every error.
 
 mod admitted;
 mod again;
@@ -46,31 +46,31 @@ pub use auth::{Caller, Role, Tokens, TokensError};
 pub use serve::{ServeError, Server, Settings};
 pub use tls::{Tls, TlsError};
 
-/// What handlers share.
+/// State shared by the handlers.
 #[derive(Clone, Debug)]
 struct State {
     core: Arc<Core>,
     settings: Arc<Settings>,
-    /// The tokens, which may be replaced.
+    /// Tokens, which a reload replaces.
     tokens: auth::Current<Tokens>,
-    /// Told when connections that stay open are to end.
+    /// Cancelled when long-lived connections are to end.
     closing: tokio_util::sync::CancellationToken,
-    /// The same for those of one caller.
+    /// Long-lived connections by caller, to end those of a revoked token.
     admitted: admitted::Admitted,
-    /// Those connections.
+    /// Tracker of the long-lived connections.
     streams: tokio_util::task::TaskTracker,
-    /// How many of them are WebSockets.
+    /// Number of open WebSockets.
     websockets: Arc<places::Streams>,
-    /// How many send events.
+    /// Number of open event streams.
     event_streams: Arc<places::Streams>,
 }
 
-/// All routes, guarded.
+/// Builds all routes with their guards.
 fn router(state: State) -> Router {
     let settings = &state.settings;
     let guard = guard::Guard::new(state.tokens.clone(), settings.hosts.clone(), settings.read_only);
     let guard = Arc::new(guard);
-    // By these operators act, and each is written down.
+    // Operators' actions, each recorded in the audit log.
     let operated = Router::new()
         .merge(jobs::operator_router())
         .merge(keys::operator_router())
@@ -89,7 +89,7 @@ fn router(state: State) -> Router {
         .merge(server::router())
         .layer(from_fn_with_state(Arc::clone(&guard), guard::admit))
         .layer(from_fn_with_state(Arc::clone(settings), pause::bound));
-    // Who looks whether the server lives, or loads the page that asks for a token, has none yet.
+    // Probes, and the page that asks for a token, come without one.
     Router::new()
         .merge(guarded)
         .merge(server::open_router())
@@ -98,9 +98,9 @@ fn router(state: State) -> Router {
         .layer(from_fn_with_state(guard, guard::number))
 }
 
-/// The routes of a service without a server, for tests and for those who have a server of their own.
+/// Returns the routes of a service without a server, for tests and for embedding in another server.
 ///
-/// It has the guards of [`Settings`], and none of a server's bounds on connections and time.
+/// They have the guards of [`Settings`], and none of a server's limits on connections and time.
 pub fn routes(service: &Service, settings: Settings) -> Router {
     router(State::new(service, settings))
 }

@@ -1,5 +1,5 @@
-//! `/openapi.json`: what there is, for programs. The schemas are those of the wire types; a table says which
-//! path has which. A test holds the table against the routes.
+//! `/openapi.json`: description of the API for programs. The schemas come from the wire types, the
+//! operations from a table, and a test compares the table with the routes.
 
 use axum::Json;
 use axum::extract::State as Shared;
@@ -60,20 +60,20 @@ use crate::wire;
 )]
 struct Schemas;
 
-/// A method of a path.
+/// Operation: method and path.
 struct Operation {
     method: &'static str,
     path: &'static str,
     what: &'static str,
-    /// Names of parameters in the query, and of their types.
+    /// Query parameters, with the names of their types.
     query: &'static [(&'static str, &'static str)],
-    /// Names of headers.
+    /// Names of header parameters.
     headers: &'static [&'static str],
-    /// The schema of the body, and whether it is needed.
+    /// Schema of the body, and whether a body is required.
     body: Option<(&'static str, bool)>,
-    /// Statuses that are no problems, with the schemas of their bodies.
+    /// Success statuses, with the schemas of their bodies.
     answers: &'static [(u16, Option<&'static str>)],
-    /// Statuses of problems.
+    /// Error statuses.
     problems: &'static [u16],
 }
 
@@ -182,14 +182,14 @@ const OPERATIONS: &[Operation] = operations! {
     get "/openapi.json" "This document" answers [(200, Some("application/json"))]; problems [];
 };
 
-/// Paths that need no token.
+/// Paths without authentication.
 const OPEN: &[&str] = &["/livez", "/readyz", "/version", "/problems/{code}", "/openapi.json"];
 
 pub(super) async fn document(Shared(state): Shared<State>) -> Json<Value> {
     Json(build(&state.core.kinds))
 }
 
-/// The document of a service with these kinds.
+/// Builds the document for a service with these kinds.
 fn build(kinds: &Kinds) -> Value {
     let mut document = serde_json::to_value(Schemas::openapi()).expect("it can be written as JSON");
     let mut paths = Map::new();
@@ -275,7 +275,8 @@ impl Operation {
         }
         let guarded: &[u16] = if OPEN.contains(&self.path) { &[] } else { &[401, 403] };
         let slow: &[u16] = if self.body.is_some() { &[408] } else { &[] };
-        // A key that was used for another request, and a body that is too large to be kept for that.
+        // Errors of idempotency keys: a key that was used for another request, and a body that is
+        // too large to store with it.
         let once: &[u16] =
             if schemas::is_done_once(self.method, self.path) { &[400, 413, 422] } else { &[] };
         for status in self.problems.iter().chain(guarded).chain(slow).chain(once) {
@@ -343,7 +344,7 @@ mod tests {
         }
     }
 
-    /// All references in a document.
+    /// Collects all references in a document.
     fn references(of: &Value, found: &mut Vec<String>) {
         match of {
             Value::Object(fields) => {

@@ -1,40 +1,41 @@
-//! What is to be said to one client, on its way to its connection: bounded by number and by bytes.
+//! Send queue of one client's connection, bounded by number and by bytes.
 //!
-//! Most of it is small. But the end of a job, and a job itself, have what its fan-in has made, which may be many
-//! megabytes, so a bound on the number alone would be none on the memory that a client takes that reads slowly.
+//! Most messages are small. But a job and its end contain the result of its fan-in, which may be
+//! many megabytes. So a bound on the number alone would not bound the memory for a slow reader.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// How many messages wait for a client that does not read.
+/// Maximum number of queued messages.
 const WAITING: usize = 64;
 
-/// How many bytes they have together. One with more waits until all before it have gone, and then is alone.
+/// Maximum total size of the queued messages, in bytes. A larger message waits until the queue is
+/// empty, and is then queued alone.
 const WAITING_BYTES: u32 = 1024 * 1024;
 
-/// Where it is put in.
+/// Sender side of the queue.
 #[derive(Debug)]
 pub(super) struct Outbox<T> {
     to: mpsc::Sender<(T, Room)>,
-    /// A permit for each byte that may come. Closed when nobody takes anything out any more.
+    /// One permit for each byte of free capacity. Closed with the receiver.
     room: Arc<Semaphore>,
 }
 
-/// Where it is taken out.
+/// Receiver side of the queue.
 #[derive(Debug)]
 pub(super) struct Unsent<T> {
     from: mpsc::Receiver<(T, Room)>,
     room: Arc<Semaphore>,
 }
 
-/// What something takes until it is sent: given back when this is dropped.
+/// Capacity used by a message until it is sent; released on drop.
 #[derive(Debug)]
 pub(super) struct Room(
     #[expect(dead_code, reason = "it is there to be dropped")] OwnedSemaphorePermit,
 );
 
-/// The client is gone.
+/// The client has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
@@ -51,23 +52,24 @@ impl<T> Clone for Outbox<T> {
 }
 
 impl<T> Outbox<T> {
-    /// Puts in something of so many bytes, when there is room. Dropped before, it was not put in.
+    /// Queues a message of `bytes` bytes as soon as there is capacity. Cancel safe: dropped before,
+    /// the message is not queued.
     ///
-    /// Errors if nobody takes it out.
+    /// Fails if the receiver is dropped.
     pub(super) async fn send(&self, said: T, bytes: usize) -> Result<(), Gone> {
         let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
         let room = Arc::clone(&self.room).acquire_many_owned(bytes).await.map_err(|_| Gone)?;
         self.to.send((said, Room(room))).await.map_err(|_| Gone)
     }
 
-    /// Returns when nobody takes anything out any more.
+    /// Returns when the receiver is dropped.
     pub(super) async fn closed(&self) {
         self.to.closed().await;
     }
 }
 
 impl<T> Unsent<T> {
-    /// The next one, and what it takes. None at the end.
+    /// Returns the next message with its capacity, or `None` at the end.
     pub(super) async fn recv(&mut self) -> Option<(T, Room)> {
         self.from.recv().await
     }
@@ -87,7 +89,8 @@ mod tests {
 
     const ALL: usize = WAITING_BYTES as usize;
 
-    /// Only their number was bounded: 64 events with 16 MiB of results each waited for a client that did not read.
+    /// Regression: only their number was bounded, and 64 events with 16 MiB of results each waited
+    /// for a client that did not read.
     #[tokio::test]
     async fn what_waits_is_bounded_by_its_bytes_as_well() {
         let (outbox, mut unsent) = outbox();

@@ -1,8 +1,9 @@
-//! How long a client may pause in the middle of a body before it is given up; and what becomes of the rest of a
-//! body that nobody wanted to read to its end.
+//! Timeout for pauses within a request's body, and draining of a body that its handler did not
+//! read.
 //!
-//! Most clients look at the answer only when they have sent everything, and lose it if the connection is closed
-//! before. So what is left of a body whose request was refused is read and thrown away, if that is soon done.
+//! Most clients read the answer only after they have sent everything, and lose it if the connection
+//! closes before. So the rest of a refused request's body is read and discarded, within a bound of
+//! bytes and time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,16 +23,17 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::serve::Settings;
 
-/// The rest of a body did not come in time.
+/// The next part of a body did not arrive in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the rest of the body did not come")]
 pub(super) struct TooSlow;
 
-/// How much of a body is read for nothing, and for how long. Who sends more is cut off.
-const MOST_UNWANTED_BYTES: usize = 16 * 1024 * 1024;
-const LONGEST_UNWANTED: Duration = Duration::from_secs(5);
+/// Maximum number of body bytes to discard, and the maximum time for it. A connection with more is
+/// closed.
+const MAX_UNWANTED_BYTES: usize = 16 * 1024 * 1024;
+const MAX_UNWANTED_TIME: Duration = Duration::from_secs(5);
 
-/// Bounds the pauses in a request's body, and reads what of it the handler has not.
+/// Bounds the pauses within a request's body, and drains what the handler left of it.
 pub(super) async fn bound(
     State(settings): State<Arc<Settings>>,
     request: Request,
@@ -41,13 +43,13 @@ pub(super) async fn bound(
         return next.run(request).await;
     }
     let within = settings.body_timeout;
-    // Who waits for leave to send has not begun, and need not.
+    // A client that waits for `100 Continue` has not begun to send, and need not.
     let is_asked = !request.headers().contains_key(header::EXPECT);
     let (left, mut told) = oneshot::channel();
     let flowing = |body| Flowing { body, within, pause: None, is_asked, left: Some(left) };
     let mut response = next.run(request.map(|body| Body::new(flowing(body)))).await;
     let is_read = match told.try_recv() {
-        Ok(Left::Rest(rest)) => matches!(timeout(LONGEST_UNWANTED, drain(rest)).await, Ok(true)),
+        Ok(Left::Rest(rest)) => matches!(timeout(MAX_UNWANTED_TIME, drain(rest)).await, Ok(true)),
         Ok(Left::Broken) => false,
         Err(_) => true,
     };
@@ -57,48 +59,48 @@ pub(super) async fn bound(
     response
 }
 
-/// What a handler has left of a body.
+/// Unread rest of a body.
 #[derive(Debug)]
 enum Left {
-    /// This, and it can be read.
+    /// Readable rest.
     Rest(Body),
-    /// Something that will not come.
+    /// The client did not send the rest, and will not.
     Broken,
 }
 
-/// Whether there is nothing left.
+/// Reads and discards a body. Returns whether its end was reached.
 async fn drain(mut rest: Body) -> bool {
     let mut bytes = 0;
-    if rest.size_hint().lower() > MOST_UNWANTED_BYTES as u64 {
+    if rest.size_hint().lower() > MAX_UNWANTED_BYTES as u64 {
         return false;
     }
     while let Some(frame) = rest.frame().await {
         let Ok(frame) = frame else { return false };
         bytes += frame.data_ref().map_or(0, Bytes::len);
-        if bytes > MOST_UNWANTED_BYTES {
+        if bytes > MAX_UNWANTED_BYTES {
             return false;
         }
     }
     true
 }
 
-/// A body that fails with [`TooSlow`] when somebody has waited too long for the next part of it. Time that
-/// the server takes for a part does not count, for nobody waits then.
+/// Body that fails with [`TooSlow`] when a read waits too long for the next part. Time that the
+/// handler takes between reads does not count.
 struct Flowing {
     body: Body,
     within: Duration,
-    /// While somebody waits. What is there at once needs no timer.
+    /// Timer of the pending read. Data that is available at once needs no timer.
     pause: Option<Pin<Box<Sleep>>>,
-    /// Whether the client was asked to send it.
+    /// Whether the client was asked to send the body.
     is_asked: bool,
-    /// Where it is said what was left. None when nothing is.
+    /// Destination of the unread rest; `None` once it was sent.
     left: Option<oneshot::Sender<Left>>,
 }
 
 impl Flowing {
     fn leave(&mut self, what: Left) {
         if let Some(left) = self.left.take() {
-            // The connection may have gone meanwhile.
+            // The connection may have closed meanwhile.
             let _ = left.send(what);
         }
     }

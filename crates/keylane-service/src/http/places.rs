@@ -1,18 +1,20 @@
-//! Places for connections: bounded in number, by client and by what they are for, with a reserve.
+//! Connection limits: in total, per client and per purpose, with a reserve for probes and
+//! operators.
 //!
 //! | bound | default | beyond it |
 //! |---|---|---|
-//! | `most_connections` | 4096 | the reserve; then a client waits in the system's line |
-//! | the reserve, a 16th of these and at most 64, on top of them | 64 | |
+//! | `most_connections` | 4096 | the reserve; then the client waits in the system's backlog |
+//! | the reserve, a 16th of these and at most 64, in addition to them | 64 | |
 //! | `max_connections_per_client`, by address | none | 429, and the connection is closed |
 //! | `most_websockets` | 2048 | 429, before the upgrade |
 //! | `max_event_streams` | 1024 | 429 |
 //!
-//! A connection of the reserve answers one request and is closed. It answers what has no need of a token (`/livez`,
-//! `/readyz`) and what an operator asks, and no stream: so whatever holds the other places, a probe is answered and an
-//! operator can look, cancel and stop.
+//! A connection of the reserve answers one request and is closed. It serves routes without
+//! authentication (`/livez`, `/readyz`) and operators' requests, and no streams. So whatever
+//! occupies the other connections, a probe is answered and an operator can inspect, cancel and
+//! stop.
 //!
-//! A WebSocket keeps the place of its connection.
+//! A WebSocket keeps the permit of its connection.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,34 +29,34 @@ use super::State;
 use super::problem::Refusal;
 use super::serve::Settings;
 
-/// The reserve of a server with this many connections.
+/// Returns the size of the reserve for this maximum.
 fn reserve(most: usize) -> usize {
     (most / 16).min(64)
 }
 
-/// All places of a server.
+/// Connection limits of a server.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// The ordinary ones and the reserve.
+    /// Permits for ordinary connections and the reserve.
     all: Arc<Semaphore>,
-    /// How many of `all` are the reserve.
+    /// Number of permits in `all` that are the reserve.
     reserve: usize,
     per_client: Option<usize>,
-    /// Connections of each address.
+    /// Number of connections from each address.
     clients: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// Given back when it is dropped.
+/// Permit of one connection, released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     client: Option<IpAddr>,
-    /// It is of the reserve.
+    /// Whether the permit belongs to the reserve.
     pub(super) is_reserve: bool,
     _permit: OwnedSemaphorePermit,
 }
 
-/// The place of its connection, in a request.
+/// Permit of the connection, as an extension of its requests.
 #[derive(Clone, Debug)]
 pub(super) struct OfConnection(pub(super) Arc<Place>);
 
@@ -70,20 +72,21 @@ impl Places {
         })
     }
 
-    /// A permit, when there is one. It becomes a place when it is known who connects.
+    /// Waits for a permit, before the client's address is known.
     pub(super) async fn permit(&self) -> OwnedSemaphorePermit {
         let permit = Arc::clone(&self.all).acquire_owned().await;
         permit.expect("the semaphore is never closed")
     }
 
-    /// The place of a connection from this address; none if the client has as many as it may have.
+    /// Turns a permit into that of a client's connection, or returns `None` if the client has its
+    /// maximum.
     pub(super) fn take(
         self: &Arc<Self>,
         permit: OwnedSemaphorePermit,
         client: Option<IpAddr>,
     ) -> Option<Place> {
         let is_reserve = self.all.available_permits() < self.reserve;
-        // Counted only where it is bounded.
+        // Counted only if there is a limit per client.
         let client = client.filter(|_| self.per_client.is_some());
         if let (Some(client), Some(most)) = (client, self.per_client) {
             let mut clients = self.clients();
@@ -114,13 +117,13 @@ impl Drop for Place {
     }
 }
 
-/// Streams of one sort: WebSockets, or events.
+/// Number of open streams of one type: WebSockets or event streams.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     count: AtomicUsize,
 }
 
-/// A place among streams. Given back when it is dropped.
+/// Permit of a stream, released on drop.
 #[derive(Debug)]
 pub(super) struct Follows(Arc<Streams>);
 
@@ -138,17 +141,17 @@ impl Drop for Follows {
     }
 }
 
-/// A place for a stream of events.
+/// Takes a permit for an event stream.
 ///
-/// Errors if there are as many as may be, or the connection is of the reserve.
+/// Fails at the maximum, and on a connection of the reserve.
 pub(super) fn follow_events(parts: &Parts, state: &State) -> Result<Follows, Refusal> {
     let most = state.settings.max_event_streams;
     stream(&parts.extensions, &state.event_streams, most, "event streams (`max_event_streams`)")
 }
 
-/// A place for a WebSocket.
+/// Takes a permit for a WebSocket.
 ///
-/// Errors as [`follow_events`].
+/// Fails at the maximum, and on a connection of the reserve.
 pub(super) fn follow_by_websocket(parts: &Parts, state: &State) -> Result<Follows, Refusal> {
     let most = state.settings.most_websockets;
     stream(&parts.extensions, &state.websockets, most, "WebSockets (`most_websockets`)")
@@ -207,7 +210,7 @@ mod tests {
         assert!(places.take(places.permit().await, other).is_some());
         drop(first);
         assert!(places.take(places.permit().await, one).is_some());
-        // Nothing is kept of clients that have gone, and what was refused has no place.
+        // Entries of disconnected clients are removed, and a refused connection holds no permit.
         assert_eq!(places.clients().len(), 1);
         assert_eq!(places.all.available_permits(), 34 - 1);
     }

@@ -1,4 +1,4 @@
-//! What was refused, as an answer: the one place where a reason gets its status code.
+//! Errors as answers: the only place that assigns a status code to an error code.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use crate::refused::Refused;
 use crate::wire::{FieldError, Problem};
 
-/// What every code means: its status, its title, and its page.
+/// All error codes, each with its status, title and page.
 pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
     (
         "bad-syntax",
@@ -145,13 +145,13 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
     ),
 ];
 
-/// Why a request was refused, before it is an answer.
+/// Error of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) code: &'static str,
     pub(super) detail: String,
     pub(super) errors: Vec<FieldError>,
-    /// Seconds after which to try again.
+    /// Seconds until a retry makes sense.
     pub(super) retry_after: Option<u64>,
 }
 
@@ -165,7 +165,7 @@ impl Refusal {
         self
     }
 
-    /// What is wrong is in a part of what was sent.
+    /// Prefixes the field's path with `at`.
     pub(super) fn within(mut self, at: &str) -> Self {
         for error in &mut self.errors {
             error.pointer.insert_str(0, at);
@@ -173,7 +173,7 @@ impl Refusal {
         self
     }
 
-    /// There is no such path, subtask, or whatever it is.
+    /// Error for an unknown path, subtask or other item.
     pub(super) fn unknown(what: impl std::fmt::Display) -> Self {
         Refusal::new("unknown", format!("there is no {what}"))
     }
@@ -229,7 +229,7 @@ impl Refusal {
             title: title.to_owned(),
             status: self.status().as_u16(),
             detail: self.detail,
-            // The layer that numbers requests knows it, and fills it in.
+            // Filled in by the layer that numbers requests.
             instance: String::new(),
             code: self.code.to_owned(),
             errors: self.errors,

@@ -1,4 +1,4 @@
-//! `/v1/jobs/{id}/results`: pages of JSON, pages of lines, and all results as lines.
+//! `/v1/jobs/{id}/results`: results as pages of JSON, pages of lines, or one stream of lines.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::wire::{OutcomeView, Page};
 
 const NDJSON: &str = "application/x-ndjson";
 
-/// Results that a stream of lines reads from the store at once.
+/// Number of results that a stream of lines reads from the store at once.
 const READ_AT_ONCE: usize = 500;
 
 #[derive(Debug, Default, Deserialize)]
@@ -71,10 +71,10 @@ impl Results {
         blocking(move || core.results(id, order, cursor, limit)).await
     }
 
-    /// Returns all results from a cursor on, as a body without a length. A failure on the way breaks the body off, so
-    /// that a client does not take a part for the whole.
+    /// Returns all results from a cursor on, as a body without a length. An error on the way aborts
+    /// the body, so that a client does not take a part for the whole.
     async fn all(self, cursor: u64) -> Result<Response, Refusal> {
-        // The first page comes before the status, which says whether there are any.
+        // The first page is read before the status is sent, because it decides the status.
         let first = self.page(cursor, READ_AT_ONCE).await?;
         Ok(as_ndjson(Body::from_stream(self.lines_from(first))))
     }
@@ -91,8 +91,8 @@ impl Results {
         stream::once(std::future::ready(Ok(Bytes::from(lines(&first))))).chain(rest)
     }
 
-    /// Where the page after this one begins, if there is one by now. By completion a job that is not over always has a
-    /// next page, which may be empty yet.
+    /// Returns the cursor of the next page, if there is one by now. In completion order, an
+    /// unfinished job always has a next page, which may still be empty.
     fn next(&self, page: &Page<OutcomeView>) -> Option<u64> {
         let is_last = self.order == ResultOrder::Completion && page.items.len() < READ_AT_ONCE;
         let next = page.next_cursor.as_ref().filter(|_| !is_last)?;
@@ -104,13 +104,14 @@ fn as_ndjson(body: Body) -> Response {
     ([(header::CONTENT_TYPE, HeaderValue::from_static(NDJSON))], body).into_response()
 }
 
-/// A page as lines.
+/// Encodes a page as lines.
 fn lines(page: &Page<OutcomeView>) -> Vec<u8> {
     let mut text = Vec::new();
     for item in &page.items {
         let begin = text.len();
         serde_json::to_writer(&mut text, item).expect("a result can be written as JSON");
-        // What a handler returned may have line ends between its parts, and JSON has them nowhere else.
+        // A handler's JSON may contain line ends between its tokens. JSON strings cannot, so the
+        // replacement is safe.
         text[begin..].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
         text.push(b'\n');
     }

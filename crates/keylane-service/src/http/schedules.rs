@@ -1,4 +1,4 @@
-//! `/v1/schedules`: jobs that are made again and again.
+//! `/v1/schedules`: recurring jobs.
 
 use axum::extract::{Path, Request, State as Shared};
 use axum::http::request::Parts;
@@ -16,14 +16,15 @@ use super::jobs;
 use super::problem::Refusal;
 use crate::wire::{Page, Schedule, SetSchedule};
 
-/// Bytes of a schedule: all of them are in memory. What its jobs need beyond that, their handler can fetch.
-const MOST_BYTES: usize = 256 * 1024;
+/// Maximum size of a schedule, in bytes; all schedules are in memory. Handlers can fetch larger
+/// inputs themselves.
+const MAX_BYTES: usize = 256 * 1024;
 
 pub(super) fn router() -> Router<State> {
     Router::new().route("/v1/schedules", get(list)).route("/v1/schedules/{name}", get(show))
 }
 
-/// What operators do with schedules.
+/// Routes for operators.
 pub(super) fn operator_router() -> Router<State> {
     Router::new()
         .route("/v1/schedules/{name}", put(set).delete(remove))
@@ -46,7 +47,8 @@ async fn list(
 ) -> Result<Json<Page<Schedule>>, Refusal> {
     let asked: ListQuery = query(&parts)?;
     let limit = jobs::limit_of(asked.limit)?;
-    // Nothing of it blocks, but the times of a thousand schedules take a moment.
+    // On the blocking pool, because the next times of a thousand schedules take some milliseconds
+    // to compute.
     let page = move || Ok(state.core.schedule_page(asked.cursor.as_deref(), limit));
     Ok(Json(jobs::blocking(page).await?))
 }
@@ -59,7 +61,7 @@ async fn show(
     Ok(Json(state.core.schedule(&name)?))
 }
 
-/// 201 if it is new, 200 if there was one.
+/// Answers 201 for a new schedule, and 200 for a replaced one.
 async fn set(
     Shared(state): Shared<State>,
     Operator(act): Operator,
@@ -70,8 +72,8 @@ async fn set(
     if format(&parts.headers)? == Format::Lines {
         return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
     }
-    let asked: SetSchedule = json(&whole(body, MOST_BYTES).await?)?;
-    // Not the job, whose payload is nobody's but its handler's.
+    let asked: SetSchedule = json(&whole(body, MAX_BYTES).await?)?;
+    // Without the job, whose payload only its handler may see.
     act.with(serde_json::json!({
         "cron": asked.cron,
         "time_zone": asked.time_zone,
@@ -109,7 +111,7 @@ async fn resume(
     Ok(Json(state.core.pause_schedule(name, false, act).await?))
 }
 
-/// Answered as a job that was submitted.
+/// Answers like a submission of the job.
 async fn run(
     Shared(state): Shared<State>,
     Operator(act): Operator,

@@ -1,5 +1,5 @@
-//! What the schemas of requests say beyond their types: limits, enums, formats, and which fields go together. A request
-//! that fits them is not refused for its form.
+//! Constraints of request schemas beyond their types: limits, enums, formats and combinations of
+//! fields. A request that satisfies its schema is not refused for its form.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::head::{MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, 
 use crate::kind::{Kinds, Work};
 use crate::wire::{JobState, SubtaskState};
 
-/// Schemas of request bodies: what is optional there may be left out, and is not null.
+/// Schemas of request bodies. Their optional fields may be absent, and are never null.
 const REQUESTS: [&str; 11] = [
     "SubmitJob",
     "SubmitSubtask",
@@ -23,13 +23,15 @@ const REQUESTS: [&str; 11] = [
     "FailRequest",
 ];
 
-/// The largest whole number that every JSON parser keeps.
+/// Largest integer that every JSON parser preserves.
 const MAX_SAFE: u64 = (1 << 53) - 1;
 
-/// Characters of a reason or an error: fewer bytes than a small body may have, however they are written.
+/// Maximum length of a reason or an error, in characters: fewer than fit in a small body in any
+/// encoding.
 const MAX_TEXT: usize = 8192;
 
-/// A string of at most this number of bytes of UTF-8. A schema counts characters, so longer strings are of ASCII.
+/// Schema of a string of at most this number of UTF-8 bytes. A schema counts characters, so the
+/// longest strings are ASCII.
 fn text(least: usize, bytes: usize) -> Value {
     json!({"type": "string", "minLength": least, "anyOf": [
         {"maxLength": bytes / 4},
@@ -41,7 +43,7 @@ fn whole(least: u64, most: u64) -> Value {
     json!({"type": "integer", "minimum": least, "maximum": most})
 }
 
-/// The limits of fields, by schema and field.
+/// Limits of fields, by schema and field.
 fn limits() -> Vec<(&'static str, &'static str, Value)> {
     let key = || text(1, MAX_KEY_BYTES);
     let keys = || json!({"type": "array", "items": key(), "maxItems": MAX_KEYS});
@@ -51,7 +53,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
             "additionalProperties": value})
     };
     let positive = || whole(1, u32::MAX.into());
-    // A time that is past is now. Later ones are at most a hundred years away.
+    // A past time means now. Later times are at most a hundred years ahead.
     let time =
         json!({"type": "string", "format": "date-time", "pattern": "^(19[7-9]|20[0-9])[0-9]-"});
     vec![
@@ -80,7 +82,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// Completes the schemas of requests to a service with these kinds.
+/// Completes the request schemas for a service with these kinds.
 pub(super) fn complete(schemas: &mut Value, kinds: &Kinds) {
     for name in REQUESTS {
         refuse_null(&mut schemas[name]);
@@ -107,7 +109,7 @@ pub(super) fn complete(schemas: &mut Value, kinds: &Kinds) {
     schemas["SubmitSubtask"] = subtask(&schemas["SubmitSubtask"]);
     let job = schemas["SubmitJob"].take();
     let mut scheduled = without(job.clone(), &["run_at"]);
-    // A schedule adds two.
+    // The scheduler adds two labels.
     scheduled["properties"]["labels"]["maxProperties"] = json!(MAX_LABELS - 2);
     schemas["ScheduledJob"] = submission(scheduled, kinds);
     schemas["SubmitJob"] = submission(job, kinds);
@@ -130,7 +132,7 @@ fn refuse_null(schema: &mut Value) {
     }
 }
 
-/// A schema without some of its fields.
+/// Returns a schema without some of its fields.
 fn without(mut schema: Value, fields: &[&str]) -> Value {
     if let Some(properties) = schema["properties"].as_object_mut() {
         properties.retain(|name, _| !fields.contains(&name.as_str()));
@@ -143,15 +145,15 @@ fn requiring(mut schema: Value, fields: &[&str]) -> Value {
     schema
 }
 
-/// A subtask has `key` or `keys`.
+/// Schema of a subtask, with `key` or `keys`.
 fn subtask(schema: &Value) -> Value {
     let description = schema["description"].clone();
     let ways = [["keys"], ["key"]].map(|other| without(schema.clone(), &other));
     json!({"anyOf": ways, "description": description})
 }
 
-/// The work of a job is one of `subtasks`, and a payload with `key` or `keys`; a kind that splits its jobs takes a payload
-/// alone. It has `run_at` or `delay_ms`.
+/// Schema of a submission: either `subtasks`, or a payload with `key` or `keys`; for a kind that
+/// splits its jobs, a payload alone. At most one of `run_at` and `delay_ms`.
 fn submission(schema: Value, kinds: &Kinds) -> Value {
     let description = schema["description"].clone();
     let named = |splits: bool| -> Vec<String> {
@@ -180,7 +182,7 @@ fn submission(schema: Value, kinds: &Kinds) -> Value {
     json!({"anyOf": ways, "description": description})
 }
 
-/// The schema of a parameter.
+/// Returns the schema of a parameter.
 pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Value {
     let states = |all: &[&str]| all.join("|");
     match (path, name) {
@@ -213,7 +215,7 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
         (_, "If-Match") => json!({"type": "string", "pattern": r#"^(\*|(W/)?"[0-9]{1,15}")$"#}),
         ("/v1/timeline", "after") => whole(0, MAX_SAFE),
         ("/v1/jobs/{id}", "id") if method == "put" => {
-            // An id of the server is not one of a client.
+            // A client's identifier cannot have the form of a server's.
             json!({"type": "string", "pattern": "^(?!job_|batch$)[A-Za-z0-9_~-][A-Za-z0-9._~:-]{0,127}$"})
         }
         ("/v1/jobs/{id}/subtasks/{number}", "number") => whole(0, u32::MAX.into()),
@@ -238,12 +240,12 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
     }
 }
 
-/// Whether a parameter of a query or a header is needed.
+/// Returns whether a query or header parameter is required.
 pub(super) fn is_required(method: &str, path: &str, name: &str) -> bool {
     matches!((method, path, name), ("patch", _, "If-Match") | ("post", "/v1/keys", "key" | "what"))
 }
 
-/// Whether an operation is an operator's action, which takes an idempotency key.
+/// Returns whether an operation is an operator's action, which takes an idempotency key.
 pub(super) fn is_done_once(method: &str, path: &str) -> bool {
     let names_one = |prefix: &str| path.starts_with(prefix);
     match method {

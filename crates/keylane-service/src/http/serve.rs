@@ -1,4 +1,5 @@
-//! The server: connections are accepted, bounded, and ended well.
+//! HTTP server: accepts connections up to a bound, serves them, and ends each after its last answer
+//! or at a deadline.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -31,37 +32,37 @@ use super::unread::Unread;
 use super::{State, router};
 use crate::Service;
 
-/// How a server listens, and what it allows.
+/// Settings of the HTTP server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens. An address beyond loopback needs [`tokens`](Self::tokens). Default: port 7420
-    /// of 127.0.0.1.
+    /// Address to listen on. A non-loopback address requires [`tokens`](Self::tokens). Default:
+    /// 127.0.0.1, port 7420.
     pub listen: SocketAddr,
-    /// Who may do what. Default: none, and then everybody who reaches it may do everything.
+    /// Tokens and their roles. Default: none; then every caller has every role.
     pub tokens: Tokens,
-    /// Encryption. Default: none; a proxy may have it.
+    /// Certificate and key. Default: none, for plain HTTP or a proxy that terminates TLS.
     pub tls: Option<Tls>,
-    /// Names under which the server is asked, besides addresses and `localhost`. Default: none.
+    /// Accepted host names, in addition to IP addresses and `localhost`. Default: none.
     pub hosts: Vec<String>,
-    /// Whether nothing may be changed over the network. Default: no.
+    /// Whether all requests that change state are refused. Default: no.
     pub read_only: bool,
-    /// What the dashboard calls this server, to tell production from a test. Default: nothing.
+    /// Name of the environment shown on the dashboard, such as `production`. Default: none.
     pub environment: Option<String>,
-    /// How many connections there may be; what comes then waits. A few more, a 16th of these and at most 64, are for
-    /// probes and operators. Default: 4096.
+    /// Maximum number of connections; further ones wait. A reserve of a 16th of it, at most 64, is
+    /// added for probes and operators. Default: 4096.
     pub most_connections: usize,
-    /// How many of them may be WebSockets. Default: 2048.
+    /// Maximum number of WebSockets. Default: 2048.
     pub most_websockets: usize,
-    /// How many of them may send events. Default: 1024.
+    /// Maximum number of event streams. Default: 1024.
     pub max_event_streams: usize,
-    /// How many connections one address may have. Default: any number, for all clients may come through one proxy.
+    /// Maximum number of connections per client address. Default: no limit, because all clients may
+    /// share one proxy.
     pub max_connections_per_client: Option<usize>,
-    /// How long a client may take to send a request's head, from its connection or the answer before on.
-    /// Default: 10 s.
+    /// Timeout for a request's head, from the connection's start or the previous answer. Default:
+    /// 10 s.
     pub head_timeout: Duration,
-    /// How long a client may pause in the middle of a request's body, for somebody may send records as they
-    /// are found; and how long it may read nothing, or next to nothing, of what it is sent, over HTTP or a WebSocket.
-    /// Default: 2 min.
+    /// Timeout for a pause within a request's body, which may be sent record by record; and for a
+    /// client that reads nothing, or almost nothing, of an answer or a WebSocket. Default: 2 min.
     pub body_timeout: Duration,
 }
 
@@ -85,10 +86,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether a server with these would let in others than those who should be.
+    /// Checks that the settings restrict a publicly reachable server to callers with tokens.
     ///
     /// # Errors
-    /// If the address is open to others and there are no tokens.
+    /// If the address is reachable by others and there are no tokens.
     pub fn check(&self) -> Result<(), ServeError> {
         if !self.listen.ip().is_loopback() && self.tokens.is_empty() {
             return Err(ServeError::Open(self.listen));
@@ -97,50 +98,51 @@ impl Settings {
     }
 }
 
-/// Why a server does not listen.
+/// Error of starting or reloading a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Others could do everything.
+    /// The address is reachable by others, and there are no tokens.
     #[error("{0} can be reached by others, so tokens are needed; or listen on 127.0.0.1")]
     Open(SocketAddr),
-    /// Encryption cannot begin or end while the server listens.
+    /// A reload would switch encryption on or off.
     #[error(
         "tls_certificates: encryption cannot be switched on or off while the server listens; start it again"
     )]
     Encryption,
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on {listen}")]
     Listen {
-        /// Which.
+        /// Address.
         listen: SocketAddr,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// A server that listens.
+/// Running HTTP server.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    /// Nothing more is accepted.
+    /// Cancelled when the server accepts no more connections.
     stopping: CancellationToken,
     state: State,
-    /// The certificate of connections that are accepted from now on.
+    /// TLS settings for connections accepted from now on.
     tls: Current<Option<Tls>>,
     connections: TaskTracker,
 }
 
-/// How many bytes the system keeps of what a client has yet to read; it takes more when about a third has been read. As
-/// many as it likes would be megabytes, and who reads slowly would seem to read nothing for long.
+/// Send buffer of a connection, in bytes; the system reports it writable when about a third is
+/// free. The system's own default can grow to megabytes, and a slow but steady reader would then
+/// look idle for long.
 const SEND_BUFFER: u32 = 256 * 1024;
 
-/// How many connections wait to be accepted.
+/// Maximum number of connections in the listener's backlog.
 const LISTEN_BACKLOG: u32 = 1024;
 
 fn listener(listen: SocketAddr) -> io::Result<TcpListener> {
     let socket = if listen.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // So that a server can follow another at once.
+    // Lets a new server bind the address directly after an old one.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
@@ -149,10 +151,10 @@ fn listener(listen: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Server {
-    /// Listens, and serves on the runtime that it is called in.
+    /// Binds the address and serves on the current runtime.
     ///
     /// # Errors
-    /// If the address cannot be had, or is open to others and there are no tokens.
+    /// If the address cannot be bound, or is reachable by others and there are no tokens.
     pub async fn start(service: &Service, settings: Settings) -> Result<Server, ServeError> {
         settings.check()?;
         let listen = settings.listen;
@@ -173,18 +175,19 @@ impl Server {
         Ok(Server { address, stopping, state, tls, connections })
     }
 
-    /// Where it listens.
+    /// Returns the bound address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Replaces the tokens and the certificate: what is asked from now on needs one of these tokens, and connections from now
-    /// on get this certificate. Event streams and WebSockets that began with a token that is gone end; nothing else that is
-    /// open does.
+    /// Replaces the tokens and the certificate. New requests are checked against the new tokens,
+    /// and new connections get the new certificate. Event streams and WebSockets of a removed token
+    /// end; other open connections stay.
     ///
     /// # Errors
-    /// If the address is open to others and there would be no tokens, or encryption would begin or end.
+    /// If the address is reachable by others and the new tokens are empty, or encryption would be
+    /// switched on or off.
     pub fn reload(&self, tokens: Tokens, tls: Option<Tls>) -> Result<(), ServeError> {
         let settings = Settings { tokens: tokens.clone(), ..(*self.state.settings).clone() };
         settings.check()?;
@@ -197,17 +200,18 @@ impl Server {
         Ok(())
     }
 
-    /// Says goodbye to those who follow, and has the service take and begin nothing more; requests are answered on. So
-    /// a request for `/readyz` learns that the end has begun, and remote workers can say what came of their leases.
+    /// Ends event streams and WebSockets, and stops the service from accepting or starting work.
+    /// Requests are still answered, so that `/readyz` reports the shutdown and remote workers can
+    /// report their results.
     pub fn drain(&self) {
         self.state.core.drain();
         self.state.closing.cancel();
     }
 
-    /// Accepts nothing more, answers what was asked, says goodbye to those who follow, and returns when all
-    /// connections have ended, or the time is up.
+    /// Stops accepting connections, answers pending requests, ends event streams and WebSockets,
+    /// and returns when all connections have ended or the time is up.
     pub async fn stop(self, within: Duration) {
-        // Who asks now is told that it stops; who waits for something is answered.
+        // Draining first: new requests learn of the shutdown, and long polls return.
         self.drain();
         self.stopping.cancel();
         self.state.streams.close();
@@ -232,7 +236,7 @@ impl Accepting {
     async fn run(self, listener: TcpListener) {
         let places = Places::new(&self.settings);
         loop {
-            // What finds no place waits in the system's line.
+            // Connections beyond the limit wait in the system's backlog.
             let permit = tokio::select! {
                 permit = places.permit() => permit,
                 () = self.stopping.cancelled() => return,
@@ -244,7 +248,7 @@ impl Accepting {
             let (stream, peer) = match accepted {
                 Ok((stream, peer)) => (stream, peer),
                 Err(error) => {
-                    // Too many open files, mostly: it passes when some are closed.
+                    // Usually too many open files, which passes as connections close.
                     tracing::warn!(%error, "a connection was not accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -257,7 +261,7 @@ impl Accepting {
                 continue;
             };
             let stopping = self.stopping.clone();
-            // In a box, so that what an upgraded connection has left behind is small.
+            // Boxed, so that an upgraded connection leaves only a small task behind.
             self.connections.spawn(Box::pin(async move {
                 connection(stream, peer, Arc::new(place), routes, &settings, tls, stopping).await;
             }));
@@ -265,8 +269,8 @@ impl Accepting {
     }
 }
 
-/// Tells a client that it has as many connections as it may have. What does not fit into the system's buffer at once is
-/// not sent; nor is anything, if it would have to be encrypted.
+/// Refuses a connection beyond the limit per client. Only as much is sent as fits in the system's
+/// buffer, and nothing on an encrypted connection.
 fn turn_away(stream: &TcpStream, is_encrypted: bool) {
     tracing::debug!("a connection was refused: its client has as many as it may have");
     if !is_encrypted {
@@ -285,10 +289,10 @@ async fn connection(
     tls: Option<Tls>,
     stopping: CancellationToken,
 ) {
-    // Answers are small, and somebody waits for each.
+    // Answers are small and latency counts, so they must not wait for more data.
     let _ = stream.set_nodelay(true);
     let stream = Unread::new(stream, settings.body_timeout);
-    // Each in a box of its own, so that a plain connection has no room for what encryption needs.
+    // Boxed separately, so that a plain connection does not reserve memory for TLS.
     match tls {
         None => Box::pin(serve(stream, peer, place, routes, settings, stopping)).await,
         Some(tls) => {
@@ -301,7 +305,7 @@ async fn connection(
     }
 }
 
-/// The routes, for what comes from one peer.
+/// Routes for requests from one peer.
 struct ForPeer {
     routes: TowerToHyperService<Router>,
     peer: SocketAddr,
@@ -318,14 +322,15 @@ impl hyper::service::Service<Request<Incoming>> for ForPeer {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(self.peer));
-        // A stream keeps it, wherever the connection goes.
+        // A stream must keep the connection's place after it takes the connection over.
         extensions.insert(self.place.clone());
         extensions.insert(self.slot.clone());
         self.routes.call(request)
     }
 }
 
-/// Serves a connection: requests, and then the stream of events that has taken it over, if there is one.
+/// Serves a connection: its requests, and then the event stream that has taken it over, if there is
+/// one.
 async fn serve<S>(
     stream: S,
     peer: SocketAddr,
@@ -336,7 +341,7 @@ async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // In a box of its own, which is gone when a stream goes on alone.
+    // Boxed, so that its memory is freed when a stream continues alone.
     let requests = Box::pin(answer(stream, peer, Arc::clone(&place), routes, settings, stopping));
     if let Some((stream, events, has_more)) = requests.await {
         takeover::send(stream, events, has_more).await;
@@ -344,8 +349,8 @@ async fn serve<S>(
     drop(place);
 }
 
-/// Answers requests. Returns what a stream of events goes on with: the transport, the stream, and whether something was read
-/// behind its request.
+/// Answers requests. Returns the transport and the event stream that takes it over, with a flag for
+/// bytes already read behind the stream's request.
 async fn answer<S>(
     stream: S,
     peer: SocketAddr,
@@ -357,11 +362,10 @@ async fn answer<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // HTTP/1 and nothing else: finding out which version a client speaks would wait for its first bytes
-    // without end.
+    // Only HTTP/1: detecting the version would wait for a client's first bytes without a timeout.
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
-    // One of the reserve answers one request.
+    // A connection of the reserve answers one request.
     builder.keep_alive(!place.is_reserve);
     let slot = Slot::default();
     let stream = TokioIo::new(Watched::new(stream, slot.clone()));
@@ -382,7 +386,7 @@ where
             ended = ended => break ended?,
             () = stopping.cancelled(), if !is_stopping => {
                 Pin::new(&mut connection).graceful_shutdown();
-                // The one who waits for all connections has a bound on that.
+                // The caller of `stop` bounds this wait by its deadline.
                 is_stopping = true;
             }
         }

@@ -1,4 +1,4 @@
-//! What is about the server itself: whether it lives, what it is, how it is doing.
+//! Routes about the server itself: liveness, readiness, version, metrics and kinds.
 
 use axum::Json;
 use axum::Router;
@@ -14,7 +14,7 @@ use super::extract::{Reader, query};
 use super::problem::{CODES, Refusal};
 use crate::wire::{Health, HealthCheck, KindView, SchedulerView, Summary, Timeline, Version};
 
-/// For those who have a token, if there are some.
+/// Routes that require a token, if the server has tokens.
 pub(super) fn router() -> Router<State> {
     Router::new()
         .route("/v1/kinds", get(kinds))
@@ -24,7 +24,7 @@ pub(super) fn router() -> Router<State> {
         .route("/metrics", get(metrics))
 }
 
-/// For everybody: nothing of it says anything about what is done here.
+/// Routes without authentication. They reveal nothing about the jobs.
 pub(super) fn open_router() -> Router<State> {
     Router::new()
         .route("/livez", get(livez))
@@ -63,7 +63,7 @@ async fn version(Shared(state): Shared<State>) -> Json<Version> {
     })
 }
 
-/// What a kind of problem is, for people: the page that its `type` names.
+/// Returns the page of a problem type, for people.
 async fn problem(Path(code): Path<String>) -> Result<Response, Refusal> {
     let known = CODES.iter().find(|(known, ..)| *known == code);
     let (code, status, title, text) =
@@ -75,10 +75,10 @@ async fn problem(Path(code): Path<String>) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-/// The kinds that there are.
+/// Configured kinds.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Kinds {
-    /// All of them.
+    /// All kinds.
     items: Vec<KindView>,
 }
 

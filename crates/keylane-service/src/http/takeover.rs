@@ -1,25 +1,28 @@
-//! An event stream takes its connection over from the HTTP library.
+//! Takeover of a connection by its event stream, which frees the HTTP library's buffers.
 //!
-//! The library keeps a buffer of 8 KiB for what a connection reads and one for what it writes, for as long as an answer
-//! is sent. A stream of events is sent for hours and is mostly idle, so it goes on without them.
+//! For as long as an answer is sent, the library keeps a buffer of 8 KiB for reads from the
+//! connection and one for writes. A stream of events lasts for hours and is mostly idle, so it
+//! continues without them.
 //!
 //! # Protocol
 //!
 //! 1. Each connection has a [`Slot`], which every request carries in its extensions.
-//! 2. The library sends the head of the answer and the first chunks: they come from [`FirstPart`], the body of the answer.
-//!    When the library asks for more, the body puts the stream into the slot, wakes the connection, and never gives
-//!    anything again.
-//! 3. [`Watched`], the connection's transport, marks the slot with the first flush that succeeds after that. The
-//!    connection then drops the library's state, and [`send`] goes on with the transport.
+//! 2. The library sends the head of the answer and the first chunks: they come from [`FirstPart`],
+//!    the body of the answer. When the library asks for more, the body puts the stream into the
+//!    slot, wakes the connection, and never yields anything again.
+//! 3. [`Watched`], the connection's transport, marks the slot with the first flush that succeeds
+//!    after that. The connection then drops the library's state, and [`send`] continues with the
+//!    transport.
 //!
-//! *Nothing is lost or sent twice:* the library flushes its transport only when its own buffer is empty, and nothing can
-//! be put into the buffer after step 2. So at the mark all that the body gave is written. The chunked transfer coding
-//! has no state between two chunks.
+//! *Nothing is lost or sent twice:* the library flushes its transport only when its own buffer is
+//! empty, and nothing can enter the buffer after step 2. So at the mark, everything that the body
+//! yielded is written. The chunked transfer coding has no state between two chunks.
 //!
-//! *The mark comes:* the body wakes the connection, and each poll of a connection ends with a flush. If that waits for
-//! room, the transport wakes the connection when there is some.
+//! *The mark comes:* the body wakes the connection, and each poll of a connection ends with a
+//! flush. If the flush waits for room, the transport wakes the connection when there is some.
 //!
-//! HTTP/1.0 knows no chunks, and the answer to HEAD has no body: there the stream stays with the library.
+//! HTTP/1.0 has no chunks, and the answer to HEAD has no body: there the stream stays with the
+//! library.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -36,7 +39,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::events::Events;
 
-/// Where a connection finds the stream that takes it over.
+/// Slot of a connection for the stream that takes it over.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot(Arc<Inner>);
 
@@ -51,7 +54,7 @@ struct Inner {
 const EMPTY: u8 = 0;
 /// A stream is in the slot; the library may still have something to write.
 const OFFERED: u8 = 1;
-/// The library has written all that it was given.
+/// The library has written everything that the body yielded.
 const WRITTEN: u8 = 2;
 
 impl Slot {
@@ -66,7 +69,7 @@ impl Slot {
         }
     }
 
-    /// The stream, once the library has written all that it was given.
+    /// Takes the stream, once the library has written everything that the body yielded.
     pub(super) fn take(&self) -> Option<Box<Events>> {
         if self.0.step.load(Relaxed) != WRITTEN {
             return None;
@@ -76,17 +79,17 @@ impl Slot {
     }
 }
 
-/// The slot of the connection of a request, if its answer can take that over.
+/// Returns the connection's slot if the request's answer can take the connection over.
 pub(super) fn slot(parts: &Parts) -> Option<Slot> {
     let has_chunks = parts.version == Version::HTTP_11 && parts.method == Method::GET;
     parts.extensions.get::<Slot>().filter(|_| has_chunks).cloned()
 }
 
-/// The body of an answer that takes its connection over: what is there to be sent at once.
+/// Body of an answer that takes its connection over. It yields the initial events.
 #[derive(Debug)]
 pub(super) struct FirstPart {
     slot: Slot,
-    /// None once it is in the slot.
+    /// Stream; `None` once it is in the slot.
     stream: Option<Box<Events>>,
 }
 
@@ -106,13 +109,13 @@ impl Stream for FirstPart {
             return Poll::Ready(Some(Ok(first)));
         }
         self.slot.offer(stream);
-        // The flush that shows that all is written comes with the next poll at the latest.
+        // Causes another poll, whose flush shows that everything is written.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 }
 
-/// A transport that tells its slot of every flush.
+/// Transport that marks its slot on flushes.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -173,8 +176,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// Sends a stream of events until the server stops, or the client is gone. `has_more` says that the client has sent
-/// something behind its request already.
+/// Sends a stream of events until the server stops or the client disconnects. `has_more` says that
+/// bytes behind the request were read already.
 pub(super) async fn send<S>(mut transport: S, mut events: Box<Events>, mut has_more: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -183,8 +186,8 @@ where
         let mut byte = [0];
         let text = tokio::select! {
             text = events.next() => text,
-            // What a client sends before the end of an answer waits for that, as with the library. So the connection is
-            // read until there is something, only to see its end.
+            // Further requests wait until the answer ends, as with the library. So the connection
+            // is read only until there is data, to detect its end.
             read = transport.read(&mut byte), if !has_more => match read {
                 Ok(1..) => {
                     has_more = true;
@@ -204,7 +207,7 @@ where
     }
 }
 
-/// Writes one chunk of the chunked transfer coding. One without bytes is the last.
+/// Writes one chunk of the chunked transfer coding. An empty chunk is the last.
 async fn chunk<S: AsyncWrite + Unpin>(transport: &mut S, text: Bytes) -> io::Result<()> {
     let size = format!("{:x}\r\n", text.len());
     let mut all = Buf::chain(size.as_bytes(), text).chain(&b"\r\n"[..]);

@@ -1,4 +1,4 @@
-//! Encryption by rustls, with the operator's certificate.
+//! TLS by rustls, with the operator's certificate.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::unread::Unread;
 
-/// A certificate and its key.
+/// Certificate chain with its private key.
 #[derive(Clone)]
 pub struct Tls(TlsAcceptor);
 
@@ -24,28 +24,28 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// A certificate cannot be used.
+/// Error of a certificate or its key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or has no PEM in it.
+    /// A file cannot be read, or contains no PEM.
     #[error("cannot read {}: {why}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// Certificate and key don't go together, or are of a kind that is not known.
+    /// The certificate and the key do not match, or their type is not supported.
     #[error("the certificate cannot be used")]
     Unfit(#[source] rustls::Error),
 }
 
 impl Tls {
-    /// Reads a chain of certificates and a private key, both in PEM.
+    /// Reads a certificate chain and a private key, both in PEM.
     ///
     /// # Errors
-    /// If they cannot be read or don't go together.
+    /// If a file cannot be read, or the two do not match.
     pub fn read(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
         let failed = |path: &Path| {
             let path = path.to_owned();

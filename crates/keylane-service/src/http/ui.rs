@@ -1,7 +1,7 @@
-//! The dashboard: its files, which are in the binary.
+//! Files of the dashboard, embedded in the binary.
 //!
-//! They are small and change with the binary only: each has a hash as its `ETag`, and a browser that has
-//! it is told so.
+//! They are small and change only with the binary: each has a hash as its `ETag`, and a browser
+//! with the current version gets 304.
 
 use axum::Router;
 use axum::body::Body;
@@ -50,7 +50,7 @@ fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
     let put = response.headers_mut();
     put.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind_of(path)));
     put.insert(header::ETAG, tag);
-    // Asked for each time, and mostly answered with a word.
+    // Revalidated for each use, usually with an empty 304.
     put.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(response)
 }

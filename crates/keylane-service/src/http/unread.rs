@@ -1,11 +1,12 @@
-//! How long a client may leave unread what it is sent, before it is given up.
+//! Write timeout: a client that stops reading is disconnected.
 //!
-//! What is written goes into the system's buffers as long as there is room. A client that is there and reads nothing
-//! would be waited for without end, and keep its place among the connections, and the memory of what is still to be said
-//! to it. All that a connection writes passes here, whatever it is: answers, events, messages of a WebSocket.
+//! Writes go into the system's buffers as long as there is room. A client that stays connected and
+//! reads nothing would otherwise keep its place among the connections, and the memory of its
+//! pending messages, without end. All writes of a connection pass here: answers, events and
+//! WebSocket messages.
 //!
-//! That the client reads is seen when the system takes more, which is when about a third of its buffer has been read: of
-//! one of 256 KiB that is about 1 KB a second in two minutes.
+//! Progress is visible only when the system accepts more, which is when about a third of its buffer
+//! was read: with a buffer of 256 KiB and two minutes, that is about 1 KB a second.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,13 +16,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A connection whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) when the system has taken nothing for so
-/// long. Time in which there is nothing to be written does not count.
+/// Connection whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) after the system has
+/// accepted nothing for the timeout. Time without a pending write does not count.
 #[derive(Debug)]
 pub(super) struct Unread<S> {
     stream: S,
     within: Duration,
-    /// While a write waits. Where there is room at once no timer is needed.
+    /// Timer of a pending write. A write that succeeds at once needs none.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -30,7 +31,7 @@ impl<S> Unread<S> {
         Unread { stream, within, pause: None }
     }
 
-    /// What a write has come to: an error if it waits, and has done so for too long.
+    /// Checks a pending write against the timeout.
     fn bound(
         &mut self,
         context: &mut Context<'_>,

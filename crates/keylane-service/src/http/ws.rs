@@ -1,26 +1,28 @@
-//! `/v1/ws`: submit and follow over one connection, each client's messages handled in order.
+//! `/v1/ws`: submission and events over one connection, with each client's messages handled in
+//! order.
 //!
-//! The subprotocol is `keylane.v1`: JSON, a message each. What a client sends has a number of its own, `seq`;
-//! the answer carries it. Messages of one client are handled one after another, in the order in which
-//! they came, and answered in that order; those of different clients in parallel.
+//! The subprotocol is `keylane.v1`: one JSON document per message. A client's message has a number,
+//! `seq`, which its answer repeats. Messages of one client are handled and answered one after
+//! another, in order of arrival; those of different clients in parallel.
 //!
 //! | from the client | answer |
-//! |---|---|
+//! | `{"op":"submit","seq":1,"job":{…}}`, optionally with `"idempotency_key"` |
+//! `{"op":"accepted","seq":1,"job":{…}}` when it is on the disk |
 //! | `{"op":"submit","seq":1,"job":{…}}`, with `"idempotency_key"` if wanted | `{"op":"accepted","seq":1,"job":{…}}` when it is on the disk |
 //! | `{"op":"status","seq":2,"id":"job_…"}` | `{"op":"job","seq":2,"job":{…}}` |
 //! | `{"op":"cancel","seq":3,"id":"job_…","mode":"kill"}` | `{"op":"job","seq":3,"job":{…}}` |
 //! | `{"op":"follow","seq":4,"id":"job_…"}` | `{"op":"following","seq":4}`, then `{"op":"event","event":{…}}` as it happens |
 //! | `{"op":"unfollow","seq":5,"id":"job_…"}` | `{"op":"unfollowed","seq":5}` |
-//! | anything that was refused | `{"op":"refused","seq":…,"problem":{…}}` |
+//! | any refused message | `{"op":"refused","seq":…,"problem":{…}}` |
 //!
-//! Both ways are bounded. A client that sends faster than it is answered finds that nothing more is read from
-//! its connection. One that does not read is sent no event that is in the way of an answer; when it has
-//! fallen far behind it gets `{"op":"reset"}` in place of what it missed, and never anything out of order. When it
-//! has read nothing for the server's `body_timeout` it is given up.
+//! Both directions are bounded. While a client's messages wait for their answers, its connection is
+//! not read. For a client that does not read, answers precede events; if it falls far behind, it
+//! gets `{"op":"reset"}` in place of the missed events, and never events out of order. It is
+//! disconnected after reading nothing for the server's `body_timeout`.
 //!
-//! Closed with 1001 when the server stops, 1002 for what is against the protocol, 1003 for bytes, 1007 for text that is
-//! not UTF-8, 1009 for a message that is too large. When there are as many WebSockets as may be, another is refused with
-//! 429 before the upgrade.
+//! Close codes: 1001 when the server stops, 1002 for a protocol error, 1003 for binary messages,
+//! 1007 for text that is not UTF-8, 1009 for a message that is too large. Beyond the maximum number
+//! of WebSockets, a further one is refused with 429 before the upgrade.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,24 +55,25 @@ use crate::JobId;
 use crate::engine::{Act, Action, Answered, Core, Feed, Followed, Reader as FeedReader};
 use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
 
-/// Bytes that are read from a connection at a time. Each idle one has a buffer of this size; the buffer grows with a
-/// message that is larger.
+/// Initial size of a connection's read buffer, in bytes. Each idle connection has one; it grows for
+/// a larger message.
 const READ_BUFFER: usize = 2 * 1024;
 
-/// Bytes of messages that are gathered before they are written. No message waits for more: each is flushed.
+/// Size of a connection's write buffer, in bytes. Each message is flushed, so none waits for it to
+/// fill.
 const WRITE_BUFFER: usize = 4 * 1024;
 
-/// How many jobs one client follows.
-const MOST_FOLLOWED: usize = 1000;
+/// Maximum number of jobs followed by one client.
+const MAX_FOLLOWED: usize = 1000;
 
-/// How long a client may be silent before it is asked whether it is there, and then before it is given up.
+/// Silence after which a client is sent a ping, and then again before it is disconnected.
 const SILENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn router() -> Router<State> {
     Router::new().route("/v1/ws", get(upgrade))
 }
 
-/// A message of a client. Not an enum with a tag, for the job's payload must stay as it was written.
+/// Client's message. A struct, because a tagged enum would not preserve the job's payload verbatim.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -130,7 +133,7 @@ async fn upgrade(
         let streams = state.streams.clone();
         let places = (connection, place, Connected::new(&state.core));
         let client = Client::serve(state, caller, from, socket);
-        // Tracked, so that a stop waits for its goodbye.
+        // Tracked, so that a server's stop waits for its close message.
         streams.track_future(Box::pin(async move {
             client.await;
             drop(places);
@@ -142,14 +145,15 @@ struct Client {
     state: State,
     caller: Caller,
     from: Option<IpAddr>,
-    /// What it follows. Made with the first job: most clients follow none.
+    /// Subscription of the client. Created with the first followed job, because most clients follow
+    /// none.
     follows: Option<Follows>,
-    /// A job that it has asked to follow, and the event from which on. It does when it was answered.
+    /// Job to follow after the answer is sent, with the first event to send.
     to_follow: Option<(JobId, u64)>,
     say: Outbox<Message>,
 }
 
-/// What a client follows, and the task that sends it.
+/// Subscription of a client, with the task that forwards its events.
 struct Follows {
     feed: Feed,
     jobs: usize,
@@ -176,7 +180,7 @@ impl Client {
                 true => close(1001, "the server stops"),
                 false => close(1008, "the token was revoked"),
             }),
-            // Nothing can be said to it any more: it has gone, or reads nothing.
+            // The client has disconnected or reads nothing.
             () = say.closed() => None,
         };
         drop(client);
@@ -184,12 +188,12 @@ impl Client {
             let _ = tokio::time::timeout(Duration::from_secs(1), put(&say, goodbye)).await;
         }
         drop(say);
-        // A client that does not read has a moment for what is still to be said.
+        // A slow reader has a moment for the remaining messages.
         let writer = tokio::time::timeout(Duration::from_secs(2), writer);
         let _ = writer.await;
     }
 
-    /// Handles one message after another. What comes meanwhile waits in the connection.
+    /// Handles messages one after another. Later ones wait in the connection's buffers.
     async fn listen(&mut self, mut incoming: SplitStream<WebSocket>) -> Option<Message> {
         let mut was_asked = false;
         loop {
@@ -203,14 +207,15 @@ impl Client {
             was_asked = false;
             match message? {
                 Ok(Message::Text(text)) => {
-                    // In a box, so that a connection that waits has no room for what it may be asked.
+                    // Boxed, so that an idle connection does not reserve memory for the largest
+                    // operation.
                     let answer = Box::pin(self.handle(&text)).await;
                     put(&self.say, answer).await.ok()?;
                     self.begin_to_follow();
                 }
                 Ok(Message::Binary(_)) => return Some(close(1003, "messages are text")),
                 Ok(Message::Close(_)) => return None,
-                // The library answers pings by itself.
+                // The library answers pings.
                 Ok(Message::Ping(_) | Message::Pong(_)) => {}
                 Err(error) => {
                     return close_code(&error).map(|(code, reason)| close(code, reason));
@@ -230,12 +235,12 @@ impl Client {
         }
     }
 
-    /// What the guard checks of a request, for a message: the connection began with one that only looks.
+    /// Checks a message like the guard checks a request: the handshake itself was a read.
     fn may_change(&self, role: Role) -> Result<(), Refusal> {
         if self.state.settings.read_only {
             return Err(read_only());
         }
-        // Its token may have been taken away since the connection began.
+        // The token may have been revoked since the handshake.
         if !self.state.tokens.get().has(&self.caller) {
             return Err(Refusal::new(
                 "unauthorized",
@@ -300,7 +305,7 @@ impl Client {
         Ok(job.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??)
     }
 
-    /// Cancels a job. What came of it is in the log before it is answered.
+    /// Cancels a job. The audit entry is written before the answer.
     async fn cancel(&self, seq: u64, id: String, mode: CancelMode) -> Result<Message, Refusal> {
         if self.state.settings.read_only {
             return Err(read_only());
@@ -329,18 +334,18 @@ impl Client {
     async fn follow(&mut self, seq: u64, id: JobId) -> Result<Message, Refusal> {
         self.job(id).await?;
         let follows = self.follows.as_ref();
-        if follows.is_some_and(|it| it.jobs >= MOST_FOLLOWED && !it.feed.has(id.number())) {
+        if follows.is_some_and(|it| it.jobs >= MAX_FOLLOWED && !it.feed.has(id.number())) {
             return Err(Refusal::new(
                 "too-many-requests",
-                format!("{MOST_FOLLOWED} jobs are the most"),
+                format!("{MAX_FOLLOWED} jobs are the most"),
             ));
         }
-        // From here on, and not from when it is answered.
+        // Events count from now on, and not from the answer.
         self.to_follow = Some((id, self.state.core.events.end()));
         Ok(message(&Said::Following { seq }))
     }
 
-    /// Follows what the client was told that it follows, so that the answer comes before all events.
+    /// Starts to follow after the answer is sent, so that the answer precedes all events.
     fn begin_to_follow(&mut self) {
         let Some((id, from)) = self.to_follow.take() else { return };
         let follows = self.follows.get_or_insert_with(|| {
@@ -364,7 +369,7 @@ impl Client {
     }
 }
 
-/// Counted as connected until it is dropped.
+/// Guard of the connection count, decremented on drop.
 struct Connected(Arc<Core>);
 
 impl Connected {
@@ -380,8 +385,8 @@ impl Drop for Connected {
     }
 }
 
-/// Sends events of the followed jobs. It waits for room, and so is told to begin anew when it has waited for
-/// too long.
+/// Forwards events of the followed jobs. After waiting too long for capacity, it receives a reset
+/// from the ring buffer.
 async fn forward(events: FeedReader, say: Outbox<Message>) {
     loop {
         let said = match events.next().await {
@@ -394,11 +399,11 @@ async fn forward(events: FeedReader, say: Outbox<Message>) {
     }
 }
 
-/// Errors if the client is gone.
+/// Queues a message. Fails if the client has disconnected.
 async fn put(say: &Outbox<Message>, message: Message) -> Result<(), Gone> {
     let bytes = match &message {
         Message::Text(text) => text.len(),
-        // What the protocol itself needs is small.
+        // Control messages are small.
         _ => 0,
     };
     say.send(message, bytes).await
@@ -422,7 +427,7 @@ fn close(code: u16, reason: &'static str) -> Message {
     Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::from_static(reason) }))
 }
 
-/// The number of a message that is not understood otherwise.
+/// Reads the number of a message that cannot be decoded.
 fn seq_of(text: &str) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(text).ok()?.get("seq")?.as_u64()
 }
@@ -452,7 +457,8 @@ mod tests {
         });
     }
 
-    /// A client that was told that it follows a job learns of its end, however late the task that sends it comes to it.
+    /// Regression: a client that follows a job learns of its end, even if the forwarding task
+    /// starts late.
     #[tokio::test]
     async fn one_follows_from_when_one_was_told_so() {
         let events = Arc::new(Events::new(7));

@@ -1,6 +1,6 @@
-//! What clients call jobs themselves: a row for each such name, as long as the job is there.
+//! Client-assigned job identifiers: one row each, unique, and deleted with the job.
 //!
-//! It is written together with its job, and refused together with it if the name is taken.
+//! An alias is written in its job's transaction; if the identifier is taken, the job is refused.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -9,22 +9,22 @@ use super::handle::Store;
 use super::seal::seal;
 use crate::ids::{JobId, JobNumber};
 
-/// A job's name that its client has given it.
+/// Client's identifier of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
-    /// The name.
+    /// Identifier.
     pub name: String,
-    /// The job.
+    /// Job.
     pub job: JobId,
-    /// Of what was asked for, so that another request for this name is noticed.
+    /// Hash of the request, to detect another request with this identifier.
     pub body_hash: [u8; 32],
 }
 
 impl Store {
-    /// Whose name this is.
+    /// Returns the job with this identifier.
     ///
     /// # Errors
-    /// If what is said of it is not what was written.
+    /// If the row is damaged.
     pub fn alias(&self, name: &str) -> Result<Option<Alias>, ReadError> {
         self.with_reader(|reader| find(reader, name))
     }
@@ -39,7 +39,7 @@ fn find(connection: &Connection, name: &str) -> Result<Option<Alias>, ReadError>
     rows.next()?.map(read).transpose()
 }
 
-/// Reads them one after another, and goes on behind one that is not what was written.
+/// Reads the rows in order, and continues after a damaged one.
 pub(super) fn for_each(
     connection: &Connection,
     mut then: impl FnMut(Result<Alias, ReadError>) -> Result<(), ReadError>,
@@ -61,7 +61,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<Alias, ReadError> {
     }
 }
 
-/// Why it cannot be given, if so.
+/// Returns the error of an alias that cannot be assigned.
 pub(super) fn refusal(
     connection: &Connection,
     alias: &Alias,
@@ -80,7 +80,7 @@ pub(super) fn put(connection: &Connection, alias: &Alias) -> rusqlite::Result<()
     Ok(())
 }
 
-/// A job goes, and what it was called.
+/// Deletes the alias of a deleted job.
 pub(super) fn forget(connection: &Connection, job: JobNumber) -> rusqlite::Result<()> {
     let mut delete = connection.prepare_cached("DELETE FROM alias WHERE job = ?1")?;
     delete.execute([job.0.cast_signed()])?;

@@ -1,8 +1,9 @@
-//! The log of what operators have done: an entry for each action, in the order of the commits.
+//! Audit log: one entry for each operator action, with consecutive numbers in the order of the
+//! commits.
 //!
-//! An entry is submitted with the changes that it tells of, so it is on the disk with them or not at all. The writer
-//! gives the numbers, one more for each entry and none of them twice, and only the oldest entries go. So a number
-//! that is missing between two others is damage.
+//! An entry is submitted with the changes that it describes, so both are on the disk or neither is.
+//! The writer assigns the numbers, each one higher than the last, and never twice. Only the oldest
+//! entries are deleted. So a gap between two numbers is damage.
 
 use rusqlite::{Connection, Row, params};
 
@@ -10,66 +11,66 @@ use super::error::{Damage, ReadError};
 use super::handle::Store;
 use super::seal::seal;
 
-/// How many entries are looked at for a page.
-const MOST_LOOKED_AT: u64 = 10_000;
+/// Maximum number of entries examined for a page.
+const MAX_LOOKED_AT: u64 = 10_000;
 
-/// How many of those that are no longer kept go in one transaction at most.
-const MOST_REMOVED: usize = 1024;
+/// Maximum number of expired entries deleted in one transaction.
+const MAX_REMOVED: usize = 1024;
 
-/// What somebody has done.
+/// Operator action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// When, in milliseconds since 1970.
+    /// Time of the action, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who has done it.
+    /// Name of the operator.
     pub who: String,
-    /// What, in a word.
+    /// Name of the action.
     pub what: String,
-    /// To which job, if it was done to one.
+    /// Identifier of the affected job, if there is one.
     pub job: Option<String>,
-    /// What else is to be known of it. The store does not look into it.
+    /// Service's own details, opaque to the store.
     pub body: Vec<u8>,
 }
 
-/// An entry of the log.
+/// Entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
-    /// Its number.
+    /// Number of the entry.
     pub number: u64,
-    /// As it is there.
+    /// Content as stored.
     pub record: AuditRecord,
-    /// It is what was written.
+    /// Whether the checksum is correct.
     pub is_whole: bool,
 }
 
-/// Some of the entries, the newest first.
+/// Page of entries, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditPage {
-    /// Those that were wanted.
+    /// Matching entries.
     pub rows: Vec<AuditRow>,
-    /// Before which number the next page begins, if there may be more.
+    /// Upper bound (exclusive) of the next page's numbers, or `None` after the last page.
     pub next: Option<u64>,
 }
 
-/// Which entries are wanted.
+/// Filter for entries; `None` fields match all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Those of what was done by them.
+    /// Name of the operator.
     pub who: Option<String>,
-    /// Those of this.
+    /// Name of the action.
     pub what: Option<String>,
-    /// Those of what was done to this job.
+    /// Identifier of the affected job.
     pub job: Option<String>,
-    /// Those of what was done then or later, in milliseconds since 1970.
+    /// Earliest time of the action, in milliseconds since 1970.
     pub since_ms: Option<u64>,
 }
 
-/// Which entries are kept, of those that are older than the others.
+/// Retention of audit entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditKept {
-    /// Those of what was done then or later, in milliseconds since 1970,
+    /// Earliest time of an entry to keep, in milliseconds since 1970.
     pub since_ms: u64,
-    /// and of these so many at most, the newest ones.
+    /// Maximum number of entries to keep; the oldest are deleted first.
     pub most: u64,
 }
 
@@ -80,11 +81,12 @@ impl AuditKept {
 }
 
 impl Store {
-    /// Entries of the log, the newest first, those before a number if one is given: so many at most, and fewer if
-    /// most of what was looked at is not wanted. One that is not what was written is given out as it is there.
+    /// Returns at most `most` matching entries with numbers below `before`, or from the newest on.
+    /// A page can be shorter than that, with others behind it. A damaged entry is returned as
+    /// stored.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the log cannot be read.
     pub fn audit(
         &self,
         filter: &AuditFilter,
@@ -94,10 +96,10 @@ impl Store {
         self.with_reader(|reader| page(reader, filter, before, most))
     }
 
-    /// Whether there is an entry that is no longer to be kept.
+    /// Returns whether an entry is beyond the retention.
     ///
     /// # Errors
-    /// If that cannot be read.
+    /// If the log cannot be read.
     pub fn has_old_audit(&self, kept: AuditKept) -> Result<bool, ReadError> {
         self.with_reader(|reader| Ok(last_old(reader, kept, 1)?.is_some()))
     }
@@ -113,8 +115,8 @@ fn page(
 ) -> Result<AuditPage, ReadError> {
     let snapshot = connection.unchecked_transaction()?;
     let before = before.unwrap_or(u64::MAX).min(last(&snapshot)? + 1);
-    // Numbers go up one by one, so these are as many entries.
-    let from = before.saturating_sub(MOST_LOOKED_AT);
+    // Numbers are consecutive, so a range of numbers bounds the count of entries.
+    let from = before.saturating_sub(MAX_LOOKED_AT);
     let AuditFilter { who, what, job, since_ms } = filter;
     let mut find = snapshot.prepare_cached(&format!(
         "SELECT {COLUMNS} FROM audit WHERE number >= ?1 AND number < ?2
@@ -136,7 +138,8 @@ fn page(
     Ok(AuditPage { rows, next })
 }
 
-/// The last number that was given, also if its entry has gone: SQLite remembers it. An entry is believed before that.
+/// Returns the last assigned number, even if its entry was deleted: SQLite keeps it. An entry with
+/// a higher number takes precedence.
 fn last(connection: &Connection) -> rusqlite::Result<u64> {
     let mut last = connection.prepare_cached(
         "SELECT max(ifnull((SELECT max(number) FROM audit), 0),
@@ -146,7 +149,7 @@ fn last(connection: &Connection) -> rusqlite::Result<u64> {
 }
 
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
-    // What is no text any more is shown all the same, and has another seal.
+    // Damaged text may be invalid UTF-8. It is shown with replacements; its checksum fails anyway.
     let text = |column| -> rusqlite::Result<String> {
         Ok(String::from_utf8_lossy(row.get_ref(column)?.as_bytes()?).into_owned())
     };
@@ -162,7 +165,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<AuditRow> {
     Ok(AuditRow { number, record, is_whole })
 }
 
-/// Reads them from the oldest on, and goes on behind one that is not what was written, or is missing.
+/// Reads the entries from the oldest on, and continues after a damaged or missing one.
 pub(super) fn for_each(
     connection: &Connection,
     mut then: impl FnMut(Result<AuditRow, ReadError>) -> Result<(), ReadError>,
@@ -185,12 +188,12 @@ pub(super) fn for_each(
     Ok(())
 }
 
-/// Whether no entry was ever written.
+/// Returns whether no entry was ever written.
 pub(super) fn is_unused(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(last(connection)? == 0)
 }
 
-/// Writes an entry with the next number, or with this one, which is beyond all that were given.
+/// Writes an entry with the given number, which is beyond all others, or the next one.
 pub(super) fn put(
     connection: &Connection,
     number: Option<u64>,
@@ -209,22 +212,22 @@ pub(super) fn put(
     Ok(())
 }
 
-/// About how many bytes it has.
+/// Returns the approximate size of an entry, in bytes.
 pub(super) fn bytes(record: &AuditRecord) -> usize {
     let AuditRecord { who, what, job, body, .. } = record;
     who.len() + what.len() + job.as_ref().map_or(0, String::len) + body.len()
 }
 
-/// The oldest entries go, up to the first that is kept.
+/// Deletes the oldest entries, up to the first one to keep.
 pub(super) fn forget(connection: &Connection, kept: AuditKept) -> rusqlite::Result<()> {
-    if let Some(old) = last_old(connection, kept, MOST_REMOVED)? {
+    if let Some(old) = last_old(connection, kept, MAX_REMOVED)? {
         let mut delete = connection.prepare_cached("DELETE FROM audit WHERE number <= ?1")?;
         delete.execute([old])?;
     }
     Ok(())
 }
 
-/// The last of the oldest entries that are not kept, looking at so many.
+/// Returns the last of the oldest entries to delete, examining at most `most`.
 fn last_old(
     connection: &Connection,
     kept: AuditKept,

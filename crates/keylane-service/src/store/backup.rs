@@ -1,3 +1,5 @@
+//! Online backup of a store: a complete copy, or no file at all.
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,13 +12,15 @@ use super::error::{BackupError, ReadError};
 use super::handle::Store;
 
 impl Store {
-    /// Copies the store, as it is now, into a new file, while others go on. When it returns, the copy is
-    /// whole and on the disk, and can be opened as a store; before that there is nothing under its name.
+    /// Copies a snapshot of the store into a new file, while readers and the writer continue. On
+    /// return, the copy is complete, on the disk, and can be opened as a store. Until then, no file
+    /// has its name.
     ///
-    /// While it copies, SQLite's log grows by what is written, for the copy wants the older pages.
+    /// During the copy, SQLite's log grows by all writes, because the snapshot needs the older
+    /// pages.
     ///
     /// # Errors
-    /// If there is such a file already, or it cannot be written. What there is of it is removed.
+    /// If the destination exists or cannot be written. A partial copy is removed.
     pub fn backup(&self, to: impl AsRef<Path>) -> Result<(), BackupError> {
         let to = sqlite::resolved(to.as_ref()).map_err(io("find the copy's folder"))?;
         if fs::symlink_metadata(&to).is_ok() {
@@ -26,7 +30,7 @@ impl Store {
         part.push("-part");
         let part = Part(part.into());
         part.remove();
-        // For its owner alone, as the store is.
+        // Readable by its owner only, as the store is.
         sqlite::create_new(&part.0).map_err(io("make the copy"))?;
         self.copy(&part.0)?;
         let file = File::options().write(true).open(&part.0).map_err(io("open the copy"))?;
@@ -38,7 +42,7 @@ impl Store {
     fn copy(&self, part: &Path) -> Result<(), BackupError> {
         let sqlite = |error: rusqlite::Error| BackupError::Sqlite { why: error.to_string() };
         let copied = self.with_reader(|reader| {
-            // One snapshot for all pages, whatever is written meanwhile.
+            // One snapshot for all pages, unaffected by concurrent writes.
             let snapshot = reader.unchecked_transaction()?;
             snapshot.query_row("SELECT one FROM meta", [], |_| Ok(()))?;
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -60,18 +64,18 @@ fn io(doing: &'static str) -> impl Fn(io::Error) -> BackupError {
     move |source| BackupError::Io { doing, source }
 }
 
-/// A copy that is not whole yet, and goes if it does not become so.
+/// Unfinished copy, removed on drop.
 pub(super) struct Part(pub(super) PathBuf);
 
 impl Part {
     pub(super) fn rename(self, to: &Path) -> Result<(), BackupError> {
-        // Unlike a rename, a link never replaces what somebody has put there meanwhile.
+        // Unlike a rename, a link never replaces a file created meanwhile.
         match fs::hard_link(&self.0, to) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(BackupError::Exists { path: to.to_owned() })
             }
-            // Some file systems have none.
+            // Fallback for file systems without hard links.
             Err(_) => fs::rename(&self.0, to).map_err(io("rename the copy")),
         }
     }

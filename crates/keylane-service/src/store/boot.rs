@@ -1,19 +1,24 @@
-//! The number of an opening: what fences and the ids of events begin with, so it never repeats or goes back.
+//! Boot number of an opening. Fences and event identifiers begin with it, so it never repeats and
+//! never decreases.
 //!
-//! 1. **Restart.** The store's row has the number of its last opening; the next is higher, whatever the clock shows.
-//! 2. **Restore, import, salvage.** A copy knows nothing of the openings since it was made. The file `-boot` beside the
-//!    store has the highest number of any store at that path and stays there when the store is replaced, so the next
-//!    number is higher than that too, whatever the clock shows.
-//! 3. **Elsewhere.** Without that file the number is at least the system's time in seconds, which is higher than that of
-//!    the lost store unless the clock is behind. If the clock shows no more than the copy's own number, the clock is
-//!    behind or the store was opened more often than once a second: then the number rises by [`STEP`] and by chance, beyond
-//!    what the lost store reached in 97 days, and other than that of another such copy.
+//! 1. **Restart.** The store records the number of its last opening; the next is higher, whatever
+//!    the clock shows.
+//! 2. **Restore, import, salvage.** A copy does not know the openings since it was made. The file
+//!    `-boot` beside the store has the highest number of any store at that path and stays there
+//!    when the store is replaced, so the next number is higher than that too, whatever the clock
+//!    shows.
+//! 3. **Elsewhere.** Without that file the number is at least the system time in seconds, which is
+//!    higher than the lost store's number unless the clock is behind. If the clock shows no more
+//!    than the copy's own number, the clock is behind or the store was opened more often than once
+//!    a second. Then the number rises by [`STEP`] and a random amount: beyond the numbers that the
+//!    lost store reached in 97 days, and different from that of another such copy.
 //!
-//! What remains is a clock that is behind, though not behind the copy, on a path without its `-boot`.
+//! The remaining gap is a clock that is behind, though not behind the copy, on a path without its
+//! `-boot`.
 //!
-//! Layouts before 7 counted openings from 1, and gave out the fences `n * 2^40 + 1` and up in opening `n`. Fences are
-//! now `n * 2^21 + 1` and up. So the first opening in this layout takes `(n + 1) * 2^19` at least, of which the fences are
-//! higher than all that were given.
+//! Layouts before 7 counted openings from 1, and assigned the fences `n * 2^40 + 1` and up in
+//! opening `n`. Fences are now `n * 2^21 + 1` and up. So the first opening in this layout takes at
+//! least `(n + 1) * 2^19`, whose fences are higher than all earlier ones.
 //!
 //! With seconds since 1970 below 2^32, fences stay below 2^53, so a JSON number in JavaScript has them exactly.
 
@@ -23,16 +28,17 @@ use std::path::Path;
 
 use keylane_stream::sqlite;
 
-/// The binary digits of a fence that count the starts of one number.
+/// Number of a fence's low bits, which count the starts under one boot number.
 pub(crate) const FENCE_BITS: u32 = 21;
 
-/// Numbers from here on are of this layout: 1978 in seconds, and more openings than any file has had before.
+/// Lowest number of this layout: 1978 in seconds, and more openings than any earlier file had.
 pub(super) const LEAST: u64 = 1 << 28;
 
-/// The clock is believed up to here, which is the year 2101: beyond it 2^27 openings still have fences below 2^53.
+/// Highest trusted clock value: the year 2101. Beyond it, 2^27 openings still have fences below
+/// 2^53.
 pub(super) const MAX_SECONDS: u64 = (1 << 32) - (1 << 27);
 
-/// How far the number of a copy rises at least where the clock cannot be believed: 97 days of seconds.
+/// Minimum step of a copy's number when the clock cannot be trusted: 97 days, in seconds.
 const STEP: u64 = 1 << 23;
 
 /// Returns the number of the next opening. `was` is the number in the store, 0 if there was none, and `beside` the
@@ -51,19 +57,19 @@ pub(super) fn next(was: u64, beside: Option<u64>, seconds: u64) -> u64 {
 pub(super) fn beyond(was: u64) -> u64 {
     let chance = getrandom::u64().unwrap_or(0) % STEP;
     let stepped = was.saturating_add(STEP + chance);
-    // Near the end of the numbers one more has to do: fences stay below 2^53.
+    // Near the end of the range only single steps remain, so that fences stay below 2^53.
     if stepped <= MAX_SECONDS { stepped } else { was + 1 }
 }
 
-/// The highest number of any store at a path: 4 bytes that say what the file is, the number (8), CRC32C of both (4);
-/// numbers with the least byte first. A file that is something else counts as none.
+/// File with the highest boot number of any store at a path: magic (4 bytes), number (8), CRC32C of
+/// both (4); little-endian. A file with other content counts as absent.
 #[derive(Debug)]
 pub(super) struct Highest {
     file: Option<File>,
     number: Option<u64>,
 }
 
-/// The file begins with this.
+/// Magic number.
 const MAGIC: [u8; 4] = *b"KLB1";
 
 const FILE_BYTES: usize = 16;
@@ -83,7 +89,7 @@ impl Highest {
         self.number
     }
 
-    /// Raises it to at least this number, and syncs it.
+    /// Raises the number to at least `number`, and syncs the file.
     pub(super) fn raise(&mut self, number: u64) -> io::Result<()> {
         if self.number.is_some_and(|highest| highest >= number) {
             return Ok(());
@@ -108,7 +114,7 @@ fn parse(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(body.strip_prefix(&MAGIC)?.try_into().ok()?))
 }
 
-/// The system's time in seconds since 1970; 0 if its clock shows less.
+/// Returns the system time in seconds since 1970; 0 if the clock is before that.
 pub(super) fn seconds() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
@@ -142,10 +148,10 @@ mod tests {
             let (one, other) = (next(NOW, None, clock), next(NOW, None, clock));
             assert!(one > lost && other > lost && one != other, "{one} {other}");
         }
-        // A clock that is ahead of the copy is believed, and a restart needs none.
+        // A clock ahead of the copy is trusted, and a restart needs none.
         assert_eq!(next(NOW, None, NOW + 7), NOW + 7);
         assert_eq!(next(NOW, Some(NOW), 0), NOW + 1);
-        // So is what is known of the lost store.
+        // The lost store's recorded number is respected as well.
         assert_eq!(next(NOW, Some(lost), NOW + 7), lost + 1);
     }
 

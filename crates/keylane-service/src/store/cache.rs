@@ -1,4 +1,4 @@
-//! Chunks that were read or written lately, up to a number of bytes.
+//! Least-recently-used cache of chunks, bounded in bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,15 @@ use crate::ids::{JobNumber, SubtaskNumber};
 #[derive(Debug)]
 pub(super) struct Cache {
     most_bytes: usize,
-    /// Nothing unwinds while it is locked.
+    /// No code that holds this lock unwinds.
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By place, so that the chunk of a subtask is the last one that does not begin behind it.
+    /// Chunks by place. A subtask's chunk is the last one that does not begin behind it.
     chunks: BTreeMap<u64, Kept>,
-    /// The places by the time of their last use, the oldest first.
+    /// Places by the time of their last use, oldest first.
     uses: BTreeMap<u64, u64>,
     /// One past the last use.
     clock: u64,
@@ -40,7 +40,7 @@ impl Cache {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The chunk with a subtask, if it is here.
+    /// Returns the cached chunk that contains a subtask.
     pub(super) fn get(&self, job: JobNumber, number: SubtaskNumber) -> Option<Arc<Chunk>> {
         let mut inner = self.inner();
         let first = place(job, 0);
@@ -53,7 +53,7 @@ impl Cache {
         Some(chunk)
     }
 
-    /// Keeps a chunk, and lets go of those that were used least lately.
+    /// Caches a chunk, and evicts those used least recently.
     pub(super) fn put(&self, chunk: &Arc<Chunk>) {
         if chunk.bytes() > self.most_bytes {
             return;
@@ -63,12 +63,12 @@ impl Cache {
             inner.insert(chunk);
             inner.shrink(self.most_bytes)
         };
-        // What they hold is freed when the lock is not held.
+        // Freed after the lock is released.
         drop(gone);
     }
 
-    /// Keeps a chunk if nothing has to go for it but an older one of the same place, which goes anyway: that is not
-    /// what is there any more.
+    /// Caches a chunk if it fits without an eviction. An older chunk at its place is obsolete and
+    /// is removed either way.
     pub(super) fn put_if_room(&self, chunk: &Arc<Chunk>) {
         let mut inner = self.inner();
         drop(inner.remove(place(chunk.job(), chunk.numbers().start)));
@@ -77,7 +77,7 @@ impl Cache {
         }
     }
 
-    /// Lets go of all that a job has.
+    /// Removes all chunks of a job.
     pub(super) fn forget(&self, job: JobNumber) {
         let mut inner = self.inner();
         let all = place(job, 0)..=place(job, (seal::PLACES - 1) as u32);
@@ -102,7 +102,7 @@ impl Inner {
     }
 
     fn touch(&mut self, place: u64, used: u64) {
-        // It is the last one as it is.
+        // It is the most recent one already.
         if used + 1 == self.clock {
             return;
         }

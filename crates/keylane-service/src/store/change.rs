@@ -1,4 +1,5 @@
-//! What the writer is asked to do.
+//! Changes and requests for the writer thread. The changes of a request are written together or not
+//! at all.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use super::outcome::{Outcome, OutcomeKind};
 use super::parts::UploadState;
 use super::schedules::ScheduleChange;
 use super::status::JobStatus;
-use super::upload::MOST_INLINE_BYTES;
+use super::upload::MAX_INLINE_BYTES;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 
-/// Changes that are written together or not at all. Nothing happens before they are
+/// List of changes that are written in one transaction, or not at all. They take effect when
 /// [submitted](super::Store::submit).
 ///
 /// # Examples
@@ -47,63 +48,65 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Changes::default()
     }
 
-    /// How many there are.
+    /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// An attempt has begun, so that it counts if the process does not survive it.
+    /// Records the start of an attempt, so that it counts even if the process crashes.
     pub fn started(&mut self, subtask: SubtaskId, attempt: u32) {
         self.mark(subtask, Mark::started(attempt));
     }
 
-    /// Replaces the mark of a subtask. It goes when the subtask ends or its job is over.
+    /// Replaces the attempt mark of a subtask. The mark is removed when the subtask or its job
+    /// ends.
     pub fn mark(&mut self, subtask: SubtaskId, mark: Mark) {
         self.push(Change::Mark { subtask, mark });
     }
 
-    /// Raises the number of the store's opening to at least `boot`: the next opening has a higher one.
+    /// Raises the boot number of the store to at least `boot`. The next opening has a higher one.
     pub fn raise_boot(&mut self, boot: u64) {
         self.push(Change::RaiseBoot(boot));
     }
 
-    /// A subtask has ended for good. All of a job's in a transaction make up one row.
+    /// Records the final outcome of a subtask. The outcomes of a job in one transaction share a
+    /// row.
     pub fn ended(&mut self, job: JobNumber, outcome: Outcome) {
         self.push(Change::Outcome { job, outcome });
     }
 
-    /// What an attempt said, whatever became of it. If its job is gone, nothing is kept of it; it keeps no other change
-    /// from being made.
+    /// Records the output of an attempt. Without its job, the log is dropped, and the other changes
+    /// are still made.
     pub fn said(&mut self, job: JobNumber, log: AttemptLog) {
         self.push(Change::Log { job, log: Box::new(log) });
     }
 
-    /// A job is paused, resumed, scheduled, being cancelled, or over. Once it is over, only
-    /// [`reopen`](Self::reopen) changes that.
+    /// Sets the status of a job: paused, resumed, scheduled, cancelling or ended. After its end,
+    /// only [`reopen`](Self::reopen) changes it.
     pub fn status(&mut self, job: JobNumber, status: JobStatus) {
         self.push(Change::Status { job, status });
     }
 
-    /// The subtasks of a job that was accepted to begin later, and does now, enter the order: behind all others. This is
-    /// its status from now on.
+    /// Gives a scheduled job that begins now its position in the order, behind all others, and sets
+    /// its status.
     pub fn enter(&mut self, job: JobNumber, status: JobStatus) {
         self.push(Change::Enter { job, status });
     }
 
-    /// Subtasks that have ended are to be done again, and so their job, which is over, goes on with this status, and
-    /// enters the order again, behind all others.
+    /// Reopens ended subtasks of an ended job. The job continues with this status, at a new
+    /// position behind all others.
     pub fn reopen(
         &mut self,
         job: JobNumber,
@@ -115,7 +118,7 @@ impl Changes {
         self.reopen_more(job, subtasks, now_ms);
     }
 
-    /// More subtasks that have ended are to be done again, of a job that was [reopened](Self::reopen) and goes on.
+    /// Reopens further ended subtasks of a job that was [reopened](Self::reopen).
     pub fn reopen_more(
         &mut self,
         job: JobNumber,
@@ -130,71 +133,74 @@ impl Changes {
         }
     }
 
-    /// Subtasks of a job that is over have ended like this, and had no outcome of their own.
+    /// Records outcomes for subtasks of an ended job that have none of their own.
     pub fn settle(&mut self, job: JobNumber, outcomes: impl IntoIterator<Item = Outcome>) {
         self.push(Change::Settle(job));
         outcomes.into_iter().for_each(|outcome| self.ended(job, outcome));
     }
 
-    /// A job that has ended goes, with all it has. It is gone at once; its room is given back bit by
-    /// bit, so that nobody waits for it.
+    /// Deletes an ended job with all its data. It disappears at once; its space is freed in small
+    /// steps, so that no other write waits for a large deletion.
     pub fn purge(&mut self, job: JobNumber) {
         self.push(Change::Purge(job));
     }
 
-    /// A job that is damaged goes, with all it has, whatever its row says. `now_ms` is when that was decided.
+    /// Deletes a damaged job with all its data, regardless of the state in its row. `now_ms` is the
+    /// time of the decision.
     pub fn remove_damaged(&mut self, job: JobNumber, now_ms: u64) {
         self.push(Change::SetAside { job, status: draft::set_aside(now_ms) });
         self.push(Change::Purge(job));
     }
 
-    /// A key is paused or stopped; or, with none, neither any more.
+    /// Pauses or stops a key, or releases it if `record` is `None`.
     pub fn key(&mut self, key: Key, record: Option<KeyRecord>) {
         self.push(Change::Key { key, record });
     }
 
-    /// What the caller keeps of a job is something else from now on.
+    /// Replaces the caller's own record of a job.
     pub fn head(&mut self, job: JobNumber, head: Vec<u8>) {
         self.push(Change::Reform { job, head: Some(head), total: None, upload: None });
     }
 
-    /// What these changes do was asked for under this key, and is about this job if it is about one.
+    /// Stores an idempotency key for these changes, with the job that they concern.
     pub fn idempotency(&mut self, entry: Idempotency, id: JobId) {
         self.push(Change::Idempotency { entry, id });
     }
 
-    /// Idempotency keys that are no longer to be kept at this time go.
+    /// Deletes idempotency keys that have expired at `now_ms`.
     pub fn forget_idempotency(&mut self, now_ms: u64) {
         self.push(Change::ForgetIdempotency { now_ms });
     }
 
-    /// A schedule, which has the version `was`, or is not there if that is none, becomes this: its next version
-    /// and its body; or goes, if that is none. If it is not as `was` says, none of these changes is made.
+    /// Replaces or removes a schedule if its version is `was` (`None`: the schedule does not
+    /// exist). `then` is the next version with its body, or `None` to remove it. With another
+    /// version, none of these changes is made.
     pub fn schedule(&mut self, name: &str, was: Option<u64>, then: Option<(u64, Vec<u8>)>) {
         self.push(Change::Schedule(Box::new(ScheduleChange { name: name.to_owned(), was, then })));
     }
 
-    /// A client's own name for a job that is accepted with these changes. If it is taken, none of them is made.
+    /// Stores a client's own identifier for a job that is accepted with these changes. If the
+    /// identifier is taken, none of them is made.
     pub fn alias(&mut self, alias: Alias) {
         self.push(Change::Alias(alias));
     }
 
-    /// What somebody has done: an entry of the log, with the next number.
+    /// Appends an entry to the audit log, with the next number.
     pub fn audit(&mut self, record: AuditRecord) {
         self.push(Change::Audit { number: None, record: Box::new(record) });
     }
 
-    /// The oldest entries of the log go that are not to be kept, some of them if they are many.
+    /// Deletes the oldest audit entries beyond the retention, a bounded number per call.
     pub fn forget_audit(&mut self, kept: AuditKept) {
         self.push(Change::ForgetAudit(kept));
     }
 
-    /// Each of them by itself, the last first.
+    /// Splits the list into lists of one change each, in reverse order.
     pub(crate) fn singles(self) -> Vec<Changes> {
         self.list.into_iter().rev().map(|change| Changes { list: vec![change] }).collect()
     }
 
-    /// These changes, and behind them the others.
+    /// Appends the changes of another list.
     pub(crate) fn followed_by(mut self, others: Changes) -> Changes {
         self.list.extend(others.list);
         self
@@ -205,81 +211,82 @@ impl Changes {
     }
 }
 
-/// What of a job does not change.
+/// Immutable properties of a job, with its initial status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// What is to be done with its subtasks: the name of something that the service has.
+    /// Kind, which names the handler of the subtasks.
     pub kind: String,
-    /// When it came, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// What else is to be known of it: name, labels, settings. The store does not look into it.
+    /// Caller's own record: name, labels, settings. Opaque to the store.
     pub head: Vec<u8>,
-    /// Waiting, or paused; perhaps scheduled.
+    /// Initial status: waiting, paused or scheduled.
     pub status: JobStatus,
-    /// Under which key the client may send it again.
+    /// Idempotency key of the request, if it has one.
     pub idempotency: Option<Idempotency>,
 }
 
-/// Under which key a client may ask again for the same, and get the same job.
+/// Idempotency key: a repeated request with this key returns the first one's job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
-    /// Whose keys these are.
+    /// Namespace of the key, for example the client.
     pub scope: String,
-    /// The client's key.
+    /// Client's key.
     pub key: String,
-    /// Of what was asked for, so that another request under this key is noticed.
+    /// Hash of the request, to detect another request with this key.
     pub body_hash: [u8; 32],
-    /// How long it is kept: milliseconds since 1970.
+    /// Expiry time, in milliseconds since 1970.
     pub expires_ms: u64,
 }
 
-/// Why nothing of a key is started.
+/// Reason why the tasks of a key do not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyState {
-    /// Somebody has paused it.
+    /// Paused by an operator.
     Paused,
-    /// A subtask of it has failed, and the rule is to stop.
+    /// Stopped by the failure policy after a subtask failed.
     Stopped,
 }
 
-/// That nothing of a key is started, why, and since when.
+/// Record of a paused or stopped key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// Why.
+    /// Reason for the pause or stop.
     pub state: KeyState,
-    /// Since when, in milliseconds since 1970.
+    /// Time of the pause or stop, in milliseconds since 1970.
     pub since_ms: u64,
-    /// In the words of whoever has done it.
+    /// Operator's explanation.
     pub reason: String,
 }
 
-/// That changes are on the disk.
+/// Receipt for changes that are on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Committed {
-    /// The number of their transaction. Later ones are higher, and so are those after a restart.
+    /// Number of the transaction. It grows with every commit, also over restarts.
     pub commit: u64,
-    /// The job's place in the order, if one has entered it with these changes; of several, the last one's.
+    /// New position of the job in the order, if one entered with these changes; the last one's if
+    /// several did.
     pub entered: Option<u64>,
 }
 
-/// What one transaction can do.
+/// Single change of a transaction.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// Subtasks of a job that is being uploaded.
+    /// Subtasks of a job whose upload is in progress.
     Chunk {
         chunk: Arc<Chunk>,
         upload: Arc<UploadState>,
     },
     Accept(Box<Accept>),
-    /// What was uploaded of a job is not wanted.
+    /// Discards an unfinished upload.
     Abandon(JobNumber),
     Mark {
         subtask: SubtaskId,
         mark: Mark,
     },
-    /// See [`Changes::raise_boot`].
+    /// Raises the boot number; see [`Changes::raise_boot`].
     RaiseBoot(u64),
     Outcome {
         job: JobNumber,
@@ -293,24 +300,26 @@ pub(super) enum Change {
         job: JobNumber,
         status: JobStatus,
     },
-    /// As `Status`, and with a new place in the order.
+    /// Sets the status and gives the job a new position in the order.
     Enter {
         job: JobNumber,
         status: JobStatus,
     },
-    /// The same, of a job that was over. The outcomes that say which subtasks follow.
+    /// Reopens an ended job with a new position in the order. The outcomes that name its subtasks
+    /// follow.
     Reopen {
         job: JobNumber,
         status: JobStatus,
     },
-    /// Outcomes follow of a job, which takes them although it is over.
+    /// Admits the outcomes that follow, although the job has ended.
     Settle(JobNumber),
-    /// As `Status`, of a job of which nothing is believed.
+    /// Sets the status of a damaged job without reading its row.
     SetAside {
         job: JobNumber,
         status: JobStatus,
     },
-    /// Another head; or more subtasks, whose chunks were written before, and with them a new place in the order.
+    /// Replaces the head; or adds subtasks, whose chunks were written before, with a new position
+    /// in the order.
     Reform {
         job: JobNumber,
         head: Option<Vec<u8>>,
@@ -332,31 +341,31 @@ pub(super) enum Change {
     Schedule(Box<ScheduleChange>),
     Alias(Alias),
     Audit {
-        /// The next one, unless it has one already: then that is beyond all others.
+        /// Assigned number, beyond all others; `None` for the next one.
         number: Option<u64>,
         record: Box<AuditRecord>,
     },
     ForgetAudit(AuditKept),
 }
 
-/// A job whose subtasks are there.
+/// Acceptance of a job whose subtasks are stored.
 #[derive(Clone, Debug)]
 pub(super) struct Accept {
     pub(super) job: JobNumber,
     pub(super) id: JobId,
     pub(super) new: NewJob,
     pub(super) total: u32,
-    /// All subtasks, if they are in one small chunk; otherwise they were written before.
+    /// All subtasks, if they fit in one small chunk; larger jobs have their chunks written before.
     pub(super) inline: Option<Arc<Chunk>>,
     pub(super) upload: Arc<UploadState>,
 }
 
 impl Change {
-    /// About how many bytes it writes.
+    /// Returns the approximate size of the write, in bytes.
     pub(super) fn bytes(&self) -> usize {
         const ROW: usize = 64;
-        /// A job's row with its head and, at most, its own chunk.
-        const WHOLE_ROW: usize = MOST_INLINE_BYTES;
+        /// Bound for a job's row: its head and at most its inline chunk.
+        const WHOLE_ROW: usize = MAX_INLINE_BYTES;
         ROW + match self {
             Change::Chunk { chunk, .. } => chunk.sealed().len(),
             Change::Accept(accept) => {
@@ -380,7 +389,8 @@ impl Change {
     }
 }
 
-/// Where the answer goes: told once, or when it is dropped that nothing was written.
+/// Callback for the result of a request, called exactly once. Dropped without a call, it reports
+/// that nothing was written.
 pub(super) struct Answer(Option<Box<Callback>>);
 
 type Callback = dyn FnOnce(Result<Committed, WriteError>) + Send;
@@ -390,7 +400,7 @@ impl Answer {
         Answer(Some(Box::new(tell)))
     }
 
-    /// Nobody wants to know.
+    /// Creates a reply that is discarded.
     pub(super) fn to_nobody() -> Self {
         Answer(None)
     }
@@ -416,11 +426,11 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Changes on their way to the writer.
+/// Request in the writer's queue.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) changes: Vec<Change>,
     pub(super) answer: Answer,
-    /// The room that it takes in the queue, if it takes some; given back when it was written.
+    /// Admission permit for new work, released after the write.
     pub(super) _room: Option<OwnedPermit>,
 }

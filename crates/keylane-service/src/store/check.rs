@@ -1,4 +1,4 @@
-//! Looking at everything there is.
+//! Check of a whole store: every row's checksum, and the agreement between the rows.
 
 use std::path::Path;
 
@@ -25,19 +25,18 @@ use super::tables::{JOB, LAYOUT, Meta};
 use crate::ids::JobNumber;
 
 impl Store {
-    /// Reads everything, and reports what is not what was written. Others go on meanwhile.
+    /// Reads the whole store and reports damage. Other readers and the writer continue.
     ///
     /// # Errors
-    /// If it cannot be read to its end.
+    /// If the store cannot be read to its end.
     pub fn check(&self) -> Result<Report, ReadError> {
         self.with_reader(check)
     }
 
-    /// As [`check`](Self::check), of a store that nobody has open and that is perhaps too damaged to be
-    /// opened.
+    /// Checks a store that is not open, and that may be too damaged to be opened.
     ///
     /// # Errors
-    /// If it is open, is no store, or cannot be read to its end.
+    /// If the file is open or is not a store, or cannot be read to its end.
     pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
         let path = path.as_ref().canonicalize().map_err(OpenError::io("find the store"))?;
         let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
@@ -56,7 +55,7 @@ fn check(connection: &Connection) -> Result<Report, ReadError> {
     check_all(&snapshot)
 }
 
-/// In one transaction.
+/// Checks all tables in one snapshot.
 fn check_all(snapshot: &Connection) -> Result<Report, ReadError> {
     let mut report = Report::default();
     note(
@@ -77,7 +76,7 @@ fn check_all(snapshot: &Connection) -> Result<Report, ReadError> {
     Ok(report)
 }
 
-/// Damage goes into the report, and what else is wrong ends it.
+/// Adds damage to the report; other errors end the check.
 fn note(report: &mut Report, result: Result<(), ReadError>) -> Result<(), ReadError> {
     match result {
         Err(ReadError::Damaged(damage)) => {
@@ -94,7 +93,7 @@ fn check_jobs(connection: &Connection, report: &mut Report) -> Result<(), ReadEr
     while let Some(row) = rows.next()? {
         report.jobs += 1;
         match read::stored(row) {
-            // One that was set aside is known to be damaged.
+            // A job that was set aside is known to be damaged.
             Ok((job, _)) if job.status.state == JobState::Damaged => {}
             Ok((job, has_chunk)) => check_job(connection, &job, has_chunk, report)?,
             Err(error) => {
@@ -138,7 +137,7 @@ fn check_job(
     logs::for_each_of(connection, number, |log| note(report, log.map(drop)))
 }
 
-/// The steps of a job that have an outcome and are not counted as subtasks.
+/// Steps of a job that have outcomes and do not count as subtasks.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Steps {
@@ -146,9 +145,10 @@ struct Steps {
     fan_in: bool,
 }
 
-/// Whether the counts that a job ended with can follow from its outcomes.
+/// Returns whether the final counts of a job can follow from its outcomes.
 ///
-/// Every subtask that succeeded, failed or was skipped has an outcome. A cancelled one has none if it never began.
+/// Each succeeded, failed or skipped subtask has an outcome. A cancelled subtask has none if it
+/// never started.
 pub(super) fn agree(job: &StoredJob, found: &Counts) -> bool {
     let counted = job.status.counts;
     let pairs = [
@@ -163,7 +163,7 @@ pub(super) fn agree(job: &StoredJob, found: &Counts) -> bool {
     surplus.is_some_and(|surplus| surplus <= u32::from(steps.split) + u32::from(steps.fan_in))
 }
 
-/// Each chunk, and then whether they are all there.
+/// Checks each chunk of a job, and then that none is missing.
 fn check_all_chunks(
     connection: &Connection,
     job: JobNumber,
@@ -182,7 +182,7 @@ fn check_all_chunks(
             report.damage.push(Damage::Chunk { job, number });
         }
     }
-    // Behind a damaged one nobody knows what should follow.
+    // Behind a damaged chunk, the next expected number is unknown.
     if report.damage.len() == before {
         note(report, check_chunks(connection, job, total))?;
     }
@@ -210,7 +210,7 @@ fn check_outcomes(
     Ok(())
 }
 
-/// Parts of jobs that are not there, and are not about to be removed.
+/// Reports data of absent jobs that is not scheduled for deletion.
 fn check_orphans(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
     for table in ["chunk", "outcome", "log"] {
         let mut next = connection.prepare(&format!(
@@ -249,7 +249,7 @@ fn check_marks(connection: &Connection, report: &mut Report) -> Result<(), ReadE
     Ok(())
 }
 
-/// Whether the jobs that are not over are as many as were counted, and all in the index.
+/// Checks that the number of unfinished jobs is the recorded one, and that all are in the index.
 fn check_census(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
     let census = read::census(connection)?;
     report.damage.extend(census.not_in_index.into_iter().map(|job| Damage::Index { job }));
@@ -261,13 +261,13 @@ fn check_census(connection: &Connection, report: &mut Report) -> Result<(), Read
     Ok(())
 }
 
-/// Whether all that was acknowledged is there: a store that lacks some of it is not opened.
+/// Checks that no acknowledged commit is missing, without which a store is not opened.
 fn check_acknowledged(
     connection: &Connection,
     path: &Path,
     report: &mut Report,
 ) -> Result<(), OpenError> {
-    // Without it the mark belongs to no store.
+    // Without its own counters, no mark belongs to the store.
     let Ok(Some(meta)) = Meta::load(connection) else { return Ok(()) };
     match look_at_mark(path, &meta) {
         Ok(()) => {}
@@ -280,7 +280,7 @@ fn check_acknowledged(
     Ok(())
 }
 
-/// SQLite's own check, of what lies around the rows, and of whether the indexes are those of the tables.
+/// Runs SQLite's check of the pages, and of the agreement between indexes and tables.
 fn check_file(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
     let mut statement = connection.prepare("PRAGMA integrity_check(100)")?;
     for line in statement.query_map([], |row| row.get::<_, String>(0))? {

@@ -1,13 +1,13 @@
-//! How subtasks lie in a chunk, version 1.
+//! Encoding of subtasks in a chunk, version 1. A damaged chunk is detected by its checksum.
 //!
-//! A body is its subtasks one after another. Lengths and counts are LEB128:
+//! A body is a sequence of subtasks. Lengths and counts are LEB128:
 //!
-//! | what | how |
+//! | field | encoding |
 //! |---|---|
-//! | keys | how many; for each its length and its bytes |
+//! | keys | count; for each its length and its bytes |
 //! | payload | its length, its bytes |
 //!
-//! Behind them is the seal, for the chunk's place and its count.
+//! A checksum follows, which includes the chunk's place and count.
 
 use std::fmt;
 
@@ -16,34 +16,34 @@ use keylane_stream::leb128;
 use super::seal::{self, SEAL_BYTES};
 use crate::ids::{JobNumber, SubtaskNumber};
 
-/// How many subtasks a job has at most: 2²⁴.
-pub const MOST_SUBTASKS: u32 = seal::PLACES as u32;
+/// Maximum number of subtasks in a job: 2²⁴.
+pub const MAX_SUBTASKS: u32 = seal::PLACES as u32;
 
-/// How many subtasks a chunk has at most: a read of one subtask reads its chunk.
-const MOST_IN_CHUNK: usize = 1024;
+/// Maximum number of subtasks in a chunk. Reading one subtask reads its whole chunk.
+const MAX_IN_CHUNK: usize = 1024;
 
-/// At how many bytes a chunk is full. One larger subtask is a chunk of its own.
+/// Size at which a chunk is full, in bytes. A larger subtask has its own chunk.
 const FULL_BYTES: usize = 128 * 1024;
 
-/// Subtasks of a job that follow one another, as they were submitted.
+/// Consecutive subtasks of a job, as submitted.
 pub struct Chunk {
     job: JobNumber,
     first: SubtaskNumber,
-    /// Where each subtask begins in `body`.
+    /// Offset of each subtask in `body`, in bytes.
     begins: Vec<u32>,
-    /// With its seal.
+    /// Encoded subtasks, with the checksum.
     body: Vec<u8>,
 }
 
-/// A subtask as it was submitted.
+/// Subtask as submitted.
 #[derive(Clone, Copy)]
 pub struct Subtask<'a> {
     number: SubtaskNumber,
-    /// From its number of keys on.
+    /// Encoding from the number of keys on.
     bytes: &'a [u8],
 }
 
-/// The keys of a subtask.
+/// Iterator over the keys of a subtask.
 #[derive(Clone, Copy)]
 pub struct Keys<'a> {
     left: u64,
@@ -51,26 +51,26 @@ pub struct Keys<'a> {
 }
 
 impl Chunk {
-    /// Its job.
+    /// Returns the number of the job.
     #[must_use]
     pub fn job(&self) -> JobNumber {
         self.job
     }
 
-    /// The numbers of its subtasks.
+    /// Returns the numbers of the subtasks.
     #[must_use]
     pub fn numbers(&self) -> std::ops::Range<SubtaskNumber> {
         self.first..self.first + self.count()
     }
 
-    /// One of its subtasks; none if that is in another chunk.
+    /// Returns a subtask, or `None` if it is in another chunk.
     #[must_use]
     pub fn subtask(&self, number: SubtaskNumber) -> Option<Subtask<'_>> {
         let begin = *self.begins.get(number.checked_sub(self.first)? as usize)?;
         Some(Subtask { number, bytes: &self.body[begin as usize..] })
     }
 
-    /// All of them, in their order.
+    /// Returns the subtasks in their order.
     pub fn subtasks(&self) -> impl Iterator<Item = Subtask<'_>> {
         self.numbers().filter_map(|number| self.subtask(number))
     }
@@ -79,17 +79,17 @@ impl Chunk {
         self.begins.len() as u32
     }
 
-    /// With the seal, as it is stored.
+    /// Returns the stored bytes, with the checksum.
     pub(super) fn sealed(&self) -> &[u8] {
         &self.body
     }
 
-    /// What it takes in memory.
+    /// Returns the memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.body.len() + self.begins.len() * size_of::<u32>()
     }
 
-    /// From what is stored. None if it is not what was written.
+    /// Decodes a stored chunk. Returns `None` if it is damaged.
     pub(super) fn open(
         job: JobNumber,
         first: SubtaskNumber,
@@ -111,15 +111,15 @@ impl Chunk {
         rest.is_empty().then(|| Chunk { job, first, begins, body: sealed.to_vec() })
     }
 
-    /// What is before the seal, if that is whole.
+    /// Returns the bytes before the checksum, or `None` if it is wrong.
     pub(super) fn verified(
         job: JobNumber,
         first: SubtaskNumber,
         count: u32,
         sealed: &[u8],
     ) -> Option<&[u8]> {
-        let fits = count as usize <= MOST_IN_CHUNK
-            && u64::from(first) + u64::from(count) <= u64::from(MOST_SUBTASKS);
+        let fits = count as usize <= MAX_IN_CHUNK
+            && u64::from(first) + u64::from(count) <= u64::from(MAX_SUBTASKS);
         if !fits {
             return None;
         }
@@ -128,13 +128,13 @@ impl Chunk {
 }
 
 impl<'a> Subtask<'a> {
-    /// Its number in its job.
+    /// Returns the number of the subtask in its job.
     #[must_use]
     pub fn number(&self) -> SubtaskNumber {
         self.number
     }
 
-    /// What order is kept for: none, one or several, as they were submitted.
+    /// Returns the keys: none, one or several, as submitted.
     #[must_use]
     pub fn keys(&self) -> Keys<'a> {
         let mut bytes = self.bytes;
@@ -142,7 +142,7 @@ impl<'a> Subtask<'a> {
         Keys { left, bytes }
     }
 
-    /// What is to be done, in the bytes that were submitted.
+    /// Returns the payload, as submitted.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         let mut keys = self.keys();
@@ -166,7 +166,7 @@ fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     seal::take(from, length)
 }
 
-/// Puts subtasks into chunks.
+/// Packs subtasks into chunks.
 #[derive(Debug)]
 pub(super) struct Packer {
     job: JobNumber,
@@ -176,21 +176,21 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// The first subtask has this number.
+    /// Creates a packer whose first subtask has the number `first`.
     pub(super) fn new(job: JobNumber, first: SubtaskNumber) -> Self {
         Packer { job, first, begins: Vec::new(), body: Vec::new() }
     }
 
-    /// The number of the next subtask.
+    /// Returns the number of the next subtask.
     pub(super) fn next(&self) -> u32 {
         self.first + self.begins.len() as u32
     }
 
-    /// Packs one more, and returns the chunk that was full before it.
+    /// Packs a subtask. Returns the preceding chunk if it is full.
     pub(super) fn push<K: AsRef<[u8]>>(&mut self, keys: &[K], payload: &[u8]) -> Option<Chunk> {
         let key_bytes = keys.iter().map(|key| key.as_ref().len() + 3).sum::<usize>();
         let crowded = self.body.len() + key_bytes + payload.len() > FULL_BYTES;
-        let is_full = self.begins.len() == MOST_IN_CHUNK || (crowded && !self.begins.is_empty());
+        let is_full = self.begins.len() == MAX_IN_CHUNK || (crowded && !self.begins.is_empty());
         let full = is_full.then(|| self.seal()).flatten();
         self.begins.push(self.body.len() as u32);
         leb128::put(&mut self.body, keys.len() as u64);
@@ -199,16 +199,16 @@ impl Packer {
         full
     }
 
-    /// The chunk of what has come since the last one, if something has.
+    /// Returns a chunk of the subtasks since the last one, if there are any.
     pub(super) fn seal(&mut self) -> Option<Chunk> {
         if self.begins.is_empty() {
             return None;
         }
         let next = self.next();
-        // The next one is likely to be of this size.
-        let room = if self.begins.len() == MOST_IN_CHUNK { self.body.len() + 64 } else { 0 };
+        // The next chunk will probably have this size.
+        let room = if self.begins.len() == MAX_IN_CHUNK { self.body.len() + 64 } else { 0 };
         let begins =
-            std::mem::replace(&mut self.begins, Vec::with_capacity(room.min(MOST_IN_CHUNK)));
+            std::mem::replace(&mut self.begins, Vec::with_capacity(room.min(MAX_IN_CHUNK)));
         let mut body = std::mem::replace(&mut self.body, Vec::with_capacity(room));
         body.reserve_exact(SEAL_BYTES);
         seal::seal(&mut body, &[seal::place(self.job, self.first), begins.len() as u64]);

@@ -1,4 +1,5 @@
-//! What one transaction does to the tables.
+//! One transaction of the writer: checks each request, applies its changes to the tables, and
+//! commits. A refused request changes nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,34 +22,35 @@ use super::status::{JobState, JobStatus};
 use super::tables;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
-/// How many chunks of a job that goes are removed in one transaction, so that others come between.
+/// Maximum number of a deleted job's chunks removed in one transaction, so that other writes come
+/// between.
 const CHUNKS_REMOVED: usize = 64;
 
-/// How many rows of its outcomes.
+/// Maximum number of outcome rows removed in one transaction.
 const ROWS_REMOVED: usize = 512;
 
-/// How many logs: of most kinds these are fewer bytes than so many chunks.
+/// Maximum number of logs removed in one transaction: usually fewer bytes than the chunks.
 const LOGS_REMOVED: usize = 256;
 
-/// How many idempotency keys.
+/// Maximum number of idempotency keys removed in one transaction.
 const KEYS_REMOVED: usize = 1024;
 
-/// What is said to each request, and which jobs have parts that are to be removed later.
+/// Result of each request, and jobs to delete in later transactions.
 pub(super) struct Written {
     pub(super) answers: Vec<Result<Committed, WriteError>>,
-    /// Jobs whose removal has begun.
+    /// Jobs whose deletion has begun.
     pub(super) loose: Vec<JobNumber>,
-    /// Jobs that have nothing left to be removed.
+    /// Job whose deletion is complete.
     pub(super) swept: Option<JobNumber>,
-    /// Whether something was removed that users have sent or that came of it.
+    /// Whether data of users, or results, were deleted.
     pub(super) has_removed: bool,
 }
 
-/// A transaction that is being written.
+/// Transaction that is being written.
 pub(super) struct Draft<'a> {
     connection: &'a Connection,
     state: &'a mut State,
-    /// Outcomes that are in no row yet.
+    /// Outcomes that are not in a row yet.
     rows: HashMap<JobNumber, Row, foldhash::fast::RandomState>,
     loose: Vec<JobNumber>,
     has_removed: bool,
@@ -59,8 +61,8 @@ impl<'a> Draft<'a> {
         Draft { connection, state, rows: HashMap::default(), loose: Vec::new(), has_removed: false }
     }
 
-    /// Does all of it, removes some of a job that goes, and commits. A request that is refused for what
-    /// it asks changes nothing, and does not keep the others from being done.
+    /// Applies all requests, deletes some rows of a deleted job, and commits. A refused request
+    /// changes nothing and does not affect the others.
     pub(super) fn write_all(
         mut self,
         requests: &[Request],
@@ -91,9 +93,10 @@ impl<'a> Draft<'a> {
         Ok(Written { answers, loose: self.loose, swept, has_removed })
     }
 
-    /// Why these cannot be done, if so. Looked at before any of them is, so that none is if one cannot be.
+    /// Returns the error of a request that cannot be applied. All changes are checked before the
+    /// first one is applied.
     fn refusal(&mut self, changes: &[Change]) -> Result<Option<WriteError>, SqliteError> {
-        // A job that these reopen takes outcomes, whatever it was before.
+        // A job reopened by this request takes outcomes, even if it had ended before.
         let mut reopened = None;
         let aside = changes.iter().find_map(|change| match change {
             Change::SetAside { job, .. } => Some(*job),
@@ -120,13 +123,13 @@ impl<'a> Draft<'a> {
                     refused.or(is_over.then_some(WriteError::Ended { job: *job }))
                 }
                 Change::Enter { job, .. } => self.takes(*job, None, false)?,
-                // Its state is not believed either.
+                // A damaged row's state is not trusted either.
                 Change::SetAside { job, .. } => self.takes(*job, None, true)?,
                 Change::Reform { job, upload, .. } => {
                     let failed = upload.as_ref().and_then(|upload| upload.failure());
                     failed.or(self.takes(*job, None, true)?)
                 }
-                // Set aside by the change before, it is over.
+                // The preceding change has set it aside, so it has ended.
                 Change::Purge(job) if aside == Some(*job) => None,
                 Change::Settle(job) => {
                     reopened = Some(*job);
@@ -157,7 +160,7 @@ impl<'a> Draft<'a> {
         Ok(None)
     }
 
-    /// Why a job does not take something that is about one of its subtasks, or about itself.
+    /// Returns the error of a change to a job, or to one of its subtasks, that cannot be made.
     fn takes(
         &mut self,
         job: JobNumber,
@@ -187,7 +190,7 @@ impl<'a> Draft<'a> {
             return Ok(Some(WriteError::Ended { job: accept.job }));
         }
         let Some(Idempotency { scope, key, .. }) = &accept.new.idempotency else { return Ok(None) };
-        // One that has expired counts no more, whether it was removed or not.
+        // An expired entry does not count, even if it is not deleted yet.
         let mut find = self.connection.prepare_cached(
             "SELECT id, body_hash FROM idempotency WHERE scope = ?1 AND key = ?2 AND expires_ms > ?3",
         )?;
@@ -197,7 +200,7 @@ impl<'a> Draft<'a> {
         Ok(found.map(|(id, body_hash)| WriteError::Duplicate { job: JobId(id), body_hash }))
     }
 
-    /// The job's place in the order, if one enters it.
+    /// Applies the changes. Returns the position of a job that enters the order.
     fn do_all(&mut self, changes: &[Change]) -> Result<Option<u64>, SqliteError> {
         let mut entered = None;
         for change in changes {
@@ -250,7 +253,8 @@ impl<'a> Draft<'a> {
         let (job, first) = (chunk.job(), chunk.numbers().start);
         let total = self.state.job(self.connection, job)?.map(|known| known.total);
         if total == Some(first) {
-            // The first one of an extension. What one before has left that broke off may begin at other places.
+            // First chunk of an extension. Chunks of an earlier, broken extension may begin at
+            // other places.
             let mut left = self
                 .connection
                 .prepare_cached("DELETE FROM chunk WHERE place BETWEEN ?1 AND ?2")?;
@@ -285,7 +289,7 @@ impl<'a> Draft<'a> {
         Ok(entered)
     }
 
-    /// Subtasks of a job that was accepted before enter the order now, perhaps more than it had.
+    /// Gives an accepted job, perhaps with additional subtasks, a new position in the order.
     fn enter(&mut self, job: JobNumber, total: Option<u32>) -> Result<u64, SqliteError> {
         let entered = self.state.enter();
         tables::reform(self.connection, job, |fixed| {
@@ -315,7 +319,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Writes the outcomes of a job that are in no row yet.
+    /// Writes the outcomes of a job that are not in a row yet.
     fn put_row(&mut self, job: JobNumber) -> rusqlite::Result<()> {
         let Entry::Occupied(row) = self.rows.entry(job) else { return Ok(()) };
         let row = row.remove();
@@ -345,13 +349,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// As [`put_status`](Self::put_status), of a job whose row may say anything.
+    /// Sets the status of a damaged job without trusting its row.
     fn set_aside(&mut self, job: JobNumber, status: &JobStatus) -> rusqlite::Result<()> {
         let was_over = read::is_over(self.connection, job)?;
-        // An entry that is not of its row would keep SQLite from changing the row.
+        // SQLite would not update a row through an index entry that disagrees with it.
         self.connection.execute_batch("REINDEX job_by_state")?;
         if let Some(known) = self.state.job(self.connection, job)? {
-            // What is counted is what was believed.
+            // The counters were changed by the state that was believed.
             known.state = if was_over { JobState::Damaged } else { JobState::Waiting };
         }
         self.put_status(job, status)
@@ -364,7 +368,7 @@ impl<'a> Draft<'a> {
         alias::forget(self.connection, job)?;
         let mut delete = self.connection.prepare_cached("DELETE FROM job WHERE number = ?1")?;
         delete.execute([job.0.cast_signed()])?;
-        // Most have little, and are gone at once.
+        // Most jobs are small and deleted at once.
         if self.remove_some(job)? {
             let mut loose =
                 self.connection.prepare_cached("INSERT OR IGNORE INTO loose (job) VALUES (?1)")?;
@@ -374,7 +378,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Removes some of what a job has that is not there. Whether there may be more.
+    /// Deletes some rows of a deleted job. Returns whether there may be more.
     fn remove_some(&mut self, job: JobNumber) -> rusqlite::Result<bool> {
         let (first, last) = rows_of(job);
         let mut more = false;
@@ -477,7 +481,7 @@ pub(super) fn seal_of_idempotency(entry: &Idempotency, id: JobId) -> Vec<u8> {
     bytes.split_off(length)
 }
 
-/// What an operator has set aside.
+/// Status of a damaged job.
 pub(super) fn set_aside(ended_ms: u64) -> JobStatus {
     JobStatus { ended_ms: Some(ended_ms), ..JobStatus::of(JobState::Damaged) }
 }

@@ -1,4 +1,4 @@
-//! Which subtasks of a job have ended, how, and where that stands.
+//! Index of a job's ended subtasks: for each the kind and the position of its outcome.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,23 +11,23 @@ use super::seal::{at, place, rows_of};
 use super::status::Counts;
 use crate::ids::{JobNumber, SubtaskNumber};
 
-/// What a job's outcomes come to, up to one of its rows.
+/// Index of a job's outcomes, up to one of its rows.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     job: JobNumber,
-    /// Of each subtask, the place of its outcome plus one; 0 if it has not ended.
+    /// For each subtask the packed position and kind of its outcome; 0 if it has not ended.
     places: Vec<u64>,
     pub(super) counts: Counts,
-    /// How many outcomes there are, those included that were taken back.
+    /// Number of outcomes, including those before a reopening.
     pub(super) outcomes: u64,
-    /// One past the last row that is in it.
+    /// One past the last row read.
     next_row: u32,
-    /// Subtasks that have ended although they had ended. Not kept beyond a few.
+    /// Subtasks that ended twice without a reopening. At most [`MAX_NAMED`] are kept.
     pub(super) twice: Vec<SubtaskNumber>,
 }
 
-/// How many of those that ended twice are named.
-const MOST_NAMED: usize = 100;
+/// Maximum number of subtasks reported as ended twice.
+const MAX_NAMED: usize = 100;
 
 impl Ended {
     pub(super) fn new(job: JobNumber, total: u32) -> Self {
@@ -36,19 +36,19 @@ impl Ended {
         Ended { job, places, counts, outcomes: 0, next_row: 0, twice: Vec::new() }
     }
 
-    /// Whether a subtask has ended.
+    /// Returns whether a subtask has ended.
     pub(super) fn has(&self, number: SubtaskNumber) -> bool {
         self.places.get(number as usize).is_some_and(|place| *place != 0)
     }
 
-    /// Where the outcome of a subtask stands, if it has one.
+    /// Returns the position of a subtask's outcome, if it has one.
     pub(super) fn place(&self, number: SubtaskNumber) -> Option<OutcomePlace> {
         let place = self.places.get(number as usize)?.checked_sub(1)?;
         Some(OutcomePlace::new(place >> KIND_BITS))
     }
 
-    /// Whether its rows are all there for this connection: one that began to read before another was read with
-    /// does not see as many.
+    /// Returns whether this connection sees all rows of the index. A snapshot older than the last
+    /// read does not.
     fn is_seen_by(&self, connection: &Connection) -> rusqlite::Result<bool> {
         let Some(last) = self.next_row.checked_sub(1) else { return Ok(true) };
         let mut find =
@@ -56,7 +56,7 @@ impl Ended {
         find.query_row([place(self.job, last).cast_signed()], |row| row.get(0))
     }
 
-    /// Reads the rows that have come since.
+    /// Reads the rows added since the last read.
     pub(super) fn read_on(&mut self, connection: &Connection) -> Result<(), ReadError> {
         let (first, last) = rows_of(self.job);
         let mut rows = connection.prepare_cached(
@@ -71,7 +71,7 @@ impl Ended {
                 let from = OutcomePlace::at(row, 0);
                 ReadError::Damaged(Damage::Outcomes { job, from })
             };
-            // A row that is missing is one that was not read.
+            // A gap in the numbers is a missing row.
             if number != self.next_row {
                 return Err(damaged(self.next_row));
             }
@@ -101,7 +101,7 @@ impl Ended {
         }
         if is_over {
             *count(&mut self.counts, kind) += 1;
-            if before != 0 && self.twice.len() < MOST_NAMED {
+            if before != 0 && self.twice.len() < MAX_NAMED {
                 self.twice.push(subtask);
             }
         }
@@ -111,7 +111,7 @@ impl Ended {
 
 const KIND_BITS: u32 = 3;
 
-/// One more than the place with its kind, so that it is not 0.
+/// Packs a position and a kind, plus one so that the result is never 0.
 fn pack(place: OutcomePlace, kind: OutcomeKind) -> u64 {
     ((place.get() << KIND_BITS) | u64::from(kind.code())) + 1
 }
@@ -132,17 +132,18 @@ fn count(counts: &mut Counts, kind: OutcomeKind) -> &mut u32 {
     }
 }
 
-/// Up to how many bytes of these are kept, of jobs that were asked about lately.
-const MOST_BYTES: usize = 32 * 1024 * 1024;
+/// Maximum size of the cached indexes, in bytes. Those used last are kept.
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// What was read for those who ask about outcomes by the numbers of subtasks.
+/// Cache of indexes for queries of outcomes by subtask numbers.
 #[derive(Debug, Default)]
 pub(super) struct EndedCache {
-    /// Nothing unwinds while it is locked.
+    /// No code that holds this lock unwinds.
     inner: Mutex<Inner>,
 }
 
-/// Jobs by number. Those who ask about one job take turns, so that its rows are read once, however many ask.
+/// Indexes by job. Queries of one job exclude each other, so that its rows are read once for all of
+/// them.
 #[derive(Debug, Default)]
 struct Inner {
     jobs: BTreeMap<JobNumber, Kept>,
@@ -153,13 +154,13 @@ struct Inner {
 #[derive(Debug)]
 struct Kept {
     ended: Arc<Mutex<Ended>>,
-    /// Bytes of `ended`, as of the last use.
+    /// Size of `ended` at the last use, in bytes.
     bytes: usize,
     used: u64,
 }
 
 impl EndedCache {
-    /// Looks up what is to be known of a job, as of now.
+    /// Calls `look` with the current index of a job.
     pub(super) fn with<T>(
         &self,
         connection: &Connection,
@@ -170,25 +171,26 @@ impl EndedCache {
         let kept = self.keep(job, total);
         let mut ended = kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !ended.is_seen_by(connection)? {
-            // For this reader alone: it began before one that has read more.
+            // A private index: this reader's snapshot is older than the cached index.
             drop(ended);
             let mut ended = Ended::new(job, total);
             ended.read_on(connection)?;
             return Ok(look(&ended));
         }
-        // It may have got more of them since.
+        // The job may have gained subtasks since.
         let places = (total as usize).max(ended.places.len());
         ended.places.resize(places, 0);
         if let Err(error) = ended.read_on(connection) {
-            // What was read of a row that is damaged is not kept.
+            // An index that met a damaged row is not kept.
             *ended = Ended::new(job, total);
             return Err(error);
         }
         Ok(look(&ended))
     }
 
-    /// What is kept of a job, or nothing yet. Of the others those go that were used least lately; the one that is asked
-    /// about stays however large it is, so that its rows are not read for each page.
+    /// Returns the cached index of a job, or a new one, and evicts those used least recently. The
+    /// requested index stays however large it is, so that its rows are not read again for each
+    /// page.
     fn keep(&self, job: JobNumber, total: u32) -> Arc<Mutex<Ended>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.clock += 1;
@@ -202,7 +204,7 @@ impl EndedCache {
         kept.bytes = total as usize * size_of::<u64>();
         let ended = Arc::clone(&kept.ended);
         let mut bytes = inner.jobs.values().map(|kept| kept.bytes).sum::<usize>();
-        while bytes > MOST_BYTES && inner.jobs.len() > 1 {
+        while bytes > MAX_BYTES && inner.jobs.len() > 1 {
             let oldest = inner.jobs.iter().min_by_key(|(_, kept)| kept.used);
             let oldest = oldest.map(|(job, _)| *job).expect("there is more than one");
             bytes -= inner.jobs.remove(&oldest).map_or(0, |kept| kept.bytes);
@@ -248,13 +250,14 @@ mod tests {
         assert!(has(&later));
     }
 
-    /// A job of more than 4,194,304 subtasks was put in and taken out again, so each page of its results read all rows.
+    /// Regression: an index of more than 4,194,304 subtasks was cached and evicted at once, so each
+    /// page of results read all rows.
     #[test]
     fn the_job_that_is_asked_about_is_kept_however_large_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let connection = Connection::open(folder.path().join("file")).unwrap();
         connection.execute_batch(LAYOUT.tables).unwrap();
-        let (job, large) = (JobNumber(3), (MOST_BYTES / 8 + 1) as u32);
+        let (job, large) = (JobNumber(3), (MAX_BYTES / 8 + 1) as u32);
         let mut row = Row::default();
         let (kind, result) = (OutcomeKind::Failed, Vec::new());
         row.push(&Outcome { number: 7, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });

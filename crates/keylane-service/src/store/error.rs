@@ -1,3 +1,5 @@
+//! Errors of the store. Each names the affected job, file or limit, and damage names its place.
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,61 +10,61 @@ use rusqlite::types::FromSqlError;
 use super::outcome::OutcomePlace;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
 
-/// Why a store was not opened.
+/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// It is open already, here or in another process.
+    /// The store is open already, in this process or another one.
     #[error("{} is in use{}", path.display(), by.map(|by| format!(" by process {by}")).unwrap_or_default())]
     InUse {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
-        /// The process that has it open, as far as is known.
+        /// Identifier of the process that has it open, if known.
         by: Option<u32>,
     },
-    /// A later version of this program has written it.
+    /// A later version of this program has written the file.
     #[error("{} has a layout of version {version}, which a later keylane has written", path.display())]
     Later {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The version of its layout.
+        /// Version of the layout.
         version: i32,
     },
-    /// An earlier version of this program has written it, and it was only to be looked at. Opening it brings it
-    /// forward.
+    /// An earlier version of this program has written the file, and it was opened read-only.
+    /// Opening it for writing migrates it.
     #[error(
         "{} has a layout of version {version}, of an earlier keylane; the server brings it forward when it starts",
         path.display()
     )]
     Earlier {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The version of its layout.
+        /// Version of the layout.
         version: i32,
     },
-    /// The file is something else.
+    /// The file is not a store.
     #[error("{} is not a store of keylane's: {why}", path.display())]
     NotAStore {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was found in it.
+        /// Reason.
         why: String,
     },
-    /// Something was acknowledged that the file no longer has: its write-ahead log was damaged, or not
-    /// copied with it.
+    /// Acknowledged commits are missing in the file: its write-ahead log was damaged, or not copied
+    /// with it.
     #[error(
         "commits {} to {acknowledged} were acknowledged and are gone; to go on without them, delete {}",
         has + 1, mark.display()
     )]
     Lost {
-        /// The last commit that is there.
+        /// Last commit in the file.
         has: u64,
-        /// The last one that was acknowledged.
+        /// Last acknowledged commit.
         acknowledged: u64,
-        /// The file that says so.
+        /// Path of the high-water mark file.
         mark: PathBuf,
     },
-    /// Something in it is not what was written, and it is not a job's own.
+    /// Data that belongs to no single job is damaged.
     #[error(
         "the store is damaged: {0}; `keylane store salvage FROM TO` copies all that can be read into a new store, and \
          names what cannot"
@@ -71,96 +73,97 @@ pub enum OpenError {
     /// A file could not be opened, read or written.
     #[error("cannot {doing}")]
     Io {
-        /// What was tried.
+        /// Failed action.
         doing: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
-    /// It could not be locked.
+    /// The store could not be locked.
     #[error("cannot {doing} of the store {}", path.display())]
     Lock {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
-        /// What was tried.
+        /// Failed action.
         doing: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
-    /// SQLite could not.
+    /// SQLite could not open the file.
     #[error("cannot open {}: {why}", path.display())]
     Sqlite {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
-        /// What it said.
+        /// SQLite's message.
         why: Arc<str>,
     },
 }
 
-/// Why something was not written. Unless it says otherwise, nothing of it was.
+/// Error of a write. Nothing was written, except where a variant says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The disk, or the size that the store may have, is full. It works on as soon as there is room.
+    /// The disk is full, or the store has its maximum size. Writes succeed again as soon as there
+    /// is room.
     #[error("the store is full, nothing was written")]
     Full,
     /// Another program holds SQLite's lock on the file.
     #[error("another program keeps the store locked, nothing was written")]
     Busy,
-    /// The disk has failed, now or before. What was being written may or may not be there. Nothing
-    /// more is written until the store is opened again.
+    /// The disk has failed, now or earlier. The current write may or may not be on the disk. No
+    /// further write succeeds until the store is opened again.
     #[error("the store has failed and must be opened again: {cause}")]
     Failed {
-        /// What failed first.
+        /// First failure.
         cause: Arc<str>,
     },
-    /// There is no such job.
+    /// The job does not exist.
     #[error("there is no job {}", job.0)]
     NoSuchJob {
-        /// Its number.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// The job has no such subtask.
+    /// The subtask does not exist.
     #[error("job {} has {total} subtasks, and none with number {number}", job.0)]
     NoSuchSubtask {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// The number.
+        /// Number of the subtask.
         number: SubtaskNumber,
-        /// How many it has.
+        /// Number of subtasks of the job.
         total: u32,
     },
-    /// The job has ended, and this is for one that has not.
+    /// The change requires an unfinished job, and the job has ended.
     #[error("job {} has ended", job.0)]
     Ended {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// The job has not ended, and this is for one that has.
+    /// The change requires an ended job, and the job has not ended.
     #[error("job {} has not ended", job.0)]
     NotEnded {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// A job was accepted before with the same idempotency key, or has the name that this one was to have.
+    /// The idempotency key or the client's identifier belongs to an earlier job.
     #[error("{job} was accepted before with this idempotency key or name")]
     Duplicate {
-        /// That job.
+        /// Identifier of the earlier job.
         job: JobId,
-        /// The hash of what was asked for then.
+        /// Hash of the earlier request.
         body_hash: [u8; 32],
     },
-    /// The schedule is not, or no longer, as the change takes it to be.
+    /// The schedule's version is not the one that the change expects.
     #[error("schedule {schedule:?} has changed meanwhile")]
     OtherVersion {
-        /// Its name.
+        /// Name of the schedule.
         schedule: String,
     },
-    /// It takes more than the store can number or hold at once.
+    /// The write exceeds a limit of the store.
     #[error("{what}: no more than {most}")]
     TooLarge {
-        /// What there is too much of.
+        /// Name of the limited quantity.
         what: &'static str,
-        /// How much there can be.
+        /// Maximum.
         most: u64,
     },
 }
@@ -175,181 +178,181 @@ impl From<&WriteRefused> for WriteError {
     }
 }
 
-/// Why something was not read.
+/// Error of a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// There is no such job.
+    /// The job does not exist.
     #[error("there is no job {}", job.0)]
     NoSuchJob {
-        /// Its number.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// The job has no such subtask.
+    /// The subtask does not exist.
     #[error("job {} has no subtask {number}", job.0)]
     NoSuchSubtask {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// The number.
+        /// Number of the subtask.
         number: SubtaskNumber,
     },
-    /// What was asked for is not what was written.
+    /// The requested data is damaged.
     #[error("the store is damaged: {0}")]
     Damaged(Damage),
-    /// SQLite could not.
+    /// SQLite could not read the file.
     #[error("cannot read the store: {why}")]
     Sqlite {
-        /// What it said.
+        /// SQLite's message.
         why: Arc<str>,
     },
 }
 
-/// What in a store is not what was written.
+/// Damage in a store: a part whose checksum or content is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// A job's own row.
+    /// Main row of a job.
     Job {
-        /// Its number.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// The chunk with this subtask.
+    /// Chunk that contains a subtask.
     Chunk {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// The subtask.
+        /// Number of the subtask.
         number: SubtaskNumber,
     },
-    /// There is no chunk with these subtasks.
+    /// Subtasks without a chunk.
     MissingSubtasks {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// The first of them.
+        /// First missing subtask.
         from: SubtaskNumber,
-        /// One past the last of them.
+        /// One past the last missing subtask.
         until: SubtaskNumber,
     },
-    /// The outcomes from here on, up to those of the next row.
+    /// Outcomes from a place on, up to the next row.
     Outcomes {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// The first of them.
+        /// Place of the first of them.
         from: OutcomePlace,
     },
-    /// What is said of a job's subtasks at its end is not what became of them.
+    /// Final counts of a job that do not agree with its outcomes.
     Counts {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// A subtask has ended twice, without having been reopened between.
+    /// Subtask with two outcomes and no reopening between them.
     Twice {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// The subtask.
+        /// Number of the subtask.
         number: SubtaskNumber,
     },
-    /// What an attempt at a subtask said.
+    /// Log of an attempt.
     Log {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// The subtask.
+        /// Number of the subtask.
         number: SubtaskNumber,
     },
-    /// Chunks, outcomes or logs of a job that is not there.
+    /// Chunks, outcomes or logs without a job.
     Orphans {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// Which attempts have begun.
+    /// Record of started attempts.
     Marks {
-        /// The number of the row.
+        /// Number of the row.
         row: u64,
     },
-    /// What is said of a key.
+    /// Record of a paused or stopped key.
     Key {
-        /// The key, with what cannot be printed escaped.
+        /// Key, with unprintable bytes escaped.
         key: String,
     },
-    /// An idempotency key.
+    /// Idempotency key.
     Idempotency {
-        /// Its scope.
+        /// Scope of the key.
         scope: String,
-        /// The key.
+        /// Key.
         key: String,
     },
-    /// What a client calls a job.
+    /// Client's identifier of a job.
     Alias {
-        /// The name.
+        /// Identifier.
         name: String,
     },
-    /// A schedule.
+    /// Schedule.
     Schedule {
-        /// Its name.
+        /// Name of the schedule.
         name: String,
     },
-    /// An entry of the log of what operators have done.
+    /// Entry of the audit log.
     Audit {
-        /// Its number.
+        /// Number of the entry.
         number: u64,
     },
-    /// Entries of that log that are not there.
+    /// Missing entries of the audit log.
     MissingAudit {
-        /// The first one.
+        /// First missing entry.
         from: u64,
-        /// The one after the last.
+        /// One past the last missing entry.
         until: u64,
     },
-    /// What the store knows of itself.
+    /// The store's own settings and counters.
     Meta,
-    /// Jobs that are not over are not there.
+    /// Missing unfinished jobs.
     MissingJobs {
-        /// How many.
+        /// Number of missing jobs.
         count: u64,
     },
-    /// Jobs that are there and that the index lacks: nothing would run them.
+    /// Job that is missing in the index, and would therefore never run.
     Index {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
     },
-    /// A job's rows are in pages of the file that are not what was written.
+    /// Damaged pages of the file, with rows of a job.
     Pages {
-        /// The job.
+        /// Number of the job.
         job: JobNumber,
-        /// What SQLite says about it.
+        /// SQLite's message.
         why: String,
     },
-    /// Rows of a table are in pages of the file that cannot be read.
+    /// Unreadable pages of the file, with rows of a table.
     Rows {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// The number of the first row that may be lost.
+        /// First row that may be lost.
         first: i64,
-        /// The number of the last one.
+        /// Last row that may be lost.
         last: i64,
-        /// What SQLite says about it.
+        /// SQLite's message.
         why: String,
     },
-    /// Something was acknowledged that the file no longer has.
+    /// Acknowledged commits are missing in the file.
     Lost {
-        /// The last commit that is there.
+        /// Last commit in the file.
         has: u64,
-        /// The last one that was acknowledged.
+        /// Last acknowledged commit.
         acknowledged: u64,
     },
-    /// The file that says how much was acknowledged.
+    /// High-water mark file.
     Mark {
-        /// Which it is.
+        /// Path of the mark file.
         path: PathBuf,
     },
-    /// The file itself.
+    /// Damage of the file as a whole.
     File {
-        /// What SQLite says about it.
+        /// SQLite's message.
         why: String,
     },
 }
 
 impl Damage {
-    /// Whose it is, if it is a job's.
+    /// Returns the number of the damaged job, if the damage concerns one.
     #[must_use]
     pub fn job(&self) -> Option<JobNumber> {
         match self {
@@ -427,49 +430,49 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Why there is no backup.
+/// Error of a backup.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// There is such a file already.
+    /// The destination exists.
     #[error("{} is there already", path.display())]
     Exists {
-        /// The file.
+        /// Path of the destination.
         path: PathBuf,
     },
     /// A file could not be written.
     #[error("cannot {doing}")]
     Io {
-        /// What was tried.
+        /// Failed action.
         doing: &'static str,
-        /// Why it failed.
+        /// Cause.
         source: io::Error,
     },
-    /// SQLite could not.
+    /// SQLite could not copy the store.
     #[error("cannot copy the store: {why}")]
     Sqlite {
-        /// What it said.
+        /// SQLite's message.
         why: String,
     },
 }
 
-/// Why a store was not salvaged.
+/// Error of a salvage.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SalvageError {
-    /// The new file is there already.
+    /// The destination exists.
     #[error("{} is there already; name a new file", path.display())]
     Exists {
-        /// The file.
+        /// Path of the destination.
         path: PathBuf,
     },
     /// The store could not be opened, or a file could not be written.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What was read could not be understood.
+    /// The store could not be decoded.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The new file could not get its name.
+    /// The finished copy could not be renamed to its destination.
     #[error(transparent)]
     Name(#[from] BackupError),
 }
@@ -480,43 +483,43 @@ impl From<rusqlite::Error> for SalvageError {
     }
 }
 
-/// Why an export has stopped. What was written until then is no whole export: its last line is missing.
+/// Error of an export. The partial output is recognizable: its last line is missing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
     /// The store could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// What was read could not be written.
+    /// The output could not be written.
     #[error("cannot write the export")]
     Write(#[from] io::Error),
 }
 
-/// Why an import has stopped. What came before is in the store, except the job that was being read.
+/// Error of an import. Jobs before the failed one stay in the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// There are jobs in the store already, or entries of its log.
+    /// The store has jobs or audit entries already.
     #[error("an import needs an empty store")]
     NotEmpty,
-    /// A line is not what an export has there.
+    /// A line of the export is invalid.
     #[error("line {line}: {why}")]
     Line {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// The export has no last line, so something is missing.
+    /// The export is incomplete: its last line is missing.
     #[error("the export ends early, after line {line}")]
     Truncated {
-        /// The last line there is.
+        /// Number of the last line present.
         line: u64,
     },
-    /// It could not be read.
+    /// The export could not be read.
     #[error("cannot read the export")]
     Read(#[from] io::Error),
-    /// What was read could not be written.
+    /// A job or entry could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// The store could not be read.
@@ -533,7 +536,7 @@ impl From<rusqlite::Error> for ReadError {
     }
 }
 
-/// A column that has another type than the one it is written with.
+/// Column of another type than written.
 impl From<FromSqlError> for ReadError {
     fn from(error: FromSqlError) -> Self {
         ReadError::Damaged(Damage::File { why: error.to_string() })
@@ -541,7 +544,7 @@ impl From<FromSqlError> for ReadError {
 }
 
 impl OpenError {
-    /// Why a store was not locked.
+    /// Converts the error of a lock.
     pub(super) fn locked(path: &std::path::Path) -> impl FnOnce(LockError) -> OpenError {
         move |error| match error {
             LockError::InUse(by) => OpenError::InUse { path: path.to_owned(), by },
@@ -551,7 +554,7 @@ impl OpenError {
         }
     }
 
-    /// Why a read that belongs to opening has failed.
+    /// Converts the error of a read during opening.
     pub(super) fn reading(path: &std::path::Path) -> impl Fn(ReadError) -> OpenError + use<> {
         let path = path.to_owned();
         move |error| match error {

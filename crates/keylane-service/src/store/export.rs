@@ -1,3 +1,5 @@
+//! Export of a store as lines of JSON: a consistent snapshot, refused if it contains damage.
+
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -18,12 +20,12 @@ use super::tables::Meta;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 impl Store {
-    /// Writes everything there is, as it is now, as lines of JSON; others go on meanwhile. See
-    /// [`import`](Self::import). Attempts that have begun and not ended are in it as far as they are on the disk.
+    /// Writes a snapshot of the store as lines of JSON, while readers and the writer continue. See
+    /// [`import`](Self::import). Unfinished attempts are included if they are on the disk.
     ///
     /// # Errors
-    /// If something is not what was written, or the export cannot be written. A job that was set aside
-    /// has to be purged before.
+    /// If a row is damaged, or the output cannot be written. A job that was set aside must be
+    /// purged before.
     pub fn export(&self, to: &mut dyn Write) -> Result<u64, ExportError> {
         let mut exported = Ok(0);
         self.with_reader(|reader| {
@@ -60,7 +62,7 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     for record in schedules::all(&snapshot)? {
         put(to, &Line::of_schedule(&record))?;
     }
-    // There may be many of them, so none is kept.
+    // There may be many keys, so each is written as it is read.
     let mut written = Ok(());
     audit::for_each(&snapshot, |row| {
         let row = row?;
@@ -86,7 +88,7 @@ fn put(to: &mut dyn Write, line: &Line) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// All jobs, in the order in which they have entered.
+/// Returns all jobs, in the order in which they entered.
 fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
     let mut all = connection.prepare("SELECT entered, number FROM job")?;
     let jobs = all.query_map([], |row| {
@@ -98,7 +100,7 @@ fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
     Ok(jobs.into_iter().map(|(_, job)| job).collect())
 }
 
-/// The marks of each job that has some, by the numbers of its subtasks.
+/// Groups the marks by job, sorted by subtask.
 fn by_job(marks: Marks) -> HashMap<JobNumber, Vec<(SubtaskNumber, Mark)>> {
     let mut by_job: HashMap<_, Vec<_>> = HashMap::new();
     for (subtask, mark) in marks.all() {
@@ -139,7 +141,7 @@ fn put_job(
     }
     put_outcomes(connection, number, to)?;
     put_logs(connection, number, to)?;
-    // A mark may be left of a subtask that has ended: an import would have it begun again.
+    // An obsolete mark of an ended subtask would make the import start it again.
     if !marks.is_empty() {
         let mut ended = Ended::new(number, job.total);
         ended.read_on(connection)?;
@@ -176,7 +178,7 @@ fn put_logs(
     let mut put_all = Ok(());
     logs::for_each_of(connection, job, |log| {
         let log = log?;
-        // After one that was not written nothing is.
+        // Stop after the first failed write.
         if put_all.is_ok() {
             put_all = put(to, &Line::of_log(&log));
         }

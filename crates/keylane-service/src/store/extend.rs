@@ -1,3 +1,5 @@
+//! Extension of an unfinished job by further subtasks, which become visible together or not at all.
+
 use std::sync::Arc;
 
 use super::change::{Answer, Change, Changes, Committed};
@@ -6,11 +8,11 @@ use super::handle::Store;
 use super::parts::Parts;
 use crate::ids::{JobNumber, SubtaskNumber};
 
-/// More subtasks of a job that was accepted: nobody sees them before they are [finished](Self::finish_with),
-/// and then all of them are there.
+/// Upload of further subtasks for an accepted job. They are invisible until
+/// [finished](Self::finish_with), and then visible together.
 ///
-/// Dropped unfinished, what was brought lies beyond the job's end, where nobody looks; the next extension of
-/// the job removes it when it brings its own.
+/// Dropped unfinished, its chunks stay beyond the job's end, where they are never read; the job's
+/// next extension deletes them.
 #[derive(Debug)]
 #[must_use = "nothing comes of it before it is finished"]
 pub struct Extension {
@@ -20,21 +22,21 @@ pub struct Extension {
 
 impl Extension {
     pub(super) fn new(store: Store, job: JobNumber, total: u32) -> Self {
-        // Chunks of one before that broke off may be there, and are none of the job's.
+        // The cache may hold chunks of an earlier, broken extension, which are not the job's.
         store.cache().forget(job);
         Extension { job, parts: Parts::new(store, job, total) }
     }
 
-    /// How many subtasks the job has with those that were pushed.
+    /// Returns the number of the job's subtasks, including the pushed ones.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.parts.total()
     }
 
-    /// One more subtask; its number is returned.
+    /// Adds a subtask and returns its number.
     ///
     /// # Errors
-    /// If it is too large, or the job has as many as it can.
+    /// If the subtask is too large, or the job has the maximum number of subtasks.
     pub fn push<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
@@ -43,19 +45,19 @@ impl Extension {
         self.parts.push(keys, payload)
     }
 
-    /// Hands what is full to the writer, and waits for room there without keeping a thread. Cancel safe.
+    /// Submits full chunks and waits for room without blocking a thread. Cancel safe.
     ///
     /// # Errors
-    /// If the writer has refused a part of it.
+    /// If the writer has refused an earlier chunk.
     pub async fn flush_async(&mut self) -> Result<(), WriteError> {
         self.parts.flush_async().await
     }
 
-    /// The job has all of them. `then` is called on the writer's thread when that is on the disk, in the order
-    /// of the commits.
+    /// Adds the subtasks to the job. `then` is called on the writer thread when they are on the
+    /// disk, in the order of the commits.
     ///
     /// # Errors
-    /// If the writer has refused a part of it: then `then` is not called.
+    /// If the writer has refused a chunk. `then` is not called.
     pub async fn finish_with(
         mut self,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,

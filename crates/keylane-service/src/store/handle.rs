@@ -1,3 +1,6 @@
+//! Handle of the store: opening, submission of changes, and closing. An acknowledged change
+//! survives a crash.
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,20 +31,21 @@ use super::upload::Upload;
 use super::writer::Writer;
 use crate::ids::{JobId, JobNumber};
 
-/// The durable store of the service: one file, for many threads of one process.
+/// Durable store of the service: one file, shared by the threads of one process.
 ///
-/// - **What was acknowledged is on the disk.** When a change's answer says that it is committed, it
-///   survives `kill -9` and a failure of the machine.
-/// - **All or nothing.** A job is there with all its subtasks, or not at all; the changes of one
-///   submission are there together.
-/// - **In order.** Answers are given in the order of the commits, and jobs have places in that order.
-/// - **Nothing is skipped in silence.** What is not exactly what was written is named in an error.
-/// - **A full disk refuses, a failed one ends it.** After [`WriteError::Full`] it works on when there is
-///   room; after [`WriteError::Failed`] it writes no more until it is opened again, for the operating
-///   system may have forgotten what it could not write.
+/// - **An acknowledged change is on the disk.** It survives `kill -9` and a failure of the machine.
+/// - **All or nothing.** A job is stored with all its subtasks, or not at all; likewise the changes
+///   of one submission.
+/// - **In order.** Results are reported in the order of the commits, and jobs have positions in
+///   that order.
+/// - **Damage is reported.** Data with a wrong checksum is named in an error, and never skipped
+///   silently.
+/// - **A full disk refuses writes, a failed disk ends them.** After [`WriteError::Full`], writes
+///   succeed again when there is room. After [`WriteError::Failed`], none does until the store is
+///   opened again, because the operating system may have dropped data that it could not write.
 ///
-/// A clone is the same store, and an [`Upload`], a [`Recovered`] and its jobs have one. The last one to be
-/// dropped waits until all is written, and closes it.
+/// A clone shares the store; an [`Upload`], a [`Recovered`] and its jobs each hold one. Dropping
+/// the last clone waits until all changes are written, and closes the file.
 ///
 /// # Examples
 /// ```
@@ -88,30 +92,31 @@ struct Core {
     cache: Cache,
     ended: EndedCache,
     readers: Arc<ReaderPool>,
-    /// Whether there was no room, when it was opened, to write that it is open.
+    /// Whether the disk was full at the opening, so that the opening is not recorded yet.
     opened_full: bool,
-    /// Until it is joined.
+    /// Writer thread; `None` once joined.
     writer: Option<JoinHandle<()>>,
 }
 
-/// What callers and the writer share.
+/// State shared by callers and the writer.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) queue: Queue,
-    /// The number of the next upload.
+    /// Number of the next upload.
     next_number: AtomicU64,
-    /// How many transactions are on the disk. Only the writer changes it.
+    /// Number of transactions on the disk. Only the writer changes it.
     commits: AtomicU64,
-    /// Why nothing more is written, once that is so. Only the writer changes it.
+    /// First failure, after which nothing is written. Only the writer changes it.
     failed: Mutex<Option<Arc<str>>>,
-    /// Whether closing the file in order may say so: the process before closed it in order, or all unfinished jobs were
-    /// given out to be gone on with. A tool that opens a crashed store and closes it does not hide the crash.
+    /// Whether closing the file may record an orderly shutdown: the previous process shut down in
+    /// order, or all unfinished jobs were handed to their new owner. A tool that opens a crashed
+    /// store and closes it must not hide the crash.
     pub(super) goes_on: AtomicBool,
-    /// What is called after each commit. Set once, before anything is submitted that it is for.
+    /// Callback after each commit. Set once, before the first change that it serves.
     pub(super) after_commit: AfterCommit,
 }
 
-/// What is called on the writer's thread when all answers of a commit were told, if something is.
+/// Optional callback on the writer thread, run after the results of a commit are reported.
 #[derive(Default)]
 pub(super) struct AfterCommit(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
@@ -129,17 +134,17 @@ impl fmt::Debug for AfterCommit {
     }
 }
 
-/// How the store stands.
+/// Status of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// How many transactions are on the disk, since the file was made.
+    /// Number of transactions on the disk, since the file was created.
     pub commits: u64,
-    /// How many submissions stand in the writer's line.
+    /// Number of requests in the writer's queue.
     pub waiting: usize,
-    /// How many callers wait for room in it.
+    /// Number of callers that wait for room in the queue.
     pub waiting_for_room: usize,
-    /// Whether it writes no more.
+    /// Whether the store has failed and refuses writes.
     pub has_failed: bool,
 }
 
@@ -148,7 +153,7 @@ impl Shared {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first cause stays.
+    /// Records a failure. The first cause is kept.
     pub(super) fn fail(&self, cause: Arc<str>) {
         self.failed().get_or_insert(cause);
     }
@@ -171,20 +176,20 @@ impl Shared {
 }
 
 impl Store {
-    /// How many bytes the keys and the payload of a subtask may have together.
-    pub const MOST_SUBTASK_BYTES: usize = 64 * 1024 * 1024;
+    /// Maximum size of a subtask: its keys and its payload together, in bytes.
+    pub const MAX_SUBTASK_BYTES: usize = 64 * 1024 * 1024;
 
-    /// Opens a store, and makes it if there is none; and what there is to be gone on with.
+    /// Opens a store, or creates it, and returns its unfinished jobs.
     ///
-    /// Beside the file `path` there are SQLite's `-wal` and `-shm`, which belong to it and must be
-    /// copied with it while it is open; `-mark`, which says how much was acknowledged; `-boot`, which keeps
-    /// fences rising when the store is replaced by a copy; and `-lock`.
-    /// The file system must be a local one.
+    /// The file `path` has companions: SQLite's `-wal` and `-shm`, which must be copied with it
+    /// while it is open; `-mark`, the high-water mark of acknowledged commits; `-boot`, which keeps
+    /// fences rising when the store is replaced by a copy; and `-lock`. The file system must be
+    /// local.
     ///
     /// # Errors
-    /// If it is open already, is no store, was written by a later version, lacks what was acknowledged,
-    /// is damaged where opening looks, or cannot be opened. What it does not look at, recovery and
-    /// [`check`](Self::check) do.
+    /// If the store is open already, is not a store, was written by a later version, lacks
+    /// acknowledged commits, is damaged in a part that opening reads, or cannot be opened. Recovery
+    /// and [`check`](Self::check) cover the rest.
     pub fn open(
         path: impl AsRef<Path>,
         settings: &Settings,
@@ -201,12 +206,12 @@ impl Store {
         let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
         let opened_full = match meta.put(&connection) {
             Ok(()) => false,
-            // Each transaction says it again, so nothing is lost but the time until there is room.
+            // Each transaction writes this again, so a full disk only delays it.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => true,
             Err(error) => return Err(sqlite(&path)(error)),
         };
         match mark.set(meta.commits) {
-            // What it says already is no more than that.
+            // The mark on the disk is not beyond the commits, so the store is usable.
             Err(error) if !opened_full => return Err(OpenError::io("write the mark")(error)),
             _ => {}
         }
@@ -278,54 +283,55 @@ impl Store {
         Ok(Store { core: Arc::new(core) })
     }
 
-    /// Begins a job. `now_ms`, milliseconds since 1970, goes into what users call it.
+    /// Begins the upload of a job. `now_ms`, in milliseconds since 1970, becomes part of its
+    /// identifier.
     ///
     /// # Errors
-    /// If there are no numbers left.
+    /// If the numbers are exhausted.
     pub fn upload(&self, now_ms: u64) -> Result<Upload, WriteError> {
         let number = self.core.shared.next_number.fetch_add(1, Ordering::Relaxed);
         if number >= seal::JOBS {
             return Err(WriteError::TooLarge { what: "jobs of a store", most: seal::JOBS });
         }
         let job = JobNumber(number);
-        // Only so that ids cannot be guessed: the number makes them different.
+        // Randomness only makes identifiers hard to guess; the number makes them unique.
         let chance = getrandom::u64().unwrap_or(number);
         Ok(Upload::new(self.clone(), job, JobId::new(job, now_ms, chance)))
     }
 
-    /// Whether an upload has had this number. Its job may not have come to the disk, or be gone.
+    /// Returns whether an upload had this number. Its job may be absent: not written, or deleted.
     #[must_use]
     pub fn has_given(&self, number: JobNumber) -> bool {
         number.0 < self.core.shared.next_number()
     }
 
-    /// As [`upload`](Self::upload), for a job that has been somewhere else already.
+    /// Begins the upload of a job that keeps its identifier from another store.
     pub(super) fn upload_as(&self, id: JobId) -> Upload {
         self.core.shared.next_number.fetch_max(id.number().0 + 1, Ordering::Relaxed);
         Upload::new(self.clone(), id.number(), id)
     }
 
-    /// Brings more subtasks of a job that is not over and has `total` of them.
+    /// Begins the upload of further subtasks for an unfinished job that has `total` of them.
     pub fn extend(&self, job: JobNumber, total: u32) -> Extension {
         Extension::new(self.clone(), job, total)
     }
 
-    /// Hands changes over, to be written together, and does not wait: neither for the disk nor for room.
+    /// Submits changes for one transaction, without waiting for the disk or for room.
     ///
-    /// What bounds how many are on the way is therefore the caller: an executor has no more of them than
-    /// it runs subtasks. They are written in the order in which they were submitted.
+    /// The caller bounds the number of pending submissions: an executor has at most one for each
+    /// subtask that it runs. Changes are written in the order of their submission.
     pub fn submit(&self, changes: Changes) -> Pending {
         let (answer, pending) = Pending::new();
         self.hand_over(changes, answer, None);
         pending
     }
 
-    /// As [`submit`](Self::submit), with what is to be called when the changes are on the disk, or will
-    /// not be.
+    /// Submits changes like [`submit`](Self::submit), with a callback for the result.
     ///
-    /// It is called once, on the writer's thread, in the order of the commits, and before anything later
-    /// is committed. So it should be short. It may submit more, and finish uploads: on that thread nothing
-    /// waits for room. It must not wait for the disk, and it must not panic: that would end the writer.
+    /// The callback is called once, on the writer thread, in the order of the commits, and before
+    /// any later commit. It must be short, must not wait for the disk, and must not panic, which
+    /// would end the writer. It may submit changes and finish uploads: on this thread, neither
+    /// waits for room.
     pub fn submit_with(
         &self,
         changes: Changes,
@@ -334,23 +340,23 @@ impl Store {
         self.hand_over(changes, Answer::new(then), None);
     }
 
-    /// Has this called after each commit, when its answers were told: for what is better done once for all of
-    /// them. It runs on the writer's thread, and may do what [`submit_with`](Self::submit_with) says.
+    /// Sets a callback that runs after each commit and its results, for work that is done once per
+    /// commit. It runs on the writer thread, under the rules of [`submit_with`](Self::submit_with).
     ///
     /// # Panics
-    /// If there is one already.
+    /// If a callback is set already.
     pub fn after_commits(&self, then: impl Fn() + Send + Sync + 'static) {
         let is_first = self.shared().after_commit.0.set(Box::new(then)).is_ok();
         assert!(is_first, "something is called after each commit already");
     }
 
-    /// Submits, where nobody wants to know.
+    /// Submits changes and discards the result.
     pub fn submit_and_forget(&self, changes: Changes) {
         self.hand_over(changes, Answer::to_nobody(), None);
     }
 
-    /// Gives a job that is not what was written the state `Damaged`, so that the others can go on.
-    /// `now_ms` is when that was.
+    /// Sets the state of a damaged job to `Damaged`, so that the other jobs continue. `now_ms` is
+    /// the current time.
     pub fn set_aside(&self, job: JobNumber, now_ms: u64) -> Pending {
         let mut changes = Changes::new();
         changes.push(Change::SetAside { job, status: draft::set_aside(now_ms) });
@@ -365,8 +371,9 @@ impl Store {
                 self.core.ended.forget(*job);
             }
         }
-        // It is closed while there are handles only if the writer has ended: then the answer says so. Not on this
-        // thread, whose caller may have locked what the answer locks; without another, dropped it says so too.
+        // The queue is closed while handles exist only if the writer has ended. The refusal is
+        // reported by another thread, because the caller may hold a lock that the callback takes.
+        // If that thread cannot start, dropping the request reports the refusal.
         if let Err(refused) = self.core.shared.queue.push(request) {
             let ended = || WriteError::Failed { cause: "the writer has ended".into() };
             let error = self.core.shared.failure().unwrap_or_else(ended);
@@ -375,46 +382,46 @@ impl Store {
         }
     }
 
-    /// Number of this opening: higher than that of any before, and at least the system's time in seconds. See
-    /// `store/boot.rs`.
+    /// Returns the boot number of this opening: higher than any earlier one, and at least the
+    /// system time in seconds. See `store/boot.rs`.
     #[must_use]
     pub fn boot(&self) -> u64 {
         self.core.boot
     }
 
-    /// Whether there was no room, when it was opened, to write that it is open. Until something is written, a crash
-    /// makes the next start have the same [`boot`](Self::boot).
+    /// Returns whether the disk was full at the opening, so that the opening is not recorded. Until
+    /// the next write, a crash makes the next opening reuse this [`boot`](Self::boot) number.
     #[must_use]
     pub fn opened_full(&self) -> bool {
         self.core.opened_full
     }
 
-    /// How many bytes it has on the disk: its file, and SQLite's log beside it.
+    /// Returns the size on the disk, in bytes: the file and SQLite's log.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         sqlite::bytes_on_disk(&self.core.path)
     }
 
-    /// Whether others than the owner may read its file.
+    /// Returns whether users other than the owner may read the file.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         use std::os::unix::fs::PermissionsExt;
         std::fs::metadata(&self.core.path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
     }
 
-    /// The file.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.core.path
     }
 
-    /// Why nothing more is written, once that is so.
+    /// Returns the first failure, after which nothing is written.
     #[must_use]
     pub fn failure(&self) -> Option<WriteError> {
         self.core.shared.failure()
     }
 
-    /// How it stands.
+    /// Returns the status of the store.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let (waiting, waiting_for_room) = self.core.shared.queue.waiting();
@@ -435,7 +442,7 @@ impl Store {
         &self.core.ended
     }
 
-    /// With a connection of its own, so that readers don't wait for each other.
+    /// Runs a read on a connection of the pool, so that readers do not wait for each other.
     pub(super) fn with_reader<T>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
@@ -447,14 +454,15 @@ impl Store {
 impl Drop for Core {
     fn drop(&mut self) {
         self.shared.queue.close();
-        // Readers would keep the writer from carrying its log over to the end.
+        // An open reader would keep the writer from checkpointing its whole log.
         self.readers.close();
-        // A callback that has dropped the last handle is the writer: it ends by itself.
+        // A callback can drop the last handle on the writer thread, which cannot join itself and
+        // ends after the callback.
         if self.shared.queue.is_writer() {
             return;
         }
         if let Some(writer) = self.writer.take() {
-            // If it has panicked, everybody who waited has been told.
+            // After a panic of the writer, its dropped requests have reported the failure already.
             let _ = writer.join();
         }
     }
@@ -481,13 +489,13 @@ fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
     }
 }
 
-/// More than the writer has, so that none is prepared twice.
-const MOST_STATEMENTS: usize = 64;
+/// Capacity of the statement cache. More than the writer uses, so that each is prepared once.
+const MAX_STATEMENTS: usize = 64;
 
-/// The file, and what it knows of itself from the last time.
+/// Opens the file and reads its recorded counters.
 fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), OpenError> {
     let mut connection = sqlite::writer(path, settings.most_bytes).map_err(sqlite(path))?;
-    connection.set_prepared_statement_cache_capacity(MOST_STATEMENTS);
+    connection.set_prepared_statement_cache_capacity(MAX_STATEMENTS);
     LAYOUT.prepare(&mut connection).map_err(sqlite(path))?;
     examine(&connection, path)?;
     if let Some(meta) = Meta::load(&connection).map_err(OpenError::reading(path))? {
@@ -502,15 +510,15 @@ fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), Ope
     Ok((connection, meta))
 }
 
-/// The earlier version whose tables are those of this one, and can be looked at without being brought forward.
+/// Earlier version with equal tables, which can be read without a migration.
 const LIKE_THIS: i32 = 7;
 
-/// Makes sure that it is a store, of this version.
+/// Checks that the file is a store of this version.
 pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenError> {
     let path = path.to_owned();
     match LAYOUT.examine(connection).map_err(sqlite(&path))? {
         Ok(()) => Ok(()),
-        // Nothing else is in its tables.
+        // This version has the same tables.
         Err(LayoutError::Later(LIKE_THIS)) => Ok(()),
         Err(LayoutError::Later(version)) if version < LAYOUT.version() => {
             Err(OpenError::Earlier { path, version })
@@ -523,10 +531,11 @@ pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenEr
     }
 }
 
-/// The jobs that are not over, in the order in which they have entered, and how many are to be counted as that.
+/// Returns the unfinished jobs in their order, and the number to record for them.
 ///
-/// The index lists them. Whether it lists all is known by their number. If it is another one, the rows themselves are
-/// looked at, and the index is built anew: with an entry that is not of its row SQLite would not change the row.
+/// The recorded number shows whether the index is complete. If the two differ, the rows themselves
+/// are read and the index is rebuilt: SQLite would not update a row through an index entry that
+/// disagrees with it.
 fn unfinished(
     connection: &Connection,
     was: &Meta,
@@ -549,7 +558,7 @@ fn unfinished(
     Ok((census.unfinished, count))
 }
 
-/// The mark's file begins with this.
+/// Magic number of the mark's file.
 const MARK: [u8; 4] = *b"KLM2";
 
 fn open_mark(path: &Path, was: &Meta) -> Result<HighWaterMark, OpenError> {
@@ -558,7 +567,7 @@ fn open_mark(path: &Path, was: &Meta) -> Result<HighWaterMark, OpenError> {
     Ok(mark)
 }
 
-/// As opening the store does, without a change.
+/// Checks the mark as opening does, without a change.
 pub(super) fn look_at_mark(path: &Path, was: &Meta) -> Result<(), OpenError> {
     let (mark, acknowledged) = HighWaterMark::look(path, MARK, was.id)?;
     all_there(was, acknowledged, &mark)
@@ -573,7 +582,7 @@ fn all_there(was: &Meta, acknowledged: Option<u64>, mark: &Path) -> Result<(), O
     }
 }
 
-/// Jobs of which there are parts, and nothing else.
+/// Returns the jobs with chunks but no main row: unfinished uploads.
 fn loose(connection: &Connection) -> rusqlite::Result<VecDeque<JobNumber>> {
     let mut all = connection.prepare("SELECT job FROM loose")?;
     let jobs = all.query_map([], |row| Ok(JobNumber(row.get::<_, i64>(0)?.cast_unsigned())))?;

@@ -1,3 +1,6 @@
+//! Import of an export into an empty store, with the original numbers and identifiers. An
+//! incomplete export is detected.
+
 use std::io::BufRead;
 
 use super::alias::Alias;
@@ -14,23 +17,23 @@ use super::status::JobStatus;
 use super::upload::Upload;
 use crate::ids::{JobId, JobNumber, SubtaskId};
 
-/// How many outcomes or logs are handed over at once.
+/// Number of outcomes or logs submitted together.
 const OUTCOMES_AT_ONCE: usize = 1024;
 
-/// How many entries of the audit log are.
+/// Number of audit entries submitted together.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// How long a line can be: that of the largest subtask or result.
-const MOST_LINE_BYTES: u64 = 256 * 1024 * 1024;
+/// Maximum length of a line, in bytes: that of the largest subtask or result.
+const MAX_LINE_BYTES: u64 = 256 * 1024 * 1024;
 
 impl Store {
-    /// Reads what [`export`](Self::export) has written into a store that has no jobs and no log, with the same
-    /// numbers and ids. Returns how many jobs there were.
+    /// Imports the output of [`export`](Self::export) into an empty store, with the same numbers
+    /// and identifiers. Returns the number of jobs.
     ///
     /// # Errors
-    /// If there are jobs or entries of the log in the store, if a line is not what an export has there, if the end of the
-    /// export is missing, or if it cannot be written. What was read until then stays: import into a new
-    /// file, and remove that if it fails.
+    /// If the store has jobs or audit entries, if a line is invalid, if the end of the export is
+    /// missing, or if a job cannot be written. The jobs before the failure stay: import into a new
+    /// file, and delete it after a failure.
     pub fn import(&self, from: &mut dyn BufRead) -> Result<u64, ImportError> {
         if !self.with_reader(|reader| Ok(read::is_empty(reader)?))? {
             return Err(ImportError::NotEmpty);
@@ -56,7 +59,7 @@ struct Lines<'a> {
 impl Lines<'_> {
     fn next(&mut self) -> Result<Option<Line>, ImportError> {
         let mut text = Vec::new();
-        let mut bounded = std::io::Read::take(&mut *self.from, MOST_LINE_BYTES);
+        let mut bounded = std::io::Read::take(&mut *self.from, MAX_LINE_BYTES);
         bounded.read_until(b'\n', &mut text)?;
         if text.is_empty() {
             return Ok(None);
@@ -69,7 +72,7 @@ impl Lines<'_> {
         parsed.map(Some).map_err(|error| Trouble::Why(error.to_string()).at(self.number))
     }
 
-    /// Nothing may follow the last line.
+    /// Checks that no line follows the last one.
     fn ends_after(&mut self, jobs: u64) -> Result<u64, ImportError> {
         match self.next()? {
             None => Ok(jobs),
@@ -78,7 +81,7 @@ impl Lines<'_> {
     }
 }
 
-/// What is wrong with a line.
+/// Error of a line.
 enum Trouble {
     Why(String),
     Import(ImportError),
@@ -105,15 +108,15 @@ impl<E: Into<ImportError>> From<E> for Trouble {
     }
 }
 
-/// Which lines can come next.
+/// Position in the export, which determines the valid next lines.
 enum At {
-    /// The first one.
+    /// Before the first line.
     Begin,
-    /// A job, or what belongs to none.
+    /// Before a job, or a line that belongs to no job.
     Between,
-    /// The subtasks of a job, `total` in all.
+    /// Among the `total` subtasks of a job.
     Subtasks { upload: Box<Upload>, new: Box<NewJob>, total: u32 },
-    /// The outcomes of a job, its logs, and its end.
+    /// Among the outcomes and logs of a job, before its end.
     Outcomes { job: JobNumber, changes: Changes },
 }
 
@@ -121,14 +124,14 @@ struct Import<'a> {
     store: &'a Store,
     at: At,
     jobs: u64,
-    /// Entries of the audit log that are not written yet.
+    /// Audit entries that are not written yet.
     log: Changes,
-    /// The number of the last one.
+    /// Number of the last audit entry.
     entry: Option<u64>,
 }
 
 impl Import<'_> {
-    /// Takes a line. How many jobs there were, if it was the last.
+    /// Handles a line. Returns the number of jobs if it was the last line.
     fn take(&mut self, line: Line) -> Result<Option<u64>, Trouble> {
         if !matches!(line, Line::Audit { .. }) {
             self.write_log()?;
@@ -136,7 +139,8 @@ impl Import<'_> {
         let at = std::mem::replace(&mut self.at, At::Between);
         self.at = match (at, line) {
             (At::Begin, Line::Store { version: 1..=line::VERSION, boot }) => {
-                // Fences of this store are to be higher than those of the exported one, which may have gone on.
+                // This store's fences must be higher than those of the exported store, which may
+                // have continued.
                 let is_behind = boot >= self.store.boot();
                 let mut changes = Changes::new();
                 changes.raise_boot(if is_behind { boot::beyond(boot) } else { boot });
@@ -230,10 +234,10 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// An entry of the log comes right behind the one before, or is the first.
+    /// Adds an audit entry, which must follow its predecessor directly or be the first.
     fn log(&mut self, number: u64, record: AuditRecord) -> Result<(), Trouble> {
         let follows = self.entry.map_or(number >= 1, |last| number == last + 1);
-        // So many nobody has written, and above are numbers that SQLite does not have.
+        // No real log has this many entries, and SQLite's numbers end soon above.
         if !follows || number >= 1 << 53 {
             return Err(format!("{number} does not follow in the audit log").into());
         }
@@ -288,7 +292,7 @@ impl Import<'_> {
         Ok(At::Outcomes { job, changes: Changes::new() })
     }
 
-    /// Hands over what there is of a job, if it is much.
+    /// Submits the collected changes of a job if they are many.
     fn record(&self, job: JobNumber, mut changes: Changes) -> Result<At, Trouble> {
         if changes.len() == OUTCOMES_AT_ONCE {
             self.write(std::mem::take(&mut changes))?;

@@ -1,9 +1,10 @@
-//! The lines of an export, one JSON object each.
+//! Lines of an export: one JSON object each, with a last line that proves completeness.
 //!
-//! The first one is `store`, the last one `end`, with how many jobs there were; without it something is
-//! missing. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`, and for each job, in the order in which they have entered, `job`, its
-//! `subtask`s in their order, its `outcome`s in theirs, the `log`s of its attempts, the `mark`s of attempts that have begun and not ended, and `status`, which ends it. Bytes are base64 with
-//! padding, times milliseconds since 1970.
+//! The first line is `store`, the last one `end`, with the number of jobs; an export without it is
+//! incomplete. Between them are `key`, `idempotency`, `alias`, `schedule` and `audit`; and for each
+//! job, in the order in which they entered, `job`, its `subtask`s in order, its `outcome`s in
+//! order, the `log`s of its attempts, the `mark`s of unfinished attempts, and `status`, which ends
+//! the job. Bytes are base64 with padding, times milliseconds since 1970.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,8 +20,8 @@ use super::schedules::ScheduleRecord;
 use super::status::{Counts, JobState, JobStatus};
 use crate::ids::{JobId, Key};
 
-/// Which lines these are. Those of version 1 have no `schedule`, before version 3 there was no `alias`, and before
-/// version 4 no `audit`, before version 5 no `log`, and before version 6 no `mark`, and no `boot` in `store`.
+/// Version of the lines. Version 1 has no `schedule`; `alias` came in version 3, `audit` in 4,
+/// `log` in 5, and `mark`, with `boot` in `store`, in 6.
 pub(super) const VERSION: u32 = 6;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,7 +29,7 @@ pub(super) const VERSION: u32 = 6;
 pub(super) enum Line {
     Store {
         version: u32,
-        /// Number of the opening that wrote the export.
+        /// Boot number of the opening that wrote the export.
         #[serde(default)]
         boot: u64,
     },
@@ -113,20 +114,20 @@ pub(super) struct Status {
     skipped: u32,
 }
 
-/// The last attempt at a subtask that has not ended. A lease is not exported: its subtask is tried again where the export is
-/// imported.
+/// Latest attempt at an unfinished subtask. A lease is not exported: the importing server tries its
+/// subtask again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mark {
     number: u32,
     attempt: u32,
-    /// Time of its failure, if it has failed.
+    /// Time of the failure, if the attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_ms: Option<u64>,
-    /// Wait until the next attempt, if one is to come.
+    /// Wait until the next attempt, if there is to be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wait_ms: Option<u64>,
-    /// Why it has failed, if that is kept.
+    /// Reason of the failure, if it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -286,7 +287,7 @@ pub(super) fn hash(text: &str) -> Result<[u8; 32], String> {
     decode(text)?.try_into().map_err(|_| "a hash has 32 bytes".to_owned())
 }
 
-/// A job of an export, to be accepted. One that had ended waits, until its end is told.
+/// Converts an exported job for acceptance. One that had ended waits until its status line.
 pub(super) fn new_job(
     kind: String,
     created_ms: u64,

@@ -1,11 +1,12 @@
-//! What attempts said while they ran: a row for each that said something, as long as its job is there.
+//! Logs of attempts: one row for each attempt with output, deleted with its job.
 //!
-//! `nth` counts the rows of a subtask. The blob `body` has, LEB128: the fence; eight times the attempt plus the
-//! code of how it has ended (`outcome.rs`); when it began and when it ended, in milliseconds since 1970; how many
-//! bytes it said before what is kept. Then comes what is kept, and a seal for the row's place and `nth`.
+//! `nth` counts the rows of a subtask. The blob `body` has, in LEB128: the fence; eight times the
+//! attempt plus the code of its outcome (`outcome.rs`); its start and end, in milliseconds since
+//! 1970; the number of bytes omitted before the kept text. The kept text follows, and a checksum
+//! that includes the row's place and `nth`.
 //!
-//! A log refuses nothing: one of a job that is not there, or of a subtask that it does not have, is left out,
-//! so that no end is lost for what was said before it.
+//! A log never refuses a transaction: one for a missing job or subtask is left out, so that the
+//! outcome written with it is not lost.
 
 use bytes::Bytes;
 use keylane_stream::leb128;
@@ -17,37 +18,36 @@ use super::outcome::OutcomeKind;
 use super::seal::{at, place, rows_of, seal, unseal};
 use crate::ids::{JobNumber, SubtaskNumber};
 
-/// Of how many attempts at a subtask the logs are kept: the last ones. A subtask may be tried for ever, and
-/// what it says in that time must not fill the disk.
-const MOST_ATTEMPTS: i64 = 32;
+/// Maximum number of attempts per subtask with kept logs; the oldest are deleted. A subtask may be
+/// retried without limit, and its logs must not fill the disk.
+const MAX_ATTEMPTS: i64 = 32;
 
-/// What an attempt said while it ran: all of it, or the end.
+/// Output of an attempt: all of it, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptLog {
-    /// Which subtask of its job.
+    /// Number of the subtask in its job.
     pub number: SubtaskNumber,
-    /// Higher than that of any earlier attempt at it.
+    /// Fence of the attempt, higher than that of any earlier attempt at this subtask.
     pub fence: u64,
-    /// Which attempt it was, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// How it has ended, whether another one followed or not.
+    /// Outcome of the attempt, final or not.
     pub kind: OutcomeKind,
-    /// When it was started, in milliseconds since 1970.
+    /// Start time, in milliseconds since 1970.
     pub started_ms: u64,
-    /// When it ended.
+    /// End time, in milliseconds since 1970.
     pub ended_ms: u64,
-    /// How many bytes it said before those that are kept.
+    /// Number of bytes omitted before `text`.
     pub left_out: u64,
-    /// What is kept of what it said.
+    /// Kept output.
     pub text: Bytes,
 }
 
 impl Store {
-    /// What the attempts at a subtask said, in their order: of those that have ended, and have said something.
-    /// Of the last 32 of these, for others are not kept.
+    /// Returns the logs of the ended attempts at a subtask, in order: the last 32 with output.
     ///
     /// # Errors
-    /// If one of them is not what was written.
+    /// If one of the logs is damaged.
     pub fn logs(
         &self,
         job: JobNumber,
@@ -65,8 +65,7 @@ impl Store {
     }
 }
 
-/// Reads the logs of a job one after another, by subtask and attempt, and goes on behind one that is not what
-/// was written.
+/// Reads the logs of a job by subtask and attempt, and continues after a damaged one.
 pub(super) fn for_each_of(
     connection: &Connection,
     job: JobNumber,
@@ -100,7 +99,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
     })
 }
 
-/// Writes a log behind those that its subtask has, and removes what is too old.
+/// Appends a log to those of its subtask, and deletes the oldest beyond the limit.
 pub(super) fn put(
     connection: &Connection,
     job: JobNumber,
@@ -115,10 +114,10 @@ pub(super) fn put(
         connection.prepare_cached("INSERT INTO log (place, nth, body) VALUES (?1, ?2, ?3)")?;
     let body = encode(place, nth.cast_unsigned(), log);
     put.execute(params![key, nth, body])?;
-    if nth >= MOST_ATTEMPTS {
+    if nth >= MAX_ATTEMPTS {
         let mut old =
             connection.prepare_cached("DELETE FROM log WHERE place = ?1 AND nth <= ?2")?;
-        old.execute([key, nth - MOST_ATTEMPTS])?;
+        old.execute([key, nth - MAX_ATTEMPTS])?;
     }
     Ok(())
 }
@@ -134,10 +133,11 @@ fn encode(place: u64, nth: u64, log: &AttemptLog) -> Vec<u8> {
     body
 }
 
-/// Numbers have 63 bits: what is beyond is nobody's clock, and no server starts so often.
+/// Maximum of a stored number: SQLite's integers have 63 bits without the sign. No real time or
+/// fence is higher.
 const NUMBER: u64 = (1 << 63) - 1;
 
-/// None if it is not what was written.
+/// Returns `None` if the log is damaged.
 fn decode(place: u64, nth: u64, sealed: &[u8]) -> Option<AttemptLog> {
     let mut rest = unseal(sealed, &[place, nth])?;
     let fence = leb128::take(&mut rest)?;

@@ -1,19 +1,19 @@
-//! Which attempts have begun and not ended, so that a crash counts as an attempt.
+//! Attempts that have started and not ended, so that a crash counts as an attempt.
 //!
-//! A row of the table `started` has the attempts that were marked in one transaction. It goes as soon as
-//! none of its marks is needed: a mark is needed until its subtask has ended or another attempt at it is
-//! marked. So the table has about as many marks as subtasks run. An attempt that begins and ends within one
-//! transaction is not written at all. A row is not written again when one of its marks is not needed any more:
-//! read after a restart it has that mark as well, which does no harm, for the subtask has ended, and stays no
-//! longer than its job is unfinished. A job that was over and goes on would find such marks of its earlier
-//! attempts: with it, what is needed is written into new rows, and all rows before go.
+//! A row of the table `started` has the marks from one transaction. A mark is needed until its
+//! subtask ends or starts another attempt; a row is deleted as soon as none of its marks is needed.
+//! So the table has about as many marks as there are running subtasks. An attempt that starts and
+//! ends within one transaction is never written. A row is not rewritten when one of its marks
+//! becomes obsolete: a restart loads that mark too, harmlessly, because its subtask has ended, and
+//! only until its job ends. A reopened job would find such marks of earlier attempts: so a
+//! reopening writes all needed marks into new rows and deletes all old rows.
 //!
-//! A mark also says at which stage the attempt is ([`Stage`]): a lease that a worker has, a failed attempt whose next
-//! one is to wait, a subtask that has stopped its keys. So these survive a restart.
+//! A mark also has the stage of the attempt ([`Stage`]): a worker's lease, the backoff after a
+//! failed attempt, a subtask that has stopped its keys. So these survive a restart.
 //!
-//! A body is, LEB128: how many marks; for each the job's number, the subtask's, the attempt plus 2^32 times the stage's
-//! number, and what the stage has. Rows of layouts before 7 have stage 0 alone. Behind it is the seal, for the row's
-//! number.
+//! A body has, in LEB128: the number of marks; for each the job's number, the subtask's, the
+//! attempt plus 2^32 times the stage's number, and the fields of the stage. Rows of layouts before
+//! 7 have stage 0 only. A checksum, which includes the row's number, follows.
 //!
 //! | stage | number | fields |
 //! |---|---|---|
@@ -33,10 +33,10 @@ use super::seal::{seal, unseal};
 use super::status::FIRST_FINAL;
 use crate::ids::{JobNumber, SubtaskId};
 
-/// How many marks a row has at most: one that is needed for long keeps no more than these.
-const MOST_IN_ROW: usize = 256;
+/// Maximum number of marks in a row. It bounds how many obsolete marks a long-lived one keeps.
+const MAX_IN_ROW: usize = 256;
 
-/// The last attempt at a subtask that has not ended.
+/// Latest attempt at an unfinished subtask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Number of the attempt, from 1; 0 if the only attempt was withdrawn.
@@ -86,27 +86,27 @@ impl Mark {
     }
 }
 
-/// The marks that are in the file, or will be when the transaction ends.
+/// Marks in the file, or after the current transaction.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// The last attempt of each, and the row that it is in; none if it is in no row yet.
+    /// Latest mark of each subtask, with its row; `None` if it is not written yet.
     running: HashMap<SubtaskId, (Mark, Option<u64>), foldhash::fast::RandomState>,
-    /// How many subtasks of each job are in `running`.
+    /// Number of subtasks of each job in `running`.
     jobs: HashMap<JobNumber, u32, foldhash::fast::RandomState>,
-    /// How many marks of each row are needed.
+    /// Number of needed marks in each row.
     rows: HashMap<u64, usize>,
-    /// Those that are in no row yet.
+    /// Subtasks with marks that are not written yet.
     fresh: Vec<SubtaskId>,
-    /// Rows of which no mark is needed any more.
+    /// Rows without needed marks.
     gone: Vec<u64>,
-    /// Whether a job that was over goes on, so that no row may stay that has marks which are not needed.
+    /// Whether a job was reopened, so that no row with obsolete marks may stay.
     reopened: bool,
     /// One past the last row.
     next_row: u64,
 }
 
 impl Marks {
-    /// What is in the file, of jobs that have not ended.
+    /// Loads the marks of unfinished jobs from the file.
     pub(super) fn load(connection: &Connection) -> Result<Marks, ReadError> {
         let mut marks = Marks::default();
         let mut all = connection.prepare("SELECT number, body FROM started ORDER BY number")?;
@@ -144,7 +144,7 @@ impl Marks {
         self.fresh.push(subtask);
     }
 
-    /// This is the last attempt of a subtask, and here is its mark.
+    /// Sets the latest mark of a subtask.
     fn set(&mut self, subtask: SubtaskId, mark: Mark, row: Option<u64>) {
         match self.running.insert(subtask, (mark, row)) {
             Some((_, before)) => self.leave(before),
@@ -162,14 +162,14 @@ impl Marks {
         }
     }
 
-    /// A job that was over, and so has no mark that is needed, goes on: no row may tell of its attempts so far.
+    /// Handles a reopened job, which has no needed marks: no row may keep its earlier attempts.
     pub(super) fn reopen(&mut self) {
         self.reopened = true;
     }
 
-    /// None of a job is needed any more.
+    /// Removes all marks of a job.
     pub(super) fn end_all(&mut self, job: JobNumber) {
-        // Nearly always: outcomes have ended them.
+        // The usual case: outcomes have removed them.
         if !self.jobs.contains_key(&job) {
             return;
         }
@@ -178,7 +178,7 @@ impl Marks {
         of_job.into_iter().for_each(|subtask| self.end(subtask));
     }
 
-    /// One mark of a row is not needed any more.
+    /// Counts a mark of a row as obsolete.
     fn leave(&mut self, row: Option<u64>) {
         let Some(number) = row else { return };
         let Some(left) = self.rows.get_mut(&number) else { return };
@@ -189,7 +189,8 @@ impl Marks {
         }
     }
 
-    /// All rows go, and what is needed of them is to be in new ones. About as much as runs is in them.
+    /// Deletes all rows and schedules their needed marks for new ones. The cost is proportional to
+    /// the number of running subtasks.
     fn leave_all(&mut self) {
         self.gone.extend(self.rows.drain().map(|(number, _)| number));
         for (subtask, (_, row)) in &mut self.running {
@@ -199,13 +200,13 @@ impl Marks {
         }
     }
 
-    /// Writes what has changed.
+    /// Writes the changes.
     pub(super) fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         if std::mem::take(&mut self.reopened) {
             self.leave_all();
         }
         let fresh = self.take_fresh();
-        for row in fresh.chunks(MOST_IN_ROW) {
+        for row in fresh.chunks(MAX_IN_ROW) {
             let number = self.next_row;
             self.next_row += 1;
             let body = encode(number, row);
@@ -225,7 +226,7 @@ impl Marks {
         Ok(())
     }
 
-    /// The marks that are needed and in no row, each once.
+    /// Returns the needed marks that are in no row, each once.
     fn take_fresh(&mut self) -> Vec<(SubtaskId, Mark)> {
         let mut seen = HashSet::with_capacity(self.fresh.len());
         let fresh = std::mem::take(&mut self.fresh).into_iter();
@@ -250,7 +251,7 @@ fn encode(row: u64, marks: &[(SubtaskId, Mark)]) -> Vec<u8> {
     bytes
 }
 
-/// The marks of a row. None if it is not what was written.
+/// Decodes the marks of a row. Returns `None` if it is damaged.
 pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, Mark)>> {
     let mut rest = unseal(sealed, &[row])?;
     let mut marks = Vec::new();

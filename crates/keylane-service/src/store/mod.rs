@@ -1,10 +1,11 @@
-//! The durable store of the service: jobs with their subtasks, what became of them, and what users have
-//! asked for meanwhile, in one SQLite file.
+//! Durable store of the service: jobs with their subtasks and outcomes, and the requests of users,
+//! in one SQLite file.
 //!
-//! What was acknowledged is on the disk, whole; what is not exactly what was written is refused by name.
-//! Subtasks and outcomes lie in chunks, not in a row each. One thread writes, many changes in a
-//! transaction, and calls back in the order of the commits; readers have connections of their own. The
-//! layout, the protocol and its reasons are in `README.md` beside this file. [`Store`] has an example.
+//! An acknowledged change is complete on the disk; damaged data is refused and named. Subtasks and
+//! outcomes are grouped in chunks, and not in a row each. One thread writes many changes in a
+//! transaction, and reports their results in the order of the commits; each reader has its own
+//! connection. `README.md` beside this file has the layout, the protocol and its reasons. [`Store`]
+//! has an example.
 
 mod alias;
 mod audit;
@@ -44,7 +45,7 @@ pub use alias::Alias;
 pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub(crate) use boot::FENCE_BITS;
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
-pub use chunk::{Chunk, Keys, MOST_SUBTASKS, Subtask};
+pub use chunk::{Chunk, Keys, MAX_SUBTASKS, Subtask};
 pub use error::{
     BackupError, Damage, ExportError, ImportError, OpenError, ReadError, SalvageError, WriteError,
 };

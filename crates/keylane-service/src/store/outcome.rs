@@ -1,49 +1,50 @@
-//! How outcomes lie in a row of the table `outcome`, version 1.
+//! Encoding of outcomes in a row of the table `outcome`, version 1. A damaged row is detected by
+//! its checksums.
 //!
-//! A row has the outcomes of one job that were committed together, in their order. The blob `numbers` says
-//! which subtasks they are about, so that recovery need not read what they returned. For each, LEB128:
+//! A row has the outcomes of one job from one transaction, in their order. The blob `numbers` names
+//! the subtasks, so that recovery does not read the results. For each outcome, in LEB128:
 //!
-//! | what | how |
+//! | field | encoding |
 //! |---|---|
-//! | subtask | its number less one more than the one before it (at first: than −1), sign in the lowest bit |
+//! | subtask | its number minus the previous one's successor (at first: minus 0), zigzag |
 //! | attempt and kind | eight times the attempt, plus the kind: 0 succeeded, 1 failed, 2 cancelled, 3 skipped, 4 reopened |
 //!
-//! The blob `body` begins with the time at which the first one ended, eight bytes with the least first. For
-//! each, LEB128: its end less that time, and its end less its start, each with the sign in the lowest bit;
-//! the length of what it returned, and that.
+//! The blob `body` begins with the end time of the first outcome, eight bytes, little-endian. For
+//! each outcome, in LEB128: its end minus that time, and its end minus its start, both zigzag; the
+//! length of the result, and the result.
 //!
-//! Behind each of the two blobs is a seal, for the row's place and its count; that of the body also has
-//! the other's.
+//! Each blob ends with a checksum, which includes the row's place and count; the body's also
+//! includes the checksum of the numbers.
 
 use keylane_stream::leb128;
 
 use super::seal::{self, SEAL_BYTES, seal, unseal, unzigzag, zigzag};
 use crate::ids::{JobNumber, SubtaskNumber};
 
-/// How many outcomes a row has at most.
-const MOST_IN_ROW: usize = 1024;
+/// Maximum number of outcomes in a row.
+const MAX_IN_ROW: usize = 1024;
 
-/// At how many bytes a row is full. One larger outcome has a row of its own.
+/// Size at which a row is full, in bytes. A larger outcome has its own row.
 const FULL_BYTES: usize = 256 * 1024;
 
-/// How a subtask has ended for good.
+/// Final outcome of a subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OutcomeKind {
-    /// It has done what it is for.
+    /// The subtask succeeded.
     Succeeded,
-    /// Its last attempt has failed.
+    /// The last attempt failed.
     Failed,
-    /// It was cancelled.
+    /// The subtask was cancelled.
     Cancelled,
-    /// It was passed over.
+    /// The subtask was skipped.
     Skipped,
-    /// It had ended, and is to be done again: it waits like one that has not begun.
+    /// An ended subtask was reopened, and waits as if it had never started.
     Reopened,
 }
 
 impl OutcomeKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [OutcomeKind; 5] = [
         OutcomeKind::Succeeded,
         OutcomeKind::Failed,
@@ -66,7 +67,7 @@ impl OutcomeKind {
         Self::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// The word for it in exports.
+    /// Returns the kind's name in exports.
     pub(super) fn word(self) -> &'static str {
         match self {
             OutcomeKind::Succeeded => "succeeded",
@@ -78,36 +79,35 @@ impl OutcomeKind {
     }
 }
 
-/// What became of a subtask. Times are milliseconds since 1970.
+/// Outcome of a subtask. Times are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Which subtask of its job.
+    /// Number of the subtask in its job.
     pub number: SubtaskNumber,
-    /// Which attempt it was, from 1; 0 if none was made.
+    /// Number of the attempt, from 1; 0 if there was none.
     pub attempt: u32,
-    /// How it has ended.
+    /// Kind of the outcome.
     pub kind: OutcomeKind,
-    /// When that attempt was started, or when it ended if it was not.
+    /// Start of the attempt, or its end if it never started.
     pub started_ms: u64,
-    /// When it ended.
+    /// End time.
     pub ended_ms: u64,
-    /// What it returned, or its error.
+    /// Result, or the error.
     pub result: Vec<u8>,
 }
 
-/// Where an outcome stands among those of its job, which are in the order of their commits. Later ones
-/// are higher.
+/// Position of an outcome among those of its job, in the order of their commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutcomePlace(u64);
 
 impl OutcomePlace {
-    /// A place that was shown to somebody, as its number.
+    /// Restores a position from its number.
     #[must_use]
     pub fn new(number: u64) -> Self {
         OutcomePlace(number)
     }
 
-    /// Its number, to be shown. There are gaps.
+    /// Returns the position's number. Numbers grow, with gaps.
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
@@ -117,26 +117,26 @@ impl OutcomePlace {
         OutcomePlace((u64::from(row) << 10) | u64::from(within))
     }
 
-    /// The row, and where in it.
+    /// Returns the row's number and the index within it.
     pub(super) fn row(self) -> (u64, u32) {
         (self.0 >> 10, (self.0 & 1023) as u32)
     }
 }
 
-/// An outcome, and where it stands among those of its job.
+/// Outcome with its position among those of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Where it stands.
+    /// Position.
     pub place: OutcomePlace,
-    /// What became of the subtask.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
-/// Outcomes that are to be in the same row.
+/// Outcomes to write in one row.
 #[derive(Debug, Default)]
 pub(super) struct Row {
     count: u32,
-    /// One more than the last subtask's number.
+    /// Successor of the last subtask's number.
     expected: i64,
     base_ms: u64,
     numbers: Vec<u8>,
@@ -146,7 +146,7 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn is_full_for(&self, outcome: &Outcome) -> bool {
         let crowded = self.body.len() + outcome.result.len() > FULL_BYTES;
-        self.count as usize == MOST_IN_ROW || (self.count > 0 && crowded)
+        self.count as usize == MAX_IN_ROW || (self.count > 0 && crowded)
     }
 
     pub(super) fn push(&mut self, outcome: &Outcome) {
@@ -168,7 +168,7 @@ impl Row {
         self.body.extend(&outcome.result);
     }
 
-    /// Seals the two blobs for their place, and returns them: the numbers, and the rest.
+    /// Adds the checksums, and returns the count, the blob of numbers and the body.
     pub(super) fn sealed(mut self, place: u64) -> (u32, Vec<u8>, Vec<u8>) {
         seal(&mut self.numbers, &[place, u64::from(self.count)]);
         let sum = seal_of(&self.numbers);
@@ -177,22 +177,21 @@ impl Row {
     }
 }
 
-/// Times have 48 bits, which is eight thousand years: what is beyond is nobody's clock, and the
-/// differences of these fit.
+/// Maximum of a stored time: 48 bits, about 8,900 years. Differences of such times cannot overflow.
 const TIME: u64 = (1 << 48) - 1;
 
-/// The seal itself, as a number. A checksum over all of the blob would say nothing of it: that of anything
-/// with its own checksum behind it is always the same.
+/// Returns the checksum as a number. A second checksum over the whole blob would be useless: the
+/// CRC of any data followed by its own CRC is constant.
 fn seal_of(sealed: &[u8]) -> u64 {
     sealed.last_chunk::<SEAL_BYTES>().map_or(0, |sum| u64::from(u32::from_le_bytes(*sum)))
 }
 
-/// Which subtask, which attempt, and how it has ended.
+/// Number of the subtask, number of the attempt, and kind of the outcome.
 pub(super) type Number = (SubtaskNumber, u32, OutcomeKind);
 
-/// What a row is about. None if it is not what was written.
+/// Decodes the numbers of a row. Returns `None` if it is damaged.
 pub(super) fn numbers(place: u64, count: u32, sealed: &[u8]) -> Option<Vec<Number>> {
-    if count as usize > MOST_IN_ROW {
+    if count as usize > MAX_IN_ROW {
         return None;
     }
     let mut rest = unseal(sealed, &[place, u64::from(count)])?;
@@ -209,7 +208,7 @@ pub(super) fn numbers(place: u64, count: u32, sealed: &[u8]) -> Option<Vec<Numbe
     rest.is_empty().then_some(numbers)
 }
 
-/// All of a row. None if it is not what was written.
+/// Decodes a whole row. Returns `None` if it is damaged.
 pub(super) fn outcomes(
     job: JobNumber,
     row: u32,

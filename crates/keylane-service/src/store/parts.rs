@@ -1,28 +1,30 @@
+//! Writer of a job's chunks, shared by the upload of a job and the extension of one.
+
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use super::change::{Answer, Change, Changes};
-use super::chunk::{Chunk, MOST_SUBTASKS, Packer};
+use super::chunk::{Chunk, MAX_SUBTASKS, Packer};
 use super::error::WriteError;
 use super::handle::Store;
 use crate::ids::{JobNumber, SubtaskNumber};
 
-/// Subtasks on their way to the disk in chunks: what bringing a job and bringing more of one have in common.
+/// Subtasks that are packed into chunks and submitted to the writer.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) store: Store,
     packer: Packer,
-    /// Chunks that are complete, and not handed over.
+    /// Full chunks that are not submitted yet.
     full: VecDeque<Arc<Chunk>>,
-    /// Whether a chunk was handed over.
+    /// Whether a chunk was submitted.
     pub(super) has_spilled: bool,
     pub(super) state: Arc<UploadState>,
 }
 
-/// What the writer says of the chunks of an upload.
+/// Result of the chunks of an upload.
 #[derive(Debug, Default)]
 pub(super) struct UploadState {
-    /// Why one of them was not written. Set once, by the writer; read by it and by whoever brings them.
+    /// First failed write. Set by the writer; read by the writer and by the uploading caller.
     failure: OnceLock<WriteError>,
 }
 
@@ -32,20 +34,20 @@ impl UploadState {
     }
 
     pub(super) fn fail(&self, error: &WriteError) {
-        // The first one stays.
+        // The first failure is kept.
         let _ = self.failure.set(error.clone());
     }
 }
 
 impl Parts {
-    /// Of this job, of which there are so many subtasks already.
+    /// Creates a packer for a job that has `first` subtasks.
     pub(super) fn new(store: Store, job: JobNumber, first: SubtaskNumber) -> Self {
         let packer = Packer::new(job, first);
         let (full, state) = (VecDeque::new(), Arc::default());
         Parts { store, packer, full, has_spilled: false, state }
     }
 
-    /// One past the last subtask.
+    /// Returns one past the last subtask's number.
     pub(super) fn total(&self) -> u32 {
         self.packer.next()
     }
@@ -56,13 +58,13 @@ impl Parts {
         payload: &[u8],
     ) -> Result<SubtaskNumber, WriteError> {
         let bytes = payload.len() + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
-        if bytes > Store::MOST_SUBTASK_BYTES {
-            let most = Store::MOST_SUBTASK_BYTES as u64;
+        if bytes > Store::MAX_SUBTASK_BYTES {
+            let most = Store::MAX_SUBTASK_BYTES as u64;
             return Err(WriteError::TooLarge { what: "bytes of a subtask", most });
         }
         let number = self.packer.next();
-        if number == MOST_SUBTASKS {
-            let most = u64::from(MOST_SUBTASKS);
+        if number == MAX_SUBTASKS {
+            let most = u64::from(MAX_SUBTASKS);
             return Err(WriteError::TooLarge { what: "subtasks of a job", most });
         }
         let full = self.packer.push(keys, payload);
@@ -74,7 +76,7 @@ impl Parts {
         !self.full.is_empty()
     }
 
-    /// Hands full chunks over, and waits for room.
+    /// Submits full chunks, and waits for room.
     pub(super) fn flush(&mut self) -> Result<(), WriteError> {
         while let Some(change) = self.next_full()? {
             let room = self.store.shared().queue.room(&change.list);
@@ -84,18 +86,18 @@ impl Parts {
         Ok(())
     }
 
-    /// The same without keeping a thread. Cancel safe.
+    /// Submits full chunks and waits for room without blocking a thread. Cancel safe.
     pub(super) async fn flush_async(&mut self) -> Result<(), WriteError> {
         while let Some(change) = self.next_full()? {
             let room = self.store.shared().queue.room_async(&change.list).await;
-            // Only now, so that none is lost if nobody polls this any more.
+            // After the wait, so that a cancelled flush loses no chunk.
             self.full.pop_front();
             self.store.hand_over(change, Answer::to_nobody(), room);
         }
         Ok(())
     }
 
-    /// The first of the full chunks, which stays where it is.
+    /// Returns a request for the first full chunk, which stays in the list until there is room.
     fn next_full(&mut self) -> Result<Option<Changes>, WriteError> {
         let Some(chunk) = self.full.front().map(Arc::clone) else { return Ok(None) };
         if let Some(failed) = self.state.failure() {
@@ -108,12 +110,12 @@ impl Parts {
         Ok(Some(changes))
     }
 
-    /// The chunk of what has come since the last full one, if something has.
+    /// Returns a chunk of the subtasks since the last full one, if there are any.
     pub(super) fn seal(&mut self) -> Option<Arc<Chunk>> {
         self.packer.seal().map(Arc::new)
     }
 
-    /// A chunk to be handed over with the next flush.
+    /// Adds a chunk for the next flush.
     pub(super) fn put(&mut self, chunk: Arc<Chunk>) {
         self.full.push_back(chunk);
     }

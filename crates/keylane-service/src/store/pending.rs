@@ -1,3 +1,5 @@
+//! Result of a submission, available to threads and to futures of any runtime.
+
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,9 +8,9 @@ use std::task::{Context, Poll, Waker};
 use super::change::{Answer, Committed};
 use super::error::WriteError;
 
-/// Changes that are on their way to the disk: to be waited for, or awaited in any runtime.
+/// Submitted changes, whose result can be awaited or waited for in any runtime.
 ///
-/// Dropped, it takes nothing back: they are written all the same. It is cancel safe.
+/// Dropping it does not cancel the write. Cancel safe.
 #[must_use = "only when it says so are the changes on the disk"]
 pub struct Pending {
     slot: Arc<Slot>,
@@ -16,16 +18,16 @@ pub struct Pending {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Nothing unwinds while it is locked.
+    /// No code that holds this lock unwinds.
     state: Mutex<State>,
-    /// Told when there is an answer.
+    /// Notified when there is a result.
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     answer: Option<Result<Committed, WriteError>>,
-    /// Whoever has polled last.
+    /// Waker of the last poll.
     waker: Option<Waker>,
 }
 
@@ -48,17 +50,17 @@ impl Slot {
 }
 
 impl Pending {
-    /// What is to be told, and who waits for it.
+    /// Creates a callback, and the handle that receives its result.
     pub(super) fn new() -> (Answer, Pending) {
         let slot = Arc::new(Slot::default());
         let told = Arc::clone(&slot);
         (Answer::new(move |answer| told.fill(answer)), Pending { slot })
     }
 
-    /// Waits until the changes are on the disk.
+    /// Blocks until the changes are on the disk.
     ///
     /// # Errors
-    /// If they were not written; see [`WriteError`].
+    /// If the changes were not written; see [`WriteError`].
     pub fn wait(self) -> Result<Committed, WriteError> {
         let mut state = self.slot.state();
         loop {

@@ -1,11 +1,11 @@
-//! From callers to the writer: one line, bounded for those who bring new work.
+//! Queue from callers to the writer: first in, first out, with a byte bound on new work.
 //!
-//! Everything stands in one line, in the order in which it came. What brings new work, chunks and accepted
-//! jobs, takes room at a gate first, by its bytes, and waits for it there, first come first served. Nothing
-//! else waits, so that an executor can always say what became of its subtask, however slow the disk is.
-//! What bounds that is the caller: it has as many of these changes on the way as it runs subtasks, and
-//! makes no more while it waits for their answers. Nor does the writer's thread ever wait, for only it
-//! could make room: what callbacks submit goes into the line as it is, and each callback is called once.
+//! All requests are in one queue, in order of arrival. New work, which is chunks and accepted jobs,
+//! first acquires permits for its bytes at a fair gate. Other requests never wait, so that an
+//! executor can always report a result, however slow the disk is. Their number is bounded by the
+//! caller: it has at most one for each running subtask, and starts no other until it is answered.
+//! The writer thread never waits either, because only it frees permits: requests from its callbacks
+//! enter the queue directly, and each callback runs once.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -14,25 +14,25 @@ use keylane::admit::{Gate, OwnedPermit};
 
 use super::change::{Change, Request};
 
-/// In which unit room is counted, for a gate has not so many slots as there are bytes.
+/// Unit of the gate's permits, in bytes. A gate has fewer permits than a queue has bytes.
 const UNIT: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// Nothing unwinds while it is locked.
+    /// No code that holds this lock unwinds.
     line: Mutex<Line>,
-    /// Told when something comes, or the line is closed. Only the writer waits.
+    /// Notified when a request arrives in an empty queue, and at the close. Only the writer waits.
     changed: Condvar,
-    /// Room for what brings new work.
+    /// Permits for new work.
     gate: Arc<Gate>,
-    /// Who takes from the line. Set by the writer itself, before it takes anything.
+    /// Thread that takes requests. Set by the writer before it takes any.
     writer: OnceLock<ThreadId>,
 }
 
 #[derive(Debug, Default)]
 struct Line {
     requests: Vec<Request>,
-    /// Nothing more comes: the last handle is gone, or the writer is.
+    /// Whether the queue accepts no requests: the last handle is dropped, or the writer has ended.
     closed: bool,
 }
 
@@ -51,7 +51,7 @@ impl Queue {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This thread takes from it.
+    /// Registers the current thread as the writer.
     pub(super) fn is_mine(&self) {
         self.writer.set(thread::current().id()).expect("there is one writer");
     }
@@ -60,8 +60,8 @@ impl Queue {
         self.writer.get() == Some(&thread::current().id())
     }
 
-    /// Waits for room, except on the writer's own thread. None if there will be none, because the
-    /// writer has ended; or if none is needed.
+    /// Waits for permits. Returns `None` on the writer thread, which needs none, and if the writer
+    /// has ended.
     pub(super) fn room(&self, changes: &[Change]) -> Option<OwnedPermit> {
         if self.is_writer() {
             return None;
@@ -70,7 +70,7 @@ impl Queue {
         Some(self.gate.own(permit))
     }
 
-    /// As [`room`](Self::room), without keeping a thread.
+    /// Waits for permits like [`room`](Self::room), without blocking a thread.
     pub(super) async fn room_async(&self, changes: &[Change]) -> Option<OwnedPermit> {
         if self.is_writer() {
             return None;
@@ -79,13 +79,13 @@ impl Queue {
         Some(self.gate.own(permit))
     }
 
-    /// What is larger than all the room there is takes all of it.
+    /// A request larger than the whole capacity takes all of it, so that it can pass.
     fn slots(&self, changes: &[Change]) -> usize {
         let bytes = changes.iter().map(Change::bytes).sum::<usize>();
         bytes.div_ceil(UNIT).clamp(1, self.gate.capacity())
     }
 
-    /// Puts it at the end of the line. It comes back if the line is closed.
+    /// Appends a request, or returns it if the queue is closed.
     pub(super) fn push(&self, request: Request) -> Result<(), Request> {
         let is_first = {
             let mut line = self.line();
@@ -101,8 +101,8 @@ impl Queue {
         Ok(())
     }
 
-    /// All that stands in the line: waits for something unless `only_look`. None when it is closed and
-    /// empty.
+    /// Takes all requests, and waits for one unless `only_look`. Returns `None` when the queue is
+    /// closed and empty.
     pub(super) fn take(&self, only_look: bool) -> Option<Vec<Request>> {
         let mut line = self.line();
         while line.requests.is_empty() && !line.closed && !only_look {
@@ -114,12 +114,12 @@ impl Queue {
         Some(std::mem::take(&mut line.requests))
     }
 
-    /// How many stand in the line, and how many wait for room.
+    /// Returns the number of queued requests, and of callers that wait for permits.
     pub(super) fn waiting(&self) -> (usize, usize) {
         (self.line().requests.len(), self.gate.waiting())
     }
 
-    /// Nothing more comes. What stands in the line is still to be taken.
+    /// Closes the queue. Queued requests can still be taken.
     pub(super) fn close(&self) {
         self.line().closed = true;
         self.gate.close();

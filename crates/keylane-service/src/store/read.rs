@@ -1,4 +1,5 @@
-//! What readers do. Each has a connection of its own and sees what was committed when it began.
+//! Read access to a store: each reader has its own connection and a snapshot of the commits before
+//! it began.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,72 +18,73 @@ use super::status::{FIRST_FINAL, JobState, JobStatus};
 use super::tables::{Fixed, JOB, fixed_of, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 
-/// A job as it is on the disk.
+/// Job as stored on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredJob {
-    /// Its number.
+    /// Store-internal number.
     pub number: JobNumber,
-    /// What users call it.
+    /// Public identifier.
     pub id: JobId,
-    /// Its place in the order in which jobs, and the subtasks that they get later, have entered.
+    /// Position in the order in which jobs, and the subtasks added to them later, entered the
+    /// store.
     pub entered: u64,
-    /// When it came, in milliseconds since 1970.
+    /// Creation time, in milliseconds since 1970.
     pub created_ms: u64,
-    /// How many subtasks it has.
+    /// Number of subtasks.
     pub total: u32,
-    /// What is to be done with them.
+    /// Kind, which names the handler of the subtasks.
     pub kind: String,
-    /// What the caller wanted to be kept with it.
+    /// Caller's own record, opaque to the store.
     pub head: Vec<u8>,
-    /// Where it is in its life.
+    /// State and its history.
     pub status: JobStatus,
 }
 
-/// Which jobs are asked for.
+/// Filter for a list of jobs.
 #[derive(Clone, Default)]
 pub struct JobFilter {
-    /// In one of these states; none for any.
+    /// States to include; empty for all.
     pub states: Vec<JobState>,
-    /// Of this kind; none for any.
+    /// Kind to include; `None` for all.
     pub kind: Option<String>,
-    /// That this says yes to, such as by labels in the head; none for any.
+    /// Further condition, for example on labels in the head; `None` for all jobs.
     pub matches: Option<Arc<JobPredicate>>,
 }
 
-/// Whether a job is meant.
+/// Condition on a stored job.
 pub type JobPredicate = dyn Fn(&StoredJob) -> bool + Send + Sync;
 
-/// Some of the jobs that were asked for.
+/// Page of a list of jobs.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct JobPage {
-    /// The newest first.
+    /// Jobs, newest first.
     pub jobs: Vec<StoredJob>,
-    /// Those of which nothing can be said, because their rows are not what was written.
+    /// Numbers of jobs with damaged rows, to which the filter cannot be applied.
     pub damaged: Vec<JobNumber>,
-    /// Where to go on; none if there are no more. A page can have less than was asked for, or nothing,
-    /// and others follow all the same.
+    /// Start of the next page, or `None` after the last one. A page can be shorter than its limit,
+    /// or empty, with others behind it.
     pub next: Option<JobNumber>,
 }
 
-/// How many jobs a page looks at, so that its time has a bound however few match.
-const MOST_LOOKED_AT: usize = 10_000;
+/// Maximum number of rows examined for a page. It bounds the duration of a query with few matches.
+const MAX_LOOKED_AT: usize = 10_000;
 
 impl Store {
-    /// A job, if it is there.
+    /// Returns a job, or `None` if it does not exist.
     ///
     /// # Errors
-    /// If it is not what was written.
+    /// If the job's row is damaged.
     pub fn job(&self, job: JobNumber) -> Result<Option<StoredJob>, ReadError> {
         self.with_reader(|reader| Ok(find_job(reader, job)?.map(|(job, _)| job)))
     }
 
-    /// Jobs with numbers below `before`, if that is given: those with the highest first. One that is not
-    /// what was written is named, and keeps the others from nothing.
+    /// Returns jobs with numbers below `before`, or from the last one on, in descending order. A
+    /// damaged job is reported by number and does not fail the page.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the store cannot be read.
     pub fn jobs(
         &self,
         filter: &JobFilter,
@@ -92,10 +94,11 @@ impl Store {
         self.with_reader(|reader| jobs(reader, filter, before, most))
     }
 
-    /// What users call a job whose row is not what was written; none if that cannot be read.
+    /// Returns the identifier of a job with a damaged row, or `None` if the identifier cannot be
+    /// read.
     ///
     /// # Errors
-    /// If nothing can be read any more.
+    /// If the store cannot be read.
     pub fn damaged_id(&self, job: JobNumber) -> Result<Option<JobId>, ReadError> {
         match self.with_reader(|reader| fixed(reader, job)) {
             Ok(found) => Ok(found.and_then(|(id, _)| id).filter(|id| id.number() == job)),
@@ -104,18 +107,19 @@ impl Store {
         }
     }
 
-    /// The jobs with these numbers that are over, and when they ended. Those that are not what was written are left out.
+    /// Returns the ended jobs in a range of numbers, with their end times. Damaged jobs are left
+    /// out.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the store cannot be read.
     pub fn ends(&self, numbers: Range<u64>) -> Result<Vec<(JobNumber, u64)>, ReadError> {
         self.with_reader(|reader| ends(reader, numbers))
     }
 
-    /// The first job with this number or a higher one.
+    /// Returns the first job with this number or a higher one.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the store cannot be read.
     pub fn first_job_from(&self, from: JobNumber) -> Result<Option<JobNumber>, ReadError> {
         self.with_reader(|reader| {
             let sql = "SELECT min(number) FROM job WHERE number >= ?1";
@@ -125,10 +129,10 @@ impl Store {
         })
     }
 
-    /// Whether there are idempotency keys that expired at this time or before.
+    /// Returns whether idempotency keys expired at `time_ms` or before.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the store cannot be read.
     pub fn has_expired(&self, time_ms: u64) -> Result<bool, ReadError> {
         self.with_reader(|reader| {
             let mut any =
@@ -137,10 +141,11 @@ impl Store {
         })
     }
 
-    /// The chunk with a subtask: any other subtask of it, and this one again, cost nothing more.
+    /// Returns the chunk that contains a subtask. The chunk stays in the cache for its other
+    /// subtasks.
     ///
     /// # Errors
-    /// If there is no such job or subtask, or the chunk is not what was written.
+    /// If the job or the subtask does not exist, or the chunk is damaged.
     pub fn chunk(&self, job: JobNumber, number: SubtaskNumber) -> Result<Arc<Chunk>, ReadError> {
         if let Some(chunk) = self.cache().get(job, number) {
             return Ok(chunk);
@@ -150,7 +155,7 @@ impl Store {
         Ok(chunk)
     }
 
-    /// The chunks with these subtasks, one after another, read as they are asked for.
+    /// Returns an iterator over the chunks with these subtasks, each read on demand.
     pub fn chunks(
         &self,
         job: JobNumber,
@@ -165,12 +170,12 @@ impl Store {
         })
     }
 
-    /// Outcomes of a job in the order of their commits, those after a place, if one is given. Subtasks
-    /// that were reopened have a [`Reopened`](super::OutcomeKind::Reopened) there, after which what they
-    /// had before counts no more.
+    /// Returns outcomes of a job in the order of their commits, from behind `after` if given. A
+    /// reopened subtask has a [`Reopened`](super::OutcomeKind::Reopened) entry, which invalidates
+    /// its earlier outcomes.
     ///
     /// # Errors
-    /// If a row of them is not what was written.
+    /// If one of the rows is damaged.
     pub fn outcomes(
         &self,
         job: JobNumber,
@@ -180,11 +185,11 @@ impl Store {
         self.with_reader(|reader| outcomes(reader, job, after, most))
     }
 
-    /// What became of these subtasks, in the order in which they are asked for: none for those that have not
-    /// ended.
+    /// Returns the final outcomes of these subtasks, in the order of the request; `None` for a
+    /// subtask that has not ended.
     ///
     /// # Errors
-    /// If there is no such job, or what was looked at is not what was written.
+    /// If the job does not exist, or a row that was read is damaged.
     pub fn outcomes_of(
         &self,
         job: JobNumber,
@@ -196,7 +201,7 @@ impl Store {
             let places: Vec<_> = self.ended().with(&snapshot, job, total, |ended| {
                 numbers.into_iter().map(|number| ended.place(number)).collect()
             })?;
-            // Those that ended together are in one row, which is read once.
+            // Subtasks that ended in one transaction share a row, which is read once.
             let mut by_row: Vec<usize> = (0..places.len()).collect();
             by_row.sort_unstable_by_key(|index| places[*index]);
             let mut row: Option<(u64, Vec<Outcome>)> = None;
@@ -214,7 +219,7 @@ impl Store {
         })
     }
 
-    /// Of these outcomes of a job, those that count: the subtask was not taken up again since.
+    /// Returns the current outcomes among these: those of subtasks that were not reopened since.
     ///
     /// # Errors
     /// As [`outcomes_of`](Self::outcomes_of).
@@ -233,18 +238,18 @@ impl Store {
         })
     }
 
-    /// The keys of which nothing is started.
+    /// Returns the keys that are paused or stopped.
     ///
     /// # Errors
-    /// If what is said of one is not what was written.
+    /// If one of the rows is damaged.
     pub fn keys(&self) -> Result<Vec<(Key, KeyRecord)>, ReadError> {
         self.with_reader(keys)
     }
 
-    /// What was asked for under an idempotency key, and the job that it became.
+    /// Returns the request and the job of an idempotency key.
     ///
     /// # Errors
-    /// If it is not what was written.
+    /// If the row is damaged.
     pub fn idempotent(
         &self,
         scope: &str,
@@ -261,7 +266,7 @@ impl Store {
     }
 }
 
-/// A job, and whether its chunk is in its row.
+/// Reads a job, and whether its chunk is in its row.
 pub(super) fn find_job(
     connection: &Connection,
     job: JobNumber,
@@ -272,8 +277,8 @@ pub(super) fn find_job(
     rows.next()?.map(stored).transpose()
 }
 
-/// What of a job seldom changes, and whether its chunk is in its row, if that is what was written; and its id as it is
-/// there.
+/// Reads the job's main row: the job, whether its chunk is inline, and its stored identifier. The
+/// job is `None` if the row is damaged.
 #[expect(clippy::type_complexity, reason = "asked for in one place")]
 pub(super) fn fixed(
     connection: &Connection,
@@ -307,7 +312,7 @@ fn jobs(
     } else {
         in_states_before(&snapshot, &filter.states, before)?
     };
-    let mut more = numbers.len() == MOST_LOOKED_AT;
+    let mut more = numbers.len() == MAX_LOOKED_AT;
     let mut last = None;
     for number in numbers {
         if page.jobs.len() == most {
@@ -329,12 +334,12 @@ fn jobs(
 fn all_before(connection: &Connection, before: i64) -> rusqlite::Result<Vec<JobNumber>> {
     let sql = "SELECT number FROM job WHERE number < ?1 ORDER BY number DESC LIMIT ?2";
     let mut newest = connection.prepare_cached(sql)?;
-    let numbers = newest.query_map(params![before, MOST_LOOKED_AT as i64], number)?;
+    let numbers = newest.query_map(params![before, MAX_LOOKED_AT as i64], number)?;
     numbers.collect()
 }
 
-/// By the index, which has each state's jobs in the order of their numbers; and not those that have
-/// succeeded.
+/// Reads jobs through the state index, which is ordered by number within a state. Succeeded jobs
+/// are not in it.
 fn in_states_before(
     connection: &Connection,
     states: &[JobState],
@@ -346,14 +351,14 @@ fn in_states_before(
     )?;
     let mut numbers = Vec::new();
     for state in states {
-        let parameters = params![state.code(), before, MOST_LOOKED_AT as i64];
+        let parameters = params![state.code(), before, MAX_LOOKED_AT as i64];
         for job in of_state.query_map(parameters, number)? {
             numbers.push(job?);
         }
     }
     numbers.sort_unstable_by(|a, b| b.cmp(a));
     numbers.dedup();
-    numbers.truncate(MOST_LOOKED_AT);
+    numbers.truncate(MAX_LOOKED_AT);
     Ok(numbers)
 }
 
@@ -398,7 +403,7 @@ fn ends(connection: &Connection, numbers: Range<u64>) -> Result<Vec<(JobNumber, 
     Ok(ends)
 }
 
-/// The chunk with a subtask.
+/// Reads the chunk that contains a subtask.
 pub(super) fn find_chunk(
     connection: &Connection,
     job: JobNumber,
@@ -430,7 +435,7 @@ pub(super) fn find_chunk(
     }
 }
 
-/// A row of `place, count, body`. None if it is not what was written.
+/// Decodes a row of `place, count, body`. Returns `None` if it is damaged.
 pub(super) fn chunk_of(row: &rusqlite::Row<'_>) -> Result<Option<Chunk>, ReadError> {
     let (job, first) = at(row.get::<_, i64>(0)?.cast_unsigned());
     Ok(Chunk::open(job, first, row.get(1)?, row.get_ref(2)?.as_blob()?))
@@ -468,7 +473,7 @@ fn outcomes(
     Ok(found)
 }
 
-/// The outcomes of a row, and its number in its job.
+/// Decodes a row of outcomes, with its number within its job.
 pub(super) fn row_of(row: &rusqlite::Row<'_>) -> Result<(u32, Vec<Outcome>), ReadError> {
     let (job, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
     let (numbers, body) = (row.get_ref(2)?.as_blob()?, row.get_ref(3)?.as_blob()?);
@@ -500,7 +505,7 @@ pub(super) fn keys(connection: &Connection) -> Result<Vec<(Key, KeyRecord)>, Rea
     Ok(keys)
 }
 
-/// What is said of all keys.
+/// Reads the records of all paused or stopped keys.
 pub(super) fn for_each_key(
     connection: &Connection,
     mut then: impl FnMut(Result<(Key, KeyRecord), ReadError>) -> Result<(), ReadError>,
@@ -531,7 +536,7 @@ pub(super) fn key_of(row: &rusqlite::Row<'_>) -> Result<(Key, KeyRecord), ReadEr
     }
 }
 
-/// A row of `scope, key, expires_ms, body_hash, id, seal`.
+/// Decodes a row of `scope, key, expires_ms, body_hash, id, seal`.
 pub(super) fn idempotency_of(row: &rusqlite::Row<'_>) -> Result<(Idempotency, JobId), ReadError> {
     let (scope, key): (String, String) = (row.get(0)?, row.get(1)?);
     let expires_ms = row.get::<_, i64>(2)?.cast_unsigned();
@@ -544,7 +549,7 @@ pub(super) fn idempotency_of(row: &rusqlite::Row<'_>) -> Result<(Idempotency, Jo
     Err(ReadError::Damaged(Damage::Idempotency { scope, key }))
 }
 
-/// The jobs that have not ended, in the order in which they have entered.
+/// Reads the unfinished jobs, in the order in which they entered.
 pub(super) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<(u64, JobNumber)>> {
     let mut all =
         connection.prepare("SELECT entered, number FROM job WHERE state < 16 AND state <> 16")?;
@@ -557,17 +562,17 @@ pub(super) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<(u64, 
     Ok(jobs)
 }
 
-/// All jobs that are not over, as far as their rows can be believed: read from the rows, and not from the index.
+/// Unfinished jobs according to the rows themselves, and not to the index.
 #[derive(Debug, Default)]
 pub(super) struct Census {
-    /// Their places in the order, and their numbers. A row that says that its job is over, and is not what was written,
-    /// is among them.
+    /// Order positions and numbers. A damaged row that claims that its job has ended counts as
+    /// unfinished.
     pub(super) unfinished: Vec<(u64, JobNumber)>,
-    /// Jobs that are not over by their rows, and that the index lacks.
+    /// Jobs that are unfinished by their rows and missing in the index.
     pub(super) not_in_index: Vec<JobNumber>,
 }
 
-/// Looks at the rows of all jobs.
+/// Reads the rows of all jobs.
 pub(super) fn census(connection: &Connection) -> Result<Census, ReadError> {
     let mut all =
         connection.prepare("SELECT number, state, status, entered FROM job NOT INDEXED")?;
@@ -594,7 +599,7 @@ pub(super) fn census(connection: &Connection) -> Result<Census, ReadError> {
     Ok(census)
 }
 
-/// Of a row of `number, state, status`.
+/// Returns whether a row of `number, state, status` is valid and says that the job has ended.
 fn is_validly_over(row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
     let job = number(row)?;
     let (Ok(code), Ok(status)) = (row.get(1), row.get_ref(2)?.as_blob()) else { return Ok(false) };
@@ -602,7 +607,7 @@ fn is_validly_over(row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
     Ok(status.is_some_and(|status| status.state.is_final()))
 }
 
-/// Whether a job is over by a row that is what was written. One that is not there is.
+/// Returns whether a job has ended by a valid row, or does not exist.
 pub(super) fn is_over(connection: &Connection, job: JobNumber) -> rusqlite::Result<bool> {
     let mut find =
         connection.prepare_cached("SELECT number, state, status FROM job WHERE number = ?1")?;
@@ -610,7 +615,7 @@ pub(super) fn is_over(connection: &Connection, job: JobNumber) -> rusqlite::Resu
     rows.next()?.map_or(Ok(true), is_validly_over)
 }
 
-/// All idempotency keys.
+/// Reads all idempotency keys.
 pub(super) fn for_each_idempotency(
     connection: &Connection,
     mut then: impl FnMut(Result<(Idempotency, JobId), ReadError>) -> Result<(), ReadError>,
@@ -624,7 +629,7 @@ pub(super) fn for_each_idempotency(
     Ok(())
 }
 
-/// How many jobs there are, up to one.
+/// Returns whether the store has no job.
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     let job = connection.query_row("SELECT 1 FROM job LIMIT 1", [], |_| Ok(())).optional()?;
     Ok(job.is_none() && super::audit::is_unused(connection)?)

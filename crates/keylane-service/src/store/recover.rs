@@ -1,4 +1,5 @@
-//! What there is to be gone on with when a store was opened.
+//! Recovery: the unfinished jobs of a store that was opened, in their order, with the state of
+//! their attempts.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -20,54 +21,54 @@ use super::settings::Settings;
 use super::status::Counts;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
-/// How many small jobs are read at once.
+/// Number of small jobs read together.
 const SMALL_AT_ONCE: usize = 256;
 
 type Marks = HashMap<SubtaskId, Mark, foldhash::fast::RandomState>;
 
-/// What a store had when it was opened: the jobs that have not ended, one at a time in the order in
-/// which they have entered, and what else holds.
+/// Unfinished jobs of a store at its opening, one at a time in the order in which they entered,
+/// with the paused and stopped keys.
 ///
-/// Jobs are read when they are asked for, a large one by itself and small ones some hundred at a time, and
-/// so is the memory that it takes. Jobs that are accepted meanwhile are not among them. Nothing should be said to the store of a job before it was given out
-/// here.
+/// Jobs are read on demand, a large one alone and small ones in batches, which bounds the memory.
+/// Jobs accepted since the opening are not included. No change of a job may be submitted before the
+/// job is returned here.
 pub struct Recovered {
     store: Store,
     clean: bool,
     keys: Vec<(Key, KeyRecord)>,
     marks: Arc<Marks>,
-    /// In their order, the last one first.
+    /// Jobs to read, in reverse order.
     unfinished: Vec<(u64, JobNumber)>,
-    /// What was read of those that come next.
+    /// Batch of jobs already read.
     read: VecDeque<(JobNumber, Result<RecoveredJob, ReadError>)>,
     set_damaged_aside: bool,
     set_aside: Vec<(JobNumber, Damage)>,
 }
 
-/// A job that has not ended.
+/// Unfinished job.
 pub struct RecoveredJob {
     store: Store,
     marks: Arc<Marks>,
     ended: Ended,
-    /// Its chunk, if it has one only.
+    /// Chunk of the job, if it is the only one.
     chunk: Option<Arc<Chunk>>,
-    /// The job itself. The counts in its status are older than [`counts`](Self::counts).
+    /// Job. The counts in its status are older than [`counts`](Self::counts).
     pub job: StoredJob,
 }
 
-/// A subtask that has not ended.
+/// Unfinished subtask.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
-    /// Which it is, and its keys and payload.
+    /// Number, keys and payload.
     pub subtask: Subtask<'a>,
-    /// How many attempts were begun, as far as that was on the disk: the number of the last one.
+    /// Number of the last started attempt on the disk; 0 if there was none.
     pub attempts: u32,
     /// Stage of that attempt.
     pub stage: &'a Stage,
 }
 
-/// The mark of a subtask that has none.
+/// Mark of a subtask without one.
 static NONE: Mark = Mark::started(0);
 
 impl Recovered {
@@ -92,41 +93,41 @@ impl Recovered {
         })
     }
 
-    /// Whether the store was closed in order the last time. A new one counts as closed.
+    /// Returns whether the store was closed in order. A new store counts as closed.
     #[must_use]
     pub fn was_clean(&self) -> bool {
         self.clean
     }
 
-    /// The keys of which nothing is to be started.
+    /// Returns the paused and stopped keys.
     #[must_use]
     pub fn keys(&self) -> &[(Key, KeyRecord)] {
         &self.keys
     }
 
-    /// How many jobs are left to be given out.
+    /// Returns the number of remaining jobs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.unfinished.len() + self.read.len()
     }
 
-    /// Whether no job is left to be given out.
+    /// Returns whether no job remains.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What was set aside because it is damaged, as the settings want it: each job, and its damage.
+    /// Returns the damaged jobs set aside according to the settings, with their damage.
     #[must_use]
     pub fn set_aside(&self) -> &[(JobNumber, Damage)] {
         &self.set_aside
     }
 
-    /// The next job. All its chunks were looked at by then.
+    /// Returns the next job. All its chunks are checked before.
     ///
     /// # Errors
-    /// If it is damaged, and not to be set aside; or cannot be read. Asked again, it goes on with the
-    /// job after it.
+    /// If the job is damaged and not to be set aside, or cannot be read. The next call continues
+    /// with the job after it.
     pub fn next_job(&mut self) -> Result<Option<RecoveredJob>, ReadError> {
         loop {
             if self.read.is_empty() {
@@ -146,7 +147,8 @@ impl Recovered {
         }
     }
 
-    /// Reads the next job, and small ones after it, which cost more to be asked for than to be read.
+    /// Reads the next job, and a batch of small ones after it, whose query costs more than their
+    /// bytes.
     fn read_more(&mut self) -> Result<(), ReadError> {
         let store = self.store.clone();
         store.with_reader(|reader| {
@@ -165,7 +167,7 @@ impl Recovered {
         })
     }
 
-    /// A job, whose damage is its own, wherever it is.
+    /// Reads a job. Any damage in it is reported as the job's.
     fn read(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
         self.read_all(reader, number).map_err(|error| match error {
             ReadError::Damaged(Damage::File { why }) => {
@@ -189,7 +191,7 @@ impl Recovered {
             }
         };
         if let Some(chunk) = &chunk {
-            // It is wanted soon.
+            // The job's tasks will need the chunk soon.
             self.store.cache().put_if_room(chunk);
         }
         let (store, marks) = (self.store.clone(), Arc::clone(&self.marks));
@@ -205,25 +207,26 @@ impl Recovered {
     }
 }
 
-/// What is known of a job that is not what was written.
+/// Readable facts about a damaged job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedJob {
-    /// Its number.
+    /// Number of the job.
     pub number: JobNumber,
-    /// What users call it, as its row says it, which may be wrong. None if that is no id.
+    /// Identifier as stored, which may be wrong; `None` if it is not an identifier.
     pub id: Option<JobId>,
-    /// Its place in the order. None if that cannot be believed.
+    /// Position in the order; `None` if it cannot be trusted.
     pub entered: Option<u64>,
-    /// The keys of its subtasks that have not ended. None if some of them cannot be read.
+    /// Keys of the unfinished subtasks; `None` if some cannot be read.
     pub keys: Option<BTreeSet<Key>>,
 }
 
 impl Recovered {
-    /// What is known of a job that [`next_job`](Self::next_job) has named as damaged.
+    /// Returns the readable facts about a job that [`next_job`](Self::next_job) reported as
+    /// damaged.
     ///
     /// # Errors
-    /// If nothing can be read any more.
+    /// If the store cannot be read.
     pub fn look_at_damaged(&self, job: JobNumber) -> Result<DamagedJob, ReadError> {
         self.store.with_reader(|reader| look_at_damaged(reader, job))
     }
@@ -244,7 +247,8 @@ fn look_at_damaged(connection: &Connection, job: JobNumber) -> Result<DamagedJob
     let mut ended = Ended::new(job, fixed.total);
     if let Err(error) = ended.read_on(connection) {
         let ReadError::Damaged(_) = error else { return Err(error) };
-        // Then none of it is believed: a key too many stops, and none too few.
+        // Without trustworthy outcomes all subtasks count as unfinished: that stops a key too many
+        // rather than one too few.
         ended = Ended::new(job, fixed.total);
     }
     damaged.keys = match keys_of(connection, job, fixed.total, has_chunk, &ended) {
@@ -254,7 +258,7 @@ fn look_at_damaged(connection: &Connection, job: JobNumber) -> Result<DamagedJob
     Ok(damaged)
 }
 
-/// The keys of a job's subtasks that have not ended. None if one of them is in no chunk that can be read.
+/// Returns the keys of a job's unfinished subtasks, or `None` if a chunk of one cannot be read.
 fn keys_of(
     connection: &Connection,
     job: JobNumber,
@@ -290,13 +294,13 @@ fn keys_of(
     Ok(Some(keys))
 }
 
-/// Makes sure that the chunks of a job are what was written, and all there.
+/// Checks that the chunks of a job are undamaged and complete.
 pub(super) fn check_chunks(
     connection: &Connection,
     job: JobNumber,
     total: u32,
 ) -> Result<(), ReadError> {
-    // What lies beyond the end was brought, and never finished.
+    // Chunks beyond the end belong to an unfinished extension.
     let (first, _) = rows_of(job);
     let mut chunks = connection.prepare_cached(
         "SELECT place, count, body FROM chunk WHERE place >= ?1 AND place < ?2 ORDER BY place",
@@ -326,20 +330,20 @@ pub(super) fn check_chunks(
 }
 
 impl RecoveredJob {
-    /// How the subtasks that have ended have.
+    /// Returns the counts of the ended subtasks, by kind.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.ended.counts
     }
 
-    /// How many subtasks have not ended.
+    /// Returns the number of unfinished subtasks.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.job.total - self.ended.counts.ended()
     }
 
-    /// Gives out the subtasks that have not ended, in the order of their submission. A chunk at a time
-    /// is in memory.
+    /// Calls `then` for each unfinished subtask, in the order of submission, with one chunk in
+    /// memory at a time.
     ///
     /// # Errors
     /// If a chunk cannot be read.

@@ -1,9 +1,9 @@
-//! Copies all that can be read of a damaged store into a new one, and names what cannot.
+//! Salvage: copies all readable rows of a damaged store into a new one, and reports every loss.
 //!
-//! Rows are copied as they are, each only if its seal says that it is what was written. Where pages of the file cannot
-//! be read, rows are read from both sides of them, and what lies between is named. A job that lacks something is copied
-//! with what there is of it, in the state [`Damaged`](super::JobState::Damaged): it can be read and is not run, and its
-//! keys go on. A job whose own row is lost is not copied, nor is anything of it.
+//! Rows are copied unchanged if their checksums are correct. Around unreadable pages, rows are read
+//! from both sides, and the range between is reported. An incomplete job is copied with its
+//! remaining rows, in the state [`Damaged`](super::JobState::Damaged): it can be read, it does not
+//! run, and its keys continue. A job without a valid main row is not copied at all.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,30 +33,31 @@ use super::status::JobState;
 use super::tables::{JOB, LAYOUT, Meta, fixed_of, job_of};
 use crate::ids::JobNumber;
 
-/// How many ranges of a table between pages that cannot be read are looked at.
+/// Maximum number of readable ranges of a table between unreadable pages.
 const MAX_RANGES: u32 = 512;
 
-/// How many losses of a kind are named.
+/// Maximum number of reported losses of a kind.
 const MAX_NAMED: usize = 10_000;
 
-/// What was copied of a damaged store, and what was not.
+/// Result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// How many jobs the new store has.
+    /// Number of copied jobs.
     pub jobs: u64,
-    /// How many of them lack something.
+    /// Number of copied jobs that are incomplete.
     pub damaged_jobs: u64,
-    /// What could not be copied, or not as it was.
+    /// Rows that could not be copied unchanged.
     pub losses: Vec<Damage>,
 }
 
 impl Store {
-    /// Copies all that can be read of a store that is not open into a new file. `now_ms` is when that is.
+    /// Copies all readable rows of a store that is not open into a new file. `now_ms` is the
+    /// current time.
     ///
     /// # Errors
-    /// If there is such a file already, if it cannot be written, or if the store is open or is none. What there is of the
-    /// new file is removed.
+    /// If the destination exists or cannot be written, or if the source is open or is not a store.
+    /// A partial destination is removed.
     pub fn salvage(
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
@@ -88,7 +89,7 @@ impl Store {
     }
 }
 
-/// A file that goes if this fails needs no log.
+/// A copy that fails is deleted, so it needs no journal.
 fn new_store(path: &Path) -> Result<Connection, SalvageError> {
     let mut target = Connection::open(path)?;
     target.pragma_update_and_check(None, "journal_mode", "OFF", |_| Ok(()))?;
@@ -100,26 +101,26 @@ fn new_store(path: &Path) -> Result<Connection, SalvageError> {
 struct Salvage<'a> {
     from: &'a Connection,
     to: &'a Connection,
-    /// Jobs whose rows are in the new store.
+    /// Jobs with a copied main row.
     jobs: BTreeSet<JobNumber>,
-    /// Jobs that were about to be removed, or not there yet.
+    /// Jobs that were being deleted or uploaded.
     loose: BTreeSet<JobNumber>,
-    /// Jobs that lack something.
+    /// Incomplete jobs.
     damaged: BTreeSet<JobNumber>,
-    /// At least this was the number of the store's last opening, by the rows that were read.
+    /// Lower bound of the store's last boot number, from the rows that were read.
     boot_seen: u64,
     losses: Vec<Damage>,
 }
 
-/// Whether a row is copied.
+/// Decision about a row.
 enum Verdict {
     Copied,
-    /// It is of something that is not there, which is no loss.
+    /// The row belongs to something deleted, which is no loss.
     LeftOut,
     Lost(Damage),
 }
 
-/// Damage is a loss, and what else is wrong ends it.
+/// Turns damage into a loss; other errors end the salvage.
 fn verdict<T>(read: Result<T, ReadError>) -> Result<Verdict, ReadError> {
     match read {
         Ok(_) => Ok(Verdict::Copied),
@@ -184,7 +185,7 @@ impl<'a> Salvage<'a> {
             }
             Ok(Verdict::Copied)
         })?;
-        // Its jobs are to be removed, and so are not copied.
+        // Loose jobs are being deleted, and are not copied.
         self.each("loose", "job", |salvage, row, _| {
             salvage.loose.insert(JobNumber(row.get::<_, i64>(0)?.cast_unsigned()));
             Ok(())
@@ -214,7 +215,7 @@ impl<'a> Salvage<'a> {
         })
     }
 
-    /// What jobs have in tables of their own.
+    /// Copies the tables with data of jobs.
     fn parts(&mut self) -> Result<(), SalvageError> {
         self.copy("chunk", "place, count, body", |salvage, row| {
             let (job, number) = place_of(row)?;
@@ -235,7 +236,7 @@ impl<'a> Salvage<'a> {
             if let Ok(log) = &log {
                 salvage.see_fence(log.fence);
             }
-            // A job goes on without what an attempt said.
+            // A job is complete without its logs.
             match salvage.jobs.contains(&job) {
                 true => verdict(log),
                 false => salvage.part_of(job, log),
@@ -243,7 +244,7 @@ impl<'a> Salvage<'a> {
         })
     }
 
-    /// Whether a row is copied that a job has.
+    /// Decides about a row that belongs to a job.
     fn part_of<T>(
         &mut self,
         job: JobNumber,
@@ -259,7 +260,7 @@ impl<'a> Salvage<'a> {
         Ok(if is_news { Verdict::Lost(Damage::Orphans { job }) } else { Verdict::LeftOut })
     }
 
-    /// Tables that a later version has, whose rows it knows itself.
+    /// Copies tables of a later version, which checks their rows itself.
     fn other_tables(&mut self) -> Result<(), SalvageError> {
         const KNOWN: [&str; 11] = [
             "meta",
@@ -283,7 +284,7 @@ impl<'a> Salvage<'a> {
                 self.copy(&name, "1", |_, _| Ok(Verdict::Copied))?;
             }
         }
-        // What no entry of the audit log may have as its number again.
+        // Keeps audit numbers unique: no number of the old log is assigned again.
         let seq: Option<i64> = self
             .from
             .query_row("SELECT seq FROM sqlite_sequence WHERE name = 'audit'", [], |row| row.get(0))
@@ -297,7 +298,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Finds jobs of which rows are missing.
+    /// Finds jobs with missing rows.
     fn look_at_jobs(&mut self) -> Result<(), SalvageError> {
         for job in self.jobs.clone() {
             let Ok(Some((stored, has_chunk))) = read::find_job(self.to, job) else { continue };
@@ -343,7 +344,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// What the new store knows of itself: as much as the old one, if that is what was written.
+    /// Writes the new store's own counters, from the old ones where they are valid.
     fn meta(&mut self) -> Result<(), SalvageError> {
         const NUMBERS_LEFT_OUT: i64 = 4096;
         let known = match Meta::load(self.from) {
@@ -365,7 +366,7 @@ impl<'a> Salvage<'a> {
         let meta = Meta {
             id,
             boot: known.as_ref().map_or(self.boot_seen, |known| known.boot),
-            // Attempts that may have ended the server are looked after as after a crash.
+            // Treats attempts as after a crash, because one of them may have caused it.
             clean: false,
             commits: known.as_ref().map_or(0, |known| known.commits),
             numbers: known.as_ref().map_or(numbers, |known| known.numbers.max(numbers)),
@@ -380,19 +381,19 @@ impl<'a> Salvage<'a> {
         self.see_boot(fence >> boot::FENCE_BITS);
     }
 
-    /// An opening had this number or a higher one: the number of a fence, or the time in seconds when something was written.
+    /// Raises the lower bound of the last boot number: by a fence, or by a write time in seconds.
     fn see_boot(&mut self, boot: u64) {
         self.boot_seen = self.boot_seen.max(boot.min(boot::MAX_SECONDS));
     }
 
-    /// Names a loss, unless there are too many to be read.
+    /// Reports a loss, up to the maximum.
     fn lose(&mut self, damage: Damage) {
         if self.losses.len() < MAX_NAMED {
             self.losses.push(damage);
         }
     }
 
-    /// Copies the rows of a table that `look` finds whole; it gets the columns `seen`.
+    /// Copies the rows of a table that `look` finds valid. `look` receives the columns `seen`.
     fn copy(
         &mut self,
         table: &str,
@@ -404,7 +405,7 @@ impl<'a> Salvage<'a> {
         let put =
             format!("INSERT INTO {table} ({}) VALUES ({})", columns.join(", "), places.join(", "));
         self.each(table, &format!("{seen}, {}", columns.join(", ")), |salvage, row, all| {
-            // Those that were looked at come first.
+            // The examined columns come first.
             let copied = all - columns.len();
             match look(salvage, row) {
                 Ok(Verdict::Copied) => {}
@@ -429,7 +430,7 @@ impl<'a> Salvage<'a> {
         names.collect()
     }
 
-    /// Reads all rows of a table that can be read: `then` gets each, and how many columns it has.
+    /// Reads all readable rows of a table. `then` receives each with its number of columns.
     fn each(
         &mut self,
         table: &str,
@@ -469,8 +470,9 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Outcomes between these places may be lost. What is done again of a job that is not over could come behind what
-    /// followed it, and nothing in the job says that its last outcomes are missing.
+    /// Reports outcomes that may be lost between two places. An unfinished job could run such a
+    /// subtask again, behind its successors, and nothing else in the job shows that its last
+    /// outcomes are missing.
     fn doubt_between(&mut self, first: i64, last: i64) -> Result<(), SalvageError> {
         let [first, last] = [first, last].map(|place| place.max(0) >> 24);
         let mut doubtful = self
@@ -483,7 +485,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Reads a range of a table from both ends. What lies between, if something does that cannot be read.
+    /// Reads a range of a table from both ends, and reports the unreadable part between.
     fn read_range(
         &mut self,
         table: &str,
@@ -525,7 +527,7 @@ impl<'a> Salvage<'a> {
         Ok(None)
     }
 
-    /// Reads a table whose rows have no numbers, from both ends.
+    /// Reads a table without row numbers from both ends.
     fn each_of_unnumbered(
         &mut self,
         table: &str,
@@ -572,7 +574,7 @@ impl<'a> Salvage<'a> {
     }
 }
 
-/// Ranges that follow each other as one.
+/// Merges adjacent ranges.
 fn joined(ranges: Vec<(i64, i64, String)>) -> Vec<(i64, i64, String)> {
     let mut joined: Vec<(i64, i64, String)> = Vec::new();
     for (first, last, why) in ranges {

@@ -1,8 +1,9 @@
-//! What the service keeps of schedules: a row for each, changed only by those who know how it is.
+//! Schedules on the disk: one row each, changed by compare-and-swap on its version.
 //!
-//! A change names the version that the row has, or says that there is none, and is refused otherwise, with all
-//! that was submitted with it. So a job and the word that its time has had its job are on the disk together or
-//! not at all, and a time that was decided is not decided again, whoever tries.
+//! A change names the version that it expects, or that no row exists, and is refused otherwise,
+//! together with all changes submitted with it. So a job and the record that its due time was
+//! served are on the disk together or not at all, and two concurrent decisions about one due time
+//! cannot both succeed.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -10,46 +11,46 @@ use super::error::{Damage, ReadError, WriteError};
 use super::handle::Store;
 use super::seal::seal;
 
-/// A schedule as it is on the disk.
+/// Schedule as stored on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleRecord {
-    /// What users call it.
+    /// Name of the schedule.
     pub name: String,
-    /// Another one after each change.
+    /// Version, which changes with every update.
     pub version: u64,
-    /// What is to be known of it. The store does not look into it.
+    /// Service's own record, opaque to the store.
     pub body: Vec<u8>,
 }
 
-/// A schedule's row, damaged or not.
+/// Row of a schedule, damaged or not.
 #[derive(Debug)]
 pub(crate) struct ScheduleRow {
-    /// As it is there.
+    /// Content as stored.
     pub(crate) record: ScheduleRecord,
-    /// It is what was written.
+    /// Whether the checksum is correct.
     pub(crate) is_whole: bool,
 }
 
-/// What becomes of a schedule.
+/// Compare-and-swap of a schedule.
 #[derive(Clone, Debug)]
 pub(super) struct ScheduleChange {
     pub(super) name: String,
-    /// The version that it has before; none if it is not there.
+    /// Expected version; `None` if the schedule must not exist.
     pub(super) was: Option<u64>,
-    /// As it is then: its version and its body; none if it goes.
+    /// New version and body; `None` to remove the schedule.
     pub(super) then: Option<(u64, Vec<u8>)>,
 }
 
 impl Store {
-    /// All schedules, by name.
+    /// Returns all schedules, by name.
     ///
     /// # Errors
-    /// If one of them is not what was written.
+    /// If one of the rows is damaged.
     pub fn schedules(&self) -> Result<Vec<ScheduleRecord>, ReadError> {
         self.with_reader(all)
     }
 
-    /// All schedules, also those that are not what was written.
+    /// Returns all schedules, damaged ones included.
     pub(crate) fn schedule_rows(&self) -> Result<Vec<ScheduleRow>, ReadError> {
         self.with_reader(|connection| {
             let mut rows = Vec::new();
@@ -71,7 +72,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>, ReadEr
     Ok(all)
 }
 
-/// Reads them one after another, and goes on behind one that is not what was written.
+/// Reads the rows in order, and continues after a damaged one.
 pub(super) fn for_each(
     connection: &Connection,
     mut then: impl FnMut(Result<ScheduleRecord, ReadError>) -> Result<(), ReadError>,
@@ -98,14 +99,15 @@ fn each_row(
 
 pub(super) fn read(row: &Row<'_>) -> Result<ScheduleRow, ReadError> {
     let version = row.get::<_, i64>(1)?.cast_unsigned();
-    // A name that is no text any more is shown all the same, and has another seal.
+    // A damaged name may be invalid UTF-8. It is shown with replacements; its checksum fails
+    // anyway.
     let name = String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned();
     let record = ScheduleRecord { name, version, body: row.get(2)? };
     let is_whole = row.get_ref(3)?.as_blob()? == seal_of(&record.name, version, &record.body);
     Ok(ScheduleRow { record, is_whole })
 }
 
-/// Why a change cannot be made, if so.
+/// Returns the error of a change that cannot be made.
 pub(super) fn refusal(
     connection: &Connection,
     change: &ScheduleChange,
@@ -116,7 +118,7 @@ pub(super) fn refusal(
     Ok((!is_so).then(|| WriteError::OtherVersion { schedule: change.name.clone() }))
 }
 
-/// Makes a change.
+/// Writes a change.
 pub(super) fn put(connection: &Connection, change: &ScheduleChange) -> rusqlite::Result<()> {
     let ScheduleChange { name, then, .. } = change;
     let Some((version, body)) = then else {

@@ -1,19 +1,19 @@
-//! How everything in the store is known to be what was written: four bytes behind it.
+//! Checksums of rows: a row that is damaged, or at another row's place, does not verify.
 //!
-//! They are the CRC32C of some numbers that say what it is and where it belongs, eight bytes each with the
-//! least first, and of the bytes themselves. So what has got another's place is noticed as well.
+//! A checksum is four bytes behind the content: the CRC32C of the numbers that identify the row's
+//! type and place, eight bytes each in little-endian order, and of the content itself.
 
 use crate::ids::JobNumber;
 
 pub(super) const SEAL_BYTES: usize = 4;
 
-/// Puts the seal behind what there is.
+/// Appends the checksum.
 pub(super) fn seal(bytes: &mut Vec<u8>, place: &[u64]) {
     let sum = checksum(bytes, place);
     bytes.extend(sum.to_le_bytes());
 }
 
-/// What is before the seal, if it is what was sealed for this place.
+/// Returns the content before the checksum, if it verifies for this place.
 pub(super) fn unseal<'a>(bytes: &'a [u8], place: &[u64]) -> Option<&'a [u8]> {
     let (content, sum) = bytes.split_last_chunk::<SEAL_BYTES>()?;
     (u32::from_le_bytes(*sum) == checksum(content, place)).then_some(content)
@@ -24,33 +24,34 @@ pub(super) fn checksum(bytes: &[u8], place: &[u64]) -> u32 {
     crc32c::crc32c_append(sum, bytes)
 }
 
-/// How many bits of a row's number say where in its job it is.
+/// Number of bits of a row's number for the place within its job.
 const WITHIN_BITS: u32 = 24;
 
-/// How many places a job has, for chunks as for rows of outcomes.
+/// Number of places in a job, for chunks and for rows of outcomes.
 pub(super) const PLACES: u64 = 1 << WITHIN_BITS;
 
-/// One past the highest number of a job: SQLite counts rows up to 2⁶³.
+/// One past the highest number of a job, because SQLite numbers rows up to 2⁶³.
 pub(super) const JOBS: u64 = 1 << (63 - WITHIN_BITS);
 
-/// The row's number of something in a job.
+/// Returns the number of a job's row.
 pub(super) fn place(job: JobNumber, within: u32) -> u64 {
     debug_assert!(job.0 < JOBS && u64::from(within) < PLACES);
     (job.0 << WITHIN_BITS) | u64::from(within)
 }
 
-/// The job of a row, and where in it the row is.
+/// Returns the job of a row and its place within the job.
 pub(super) fn at(place: u64) -> (JobNumber, u32) {
     (JobNumber(place >> WITHIN_BITS), (place & (PLACES - 1)) as u32)
 }
 
-/// The first and the last row that a job can have.
+/// Returns the first and the last possible row of a job.
 pub(super) fn rows_of(job: JobNumber) -> (i64, i64) {
     let first = place(job, 0);
     (first.cast_signed(), (first + PLACES - 1).cast_signed())
 }
 
-/// A number below 2⁶³ whose sign is in its lowest bit, so that small ones of both signs are short.
+/// Encodes a signed number with its sign in the lowest bit, so that small magnitudes have short
+/// encodings. The result is below 2⁶³.
 pub(super) fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
@@ -59,7 +60,7 @@ pub(super) fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
-/// The next `length` bytes.
+/// Splits off the next `length` bytes.
 pub(super) fn take<'a>(from: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
     let (bytes, rest) = from.split_at_checked(usize::try_from(length).ok()?)?;
     *from = rest;

@@ -1,20 +1,22 @@
+//! Settings of a store, and the report of a check.
+
 use super::Damage;
 
-/// How a store is opened.
+/// Settings for opening a store.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How large the file and SQLite's log beside it may become together; none for no bound but the disk's. A
-    /// transaction may go beyond it, of at most 8 MiB and one submission, and so may the log for as long as a reader
-    /// keeps it from being emptied, by at most 16 MiB: then nothing is written. Default: none.
+    /// Maximum size of the file and SQLite's log together, in bytes; `None` for no bound but the
+    /// disk. A transaction may exceed it by 8 MiB and one submission. The log may exceed it by 16
+    /// MiB while a reader keeps it from being emptied; then writes are refused. Default: none.
     pub most_bytes: Option<u64>,
-    /// How many bytes of chunks that were read or written are kept in memory. Default: 64 MiB.
+    /// Maximum size of the chunk cache, in bytes. Default: 64 MiB.
     pub most_cache_bytes: usize,
-    /// How many bytes of accepted jobs and chunks wait for the writer; who comes then waits for room,
-    /// first come first served. Default: 16 MiB.
+    /// Maximum size of accepted jobs and chunks in the writer's queue, in bytes; further callers
+    /// wait for room, first come, first served. Default: 16 MiB.
     pub most_waiting_bytes: usize,
-    /// Whether recovery gives an unfinished job that is damaged the state
-    /// [`Damaged`](super::JobState::Damaged) and goes on with the others, instead of refusing. For an
-    /// operator to say, once. Default: no.
+    /// Whether recovery sets a damaged unfinished job to [`Damaged`](super::JobState::Damaged) and
+    /// continues with the others, instead of failing. Meant for a single start on an operator's
+    /// decision. Default: no.
     pub set_damaged_aside: bool,
 }
 
@@ -30,18 +32,18 @@ impl Default for Settings {
     }
 }
 
-/// What a store has, and what of it is damaged.
+/// Contents and damage of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// How many jobs there are.
+    /// Number of jobs.
     pub jobs: u64,
-    /// How many of them have not ended.
+    /// Number of unfinished jobs.
     pub unfinished: u64,
-    /// How many subtasks their chunks have.
+    /// Number of subtasks in chunks.
     pub subtasks: u64,
-    /// How many outcomes were recorded.
+    /// Number of recorded outcomes.
     pub outcomes: u64,
-    /// All that is not what was written; nothing if all is well.
+    /// Damage; empty if there is none.
     pub damage: Vec<Damage>,
 }

@@ -1,5 +1,5 @@
-//! What the writer knows besides the file. All of it follows from the file: after a transaction that was
-//! taken back it is read from there again, so that nothing of that one stays.
+//! Writer's cached state. All of it follows from the file: after a rollback it is read again, so
+//! that nothing of the transaction remains.
 
 use std::collections::HashMap;
 
@@ -12,46 +12,46 @@ use super::status::JobState;
 use super::tables::Meta;
 use crate::ids::JobNumber;
 
-/// How many numbers are taken at once, so that the row that says so is right for many jobs. After a crash
-/// those that were not given to a job are left out.
+/// Number of job numbers reserved at once, so that the recorded bound stays correct for many jobs.
+/// A crash skips the unused ones.
 const NUMBERS_AT_ONCE: u64 = 4096;
 
-/// What was to be said in the file when it was opened.
+/// Values to record at the opening.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opened {
     pub(super) boot: u64,
-    /// How many jobs were not over.
+    /// Number of unfinished jobs.
     pub(super) unfinished: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) meta: Meta,
-    /// One past the last place in the order.
+    /// One past the last position in the order.
     pub(super) next_entered: u64,
     pub(super) marks: Marks,
-    /// Jobs that something was said of lately.
+    /// Recently changed jobs.
     jobs: HashMap<JobNumber, Known, foldhash::fast::RandomState>,
 }
 
-/// What the writer has to know of a job.
+/// Cached state of a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) state: JobState,
     pub(super) total: u32,
-    /// The number of its next row of outcomes.
+    /// Number of the next row of outcomes.
     pub(super) next_row: u32,
 }
 
-/// How many jobs are known at most before those are forgotten that the file can tell of again.
-const MOST_KNOWN: usize = 1 << 20;
+/// Maximum number of cached jobs, above which those that can be read again are dropped.
+const MAX_KNOWN: usize = 1 << 20;
 
 impl State {
     pub(super) fn load(connection: &Connection, opened: Opened) -> Result<State, ReadError> {
         let meta = Meta::load(connection)?;
         let mut meta = meta.ok_or(ReadError::Damaged(super::Damage::Meta))?;
         if meta.boot < opened.boot {
-            // There was no room to say that it is open. The next transaction does.
+            // The disk was full at the opening, so the next transaction records it.
             meta.boot = opened.boot;
             meta.clean = false;
             meta.unfinished = Some(opened.unfinished);
@@ -60,14 +60,14 @@ impl State {
         Ok(State { next_entered: meta.entered, meta, marks, jobs: HashMap::default() })
     }
 
-    /// A number is about to be in the file.
+    /// Reserves a number before it is written.
     pub(super) fn use_number(&mut self, job: JobNumber) {
         if job.0 >= self.meta.numbers {
             self.meta.numbers = job.0 + NUMBERS_AT_ONCE;
         }
     }
 
-    /// The next place in the order.
+    /// Assigns the next position in the order.
     pub(super) fn enter(&mut self) -> u64 {
         let entered = self.next_entered;
         self.next_entered += 1;
@@ -78,14 +78,14 @@ impl State {
     }
 
     pub(super) fn learn(&mut self, job: JobNumber, state: JobState, total: u32) {
-        if self.jobs.len() >= MOST_KNOWN {
+        if self.jobs.len() >= MAX_KNOWN {
             self.jobs.clear();
         }
         let known = Known { state, total, next_row: 0 };
         self.jobs.insert(job, known);
     }
 
-    /// One more job is not over, or one fewer.
+    /// Updates the number of unfinished jobs.
     pub(super) fn count_unfinished(&mut self, was_over: bool, is_over: bool) {
         if let Some(count) = &mut self.meta.unfinished {
             match (was_over, is_over) {
@@ -100,7 +100,7 @@ impl State {
         self.jobs.remove(&job);
     }
 
-    /// A job, if there is one.
+    /// Returns a job, if it exists.
     pub(super) fn job(
         &mut self,
         connection: &Connection,
@@ -108,7 +108,7 @@ impl State {
     ) -> rusqlite::Result<Option<&mut Known>> {
         if !self.jobs.contains_key(&job) {
             let Some(known) = look_up(connection, job)? else { return Ok(None) };
-            if self.jobs.len() >= MOST_KNOWN {
+            if self.jobs.len() >= MAX_KNOWN {
                 self.jobs.clear();
             }
             self.jobs.insert(job, known);
@@ -124,7 +124,7 @@ fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<K
     let mut row = connection.prepare_cached("SELECT state, total FROM job WHERE number = ?1")?;
     let row = row.query_row([job.0.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)));
     let Some((code, total)) = row.optional()? else { return Ok(None) };
-    // A row whose state is none is damaged, and nothing more is to be said of it.
+    // An invalid state is damage of the row, which makes all its other fields irrelevant.
     let state = JobState::of_code(code).unwrap_or(JobState::Damaged);
     let mut last = connection
         .prepare_cached("SELECT max(place) FROM outcome WHERE place BETWEEN ?1 AND ?2")?;

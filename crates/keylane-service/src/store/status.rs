@@ -1,42 +1,44 @@
-//! What changes of a job: where it is in its life.
+//! Mutable part of a job: its state, times and counts, in a column of constant length with a
+//! checksum.
 //!
-//! The column `status` has 44 bytes, numbers with the least byte first:
+//! The column `status` has 44 bytes, numbers in little-endian order:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 0..8 | it begins at this time, and has not; 0 if it is in the order |
-//! | 8..16 | when its first subtask was started; 0 if none was |
-//! | 16..24 | when it ended; 0 if it has not |
-//! | 24..40 | how many subtasks have succeeded, failed, were cancelled, were skipped: four bytes each |
-//! | 40..44 | the seal, for the job's number and its state |
+//! | 0..8 | time at which the job is to begin; 0 once it is in the order |
+//! | 8..16 | start of its first subtask; 0 if none has started |
+//! | 16..24 | end of the job; 0 if it has not ended |
+//! | 24..40 | numbers of succeeded, failed, cancelled and skipped subtasks: four bytes each |
+//! | 40..44 | checksum, which includes the job's number and its state |
 //!
-//! Times are milliseconds since 1970. It always has the same length, so that SQLite replaces it where it is.
+//! Times are milliseconds since 1970. The length is constant, so that SQLite replaces the column in
+//! place.
 
 use super::seal::{seal, unseal};
 use crate::ids::JobNumber;
 
-/// Where a job is in its life, as far as that is on the disk. That it runs is known to who runs it.
+/// State of a job on the disk. Whether it is running is in memory only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum JobState {
-    /// It was accepted, and has subtasks that have not ended. It may be scheduled for later, or run.
+    /// Accepted, with unfinished subtasks. The job may be scheduled or running.
     Waiting,
-    /// Nothing of it is to be started, until it is resumed.
+    /// Paused: nothing of the job starts until it is resumed.
     Paused,
-    /// What has not begun is not to begin; what runs was asked to stop.
+    /// Cancelling: no further attempt starts, and running ones were asked to stop.
     Cancelling,
-    /// All its subtasks have succeeded.
+    /// All subtasks succeeded.
     Succeeded,
-    /// Some have not.
+    /// Some subtasks did not succeed.
     Failed,
-    /// It was cancelled.
+    /// Cancelled.
     Cancelled,
-    /// It is not what was written, and an operator has set it aside.
+    /// Damaged, and set aside by an operator.
     Damaged,
 }
 
 impl JobState {
-    /// All of them.
+    /// All states.
     pub const ALL: [JobState; 7] = [
         JobState::Waiting,
         JobState::Paused,
@@ -47,13 +49,14 @@ impl JobState {
         JobState::Damaged,
     ];
 
-    /// Whether a job with this state has ended.
+    /// Returns whether the state is final.
     #[must_use]
     pub fn is_final(self) -> bool {
         self.code() >= FIRST_FINAL
     }
 
-    /// The number in the column `state`. All take one byte there, which 0 and 1 would not.
+    /// Returns the number in the column `state`. Numbers from 2 on take exactly one byte in SQLite;
+    /// 0 and 1 take none, so a change would resize the row.
     pub(super) fn code(self) -> i64 {
         match self {
             JobState::Waiting => 2,
@@ -70,7 +73,7 @@ impl JobState {
         Self::ALL.into_iter().find(|state| state.code() == code)
     }
 
-    /// The word for it in exports.
+    /// Returns the state's name in exports.
     pub(super) fn word(self) -> &'static str {
         match self {
             JobState::Waiting => "waiting",
@@ -84,54 +87,53 @@ impl JobState {
     }
 }
 
-/// Final states have this number or a higher one. This one is that of `Succeeded`, which the index of
-/// the tables leaves out.
+/// Lowest code of a final state. It is that of `Succeeded`, which the tables' index leaves out.
 pub(super) const FIRST_FINAL: i64 = 16;
 
-/// How the subtasks of a job have ended.
+/// Numbers of ended subtasks, by kind of outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many have succeeded.
+    /// Succeeded subtasks.
     pub succeeded: u32,
-    /// How many have failed for good.
+    /// Subtasks that failed on their last attempt.
     pub failed: u32,
-    /// How many were cancelled.
+    /// Cancelled subtasks.
     pub cancelled: u32,
-    /// How many were skipped.
+    /// Skipped subtasks.
     pub skipped: u32,
 }
 
 impl Counts {
-    /// How many have ended.
+    /// Returns the number of ended subtasks.
     #[must_use]
     pub fn ended(&self) -> u32 {
         self.succeeded + self.failed + self.cancelled + self.skipped
     }
 }
 
-/// What changes of a job. Times are milliseconds since 1970.
+/// Mutable part of a job. Times are milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobStatus {
-    /// Where it is in its life.
+    /// State.
     pub state: JobState,
-    /// When it begins, if it was put off and has not yet: its subtasks are in no order until then.
+    /// Time at which a delayed job is to begin; its subtasks are not in the order until then.
     pub start_at_ms: Option<u64>,
-    /// When its first subtask was started.
+    /// Start of the first subtask.
     pub started_ms: Option<u64>,
-    /// When it ended.
+    /// End of the job.
     pub ended_ms: Option<u64>,
-    /// How its subtasks have ended, as of when the state was written: at the job's end that is all of
-    /// them, and before it the outcomes say more.
+    /// Counts of ended subtasks at the last change of the state: final at the job's end. Before it,
+    /// the outcomes are more recent.
     pub counts: Counts,
 }
 
 pub(super) const STATUS_BYTES: usize = 44;
 
 impl JobStatus {
-    /// A job that was just accepted.
+    /// Status of a newly accepted job.
     pub const WAITING: JobStatus = JobStatus::of(JobState::Waiting);
 
-    /// In this state, with nothing else to be said.
+    /// Creates a status with this state and no times.
     #[must_use]
     pub const fn of(state: JobState) -> Self {
         let counts = Counts { succeeded: 0, failed: 0, cancelled: 0, skipped: 0 };
@@ -151,7 +153,7 @@ impl JobStatus {
         bytes
     }
 
-    /// None if it is not what was written.
+    /// Decodes the column. Returns `None` if it is damaged.
     pub(super) fn decode(job: JobNumber, code: i64, bytes: &[u8]) -> Option<Self> {
         let state = JobState::of_code(code)?;
         let content = unseal(bytes, &[job.0, code.cast_unsigned()])?;
@@ -203,7 +205,7 @@ mod tests {
             let bytes = status.encode(job);
             prop_assert_eq!(bytes.len(), STATUS_BYTES);
             prop_assert_eq!(JobStatus::decode(job, code, &bytes), Some(status));
-            // Another state, or another job.
+            // The checksum covers the state and the job.
             let other = if code == 2 { 3 } else { 2 };
             prop_assert_eq!(JobStatus::decode(job, other, &bytes), None);
             prop_assert_eq!(JobStatus::decode(JobNumber(!job.0), code, &bytes), None);

@@ -1,4 +1,4 @@
-//! The tables, and the rows that more than one part of the store reads or writes.
+//! Tables and their migrations, and the rows shared by several parts of the store.
 
 use keylane_stream::sqlite::{Layout, SqliteError};
 use rusqlite::{Connection, Row, params};
@@ -9,15 +9,15 @@ use super::seal::{seal, unseal};
 use super::status::JobStatus;
 use crate::ids::{JobId, JobNumber};
 
-/// `KLS1`. A later version is one more migration, which new stores go through, too.
+/// Layout `KLS1`. A later version adds a migration, which new stores run too.
 pub(super) const LAYOUT: Layout = Layout {
     application: 0x4b4c_5331,
     tables: FIRST,
     migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH],
 };
 
-/// The tables of version 1. The columns are explained in `README.md`. Small ones come before large ones, so that they are read
-/// without the pages of these.
+/// Tables of version 1. `README.md` explains the columns. Small columns precede large ones, so that
+/// reading them does not touch the pages of the large ones.
 const FIRST: &str = "
     CREATE TABLE meta (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -79,7 +79,7 @@ const FIRST: &str = "
     CREATE INDEX idempotency_by_end ON idempotency (expires_ms);
 ";
 
-/// Version 2 has schedules.
+/// Version 2: schedules.
 const SECOND: &str = "
     CREATE TABLE schedule (
         name TEXT PRIMARY KEY,
@@ -89,7 +89,7 @@ const SECOND: &str = "
     ) STRICT;
 ";
 
-/// Version 3 has clients' names for jobs.
+/// Version 3: clients' identifiers of jobs.
 const THIRD: &str = "
     CREATE TABLE alias (
         name TEXT PRIMARY KEY,
@@ -101,7 +101,7 @@ const THIRD: &str = "
     CREATE INDEX alias_by_job ON alias (job);
 ";
 
-/// Version 4 has the log of what operators have done. No number of it is given twice.
+/// Version 4: the audit log, with numbers that never repeat.
 const FOURTH: &str = "
     CREATE TABLE audit (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -114,7 +114,7 @@ const FOURTH: &str = "
     ) STRICT;
 ";
 
-/// Version 5 has what attempts said.
+/// Version 5: logs of attempts.
 const FIFTH: &str = "
     CREATE TABLE log (
         place INTEGER NOT NULL,
@@ -124,40 +124,42 @@ const FIFTH: &str = "
     ) STRICT;
 ";
 
-/// In version 6 the place of a job in the order is a new one when its subtasks enter later than it was accepted.
+/// Version 6: a job gets a new position in the order when its subtasks enter later than its
+/// acceptance.
 const SIXTH: &str = "
     ALTER TABLE job RENAME COLUMN accepted TO entered;
     ALTER TABLE meta RENAME COLUMN accepted TO entered;
 ";
 
-/// Version 7 counts the jobs that are not over. Earlier versions did not: then the first start does.
+/// Version 7: the number of unfinished jobs. The first start after a migration counts them.
 const SEVENTH: &str = "
     ALTER TABLE meta ADD COLUMN unfinished BLOB;
 ";
-/// In version 8 marks of attempts have stages (`marks.rs`), and `meta.boot` is at least the time in seconds (`boot.rs`). No
-/// table is another one; a binary that knows neither must not write such a file.
+/// Version 8: marks of attempts have stages (`marks.rs`), and `meta.boot` is at least the time in
+/// seconds (`boot.rs`). The tables are unchanged; a binary that knows neither must not write such a
+/// file.
 const EIGHTH: &str = "SELECT 1;";
 
-/// What the store knows of itself: one row, which every transaction writes.
+/// The store's own counters: one row, written by every transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     pub(super) id: [u8; 16],
-    /// Number of the last opening: see `boot.rs`.
+    /// Boot number of the last opening: see `boot.rs`.
     pub(super) boot: u64,
-    /// It was closed after the last time it was opened.
+    /// Whether the store was closed in order after its last opening.
     pub(super) clean: bool,
-    /// How many transactions there were.
+    /// Number of transactions.
     pub(super) commits: u64,
-    /// No job that is in the file has this number or a higher one.
+    /// Upper bound (exclusive) of the numbers of all jobs in the file.
     pub(super) numbers: u64,
-    /// No job has this place in the order or a later one.
+    /// Upper bound (exclusive) of the positions in the order.
     pub(super) entered: u64,
-    /// How many jobs are not over. None in a store that an earlier version has written last.
+    /// Number of unfinished jobs; `None` if an earlier version has written the store last.
     pub(super) unfinished: Option<u64>,
 }
 
 impl Meta {
-    /// The row of a new store, or the one that is there.
+    /// Loads the row; `None` in a new store.
     pub(super) fn load(connection: &Connection) -> Result<Option<Meta>, ReadError> {
         let sql = "SELECT id, boot, clean, commits, numbers, entered, seal, unfinished FROM meta";
         let mut statement = connection.prepare_cached(sql)?;
@@ -211,7 +213,7 @@ impl Meta {
         Ok(())
     }
 
-    /// The number of jobs that are not over, which has a seal of its own.
+    /// Decodes the number of unfinished jobs, which has its own checksum.
     fn count_of(&self, sealed: &[u8]) -> Option<u64> {
         Some(u64::from_le_bytes(unseal(sealed, &[self.commits])?.try_into().ok()?))
     }
@@ -225,11 +227,11 @@ impl Meta {
     }
 }
 
-/// What of a job seldom changes, but for its chunk.
+/// Rarely changed part of a job, without its chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fixed {
     pub(super) id: JobId,
-    /// Its place in the order.
+    /// Position in the order.
     pub(super) entered: u64,
     pub(super) created_ms: u64,
     pub(super) total: u32,
@@ -237,7 +239,7 @@ pub(super) struct Fixed {
     pub(super) head: Vec<u8>,
 }
 
-/// What the seal of a job's head stands for, besides the head.
+/// Returns the values covered by the checksum of a job's head, besides the head.
 fn place_of_head(job: JobNumber, fixed: &Fixed, has_chunk: bool) -> [u64; 8] {
     let id = u128::from_be_bytes(fixed.id.0);
     let (high, low) = ((id >> 64) as u64, id as u64);
@@ -246,7 +248,7 @@ fn place_of_head(job: JobNumber, fixed: &Fixed, has_chunk: bool) -> [u64; 8] {
     [job.0, high, low, fixed.entered, fixed.created_ms, total, kind, u64::from(has_chunk)]
 }
 
-/// Writes the row of a job that is accepted.
+/// Writes the row of an accepted job.
 pub(super) fn put_job(
     connection: &Connection,
     accept: &Accept,
@@ -284,7 +286,7 @@ pub(super) fn put_job(
     Ok(())
 }
 
-/// Changes what of a job seldom changes.
+/// Replaces the rarely changed part of a job.
 pub(super) fn reform(
     connection: &Connection,
     job: JobNumber,
@@ -312,7 +314,7 @@ pub(super) fn reform(
     Ok(())
 }
 
-/// With more subtasks than it has, a job's own chunk is one of several.
+/// Moves an inline chunk out of the job's row, before further chunks follow it.
 fn move_chunk_out(connection: &Connection, job: JobNumber) -> rusqlite::Result<()> {
     let number = job.0.cast_signed();
     let mut put = connection.prepare_cached(
@@ -325,14 +327,14 @@ fn move_chunk_out(connection: &Connection, job: JobNumber) -> rusqlite::Result<(
     Ok(())
 }
 
-/// The columns of a job, for [`job_of`].
+/// Columns of a job, for [`job_of`].
 pub(super) const JOB: &str =
     "number, state, status, id, entered, created_ms, total, kind, head, chunk IS NOT NULL";
 
-/// A job's number, what does not change, what does, and whether its chunk is in its row.
+/// Number, rarely changed part and status of a job, and whether its chunk is inline.
 pub(super) type Found = (JobNumber, Fixed, JobStatus, bool);
 
-/// A row of the columns [`JOB`].
+/// Decodes a row of the columns [`JOB`].
 pub(super) fn job_of(row: &Row<'_>) -> Result<Found, ReadError> {
     let job = number_of(row)?;
     let (fixed, has_chunk) = fixed_of(row)?;
@@ -348,7 +350,8 @@ fn number_of(row: &Row<'_>) -> rusqlite::Result<JobNumber> {
     Ok(JobNumber(row.get::<_, i64>(0)?.cast_unsigned()))
 }
 
-/// What of a row of the columns [`JOB`] seldom changes, and whether its chunk is in it; whatever its status is.
+/// Decodes the rarely changed part of a row of the columns [`JOB`], and whether its chunk is
+/// inline, regardless of its status.
 pub(super) fn fixed_of(row: &Row<'_>) -> Result<(Fixed, bool), ReadError> {
     let unsigned =
         |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
@@ -371,7 +374,7 @@ pub(super) fn fixed_of(row: &Row<'_>) -> Result<(Fixed, bool), ReadError> {
     read().map_err(|error| of_job(job, error))
 }
 
-/// A value of another type is damage of its row.
+/// Reports a value of a wrong type as damage of the job's row.
 fn of_job(job: JobNumber, error: ReadError) -> ReadError {
     match error {
         ReadError::Damaged(_) => ReadError::Damaged(Damage::Job { job }),

@@ -1,3 +1,6 @@
+//! Upload of a new job in chunks. The job becomes visible with all its subtasks in one transaction,
+//! or not at all.
+
 use std::sync::Arc;
 
 use super::change::{Accept, Answer, Change, Changes, Committed, NewJob};
@@ -9,15 +12,15 @@ use super::pending::Pending;
 use super::seal;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
 
-/// Up to how many bytes of subtasks lie in the job's own row.
-pub(super) const MOST_INLINE_BYTES: usize = 8 * 1024;
+/// Maximum size of subtasks stored in the job's own row, in bytes.
+pub(super) const MAX_INLINE_BYTES: usize = 8 * 1024;
 
-/// A job that is being brought, subtask by subtask: nobody sees it before it is
-/// [finished](Self::finish), and dropped unfinished it leaves nothing.
+/// Upload of a job, subtask by subtask. It is invisible until [finished](Self::finish); dropped
+/// unfinished, it leaves no job.
 ///
-/// What was pushed is handed to the writer by [`flush`](Self::flush), which waits for room. Whoever brings
-/// many subtasks calls it whenever there is [`something to be flushed`](Self::is_full), and so needs memory
-/// for some chunks only.
+/// [`flush`](Self::flush) submits full chunks to the writer, and waits for room. A large upload
+/// calls it whenever [`is_full`](Self::is_full) returns true, and so holds only some chunks in
+/// memory.
 ///
 /// # Examples
 /// ```
@@ -58,29 +61,29 @@ impl Upload {
         Upload { job, id, parts: Parts::new(store, job, 0), is_finished: false }
     }
 
-    /// The job's number.
+    /// Returns the number of the job.
     #[must_use]
     pub fn job(&self) -> JobNumber {
         self.job
     }
 
-    /// What users will call the job.
+    /// Returns the public identifier of the job.
     #[must_use]
     pub fn id(&self) -> JobId {
         self.id
     }
 
-    /// How many subtasks it has so far.
+    /// Returns the number of subtasks so far.
     #[must_use]
     pub fn total(&self) -> u32 {
         self.parts.total()
     }
 
-    /// Adds a subtask, and returns its number. It only keeps it in memory.
+    /// Adds a subtask in memory, and returns its number.
     ///
     /// # Errors
-    /// If there are [`MOST_SUBTASKS`](super::MOST_SUBTASKS) already, or it takes more than
-    /// [`Store::MOST_SUBTASK_BYTES`](Store::MOST_SUBTASK_BYTES).
+    /// If the job has [`MAX_SUBTASKS`](super::MAX_SUBTASKS), or the subtask exceeds
+    /// [`Store::MAX_SUBTASK_BYTES`](Store::MAX_SUBTASK_BYTES).
     pub fn push<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
@@ -89,40 +92,41 @@ impl Upload {
         self.parts.push(keys, payload)
     }
 
-    /// Whether there is something to be flushed.
+    /// Returns whether there are chunks to flush.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.parts.is_full()
     }
 
-    /// Hands full chunks to the writer, and waits for room if many others do the same. They may not be on
-    /// the disk when it returns.
+    /// Submits full chunks to the writer, and waits for room in its queue. On return, the chunks
+    /// may not be on the disk yet.
     ///
     /// # Errors
-    /// If a chunk before was not written: then the job cannot be, and the upload should be dropped.
+    /// If an earlier chunk was not written. The job cannot be accepted then, and the upload should
+    /// be dropped.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.parts.flush()
     }
 
-    /// As [`flush`](Self::flush), without keeping a thread while it waits. Cancel safe: what was not
-    /// handed over is handed over the next time.
+    /// Submits full chunks like [`flush`](Self::flush), without blocking a thread. Cancel safe: the
+    /// next call submits the remaining chunks.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Under the conditions of [`flush`](Self::flush).
     pub async fn flush_async(&mut self) -> Result<(), WriteError> {
         self.parts.flush_async().await
     }
 
-    /// Hands the job over, to be accepted: it is, with all its subtasks, when the answer says so, and
-    /// otherwise there is nothing of it. It waits for room, but not for the disk.
+    /// Submits the job. It is accepted with all its subtasks when the result says so; otherwise
+    /// nothing of it exists. Waits for room, but not for the disk.
     pub fn finish(self, new: NewJob) -> Pending {
         let (answer, pending) = Pending::new();
         self.finish_with_answer(new, answer);
         pending
     }
 
-    /// As [`finish`](Self::finish), with what is to be called when it was accepted or not: on the
-    /// writer's thread, in the order of the commits. See [`Store::submit_with`] for what it may do.
+    /// Submits the job like [`finish`](Self::finish), with a callback for the result: on the writer
+    /// thread, in the order of the commits, under the rules of [`Store::submit_with`].
     pub fn finish_with(
         self,
         new: NewJob,
@@ -131,20 +135,21 @@ impl Upload {
         self.finish_with_answer(new, Answer::new(then));
     }
 
-    /// As [`finish`](Self::finish), without keeping a thread while it waits for room. Dropped before it
-    /// is ready, nothing is accepted.
+    /// Submits the job like [`finish`](Self::finish), without blocking a thread, and waits for the
+    /// result. Dropped before it waits for the disk, the future submits nothing.
     ///
     /// # Errors
-    /// If it was not accepted.
+    /// If the job was not accepted.
     pub async fn finish_async(self, new: NewJob) -> Result<Committed, WriteError> {
         let (answer, pending) = Pending::new();
         self.finish_with_async(new, move |written| answer.tell(written)).await;
         pending.await
     }
 
-    /// As [`finish_with`](Self::finish_with), and waits for room without keeping a thread.
+    /// Submits the job like [`finish_with`](Self::finish_with), without blocking a thread.
     ///
-    /// `then` is called when it is settled. Dropped before it is ready, nothing is accepted, and `then` is not called.
+    /// `then` is called with the result. Dropped before it is ready, the future submits nothing and
+    /// does not call `then`.
     pub async fn finish_with_async(
         self,
         new: NewJob,
@@ -164,14 +169,14 @@ impl Upload {
         self.parts.store.hand_over(accept, answer, room);
     }
 
-    /// What accepts the job. Its last chunk is in it if it is small and the only one, and else is handed over
-    /// before.
+    /// Returns the change that accepts the job. Its last chunk is inline if it is small and the
+    /// only one; otherwise it was submitted before.
     fn complete(&mut self, new: NewJob) -> Changes {
         debug_assert!(self.job.0 < seal::JOBS, "numbers end where the store was asked for one");
         let total = self.parts.total();
         let is_one = !self.parts.has_spilled && !self.parts.is_full();
         let mut inline = self.parts.seal();
-        let fits = |chunk: &Chunk| is_one && chunk.sealed().len() <= MOST_INLINE_BYTES;
+        let fits = |chunk: &Chunk| is_one && chunk.sealed().len() <= MAX_INLINE_BYTES;
         if let Some(last) = inline.take_if(|chunk| !fits(chunk)) {
             self.parts.put(last);
         }
@@ -187,10 +192,10 @@ impl Upload {
 }
 
 impl Store {
-    /// Hands jobs over, to be accepted together with other changes: all of it or nothing, in one transaction, the
-    /// jobs in this order. `then` is called when they were accepted or not; see
-    /// [`submit_with`](Self::submit_with) for what it may do. Waits for room without keeping a thread. Dropped
-    /// before it is ready, nothing is accepted, and `then` is not called.
+    /// Submits jobs and other changes in one transaction, the jobs in this order, all or nothing.
+    /// `then` is called with the result, under the rules of [`submit_with`](Self::submit_with).
+    /// Waits for room without blocking a thread. Dropped before it is ready, the future submits
+    /// nothing and does not call `then`.
     pub async fn accept_with_async(
         &self,
         jobs: Vec<(Upload, NewJob)>,
@@ -209,7 +214,8 @@ impl Store {
         all.list.extend(also.list);
         let room = self.shared().queue.room_async(&all.list).await;
         uploads.iter_mut().for_each(|upload| upload.is_finished = true);
-        // Made only now: a client that goes away while it waits is no failure of the store.
+        // Created after the wait: a cancelled client is not a failure of the store, which a dropped
+        // callback would report.
         self.hand_over(all, Answer::new(then), room);
     }
 }

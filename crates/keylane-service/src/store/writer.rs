@@ -1,4 +1,4 @@
-//! The thread that writes. The protocol, and why nothing acknowledged is lost, is in `README.md`.
+//! Writer thread of the store. `README.md` has the protocol, and why no acknowledged write is lost.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use super::handle::Shared;
 use super::state::{Opened, State};
 use crate::ids::JobNumber;
 
-/// How far the log may make the file and it go beyond their bound while readers keep it from being emptied.
+/// Maximum excess of the file and its log over their size bound, in bytes, while readers keep the
+/// log from being emptied.
 const MAX_LOG_BEYOND: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Writer {
@@ -27,31 +28,31 @@ pub(super) struct Writer {
     pub(super) mark: HighWaterMark,
     pub(super) highest_boot: Highest,
     pub(super) shared: Arc<Shared>,
-    /// Jobs whose parts are to be removed, a few in each transaction.
+    /// Jobs to delete, a few rows in each transaction.
     pub(super) loose: VecDeque<JobNumber>,
-    /// There was no room for a removal. Until something else is written, it is not tried again.
+    /// Whether the deletion is suspended after a full disk, until the next other write.
     pub(super) resting: bool,
-    /// What was to be said in the file when it was opened.
+    /// Opening to record in the file.
     pub(super) opened: Opened,
-    /// Paused while the log is reset.
+    /// Reader connections, paused while the log is reset.
     pub(super) readers: Arc<ReaderPool>,
-    /// The file, and how large it and its log may become together.
+    /// Path of the file, and the maximum size of the file and its log together.
     pub(super) path: PathBuf,
     pub(super) most_bytes: Option<u64>,
-    /// Whether something was removed whose bytes may still be in the log.
+    /// Whether the log may still contain deleted data.
     pub(super) is_log_stale: bool,
-    /// Given back when all is closed.
+    /// Lock of the store, released after the file is closed.
     pub(super) lock: Lock,
 }
 
-/// However the writer ends, nobody waits for it afterwards.
+/// Fails all pending requests however the writer ends, including by a panic.
 struct Farewell(Arc<Shared>);
 
 impl Drop for Farewell {
     fn drop(&mut self) {
         self.0.fail("the writer has ended".into());
         self.0.queue.close();
-        // With its request each answer is dropped, so its caller learns of it.
+        // Dropping a request reports its failure.
         while self.0.queue.take(true).is_some() {}
     }
 }
@@ -67,12 +68,12 @@ impl Writer {
         }
         let Writer { connection, mark, lock, .. } = self;
         drop(connection);
-        // Only when the file is closed may others open it.
+        // The lock goes last: another process may open the file only after it is closed.
         drop((mark, lock, farewell));
     }
 
-    /// Says that all is well, and carries everything over into the file. What was acknowledged is in the
-    /// log already, so a failure here loses nothing.
+    /// Records an orderly shutdown and checkpoints the log. Acknowledged changes are in the log
+    /// already, so a failure here loses nothing.
     fn close(&mut self) {
         let meta = &mut self.state.meta;
         meta.clean = self.shared.goes_on.load(Ordering::Relaxed);
@@ -87,8 +88,8 @@ impl Writer {
         }
     }
 
-    /// The file and its log are to stay within their bound together. SQLite sees to it that the file alone does, so with
-    /// an empty log they do.
+    /// Checks the size bound of the file and its log. SQLite bounds the file alone, so an empty log
+    /// suffices.
     fn keep_to_bound(&mut self) -> Result<(), SqliteError> {
         let Some(most) = self.most_bytes else { return Ok(()) };
         if sqlite::bytes_on_disk(&self.path) <= most {
@@ -101,7 +102,7 @@ impl Writer {
         }
     }
 
-    /// Takes back what was not committed, and what was to be known of it.
+    /// Rolls the transaction back, and the cached state with it.
     fn take_back(&mut self) -> Result<(), SqliteError> {
         sqlite::roll_back(&self.connection)?;
         self.state = State::load(&self.connection, self.opened)
@@ -109,8 +110,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Parts of these are nobody's: they were to be of jobs that were refused, or of uploads that were dropped. Both
-    /// are known as such in the file since their first part; that they are to be removed is known here.
+    /// Schedules the deletion of chunks without a job: of refused jobs, and of dropped uploads. The
+    /// file marks both as loose from their first chunk on.
     fn abandon(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
@@ -134,7 +135,7 @@ impl GroupCommit for Writer {
         if !requests.is_empty() {
             return Some(requests);
         }
-        // A transaction that only removes.
+        // Requests a transaction that only deletes.
         Some(vec![Request { changes: Vec::new(), answer: Answer::to_nobody(), _room: None }])
     }
 
@@ -155,7 +156,8 @@ impl GroupCommit for Writer {
         }
     }
 
-    /// First the mark and then the answers: so the mark knows of all that anybody was told of.
+    /// Advances the high-water mark, and then reports the results. So the mark includes every
+    /// reported commit.
     fn acknowledge(&mut self, requests: Vec<Request>, written: Written) {
         self.resting = false;
         self.is_log_stale |= written.has_removed;
@@ -164,13 +166,13 @@ impl GroupCommit for Writer {
         }
         self.loose.extend(written.loose);
         let commits = self.state.meta.commits;
-        // What was asked for is on the disk, so it is acknowledged all the same.
+        // The changes are on the disk, so they are acknowledged even if the mark fails.
         if let Err(error) = self.mark.set(commits) {
             self.shared.fail(error.to_string().into());
         }
         self.shared.set_commits(commits);
-        // Before the answer lets fences of a raised number be given out. Restarts go by the store's own row: if this
-        // fails, only a copy put in the store's place knows less.
+        // Before the result permits fences of a raised boot number. Restarts use the store's own
+        // row, so after a failure here only a copy that replaces the store has a lower number.
         let _ = self.highest_boot.raise(self.state.meta.boot);
         for (request, answer) in requests.into_iter().zip(written.answers) {
             if answer.is_err() {
@@ -204,7 +206,7 @@ impl GroupCommit for Writer {
     }
 
     fn log_bytes(&self) -> u64 {
-        // What cannot be looked at is noticed by the next transaction.
+        // An unreadable log size is reported by the next transaction.
         sqlite::log_bytes(&self.connection).unwrap_or(0)
     }
 
