@@ -100,7 +100,7 @@ impl RunningAttempt {
     }
 
     /// Ends the attempt. Its event must be in the mailbox already.
-    pub(super) fn end(self, mailbox: &Mailbox) {
+    pub(super) fn end<E>(self, mailbox: &Mailbox<E>) {
         let before = self.assignment.word.fetch_sub(1, Ordering::AcqRel);
         if before & CLOSED != 0 && before & COUNT == 1 {
             mailbox.notify();
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn nothing_begins_once_it_is_closed_and_the_last_end_rings() {
-        let mailbox = Mailbox::new(None);
+        let mailbox = Mailbox::<()>::new(None);
         let assignment = Assignment::new(Partition::new("t", 0), 0, 1);
         let (one, two) = (assignment.begin().unwrap(), assignment.begin().unwrap());
         one.end(&mailbox);

@@ -4,33 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use keylane::TaskContext;
-
-use super::assignment::{Assignment, RunningAttempt};
+use super::assignment::RunningAttempt;
 use super::failure::Failure;
-use super::key_guard::KeyGuard;
+use super::in_flight::{InFlight, RecordContext};
 use super::shared::ConsumerShared;
 use super::worker_event::Completion;
-use crate::retry::Attempts;
-use crate::{Delivered, Header, Partition, Position, Record};
-
-/// An admitted record on its way through the pool.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) context: Arc<RecordContext>,
-    pub(super) attempts: Attempts,
-    /// Guard of the record's key, if it is held beyond the handler's call.
-    pub(super) turn: Option<KeyGuard>,
-}
-
-/// Data that all attempts at a record share.
-#[derive(Debug)]
-pub(super) struct RecordContext {
-    pub(super) assignment: Arc<Assignment>,
-    pub(super) delivered: Delivered,
-    /// Index of the record's entry in the partition's slab.
-    pub(super) index: usize,
-}
+use crate::{Header, Partition, Position, Record};
 
 /// One attempt at a record: the argument of a handler.
 ///
@@ -55,28 +34,12 @@ struct AckState {
     running: RunningAttempt,
 }
 
-impl InFlight {
-    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered, index: usize) -> Self {
-        let context = Arc::new(RecordContext { assignment, delivered, index });
-        InFlight { context, attempts: Attempts::default(), turn: None }
-    }
-
-    /// Keeps the turn of the current call, unless this is a retry. A retry already holds the guard
-    /// of its key, and its call runs in a lane of its own.
-    pub(super) fn keep(&mut self, turn: TaskContext<'_>) {
-        self.turn.get_or_insert_with(|| KeyGuard::Pool(turn.keep()));
-    }
-
-    pub(super) fn begin(&self) -> Option<RunningAttempt> {
-        self.context.assignment.begin()
-    }
-
-    pub(super) fn attempt(&self) -> Attempt {
-        Attempt { context: self.context.clone(), number: self.attempts.current() }
-    }
-}
-
 impl Attempt {
+    /// Returns the current attempt at a record.
+    pub(super) fn of(in_flight: &InFlight) -> Self {
+        Attempt { context: in_flight.context.clone(), number: in_flight.attempts.current() }
+    }
+
     /// The record to handle.
     #[must_use]
     pub fn record(&self) -> &Record {

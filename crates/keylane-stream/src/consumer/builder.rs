@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use keylane::{BuildError, MAX_CAPACITY, TaskContext};
 
-use super::attempt::{Ack, Attempt, InFlight};
+use super::attempt::{Ack, Attempt};
 use super::batch::{BatchBy, BatchConfig, BatchFn};
 use super::coordinator::{Coordinator, CoordinatorConfig};
-use super::dead_letter_writer::DeadLetterQueue;
+use super::dead_letter_queue::DeadLetterQueue;
 use super::event::ConsumerEvent;
 use super::failure::Failure;
 use super::failure_policy::FailurePolicy;
 #[cfg(feature = "tokio")]
 use super::handler::{AckOnReady, AsyncHandler};
 use super::handler::{RecordHandler, SyncHandler, SyncWithOutput, WithAck};
+use super::in_flight::InFlight;
 use super::key_batches::KeyBatches;
 use super::mailbox::Mailbox;
 use super::mixed_batches::MixedBatches;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::assignment::Assignment;
-use super::attempt::InFlight;
 use super::event::{AfterFailure, ConsumerEvent};
 use super::failure::Failure;
+use super::in_flight::InFlight;
 use super::ordering::{LaneId, OrderBy, UnkeyedPolicy};
 use super::partition::{Admitted, InFlightLimits, PartitionState};
 use super::revocation::{Revocation, RevocationStage};

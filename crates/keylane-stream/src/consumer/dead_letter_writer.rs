@@ -2,21 +2,14 @@
 //! the write is refused, the record keeps its key and the write is retried; other records do not
 //! wait.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use super::assignment::RunningAttempt;
-use super::attempt::InFlight;
-use super::failure::Failure;
+use super::dead_letter_queue::DeadLetterRequest;
 use super::shared::ConsumerShared;
 use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
 use crate::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 use crate::retry::Backoff;
-
-/// Maximum number of dead letters per write.
-const MAX_LETTERS_PER_WRITE: usize = 256;
 
 /// Backoff between writes after a refusal. Retries are unlimited.
 const RETRY_BACKOFF: Backoff = Backoff {
@@ -25,32 +18,6 @@ const RETRY_BACKOFF: Backoff = Backoff {
     max: Duration::from_secs(10),
     jitter: crate::retry::Jitter::Equal,
 };
-
-/// A record whose last attempt has failed.
-#[derive(Debug)]
-pub(super) struct DeadLetterRequest {
-    pub(super) in_flight: InFlight,
-    pub(super) running: RunningAttempt,
-    pub(super) attempt: u32,
-    pub(super) failure: Arc<Failure>,
-    pub(super) failed_at: SystemTime,
-}
-
-/// Records whose dead letters are to be written.
-#[derive(Debug, Default)]
-pub(super) struct DeadLetterQueue {
-    state: Mutex<DeadLetterQueueState>,
-    /// Notified when a request is added, an assignment is fenced, or the queue is stopped.
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct DeadLetterQueueState {
-    requests: VecDeque<DeadLetterRequest>,
-    /// Assignments of requests that the writer holds may have been fenced.
-    fenced: bool,
-    stopped: bool,
-}
 
 /// Requests whose dead letters were refused.
 #[derive(Debug, Default)]
@@ -62,70 +29,11 @@ struct RefusedLetters {
     due: Option<Instant>,
 }
 
-impl DeadLetterQueue {
-    /// No code that holds this lock unwinds.
-    fn state(&self) -> MutexGuard<'_, DeadLetterQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds a request. After [`stop`](Self::stop) the request is dropped, and its record stays
-    /// incomplete.
-    pub(super) fn push(&self, request: DeadLetterRequest) {
-        let mut state = self.state();
-        if state.stopped {
-            drop(state);
-            return drop(request);
-        }
-        state.requests.push_back(request);
-        drop(state);
-        self.changed.notify_one();
-    }
-
-    /// Ends [`run`](Self::run) after the write in progress.
-    pub(super) fn stop(&self) {
-        let mut state = self.state();
-        state.stopped = true;
-        let requests = std::mem::take(&mut state.requests);
-        drop(state);
-        self.changed.notify_one();
-        drop(requests);
-    }
-
-    /// Makes the writer drop requests of fenced assignments.
-    pub(super) fn purge_fenced(&self) {
-        self.state().fenced = true;
-        self.changed.notify_one();
-    }
-
-    /// Writes dead letters until the queue is stopped.
-    pub(super) fn run(shared: &ConsumerShared, letters: &mut dyn DeadLetters) {
-        let mut refused = RefusedLetters::default();
-        while let Some(came) = shared.dead_letters.next(refused.due) {
-            shared.write_due(came, &mut refused, letters);
-        }
-    }
-
-    /// Waits for requests, a fence, or the time of the next retry. Returns `None` once stopped.
-    fn next(&self, due: Option<Instant>) -> Option<Vec<DeadLetterRequest>> {
-        let mut state = self.state();
-        loop {
-            if state.stopped {
-                return None;
-            }
-            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-            let fenced = std::mem::take(&mut state.fenced);
-            if fenced || !state.requests.is_empty() || left.is_some_and(|left| left.is_zero()) {
-                let count = state.requests.len().min(MAX_LETTERS_PER_WRITE);
-                return Some(state.requests.drain(..count).collect());
-            }
-            state = match left {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => {
-                    let waited = self.changed.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
+/// Writes dead letters until the queue is stopped.
+pub(super) fn run(shared: &ConsumerShared, letters: &mut dyn DeadLetters) {
+    let mut refused = RefusedLetters::default();
+    while let Some(came) = shared.dead_letters.next(refused.due) {
+        shared.write_due(came, &mut refused, letters);
     }
 }
 

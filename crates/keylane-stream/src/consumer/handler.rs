@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use keylane::TaskContext;
 
-use super::attempt::{Ack, Attempt, InFlight};
+use super::attempt::{Ack, Attempt};
 use super::failure::Failure;
+use super::in_flight::InFlight;
 use super::ordering::LaneId;
 use super::outbox::Outbox;
 use super::shared::ConsumerShared;
@@ -47,7 +48,7 @@ where
     ) {
         let Some(running) = in_flight.begin() else { return };
         let result = {
-            let attempt = in_flight.attempt();
+            let attempt = Attempt::of(&in_flight);
             catch_unwind(AssertUnwindSafe(|| (self.0)(&attempt).map_err(Into::into)))
         };
         let result = result.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
@@ -80,7 +81,7 @@ where
     ) {
         let Some(running) = in_flight.begin() else { return };
         in_flight.keep(turn);
-        let attempt = in_flight.attempt();
+        let attempt = Attempt::of(&in_flight);
         let result = catch_unwind(AssertUnwindSafe(|| (self.handler)(&attempt)));
         drop(attempt);
         let ack = Ack::new(shared.clone(), in_flight, running);
@@ -108,7 +109,7 @@ where
     ) {
         let Some(running) = in_flight.begin() else { return };
         in_flight.keep(turn);
-        let attempt = in_flight.attempt();
+        let attempt = Attempt::of(&in_flight);
         // If it panics, unwinding drops the `Ack`, which fails the attempt; the pool catches the
         // panic.
         (self.0)(attempt, Ack::new(shared.clone(), in_flight, running));
@@ -238,7 +239,7 @@ mod futures {
         fn take(&mut self) -> Option<(Attempt, Ack)> {
             let in_flight = self.in_flight.take()?;
             let running = in_flight.begin()?;
-            let attempt = in_flight.attempt();
+            let attempt = Attempt::of(&in_flight);
             Some((attempt, Ack::new(self.shared.clone(), in_flight, running)))
         }
     }

@@ -10,6 +10,7 @@
 //! A record in the batcher has not started an attempt. If its partition is revoked, it is dropped
 //! when its batch is taken.
 
+use std::any::Any;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -17,12 +18,13 @@ use std::time::Instant;
 use keylane::TaskContext;
 
 use super::assignment::RunningAttempt;
-use super::attempt::{Attempt, InFlight};
+use super::attempt::Attempt;
 use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
 use super::failure::Failure;
 use super::handler::RecordHandler;
+use super::in_flight::InFlight;
 use super::key_batcher::{BufferedRecord, KeyBatcher};
-use super::key_guard::KeyGuard;
+use super::key_guard::{KeyGuard, LaneGuard};
 use super::ordering::LaneId;
 use super::shared::{ConsumerShared, FailureDecision};
 use super::worker_event::Completion;
@@ -70,7 +72,7 @@ type StartedRecord = (InFlight, RunningAttempt);
 
 /// Exclusive right to handle a lane. Dropping it lets the lane continue.
 #[derive(Debug)]
-pub(super) struct BatchGuard {
+struct BatchGuard {
     queue: Arc<KeyBatchQueue>,
     lane: LaneId,
 }
@@ -109,7 +111,11 @@ impl RecordHandler for KeyBatches {
         let turn = in_flight.turn.take();
         let entry = KeyBatchEntry { shared: shared.clone(), in_flight, decision: None };
         match turn {
-            Some(KeyGuard::Batch(turn)) => turn.put_back([BufferedRecord::again(entry)]),
+            Some(KeyGuard::Batch(turn)) => {
+                let turn: Box<dyn Any> = turn;
+                let turn = turn.downcast::<BatchGuard>().expect("no other guard is made here");
+                turn.put_back([BufferedRecord::again(entry)]);
+            }
             // The pool sends the lane's next record only after this call, so it queues behind.
             _ => self.queue.push(lane, entry),
         }
@@ -125,6 +131,8 @@ impl Drop for KeyBatches {
         }
     }
 }
+
+impl LaneGuard for BatchGuard {}
 
 impl BatchGuard {
     fn put_back(
@@ -235,7 +243,8 @@ impl KeyBatchQueue {
             let shared = shared.insert(its);
             if let Some(decision) = decision {
                 // A record with a decision is a batch of its own.
-                let in_flight = InFlight { turn: Some(KeyGuard::Batch(turn)), ..in_flight };
+                let in_flight =
+                    InFlight { turn: Some(KeyGuard::Batch(Box::new(turn))), ..in_flight };
                 return shared.apply(in_flight, running, decision);
             }
             started.push((in_flight, running));
@@ -252,7 +261,8 @@ impl KeyBatchQueue {
         mut started: Vec<StartedRecord>,
         handler: &BatchFn,
     ) {
-        let attempts: Vec<_> = started.iter().map(|(in_flight, _)| in_flight.attempt()).collect();
+        let attempts: Vec<_> =
+            started.iter().map(|(in_flight, _)| Attempt::of(in_flight)).collect();
         let outcome = self.call(&attempts, handler);
         drop(attempts);
         let failed = started.split_off(outcome.done);
@@ -317,7 +327,7 @@ fn fail_first(
         })
         .collect();
     turn.put_back(back);
-    let in_flight = InFlight { turn: Some(KeyGuard::Batch(turn)), ..in_flight };
+    let in_flight = InFlight { turn: Some(KeyGuard::Batch(Box::new(turn))), ..in_flight };
     shared.answer(in_flight, running, Err(failure));
 }
 
@@ -354,7 +364,7 @@ fn fail_all(
         })
         .collect();
     turn.put_back(back);
-    let in_flight = InFlight { turn: Some(KeyGuard::Batch(turn)), ..in_flight };
+    let in_flight = InFlight { turn: Some(KeyGuard::Batch(Box::new(turn))), ..in_flight };
     shared.apply(in_flight, running, decision);
 }
 

@@ -14,20 +14,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::worker_event::WorkerEvent;
-
 #[derive(Debug)]
-pub(super) struct Mailbox {
-    state: Mutex<MailboxState>,
+pub(super) struct Mailbox<E> {
+    state: Mutex<MailboxState<E>>,
     /// Notified when an armed mailbox gets something.
     changed: Condvar,
     /// Ends the coordinator's wait in its source, if the source supports that.
     waker: Option<Waker>,
 }
 
-#[derive(Debug, Default)]
-struct MailboxState {
-    events: Vec<WorkerEvent>,
+#[derive(Debug)]
+struct MailboxState<E> {
+    events: Vec<E>,
     /// Notified since the coordinator last took events.
     notified: bool,
     /// The coordinator waits, or is about to.
@@ -36,9 +34,11 @@ struct MailboxState {
     closed: bool,
 }
 
-impl Mailbox {
+impl<E> Mailbox<E> {
     pub(super) fn new(waker: Option<Waker>) -> Self {
-        Mailbox { state: Mutex::default(), changed: Condvar::new(), waker }
+        let state =
+            MailboxState { events: Vec::new(), notified: false, armed: false, closed: false };
+        Mailbox { state: Mutex::new(state), changed: Condvar::new(), waker }
     }
 
     pub(super) fn has_waker(&self) -> bool {
@@ -46,21 +46,21 @@ impl Mailbox {
     }
 
     /// No code that holds this lock unwinds.
-    fn state(&self) -> MutexGuard<'_, MailboxState> {
+    fn state(&self) -> MutexGuard<'_, MailboxState<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an event. Wakes the coordinator only if it waits for the mailbox.
-    pub(super) fn push(&self, event: WorkerEvent) {
+    pub(super) fn push(&self, event: E) {
         self.put(event, false);
     }
 
     /// Adds an event and wakes the coordinator even if it waits for the source alone.
-    pub(super) fn push_and_wake(&self, event: WorkerEvent) {
+    pub(super) fn push_and_wake(&self, event: E) {
         self.put(event, true);
     }
 
-    fn put(&self, event: WorkerEvent, at_once: bool) {
+    fn put(&self, event: E, at_once: bool) {
         let mut state = self.state();
         if state.closed {
             // The event may hold a guard, which must not be dropped under the lock.
@@ -88,7 +88,7 @@ impl Mailbox {
         self.wake(state);
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, MailboxState>) {
+    fn wake(&self, mut state: MutexGuard<'_, MailboxState<E>>) {
         if !std::mem::take(&mut state.armed) {
             return;
         }
@@ -100,7 +100,7 @@ impl Mailbox {
     }
 
     /// Takes all events, in exchange for an empty list.
-    pub(super) fn take(&self, events: &mut Vec<WorkerEvent>) {
+    pub(super) fn take(&self, events: &mut Vec<E>) {
         debug_assert!(events.is_empty(), "leftover events would be handed back as new ones");
         let mut state = self.state();
         state.armed = false;
@@ -110,7 +110,7 @@ impl Mailbox {
 
     /// Takes all events, or arms the mailbox if there are none. Returns whether there was
     /// something.
-    pub(super) fn arm_or_take(&self, events: &mut Vec<WorkerEvent>) -> bool {
+    pub(super) fn arm_or_take(&self, events: &mut Vec<E>) -> bool {
         let mut state = self.state();
         let something = std::mem::take(&mut state.notified) || !state.events.is_empty();
         std::mem::swap(&mut state.events, events);
@@ -119,11 +119,11 @@ impl Mailbox {
     }
 
     /// Takes all events; waits for some if there are none.
-    pub(super) fn wait(&self, events: &mut Vec<WorkerEvent>, timeout: Duration) {
+    pub(super) fn wait(&self, events: &mut Vec<E>, timeout: Duration) {
         let mut state = self.state();
         if !state.notified && state.events.is_empty() {
             state.armed = true;
-            let armed = |state: &mut MailboxState| state.armed;
+            let armed = |state: &mut MailboxState<E>| state.armed;
             let waited = self.changed.wait_timeout_while(state, timeout, armed);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -8,10 +8,11 @@ use std::time::Instant;
 
 use keylane::TaskContext;
 
-use super::attempt::{Ack, Attempt, InFlight};
+use super::attempt::{Ack, Attempt};
 use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
 use super::failure::Failure;
 use super::handler::RecordHandler;
+use super::in_flight::InFlight;
 use super::ordering::LaneId;
 use super::shared::ConsumerShared;
 
@@ -71,7 +72,7 @@ impl RecordHandler for MixedBatches {
     ) {
         let Some(running) = in_flight.begin() else { return };
         in_flight.keep(turn);
-        let attempt = in_flight.attempt();
+        let attempt = Attempt::of(&in_flight);
         let ack = Ack::new(shared.clone(), in_flight, running);
         let due = Instant::now().checked_add(self.0.batch.linger);
         self.0.push(QueuedRecord { attempt, ack, due });

@@ -115,6 +115,7 @@ mod batch;
 mod buffer;
 mod builder;
 mod coordinator;
+mod dead_letter_queue;
 mod dead_letter_writer;
 mod event;
 mod failure;
@@ -122,6 +123,7 @@ mod failure_policy;
 mod handle;
 mod handler;
 mod handler_times;
+mod in_flight;
 mod key_batcher;
 mod key_batches;
 mod key_guard;
@@ -154,4 +156,4 @@ pub use self::status::{
 };
 
 /// Pool of a consumer.
-type Pool = keylane::HandlerPool<ordering::LaneId, attempt::InFlight>;
+type Pool = keylane::HandlerPool<ordering::LaneId, in_flight::InFlight>;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use super::assignment::Assignment;
-use super::attempt::{InFlight, RecordContext};
 use super::buffer::{BufferItem, PartitionBuffer};
 use super::failure::Failure;
+use super::in_flight::{InFlight, RecordContext};
 use super::key_guard::KeyGuard;
 use super::ordering::{LaneId, LaneOf, OrderBy, UnkeyedPolicy};
 use super::status::{PartitionStatus, PauseReason, PendingRecord, WaitReason};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::assignment::RunningAttempt;
-use super::attempt::{InFlight, RecordContext};
-use super::dead_letter_writer::{DeadLetterQueue, DeadLetterRequest};
+use super::dead_letter_queue::{DeadLetterQueue, DeadLetterRequest};
 use super::failure::Failure;
 use super::failure_policy::FailurePolicy;
 use super::handler_times::TimeHistogram;
+use super::in_flight::{InFlight, RecordContext};
 use super::mailbox::Mailbox;
 use super::timer::RetryTimer;
 use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
@@ -18,7 +18,7 @@ use crate::retry::{OnExhausted, RetryDecision};
 /// State shared by the threads of a consumer.
 #[derive(Debug)]
 pub(super) struct ConsumerShared {
-    pub(super) mailbox: Mailbox,
+    pub(super) mailbox: Mailbox<WorkerEvent>,
     pub(super) policy: FailurePolicy,
     pub(super) timer: RetryTimer,
     pub(super) dead_letters: DeadLetterQueue,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use super::dead_letter_writer::DeadLetterQueue;
+use super::dead_letter_writer;
 use super::ordering::LaneId;
 use super::shared::ConsumerShared;
 use super::{Pool, ShutdownReport, StartError};
@@ -37,7 +37,7 @@ impl BackgroundThreads {
         threads.timer = Some(spawn("keylane-timer", move || run_timer(&timers, &pool))?);
         if let Some(mut dead_letter_sink) = dead_letter_sink {
             let shared = shared.clone();
-            let run = move || DeadLetterQueue::run(&shared, &mut *dead_letter_sink);
+            let run = move || dead_letter_writer::run(&shared, &mut *dead_letter_sink);
             threads.dead_letters = Some(spawn("keylane-letters", run)?);
         }
         Ok(threads)

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::attempt::InFlight;
+use super::in_flight::InFlight;
 
 /// Records that wait for their next attempt.
 #[derive(Debug, Default)]

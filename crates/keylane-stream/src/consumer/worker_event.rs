@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::attempt::RecordContext;
 use super::failure::Failure;
+use super::in_flight::RecordContext;
 use super::key_guard::KeyGuard;
 use super::status::ConsumerStatus;
 use crate::Position;

@@ -1,0 +1,45 @@
+//! A record between its admission and its completion.
+
+use std::sync::Arc;
+
+use keylane::TaskContext;
+
+use super::assignment::{Assignment, RunningAttempt};
+use super::key_guard::KeyGuard;
+use crate::Delivered;
+use crate::retry::Attempts;
+
+/// An admitted record on its way through the pool.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) context: Arc<RecordContext>,
+    pub(super) attempts: Attempts,
+    /// Guard of the record's key, if it is held beyond the handler's call.
+    pub(super) turn: Option<KeyGuard>,
+}
+
+/// Data that all attempts at a record share.
+#[derive(Debug)]
+pub(super) struct RecordContext {
+    pub(super) assignment: Arc<Assignment>,
+    pub(super) delivered: Delivered,
+    /// Index of the record's entry in the partition's slab.
+    pub(super) index: usize,
+}
+
+impl InFlight {
+    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered, index: usize) -> Self {
+        let context = Arc::new(RecordContext { assignment, delivered, index });
+        InFlight { context, attempts: Attempts::default(), turn: None }
+    }
+
+    /// Keeps the turn of the current call, unless this is a retry. A retry already holds the guard
+    /// of its key, and its call runs in a lane of its own.
+    pub(super) fn keep(&mut self, turn: TaskContext<'_>) {
+        self.turn.get_or_insert_with(|| KeyGuard::Pool(turn.keep()));
+    }
+
+    pub(super) fn begin(&self) -> Option<RunningAttempt> {
+        self.context.assignment.begin()
+    }
+}
