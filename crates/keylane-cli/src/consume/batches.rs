@@ -1,7 +1,7 @@
-//! Several records of a key for one command, or one request: their payloads as lines.
+//! Batches: several records of a key for one command or one request, with a payload per line.
 //!
-//! When such a batch fails, each of its records is handled alone, in their order, up to the first that fails: so
-//! one that is bad costs the others nothing but a repetition.
+//! When a batch fails, its records are handled alone, in order, up to the first that fails. So a
+//! bad record costs the others only a repetition.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::handle::{Commands, NotHandled, Posts};
 use super::plan;
 use super::settings::PayloadAs;
 
-/// Starts a consumer whose batches go to a command each.
+/// Starts a consumer with a command per batch.
 pub(super) fn start_commands(
     builder: Builder,
     batch: plan::Batch,
@@ -26,7 +26,7 @@ pub(super) fn start_commands(
     start(builder, batch, move |one| lines.line_of(one), move |batch| commands.handle_all(batch))
 }
 
-/// Starts a consumer whose batches go to a service, a request each.
+/// Starts a consumer with a request per batch.
 pub(super) fn start_posts(
     builder: Builder,
     batch: plan::Batch,
@@ -55,7 +55,7 @@ fn start(
             match line_of(attempt) {
                 Ok(line) => lines.extend(line),
                 Err(unfit) => {
-                    // It cannot be handled; those before it can.
+                    // This record cannot be handled; the earlier ones can.
                     if number > 0 {
                         handle((&batch[..number], lines)).map_err(failure)?;
                     }
@@ -67,7 +67,7 @@ fn start(
     })
 }
 
-/// Where what is printed cannot be written, there is no use in handling each alone.
+/// If the output cannot be written, handling the records alone would not help.
 fn failure(error: NotHandled) -> Failure {
     match error {
         NotHandled::NotWritten(_) => FailedAt::new(0, error).into(),
@@ -76,7 +76,7 @@ fn failure(error: NotHandled) -> Failure {
 }
 
 impl Commands {
-    /// Runs the command with the payloads on its standard input, and writes what it prints.
+    /// Runs the command with the payloads on its standard input, and writes its output.
     fn handle_all(&self, (batch, lines): Lines<'_>) -> Result<(), NotHandled> {
         let (first, last) = (&batch[0], &batch[batch.len() - 1]);
         let mut command = self.command(first)?;

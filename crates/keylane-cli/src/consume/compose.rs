@@ -1,4 +1,4 @@
-//! Puts a consumer together and follows it to its end.
+//! Assembly of a consumer from its settings, and its shutdown.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,19 +38,20 @@ use crate::run::{Cause, Event};
 use crate::signals;
 use crate::worker::DISPATCHERS;
 
-/// How many failures of a kind, and how many other notices of one, are written before the others are left out.
+/// Maximum number of failures of one type, and of other events of one type, that are logged in a
+/// burst.
 const FAILURES_AT_ONCE: u32 = 20;
 const NOTICES_AT_ONCE: u32 = 3;
 
-/// How often it is looked for what no event announces.
+/// Interval of checks for which there is no event.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Handles the records of a topic, a journal, a file or a pipe, in parallel
-/// across keys and in order within one; keeps what is done, and goes on there.
+/// Handles the records of a topic, a journal, a file or a pipe, in parallel across keys and in
+/// order within one; stores its progress and resumes there.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct ConsumeArgs {
-    /// A TOML file with these settings; what the command line says counts.
+    /// TOML file with these settings; options of the command line take precedence.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -83,11 +84,11 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     let builder = builder(source, &plan, &keys, &mut journals, &log)?;
     let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
     let runtime = runtime(&plan)?;
-    // Behind the source, whose lock says that no other process consumes with this progress. Before signals are
-    // watched for, so that they end the wait for an earlier process's commands.
+    // After the source, whose lock ensures that no other process consumes with this progress.
+    // Before the signal handlers, so that a signal ends the wait for an earlier process's commands.
     let children = children(&plan)?;
     let environment = plan.environment.clone();
-    // Before anything is handled: who sees that may ask for the end at once.
+    // Before the first record is handled: a user who sees its output may send a signal at once.
     signals::watch(sender.clone())?;
     let mut workers = None;
     let processes = || Arc::clone(children.as_ref().expect("they are there for this"));
@@ -166,8 +167,9 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     Ok(ending(&ended, stopped))
 }
 
-/// The processes that handle records, if any do. Those that an earlier process with the same progress has left are
-/// ended. A member of a group has nothing here that an earlier one had: its guard alone ends its processes.
+/// Registry of the processes that handle records, if there are any. Ends those that an earlier
+/// process with the same progress has left. A group member has no local progress, so only its guard
+/// ends its processes.
 fn children(plan: &Plan) -> anyhow::Result<Option<Arc<Children>>> {
     if matches!(plan.handler, Handler::Http { .. }) {
         return Ok(None);
@@ -180,7 +182,7 @@ fn children(plan: &Plan) -> anyhow::Result<Option<Arc<Children>>> {
     Ok(Some(Arc::new(Children::new(registry)?)))
 }
 
-/// Where what comes of records goes, if it is kept.
+/// Sink for results, and their conversion.
 type Results = Option<(Box<dyn Sink>, Outputs)>;
 
 fn start_commands(
@@ -273,7 +275,7 @@ fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source
     })
 }
 
-/// Where records come from, and where what comes of them goes, if it is kept.
+/// Source of the records, and sink for their results if they are kept.
 type Ends = (Box<dyn Source>, Option<Box<dyn Sink>>);
 
 fn ends(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Ends> {
@@ -312,7 +314,7 @@ fn dead_letters(
     })
 }
 
-/// What needs one: requests, and the endpoint.
+/// Tokio runtime, if requests or the endpoint need one.
 fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
     let wanted = plan.listen.is_some() || matches!(plan.handler, Handler::Http { .. });
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -320,8 +322,8 @@ fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
     Ok(wanted.then(|| builder.build()).transpose()?)
 }
 
-/// Ends what outlives the consumer. What it has given up is ended only now, when that cannot be taken for
-/// a failed attempt any more.
+/// Ends processes that outlive the consumer. Abandoned attempts are ended only now, when their end
+/// cannot be mistaken for a failed attempt.
 fn leave(ended: &ShutdownReport, workers: Option<Workers>, children: Option<&Children>) {
     match workers {
         Some(workers) if ended.abandoned > 0 => workers.abandon(),
@@ -416,7 +418,7 @@ fn report(ended: &ShutdownReport, log: &Log) {
 fn ending(ended: &ShutdownReport, stopped: Option<Ending>) -> Ending {
     let counts = &ended.counts;
     match (&ended.reason, stopped) {
-        // The failure is what came of it.
+        // The failure is the lost output.
         (StopReason::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
         (StopReason::Failed { .. } | StopReason::Source(_), _) => Ending::Error,
         (_, Some(stopped)) => stopped,

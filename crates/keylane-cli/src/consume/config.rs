@@ -1,4 +1,4 @@
-//! The configuration file: read, checked, and explained. A mistake is named with its line and a remedy.
+//! Configuration file: reading, validation, and messages with line and remedy.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -23,12 +23,12 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Reads a file as keylane consume would, and says what is wrong with it.
+    /// Validates a file as keylane consume would read it.
     Check {
         /// The file.
         file: PathBuf,
     },
-    /// Prints a file with every setting, what it means, and its default.
+    /// Prints a file with every setting, its meaning, and its default.
     Example,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Ending> {
         What::Example => print!("{EXAMPLE}"),
         What::Check { file } => {
             check(file)?;
-            println!("{}: all is well", file.display());
+            println!("{}: the configuration is valid", file.display());
         }
     }
     Ok(Ending::Finished { failed: 0 })

@@ -18,14 +18,14 @@ use tokio::sync::Semaphore;
 
 use super::view::{Lag, Patience, complaints, metrics, unready};
 
-/// How long the consumer may take to say how it stands. It does so between two waits of at most 100 ms,
+/// Timeout for the consumer's status. The consumer answers between two waits of at most 100 ms,
 /// unless its source hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many clients are served at a time.
+/// Maximum number of concurrent clients.
 const MAX_CONNECTIONS: usize = 64;
 
-/// How long a client may take to send its request.
+/// Timeout of a client's request.
 const SLOWEST_REQUEST: Duration = Duration::from_secs(10);
 
 /// Answers at this address for as long as the runtime lives. Returns where that is.
@@ -122,8 +122,8 @@ fn readiness(status: Option<&ConsumerStatus>) -> Response<Full<Bytes>> {
     }
 }
 
-/// Whether the request names this machine, or an address. A page in a browser of this machine can have a name of its
-/// own lead here, and would then read what it gets; no name but `localhost` is accepted.
+/// Whether the request's host is `localhost` or an address. Without this check, a web page whose
+/// own name resolves to this machine could read the responses in a local browser (DNS rebinding).
 fn has_honest_host(request: &Request<Incoming>) -> bool {
     let Some(host) = request.headers().get(HOST) else { return true };
     let Ok(host) = host.to_str() else { return false };

@@ -1,11 +1,11 @@
-//! The part of this process's environment that handlers get.
+//! Variables of this process's environment that handlers get.
 
 use std::env;
 use std::process::Command;
 
 use keylane_process::DEFAULT_ENVIRONMENT;
 
-/// A name that stands for all variables.
+/// Name that selects all variables.
 const ALL: &str = "*";
 
 /// Names of the variables that handlers get.
@@ -18,7 +18,7 @@ impl Environment {
         Environment(names.unwrap_or_else(|| DEFAULT_ENVIRONMENT.map(String::from).into()))
     }
 
-    /// Leaves the command these variables of this process, and nothing else.
+    /// Restricts the command's environment to the selected variables.
     pub(super) fn give(&self, command: &mut Command) {
         if self.0.iter().any(|name| name == ALL) {
             return;

@@ -1,4 +1,4 @@
-//! What handles a record: a command, or a service that answers.
+//! Handlers of records: a command, or an HTTP service.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -31,7 +31,7 @@ const REFUSED: i32 = 65;
 /// The largest answer of a service that is read.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// How much of an answer is quoted in a message.
+/// Maximum number of characters of a response that a message quotes.
 const QUOTED: usize = 200;
 
 /// Why a record was not handled.
@@ -40,7 +40,7 @@ pub(super) enum NotHandled {
     #[error(fmt = exit)]
     Exit {
         what: String,
-        /// The end of what it complained of.
+        /// End of its standard error.
         said: String,
         refused: bool,
     },
@@ -73,7 +73,7 @@ pub(super) enum NotHandled {
     NoAnswer(#[source] reqwest::Error),
 }
 
-/// What a command complained of is written to standard error as it is; a dead letter has its end, too.
+/// A command's standard error is written unchanged; a dead letter has its end, too.
 fn exit(what: &str, said: &str, _: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(what)?;
     match said.trim() {
@@ -82,12 +82,12 @@ fn exit(what: &str, said: &str, _: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Re
     }
 }
 
-/// What sort of failure it was.
+/// Class of a failure.
 pub(super) fn classify(failure: &Failure) -> Class {
     let refused = match failure.downcast_ref::<NotHandled>() {
         Some(NotHandled::NotWritten(_)) => return Class::NotWritten,
         Some(NotHandled::Exit { refused, .. }) => *refused,
-        // Its bytes cannot be a command's words.
+        // The record's bytes are not valid as a command line.
         Some(NotHandled::NotRun(error)) => {
             let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
             kinds.contains(&error.kind())
@@ -106,8 +106,8 @@ pub(super) fn classify(failure: &Failure) -> Class {
     if refused { Class::Refused } else { Class::Failed }
 }
 
-/// Whether the same request would get the same answer: not if it says that it came too early, too late
-/// or too often.
+/// Whether a retry would get the same response. False for statuses that mean too early, too late or
+/// too often.
 fn is_refusal(status: StatusCode) -> bool {
     let passing =
         [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
@@ -118,7 +118,7 @@ fn is_refusal(status: StatusCode) -> bool {
 #[derive(Debug)]
 pub(super) struct Commands {
     words: Vec<Template>,
-    /// Where the program is, if it is the same for all records.
+    /// Path of the program, if it is equal for all records.
     program: Option<PathBuf>,
     payload: PayloadAs,
     keys: Arc<Keys>,
@@ -144,7 +144,7 @@ impl Commands {
         Self::of(words, payload, keys, environment, output, children)
     }
 
-    /// For batches, which a command gets as lines: its words are the same for all.
+    /// For batches, which a command gets as lines: its arguments are equal for all.
     pub(super) fn for_batches(
         words: &[String],
         layout: &Layout,
@@ -175,12 +175,12 @@ impl Commands {
         Ok(Commands { words, program, payload, keys, environment, children, output })
     }
 
-    /// Runs the command, and writes what it prints.
+    /// Runs the command and writes its output.
     pub(super) fn handle(&self, attempt: &Attempt) -> Result<(), NotHandled> {
         self.run(&mut self.with_payload(attempt)?)
     }
 
-    /// The same with a command that is made already.
+    /// Runs a prepared command and writes its output.
     pub(super) fn run(&self, command: &mut Command) -> Result<(), NotHandled> {
         let ended = process::run_once(&self.children, command, &self.output);
         let Ended { status, said, written } = ended.map_err(NotHandled::NotRun)?;
@@ -189,7 +189,7 @@ impl Commands {
         succeeded(status, said)
     }
 
-    /// Runs the command, and returns what it prints.
+    /// Runs the command and returns its output.
     pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
         let mut command = self.with_payload(attempt)?;
         let ended = process::ask_once(&self.children, &mut command, &self.output);
@@ -241,7 +241,7 @@ impl Commands {
     }
 }
 
-/// A record as a line: its payload, or all of it.
+/// Record as a line: its payload, or the whole record.
 pub(super) fn line_of(
     attempt: &Attempt,
     keys: &Keys,
@@ -297,11 +297,11 @@ impl Posts {
         json: bool,
         payload: PayloadAs,
     ) -> anyhow::Result<Self> {
-        // It is refused if one is installed already, which is as well.
+        // An error means that a provider is installed already, which is fine.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder()
             .timeout(timeout)
-            // Another address would get a GET, and nothing of the record.
+            // A redirected POST can turn into a GET without the record.
             .redirect(redirect::Policy::none())
             .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -310,7 +310,7 @@ impl Posts {
         Ok(Posts { client, url, keys, json, payload })
     }
 
-    /// Posts the record, and returns what is answered.
+    /// Posts the record and returns the response.
     pub(super) async fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
         self.keys.check(attempt.record())?;
         let body = match self.payload {
@@ -320,7 +320,7 @@ impl Posts {
         self.post(self.headers(attempt), body).await
     }
 
-    /// Posts this, and returns what is answered.
+    /// Posts a body and returns the response.
     pub(super) async fn post(
         &self,
         headers: HeaderMap,

@@ -1,4 +1,4 @@
-//! The journals of a consumer: each is opened once, whatever it is for.
+//! Journals of a consumer: each is opened once, whether as source, sink or dead-letter store.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! Kafka as a source, as a place to write to, and as something to ask how far behind a group is; in builds
-//! with the feature `kafka`.
+//! Kafka as source, sink, and origin of a group's lag; in builds with the feature `kafka`.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -23,7 +22,7 @@ pub(super) fn source(kafka: &Kafka) -> anyhow::Result<Box<dyn Source>> {
     Ok(Box::new(KafkaSource::join(settings(kafka)?)?))
 }
 
-/// The source, and the sink for what comes of its records, in transactions with these.
+/// Source, and sink for the results of its records, in common transactions.
 pub(super) fn exactly_once(
     kafka: &Kafka,
     output: &str,
@@ -68,11 +67,11 @@ fn start(start: KafkaStart) -> StartFrom {
     }
 }
 
-/// How long the brokers may take to say whether a topic exists.
+/// Timeout for the brokers' answer whether a topic exists.
 const TOPIC_WITHIN: Duration = Duration::from_secs(5);
 
-/// Checks that a topic exists that is written to later. Brokers that do not answer are no error: the source waits for
-/// them as well.
+/// Checks that a topic for output exists. An unreachable broker is no error: the source waits for
+/// it as well.
 fn check_topic(client: &ClientSettings, topic: &str) -> anyhow::Result<()> {
     if topic_exists(client, topic, TOPIC_WITHIN)? == Some(false) {
         bail!("there is no topic {topic} at {}; make it first", client.brokers());
@@ -134,7 +133,7 @@ fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings,
     Ok((client, address))
 }
 
-/// What became of a record.
+/// Result of a record that was sent.
 type Answer = Result<Written, SendError>;
 
 /// Records on their way to a topic.
@@ -142,7 +141,7 @@ pub(super) struct Sends {
     sink: KafkaSink,
     topic: String,
     answers: (Sender<Answer>, Receiver<Answer>),
-    /// How many have no answer yet.
+    /// Number of records without a result.
     pending: u64,
     pub(super) written: u64,
 }
@@ -157,7 +156,7 @@ impl Sends {
     pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {
         let sender = self.answers.0.clone();
         self.sink.send(&self.topic, record, move |result| {
-            // Nobody asks any more if the command has failed.
+            // The receiver is gone if the command has failed.
             let _ = sender.send(result);
         });
         self.pending += 1;
@@ -167,7 +166,7 @@ impl Sends {
         Ok(())
     }
 
-    /// Waits until each has an answer. What comes back is the first that could not be written.
+    /// Waits for the results of all records and returns the first error.
     pub(super) fn settle(&mut self) -> anyhow::Result<()> {
         let mut settled = Ok(());
         while self.pending > 0 {

@@ -1,4 +1,4 @@
-//! The key of a record, and the record as templates see it.
+//! Key of a record, and the record as input of templates.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::key::{KeyRule, NoKey};
 /// How the keys of records are found.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// None: the record's own. Locked for what it keeps from one record to the next.
+    /// None for the record's own key. Locked for the buffers that it reuses.
     rule: Option<Mutex<KeyRule>>,
     /// Whether payloads have to be JSON.
     json: bool,
@@ -41,7 +41,7 @@ impl Keys {
     pub(super) fn key_of(&self, record: &Record) -> Option<Vec<u8>> {
         let Some(rule) = &self.rule else { return record.key.clone() };
         if record.payload.is_none() || self.check(record).is_err() {
-            // It has no members; its handler refuses what is no JSON.
+            // It has no members; its handler refuses text that is not JSON.
             return None;
         }
         let seen = as_input(record, 0);

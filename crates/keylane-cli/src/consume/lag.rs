@@ -1,4 +1,4 @@
-//! `keylane lag`: how far consumers are behind, from the journal, the brokers or a running consumer.
+//! `keylane lag`: lag of consumers, from the journal, the brokers or a running consumer.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::kafka;
 use super::view::{Lag, table};
 use crate::exit::Ending;
 
-/// Shows how far consumers are behind, and what holds them up.
+/// Shows the lag of consumers, and the reasons for it.
 #[derive(Debug, Args)]
 pub(crate) struct LagArgs {
-    /// journal:PATH, for what is stored of its groups; kafka://HOST:PORT/TOPIC,
-    /// for what the brokers know of a --group; or http://ADDRESS of a keylane
-    /// consume --listen, which also knows what waits for what.
+    /// journal:PATH for the stored progress of its groups; kafka://HOST:PORT/TOPIC for the brokers'
+    /// view of a --group; or http://ADDRESS of a keylane consume --listen, which also knows the
+    /// waiting records.
     #[arg(value_name = "OF")]
     of: String,
 

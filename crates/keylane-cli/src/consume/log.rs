@@ -1,4 +1,4 @@
-//! What a consumer says on standard error: lines with time and level, and few of those that repeat.
+//! Log of a consumer on standard error: lines with time and level, with a limit on repeated ones.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::output::Output;
 
-/// How many kinds of lines are told apart. When there are more, those that have been silent for longest are forgotten.
+/// Maximum number of line types that are tracked. Beyond it, the longest silent ones are forgotten.
 const MAX_KINDS: usize = 256;
 
-/// How often a line of a kind is written that comes again and again.
+/// Interval at which a repeated type of line is written.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Level {
     Error,
 }
 
-/// Writes lines, and leaves out those that are like many before.
+/// Log that omits lines that resemble many recent ones.
 #[derive(Debug)]
 pub(super) struct Log {
     output: Arc<Output>,
@@ -30,11 +30,11 @@ pub(super) struct Log {
 /// Lines that differ in their numbers alone.
 #[derive(Debug)]
 struct Kind {
-    /// How many may be written at once. One comes back after each [`INTERVAL`].
+    /// Number of lines that may be written at once; grows by one per [`INTERVAL`].
     left: u32,
     /// When one came back last.
     since: Instant,
-    /// How many were left out since the last one that was written.
+    /// Number of lines omitted since the last written one.
     omitted: u64,
 }
 
@@ -67,7 +67,7 @@ impl Log {
         }
     }
 
-    /// How many lines like this were left out before it; none if it is left out as well.
+    /// Number of similar lines omitted before this one; none if this line is omitted too.
     fn omitted_before(&self, message: &str, burst: u32, now: Instant) -> Option<u64> {
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let name: String = message.chars().filter(|c| !c.is_ascii_digit()).take(200).collect();

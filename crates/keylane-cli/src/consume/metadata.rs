@@ -1,5 +1,5 @@
-//! What a handler learns of a record beside its payload: where it is, when it was written, its headers, and whether
-//! it is a tombstone.
+//! Metadata of a record for its handler: position, timestamp, headers, and whether it is a
+//! tombstone.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,10 +15,11 @@ use serde_json::{Map, Value, json};
 /// The longest text of headers that a variable of the environment gets. Linux takes 128 KiB for one.
 const MAX_VARIABLE: usize = 64 * 1024;
 
-/// The longest text of headers that a request's header gets. Most servers take no more for all of them.
+/// Maximum size of the record's headers as text in one HTTP header, in bytes. Most servers accept
+/// no more for all headers.
 const MAX_HEADER: usize = 4 * 1024;
 
-/// Sets the variables that say it to a command. `key` is what order is kept for.
+/// Sets the metadata as variables of a command. `key` is the ordering key.
 pub(super) fn describe(command: &mut Command, attempt: &Attempt, key: &[u8]) {
     let partition = attempt.partition();
     command
@@ -44,12 +45,12 @@ pub(super) fn describe(command: &mut Command, attempt: &Attempt, key: &[u8]) {
     };
 }
 
-/// The same as headers of a request.
+/// Metadata as headers of a request.
 pub(super) fn headers_of(attempt: &Attempt, key: Option<&[u8]>) -> HeaderMap {
     let (partition, position) = (attempt.partition(), attempt.position());
     let mut into = HeaderMap::new();
     let mut put = |name: &'static str, value: &[u8]| {
-        // What is no header's value is left out.
+        // A value that is not a valid header value is left out.
         if let Ok(value) = HeaderValue::from_bytes(value) {
             into.insert(HeaderName::from_static(name), value);
         }
@@ -75,7 +76,7 @@ pub(super) fn headers_of(attempt: &Attempt, key: Option<&[u8]>) -> HeaderMap {
     into
 }
 
-/// The whole record as a line of JSON, in the words of dead letters in a file.
+/// The whole record as a line of JSON, with the field names of dead letters in a file.
 pub(super) fn envelope(attempt: &Attempt) -> Vec<u8> {
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
@@ -115,7 +116,7 @@ fn header_list(attempt: &Attempt) -> Vec<Value> {
         .collect()
 }
 
-/// As text; in base 64 if it is none, with that in its name; null if there is nothing.
+/// Adds bytes as text; as base64 with a suffixed name if they are not UTF-8; null if absent.
 fn put_bytes(fields: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
     match bytes.map(std::str::from_utf8) {
         None => fields.insert(name.to_owned(), Value::Null),

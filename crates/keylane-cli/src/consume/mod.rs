@@ -1,5 +1,6 @@
-//! `keylane consume`: handles the records of a topic, a journal, a file or a pipe, by a command or a service, and
-//! keeps what is done; with `keylane produce`, `keylane lag` and `keylane config` around it.
+//! Commands for streams: `keylane consume` handles the records of a topic, a journal, a file or a
+//! pipe, by a command or a service, and stores its progress; `keylane produce`, `keylane lag` and
+//! `keylane config` support it.
 //!
 //! ```text
 //! settings ─▶ plan ─▶ compose ─▶ consumer (keylane-stream)

@@ -1,4 +1,5 @@
-//! What stands in for Kafka in builds without the feature `kafka`: it says so.
+//! Replacement for Kafka in builds without the feature `kafka`: every use returns an error that
+//! names the feature.
 
 use anyhow::bail;
 use keylane_stream::Record;
@@ -35,7 +36,7 @@ pub(super) fn lags(_: &str, _: &[String], _: &str) -> anyhow::Result<Vec<Lag>> {
     bail!(WITHOUT)
 }
 
-/// There is none.
+/// Never constructed.
 pub(super) struct Sends {
     pub(super) written: u64,
 }

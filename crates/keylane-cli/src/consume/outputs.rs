@@ -1,4 +1,4 @@
-//! What comes of a record, as a record for the output.
+//! Results of records as output records.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ impl Outputs {
         Outputs { keys }
     }
 
-    /// The answer with the key that order is kept for, and the name of what it was made of; none of an
-    /// empty one. The line end that programs print at the end is not a part of it.
+    /// Output record of a response: it has the ordering key, and the name of its source record;
+    /// none for an empty response. A final line end, which programs print, is removed.
     pub(super) fn of(&self, attempt: &Attempt, mut answer: Vec<u8>) -> Vec<Record> {
         if answer.last() == Some(&b'\n') {
             answer.pop();

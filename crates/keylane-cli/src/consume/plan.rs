@@ -1,4 +1,4 @@
-//! The settings with their defaults filled in, and checked: what is wrong is said before anything starts.
+//! Validated settings with their defaults: errors are reported before the consumer starts.
 
 use std::fmt;
 use std::fs;
@@ -16,7 +16,7 @@ use super::settings::{
 };
 use crate::span::Span;
 
-/// What is to be done.
+/// Validated settings of a consumer.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) source: Source,
@@ -33,7 +33,7 @@ pub(super) struct Plan {
     pub(super) batch: Option<Batch>,
     pub(super) policy: RetryPolicy<Class>,
     pub(super) dead_letters: Option<DeadLetters>,
-    /// Where what comes of records goes.
+    /// Sink for results.
     pub(super) output: Option<Output>,
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
@@ -73,7 +73,8 @@ pub(super) enum Handler {
     Http { url: String, timeout: Duration },
 }
 
-/// How many records of a key are handled together, and how long the first waits for others.
+/// Maximum number of records of a key in a batch, and the time for which the first waits for
+/// others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) most: usize,
@@ -100,14 +101,14 @@ pub(super) enum Output {
     },
 }
 
-/// What sort of failure it was.
+/// Class of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Class {
     /// It may work the next time.
     Failed,
     /// It never will.
     Refused,
-    /// It was handled, and what came of it is lost: no record can be done any more.
+    /// The record was handled and its result is lost: no record can be completed.
     NotWritten,
 }
 
@@ -210,7 +211,7 @@ impl Plan {
     }
 }
 
-/// The client's settings: those of the file, and behind them those that count more.
+/// Settings of the client: those of the file, then those with precedence.
 fn client(settings: &Settings) -> Result<Vec<String>, Wrong> {
     let mut client = Vec::new();
     if let Some(path) = &settings.client_config {
@@ -304,16 +305,16 @@ fn handler(settings: &Settings) -> Result<Handler, Wrong> {
             wrong("http", format!("`{url}` does not begin with http:// or https://"))
         }
         (None, None) => {
-            wrong("command", "nothing handles the records; add a command behind --, or http")
+            wrong("command", "the records have no handler; add a command after --, or http")
         }
         (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
     }
 }
 
-/// Nothing that listens asks for a password, and what it says has keys.
+/// Checks the listening address: the endpoint has no authentication, and shows keys.
 fn listen(settings: &Settings) -> Result<(), Wrong> {
     let Some(address) = settings.listen.as_deref() else { return Ok(()) };
-    // One that means nothing is refused when it is listened at.
+    // An invalid address is refused when the socket is bound.
     let resolved: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
     if settings.listen_insecure == Some(true) || resolved.iter().all(|at| at.ip().is_loopback()) {
         return Ok(());
@@ -391,7 +392,8 @@ fn policy(settings: &Settings) -> Result<RetryPolicy<Class>, Wrong> {
             ..failed
         },
     };
-    // Neither skipped nor buried, for nothing is wrong with it: it comes again at the next start.
+    // Neither skipped nor written as a dead letter, because the record is correct: it is delivered
+    // again at the next start.
     let not_written = Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Stop, ..failed };
     let policy = RetryPolicy::new(failed)
         .and_then(|policy| policy.with(Class::Refused, refused))
@@ -399,7 +401,7 @@ fn policy(settings: &Settings) -> Result<RetryPolicy<Class>, Wrong> {
     policy.or_else(|error| wrong("longest-backoff", error.to_string()))
 }
 
-/// What exactly once takes.
+/// Requirements of exactly once.
 const ONCE: &str = "exactly once is from a topic to a topic of the same brokers; name both as \
                     kafka://HOST:PORT/TOPIC, with the same hosts, or leave out exactly-once";
 
@@ -416,7 +418,7 @@ fn output(settings: &Settings) -> Result<Option<Output>, Wrong> {
             wrong("output", format!("{text} {endless}, name another topic"))
         }
         Some(("kafka", _)) if settings.exactly_once == Some(true) => {
-            // One transaction is of one cluster, which is said in the same way in both places.
+            // One transaction is of one cluster, which both settings must name in the same form.
             let parts =
                 |text: &str| text.rsplit_once('/').map(|(b, t)| (b.to_owned(), t.to_owned()));
             let from = settings.source.as_deref().and_then(parts);

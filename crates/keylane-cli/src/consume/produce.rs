@@ -15,11 +15,11 @@ use crate::exit::Ending;
 use crate::input::{Format, Origin, Source};
 use crate::key::{KeyRule, NoKey};
 
-/// How many records are on their way to the disk at most.
+/// Maximum number of records in flight.
 const ON_THEIR_WAY: usize = 1024;
 
-/// Appends records to a journal or a topic; when it has ended well, they are on
-/// the disk, or the brokers have them.
+/// Appends records to a journal or a topic; on success they are on the disk, or acknowledged by the
+/// brokers.
 #[derive(Debug, Args)]
 pub(crate) struct ProduceArgs {
     /// Where they go: journal:PATH, which is made if it is not there, or
@@ -27,8 +27,8 @@ pub(crate) struct ProduceArgs {
     #[arg(value_name = "TO")]
     to: String,
 
-    /// What order will be kept for, as in keylane run: a .json.path, a
-    /// /regex/, a {template}, a field. Without it the records have no key.
+    /// Ordering key, as in keylane run: a .json.path, a /regex/, a {template}, a field. Without it
+    /// the records have no key.
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
@@ -46,7 +46,7 @@ pub(crate) struct ProduceArgs {
     #[arg(short = 'X', long, value_name = "NAME=VALUE")]
     client: Vec<String>,
 
-    /// The input; standard input if there is none, or for -.
+    /// Input file; standard input if absent or -.
     file: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
     let nulls: Vec<_> = args.null.into_iter().map(OsStringExt::into_vec).collect();
     let rule = |text: &str| KeyRule::new(text, nulls, NoKey::Unordered, source.layout());
     let mut rule = args.key.as_deref().map(rule).transpose()?;
-    // What was handed over is written, whatever came after it.
+    // Records sent before an error are written.
     let (produced, settled, count) = match args.to.split_once(':') {
         Some(("journal", path)) if !path.is_empty() => {
             let journal = Journal::open(path)?;
@@ -104,9 +104,9 @@ fn append_all(
 struct Appends {
     journal: Journal,
     pending: VecDeque<PendingAppend>,
-    /// How many records were written.
+    /// Number of records written.
     appended: u64,
-    /// How many were written or refused.
+    /// Number of records written or refused.
     settled: u64,
 }
 
@@ -120,8 +120,8 @@ impl Appends {
         Ok(())
     }
 
-    /// Waits until at most `left` are on their way. After a refusal it waits for all, since some behind it may be
-    /// written all the same; the error names the first that is not.
+    /// Waits until at most `left` records are in flight. After a refusal it waits for all, because
+    /// later ones may still be written; the error names the first that is not.
     fn settle(&mut self, left: usize) -> anyhow::Result<()> {
         let mut settled = Ok(());
         while self.pending.len() > if settled.is_ok() { left } else { 0 } {

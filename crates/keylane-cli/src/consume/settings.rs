@@ -1,5 +1,5 @@
-//! Every setting of `keylane consume`, in one place: an option of the command line, and a key of the
-//! configuration file. What the command line says counts.
+//! Settings of `keylane consume`: each is an option of the command line and a key of the
+//! configuration file. The command line takes precedence.
 
 use std::path::PathBuf;
 
@@ -17,13 +17,12 @@ pub(crate) struct Settings {
     #[arg(value_name = "SOURCE")]
     pub(crate) source: Option<String>,
 
-    /// The consumer group whose progress is kept, in the journal or by the
-    /// brokers.
+    /// Consumer group whose progress is stored, in the journal or by the brokers.
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
 
-    /// A setting of the Kafka client, by librdkafka's name; can be given several
-    /// times: for TLS, names and passwords, say.
+    /// Setting of the Kafka client, by librdkafka's name; repeatable. For TLS and authentication,
+    /// for example.
     #[arg(short = 'X', long, value_name = "NAME=VALUE")]
     pub(crate) client: Option<Vec<String>>,
 
@@ -37,19 +36,17 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NAME")]
     pub(crate) member: Option<String>,
 
-    /// Where a Kafka group begins that has stored nothing yet: at the first
-    /// record by default.
+    /// Start of a Kafka group without stored progress: the first record by default.
     #[arg(long, value_enum, value_name = "WHERE")]
     pub(crate) start: Option<KafkaStart>,
 
-    /// Where a Kafka partition continues whose next record does not exist any
-    /// more: retention has removed it, brokers have lost it, or the group was
-    /// set beyond the end. By default that is an error.
+    /// Position of a Kafka partition whose next record does not exist: retention has removed it,
+    /// brokers have lost it, or the group was set beyond the end. By default that is an error.
     #[arg(long, value_enum, value_name = "WHERE")]
     pub(crate) out_of_range: Option<KafkaStart>,
 
-    /// What to do with the progress of a Kafka group that another product has
-    /// stored, or that is damaged: by default that is an error.
+    /// Handling of the progress of a Kafka group that another product has stored, or that is
+    /// damaged: by default that is an error.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) foreign_progress: Option<ForeignProgress>,
 
@@ -58,8 +55,8 @@ pub(crate) struct Settings {
     #[arg(long, value_enum, value_name = "VERSION")]
     pub(crate) offset_map: Option<OffsetMap>,
 
-    /// A file with settings of the Kafka client, NAME=VALUE in each line: for
-    /// what must not stand in a command line, such as sasl.password.
+    /// File with settings of the Kafka client, NAME=VALUE in each line: for secrets that must not
+    /// be on a command line, such as sasl.password.
     #[arg(long, value_name = "FILE")]
     pub(crate) client_config: Option<PathBuf>,
 
@@ -72,8 +69,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) to_the_end: Option<bool>,
 
-    /// What order is kept for, as in keylane run: a .json.path, a /regex/, a
-    /// {template}, a field; by default the record's own key.
+    /// Ordering key, as in keylane run: a .json.path, a /regex/, a {template}, a field; by default
+    /// the record's own key.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
 
@@ -81,8 +78,7 @@ pub(crate) struct Settings {
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) order: Option<Order>,
 
-    /// What happens to records without a key: by default they are handled one
-    /// by one.
+    /// Handling of records without a key: by default one by one.
     #[arg(long, value_enum, value_name = "POLICY")]
     pub(crate) no_key: Option<NoKey>,
 
@@ -90,14 +86,13 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) ndjson: Option<bool>,
 
-    /// How a command gets the payload: as an argument (by default), on its
-    /// standard input, or with all that the record has as a line of JSON there,
-    /// which workers and services can get as well.
+    /// Form in which a command gets the payload: as an argument (by default), on its standard
+    /// input, or on its standard input as a line of JSON with all fields of the record. Workers and
+    /// services can get the line of JSON, too.
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) payload: Option<PayloadAs>,
 
-    /// How many records are handled at a time: one per CPU by default, 100
-    /// with --http.
+    /// Maximum number of records handled at the same time: one per CPU by default, 100 with --http.
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<usize>,
 
@@ -106,13 +101,13 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) worker: Option<bool>,
 
-    /// How long a worker may take for an answer; then it is ended, and what it
-    /// had got has failed: without end by default.
+    /// Timeout of a worker's answer; then the worker is ended and its records have failed. No
+    /// timeout by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) worker_timeout: Option<Span>,
 
-    /// A variable of this environment that the command gets; can be given
-    /// several times; * is all of them: PATH, HOME, LANG and TZ by default.
+    /// Variable of this environment that the command gets; repeatable; * is all of them. PATH,
+    /// HOME, LANG and TZ by default.
     #[arg(long, value_name = "NAME")]
     pub(crate) env: Option<Vec<String>>,
 
@@ -120,7 +115,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "URL")]
     pub(crate) http: Option<String>,
 
-    /// How long an answer may take: 30s by default.
+    /// Timeout of a response: 30s by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) http_timeout: Option<Span>,
 
@@ -130,11 +125,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N")]
     pub(crate) batch: Option<usize>,
 
-    /// How long the first of a batch waits for others: 5ms by default.
+    /// Time for which the first record of a batch waits for others: 5ms by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) linger: Option<Span>,
 
-    /// How often a record is tried: 10 times by default; 0 means without end.
+    /// Maximum number of attempts per record: 10 by default; 0 means unlimited.
     #[arg(long, value_name = "N")]
     pub(crate) attempts: Option<u32>,
 
@@ -147,13 +142,12 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "TIME")]
     pub(crate) longest_backoff: Option<Span>,
 
-    /// What happens after the last attempt: by default everything stops.
+    /// Action after the last attempt: by default the consumer stops.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) on_fail: Option<OnFail>,
 
-    /// What happens to records that are refused for good, by an answer of 3xx
-    /// or 4xx but 408, 425 and 429, or exit status 65: by default what happens
-    /// after the last attempt, at once.
+    /// Action for records that are refused for good, by a response of 3xx or 4xx except 408, 425
+    /// and 429, or exit status 65: by default the action after the last attempt, at once.
     #[arg(long, value_enum, value_name = "WHAT")]
     pub(crate) on_refused: Option<OnRefused>,
 
@@ -162,34 +156,33 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "WHERE")]
     pub(crate) dead_letters: Option<String>,
 
-    /// Append what comes of each record to journal:PATH or
-    /// kafka://HOST:PORT/TOPIC, with its key: what the command prints, or the
-    /// worker or the service answers. It is not printed then.
+    /// Append the result of each record to journal:PATH or kafka://HOST:PORT/TOPIC, with its key:
+    /// the command's output, or the answer of the worker or the service. It is not printed then.
     #[arg(long, value_name = "WHERE")]
     pub(crate) output: Option<String>,
 
-    /// From topic to topic: what comes of a record is written in a transaction
-    /// with its progress, and so is there once.
+    /// From topic to topic: each record's result and progress are written in one transaction, so
+    /// that the result is written once.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) exactly_once: Option<bool>,
 
-    /// How long after the last time progress is stored: 1s by default.
+    /// Interval at which progress is stored: 1s by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) commit_every: Option<Span>,
 
-    /// After how many records it is stored sooner: 10,000 by default.
+    /// Number of records after which progress is stored sooner: 10,000 by default.
     #[arg(long, value_name = "N")]
     pub(crate) commit_after: Option<u64>,
 
-    /// How many records of a partition may be under way: 4,096 by default.
+    /// Maximum number of records in flight per partition: 4,096 by default.
     #[arg(long, value_name = "N")]
     pub(crate) most_records: Option<usize>,
 
-    /// How many bytes they may take: 16 MiB by default.
+    /// Maximum size of these records in bytes: 16 MiB by default.
     #[arg(long, value_name = "BYTES")]
     pub(crate) most_bytes: Option<usize>,
 
-    /// How long what runs is awaited at the end: 30s by default.
+    /// Time to wait for running handlers at shutdown: 30s by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) stop_within: Option<Span>,
 
@@ -198,12 +191,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
 
-    /// Listen at an address that is not loopback, too. Whoever reaches it sees
-    /// keys and positions.
+    /// Also listen on an address that is not loopback. Its clients see keys and positions.
     #[arg(long, num_args = 0..=1, default_missing_value = "true")]
     pub(crate) listen_insecure: Option<bool>,
 
-    /// After how long without progress a partition is unhealthy: 1m by default.
+    /// Time without progress after which a partition is unhealthy: 1m by default.
     #[arg(long, value_name = "TIME")]
     pub(crate) stalled_after: Option<Span>,
 
@@ -216,7 +208,7 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum KafkaProtocol {
-    /// The members agree, and hand over one by one what moves.
+    /// Members move partitions one by one, by agreement.
     Cooperative,
     /// The broker decides, as of Kafka 4.0 (KIP-848).
     Broker,
@@ -234,11 +226,11 @@ pub(crate) enum KafkaStart {
     Refuse,
 }
 
-/// What is done with progress that cannot be read.
+/// Handling of progress that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ForeignProgress {
-    /// It is an error. What the parallel consumer has stored is taken over.
+    /// An error. Progress stored by the parallel consumer is adopted.
     Refuse,
     /// The partition is repeated from the committed offset.
     Repeat,
@@ -266,7 +258,7 @@ pub(crate) enum PayloadAs {
     Json,
 }
 
-/// What order is kept for.
+/// Scope of the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
@@ -278,7 +270,7 @@ pub(crate) enum Order {
     None,
 }
 
-/// What happens to records without a key.
+/// Handling of records without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum NoKey {
@@ -290,7 +282,7 @@ pub(crate) enum NoKey {
     Reject,
 }
 
-/// What happens after the last attempt.
+/// Action after the last attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnFail {
@@ -304,7 +296,7 @@ pub(crate) enum OnFail {
     Stop,
 }
 
-/// What happens to a record that is refused for good.
+/// Action for a record that is refused for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnRefused {
@@ -328,7 +320,7 @@ macro_rules! or {
 }
 
 impl Settings {
-    /// These, and those of another for what is not set here.
+    /// These settings, with those of `other` where they are unset.
     pub(crate) fn or(self, other: Settings) -> Settings {
         or!(
             self,

@@ -1,4 +1,4 @@
-//! How a consumer stands, as it is told to others: JSON, metrics, a table.
+//! Status of a consumer as JSON, metrics and a table.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Patience {
     /// Time without progress, or without a broker.
     pub(crate) stalled: Duration,
-    /// Age of progress that is not stored. What is stored seldom is older by that.
+    /// Maximum healthy age of unstored progress; progress with a long commit interval may be older
+    /// by that interval.
     pub(crate) uncommitted: Duration,
 }
 
-/// A partition, for whoever asks.
+/// Lag of a partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lag {
     pub(crate) partition: String,
@@ -28,15 +29,15 @@ pub(crate) struct Lag {
     pub(crate) committed: u64,
     pub(crate) highest_done: u64,
     pub(crate) end: Option<u64>,
-    /// Records that were taken on and are not done; what is known of them on the disk, if nobody who runs
-    /// was asked.
+    /// Number of records that were admitted and are not complete; from the disk unless a running
+    /// consumer was asked.
     pub(crate) incomplete: u64,
-    /// What only who runs can tell.
+    /// Data that only a running consumer has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) live: Option<Live>,
 }
 
-/// What only the consumer itself knows.
+/// Data that only a running consumer has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Live {
     /// Attempts that run.
@@ -46,11 +47,11 @@ pub(crate) struct Live {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_by: Option<String>,
     pub(crate) oldest_seconds: f64,
-    /// The record that was taken on first of those that are not done.
+    /// Incomplete record that was admitted first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oldest: Option<Blocked>,
     pub(crate) without_progress_seconds: f64,
-    /// How long the oldest progress has not been stored.
+    /// Age of the oldest unstored progress, in seconds.
     #[serde(default)]
     pub(crate) uncommitted_seconds: f64,
     pub(crate) stalled: bool,
@@ -127,7 +128,7 @@ impl Blocked {
     }
 }
 
-/// Why a consumer is unhealthy, a line for each reason; none if it is well.
+/// Reasons for which a consumer is unhealthy, one line each; empty if it is healthy.
 pub(crate) fn complaints(status: &ConsumerStatus, lags: &[Lag], patience: Patience) -> Vec<String> {
     let mut complaints = Vec::new();
     if let Some(since) = status.unreachable.filter(|since| *since >= patience.stalled) {
@@ -167,7 +168,7 @@ pub(crate) fn unready(status: &ConsumerStatus) -> Option<&'static str> {
     }
 }
 
-/// The same in the text format of Prometheus.
+/// Status in the text format of Prometheus.
 pub(crate) fn metrics(status: &ConsumerStatus, lags: &[Lag]) -> String {
     let mut text = String::new();
     let counts = &status.counts;
@@ -242,7 +243,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// What is true of the consumer as a whole.
+/// Metrics of the whole consumer.
 fn put_state(text: &mut String, status: &ConsumerStatus) {
     let unreachable = status.unreachable.map_or(0.0, |since| since.as_secs_f64());
     for (name, help, value) in [
@@ -271,7 +272,7 @@ fn put_state(text: &mut String, status: &ConsumerStatus) {
     let _ = writeln!(text, "{name}_sum {}\n{name}_count {}", times.sum.as_secs_f64(), times.count);
 }
 
-/// The same for a person.
+/// Lag as a table for humans.
 pub(crate) fn table(lags: &[Lag]) -> String {
     let mut text = String::new();
     for lag in lags {

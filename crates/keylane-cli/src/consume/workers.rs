@@ -1,4 +1,4 @@
-//! Long-lived children that handle records, a line each.
+//! Persistent worker processes of a consumer, with a line per record.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Those who do not answer a record within `timeout` are ended.
+    /// Starts the workers. A worker that does not answer a record within `timeout` is ended.
     pub(super) fn start(
         words: &[String],
         jobs: usize,
@@ -44,7 +44,7 @@ impl Workers {
         Ok(Workers { crew, attendants })
     }
 
-    /// What gives a record to a child. It waits until one has room.
+    /// Handler that gives a record to a worker. It waits until a worker has capacity.
     pub(super) fn handler(
         &self,
         keys: Arc<Keys>,
@@ -58,7 +58,7 @@ impl Workers {
         }
     }
 
-    /// What says so if a child keeps its answers back, and ends it if it is too late.
+    /// Check that reports workers that withhold answers, and ends late ones.
     pub(super) fn watch(&self) -> impl Fn() + 'static {
         let crew = Arc::clone(&self.crew);
         move || crew.look_after(false, || 0, Instant::now())
@@ -72,7 +72,7 @@ impl Workers {
         }
     }
 
-    /// Gives up what they do; it does not count any more.
+    /// Abandons the records of the workers; their results no longer count.
     pub(super) fn abandon(&self) {
         self.crew.employer.stopping.store(true, Relaxed);
         self.crew.stop();
@@ -142,7 +142,7 @@ impl Employer for Records {
         }
     }
 
-    /// The retry policy says when it is: what they had has failed.
+    /// The retry policy decides about the end: the worker's records have failed.
     fn is_over(&self, error: anyhow::Error) -> bool {
         if !self.is_stopping() {
             self.output.say(format_args!("{error:#}"));

@@ -1,18 +1,18 @@
-//! Holds what a command prints until it ends: in memory while it is small, in
-//! an unnamed temporary file beyond that.
+//! Output of a command until its end: in memory while it is small, beyond that in an unnamed
+//! temporary file.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// Kept in memory per stream; with the default of one job per CPU this stays
-/// far below what the commands themselves need.
+/// Maximum number of bytes in memory per stream; with the default of one job per CPU this is far
+/// below the commands' own memory.
 const IN_MEMORY: usize = 1 << 20;
 
-/// One stream's output so far.
+/// Output of one stream so far.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
     memory: Vec<u8>,
-    /// What came before `memory`.
+    /// Output before `memory`.
     spilled: Option<File>,
 }
 
@@ -37,7 +37,7 @@ impl Capture {
         sink.write_all(&self.memory)
     }
 
-    /// The last bytes, at most so many.
+    /// Last bytes, at most `most`.
     pub(super) fn end(&mut self, most: usize) -> io::Result<Vec<u8>> {
         let from_memory = &self.memory[self.memory.len().saturating_sub(most)..];
         let mut end = Vec::new();

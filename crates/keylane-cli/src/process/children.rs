@@ -1,19 +1,19 @@
-//! Knows every child that lives, so that all can be ended; a signal never goes
-//! to a process that is not ours.
+//! Set of running children, all of which can be ended; a signal never goes to a process that is not
+//! ours.
 //!
-//! Each child leads a process group of its own: the terminal's interrupt does
-//! not reach it, and what it has started is ended with it. A group's number
-//! stays taken until its leader is reaped, so:
+//! Each child leads a process group of its own: the terminal's interrupt does not reach it, and its
+//! descendants in the group are ended with it. A group's number is in use until its leader is
+//! reaped, so:
 //!
 //! 1. a child enters the set under the lock, and is signalled there and then
 //!    if the end was asked for while it was being started;
-//! 2. who waits for a child does so without reaping it; then, under the lock,
-//!    kills what is left of its group, removes it from the set and reaps it;
+//! 2. a thread that waits for a child does so without reaping it; then, under the lock, it kills
+//!    the rest of the child's group, removes it from the set and reaps it;
 //! 3. signals are sent under the lock, to groups in the set: none of them can
 //!    have been reaped, so none of the numbers can have been given to others;
-//! 4. a child has a place in the registry from before it is started until
-//!    nothing of its group runs, so that it ends even if this process is
-//!    killed. Only then does [`reap`](Children::reap) return.
+//! 4. a child has an entry in the registry from before its start until no process of its group
+//!    runs, so that it ends even if this process is killed. Only then does [`reap`](Children::reap)
+//!    return.
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
@@ -48,7 +48,7 @@ pub(crate) struct Children {
 struct State {
     /// Each group's place in the registry.
     groups: HashMap<Pid, Place>,
-    /// What children get that are started after the end was asked for.
+    /// Signal for children that start after the end was requested.
     ending: Option<Signal>,
     /// Dropped to make `abandoned` readable.
     abandon: Option<PipeWriter>,
@@ -61,7 +61,7 @@ impl Children {
         Ok(Self { state: Mutex::new(state), registry, abandoned })
     }
 
-    /// Starts a command that was told to lead a process group.
+    /// Starts a command that is configured to lead a process group.
     pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let mut place = self.registry.reserve()?;
         if let Some((name, value)) = place.tag() {
@@ -70,7 +70,7 @@ impl Children {
         let mut child = command.spawn()?;
         let group = Pid::from_child(&child);
         if let Err(error) = place.register(group) {
-            // It was killed, for nothing would end it if this process were.
+            // It was killed, because it would survive a kill of this process.
             child.wait()?;
             return Err(error);
         }
@@ -82,7 +82,7 @@ impl Children {
         Ok(child)
     }
 
-    /// Waits until a child of [`spawn`](Self::spawn) has ended, and ends what it has left of its group.
+    /// Waits until a child of [`spawn`](Self::spawn) has ended, and ends the rest of its group.
     pub(crate) fn reap(&self, child: &mut Child) -> io::Result<ExitStatus> {
         let group = Pid::from_child(child);
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -100,19 +100,19 @@ impl Children {
         status
     }
 
-    /// Asks all children to end, and those that start later.
+    /// Asks all children to end, including those that start later.
     pub(crate) fn terminate(&self) {
         self.end_with(Signal::TERM);
     }
 
-    /// Ends all children, and those that start later; gives up on output that
-    /// a process outside of their groups keeps open.
+    /// Kills all children, including those that start later; abandons output that a process outside
+    /// of their groups keeps open.
     pub(crate) fn kill(&self) {
         self.end_with(Signal::KILL);
         self.lock().abandon = None;
     }
 
-    /// Asks one child and what it has started to end.
+    /// Asks one child and its group to end.
     pub(crate) fn end(&self, child: &Child) {
         let group = Pid::from_child(child);
         if self.lock().groups.contains_key(&group) {
@@ -120,7 +120,7 @@ impl Children {
         }
     }
 
-    /// Ends one child and what it has started at once, if it has not been reaped.
+    /// Kills one child and its group, unless it has been reaped.
     pub(crate) fn kill_one(&self, group: Pid) {
         if self.lock().groups.contains_key(&group) {
             send(group, Signal::KILL);
@@ -141,7 +141,7 @@ impl Children {
         &self.abandoned
     }
 
-    /// Says that nothing is started any more and this process is about to end.
+    /// Records that no child starts any more and this process is about to end.
     pub(crate) fn dismiss(&self) {
         self.registry.dismiss();
     }
@@ -159,12 +159,13 @@ impl Children {
     }
 }
 
-/// Waits until nothing runs of a group that was killed and whose leader was reaped: mostly no time at all.
+/// Waits until no process of a group runs that was killed and whose leader was reaped; mostly
+/// returns at once.
 fn wait_until_gone(place: &Place) {
     let mut looks = 0;
     while !place.is_gone() {
         looks += 1;
-        // What has ended and is reaped by no process would be waited for without end.
+        // A zombie that no process reaps would otherwise be awaited forever.
         if looks % LOOKS == 0 && place.is_gone_but_for_zombies() {
             return;
         }
@@ -184,6 +185,6 @@ pub(super) fn poll_again(polled: &mut [PollFd<'_>]) -> io::Result<()> {
 }
 
 fn send(group: Pid, signal: Signal) {
-    // The whole group may have ended already, which is what is wanted.
+    // The whole group may have ended, which is the goal.
     let _ = kill_process_group(group, signal);
 }

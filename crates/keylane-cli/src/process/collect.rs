@@ -1,5 +1,4 @@
-//! Reads both output streams of a child to their ends in one thread, so that
-//! neither can block it.
+//! Reader of both output streams of a child in one thread, so that neither can block it.
 
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,15 +12,14 @@ use super::children::poll_again;
 /// A pipe's default size, so that one read empties it.
 const PIECE: usize = 64 << 10;
 
-/// What a child printed.
+/// Output of a child.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     pub(super) stdout: Capture,
     pub(super) stderr: Capture,
 }
 
-/// Reads until both streams are closed by all who had them, or `abandoned`
-/// becomes readable.
+/// Reads until all writers have closed both streams, or `abandoned` becomes readable.
 pub(super) fn collect(
     child: &mut Child,
     abandoned: &PipeReader,
@@ -63,7 +61,7 @@ fn as_fd<S: AsFd>(stream: &Option<S>) -> Option<BorrowedFd<'_>> {
     stream.as_ref().map(AsFd::as_fd)
 }
 
-/// Reads what is there; forgets the stream at its end.
+/// Reads available bytes; drops the stream at its end.
 fn take<S: Read>(stream: &mut Option<S>, into: &mut Capture, buffer: &mut [u8]) -> io::Result<()> {
     let Some(open) = stream else { return Ok(()) };
     match open.read(buffer) {

@@ -1,5 +1,4 @@
-//! Runs one process per record: its output appears whole when it has ended,
-//! and it leaves no process behind.
+//! One process per record: its output appears whole after its end, and it leaves no process behind.
 
 mod capture;
 mod children;

@@ -1,4 +1,4 @@
-//! One command, from its start to its end, for whoever wants to know how that was.
+//! One command from its start to its end, for callers that need its result.
 
 use std::cell::RefCell;
 use std::io;
@@ -14,27 +14,28 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes of what a command complained of that are kept: the end, where the reason mostly is.
+/// Maximum number of bytes of standard error that are kept: the last ones, which mostly have the
+/// reason.
 const MAX_SAID: usize = 2048;
 
 /// How a command has ended.
 pub(crate) struct Ended<W> {
     pub(crate) status: ExitStatus,
-    /// The end of what it printed on its standard error.
+    /// End of its standard error.
     pub(crate) said: Vec<u8>,
-    /// What it printed, or whether that was written.
+    /// Its output, or the result of writing it.
     pub(crate) written: W,
 }
 
-/// Runs a command to its end, writes what it printed in one piece, and returns how it ended and whether that
-/// was written.
+/// Runs a command to its end and writes its output in one piece. Returns its exit status and the
+/// result of the write.
 pub(crate) fn run_once(
     children: &Children,
     command: &mut Command,
     output: &Output,
 ) -> io::Result<Ended<Result<(), NotWritten>>> {
     let (status, Printed { mut stdout, mut stderr }) = run(children, command)?;
-    // Nothing can always be written.
+    // An empty output is never an error.
     let written = match (stdout.is_empty(), stderr.is_empty()) {
         (true, true) => Ok(()),
         (true, false) => {
@@ -46,7 +47,7 @@ pub(crate) fn run_once(
     Ok(Ended { status, said: stderr.end(MAX_SAID)?, written })
 }
 
-/// Runs a command to its end, and returns how it ended and what it printed; what it complained of is written.
+/// Runs a command to its end and returns its exit status and output; its standard error is written.
 pub(crate) fn ask_once(
     children: &Children,
     command: &mut Command,

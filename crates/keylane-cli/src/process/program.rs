@@ -1,5 +1,5 @@
-//! Finds the program once, before anything runs, so that a mistyped name is
-//! one error and not one per record.
+//! Search for the program, once and before the first record, so that a mistyped name is one error
+//! and not one per record.
 
 use std::env;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Why the system did not start a program, with the remedy.
+//! Remedies for errors of starting a program.
 
 use std::io;
 

@@ -1,20 +1,20 @@
-//! Registries of children with a guard, so that children end however `keylane` does.
+//! Registries of children with a guard, so that children end whenever `keylane` does.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use keylane_process::{Guard, Options, Registry};
 
-/// A registry in this user's folder of registries, for a process that has no file of its own. What an earlier process
-/// with that folder has left is ended before this returns.
+/// Registry in this user's folder of registries, for a process that has no file of its own. Ends
+/// the processes that an earlier process with that folder has left before it returns.
 pub(crate) fn guarded() -> anyhow::Result<Registry> {
     let user = rustix::process::geteuid().as_raw();
     let folder = std::env::temp_dir().join(format!("keylane-{user}"));
     Ok(Registry::in_folder(&folder, &options())?)
 }
 
-/// A registry that is kept beside a file, so that the next start finds what this process leaves. What an earlier
-/// one has left is ended before this returns.
+/// Registry beside a file, so that the next start finds the processes that this one leaves. Ends
+/// those of an earlier one before it returns.
 pub(crate) fn guarded_beside(path: &Path) -> anyhow::Result<Registry> {
     let mut name = OsString::from(path);
     name.push("-children");

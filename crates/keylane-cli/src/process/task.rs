@@ -1,5 +1,5 @@
-//! One record, one process: starts it, collects what it prints, writes that,
-//! and only then lets the key go on, so that a key's output is in order too.
+//! One process for one record: collects and writes its output before the key is unblocked, so that
+//! a key's output is in order too.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub(crate) struct Processes {
     pub(crate) children: Children,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) events: Sender<Event>,
-    /// Where the program is, if it is the same for all records.
+    /// Path of the program, if it is equal for all records.
     pub(crate) program: Option<PathBuf>,
 }
 
@@ -92,13 +92,13 @@ impl Processes {
         if !(printed.stdout.is_empty() && printed.stderr.is_empty()) {
             let Printed { stdout, stderr } = &mut printed;
             let output = &self.ledger.output;
-            // If it is not written, the run ends, and says why.
+            // A write error ends the run, which reports it.
             let _ = output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
         }
     }
 
-    /// A record whose bytes cannot be a command line fails alone; a program
-    /// that cannot be run would fail for every record, and ends the run.
+    /// Fails a record whose bytes are not a valid command line; a program that cannot be run would
+    /// fail for every record, and ends the run.
     fn not_started(&self, place: &Place, key: &Key, error: io::Error) {
         let why = match error.kind() {
             io::ErrorKind::InvalidInput => {
@@ -131,7 +131,7 @@ impl Processes {
     }
 }
 
-/// How a child ended, in words.
+/// Exit status of a child for humans.
 pub(crate) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -1,4 +1,4 @@
-//! What becomes of records that a run gives to workers.
+//! Results of the records that a run gives to workers.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Employer for Books {
     }
 
     fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Place>>) {
-        // If they are not written, the run ends, and says why.
+        // A write error ends the run, which reports it.
         let _ = self.ledger.output.write(lines);
         self.ledger.succeeded(records.len() as u64);
     }

@@ -1,4 +1,4 @@
-//! Puts a run together from its parts and lets it go.
+//! Assembly of a run from its parts.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     }
     let shown = progress.show(&ledger, &pool);
 
-    // With one at a time there is nothing to gain from another order than the input's.
+    // With one job, no other order than the input's is faster.
     let is_sequential = jobs == 1;
     let reader = Reader { source, key_rule, plan, ledger: Arc::clone(&ledger), is_sequential };
     start_reading(reader, &pool, &sender)?;

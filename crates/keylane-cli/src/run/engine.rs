@@ -1,4 +1,4 @@
-//! The two ways to run a record, as the supervisor sees them.
+//! Execution of records by processes or by workers, behind one interface for the supervisor.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use crate::worker::{Crew, DISPATCHERS};
 use super::books::Books;
 use super::work::{Body, Pool, Work};
 
-/// What runs the records.
+/// Executor of the records.
 #[derive(Debug)]
 pub(super) enum Engine {
     /// A process per record.
@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// How many threads the pool has for so many slots.
+    /// Number of pool threads for this number of slots.
     pub(super) fn threads(&self, jobs: usize) -> usize {
         match self {
             Self::Processes(_) => jobs,
@@ -60,14 +60,14 @@ impl Engine {
         }
     }
 
-    /// Gives up what has not started; the pool has given up its share.
+    /// Abandons records that have not started; the pool has abandoned its own.
     pub(super) fn stop(&self) {
         if let Self::Workers(crew, _) = self {
             crew.stop();
         }
     }
 
-    /// Lets go of what outlives the records, and waits for its end.
+    /// Releases workers that outlive the records, and waits for their end.
     pub(super) fn finish(&self) {
         if let Self::Workers(crew, attendants) = self {
             crew.dismiss();
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// Sees to what no event announces.
+    /// Checks conditions without an event.
     pub(super) fn look_after(&self, input_ended: bool, pool: &Pool) {
         if let Self::Workers(crew, _) = self {
             crew.look_after(input_ended, || pool.inspect().snapshot(0).unfinished, Instant::now());

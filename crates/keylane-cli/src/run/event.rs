@@ -1,11 +1,11 @@
-//! What can happen to a run; the supervisor decides what follows.
+//! Events of a run, to which the supervisor reacts.
 
-/// Told to the supervisor by the thread that noticed it.
+/// Event for the supervisor, sent by the thread that noticed it.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The reader has given the last record to the pool, or cannot go on.
     InputEnded(anyhow::Result<()>),
-    /// Nothing new should start.
+    /// No new record should start.
     Stop(Cause),
     /// Every record that was accepted has ended.
     Drained,
@@ -15,8 +15,8 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) enum Cause {
     Signal(i32),
-    /// Nobody reads standard output any more.
+    /// The reader of standard output has closed it.
     OutputClosed,
-    /// Nothing would come of going on.
+    /// The run cannot continue.
     Error(anyhow::Error),
 }

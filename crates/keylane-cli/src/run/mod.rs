@@ -1,5 +1,5 @@
-//! `keylane run`: reads records, runs a command for each, keeps every key in
-//! order, and ends with a code that says how it went.
+//! `keylane run`: runs a command for each record, keeps every key in order, and exits with a code
+//! for the result.
 //!
 //! ```text
 //! input ─▶ reader ─▶ pool ─▶ one process per record   ─▶ output
@@ -7,10 +7,9 @@
 //!          command)
 //! ```
 //!
-//! What cannot be read or run ends the run: what was accepted before it is
-//! finished, then the code is 255. What is wrong with one record alone, such as
-//! a command that fails or a field that this record lacks, is reported and
-//! counted, and the run goes on.
+//! An input or program error ends the run: the records accepted before are finished, then the code
+//! is 255. An error of one record alone, such as a command that fails or a missing field, is
+//! reported and counted, and the run goes on.
 
 mod books;
 mod compose;

@@ -1,4 +1,4 @@
-//! Decides what runs for a record: the words of a command, or a worker's line.
+//! Execution of a record: the arguments of a command, or a line for a worker.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use super::work::Body;
 /// How the work for each record is made.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// The words of the command to run.
+    /// Arguments of the command.
     Command(Vec<Template>),
     /// The line to send to a worker.
     Line(Template),
@@ -30,8 +30,7 @@ pub(super) enum Unfit {
 }
 
 impl Plan {
-    /// The command's words; the record is added as the last one if none of
-    /// them asks for a part of it.
+    /// Templates of the arguments; the record is appended if none of them uses a part of it.
     pub(super) fn command(words: &[OsString], layout: &Layout) -> anyhow::Result<Self> {
         let parse = |word: &OsString| Template::parse(word.as_bytes(), layout);
         let mut words: Vec<_> = words.iter().map(parse).collect::<Result<_, _>>()?;
@@ -41,7 +40,7 @@ impl Plan {
         Ok(Self::Command(words))
     }
 
-    /// The line a worker gets: the whole record, if nothing else is asked for.
+    /// Template of a worker's line; the whole record by default.
     pub(super) fn line(template: Option<&OsString>, layout: &Layout) -> anyhow::Result<Self> {
         let template = match template {
             Some(text) => Template::parse(text.as_bytes(), layout)?,
@@ -50,7 +49,7 @@ impl Plan {
         Ok(Self::Line(template))
     }
 
-    /// The command's program, if it is the same for all records.
+    /// Program of the command, if it is equal for all records.
     pub(super) fn program(&self) -> Option<&[u8]> {
         match self {
             Self::Command(words) => words.first()?.constant(),

@@ -1,5 +1,5 @@
-//! The reading thread: one record after the other, in the order of the input,
-//! into the pool, which makes it wait while the buffer is full.
+//! Reading thread: submits the records to the pool in the order of the input, and waits while the
+//! buffer is full.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! Decides how a run ends: by itself, or because it was asked to.
+//! Supervisor of a run: decides when and how it ends.
 //!
 //! The phases, each left for the next and never back:
 //!
 //! 1. *Reading*, until the input ends or a reason to stop comes.
-//! 2. *Draining*: the pool is closed; what was accepted goes on. With a reason
-//!    to stop, only what runs already goes on, and the rest is counted.
-//! 3. *Ending*, from the second signal on: the children are asked to end, and
-//!    killed by the third signal or when [`GRACE`] is over.
+//! 2. *Draining*: the pool is closed and accepted records are finished. With a reason to stop, only
+//!    running records are finished, and the rest is counted.
+//! 3. *Ending*, from the second signal on: the children are asked to end, and killed by the third
+//!    signal or after [`GRACE`].
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -20,10 +20,10 @@ use super::engine::Engine;
 use super::event::{Cause, Event};
 use super::work::Pool;
 
-/// How long children may take to end when asked to.
+/// Grace period of children that are asked to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How often the engine may look after what no event announces.
+/// Interval of the engine's checks for which there is no event.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Follows one run to its end.
@@ -34,7 +34,7 @@ pub(super) struct Supervisor {
     sender: Sender<Event>,
     /// The first reason to stop.
     cause: Option<Cause>,
-    /// What the reader said when it ended.
+    /// Result of the reader.
     input: Option<anyhow::Result<()>>,
     draining: bool,
     signals: u32,
@@ -55,7 +55,7 @@ impl Supervisor {
         }
     }
 
-    /// Returns when nothing runs any more.
+    /// Returns when no record runs.
     pub(super) fn follow(mut self, events: &Receiver<Event>) -> Ending {
         loop {
             match events.recv_timeout(TICK) {

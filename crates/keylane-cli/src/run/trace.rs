@@ -1,4 +1,4 @@
-//! `--trace`: records what ran where, and writes it for a viewer when the run is over.
+//! `--trace`: records the runs of all workers, and writes them for a viewer at the end.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,7 +10,7 @@ use crate::key::Key;
 
 use super::Pool;
 
-/// So many records are in a trace at the most, the last ones: about 100 MB while the run lasts.
+/// Maximum number of records in a trace: the last ones, about 100 MB during the run.
 const MAX_RECORDS: usize = 500_000;
 
 /// A file for the trace of one run.

@@ -1,4 +1,4 @@
-//! What the reader hands to the pool for each record.
+//! Task that the reader submits to the pool for a record.
 
 use crate::key::Key;
 use crate::ledger::Place;
@@ -15,10 +15,10 @@ pub(crate) struct Work {
     pub(crate) body: Body,
 }
 
-/// What runs.
+/// Content of the task.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// A command's words.
+    /// Arguments of a command.
     Argv(Vec<Vec<u8>>),
     /// A line for a worker, with its line end.
     Line(Vec<u8>),

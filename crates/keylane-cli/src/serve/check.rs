@@ -1,4 +1,5 @@
-//! What `serve --check` finds in commands: programs that cannot be run, and braces that are no placeholders.
+//! Checks of `serve --check` on commands: programs that cannot be run, and braces that are not
+//! placeholders.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt;
@@ -6,22 +7,23 @@ use std::path::Path;
 
 use anyhow::bail;
 
-/// The words of a command, and its place in the configuration, such as `kinds.resize.split`.
+/// Command line, and its path in the configuration, such as `kinds.resize.split`.
 #[derive(Debug)]
 pub(super) struct Words<'a> {
     pub(super) place: String,
     pub(super) words: &'a [String],
-    /// Whether it is a worker, whose words have no placeholders.
+    /// Whether it is a worker, whose arguments have no placeholders.
     pub(super) is_worker: bool,
 }
 
 /// Placeholders of a command.
 const PLACEHOLDERS: [&str; 2] = ["{}", "{key}"];
 
-/// Looks at all commands. Returns notes on what may be meant as it is.
+/// Checks all commands. Returns notes on arguments that may be intended.
 ///
 /// # Errors
-/// If a program cannot be run as things are.
+///
+/// Returns an error if a program cannot be run now.
 pub(super) fn check(all: &[Words<'_>]) -> anyhow::Result<Vec<String>> {
     let mut notes = Vec::new();
     for Words { place, words, is_worker } in all {
@@ -60,7 +62,7 @@ fn not_runnable(program: &str) -> Option<String> {
     (!is_found).then(|| "no folder in PATH has it".to_owned())
 }
 
-/// Parts of a word such as `{name}`.
+/// Parts of an argument such as `{name}`.
 fn names_in_braces(word: &str) -> Vec<&str> {
     let begins = word.match_indices('{').map(|(at, _)| at);
     let named = begins.filter_map(|at| {

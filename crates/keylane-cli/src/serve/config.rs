@@ -1,4 +1,5 @@
-//! The file of `keylane serve`: every setting, its defaults, and what is wrong with it by name.
+//! Configuration file of `keylane serve`: every setting, its default, and errors by the setting's
+//! name.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -65,7 +66,7 @@ enum Order {
     Shortest,
 }
 
-/// What does something: one of these.
+/// Handler of a kind or a step: exactly one of these settings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Doing {
@@ -112,7 +113,7 @@ pub(super) struct KindTable {
     fan_in: Option<Doing>,
 }
 
-/// How long jobs are kept: a time, in days too, or `forever`.
+/// Retention time of jobs: a duration, also in days, or `forever`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 struct Age(Option<Duration>);
@@ -178,7 +179,7 @@ impl TryFrom<String> for BackoffRange {
     }
 }
 
-/// How many in a time, as in `100/s`, `30/m` or `500/h`.
+/// Rate, as in `100/s`, `30/m` or `500/h`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 struct RateText(f64);
@@ -204,14 +205,14 @@ impl TryFrom<String> for RateText {
 }
 
 impl Config {
-    /// Reads the file, and says where it is wrong.
+    /// Reads and validates the file.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("{} is not right", path.display()))
     }
 
-    /// How the service is to work; `store` is where its file is if the configuration does not say.
+    /// Settings of the service; `store` is the store's path if the configuration has none.
     pub(super) fn settings(&self, store: &Path) -> Settings {
         let server = &self.server;
         let plain = Settings::new(server.store.clone().unwrap_or_else(|| store.to_owned()));
@@ -248,7 +249,7 @@ impl Config {
         }
     }
 
-    /// Warns of what is allowed and dangerous.
+    /// Warns of settings that are allowed and dangerous.
     pub(super) fn warn(&self) {
         use std::os::unix::fs::PermissionsExt;
         let Some(key) = &self.server.tls_key else { return };
@@ -263,7 +264,9 @@ impl Config {
     pub(super) fn serving(&self) -> anyhow::Result<http::Settings> {
         let server = &self.server;
         if server.body_timeout.is_some_and(|span| span.0.is_zero()) {
-            bail!("server: `body_timeout` is how long a request's body may pause; write 2m");
+            bail!(
+                "server: `body_timeout` is the maximum pause within a request's body; write a duration such as 2m"
+            );
         }
         let plain = http::Settings::default();
         let tokens = match &server.tokens {
@@ -418,7 +421,8 @@ impl KindTable {
         })
     }
 
-    /// How many run at once: no more than there are workers, for the others would only hold a slot.
+    /// Maximum number of running subtasks: at most the number of workers, because more would only
+    /// hold slots.
     fn concurrency(&self) -> Option<usize> {
         let workers = self.workers.or(self.concurrency).map_or(1, NonZeroUsize::get);
         let workers = self.worker.is_some().then_some(workers);
@@ -428,7 +432,7 @@ impl KindTable {
 
     fn check_times(&self) -> anyhow::Result<()> {
         if self.lease.is_some_and(|lasts| lasts.0.is_zero()) {
-            bail!("`lease` is how long a task is lent for; write 30s");
+            bail!("`lease` is the duration of a lease; write a duration such as 30s");
         }
         if self.max_lease.is_some() && self.lease.is_none() {
             bail!("`max_lease` bounds a `lease`: add `lease`, or leave it out");
@@ -439,12 +443,14 @@ impl KindTable {
             bail!("`max_lease` is shorter than `lease`: write a longer one, such as 12h");
         }
         if self.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
-            bail!("`timeout` is how long an attempt may take; write 5m, or leave it out");
+            bail!(
+                "`timeout` is the maximum duration of an attempt; write a duration such as 5m, or leave it out"
+            );
         }
         Ok(())
     }
 
-    /// How much of what an attempt says is kept.
+    /// Maximum number of bytes of an attempt's log.
     fn log_bytes(&self, default: usize) -> anyhow::Result<usize> {
         let Some(size) = self.log_bytes else { return Ok(default) };
         let steps = [&self.split, &self.fan_in].into_iter().flatten();
@@ -460,7 +466,7 @@ impl KindTable {
 }
 
 impl Doing {
-    /// What does it, if anything is named; a worker's processes are as many as `concurrency` unless said.
+    /// Handler, if one is set; a worker has `concurrency` processes by default.
     fn handler(
         &self,
         concurrency: Option<NonZeroUsize>,
@@ -483,7 +489,7 @@ impl Doing {
         Ok(Some(Arc::new(self.process(words)?)))
     }
 
-    /// Refuses several settings for what does the work.
+    /// Refuses a kind with more than one handler.
     fn check_one(&self, lease: bool) -> anyhow::Result<()> {
         let all = [
             (self.command.is_some(), "`command`"),
@@ -498,7 +504,7 @@ impl Doing {
         }
     }
 
-    /// Settings of processes where there is none: who wrote them believes in a limit that nothing keeps.
+    /// Refuses process settings without a process: their limits would have no effect.
     fn refuse_meaningless(&self, why: &str) -> anyhow::Result<()> {
         let limits = self.limits != LimitsTable::default();
         for (is_set, name) in [(self.env.is_some(), "env"), (limits, "limits")] {

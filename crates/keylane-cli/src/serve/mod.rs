@@ -1,4 +1,4 @@
-//! `keylane serve`: the task service as a process. It starts, says where it listens, and stops well.
+//! `keylane serve`: the task service as a process, from its start to its graceful shutdown.
 
 mod check;
 mod config;
@@ -46,15 +46,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
 
-    /// Where the jobs are kept, if the configuration does not say.
+    /// Path of the store, if the configuration has none.
     #[arg(long, value_name = "FILE", default_value = "keylane.db")]
     store: PathBuf,
 
-    /// Only read the configuration, and say what is wrong with it and with the programs that it names.
+    /// Only validate the configuration and the programs that it names.
     #[arg(long)]
     check: bool,
 
-    /// How long a stop waits for what runs.
+    /// Time to wait for running subtasks at shutdown.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     stop_within: Span,
 }
@@ -83,7 +83,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         for note in check::check(&config.commands())? {
             println!("{}: note: {note}", args.config.display());
         }
-        println!("{}: all is well", args.config.display());
+        println!("{}: the configuration is valid", args.config.display());
         return Ok(Ending::Finished { failed: 0 });
     }
     log();
@@ -118,17 +118,17 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
                 signal => break signal,
             }
         };
-        // Before anybody is told so: what ends because of what we say must not make room for another.
+        // Before the message: a subtask that ends because of it must not make way for another.
         service.drain();
         say("stopping; again to stop at once");
         tokio::select! {
             () = stop(server, service, args.stop_within.0) => {}
-            () = stops.again() => say("stopped at once; what ran is tried again"),
+            () = stops.again() => say("stopped at once; running subtasks will be retried"),
         }
         Ok::<_, anyhow::Error>(ending(signal))
     });
-    // What runs is dropped here, and its processes end with it: left to the end of our own, some would go on
-    // beside their next attempt. What blocks in a thread is not waited for any longer.
+    // Running handlers are dropped here, and their processes end with them: otherwise some would
+    // run until our exit, beside their next attempt. Blocking threads are not awaited any longer.
     runtime.shutdown_timeout(grace);
     ended
 }
@@ -142,11 +142,12 @@ fn ending(signal: i32) -> Ending {
     }
 }
 
-/// How long the server's connections have in any case to be answered, when all that runs has had its time.
+/// Minimum time for open connections after the time for running subtasks.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// All in one time. The server answers until nothing runs any more, so that remote workers can say what came of their
-/// leases, and `/readyz` that it stops; what its connections then take of the time, the service no longer has.
+/// Shuts down within one timeout. The server answers until no subtask runs, so that remote workers
+/// can report results and `/readyz` reports the shutdown; the time that its connections then take
+/// is taken from the service's.
 async fn stop(server: Server, service: Service, within: Duration) {
     let begun = Instant::now();
     server.drain();
@@ -159,11 +160,11 @@ fn announce(server: &Server, settings: &Settings) {
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let mut out = stdout();
     let _ = writeln!(out, "keylane: listening on {scheme}://{}", server.address());
-    // A pipe may be read by what started the server.
+    // The parent process may read a pipe.
     let _ = out.flush();
 }
 
-/// Messages for people go to standard error; `KEYLANE_LOG` chooses how many.
+/// Starts the log on standard error; `KEYLANE_LOG` sets its level.
 fn log() {
     let level = match std::env::var("KEYLANE_LOG").as_deref() {
         Ok("error") => tracing::Level::ERROR,
@@ -173,7 +174,7 @@ fn log() {
         _ => tracing::Level::WARN,
     };
     let plain = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
-    // What cannot be written is lost; to say so on the same terminal would end the thread that logs.
+    // A write error is ignored: reporting it to the same terminal would end the logging thread.
     let plain = plain.with_ansi(false).log_internal_errors(false);
     // Tests in one process share it.
     let _ = plain.try_init();
@@ -219,7 +220,7 @@ impl Stops {
 
     /// The next one that asks for an end once more.
     async fn again(&mut self) {
-        // A terminal that is closed may say so twice, by its kernel and by its shell.
+        // A closed terminal may send SIGHUP twice, by the kernel and by the shell.
         while self.next().await == SIGHUP {}
     }
 }

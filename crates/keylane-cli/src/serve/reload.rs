@@ -1,4 +1,5 @@
-//! What SIGHUP does: tokens, certificates and kinds are read anew, and nothing ends.
+//! Reload on SIGHUP: reads tokens, certificates and kinds again, without ending attempts or
+//! connections.
 
 use std::path::PathBuf;
 
@@ -18,7 +19,7 @@ impl Kinds {
         Kinds::following(config, &Kinds(Vec::new()))
     }
 
-    /// Those of a configuration. A kind whose table is the same stays, with the worker processes that it keeps.
+    /// Kinds of a configuration. A kind with an unchanged table keeps its worker processes.
     fn following(config: &Config, before: &Kinds) -> anyhow::Result<Self> {
         let made = config.kinds()?.into_iter().map(|(name, table, kind)| {
             let same = before.0.iter().find(|(other, was, _)| *other == name && *was == table);
@@ -33,12 +34,12 @@ impl Kinds {
     }
 }
 
-/// What is needed to read a configuration anew.
+/// State that a reload needs.
 #[derive(Debug)]
 pub(super) struct Reloads {
     /// The file.
     pub(super) config: PathBuf,
-    /// What it said when the server started.
+    /// Configuration at the start of the server.
     pub(super) server: Config,
     /// The kinds that there are.
     pub(super) kinds: Kinds,

@@ -1,4 +1,4 @@
-//! `keylane store`: looking after the file of a service.
+//! `keylane store`: maintenance of a service's store.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Write, stdin, stdout};
@@ -23,7 +23,7 @@ pub(crate) struct StoreArgs {
 
 #[derive(Debug, Args)]
 struct Which {
-    /// The configuration that says where the store is.
+    /// Configuration with the path of the store.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -34,7 +34,7 @@ struct Which {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Reads everything in a store that is not in use, and says what is not what was written.
+    /// Reads and verifies everything in a store that is not in use, and lists damage.
     Check {
         #[command(flatten)]
         which: Which,
@@ -50,17 +50,18 @@ enum What {
     Export {
         #[command(flatten)]
         which: Which,
-        /// The file; standard output if there is none.
+        /// Output file; standard output if absent.
         to: Option<PathBuf>,
     },
     /// Reads lines of JSON, as export has written them, into a store that is not in use.
     Import {
         #[command(flatten)]
         which: Which,
-        /// The file; standard input if there is none.
+        /// Input file; standard input if absent.
         from: Option<PathBuf>,
     },
-    /// Copies all that can be read of a damaged store that is not in use into a new one, and names what cannot.
+    /// Copies all readable data of a damaged store that is not in use into a new one, and lists the
+    /// rest.
     Salvage {
         /// The damaged store, which stays as it is.
         from: PathBuf,
@@ -192,7 +193,7 @@ fn now_ms() -> u64 {
     now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Only what is there: a misspelt name makes no store.
+/// Opens an existing store only: a misspelt name must not create one.
 fn open(which: &Which) -> anyhow::Result<Store> {
     let path = store_path(which.config.as_deref(), &which.store)?;
     if !path.exists() {

@@ -1,4 +1,4 @@
-//! Cuts what a child prints into whole lines, many at a time.
+//! Splits a child's output into whole lines, many at a time.
 
 use std::io::{self, Read};
 
@@ -13,7 +13,7 @@ const MAX_ANSWER: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Answers<R> {
     from: R,
-    /// What was read: whole lines up to `whole`, then the start of another.
+    /// Bytes read: whole lines up to `whole`, then the start of another.
     buffer: Vec<u8>,
     whole: usize,
 }
@@ -27,8 +27,8 @@ impl<R: Read> Answers<R> {
         &self.from
     }
 
-    /// Reads once; gives whole lines and their number, which may be none.
-    /// Nothing at all is the end; a last line without line end is given one.
+    /// Reads once; returns whole lines and their number, which may be zero. None at the end of the
+    /// output; a last line without line end gets one.
     pub(super) fn read(&mut self) -> io::Result<Option<(&[u8], usize)>> {
         self.buffer.drain(..self.whole);
         self.whole = 0;

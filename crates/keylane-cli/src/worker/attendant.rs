@@ -1,5 +1,5 @@
-//! The attendants' part: starting a slot's child, reading its answers, and
-//! accounting for its records when it ends.
+//! Attendant threads: start a slot's child, read its answers, and account for its records when it
+//! ends.
 
 use std::fmt;
 use std::io;
@@ -21,7 +21,7 @@ use super::slot::{Pending, Phase};
 /// held to be wrong: one crash can be bad luck, three are not.
 const MAX_FRUITLESS: u32 = 3;
 
-/// What a worker must do, for all who did not.
+/// Protocol of a worker, for error messages.
 const RULE: &str = "a worker must answer each line on its input with exactly one line";
 
 impl<E: Employer> Crew<E> {
@@ -155,7 +155,7 @@ struct End {
     /// True if its input had been closed, so that it was to answer and leave.
     dismissed: bool,
     status: io::Result<ExitStatus>,
-    /// What it did that no worker may do.
+    /// Violation of the protocol by the child.
     flaw: Option<anyhow::Error>,
 }
 

@@ -1,4 +1,4 @@
-//! The table of slots, and the dispatchers' part: choosing a slot for a record.
+//! Table of slots, and its dispatchers: choice of a slot for a record.
 
 use std::io::Write;
 use std::process::Command;
@@ -15,20 +15,20 @@ use super::employer::Employer;
 use super::homes::Homes;
 use super::slot::{Pending, Phase, Slot};
 
-/// A child that answers nothing for so long may be keeping its answers back.
+/// Time without an answer after which a child may be withholding answers.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// All slots and what they share.
+/// All slots and their shared state.
 #[derive(Debug)]
 pub(crate) struct Crew<E: Employer> {
     pub(super) table: Mutex<Table<E::Ticket>>,
-    /// Told to dispatchers: a slot may have room, or nothing may start.
+    /// Notifies dispatchers: a slot may have capacity, or starts have stopped.
     pub(super) room: Condvar,
-    /// Told to attendants: an empty slot has a record, or the run is over.
+    /// Notifies attendants: an empty slot has a record, or the run is over.
     pub(super) wanted: Condvar,
     pub(crate) children: Arc<Children>,
     pub(crate) employer: E,
-    /// How long a child may take for its oldest line; then it is ended.
+    /// Timeout of a child's oldest line; then the child is ended.
     answer_within: Option<Duration>,
     /// The command to start; locked because building a process changes it.
     pub(super) command: Mutex<Command>,
@@ -40,11 +40,11 @@ pub(super) struct Table<T> {
     pub(super) homes: Homes,
     /// Whether a key's next record may follow the last one into its child before that is answered.
     follows: bool,
-    /// Dispatchers that wait for room.
+    /// Number of dispatchers that wait for capacity.
     pub(super) waiting: usize,
     /// True once no record will come any more.
     pub(super) over: bool,
-    /// True once the user was told about a silent child.
+    /// True once the user was warned about a silent child.
     hinted: bool,
 }
 
@@ -70,14 +70,14 @@ impl<E: Employer> Crew<E> {
         }
     }
 
-    /// Ends children that do not answer in time: whoever [looks after](Self::look_after) them does.
+    /// Sets the timeout of an answer, which [`look_after`](Self::look_after) enforces.
     pub(crate) fn answer_within(mut self, time: Option<Duration>) -> Self {
         self.answer_within = time;
         self
     }
 
-    /// Keeps the turn of each record until it is answered, so that whoever looks at turns sees how long records
-    /// take. A hot key is as slow as a round trip for each of its records then.
+    /// Keeps the turn of each record until its answer, so that observers of turns see the duration
+    /// of records. A hot key then takes a round trip per record.
     pub(crate) fn keep_turns(self) -> Self {
         self.lock().follows = false;
         self
@@ -94,8 +94,8 @@ impl<E: Employer> Crew<E> {
         (0..jobs).map(hire).collect()
     }
 
-    /// Gives a record to the least busy slot; waits while none has room. Without a turn, the ticket holds
-    /// what keeps the key's other records back.
+    /// Gives a record to the least busy slot; waits while none has capacity. Without a turn, the
+    /// ticket keeps back the key's other records.
     pub(crate) fn dispatch(
         self: &Arc<Self>,
         ticket: E::Ticket,
@@ -125,7 +125,7 @@ impl<E: Employer> Crew<E> {
         drop(given_back);
     }
 
-    /// Writes what is due; from a thread of its own if that may block.
+    /// Writes due lines; in a thread of its own if that may block.
     pub(super) fn write_without_blocking(
         self: &Arc<Self>,
         index: usize,
@@ -161,7 +161,7 @@ impl<E: Employer> Crew<E> {
         }
     }
 
-    /// Lets keys go on whose records have been dealt with.
+    /// Unblocks the keys of completed records.
     pub(super) fn release(&self, records: &mut Vec<Pending<E::Ticket>>) {
         if records.iter().any(|record| record.is_at_home) {
             let mut table = self.lock();
@@ -172,7 +172,7 @@ impl<E: Employer> Crew<E> {
         records.clear();
     }
 
-    /// Gives up what no child has seen yet.
+    /// Abandons records that no child has received.
     pub(crate) fn stop(&self) {
         let mut withdrawn = Vec::new();
         let mut table = self.lock();
@@ -194,9 +194,9 @@ impl<E: Employer> Crew<E> {
         self.wanted.notify_all();
     }
 
-    /// Looks after children that do not answer. Once all of the input was read
-    /// and `unfinished` records are left, a child whose input ends must answer
-    /// what it has: at once if no record is left for it, else after a while.
+    /// Checks children that do not answer. Once the whole input was read and `unfinished` records
+    /// are left, a child whose input ends must answer its records: at once if no further record can
+    /// come, else after a while.
     pub(crate) fn look_after(
         &self,
         input_ended: bool,
@@ -245,7 +245,7 @@ impl<E: Employer> Crew<E> {
         }
     }
 
-    /// Tells of what makes the workers useless. Whether that is the end.
+    /// Reports an error that makes the workers useless. Returns whether the run ends.
     pub(super) fn is_over(&self, error: anyhow::Error) -> bool {
         let over = self.employer.is_over(error);
         self.room.notify_all();

@@ -1,27 +1,27 @@
-//! Whose records a crew handles: a run, or a consumer of a stream.
+//! Observer of a worker pool's records: a run, or a consumer of a stream.
 
 use std::fmt::{Debug, Display};
 
 use super::slot::Pending;
 
-/// What is told of the records that a crew got.
+/// Callbacks for the result of every record given to the worker pool.
 ///
-/// Each is told of once: as not run, answered, lost or withdrawn. Records that are left in a list are let go
-/// of by the crew.
+/// Each record is reported once: as not run, answered, lost or withdrawn. The pool unblocks the
+/// keys of records left in a list.
 pub(crate) trait Employer: Debug + Send + Sync + 'static {
-    /// What stands for a record while the crew has it.
+    /// Identity of a record in the pool.
     type Ticket: Debug + Send;
 
-    /// Whether nothing more is to start.
+    /// Whether starts have stopped.
     fn is_stopping(&self) -> bool;
 
-    /// A record came when nothing more was to start.
+    /// A record came after starts had stopped.
     fn not_run(&self, ticket: Self::Ticket);
 
     /// A record is on its way to a child.
     fn started(&self);
 
-    /// A child has answered these, with a line each, in their order. All of them are whole.
+    /// A child has answered these records, with a line each, in order. All lines are whole.
     fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Self::Ticket>>);
 
     /// A child has ended, and had these.
@@ -30,12 +30,12 @@ pub(crate) trait Employer: Debug + Send + Sync + 'static {
     /// These were not given to a child, and are not going to be.
     fn withdrawn(&self, records: &mut Vec<Pending<Self::Ticket>>);
 
-    /// Children do what they must not, or none can be had. Whether that is the end.
+    /// Children violate the protocol, or cannot be started. Returns whether the run ends.
     fn is_over(&self, error: anyhow::Error) -> bool;
 
     /// The record, for people.
     fn name(&self, ticket: &Self::Ticket) -> String;
 
-    /// Says something to people.
+    /// Writes a message for humans.
     fn say(&self, message: &dyn Display);
 }

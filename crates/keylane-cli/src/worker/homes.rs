@@ -1,9 +1,9 @@
-//! Remembers which child has the unanswered records of a key, so that the
-//! key's next record can follow them there instead of waiting for the answer.
+//! Affinity of keys to children: a key's next record can follow unanswered ones into their child
+//! instead of waiting for the answers.
 //!
-//! A child does its lines one after the other, so records that follow each
-//! other into one child are in order and never at the same time. A hot key is
-//! then as fast as its child, and not as a round trip for each record.
+//! A child handles its lines one after another, so records that follow each other into one child
+//! are in order and never concurrent. The speed of a hot key is then limited by its child, not by a
+//! round trip per record.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 
 use crate::key::Key;
 
-/// The keys whose turn was given back although a record is unanswered.
+/// Keys whose turn was given back while a record is unanswered.
 #[derive(Debug, Default)]
 pub(super) struct Homes(HashMap<Key, Home, RandomState>);
 
@@ -35,7 +35,7 @@ impl Homes {
     }
 
     pub(super) fn moved_out(&mut self, key: &Key) {
-        let home = self.0.get_mut(key).expect("who moves out has moved in");
+        let home = self.0.get_mut(key).expect("the key has an entry");
         home.records -= 1;
         if home.records == 0 {
             self.0.remove(key);

@@ -1,5 +1,5 @@
-//! The state of one slot: its child, the records on their way to it and in it.
-//! Pure but for the handles it keeps; the crew's lock guards it.
+//! State of one slot: its child, and the records on their way to it and in it. Pure except for its
+//! handles; guarded by the lock of the table.
 
 use std::collections::VecDeque;
 use std::process::ChildStdin;
@@ -16,7 +16,7 @@ use super::window::Window;
 /// A slot's child.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// There is none; one is started when a record comes.
+    /// No child; one is started when a record comes.
     Empty,
     /// It is being started; records gather. Next: `Live`, or `Empty`.
     Starting,
@@ -51,15 +51,15 @@ pub(super) struct Slot<T> {
     spare: Vec<u8>,
     /// All records that were not answered, oldest first.
     pending: VecDeque<Pending<T>>,
-    /// How many of them, from the back, are still in the outbox.
+    /// Number of records, from the back, that are still in the outbox.
     unsent: usize,
     /// Bytes of all pending lines.
     bytes: usize,
     /// Most bytes that are sure to fit into the child's pipe.
     pub(super) pipe: usize,
-    /// The child's process group; of the last one, if there is none.
+    /// Process group of the child, or of the last child.
     pub(super) group: Option<Pid>,
-    /// True while somebody writes to the child.
+    /// True while a thread writes to the child.
     writing: bool,
     /// Since when the child has had its oldest unanswered record to do.
     busy_since: Instant,
@@ -93,8 +93,8 @@ impl<T> Slot<T> {
         self.pending.len()
     }
 
-    /// True if the child was seen to take so little time for a record that
-    /// others of the same key may queue up in front of it.
+    /// True if the child was measured to handle a record so quickly that others of its key may
+    /// queue in front of it.
     pub(super) fn is_quick(&self) -> bool {
         self.window.size() > 1
     }
@@ -131,7 +131,7 @@ impl<T> Slot<T> {
         now.saturating_duration_since(self.busy_since)
     }
 
-    /// The child's pipe, if the outbox is due and nobody else writes.
+    /// Pipe of the child, if the outbox is due and no thread writes.
     fn due(&self) -> Option<Arc<ChildStdin>> {
         let batch = 2 * self.unsent >= self.window.size();
         match &self.phase {
@@ -161,7 +161,7 @@ impl<T> Slot<T> {
         self.writing = false;
     }
 
-    /// True if the outbox is larger than what is sure to fit into the pipe.
+    /// True if the outbox may not fit into the pipe.
     pub(super) fn may_block(&self) -> bool {
         self.bytes > self.pipe
     }
@@ -179,7 +179,7 @@ impl<T> Slot<T> {
         }
         self.window.measured(count, self.silent_for(now));
         self.busy_since = now;
-        // Its own end will count for nothing.
+        // The end of this child must not count as fruitless.
         self.fruitless = 0;
         self.take_oldest(count, into);
         true
@@ -192,15 +192,15 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Ends the child's input; what is not yet written goes to the next child.
+    /// Ends the child's input; unwritten records go to the next child.
     pub(super) fn leave(&mut self) {
         if matches!(self.phase, Phase::Live(_)) {
             self.phase = Phase::Leaving;
         }
     }
 
-    /// Forgets the child, and takes the records that it had; says how many
-    /// children in a row have ended without an answer.
+    /// Removes the child and takes its records; returns the number of children in a row that have
+    /// ended without an answer.
     pub(super) fn bury(&mut self, into: &mut Vec<Pending<T>>) -> u32 {
         self.phase = Phase::Empty;
         self.window = Window::new();

@@ -1,6 +1,6 @@
-//! Decides how many records may be in a child's pipe: as many as keep it busy
-//! for [`TARGET`], so that a fast child never waits and no record waits long
-//! behind another while a different child is free.
+//! Window of a child: limits the records in its pipe to those that keep it busy for [`TARGET`], so
+//! that a fast child never waits and no record waits long behind another while a different child is
+//! free.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use std::time::Duration;
 /// thread takes to wake up, little enough to go unnoticed.
 const TARGET: Duration = Duration::from_millis(1);
 
-/// Beyond this, larger batches save nothing that could be measured.
+/// Maximum window: larger batches had no measurable benefit.
 const MOST: usize = 1024;
 
-/// Shares of a new measurement in the estimate. A child or a thread that was
-/// not let onto a CPU makes a measurement too long, and nothing makes one too
-/// short; so a shorter one is believed sooner than a longer one. Believed
-/// alike, a busy machine kept the window of a fast child at one record.
+/// Weight of a new measurement in the estimate. A child or thread that was not scheduled makes a
+/// measurement too long, and no effect makes one too short; so a shorter one has more weight. With
+/// equal weights, a busy machine kept the window of a fast child at one record.
 const WEIGHT_IF_SHORTER: f64 = 0.5;
 const WEIGHT_IF_LONGER: f64 = 0.05;
 
@@ -27,7 +26,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A child of which nothing is known gets one record.
+    /// A child without measurements gets one record.
     pub(super) fn new() -> Self {
         Self { size: 1, cost: None }
     }

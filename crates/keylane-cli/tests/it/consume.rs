@@ -474,7 +474,7 @@ fn settings_without_sense_are_refused_before_anything_starts() {
         |words: &[&str], why: &str| run(&folder, "consume", words, "").expect(255, &[why]).code;
     refused(&["--", "true"], "there is no source");
     refused(&["journal:j", "--", "true"], "add group");
-    refused(&["journal:j", "--group", "g"], "nothing handles the records");
+    refused(&["journal:j", "--group", "g"], "the records have no handler");
     refused(&["file:x", "--", "true"], "lines have no key of their own");
     refused(&["kafka", "--", "true"], "is no source");
     refused(&["journal:j", "--group", "g", "--http", "x"], "does not begin with http");

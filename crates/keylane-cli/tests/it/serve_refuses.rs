@@ -57,7 +57,8 @@ fn a_check_looks_at_programs_and_placeholders() {
     let noted = check("[kinds.a]\ncommand = [\"cat\", \"{key}\", \"{foo}\"]\n");
     let said = &noted.expect(0, &[]).stdout;
     assert!(
-        said.contains("note: kinds.a: `{foo}` is no placeholder") && said.contains("all is well"),
+        said.contains("note: kinds.a: `{foo}` is no placeholder")
+            && said.contains("the configuration is valid"),
         "{said}"
     );
     assert!(!said.contains("`{key}` is no"), "{said}");
@@ -125,7 +126,7 @@ fn a_file_that_is_right_is_only_looked_at() {
     let file = File::new(&format!("[server]\nstore = \"DIR/tasks.db\"\n{HELLO}"));
     let config = file.path("keylane.toml");
     let outcome = refused(&config, &["--check"]);
-    assert!(outcome.expect(0, &[]).stdout.contains("all is well"), "{outcome:?}");
+    assert!(outcome.expect(0, &[]).stdout.contains("the configuration is valid"), "{outcome:?}");
     assert!(!file.path("tasks.db").exists());
     let nowhere = refused(&file.path("other.toml"), &[]);
     nowhere.expect(255, &["cannot read", "other.toml"]);

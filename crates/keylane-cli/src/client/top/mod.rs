@@ -1,4 +1,4 @@
-//! `keylane top`: a live view of a server: its jobs, what runs in its slots, and the keys that wait longest.
+//! `keylane top`: live view of a server: jobs, running slots, and the oldest waiting keys.
 //!
 //! ```text
 //! picture ─▶ state ─▶ view, text
@@ -25,11 +25,11 @@ use crate::exit::Ending;
 use crate::span::Span;
 use picture::Picture;
 
-/// Shows what a server does, live: jobs, slots, and the keys that wait longest.
+/// Shows a live view of a server: jobs, slots, and the oldest waiting keys.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct TopArgs {
-    /// How often it is brought up to date.
+    /// Interval of updates.
     #[arg(long, value_name = "TIME", default_value = "1s")]
     every: Span,
 

@@ -1,4 +1,4 @@
-//! What a server is like at one moment, as far as the view shows it.
+//! Snapshot of a server, as far as the view shows it.
 
 use std::cmp::Reverse;
 
@@ -9,26 +9,26 @@ use crate::client::server::Server;
 use crate::client::words::plain;
 use crate::progress::clock;
 
-/// How much is asked for: what no terminal shows is not sent.
+/// Limits of a request: no terminal shows more.
 const MAX_JOBS: &str = "200";
 const MAX_KEYS: &str = "50";
 
 /// Jobs that are not over.
 const UNFINISHED: &str = "scheduled,queued,running,paused,cancelling";
 
-/// What a server is like.
+/// Snapshot of a server.
 #[derive(Debug, Clone)]
 pub(super) struct Picture {
     pub(super) summary: Summary,
-    /// Those that run first, and of these those that are nearest to their end.
+    /// Running jobs first, and of these the ones nearest to their end.
     pub(super) jobs: Vec<Job>,
     pub(super) scheduler: SchedulerView,
-    /// The one whose head has waited longest first.
+    /// Oldest head first.
     pub(super) keys: Vec<KeyView>,
 }
 
 impl Picture {
-    /// Asks for all of it at once.
+    /// Requests all parts concurrently.
     pub(super) async fn take(server: &Server) -> anyhow::Result<Self> {
         let (jobs, keys): (Page<Job>, Page<KeyView>);
         let (summary, scheduler);
@@ -41,7 +41,7 @@ impl Picture {
         Ok(Picture { summary, scheduler, jobs: in_order(jobs.items), keys: keys.items })
     }
 
-    /// How the server is, in two lines. With an earlier picture it says how fast it is.
+    /// State of the server in two lines, with its speed if an earlier snapshot is given.
     pub(super) fn headline(&self, earlier: Option<&Picture>) -> [String; 2] {
         let Summary { slots, busy, waiting, ready, backing_off, keys, .. } = self.summary;
         let up = clock(self.summary.at.0.saturating_sub(self.summary.started_at.0) / 1000);
@@ -148,7 +148,7 @@ pub(super) mod tests {
         let expected = "2 of 64 slots busy | 540 waiting, 20 ready, 3 backing off | 250/s | \
                         12845 done, 3 failed | 12 keys, oldest head 1 min 1 s";
         assert_eq!(second, expected);
-        // After a restart, what was counted begins anew.
+        // Counters start at zero after a restart.
         now.summary.succeeded_total = 0;
         assert!(!now.headline(Some(&earlier))[1].contains("/s"));
     }

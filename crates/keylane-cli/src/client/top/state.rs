@@ -1,4 +1,4 @@
-//! What the view shows and what its keys do: a plain state machine without a terminal and without a server.
+//! State of the view and effects of its keys, as a plain state machine without terminal and server.
 
 use keylane_service::wire::{Job, JobState};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use super::picture::Picture;
 use crate::client::words::plain;
 
-/// What is shown.
+/// State of the view.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) picture: Option<Picture>,
@@ -14,16 +14,16 @@ pub(super) struct State {
     earlier: Option<Picture>,
     /// Why there is no newer one.
     pub(super) error: Option<String>,
-    /// What came of the last wish.
+    /// Outcome of the last command.
     pub(super) message: Option<String>,
     /// The job that keys are about, by its id: when jobs change their places, it is still this one.
     selected: Option<String>,
-    /// Only jobs whose id, name or kind contains this.
+    /// Only jobs whose id, name or kind contains this text.
     pub(super) filter: String,
     pub(super) asking: Asking,
 }
 
-/// What the next keys are about.
+/// Prompt that the next keys answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Asking {
     /// They are commands.
@@ -35,7 +35,7 @@ pub(super) enum Asking {
     Cancel(String),
 }
 
-/// What the user wants of the server.
+/// Action for the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
@@ -155,7 +155,7 @@ impl State {
         Some(if job.state == JobState::Paused { Wish::Resume(id) } else { Wish::Pause(id) })
     }
 
-    /// What the last line says.
+    /// Text of the last line.
     pub(super) fn prompt(&self) -> String {
         match &self.asking {
             Asking::Filter => format!("filter: {}_", plain(&self.filter)),

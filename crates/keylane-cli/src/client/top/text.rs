@@ -1,13 +1,13 @@
-//! A picture as plain text, for pipes, files and logs.
+//! Snapshot as plain text, for pipes, files and logs.
 
 use super::picture::Picture;
 use crate::client::words::{age, plain, table};
 use crate::client::{keys, status};
 
-/// The columns in which what runs is listed.
+/// Columns of the list of running subtasks.
 pub(super) const SLOT_COLUMNS: [&str; 5] = ["SLOT", "SUBTASK", "KEY", "FOR", "WORKER"];
 
-/// What runs, in these columns.
+/// Rows of the running subtasks.
 pub(super) fn slots(picture: &Picture) -> Vec<Vec<String>> {
     let now = picture.summary.at;
     let row = |running: &keylane_service::wire::RunningSubtask| {
@@ -26,7 +26,7 @@ pub(super) fn slots(picture: &Picture) -> Vec<Vec<String>> {
     picture.scheduler.running.iter().map(row).collect()
 }
 
-/// All of it.
+/// Whole snapshot as text.
 pub(super) fn snapshot(picture: &Picture) -> String {
     let [first, second] = picture.headline(None);
     let jobs: Vec<_> =

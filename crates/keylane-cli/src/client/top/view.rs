@@ -14,7 +14,7 @@ use crate::client::words::{left, plain};
 /// Steps of a job's bar.
 const BAR: usize = 16;
 
-/// Below this, what runs and the keys are not beside but below each other.
+/// Width below which running subtasks and keys are not beside but below each other.
 const WIDE: u16 = 120;
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -44,7 +44,8 @@ struct Column {
     width: u16,
     /// Takes the width that is left.
     grows: bool,
-    /// Columns without a rank stay; of the others the one with the lowest goes first where there is no room.
+    /// Columns without a rank stay; of the others the one with the lowest rank is dropped first on
+    /// a narrow terminal.
     rank: Option<u8>,
 }
 
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    /// What a row is about is legible at any usual width.
+    /// The names in a row are legible at any usual width.
     #[test]
     fn names_keep_their_width() {
         for (width, height) in [(60, 40), (80, 24), (120, 36), (160, 40)] {
