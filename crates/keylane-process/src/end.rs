@@ -1,4 +1,5 @@
-//! Ends what a registry lists, without being its parent: SIGTERM, a grace time, SIGKILL, until nothing is left.
+//! End of the processes that a registry lists, by a process that is not their parent: SIGTERM, a
+//! grace period, SIGKILL, until none is left.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,10 +14,11 @@ use crate::table::{Header, Slot};
 /// Pause between two looks at the processes: the shortest and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
-/// Ends all processes that belong to the registry, and returns once none is left: how many there were at first.
+/// Ends all processes that belong to the registry and returns their number at the start, once none
+/// is left.
 ///
-/// The table's parent is gone, so the table does not change meanwhile. A process that cannot be killed, because the
-/// system waits for a device in its name, is waited for.
+/// The table's parent is gone, so the table does not change meanwhile. A process that cannot be
+/// killed, because the system waits for a device on its behalf, is waited for.
 pub(crate) fn end_all(
     header: &Header,
     slots: &[Slot],

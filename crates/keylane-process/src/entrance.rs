@@ -1,4 +1,5 @@
-//! Lets this program become a guard, or a command within limits, when it was started for that.
+//! Entry point at which this program becomes a guard, or a command within limits, if it was started
+//! as one.
 
 use std::process::ExitCode;
 

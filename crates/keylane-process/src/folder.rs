@@ -1,8 +1,10 @@
-//! A folder of tables: one for each process that has no file of its own to keep a table beside.
+//! Folder of tables: one for each process that has no file of its own beside which a table could
+//! be.
 //!
-//! A process makes a table under a name that is never used again, and locks it. Whichever process starts next takes
-//! the locks that are free, ends what those tables list, and removes them. A table whose lock is taken belongs to a
-//! process that lives, or to the guard of one that does not: the start waits for the latter.
+//! A process makes a table under a name that is never used again, and locks it. Each process that
+//! starts takes the free locks, ends the processes that those tables list, and removes the tables.
+//! A locked table belongs to a running process, or to the guard of one that has ended: the start
+//! waits for the latter.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -28,7 +30,7 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<bool> {
     Ok(found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0)
 }
 
-/// Ends what the tables of processes that have ended list, and removes these tables.
+/// Ends the processes in the tables of ended processes, and removes these tables.
 pub(crate) fn end_abandoned(folder: &Path, tell: &Tell) -> Result<(), OpenError> {
     let io = |doing| move |source| OpenError::Io { doing, path: Some(folder.to_owned()), source };
     for entry in fs::read_dir(folder).map_err(io("list"))? {
@@ -83,7 +85,7 @@ pub(crate) fn new_table(folder: &Path) -> io::Result<(File, PathBuf)> {
             tempfile::Builder::new().prefix(TABLE_NAME).rand_bytes(16).tempfile_in(folder)?;
         let (file, path) = made.keep().map_err(|error| error.error)?;
         file.lock()?;
-        // A start that saw it before it was locked has removed it as one that lists nothing.
+        // A start that saw it before it was locked has removed it as empty.
         if file.metadata()?.nlink() > 0 {
             return Ok((file, path));
         }

@@ -1,4 +1,4 @@
-//! The guard: a process that ends everything in a table once the table's parent is gone.
+//! Guard: a process that ends all processes in a table once the table's parent is gone.
 //!
 //! It is this program again, with [`WORD`] as its first argument. Its standard input is a pipe whose only write end is
 //! the parent's, its standard output the table. It is in a session of its own, so that no terminal's signal reaches
@@ -23,7 +23,7 @@ use crate::{GRACE, end, say, table};
 /// First argument of a guard.
 const WORD: &str = "--guard-children";
 
-/// What a parent says that has no children left.
+/// Message of a parent that has no children left.
 const DISMISSED: u8 = b'.';
 
 /// Lifetime below which a guard is not replaced at once, so that one that cannot live costs little.
@@ -32,10 +32,10 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// Time that a dismissed guard has to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What ends the children of a process that was killed.
+/// Mechanism that ends the children of a killed process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Guard {
-    /// Nothing, until the next start with the same table does.
+    /// None, until the next start with the same table.
     #[default]
     None,
     /// This program, started again. Its `main` begins with [`enter`](crate::enter).
@@ -98,10 +98,11 @@ fn wait_for_end() -> io::Result<bool> {
     }
 }
 
-/// The parent's side: a guard, and a thread that replaces one that ends before the parent.
+/// Parent's side: a guard, and a thread that replaces a guard that ends before the parent.
 ///
-/// All guards read from one pipe. So does the end of that pipe mean the same to a second guard as to the first: this
-/// process is gone, and every child that it forked has either got to its program or ended.
+/// All guards read from one pipe. So the end of that pipe has the same meaning for a later guard as
+/// for the first: this process is gone, and every child that it forked has either executed its
+/// program or ended.
 #[derive(Debug)]
 pub(crate) struct Guarding {
     /// The pipe's write end. A child that was forked has it, too, until it gets to its program.
@@ -124,7 +125,7 @@ struct State {
     ended: bool,
 }
 
-/// What the thread has that replaces guards.
+/// State of the thread that replaces guards.
 struct Watch {
     shared: Arc<Shared>,
     /// The pipe's read end, for the next guard.
@@ -150,11 +151,11 @@ impl Guarding {
         Ok(Guarding { pipe, shared })
     }
 
-    /// Ends the guard: there is nothing left to look after.
+    /// Ends the guard: no child is left.
     pub(crate) fn dismiss(&self) {
         let mut state = self.shared.lock();
         state.dismissed = true;
-        // The pipe has room: nothing else is ever written to it.
+        // The pipe never blocks: this is its only message.
         let _ = (&self.pipe).write_all(&[DISMISSED]);
         self.shared.changed.notify_all();
         // So that it is reaped here. One that does not run, because it was stopped, ends later.
@@ -164,7 +165,7 @@ impl Guarding {
 }
 
 impl Watch {
-    /// Replaces guards until there is none to be. No child is started or ended here.
+    /// Replaces guards until they are dismissed. Starts and ends no child.
     fn run(self, mut guard: Child) {
         loop {
             let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The first process of a container: it reaps orphans and passes signals on.
+//! Init process of a container: reaps orphans and forwards signals.
 //!
 //! The kernel gives every orphan in a namespace of process numbers to process 1. A program that is process 1 and reaps
 //! only its own children collects zombies until no number is left. So process 1 starts the program again as a child
@@ -21,11 +21,11 @@ use crate::{GRACE, say};
 /// Signals that are passed on.
 const PASSED: [i32; 8] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
 
-/// Where this is process 1, runs the program as a child, reaps all orphans, and returns the program's exit code once
-/// it has ended. Elsewhere returns nothing, at once.
+/// Where this is process 1, runs the program as a child, reaps all orphans, and returns the
+/// program's exit code after its end. Elsewhere returns none at once.
 ///
-/// To be called at the top of `main`, before there are threads. If the program cannot be started again it goes on as
-/// process 1, with a message.
+/// Must be called at the start of `main`, before there are threads. If the program cannot be
+/// started again, it continues as process 1, with a message.
 #[must_use]
 pub fn enter_as_init() -> Option<ExitCode> {
     if std::process::id() != 1 {
@@ -73,7 +73,7 @@ fn start() -> io::Result<Pid> {
     let child = command.args(words).spawn()?;
     let program = Pid::from_child(&child);
     let stdin = std::io::stdin();
-    // Fails without a terminal, where nothing is to be done.
+    // Without a terminal this fails, and has no effect to undo.
     if rustix::termios::tcsetpgrp(&stdin, program).is_ok() {
         // It may have been stopped because it read from the terminal before.
         let _ = kill_process(program, Signal::CONT);

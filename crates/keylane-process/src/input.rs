@@ -1,17 +1,18 @@
-//! The whole input of a child, before the child is there.
+//! Input of a child, complete before its start.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::AsFd;
 
-/// A file without a name that has these bytes, to be a child's standard input.
+/// Returns an unnamed file with these bytes, for use as a child's standard input.
 ///
-/// A pipe ends when the writer dies, and its reader cannot tell that end from the end of the input. This is complete
-/// before the child is started: the child gets all of it, or is not started. On Linux it lies in memory and is sealed,
-/// so that the child cannot change it.
+/// A pipe ends when the writer dies, and its reader cannot tell that end from the end of the input.
+/// The file is complete before the start: the child gets the whole input, or is not started. On
+/// Linux it is in memory and sealed, so that the child cannot change it.
 ///
 /// # Errors
-/// If there is no room for it, or no descriptor.
+///
+/// Returns an error if there is no space for it, or no descriptor.
 pub fn whole_input(bytes: &[u8]) -> io::Result<File> {
     let mut file = unnamed()?;
     file.write_all(bytes)?;
@@ -20,13 +21,13 @@ pub fn whole_input(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes a pipe large enough for this many bytes, if the system allows it: one write of them into the empty pipe does
-/// not wait then, and a writer that is killed has made all of it or nothing. On Linux that is up to 1 MiB mostly;
-/// elsewhere the pipe stays as it is.
+/// Enlarges a pipe to this number of bytes, if the system allows it: one write of them into the
+/// empty pipe then does not block, and a writer that is killed has written all of it or none. On
+/// Linux the maximum is mostly 1 MiB; elsewhere the pipe is unchanged.
 pub fn widen_pipe(pipe: impl AsFd, bytes: usize) {
     #[cfg(target_os = "linux")]
     {
-        // The last page of what was written before may be in use.
+        // The last page of earlier data may be in use.
         let wanted = bytes + rustix::param::page_size();
         // Most lines are short, and cost no call.
         if wanted > DEFAULT_PIPE

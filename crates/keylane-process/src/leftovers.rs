@@ -1,4 +1,4 @@
-//! Ends the process groups that a table of an earlier process lists.
+//! End of the process groups that an earlier process's table lists.
 
 use std::fmt;
 use std::fs::{File, TryLockError};
@@ -22,7 +22,7 @@ pub enum OpenError {
     },
     /// The system refused something.
     Io {
-        /// What was attempted.
+        /// Operation that failed.
         doing: &'static str,
         /// Path of the table, if it has one.
         path: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub enum OpenError {
 }
 
 impl Unreadable {
-    /// The error that says which table it is.
+    /// The error with the path of the table.
     pub(crate) fn of(self, path: &Path) -> OpenError {
         let path = path.to_owned();
         match self {
@@ -65,7 +65,8 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Takes the lock of the table. The process that has it ends what an earlier one has left.
+/// Locks the table. While an earlier owner's processes are being ended, the lock is held by the
+/// process that does so.
 pub(crate) fn lock(file: &File, tell: &Tell) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -81,11 +82,11 @@ pub(crate) fn lock(file: &File, tell: &Tell) -> io::Result<()> {
     }
 }
 
-/// Ends what the table lists, if its numbers mean anything here, and clears it.
+/// Ends the processes that the table lists, if its process numbers are valid here, and clears it.
 pub(crate) fn end_leftovers(file: &File, tell: &Tell) -> Result<(), Unreadable> {
     let Some((header, slots)) = table::read(file)? else { return Ok(()) };
-    // Another start of the machine has none of its processes; those of another container are out of reach; those of a
-    // copied table may be another server's.
+    // A table of another boot lists none of this boot's processes; one of another container lists
+    // unreachable ones; the processes in a copied table may be another server's.
     let is_ours = header.machine == scan::here().map_err(Unreadable::Io)?
         && header.file == table::identity(file).map_err(Unreadable::Io)?;
     if is_ours {

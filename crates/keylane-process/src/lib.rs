@@ -1,20 +1,21 @@
-//! Child processes that end with their parent, however that ends.
+//! Child processes that end with their parent, even if the parent is killed.
 //!
-//! A parent that is killed cannot end its children. Three parts see to it instead; [README](../README.md) has the
-//! protocol and the proof.
+//! A killed parent cannot end its children. Three parts do so instead; [README](../README.md) has
+//! the protocol and the proof.
 //!
-//! - [`Registry`]: a table of the process groups that run, in a file or in memory. A start finds what an earlier
-//!   process left there, and ends it before it returns. A process without a file of its own has one in a
-//!   [folder](Registry::in_folder).
-//! - The guard ([`Guard::ThisProgram`]): a small process that ends everything in the table once its parent is gone.
-//!   [`enter`] is its entrance, at the top of `main`.
+//! - [`Registry`]: a table of the running process groups, in a file or in memory. A start finds the
+//!   groups that an earlier process left, and ends them before it returns. A process without a file
+//!   of its own has a table in a [folder](Registry::in_folder).
+//! - The guard ([`Guard::ThisProgram`]): a small process that ends all groups in the table once its
+//!   parent is gone. [`enter`] is its entry point, at the start of `main`.
 //! - [`enter_as_init`]: reaps orphans where the program is the first process of a container.
 //!
-//! [`whole_input`] is an input that a child gets whole or not at all, and [`widen_pipe`] does that for lines to a child
-//! that runs.
+//! [`whole_input`] is an input that a child gets completely or not at all, and [`widen_pipe`] gives
+//! that guarantee for lines to a running child.
 //!
-//! Process groups are a Unix matter. Only Linux lets a start tell a reused process number from the old process, and
-//! find children whose parent died before it could register them: elsewhere those two cases are not covered.
+//! Process groups exist on Unix only. Only Linux lets a start tell a reused process number from the
+//! old process, and find children whose parent died before it could register them: elsewhere those
+//! two cases are not covered.
 
 #![forbid(unsafe_code)]
 
@@ -59,11 +60,11 @@ use std::time::Duration;
 /// Time between SIGTERM and SIGKILL for processes whose parent is gone.
 pub const GRACE: Duration = Duration::from_secs(5);
 
-/// Says something on standard error. It may lead nowhere, which is no reason to end.
+/// Writes a message to standard error. A lost standard error is no reason to end.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "keylane: {text}");
 }
 
-/// Environment variable that marks a child, and what it starts, as belonging to one registry.
+/// Environment variable that marks a child and its descendants as belonging to one registry.
 pub const TAG: &str = "KEYLANE_CHILD_OF";

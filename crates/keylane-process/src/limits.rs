@@ -29,10 +29,12 @@ const RESOURCES: [(&str, Resource); 4] = [
     ("fsize", Resource::Fsize),
 ];
 
-/// A program and its first arguments, behind which a command within these limits is to be named. None if there are no
-/// limits, or if this program does not call [`enter`](crate::enter): the limits are to be set in another way then.
+/// Returns a program and its first arguments, to which a command is appended that then runs within
+/// these limits. None if there are no limits, or if this program does not call
+/// [`enter`](crate::enter): the caller must then set the limits otherwise.
 ///
-/// A command that cannot be run ends with exit status 65 if it never can, else 1, and says why on standard error.
+/// A command that cannot be run exits with status 65 if a retry cannot help, else 1, with the
+/// reason on standard error.
 #[must_use]
 pub fn within_limits(limits: &[(Resource, u64)]) -> Option<(PathBuf, [OsString; 2])> {
     if limits.is_empty() || !has_entrance() {

@@ -1,4 +1,4 @@
-//! How this program is started again, and whether it expects that.
+//! Restart of this program, and whether it has the entry point for that.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The parent's list of the process groups that run, in a table that outlives it.
+//! Registry: the parent's list of running process groups, in a table that outlives it.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -29,7 +29,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Sets what ends the children if this process is killed.
+    /// Sets the mechanism that ends the children if this process is killed.
     #[must_use]
     pub fn guard(mut self, guard: Guard) -> Self {
         self.guard = guard;
@@ -50,9 +50,9 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The process groups that run. Clones are of the same registry.
+/// Registry of the running process groups. Clones share one registry.
 ///
-/// The default registry keeps no table: its children outlive a process that is killed.
+/// The default registry has no table: its children outlive a killed process.
 #[derive(Clone, Default)]
 pub struct Registry {
     inner: Option<Arc<Inner>>,
@@ -82,27 +82,31 @@ struct Slots {
 }
 
 impl Registry {
-    /// Opens a registry whose table is in memory: only a guard ends what is in it.
+    /// Opens a registry whose table is in memory: only a guard can end the processes in it.
     ///
     /// # Errors
-    /// If there is no room, or the guard cannot be started.
+    ///
+    /// Returns an error if there is no space, or the guard cannot be started.
     pub fn in_memory(options: &Options) -> Result<Self, OpenError> {
         let io = |doing| move |source| OpenError::Io { doing, path: None, source };
         let file = tempfile_in_memory().map_err(io("keep a list of child processes"))?;
         Self::with_table(file, None, options).map_err(io("start the guard of child processes"))
     }
 
-    /// Opens a registry whose table is a new file in this folder, which is made if it is not there.
+    /// Opens a registry whose table is a new file in this folder, which is made if it does not
+    /// exist.
     ///
-    /// For processes that have no file of their own beside which a table can be: those of a user that have the same
-    /// folder end what any of them has left. Waits until the guards of those that were killed have ended their
-    /// children; where a guard was killed, too, ends them here: SIGTERM, [`GRACE`], SIGKILL. The children of processes
-    /// that run are left alone.
+    /// For processes that have no file of their own beside which a table could be: a user's
+    /// processes with the same folder end the children that any of them has left. Waits until the
+    /// guards of killed processes have ended their children; where a guard was killed too, ends
+    /// them here: SIGTERM, [`GRACE`], SIGKILL. The children of running processes are not affected.
     ///
-    /// Where no file can be made in the folder the table is in memory.
+    /// Where no file can be made in the folder, the table is in memory.
     ///
     /// # Errors
-    /// If a table there cannot be opened or is no table, or the guard cannot be started.
+    ///
+    /// Returns an error if a table there cannot be opened or is invalid, or the guard cannot be
+    /// started.
     pub fn in_folder(path: &Path, options: &Options) -> Result<Self, OpenError> {
         match folder::prepare(path) {
             Ok(true) => folder::end_abandoned(path, &options.tell)?,
@@ -126,14 +130,15 @@ impl Registry {
         Self::with_table(file, Some(own.clone()), options).map_err(io)
     }
 
-    /// Opens a registry whose table is this file, and makes it if there is none.
+    /// Opens a registry whose table is this file, and makes it if it does not exist.
     ///
-    /// Waits until the guard of an earlier process has ended that process's children. What is left in the table then,
-    /// because the guard was killed, too, is ended here: SIGTERM, [`GRACE`], SIGKILL. When this returns, nothing that
-    /// the table listed runs.
+    /// Waits until the guard of an earlier process has ended that process's children. Processes
+    /// left in the table, because the guard was killed too, are ended here: SIGTERM, [`GRACE`],
+    /// SIGKILL. On return no process that the table listed runs.
     ///
     /// # Errors
-    /// If the file cannot be opened or is no table, or the guard cannot be started.
+    ///
+    /// Returns an error if the file cannot be opened or is invalid, or the guard cannot be started.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         let io = |doing| move |source| OpenError::Io { doing, path: Some(path.to_owned()), source };
         let file = OpenOptions::new()
@@ -160,7 +165,7 @@ impl Registry {
         };
         let mut slots = Slots::default();
         match slots.begin(&file, &header) {
-            // Without room nothing may be started, and other things may go on.
+            // A full disk prevents the start of children only.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             begun => begun?,
         }
@@ -174,10 +179,11 @@ impl Registry {
         Ok(Registry { inner: Some(Arc::new(inner)) })
     }
 
-    /// Reserves a place for a child that is about to be started.
+    /// Reserves an entry for a child that is about to be started.
     ///
     /// # Errors
-    /// If the table has no room and can get none: the child must not be started then.
+    ///
+    /// Returns an error if the table is full and cannot grow: the child must then not be started.
     pub fn reserve(&self) -> io::Result<Place> {
         let Some(inner) = &self.inner else { return Ok(Place::default()) };
         let mut slots = inner.slots();
@@ -195,7 +201,8 @@ impl Registry {
         Ok(Place { taken: Some(taken), leader: None })
     }
 
-    /// Says that this process ends with no child left. With a child left it does nothing: the guard ends that one.
+    /// Declares that this process ends with no child left. With a child left this has no effect:
+    /// the guard ends the child.
     pub fn dismiss(&self) {
         if let Some(inner) = &self.inner {
             inner.dismiss();
@@ -257,7 +264,8 @@ impl Slots {
     }
 }
 
-/// A place in the table, for one child and what it starts. Dropped, it is free again: only once the group is gone.
+/// Entry in the table for one child and its descendants. Dropping it frees the entry, which is
+/// allowed only once the group is gone.
 #[derive(Debug, Default)]
 #[must_use = "a child is looked after as long as its place is there"]
 pub struct Place {
@@ -292,13 +300,14 @@ impl Place {
         })
     }
 
-    /// Whether nothing of the group runs. To be asked once its leader was reaped.
+    /// Whether no process of the group runs. Valid once its leader is reaped.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.leader.is_none_or(|leader| test_kill_process_group(leader).is_err())
     }
 
-    /// The same, where what has ended and is never reaped may be left of the group. Looks at all processes.
+    /// Whether no process of the group runs, without counting zombies that are never reaped. Scans
+    /// all processes.
     #[must_use]
     pub fn is_gone_but_for_zombies(&self) -> bool {
         self.leader.is_none_or(scan::is_gone)
@@ -314,7 +323,8 @@ impl fmt::Debug for Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut slots = self.inner.slots();
-        // Overwriting needs no room; a slot that cannot be freed is not used again, and names a group that is gone.
+        // Overwriting needs no space; a slot that cannot be freed is not used again, and names a
+        // group that is gone.
         if table::write(&self.inner.file, self.index, None).is_ok() {
             slots.free.push(self.index);
         }

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them.
+//! Processes of a group or a registry, found in `/proc`.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::TAG;
 use crate::table::{Header, Slot};
 
-/// Where numbers of processes mean the same: one start of a machine, and one namespace of numbers.
+/// Scope in which process numbers are comparable: one boot of a machine, and one pid namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) boot: String,
@@ -66,8 +66,8 @@ pub(crate) fn runs(process: Pid) -> bool {
     read_stat(process, ticks).is_some_and(|stat| stat.lives)
 }
 
-/// All living processes that belong to a registry: those of its groups, and those of its parent's session that have
-/// its tag.
+/// Running processes that belong to a registry: those of its groups, and those of its parent's
+/// session that have its tag.
 pub(crate) fn belonging(header: &Header, slots: &[Slot]) -> io::Result<Vec<Process>> {
     let all = stats()?;
     let is_ours = |slot: &Slot| {
@@ -91,7 +91,7 @@ pub(crate) fn belonging(header: &Header, slots: &[Slot]) -> io::Result<Vec<Proce
     Ok(found.map(|stat| Process { number: stat.number, group: stat.group }).collect())
 }
 
-/// Whether no process of the group runs. Those that nothing has reaped do not count.
+/// Whether no process of the group runs. Zombies do not count.
 pub(crate) fn is_gone(group: Pid) -> bool {
     let group = group.as_raw_nonzero().get();
     stats().is_ok_and(|all| !all.iter().any(|stat| stat.lives && stat.group == group))

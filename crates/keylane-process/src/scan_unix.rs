@@ -1,4 +1,4 @@
-//! What POSIX lets a process find out about others: whether a group has a member.
+//! Processes of a group, found with POSIX calls only: whether the group has a member.
 
 use std::io;
 
@@ -8,8 +8,8 @@ use rustix::process::{
 
 use crate::table::{Header, Slot};
 
-/// Where numbers of processes mean the same. Without a number of the machine's start, nowhere but in one process: a
-/// later start ends nothing by numbers that could be other processes' by then.
+/// Scope in which process numbers are comparable. Without a boot id that is one process only: a
+/// later start ends no process by a number that may have been reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) boot: String,

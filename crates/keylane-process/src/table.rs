@@ -1,4 +1,5 @@
-//! The table of process groups, as text in a file: a header, then one slot of a fixed length for each group.
+//! Table of process groups, as text in a file: a header, then one slot of a fixed length for each
+//! group.
 //!
 //! ```text
 //! keylane-children 1 boot=<uuid> pidns=<inode> file=<device>:<inode> session=<number> process=<number> tag=<hex>
@@ -17,7 +18,7 @@ use rustix::process::Pid;
 
 use crate::scan::Place as Machine;
 
-/// First words of a table, with the version of its format.
+/// Start of a table, with the version of its format.
 const MAGIC: &str = "keylane-children 1";
 
 /// Bytes of the header.
@@ -26,15 +27,15 @@ const HEADER: usize = 256;
 /// Bytes of a slot.
 const SLOT: usize = 64;
 
-/// Slots by which a file grows, so that a slot that is written later needs no room on the disk.
+/// Number of slots by which a file grows, so that a later write of a slot needs no disk space.
 const BLOCK: usize = 60;
 
-/// Whose children a table lists.
+/// Identity of the parent whose children a table lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Where the numbers of processes mean anything.
     pub(crate) machine: Machine,
-    /// Device and inode of the table. A copy of a table says nothing: its original may be in use.
+    /// Device and inode of the table. They invalidate a copy, whose original may be in use.
     pub(crate) file: String,
     /// Session of the parent, in which its children are unless they leave with `setsid`.
     pub(crate) session: i32,
@@ -50,7 +51,7 @@ pub(crate) struct Slot {
     pub(crate) leader: Pid,
     /// Milliseconds since the machine's start, taken before the leader was started.
     pub(crate) before: u64,
-    /// The same clock, taken after the leader was started.
+    /// Time after the leader was started, by the clock of `before`.
     pub(crate) after: u64,
 }
 
@@ -61,7 +62,7 @@ pub(crate) enum Unreadable {
     Format,
 }
 
-/// What tells a table from its copy.
+/// Identity that differs between a table and its copy.
 pub(crate) fn identity(file: &File) -> io::Result<String> {
     let file = file.metadata()?;
     Ok(format!("{}:{}", file.dev(), file.ino()))
@@ -82,7 +83,7 @@ pub(crate) fn read(file: &File) -> Result<Option<(Header, Vec<Slot>)>, Unreadabl
     Ok(Some((header, slots)))
 }
 
-/// Writes a header over whatever is there, and free slots; returns how many slots there are.
+/// Writes a header over the existing content, and free slots; returns the number of slots.
 pub(crate) fn begin(file: &File, header: &Header) -> io::Result<usize> {
     file.set_len(0)?;
     let Header { machine, file: identity, session, process, tag } = header;
@@ -94,7 +95,7 @@ pub(crate) fn begin(file: &File, header: &Header) -> io::Result<usize> {
     grow(file, 0)
 }
 
-/// Adds free slots behind the first `count`; returns how many there are then.
+/// Adds free slots after the first `count`; returns the new number.
 pub(crate) fn grow(file: &File, count: usize) -> io::Result<usize> {
     let free = line("", SLOT).repeat(BLOCK);
     file.write_all_at(&free, offset(count))?;
@@ -109,7 +110,7 @@ pub(crate) fn write(file: &File, index: usize, slot: Option<Slot>) -> io::Result
     file.write_all_at(&line(&text, SLOT), offset(index))
 }
 
-/// Forgets everything: nothing is left to look after.
+/// Removes all entries.
 pub(crate) fn clear(file: &File) -> io::Result<()> {
     file.set_len(0)
 }

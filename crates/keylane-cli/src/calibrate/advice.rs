@@ -1,9 +1,9 @@
-//! Decides how many workers a curve speaks for, and says why not more.
+//! Advice: number of workers that a curve supports, and the reason not to use more.
 //!
 //! From one worker on, each larger number is compared with the best so far. It is better if it adds
-//! throughput worth mentioning, if each piece of work does not cost out of proportion more CPU time,
-//! and if a light task beside it is not late. So on the i3 of the article, two cores with two threads
-//! each, the third worker is worth it (13 % faster for 10 % more CPU time) and the fourth is not (7 % for
+//! notable throughput, if the CPU time per piece of work does not grow out of proportion, and if a
+//! light task beside it is not late. So on the i3 of the article, two cores with two threads each,
+//! the third worker is worth it (13 % faster for 10 % more CPU time) and the fourth is not (7 % for
 //! 53 %).
 
 use std::fmt;
@@ -16,8 +16,9 @@ const LEAST_GAIN: f64 = 0.03;
 /// The part of a worker's share that another worker must add at least. Below it, it mostly waits.
 const LEAST_SHARE: f64 = 0.2;
 
-/// So many times what it brings may another worker cost, both in percent. Two workers that wait for the
-/// same memory cost more each, and are still faster; what two threads of a core cost is far more.
+/// Maximum ratio of an extra worker's cost to its gain, both in percent. Two workers that wait for
+/// the same memory cost more each, and are still faster; two threads of a core cost far more than
+/// this.
 const MAX_COST: f64 = 2.0;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -29,17 +30,17 @@ pub(super) struct Advice {
 /// Why the next larger number of workers is not better.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Why {
-    /// Nothing larger was measured.
+    /// No larger number was measured.
     Largest,
     /// It is hardly faster, or slower.
     LittleGain { next: usize, gain: f64 },
-    /// It costs out of proportion to what it brings.
+    /// The cost is out of proportion to the gain.
     Cost { next: usize, gain: f64, cost: f64 },
     /// It makes the light task late.
     Late { next: usize, p99_ms: f64, limit_ms: f64 },
 }
 
-/// What the curve speaks for, if a light task may be so late.
+/// Advice for a curve, with the maximum lateness of a light task.
 pub(super) fn advise(curve: &Curve, latency_ms: f64) -> Advice {
     let mut best = &curve.points[0];
     let mut why_not_more = Why::Largest;
@@ -63,7 +64,7 @@ fn refusal(best: &Point, next: &Point, limit_ms: f64) -> Option<Why> {
     if gain < LEAST_GAIN.max(share * LEAST_SHARE) {
         return Some(Why::LittleGain { next, gain });
     }
-    // What is late with fewer workers is not late because of more of them.
+    // Lateness that fewer workers cause too is not caused by more of them.
     if p99_ms > limit_ms && p99_ms > 2.0 * best.light_p99_ms {
         return Some(Why::Late { next, p99_ms, limit_ms });
     }

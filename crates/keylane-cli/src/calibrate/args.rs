@@ -1,4 +1,4 @@
-//! The words of `keylane calibrate`.
+//! Arguments of `keylane calibrate`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct CalibrateArgs {
-    /// What the workers do; a command of yours is measured alone.
+    /// Workload of the workers; a custom command is measured alone.
     #[arg(
         long,
         value_enum,
@@ -20,7 +20,7 @@ pub(crate) struct CalibrateArgs {
     )]
     pub(super) workload: Choice,
 
-    /// How long each number of workers is measured.
+    /// Duration of the measurement of each number of workers.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(super) seconds: Duration,
 
@@ -32,11 +32,11 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "MS", default_value = "10", value_parser = millis)]
     pub(super) latency: f64,
 
-    /// Write what was measured as a table.
+    /// Write the measurements as a CSV table to this file.
     #[arg(long, value_name = "FILE")]
     pub(super) csv: Option<PathBuf>,
 
-    /// Write what was measured as a drawing.
+    /// Write the measurements as a drawing to this file.
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
 
@@ -60,7 +60,7 @@ const AFTER_HELP: &str = "\
 Let nothing else run meanwhile: whatever does is part of what is measured. A longer --seconds gives \
 steadier figures.";
 
-/// Threads beyond this say nothing more about a machine.
+/// Maximum number of workers: more threads tell no more about a machine.
 const MAX_WORKERS: usize = 4096;
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -1,4 +1,4 @@
-//! Curves as a table for other programs: a line for each point, units in the names of the columns.
+//! Curves as a CSV table: a line for each point, with units in the names of the columns.
 
 use super::curve::Curve;
 

@@ -1,13 +1,13 @@
-//! What was measured, as plain data.
+//! Measurements, as plain data.
 
-/// So many workers for some time.
+/// Measurement of one number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Point {
     pub(super) workers: usize,
     pub(super) seconds: f64,
     /// Pieces of work that were finished.
     pub(super) units: u64,
-    /// CPU time of the whole process and of what it started.
+    /// CPU time of the whole process and its children, in seconds.
     pub(super) cpu_seconds: f64,
     /// How late the light task beside the workers was, in milliseconds.
     pub(super) light_p50_ms: f64,
@@ -34,7 +34,7 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    /// How many times as fast as with one worker.
+    /// Ratio of the throughput to that of one worker.
     pub(super) fn speed_up(&self, point: &Point) -> f64 {
         point.rate() / self.points[0].rate()
     }

@@ -1,4 +1,4 @@
-//! Measures one point: so many workers, for so long, with the light task beside them.
+//! Measurement of one point: a number of workers for a duration, with the light task beside them.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use super::curve::Point;
 use super::probe::{self, Lateness};
 use super::workload::Workload;
 
-/// What all threads of one measurement share.
+/// State shared by all threads of a measurement.
 struct Shared<'a> {
     workload: &'a Workload,
     /// Held for writing until all threads are there, so that none begins before the clock runs.
@@ -41,7 +41,7 @@ pub(super) fn measure(
         let gate = shared.gate.write().expect("nobody panics with it");
         let threads = start(scope, shared, workers, &failed);
         if threads.is_err() {
-            // Those that could be started are let go, and stop.
+            // Threads that have started are released, and stop.
             shared.stop.store(true, Ordering::Relaxed);
         }
         let cpu_before = cpu_time();
@@ -77,7 +77,7 @@ fn start<'scope, 'env: 'scope>(
         Builder::new().spawn_scoped(scope, move || {
             let result = work(shared, number as u64);
             if result.is_err() {
-                // Nobody listens any more if the time is over.
+                // The receiver is gone if the time is over.
                 let _ = failed.send(());
             }
             result
@@ -108,7 +108,7 @@ fn wait(time: Duration, failures: &Receiver<()>) {
     let _ = failures.recv_timeout(time);
 }
 
-/// The CPU time of this process, and of those that it has started and that have ended.
+/// CPU time of this process and of its children that have ended.
 pub(super) fn cpu_time() -> Duration {
     let own = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(own.tv_sec as u64, own.tv_nsec as u32) + children_cpu_time().unwrap_or_default()

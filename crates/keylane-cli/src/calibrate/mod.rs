@@ -1,8 +1,8 @@
-//! `keylane calibrate`: how fast this machine gets with more workers, what that costs, and what it does
-//! to a light task beside it; and which number of workers follows from that.
+//! `keylane calibrate`: throughput of this machine by number of workers, its cost, its effect on a
+//! light task, and the number of workers to use.
 //!
-//! What is measured and what is concluded are apart: a curve is plain data, and the advice, the table
-//! and the drawings are functions of it.
+//! Measurements and conclusions are separate: a curve is plain data, and the advice, the table and
+//! the drawings are functions of it.
 
 mod advice;
 mod args;

@@ -1,8 +1,9 @@
-//! How busy other processes keep the machine while something is measured: a measurement beside them is about a machine
-//! that is shared like that.
+//! CPU use of other processes during a measurement: results beside them are valid only for a
+//! machine that is shared in this way.
 //!
-//! The kernel counts the processors' busy time since the start, by all that run; what this process and its children used
-//! is taken away. Time that a host of virtual machines gave to others (steal) counts as theirs. Known on Linux only.
+//! The kernel counts the processors' busy time since boot, of all processes; the use of this
+//! process and its children is subtracted. Time that a host of virtual machines gave to others
+//! (steal) counts as theirs. Known on Linux only.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use super::measure::cpu_time;
 /// The part of the machine's processors from which other processes are worth a warning.
 const BUSY_SHARE: f64 = 0.1;
 
-/// Where the counters stood.
+/// Counters at the start of the measurement.
 #[derive(Debug)]
 pub(super) struct Meter {
     busy: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Curves as a drawing: how many times as fast above, how late the light task is below.
+//! Drawing of curves: speed-up above, lateness of the light task below.
 
 use super::curve::{Curve, Point};
 use crate::svg::{Anchor, COLOURS, Svg};
@@ -8,7 +8,7 @@ const HEIGHT: f64 = 600.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 690.0;
 
-/// One of the two diagrams: its place, and what its axes reach to.
+/// One of the two diagrams: its position, and the ranges of its axes.
 struct Panel {
     top: f64,
     bottom: f64,

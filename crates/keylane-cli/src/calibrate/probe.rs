@@ -1,15 +1,15 @@
-//! The light task beside the workers, which stands for a front end: a short piece of work that is due
+//! Light task beside the workers, as a model of a front end: a short piece of work that is due
 //! every two milliseconds, as a request would be.
 //!
-//! It is due by the clock, not some time after the one before, so that one that is late makes the next
-//! ones late as well, as waiting requests are.
+//! It is due by the clock, not some time after the previous one, so that a late one delays the next
+//! ones too, as waiting requests do.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is due.
+/// Interval of the light task.
 const PERIOD: Duration = Duration::from_millis(2);
 
 /// Its steps: about 20 µs.
@@ -22,7 +22,7 @@ const MAX_SAMPLES: usize = 10_000_000;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Lateness(Vec<f64>);
 
-/// Runs until told to stop, and at least once.
+/// Runs until `stop` is set, and at least once.
 pub(super) fn run(stop: &AtomicBool) -> Lateness {
     let mut due = Instant::now();
     let mut late = Vec::new();
@@ -39,7 +39,7 @@ pub(super) fn run(stop: &AtomicBool) -> Lateness {
 }
 
 impl Lateness {
-    /// At most this late were so many percent of them.
+    /// Lateness at this percentile, in milliseconds.
     pub(super) fn percentile(&self, percent: usize) -> f64 {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0[rank - 1]

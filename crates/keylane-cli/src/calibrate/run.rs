@@ -1,4 +1,4 @@
-//! One calibration from beginning to end: measures, shows as it goes, concludes, writes the files.
+//! One calibration: measures, prints each row, concludes, and writes the files.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     Ok(Ending::Finished { failed: 0 })
 }
 
-/// Measures one workload at each size. The rows appear as they are known, so that nobody has to wonder
-/// whether anything happens. Nothing comes back if nobody wants to know any more.
+/// Measures one workload at each size and prints each row at once. None if the reader of the output
+/// has closed it.
 fn climb(
     workload: &Workload,
     sizes: &[usize],
@@ -71,7 +71,7 @@ fn climb(
         let doing = || format!("measuring {} with {workers} worker{plural}", curve.workload);
         let point = measure(workload, workers, args.seconds).with_context(doing)?;
         curve.points.push(point);
-        // Nothing is faster than all logical CPUs, so their bar is the longest that is likely.
+        // Throughput beyond the number of logical CPUs is unlikely, so that is the longest bar.
         table.say(&table::row(&curve, &point, machine.logical as f64))?;
     }
     Ok(Some(curve))
@@ -79,7 +79,7 @@ fn climb(
 
 /// Where the table goes.
 struct Table {
-    /// Who reads only the beginning is content with it.
+    /// Whether the reader has closed the output, which is no error.
     reader_is_gone: bool,
     has_files: bool,
 }

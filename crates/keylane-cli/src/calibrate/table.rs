@@ -1,8 +1,8 @@
-//! A curve in a terminal: a line for each number of workers, with a bar for its throughput.
+//! Curve on a terminal: a line for each number of workers, with a bar for its throughput.
 
 use super::curve::{Curve, Point};
 
-/// How long the bar of the fastest can be.
+/// Length of the longest bar, in characters.
 const BAR: f64 = 30.0;
 
 pub(super) fn header() -> String {
@@ -12,7 +12,7 @@ pub(super) fn header() -> String {
     )
 }
 
-/// One point; the bar is drawn against so many times the throughput of one worker.
+/// Row of a point; a full bar is `full` times the throughput of one worker.
 pub(super) fn row(curve: &Curve, point: &Point, full: f64) -> String {
     let speed_up = curve.speed_up(point);
     let length = (speed_up / full * BAR).round().clamp(0.0, BAR) as usize;

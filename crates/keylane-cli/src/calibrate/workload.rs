@@ -1,4 +1,4 @@
-//! What the workers do while they are measured: one piece of work after the other.
+//! Workloads of a measurement: each worker does one piece of work after another.
 
 use std::ffi::OsString;
 use std::hint::black_box;
@@ -13,15 +13,15 @@ use super::CalibrateArgs;
 use super::args::Choice;
 use crate::process::{Children, describe, guarded, resolve};
 
-/// Steps of arithmetic in a piece of work: about 0.1 ms, so that counting the pieces is not what is
-/// measured.
+/// Number of arithmetic steps in a piece of work: about 0.1 ms, so that counting the pieces does
+/// not dominate.
 const CPU_STEPS: u64 = 50_000;
 
 /// The memory that all workers read: more than the caches of most machines. The workers share it, so
 /// that it does not grow with their number.
 const MEMORY_BYTES: usize = 256 << 20;
 
-/// What one piece of work reads of it, in one stretch: again about 0.1 ms.
+/// Number of bytes that one piece of work reads in one stretch: again about 0.1 ms.
 const STRETCH_BYTES: usize = 2 << 20;
 
 const WORD: usize = size_of::<u64>();
@@ -34,7 +34,7 @@ pub(super) enum Workload {
 }
 
 impl Workload {
-    /// What was asked for, one after the other.
+    /// Requested workloads, in order.
     pub(super) fn all(args: &CalibrateArgs) -> anyhow::Result<Vec<Workload>> {
         if !args.command.is_empty() {
             let program = resolve(&args.command[0])?;

@@ -1,5 +1,4 @@
-//! What can be wrong with the input: each error names the file, the line, what
-//! is wrong there, and what to do about it.
+//! Errors of the input: each names the file, the line, the problem and the remedy.
 
 use std::io;
 
@@ -14,7 +13,7 @@ pub(crate) struct InputError {
     pub(crate) what: Flaw,
 }
 
-/// What is wrong, and the remedy.
+/// Problem in the input, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Flaw {
     #[error("reading failed: {0}")]

@@ -1,5 +1,5 @@
-//! A reference to one field of a record, resolved against the input's layout
-//! once and then cheap to follow.
+//! Reference to a field of a record, resolved once against the input's layout so that each use is
+//! cheap.
 
 use super::json::Path;
 use super::record::Record;

@@ -1,4 +1,4 @@
-//! Cuts a byte stream into lines without ever holding more than one.
+//! Line reader that splits a byte stream and buffers at most one line.
 
 use std::io::{self, BufRead, BufReader, Read};
 

@@ -1,5 +1,5 @@
-//! Takes values out of a JSON text without building a tree of it: numbers stay
-//! as they are written, so large ones never collapse into one key.
+//! Values of a JSON text, read without a tree: numbers keep their text, so large ones never
+//! collapse into one key.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Every line is a record, empty ones too, byte for byte.
+//! Line format: every line is a record, empty ones too, byte for byte.
 
 use std::io::Read;
 

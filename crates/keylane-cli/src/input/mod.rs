@@ -1,5 +1,5 @@
-//! Turns a file or a pipe into records, one at a time and in bounded memory;
-//! what cannot be read is an error that names the file and the line.
+//! Input: records of a file or a pipe, one at a time and in bounded memory; an unreadable record is
+//! an error that names the file and the line.
 
 mod error;
 mod field;

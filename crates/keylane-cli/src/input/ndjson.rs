@@ -1,4 +1,4 @@
-//! Every line that is not blank is one JSON value, checked before it is used.
+//! NDJSON format: every line that is not blank is one JSON value, validated before its use.
 
 use std::io::Read;
 

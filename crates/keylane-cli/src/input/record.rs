@@ -1,9 +1,8 @@
-//! One record of the input, in buffers that are used again for the next.
+//! Record of the input, in buffers that are reused for the next one.
 
 use csv::ByteRecord;
 
-/// The record that was read last. Bytes are kept as they came; nothing is
-/// assumed about their encoding.
+/// Last record that was read. Bytes are unchanged, in any encoding.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// Counts records from one; a header is not a record.

@@ -1,4 +1,4 @@
-//! Opens the input and reads it by its format; knows which fields there are.
+//! Source of records: opens the input, reads it by its format, and resolves the names of fields.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -62,7 +62,7 @@ impl Origin {
         self.file.metadata().ok().filter(|kind| kind.is_file()).map(|kind| kind.len())
     }
 
-    /// Counts the bytes read so far.
+    /// Counter of the bytes read so far.
     pub(crate) fn meter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.read)
     }
@@ -118,7 +118,7 @@ impl Source {
         &self.layout
     }
 
-    /// What errors call the input.
+    /// Name of the input in errors.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -152,8 +152,8 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    /// Finds the field that a user calls `name`: a column's name before its
-    /// number, a member of the JSON object, or a word's number.
+    /// Resolves a field's name given by a user: a column's name before its number, a member of the
+    /// JSON object, or a word's number.
     pub(crate) fn field(&self, name: &str) -> anyhow::Result<Field> {
         match self {
             Self::Lines => number(name).map(Field::Word).with_context(|| {

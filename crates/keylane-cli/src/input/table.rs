@@ -1,5 +1,5 @@
-//! Rows of a table (CSV by RFC 4180, or tab-separated without quotes): every
-//! row has as many fields as the first, and a quote that is opened is closed.
+//! Table format (CSV by RFC 4180, or tab-separated without quotes): every row has as many fields as
+//! the first, and an open quote is an error.
 
 use std::io::Read;
 
@@ -56,7 +56,7 @@ impl<R: Read> Table<R> {
         }
     }
 
-    /// How many fields the rows have; none when there are no rows.
+    /// Number of fields of the rows; none if there are no rows.
     pub(super) fn width(&mut self) -> Result<Option<usize>, (u64, Flaw)> {
         let mut record = Record::default();
         match self.next(&mut record) {
@@ -127,8 +127,8 @@ fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// True if a quoted field is still open at the end of the row. The parser
-/// closes it in silence, so this walks the row by the same rules.
+/// Whether a quoted field is still open at the end of the row. The parser closes it silently, so
+/// this function scans the row by the parser's rules.
 fn ends_inside_quotes(row: &[u8]) -> bool {
     if memchr::memchr(b'"', row).is_none() {
         return false;

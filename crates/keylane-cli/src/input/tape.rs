@@ -1,6 +1,5 @@
-//! Remembers the bytes that a parser has read until they are taken, so that
-//! the whole record is at hand beside its fields; how much it remembers is
-//! bounded.
+//! Recording reader: keeps a copy of the bytes that a parser has read, so that the whole record is
+//! available beside its fields; the size of the copy is bounded.
 
 use std::io::{self, Read};
 

@@ -1,8 +1,8 @@
-//! The value that a record has in a field: missing, null or text.
+//! Value of a field of a record: missing, null or text.
 
 use std::borrow::Cow;
 
-/// What a record has in a field.
+/// Value of a field.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Value<'r> {
     /// The record has no such field.

@@ -1,4 +1,4 @@
-//! The words of `keylane simulate`.
+//! Arguments of `keylane simulate`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 
 use super::time;
 
-/// Shows what the rules for jobs do with some of them, beside FIFO, round robin and SRPT, in virtual time.
+/// Shows the effect of the rules for jobs in virtual time, beside FIFO, round robin and SRPT.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 #[command(group(ArgGroup::new("jobs").required(true).args(["file", "random"])))]
@@ -16,7 +16,7 @@ pub(crate) struct SimulateArgs {
     /// decisions that a pool has recorded; standard input for -.
     pub(super) file: Option<PathBuf>,
 
-    /// Random jobs instead of a file: so many.
+    /// Number of random jobs, instead of a file.
     #[arg(long, value_name = "JOBS", value_parser = jobs)]
     pub(super) random: Option<usize>,
 
@@ -24,21 +24,20 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "N%", default_value = "80%", requires = "random", value_parser = load)]
     pub(super) load: f64,
 
-    /// Which random jobs; the same number gives the same jobs.
+    /// Seed of the random jobs; equal seeds give equal jobs.
     #[arg(long, value_name = "N", default_value = "1", requires = "random")]
     pub(super) seed: u64,
 
-    /// How many workers there are: 4, or as many as were recorded, if not given.
+    /// Number of workers; by default 4, or the recorded number.
     #[arg(short, long, value_name = "N", value_parser = workers)]
     pub(super) workers: Option<usize>,
 
-    /// How many jobs may be active at a time under the four rules; as many as there are workers if
-    /// not given.
+    /// Maximum number of active jobs under the four rules; by default the number of workers.
     #[arg(long, value_name = "N")]
     pub(super) max_active: Option<NonZeroUsize>,
 
-    /// For how long a job may be held at one worker, or at none for shorter ones; without end if not
-    /// given.
+    /// Maximum time for which a job may be held at one worker, or at none for shorter ones; by
+    /// default unlimited.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(super) patience: Option<u64>,
 

@@ -1,4 +1,4 @@
-//! The same jobs under each policy, side by side.
+//! Comparison of the policies, side by side for equal jobs.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(super) fn schedules(jobs: &[Job], workers: usize, args: &SimulateArgs) -> Ve
     policies.iter_mut().map(|policy| world::run(jobs, workers, policy.as_mut())).collect()
 }
 
-/// How long each job took under each policy.
+/// Latency of each job under each policy.
 pub(super) fn latencies(jobs: &[Job], schedules: &[Schedule]) -> String {
     let names: Vec<_> = jobs.iter().map(|job| job.name.clone()).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("job".len());

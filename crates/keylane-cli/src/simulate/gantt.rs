@@ -1,4 +1,4 @@
-//! A schedule as a picture: a row for each worker, time to the right. For a terminal, and as SVG.
+//! Gantt chart of a schedule: a row for each worker, time to the right; for terminals, and as SVG.
 
 use super::jobs::Job;
 use super::schedule::{Bar, Schedule};
@@ -8,15 +8,15 @@ use crate::svg::{Anchor, COLOURS, Svg};
 /// How wide the picture is on a terminal, beside the workers' numbers.
 const COLUMNS: u64 = 72;
 
-/// What stands for the jobs, in turns.
+/// Symbols of the jobs, in rotation.
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 pub(super) fn letter(job: usize) -> char {
     char::from(LETTERS[job % LETTERS.len()])
 }
 
-/// The time up to `end`, which is the same for all pictures that are to be compared. Each column
-/// shows what ran in the middle of its part.
+/// Chart of the time up to `end`, which must be equal for charts that are compared. Each column
+/// shows the job in the middle of its time.
 pub(super) fn draw(schedule: &Schedule, workers: usize, end: u64) -> String {
     let end = end.max(1);
     let mut rows = vec![vec!['·'; COLUMNS as usize]; workers];

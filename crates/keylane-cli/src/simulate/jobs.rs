@@ -1,4 +1,4 @@
-//! The jobs of a simulation, as a CSV file has them.
+//! Jobs of a simulation, from a CSV file.
 
 use std::io::Read;
 
@@ -15,13 +15,13 @@ pub(crate) struct Job {
     pub(super) name: String,
     /// When it comes, in milliseconds.
     pub(super) arrival: u64,
-    /// How long each of its subtasks takes, in the order in which they are split off.
+    /// Durations of its subtasks, in the order in which they are split off.
     pub(super) lengths: Vec<u64>,
     pub(super) weight: u32,
 }
 
 impl Job {
-    /// The time that all of it takes on one worker.
+    /// Sum of the durations.
     pub(super) fn work(&self) -> u64 {
         self.lengths.iter().sum()
     }

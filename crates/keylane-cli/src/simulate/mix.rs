@@ -1,4 +1,5 @@
-//! Random jobs: they come at random, most are small, and a few are as large as all others together.
+//! Random jobs: arrivals are random, most jobs are small, and a few are as large as all others
+//! together.
 //!
 //! The number of a job's subtasks follows a bounded Pareto distribution, which is what sizes of files,
 //! requests and batch jobs look like; arrivals are a Poisson process; subtasks take exponentially

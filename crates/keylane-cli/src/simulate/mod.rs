@@ -1,8 +1,8 @@
-//! `keylane simulate`: what the four rules would do with some jobs, in virtual time, and what other
-//! ways to share the workers would.
+//! `keylane simulate`: effect of the four rules on a list of jobs in virtual time, compared with
+//! other policies.
 //!
-//! The world is a list of jobs and some workers; a policy says who gets each free worker; what comes
-//! out is a schedule, which is shown. Nothing here sleeps or reads a clock.
+//! The input is a list of jobs and a number of workers; a policy assigns each free worker; the
+//! output is a schedule, which is shown. The simulation neither sleeps nor reads a clock.
 
 mod args;
 mod compare;

@@ -1,7 +1,6 @@
-//! The ways to share the workers: the four rules, and what they are compared with.
+//! Policies for sharing the workers: the four rules, and those for comparison.
 //!
-//! All of them leave a subtask that has begun where it is, and leave no worker idle while there is
-//! something to begin.
+//! No policy preempts a started subtask, or leaves a worker idle while a subtask can start.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,21 +8,21 @@ use keylane::allocate::{Allocator, Claimant, End, JobId, Rule, Supply};
 
 use super::jobs::Job;
 
-/// Says who gets a free worker. Jobs are numbers, in the order of their arrival.
+/// Assigns free workers. Jobs are numbers, in the order of their arrival.
 pub(super) trait Policy {
     fn name(&self) -> &'static str;
 
     /// A job comes. Never called for one without subtasks.
     fn arrive(&mut self, job: usize, what: &Job, now: u64);
 
-    /// A worker is free: whose subtask does it run next?
+    /// Job whose next subtask runs on the free worker, with the rule of the decision.
     fn next(&mut self, now: u64) -> Option<(usize, Option<Rule>)>;
 
-    /// A subtask that took so long has ended.
+    /// Reports the end of a subtask with this duration.
     fn ended(&mut self, job: usize, length: u64, now: u64);
 }
 
-/// Keylane's rules, as the allocator was told to apply them.
+/// Keylane's rules, with the allocator's settings.
 pub(super) struct Keylane {
     name: &'static str,
     allocator: Allocator,
@@ -66,7 +65,7 @@ impl Policy for Keylane {
 /// All subtasks in one queue, as if each job were split when it comes.
 #[derive(Default)]
 pub(super) struct Fifo {
-    /// Jobs and how many of their subtasks have not begun.
+    /// Jobs, with the number of their subtasks that have not started.
     queue: VecDeque<(usize, usize)>,
 }
 
@@ -118,13 +117,14 @@ impl Policy for RoundRobin {
     fn ended(&mut self, _: usize, _: u64, _: u64) {}
 }
 
-/// Always the job with the least work left. It knows how long each subtask will take, which nobody
-/// does, and lets a large job starve among small ones: a mark to be measured against.
+/// Prefers the job with the least work left. It knows the duration of each subtask in advance,
+/// which no real scheduler does, and lets a large job starve among small ones: a baseline for
+/// comparison.
 #[derive(Default)]
 pub(super) struct ShortestFirst {
     /// Jobs with subtasks that have not begun, by the work that is left.
     by_work: BTreeSet<(u64, usize)>,
-    /// The work that is left, and how many subtasks have not begun, of each job.
+    /// Remaining work and number of subtasks that have not started, of each job.
     left: Vec<(u64, usize)>,
 }
 

@@ -1,9 +1,9 @@
-//! The jobs of a recorded pool: when they came, how many subtasks they had and how long each took.
+//! Jobs of a recorded pool: arrivals, number of subtasks and their durations.
 //!
-//! A worker that was given to a job and came back has run a subtask; if it says that it ran several,
-//! they share its time. One that said that its subtask waits, or that there was none, has run nothing. What
-//! ran when the record ends is taken to end there, and a job that was there when it begins to come then.
-//! Work outside jobs is a job of its own for each sitting of a worker.
+//! A worker that was given to a job and came back has run a subtask; if it reported several, they
+//! share its time. A worker whose subtask had to wait, or that got none, has run no subtask. Runs
+//! at the end of the record are taken to end there, and jobs present at its start to arrive then.
+//! Work outside of jobs is a job of its own for each assignment of a worker.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,14 +13,14 @@ use keylane::allocate::{Claimant, Decision, End, Event, Record, Rule};
 use super::jobs::Job;
 use super::schedule::{Bar, Schedule};
 
-/// What the first line of a record begins with; that of a CSV file is its header.
+/// Start of the first line of a record; a CSV file starts with its header.
 pub(super) const MARK: &str = "keylane record ";
 
-/// What was recorded, and what it says of the jobs.
+/// Recorded schedule, and the jobs derived from it.
 pub(super) struct Recorded {
     /// By arrival.
     pub(super) jobs: Vec<Job>,
-    /// Who had which worker when.
+    /// Assignments of workers to jobs over time.
     pub(super) schedule: Schedule,
     pub(super) workers: usize,
 }
@@ -36,12 +36,12 @@ struct Sitting {
 
 #[derive(Default)]
 struct Reading {
-    /// By the jobs' numbers in the record; sittings of loose work have those behind them all.
+    /// Jobs by their numbers in the record; assignments without a job have higher numbers.
     jobs: BTreeMap<u64, Job>,
     finished: BTreeMap<u64, u64>,
     out: BTreeMap<Option<u64>, VecDeque<Sitting>>,
     bars: Vec<(u64, Bar)>,
-    /// Workers that are not out, by number; those that were never out are not here.
+    /// Idle workers by number, without those that were never used.
     idle: Vec<usize>,
     most_out: usize,
     loose: u64,

@@ -1,4 +1,4 @@
-//! Runs a simulation, and shows what came out of it.
+//! Run of a simulation, and its report.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use super::schedule::Schedule;
 use super::{SimulateArgs, compare, gantt, time};
 use crate::exit::Ending;
 
-/// More beginnings, jobs or workers than this nobody reads; the figures say it all then.
+/// Maximum number of starts, jobs or workers that are listed: beyond it only figures are printed.
 const MAX_LISTED: usize = 200;
 const MAX_WORKERS_DRAWN: usize = 64;
 
@@ -28,17 +28,17 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
         fs::write(path, drawing).with_context(|| format!("cannot write {}", path.display()))?;
     }
     match io::stdout().lock().write_all(report(&jobs, &schedules, rows, workers).as_bytes()) {
-        // Who reads only the beginning is content with it.
+        // A reader that closes the output early is no error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(Ending::Finished { failed: 0 }),
     }
 }
 
-/// What is simulated.
+/// Input of a simulation.
 struct Input {
     jobs: Vec<Job>,
     workers: usize,
-    /// What really happened, if it was recorded.
+    /// Recorded schedule, if there is one.
     recorded: Option<Schedule>,
 }
 
@@ -95,7 +95,7 @@ fn report(jobs: &[Job], schedules: &[Schedule], rows: usize, workers: usize) -> 
     parts.join("\n\n") + "\n"
 }
 
-/// What began when, a line for each moment: as it was recorded, or as the four rules have it.
+/// Starts in order of time, a line for each moment: from the record, or under the four rules.
 fn beginnings(schedule: &Schedule, jobs: &[Job]) -> String {
     let mut lines = vec!["what begins when, on which worker, and by which rule:".to_owned()];
     for moment in schedule.bars.chunk_by(|one, next| one.start == next.start) {

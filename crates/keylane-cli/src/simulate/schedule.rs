@@ -1,4 +1,4 @@
-//! What came out of a simulation: who ran where and when, and how long each job took.
+//! Schedule: result of a simulation with the runs of each worker and the latency of each job.
 
 use keylane::allocate::Rule;
 
@@ -26,14 +26,14 @@ pub(super) struct Schedule {
     pub(super) finished: Vec<u64>,
 }
 
-/// How long the jobs took, over all of them.
+/// Latency figures over all jobs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Figures {
     /// Mean time from arrival to end, in milliseconds.
     pub(super) mean_flow: f64,
     /// The 99th percentile of that.
     pub(super) p99_flow: u64,
-    /// The mean of how many times as long a job took as with all workers to itself.
+    /// Mean ratio of a job's latency to its latency with all workers to itself.
     pub(super) mean_slowdown: f64,
     pub(super) worst_slowdown: f64,
     /// When the last job was over.
@@ -52,7 +52,7 @@ impl Schedule {
     pub(super) fn figures(&self, jobs: &[Job], workers: usize) -> Figures {
         let mut flows: Vec<u64> = (0..jobs.len()).map(|job| self.flow(job, jobs)).collect();
         let slowdown = |(job, flow): (&Job, &u64)| match job.least_time(workers) {
-            // What takes no time is not slowed down.
+            // A job without work is not slowed down.
             0 => 1.0,
             least => *flow as f64 / least as f64,
         };

@@ -1,4 +1,4 @@
-//! Virtual time in milliseconds, and how people write it.
+//! Virtual time in milliseconds, and its text form.
 
 /// Reads `90`, `0.5` (seconds), `1:30` or `1:00:00`.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
@@ -17,7 +17,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
         }
         seconds = seconds * 60.0 + value;
     }
-    // A year is beyond what anybody simulates in milliseconds.
+    // Bounds the time to a year, which keeps sums far from overflow.
     if count > 3 || seconds > 366.0 * 86_400.0 {
         return Err(wrong());
     }

@@ -1,7 +1,7 @@
-//! Runs jobs on workers in virtual time: the next event, then the next.
+//! Event loop that runs jobs on workers in virtual time.
 //!
-//! Of events at the same time, ends go before arrivals, and earlier beginnings before later ones; the
-//! free workers are given away after each. A free worker with a smaller number is used first.
+//! Of simultaneous events, ends come before arrivals, and earlier starts before later ones; free
+//! workers are assigned after each event. The free worker with the lowest number is used first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,7 +24,7 @@ struct World<'a> {
     schedule: Schedule,
 }
 
-/// What a policy makes of these jobs, which are in the order of their arrival.
+/// Schedule of these jobs under a policy; the jobs are in the order of their arrival.
 pub(super) fn run(jobs: &[Job], workers: usize, policy: &mut dyn Policy) -> Schedule {
     let schedule =
         Schedule { policy: policy.name(), bars: Vec::new(), finished: vec![0; jobs.len()] };
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// So many subtasks of a second, that come at this millisecond.
+    /// Job with this number of one-second subtasks that arrives at this millisecond.
     fn seconds(arrival: u64, subtasks: usize) -> Job {
         Job { name: String::new(), arrival, lengths: vec![1000; subtasks], weight: 1 }
     }
