@@ -99,7 +99,7 @@ impl Registry {
     /// For processes that have no file of their own beside which a table could be: a user's
     /// processes with the same folder end the children that any of them has left. Waits until the
     /// guards of killed processes have ended their children; where a guard was killed too, ends
-    /// them here: SIGTERM, [`GRACE`], SIGKILL. The children of running processes are not affected.
+    /// them here: SIGTERM, [`GRACE`](crate::GRACE), SIGKILL. The children of running processes are not affected.
     ///
     /// Where no file can be made in the folder, the table is in memory.
     ///
@@ -133,7 +133,7 @@ impl Registry {
     /// Opens a registry whose table is this file, and makes it if it does not exist.
     ///
     /// Waits until the guard of an earlier process has ended that process's children. Processes
-    /// left in the table, because the guard was killed too, are ended here: SIGTERM, [`GRACE`],
+    /// left in the table, because the guard was killed too, are ended here: SIGTERM, [`GRACE`](crate::GRACE),
     /// SIGKILL. On return no process that the table listed runs.
     ///
     /// # Errors

@@ -77,6 +77,7 @@ mod statistics;
 mod stress;
 mod strict_quantum;
 mod take_key;
+mod tidy;
 mod trace;
 #[cfg(feature = "tracing")]
 mod tracing;
