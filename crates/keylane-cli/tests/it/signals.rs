@@ -1,13 +1,13 @@
 //! The first signal lets what runs finish and starts nothing new; the second
 //! ends the children with all that they have started.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr};
 
-use crate::common::{finish, hears, keylane, named_pipe, numbers};
+use crate::common::{finish, hears, ignores, keylane, named_pipe, numbers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -82,7 +82,7 @@ fn the_first_signal_drains() {
 
 #[test]
 fn the_interrupt_of_a_terminal_drains_as_well() {
-    if fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_interrupts(&status)) {
+    if ignores(Signal::INT.as_raw()) {
         eprintln!("skipped: interrupts are ignored here, and so by what this starts");
         return;
     }
@@ -91,12 +91,6 @@ fn the_interrupt_of_a_terminal_drains_as_well() {
     waiting.hears("stopping; 2 running may finish");
     let _gates = waiting.open_gates();
     assert_eq!(finish(waiting.run).code, 130);
-}
-
-fn ignores_interrupts(status: &str) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & 2 != 0)
 }
 
 #[test]

@@ -58,5 +58,9 @@ fn read(root: &Path, file: &str) -> String {
         Some((folder, file)) => root.join("crates").join(folder).join("tests/it").join(file),
     };
     let alone = fs::read_to_string(path.with_extension("rs"));
-    alone.or_else(|_| fs::read_to_string(path.join("mod.rs"))).unwrap_or_default()
+    let folder = || fs::read_to_string(path.join("mod.rs"));
+    // A test that changes its whole process is a program of its own.
+    let beside =
+        || fs::read_to_string(root.join("crates/keylane/tests").join(file).with_extension("rs"));
+    alone.or_else(|_| folder()).or_else(|_| beside()).unwrap_or_default()
 }

@@ -79,8 +79,6 @@ mod strict_quantum;
 mod take_key;
 mod tidy;
 mod trace;
-#[cfg(feature = "tracing")]
-mod tracing;
 mod turn_keeper;
 mod turns;
 mod worker_sizing;

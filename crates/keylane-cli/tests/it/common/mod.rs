@@ -111,3 +111,12 @@ pub(crate) fn hears(said: &mut impl BufRead, part: &str) {
 pub(crate) fn named_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
+
+/// Returns whether this process ignores the signal, as does everything that it starts: a shell starts programs in the
+/// background so.
+pub(crate) fn ignores(signal: i32) -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}

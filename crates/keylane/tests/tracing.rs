@@ -1,12 +1,15 @@
 //! With the feature `tracing` a subscriber receives every task, and the events of the pool.
 
+#[path = "it/common/mod.rs"]
+mod common;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::{Gate, Log, OpenAtLast, eventually, soon};
+use common::{Gate, Log, OpenAtLast, eventually, soon};
 use keylane::Pool;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
