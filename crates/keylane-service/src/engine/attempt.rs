@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::Core;
-use super::books::{Books, Effect, Live, Recorded, Running};
+use super::engine_state::{ActiveJob, CommitEffect, EngineState, FinalState, RunningAttempt};
 use super::logs::note_log;
-use super::made::Made;
+use super::made::NewSubtaskSpec;
 use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
 use crate::kind::Work;
 use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Packed, Step};
@@ -67,7 +67,7 @@ impl Core {
         let answer = match handler {
             Some(handler) => {
                 let timeout = timeout.or_else(|| handler.patience());
-                handled(&**handler, attempt, timeout).await
+                run_handler(&**handler, attempt, timeout).await
             }
             // The kinds were reconfigured after the job was accepted.
             None if matches!(step, Handled::Subtask(_)) => {
@@ -85,12 +85,12 @@ impl Core {
     /// Writes the subtasks that a split has produced, and enters them into the order before the
     /// split ends. So the job is not over in between, and a crash does not repeat the split.
     async fn extend(self: &Arc<Self>, job: JobNumber, answer: Option<Box<RawValue>>) -> Answer {
-        let made =
-            Made::read(answer.as_deref(), &self.settings.bounds).map_err(Failure::lasting)?;
+        let made = NewSubtaskSpec::read(answer.as_deref(), &self.settings.bounds)
+            .map_err(Failure::lasting)?;
         let (stored, fan_in) = {
-            let books = self.books();
+            let engine = self.engine();
             let gone = || Failure::lasting("the job is over");
-            let live = books.live.get(&job).ok_or_else(gone)?;
+            let live = engine.live.get(&job).ok_or_else(gone)?;
             (live.plan.stored, live.head.fan_in)
         };
         let failed = |error: crate::store::WriteError| Failure::passing(error.to_string());
@@ -106,51 +106,51 @@ impl Core {
         if fan_in {
             extension.push::<&[u8]>(&[], b"null").map_err(failed)?;
         }
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (reply, replied) = tokio::sync::oneshot::channel();
         let (core, total) = (Arc::clone(self), extension.total());
         let enter = move |committed: Result<_, crate::store::WriteError>| {
             let entered = committed.map(|_| core.enter_made(job, total, entering));
-            let _ = tell.send(entered);
+            let _ = reply.send(entered);
         };
         extension.finish_with(enter).await.map_err(failed)?;
-        let told = told.await.map_err(|_| Failure::passing("the store has ended"))?;
-        told.map_err(failed).map(|()| None)
+        let replied = replied.await.map_err(|_| Failure::passing("the store has ended"))?;
+        replied.map_err(failed).map(|()| None)
     }
 
     /// Enters the subtasks of a split. Called on the writer's thread, in commit order.
     fn enter_made(&self, job: JobNumber, total: u32, made: Packed) {
-        let mut books = self.books();
+        let mut engine = self.engine();
         let now = self.clock.now();
-        books.order.entered(job);
+        engine.order.entered(job);
         let (count, key_bytes, has_keys) = (made.count(), made.key_bytes(), made.has_keys());
         // A cancelled job accepts no subtasks; its final counts have them as cancelled.
-        let added = books.scheduler.add_packed(job, made, now.0);
-        let books = &mut *books;
-        let Some(live) = books.live.get_mut(&job) else { return };
+        let added = engine.scheduler.add_packed(job, made, now.0);
+        let engine = &mut *engine;
+        let Some(live) = engine.live.get_mut(&job) else { return };
         live.plan.stored = total;
         live.key_bytes += key_bytes;
         live.touch(now);
-        books.key_bytes += key_bytes;
-        books.unfinished += count;
+        engine.key_bytes += key_bytes;
+        engine.unfinished += count;
         if let Ok(accepted) = added {
-            Self::hold_if_behind(books, job, has_keys, now);
-            self.note_accepted(books, job, &accepted, now);
+            Self::hold_if_behind(engine, job, has_keys, now);
+            self.note_accepted(engine, job, &accepted, now);
         }
         self.bell.ring();
     }
 
     /// Applies the end of a run. Returns false if the run had already ended.
     pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: Answer) -> bool {
-        let mut books = self.books();
+        let mut engine = self.engine();
         let now = self.clock.now();
-        let Some(running) = books.running.remove(&fence) else { return false };
+        let Some(running) = engine.running.remove(&fence) else { return false };
         let end = match &answer {
             Ok(_) => End::Succeeded,
             Err(failure) => End::Failed { retry_at: self.retry_at(&running, failure, now) },
         };
-        self.end_with(&mut books, running, fence, end, answer, now);
-        self.write_next(&mut books);
-        drop(books);
+        self.end_with(&mut engine, running, fence, end, answer, now);
+        self.write_next(&mut engine);
+        drop(engine);
         self.bell.ring();
         true
     }
@@ -158,38 +158,38 @@ impl Core {
     /// Applies the end of a run to the engine state.
     pub(super) fn end_with(
         &self,
-        books: &mut Books,
-        running: Running,
+        engine: &mut EngineState,
+        running: RunningAttempt,
         fence: u64,
         end: End,
         answer: Answer,
         now: Timestamp,
     ) {
-        books.slots.give_back(running.slot);
+        engine.slots.give_back(running.slot);
         if let Some(held) = &running.lease {
-            held.promised_to.into_iter().for_each(|ask| books.claimers.break_promise(ask));
-            books.claimers.ended(running.kind);
-            self.admit_leases(books, [running.kind], now);
+            held.promised_to.into_iter().for_each(|ask| engine.claimers.break_promise(ask));
+            engine.claimers.ended(running.kind);
+            self.admit_leases(engine, [running.kind], now);
         }
         let is_withdrawn = end == End::Withdrawn;
-        let ended = books.scheduler.ended(running.job, running.step, fence, end, now.0);
+        let ended = engine.scheduler.ended(running.job, running.step, fence, end, now.0);
         let ended = ended.expect("a run is in the books as long as it is in the scheduler");
         if let Step::Subtask(number) = running.step {
             let subtask = SubtaskId { job: running.job, number };
             match ended.fate {
-                Fate::Again { .. } | Fate::Stopped => books.order.attempt_ended(subtask),
-                Fate::Succeeded | Fate::Failed | Fate::Cancelled => books.order.ended(subtask),
+                Fate::Again { .. } | Fate::Stopped => engine.order.attempt_ended(subtask),
+                Fate::Succeeded | Fate::Failed | Fate::Cancelled => engine.order.ended(subtask),
             }
         }
         if !is_withdrawn {
-            self.draw(books, &running, ended.fate, now);
-            note_log(books, &running, fence, ended.fate, now);
+            self.record_slice(engine, &running, ended.fate, now);
+            note_log(engine, &running, fence, ended.fate, now);
         }
         let (error, result) = match answer {
             Ok(result) => (None, result),
             Err(failure) => (Some(failure.error), None),
         };
-        if let Some(live) = books.live.get_mut(&running.job) {
+        if let Some(live) = engine.live.get_mut(&running.job) {
             match (&error, ended.fate) {
                 // A withdrawn run leaves no trace, as if it had not begun.
                 _ if is_withdrawn => {}
@@ -200,22 +200,22 @@ impl Core {
             }
             live.touch(now);
         }
-        books.changed.insert(running.job);
-        note_stage(books, &running, ended.fate, is_withdrawn, error.as_deref(), now);
+        engine.changed.insert(running.job);
+        note_stage(engine, &running, ended.fate, is_withdrawn, error.as_deref(), now);
         match ended.fate {
-            Fate::Again { .. } => books.totals.retried += u64::from(!is_withdrawn),
+            Fate::Again { .. } => engine.totals.retried += u64::from(!is_withdrawn),
             Fate::Stopped => self.announce_stop(&running, error.as_deref(), now),
             Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
-                self.note_end(books, &running, ended.fate, error, result, now);
+                self.note_end(engine, &running, ended.fate, error, result, now);
             }
         }
-        self.note_rest(books, running.job, &ended, now);
+        self.apply_consequences(engine, running.job, &ended, now);
     }
 
     /// Returns the time of the next attempt after a failure, if an attempt is left.
     pub(super) fn retry_at(
         &self,
-        running: &Running,
+        running: &RunningAttempt,
         failure: &Failure,
         now: Timestamp,
     ) -> Option<u64> {
@@ -232,17 +232,17 @@ impl Core {
     /// Records the final outcome of a step for the next batch.
     fn note_end(
         &self,
-        books: &mut Books,
-        running: &Running,
+        engine: &mut EngineState,
+        running: &RunningAttempt,
         fate: Fate,
         error: Option<String>,
         result: Option<Box<RawValue>>,
         now: Timestamp,
     ) {
         let (kind, end) = match fate {
-            Fate::Succeeded => (OutcomeKind::Succeeded, Recorded::Succeeded),
-            Fate::Failed => (OutcomeKind::Failed, Recorded::Failed),
-            _ => (OutcomeKind::Cancelled, Recorded::Cancelled),
+            Fate::Succeeded => (OutcomeKind::Succeeded, FinalState::Succeeded),
+            Fate::Failed => (OutcomeKind::Failed, FinalState::Failed),
+            _ => (OutcomeKind::Cancelled, FinalState::Cancelled),
         };
         let bytes = match (&error, &result) {
             (Some(error), _) => error.clone().into_bytes(),
@@ -257,21 +257,22 @@ impl Core {
             ended_ms: now.0,
             result: bytes,
         };
-        books.unwritten.changes.ended(running.job, outcome);
-        if let (Step::Subtask(_), Some(live)) = (running.step, books.live.get_mut(&running.job)) {
+        engine.unwritten.changes.ended(running.job, outcome);
+        if let (Step::Subtask(_), Some(live)) = (running.step, engine.live.get_mut(&running.job)) {
             end.count(&mut live.ended);
-            books.unfinished = books.unfinished.saturating_sub(1);
+            engine.unfinished = engine.unfinished.saturating_sub(1);
         }
         // Only the job's own result is shown from memory.
         let result = result.filter(|_| running.step == Step::FanIn);
-        let effect = Effect::Ended { job: running.job, step: running.step, end, error, result };
-        books.unwritten.effects.push(effect);
+        let effect =
+            CommitEffect::Ended { job: running.job, step: running.step, end, error, result };
+        engine.unwritten.effects.push(effect);
     }
 
     /// Applies the consequences of an end: dropped subtasks, the end of the job.
-    pub(super) fn note_rest(
+    pub(super) fn apply_consequences(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         ended: &Ended,
         now: Timestamp,
@@ -279,35 +280,35 @@ impl Core {
         // Dropped subtasks need no outcomes: at the end of a job every subtask without an outcome
         // counts as cancelled, and the failure that made the job fail is on the disk.
         if let Some(outcome) = ended.over {
-            self.note_over(books, job, outcome, now);
+            self.record_job_end(engine, job, outcome, now);
         }
     }
 
     /// Ends a job: its last status is written after all its outcomes.
-    pub(super) fn note_over(
+    pub(super) fn record_job_end(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         outcome: Outcome,
         now: Timestamp,
     ) {
-        let Some(live) = books.live.get_mut(&job) else { return };
+        let Some(live) = engine.live.get_mut(&job) else { return };
         live.is_closing = true;
         let counts = live.final_counts();
         // Subtasks dropped with the job have no end of their own.
         let dropped = counts.cancelled.saturating_sub(live.ended.cancelled);
-        books.unfinished = books.unfinished.saturating_sub(dropped.into());
+        engine.unfinished = engine.unfinished.saturating_sub(dropped.into());
         let (stored, state) = super::begin::states(outcome);
         let status = crate::store::JobStatus {
             ended_ms: Some(now.0),
             counts,
             ..crate::store::JobStatus { state: stored, ..live.status() }
         };
-        books.unwritten.changes.status(job, status);
-        books.unwritten.effects.push(Effect::Over { job, state, ended: now });
+        engine.unwritten.changes.status(job, status);
+        engine.unwritten.effects.push(CommitEffect::Over { job, state, ended: now });
     }
 
-    fn announce_stop(&self, running: &Running, error: Option<&str>, now: Timestamp) {
+    fn announce_stop(&self, running: &RunningAttempt, error: Option<&str>, now: Timestamp) {
         for key in &running.keys {
             self.events.publish(|id| crate::wire::Event {
                 key: Some(String::from_utf8_lossy(&key.0).into_owned()),
@@ -318,8 +319,14 @@ impl Core {
     }
 
     /// Records the run in the timeline.
-    fn draw(&self, books: &Books, running: &Running, fate: Fate, now: Timestamp) {
-        let job = books.live.get(&running.job).map(|live| live.id);
+    fn record_slice(
+        &self,
+        engine: &EngineState,
+        running: &RunningAttempt,
+        fate: Fate,
+        now: Timestamp,
+    ) {
+        let job = engine.live.get(&running.job).map(|live| live.id);
         self.timeline.note(now.0, || Slice {
             slot: running.slot,
             job: job.map_or_else(String::new, |id| id.to_string()),
@@ -348,8 +355,8 @@ const MAX_REASON_BYTES: usize = 1024;
 /// Records that an attempt has ended while its subtask goes on: the start mark says how it
 /// continues after a restart.
 fn note_stage(
-    books: &mut Books,
-    running: &Running,
+    engine: &mut EngineState,
+    running: &RunningAttempt,
     fate: Fate,
     is_withdrawn: bool,
     error: Option<&str>,
@@ -358,7 +365,7 @@ fn note_stage(
     let stage = match fate {
         Fate::Again { at: Some(until) } => {
             // Failures are kept for few subtasks of a job, so many concurrent backoffs cost little.
-            let failures = books.live.get(&running.job).map(|live| &live.failures);
+            let failures = engine.live.get(&running.job).map(|live| &live.failures);
             let reason = failures.and_then(|failures| failures.get(running.step));
             let reason = reason.unwrap_or_default().into();
             Stage::BackingOff { since_ms: now.0, wait_ms: until.saturating_sub(now.0), reason }
@@ -375,11 +382,11 @@ fn note_stage(
     };
     let attempt = running.attempt - u32::from(is_withdrawn);
     let subtask = SubtaskId { job: running.job, number: running.number };
-    books.unwritten.changes.mark(subtask, Mark { attempt, stage });
+    engine.unwritten.changes.mark(subtask, Mark { attempt, stage });
 }
 
 /// Runs the handler of an attempt, within its timeout.
-async fn handled(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>) -> Answer {
+async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>) -> Answer {
     let cancelled = attempt.cancelled.clone();
     // A user's function may panic before it returns a future.
     let work = AssertUnwindSafe(async { handler.handle(attempt).await }).catch_unwind();
@@ -391,7 +398,7 @@ async fn handled(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>
         }
     };
     let why = tokio::select! {
-        answer = &mut work => return answered(answer),
+        answer = &mut work => return unwrap_panic(answer),
         () = late => {
             cancelled.cancel();
             format!("it took longer than {:?}", time.unwrap_or_default())
@@ -406,11 +413,11 @@ async fn handled(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>
     }
 }
 
-fn answered(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
+fn unwrap_panic(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
     answer.unwrap_or_else(|panic| Err(Failure::passing(panicked(&*panic))))
 }
 
-impl Live {
+impl ActiveJob {
     /// Returns false if the job was cancelled or is about to fail, so that its waiting subtasks
     /// were dropped.
     pub(super) fn holds_its_subtasks(&self) -> bool {

@@ -32,13 +32,13 @@ use crate::store::{AuditFilter, AuditKept, AuditRecord, AuditRow, Changes};
 use crate::wire::{AuditEntry, AuditOutcome, Page, Timestamp};
 
 /// Maximum length of the name of a job, a key or a schedule, in bytes.
-const MOST_NAME_BYTES: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// Maximum length of a reason, in bytes.
-const MOST_REASON_BYTES: usize = 1024;
+const MAX_REASON_BYTES: usize = 1024;
 
 /// Maximum length of the parameters, in bytes. Of larger parameters only the names are kept.
-const MOST_PARAMETER_BYTES: usize = 2048;
+const MAX_PARAMETER_BYTES: usize = 2048;
 
 /// Interval in milliseconds after a written refusal in which further refusals of that token for
 /// lack of a role are only counted.
@@ -117,11 +117,11 @@ pub(crate) struct Act {
     /// Its idempotency key.
     keyed: Option<Keyed>,
     /// Known content of the entry. No code panics while it holds this lock.
-    said: Mutex<Said>,
+    said: Mutex<AuditDraft>,
 }
 
 #[derive(Clone, Debug)]
-struct Said {
+struct AuditDraft {
     action: Action,
     job: Option<String>,
     key: Option<String>,
@@ -134,7 +134,7 @@ struct Said {
 
 /// Stored content of an entry, besides the searchable columns.
 #[derive(Debug, Serialize, Deserialize)]
-struct Body {
+struct AuditPayload {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     from: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -161,7 +161,7 @@ fn cut(text: &str, most: usize) -> String {
 
 impl Act {
     pub(crate) fn new(who: &str, from: Option<IpAddr>, action: Action) -> Self {
-        let said = Said {
+        let said = AuditDraft {
             action,
             job: None,
             key: None,
@@ -170,7 +170,7 @@ impl Act {
             parameters: None,
             is_settled: false,
         };
-        Act { who: cut(who, MOST_NAME_BYTES), from, keyed: None, said: Mutex::new(said) }
+        Act { who: cut(who, MAX_NAME_BYTES), from, keyed: None, said: Mutex::new(said) }
     }
 
     /// Sets the idempotency key.
@@ -183,7 +183,7 @@ impl Act {
         Act::new("in-process", None, action)
     }
 
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn said(&self) -> MutexGuard<'_, AuditDraft> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,7 +192,7 @@ impl Act {
     }
 
     pub(crate) fn on_job(&self, job: impl fmt::Display) {
-        self.said().job = Some(cut(&job.to_string(), MOST_NAME_BYTES));
+        self.said().job = Some(cut(&job.to_string(), MAX_NAME_BYTES));
     }
 
     /// Removes the job, because none was created.
@@ -201,15 +201,15 @@ impl Act {
     }
 
     pub(crate) fn on_key(&self, key: &str) {
-        self.said().key = Some(cut(key, MOST_NAME_BYTES));
+        self.said().key = Some(cut(key, MAX_NAME_BYTES));
     }
 
     pub(crate) fn on_schedule(&self, name: &str) {
-        self.said().schedule = Some(cut(name, MOST_NAME_BYTES));
+        self.said().schedule = Some(cut(name, MAX_NAME_BYTES));
     }
 
     pub(crate) fn because(&self, reason: Option<&str>) {
-        self.said().reason = reason.map(|reason| cut(reason, MOST_REASON_BYTES));
+        self.said().reason = reason.map(|reason| cut(reason, MAX_REASON_BYTES));
     }
 
     /// Sets the request parameters: an object without payloads. Absent values are left out.
@@ -217,7 +217,7 @@ impl Act {
         if let Value::Object(fields) = &mut parameters {
             fields.retain(|_, value| !value.is_null());
         }
-        let is_small = parameters.to_string().len() <= MOST_PARAMETER_BYTES;
+        let is_small = parameters.to_string().len() <= MAX_PARAMETER_BYTES;
         let names = |parameters: &Value| {
             let names = parameters.as_object().into_iter().flat_map(serde_json::Map::keys);
             json!({"too_large": names.collect::<Vec<_>>()})
@@ -232,18 +232,18 @@ impl Act {
     }
 
     fn record(&self, at: Timestamp, outcome: AuditOutcome, problem: Option<&str>) -> AuditRecord {
-        let Said { action, job, key, schedule, reason, parameters, .. } = self.said().clone();
+        let AuditDraft { action, job, key, schedule, reason, parameters, .. } = self.said().clone();
         let (who, what) = (self.who.clone(), action.word());
         let from = self.from.map(|from| from.to_string());
         let problem = problem.map(str::to_owned);
-        let body = Body { from, key, schedule, reason, parameters, outcome, problem };
+        let body = AuditPayload { from, key, schedule, reason, parameters, outcome, problem };
         let body = serde_json::to_vec(&body).expect("an entry can be written as JSON");
         AuditRecord { at_ms: at.0, who, what: what.to_owned(), job, body }
     }
 
     /// Reports the outcome in the server's own log.
-    fn tell(&self, outcome: AuditOutcome, problem: Option<&str>) {
-        let Said { action, job, key, schedule, reason, .. } = self.said().clone();
+    fn report(&self, outcome: AuditOutcome, problem: Option<&str>) {
+        let AuditDraft { action, job, key, schedule, reason, .. } = self.said().clone();
         let (caller, what) = (&*self.who, action.word());
         tracing::info!(caller, what, job, key, schedule, reason, ?outcome, problem, "operator");
     }
@@ -253,7 +253,7 @@ impl AuditEntry {
     fn of(row: AuditRow) -> Self {
         let AuditRow { number, record, is_whole } = row;
         let body = serde_json::from_slice(&record.body).ok().filter(|_| is_whole);
-        let body = body.unwrap_or(Body {
+        let body = body.unwrap_or(AuditPayload {
             from: None,
             key: None,
             schedule: None,
@@ -263,7 +263,7 @@ impl AuditEntry {
             problem: None,
         });
         let AuditRecord { at_ms, who, what, job, .. } = record;
-        let Body { from, key, schedule, reason, parameters, outcome, problem } = body;
+        let AuditPayload { from, key, schedule, reason, parameters, outcome, problem } = body;
         let at = Timestamp(at_ms);
         #[rustfmt::skip]
         let entry = AuditEntry {
@@ -346,7 +346,7 @@ impl Core {
     /// Settles a context whose changes and entry are on the disk, or certain to get there.
     pub(super) fn was_done(&self, act: &Act) {
         act.settle();
-        act.tell(AuditOutcome::Done, None);
+        act.report(AuditOutcome::Done, None);
         self.audit.done.fetch_add(1, Relaxed);
     }
 
@@ -369,7 +369,7 @@ impl Core {
             Answered::Denied => (&self.audit.denied, AuditOutcome::Refused, Some("forbidden")),
         };
         count.fetch_add(1, Relaxed);
-        act.tell(outcome, problem);
+        act.report(outcome, problem);
         if matches!(answered, Answered::Denied) && !self.audit.is_first_denied(&act.who, now) {
             return Ok(());
         }
@@ -402,7 +402,7 @@ impl Core {
 
     /// Returns the log's name for the job with this id or client id. Reads the store.
     pub(crate) fn audited_job(&self, text: &str) -> String {
-        self.resolve(text).map_or_else(|_| cut(text, MOST_NAME_BYTES), |id| id.to_string())
+        self.resolve(text).map_or_else(|_| cut(text, MAX_NAME_BYTES), |id| id.to_string())
     }
 }
 

@@ -44,11 +44,11 @@ impl Core {
                 body_hash: hash,
                 expires_ms,
             });
-            let (upload, new, entering) = intake.whole(entry)?;
+            let (upload, new, entering) = intake.into_parts(entry)?;
             jobs.push((upload, new));
             all.push(entering);
         }
-        let (tell, told) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
         let core = Arc::clone(self);
         let accept = move |committed: Result<_, _>| {
             let accept_all = |_| all.into_iter().map(|entering| core.accept(entering)).collect();
@@ -56,10 +56,10 @@ impl Core {
             drop(claim);
             // A client that no longer waits can repeat the request with the batch's idempotency
             // key.
-            let _ = tell.send(answer);
+            let _ = reply.send(answer);
         };
         self.store.accept_with_async(jobs, Changes::new(), accept).await;
-        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
     }
 
     /// Returns the jobs of a batch that was submitted under this key, if there was one.

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Core;
-use super::books::{Batch, Books, Effect, Live, first_version};
+use super::engine_state::{ActiveJob, CommitEffect, EngineState, WriteBatch, first_version};
 use super::failures::Failures;
 use super::grant::Survivor;
 use super::holds::Entered;
-use super::plan::Plan;
+use super::plan::StepNumbers;
 use crate::head::Head;
 use crate::kind::{Entry, Kind, Work};
 use crate::schedule::{
@@ -22,7 +22,7 @@ use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
 /// Maximum number of delayed jobs that get a place in the order in one batch. Each of them rewrites
 /// a row.
-const MOST_ENTERING: usize = 512;
+const MAX_ENTERING: usize = 512;
 
 /// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
 pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
@@ -99,15 +99,15 @@ pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
 
 impl Core {
     /// Sets the limits of all kinds. Nothing starts of a kind that was removed.
-    pub(super) fn set_kinds(&self, books: &mut Books, now: Timestamp) {
+    pub(super) fn set_kinds(&self, engine: &mut EngineState, now: Timestamp) {
         for Entry { number, kind, is_there, .. } in self.kinds.all() {
             let is_leased = matches!(kind.work, Work::Lease { .. });
-            let wanted = is_leased.then(|| books.claimers.wanted(number));
+            let wanted = is_leased.then(|| engine.claimers.wanted(number));
             let limits = match is_there {
                 true => limits_of(&kind, wanted),
                 false => KindLimits { concurrency: Some(0), ..KindLimits::default() },
             };
-            books.scheduler.set_kind(KindId(number), limits, now.0);
+            engine.scheduler.set_kind(KindId(number), limits, now.0);
         }
     }
 
@@ -116,7 +116,7 @@ impl Core {
     pub(super) fn replace_kinds(&self, kinds: Vec<(String, Kind)>) -> Vec<Arc<Kind>> {
         // Under the lock of the engine state, so that no start sees a kind with the limits of
         // another one.
-        let mut books = self.books();
+        let mut engine = self.engine();
         let now = self.clock.now();
         for entry in self.kinds.all() {
             if !kinds.iter().any(|(name, _)| **name == *entry.name) {
@@ -125,14 +125,14 @@ impl Core {
         }
         let replaced = kinds.into_iter().filter_map(|(name, kind)| self.kinds.add(&name, kind));
         let replaced = replaced.collect();
-        self.set_kinds(&mut books, now);
+        self.set_kinds(&mut engine, now);
         replaced
     }
 
     /// Resumes a job of an earlier process.
     pub(super) fn resume(
         self: &Arc<Self>,
-        books: &mut Books,
+        engine: &mut EngineState,
         recovered: &RecoveredJob,
         now: Timestamp,
     ) -> Result<Entered, super::StartError> {
@@ -142,13 +142,13 @@ impl Core {
         let head: Head = serde_json::from_slice(&job.head)
             .map_err(|error| broken(format!("its head cannot be read: {error}")))?;
         let kind = self.kinds.number(&head.kind);
-        let plan = Plan::new(&head, job.total);
-        let waiting = Waiting::of(recovered, plan)?;
+        let plan = StepNumbers::new(&head, job.total);
+        let waiting = UnfinishedSteps::of(recovered, plan)?;
         let ended = self.ended_of(recovered, plan)?;
         // Earlier versions kept the start time of a job that had begun.
         let has_begun = ended.counts.ended() > 0 || waiting.was_tried();
         let begins_at = job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp);
-        let live = Live {
+        let live = ActiveJob {
             id: job.id,
             plan,
             created: Timestamp(job.created_ms),
@@ -192,24 +192,24 @@ impl Core {
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
         let missing_kind = kind.is_none().then(|| live.head.kind.clone());
         let has_keys = waiting.subtasks.iter().any(|(_, keys, _)| !keys.is_empty());
-        books.key_bytes += live.key_bytes;
-        books.live.insert(number, live);
-        books.unfinished += waiting.subtasks.len() as u64;
-        books.order.entered(number);
-        let accepted = books.scheduler.accept(new, now.0);
-        self.note_accepted(books, number, &accepted, now);
+        engine.key_bytes += live.key_bytes;
+        engine.live.insert(number, live);
+        engine.unfinished += waiting.subtasks.len() as u64;
+        engine.order.entered(number);
+        let accepted = engine.scheduler.accept(new, now.0);
+        self.note_accepted(engine, number, &accepted, now);
         // All subtasks enter before running ones are restored, because those are at the heads of
         // their lanes.
-        while let Some(done) = books.scheduler.work_off(now.0) {
-            self.note_accepted(books, done.job, &done.accepted, now);
+        while let Some(done) = engine.scheduler.work_off(now.0) {
+            self.note_accepted(engine, done.job, &done.accepted, now);
         }
-        if let Some(kind) = missing_kind.filter(|_| books.live.contains_key(&number)) {
-            Self::hold_without_kind(books, number, &kind, now);
+        if let Some(kind) = missing_kind.filter(|_| engine.live.contains_key(&number)) {
+            Self::hold_without_kind(engine, number, &kind, now);
         }
-        self.restore(books, number, kind, waiting, now);
+        self.restore(engine, number, kind, waiting, now);
         // A decision before the end of the process stays in force.
         if is_cancelling || is_failing || has_failed_step {
-            self.drop_rest(books, number, !is_cancelling, now);
+            self.drop_rest(engine, number, !is_cancelling, now);
         }
         Ok(Entered { job: number, entered: job.entered, has_keys })
     }
@@ -217,21 +217,21 @@ impl Core {
     /// Resumes the attempts of a job that was just recovered.
     fn restore(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         kind: Option<u32>,
-        mut waiting: Waiting,
+        mut waiting: UnfinishedSteps,
         now: Timestamp,
     ) {
         for (step, stage) in std::mem::take(&mut waiting.step_stages) {
             if let (Stage::BackingOff { since_ms, wait_ms, reason }, Some(_)) = (stage, kind) {
-                Self::restore_backoff(books, job, step, (since_ms, wait_ms), &reason, now);
+                Self::restore_backoff(engine, job, step, (since_ms, wait_ms), &reason, now);
             }
         }
         for (subtask, keys, attempt) in waiting.subtasks {
             let stage = waiting.stages.remove(&subtask);
             if let Some(Stage::BackingOff { .. } | Stage::Stopped { .. }) = stage {
-                books.order.restored(SubtaskId { job, number: subtask }, &keys);
+                engine.order.restored(SubtaskId { job, number: subtask }, &keys);
             }
             match stage {
                 None | Some(Stage::Started) => {}
@@ -239,19 +239,20 @@ impl Core {
                 Some(Stage::BackingOff { .. }) if kind.is_none() => {}
                 Some(Stage::BackingOff { since_ms, wait_ms, reason }) => {
                     let step = Step::Subtask(subtask);
-                    Self::restore_backoff(books, job, step, (since_ms, wait_ms), &reason, now);
+                    Self::restore_backoff(engine, job, step, (since_ms, wait_ms), &reason, now);
                 }
                 Some(Stage::Stopped { reason, .. }) => {
-                    books.scheduler.restore(job, subtask, Restored::Stopped, now.0);
-                    if let Some(live) = books.live.get_mut(&job) {
+                    engine.scheduler.restore(job, subtask, Restored::Stopped, now.0);
+                    if let Some(live) = engine.live.get_mut(&job) {
                         live.failures.note(Step::Subtask(subtask), &reason);
                     }
                 }
                 Some(Stage::Leased { fence, since_ms, worker }) => {
                     let (since, worker) = (Timestamp(since_ms), worker.map(String::from));
                     let survivor = Survivor { subtask, attempt, fence, since, worker };
-                    let is_kept = kind
-                        .is_some_and(|kind| self.keep_lease(books, job, kind, keys, survivor, now));
+                    let is_kept = kind.is_some_and(|kind| {
+                        self.keep_lease(engine, job, kind, keys, survivor, now)
+                    });
                     if !is_kept {
                         tracing::warn!(
                             fence,
@@ -265,7 +266,7 @@ impl Core {
 
     /// Restores a backoff: the subtask waits for the rest of its time.
     fn restore_backoff(
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         step: Step,
         (since_ms, wait_ms): (u64, u64),
@@ -274,16 +275,20 @@ impl Core {
     ) {
         // The clock may have been set back meanwhile.
         let until = since_ms.min(now.0).saturating_add(wait_ms);
-        if until <= now.0 || !books.scheduler.restore_backoff(job, step, until, now.0) {
+        if until <= now.0 || !engine.scheduler.restore_backoff(job, step, until, now.0) {
             return;
         }
-        if let Some(live) = books.live.get_mut(&job).filter(|_| !reason.is_empty()) {
+        if let Some(live) = engine.live.get_mut(&job).filter(|_| !reason.is_empty()) {
             live.failures.note(step, reason);
         }
     }
 
     /// Counts how a job's subtasks have ended so far; its split and fan-in are counted separately.
-    fn ended_of(&self, job: &RecoveredJob, plan: Plan) -> Result<EndedSoFar, super::StartError> {
+    fn ended_of(
+        &self,
+        job: &RecoveredJob,
+        plan: StepNumbers,
+    ) -> Result<EndedSoFar, super::StartError> {
         let mut ended = EndedSoFar { counts: job.counts(), has_failed_step: false };
         for step in plan.steps() {
             let number = plan.number(step);
@@ -307,50 +312,58 @@ impl Core {
     /// job without any subtask.
     pub(super) fn note_accepted(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         accepted: &Accepted,
         now: Timestamp,
     ) {
         for step in &accepted.failed {
-            let attempts = books.live.get(&job).map_or(0, |live| live.head.attempts);
+            let attempts = engine.live.get(&job).map_or(0, |live| live.head.attempts);
             let error = "the server ended during its last attempt";
-            self.note_fate(books, job, *step, attempts, super::books::Recorded::Failed, error, now);
+            self.record_outcome(
+                engine,
+                job,
+                *step,
+                attempts,
+                super::engine_state::FinalState::Failed,
+                error,
+                now,
+            );
         }
         if let Some(outcome) = accepted.over {
-            self.note_over(books, job, outcome, now);
+            self.record_job_end(engine, job, outcome, now);
         }
     }
 
     /// Activates delayed jobs whose start time has passed: each begins when its place in the order
     /// is on the disk. At most one batch of them per call. The end of a batch wakes the dispatcher,
     /// which handles the others.
-    pub(super) fn note_due(books: &mut Books, now: Timestamp) {
-        books.due.extend(books.scheduler.handle_timeout(now.0));
-        while books.unwritten.entering < MOST_ENTERING
-            && let Some(job) = books.due.pop_front()
+    pub(super) fn note_due(engine: &mut EngineState, now: Timestamp) {
+        engine.due.extend(engine.scheduler.handle_timeout(now.0));
+        while engine.unwritten.entering < MAX_ENTERING
+            && let Some(job) = engine.due.pop_front()
         {
             // The job may have been cancelled meanwhile, and even retried.
-            let is_due = |live: &&mut Live| live.begins_at.is_some() && !live.is_closing;
-            let Some(live) = books.live.get_mut(&job).filter(is_due) else { continue };
+            let is_due = |live: &&mut ActiveJob| live.begins_at.is_some() && !live.is_closing;
+            let Some(live) = engine.live.get_mut(&job).filter(is_due) else { continue };
             live.is_entering = true;
-            let Batch { changes, effects, entering } = &mut books.unwritten;
+            let WriteBatch { changes, effects, entering } = &mut engine.unwritten;
             changes.enter(job, live.status());
-            effects.push(Effect::Entered { job });
+            effects.push(CommitEffect::Entered { job });
             *entering += 1;
         }
     }
 
     /// Begins a delayed job, unless it was cancelled meanwhile.
-    pub(super) fn begin(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
-        books.order.entered(job);
-        let Some(accepted) = books.scheduler.begin(job, now.0) else { return };
-        if let Some(live) = books.live.get_mut(&job) {
+    pub(super) fn begin(&self, engine: &mut EngineState, job: JobNumber, now: Timestamp) {
+        engine.order.entered(job);
+        let Some(accepted) = engine.scheduler.begin(job, now.0) else { return };
+        if let Some(live) = engine.live.get_mut(&job) {
             (live.begins_at, live.is_entering) = (None, false);
             live.touch(now);
         }
-        books.changed.insert(job);
-        self.note_accepted(books, job, &accepted, now);
+        engine.changed.insert(job);
+        self.note_accepted(engine, job, &accepted, now);
     }
 
     /// Publishes a new job.
@@ -370,7 +383,7 @@ struct EndedSoFar {
 
 /// Unfinished subtasks of a job, with the number of attempts made.
 #[derive(Debug, Default)]
-struct Waiting {
+struct UnfinishedSteps {
     split: Option<u32>,
     fan_in: Option<u32>,
     subtasks: Vec<(SubtaskNumber, Vec<Key>, u32)>,
@@ -380,9 +393,9 @@ struct Waiting {
     step_stages: Vec<(Step, Stage)>,
 }
 
-impl Waiting {
-    fn of(job: &RecoveredJob, plan: Plan) -> Result<Self, super::StartError> {
-        let mut waiting = Waiting::default();
+impl UnfinishedSteps {
+    fn of(job: &RecoveredJob, plan: StepNumbers) -> Result<Self, super::StartError> {
+        let mut waiting = UnfinishedSteps::default();
         job.for_each_waiting(|one| match plan.step(one.subtask.number()) {
             step @ (Step::Split | Step::FanIn) => {
                 let made = match step {

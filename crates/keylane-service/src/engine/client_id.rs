@@ -6,7 +6,7 @@ use crate::JobId;
 use crate::store::Alias;
 
 /// Maximum length of a client id, in bytes.
-const MOST_BYTES: usize = 128;
+const MAX_BYTES: usize = 128;
 
 /// Scope of claims on client ids. No caller has this name.
 pub(super) const SCOPE: &str = "\nid";
@@ -16,7 +16,7 @@ pub(super) const SCOPE: &str = "\nid";
 fn is_fit(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~:-".contains(&byte);
     let is_ours = text.starts_with("job_") || text == "batch";
-    (1..=MOST_BYTES).contains(&text.len()) && text.bytes().all(is_plain) && !is_ours
+    (1..=MAX_BYTES).contains(&text.len()) && text.bytes().all(is_plain) && !is_ours
 }
 
 /// Returns an error if the text may not be a client id.
@@ -25,7 +25,7 @@ pub(crate) fn check(text: &str) -> Result<(), Refused> {
         return Ok(());
     }
     let why = format!(
-        "from one to {MOST_BYTES} of letters, digits, `.`, `_`, `~`, `:`, `-`, not beginning with `job_`, and not `batch`"
+        "from one to {MAX_BYTES} of letters, digits, `.`, `_`, `~`, `:`, `-`, not beginning with `job_`, and not `batch`"
     );
     Err(Refused::Invalid(vec![("id".to_owned(), why)]))
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::audit::Act;
 use super::begin::{ended_counts, new_job};
-use super::books::{Books, Live, first_version, last_version};
+use super::engine_state::{ActiveJob, EngineState, first_version, last_version};
 use super::failures::Failures;
-use super::plan::Plan;
+use super::plan::StepNumbers;
 use super::{Core, Refused};
 use crate::head::Head;
 use crate::schedule::{self, EndedCounts, KeySet, NewSubtask, Packed, Step};
@@ -21,7 +21,7 @@ use crate::{JobId, JobNumber, Key, SubtaskNumber};
 impl Core {
     /// Returns true if a job is active. If it is not, it is over or unknown.
     fn is_live(&self, id: JobId) -> Result<bool, Refused> {
-        let is_live = self.books().live.get(&id.number()).is_some_and(|live| live.id == id);
+        let is_live = self.engine().live.get(&id.number()).is_some_and(|live| live.id == id);
         if !is_live {
             self.stored(id)?;
         }
@@ -57,15 +57,15 @@ impl Core {
     ) -> Result<Job, Refused> {
         if self.is_in_books(id).await? {
             {
-                let mut books = self.books_to_change()?;
+                let mut engine = self.writable_engine()?;
                 let now = self.clock.now();
-                match self.cancel(&mut books, id.number(), request.mode, now) {
-                    Ok(()) => self.log_in(&mut books, act),
+                match self.cancel(&mut engine, id.number(), request.mode, now) {
+                    Ok(()) => self.log_in(&mut engine, act),
                     // The job ended in the meantime: the desired state.
                     Err(Refused::Conflict(_)) => {}
                     Err(refused) => return Err(refused),
                 }
-                self.write_next(&mut books);
+                self.write_next(&mut engine);
             }
             self.bell.ring();
             self.all_written().await?;
@@ -82,11 +82,11 @@ impl Core {
     ) -> Result<Job, Refused> {
         self.is_in_books(id).await?;
         {
-            let mut books = self.books_to_change()?;
+            let mut engine = self.writable_engine()?;
             let now = self.clock.now();
-            self.set_paused(&mut books, id.number(), paused, now)?;
-            self.log_in(&mut books, act);
-            self.write_next(&mut books);
+            self.set_paused(&mut engine, id.number(), paused, now)?;
+            self.log_in(&mut engine, act);
+            self.write_next(&mut engine);
         }
         self.bell.ring();
         self.all_written().await?;
@@ -103,11 +103,11 @@ impl Core {
     ) -> Result<Job, Refused> {
         self.is_in_books(id).await?;
         {
-            let mut books = self.books_to_change()?;
+            let mut engine = self.writable_engine()?;
             let now = self.clock.now();
-            self.patch(&mut books, id.number(), patch, version, now)?;
-            self.log_in(&mut books, act);
-            self.write_next(&mut books);
+            self.patch(&mut engine, id.number(), patch, version, now)?;
+            self.log_in(&mut engine, act);
+            self.write_next(&mut engine);
         }
         self.bell.ring();
         self.all_written().await?;
@@ -132,15 +132,15 @@ impl Core {
         let mut changes = Changes::new();
         changes.purge(id.number());
         self.log(act, &mut changes);
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (reply, replied) = tokio::sync::oneshot::channel();
         let (core, act) = (Arc::clone(self), Arc::clone(act));
         self.store.submit_with(changes, move |written| {
             // Answers even if the client has disconnected, so that the callback runs.
             let answer =
                 written.map(|_| core.purged(last, &act)).map_err(|error| core.write_refused(error));
-            let _ = tell.send(answer);
+            let _ = reply.send(answer);
         });
-        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
     }
 
     /// Publishes the deletion of a job. Called on the writer's thread, so that followers see it in
@@ -181,7 +181,7 @@ impl Core {
         let first = again.parts.pop_front().unwrap_or_default();
         changes.reopen(id.number(), first.reopened, now.0, status);
         self.log(act, &mut changes);
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (reply, replied) = tokio::sync::oneshot::channel();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
             let answer = written
@@ -189,10 +189,10 @@ impl Core {
                 .map_err(|error| core.write_refused(error));
             // The claim is released even if the client has disconnected.
             drop(claim);
-            let _ = tell.send(answer);
+            let _ = reply.send(answer);
         });
         let rest =
-            told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+            replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
         self.was_done(act);
         if let Some(rest) = rest {
             rest.await.map_err(|_| Refused::StoreFailed("the service has ended".into()))?;
@@ -206,10 +206,10 @@ impl Core {
     async fn settle_cancelled(
         self: &Arc<Self>,
         id: JobId,
-        again: &mut Again,
+        again: &mut RetryPlan,
     ) -> Result<(), Refused> {
         let dropped = std::mem::take(&mut again.dropped);
-        for some in dropped.chunks(PART) {
+        for some in dropped.chunks(MAX_PART_SUBTASKS) {
             let mut changes = Changes::new();
             changes.settle(id.number(), again.cancelled(some));
             let written = self.store.submit(changes).await;
@@ -219,15 +219,15 @@ impl Core {
     }
 
     fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, Refused> {
-        let mut books = self.books();
-        if books.live.contains_key(&id.number()) || !books.retried.insert(id.number()) {
+        let mut engine = self.engine();
+        if engine.live.contains_key(&id.number()) || !engine.retried.insert(id.number()) {
             return Err(Refused::Conflict("the job is being done again already".into()));
         }
         Ok(RetryClaim { core: Arc::clone(self), job: id.number() })
     }
 
     /// Returns the subtasks and steps of a finished job to retry.
-    fn again(&self, id: JobId, only: RetryOnly) -> Result<Again, Refused> {
+    fn again(&self, id: JobId, only: RetryOnly) -> Result<RetryPlan, Refused> {
         let stored = self.stored(id)?;
         let head: Head = serde_json::from_slice(&stored.head)
             .map_err(|error| Refused::StoreFailed(format!("the job's head: {error}")))?;
@@ -235,7 +235,7 @@ impl Core {
         let kind = kind.ok_or_else(|| {
             Refused::Conflict(format!("there is no kind `{}` any more", head.kind))
         })?;
-        let mut again = Again::new(&stored, head, kind);
+        let mut again = RetryPlan::new(&stored, head, kind);
         self.find_again(&stored, only, &mut again)?;
         if again.is_empty() {
             return Err(Refused::Conflict("nothing of the job is to be done again".into()));
@@ -247,7 +247,7 @@ impl Core {
         &self,
         stored: &StoredJob,
         only: RetryOnly,
-        again: &mut Again,
+        again: &mut RetryPlan,
     ) -> Result<(), Refused> {
         let refused = |error| self.read_refused(error);
         for chunk in self.store.chunks(stored.number, 0..stored.total) {
@@ -285,22 +285,23 @@ impl Core {
     fn take_up_again(
         self: &Arc<Self>,
         id: JobId,
-        again: Again,
+        again: RetryPlan,
         first: Packed,
     ) -> Option<tokio::task::JoinHandle<()>> {
-        let mut guard = self.books();
+        let mut guard = self.engine();
         let now = self.clock.now();
-        let books = &mut *guard;
+        let engine = &mut *guard;
         let number = id.number();
-        let Again { head, kind, created, started, last_version, plan, split, parts, ended, .. } =
-            again;
+        let RetryPlan {
+            head, kind, created, started, last_version, plan, split, parts, ended, ..
+        } = again;
         let new = schedule::NewJob {
             split: split.then_some(0),
             start_at: None,
             ended: ended_counts(&ended),
             ..new_job(number, kind, &head, first)
         };
-        let live = Live {
+        let live = ActiveJob {
             id,
             begins_at: None,
             is_entering: false,
@@ -321,18 +322,18 @@ impl Core {
             notify: None,
             head: Arc::new(head),
         };
-        books.live.insert(number, live);
-        books.unfinished += again.count;
-        books.key_bytes += again.key_bytes;
-        books.order.entered(number);
+        engine.live.insert(number, live);
+        engine.unfinished += again.count;
+        engine.key_bytes += again.key_bytes;
+        engine.order.entered(number);
         let accepted = match parts.is_empty() {
-            true => books.scheduler.accept_packed(new, now.0),
-            false => books.scheduler.accept_fed(new, again.count, again.keys, now.0),
+            true => engine.scheduler.accept_packed(new, now.0),
+            false => engine.scheduler.accept_fed(new, again.count, again.keys, now.0),
         };
-        Self::hold_if_behind(books, number, again.key_bytes > 0, now);
-        self.note_accepted(books, number, &accepted, now);
-        books.changed.insert(number);
-        self.write_next(books);
+        Self::hold_if_behind(engine, number, again.key_bytes > 0, now);
+        self.note_accepted(engine, number, &accepted, now);
+        engine.changed.insert(number);
+        self.write_next(engine);
         drop(guard);
         self.bell.ring();
         let is_fed = !parts.is_empty();
@@ -340,8 +341,8 @@ impl Core {
     }
 
     /// Adds the further parts of a retry.
-    async fn bring_parts(self: Arc<Self>, job: JobNumber, parts: VecDeque<Part>) {
-        for Part { reopened, subtasks } in parts {
+    async fn bring_parts(self: Arc<Self>, job: JobNumber, parts: VecDeque<RetryPart>) {
+        for RetryPart { reopened, subtasks } in parts {
             let mut subtasks = Some(subtasks);
             loop {
                 let mut changes = Changes::new();
@@ -351,7 +352,7 @@ impl Core {
                     // Like a refused batch, the part is written when the disk has room.
                     Err(WriteError::Full | WriteError::Busy) => {
                         tokio::select! {
-                            () = tokio::time::sleep(ROOM_LOOKED_FOR) => {}
+                            () = tokio::time::sleep(FULL_RETRY_INTERVAL) => {}
                             () = self.stopped.cancelled() => return,
                         }
                     }
@@ -362,28 +363,28 @@ impl Core {
                 }
             }
             let now = self.clock.now();
-            let mut books = self.books();
+            let mut engine = self.engine();
             let subtasks = subtasks.take().expect("it is written once");
-            if let Some(accepted) = books.scheduler.feed(job, subtasks, now.0) {
-                self.note_accepted(&mut books, job, &accepted, now);
+            if let Some(accepted) = engine.scheduler.feed(job, subtasks, now.0) {
+                self.note_accepted(&mut engine, job, &accepted, now);
             }
-            drop(books);
+            drop(engine);
             self.bell.ring();
         }
         let now = self.clock.now();
-        let mut books = self.books();
-        if let Some(outcome) = books.scheduler.end_feed(job, EndedCounts::default(), now.0) {
-            self.note_over(&mut books, job, outcome, now);
-            self.write_next(&mut books);
+        let mut engine = self.engine();
+        if let Some(outcome) = engine.scheduler.end_feed(job, EndedCounts::default(), now.0) {
+            self.record_job_end(&mut engine, job, outcome, now);
+            self.write_next(&mut engine);
         }
-        drop(books);
+        drop(engine);
         self.bell.ring();
     }
 
     /// Adds the audit entry of an applied command to its changes, so that both are in one
     /// transaction.
-    fn log_in(&self, books: &mut Books, act: &Act) {
-        self.log(act, &mut books.unwritten.changes);
+    fn log_in(&self, engine: &mut EngineState, act: &Act) {
+        self.log(act, &mut engine.unwritten.changes);
         self.was_done(act);
     }
 
@@ -396,16 +397,16 @@ impl Core {
     ) -> Result<Option<KeyView>, Refused> {
         let key = Key::new(key);
         {
-            let mut books = self.books_to_change()?;
+            let mut engine = self.writable_engine()?;
             let now = self.clock.now();
             match what {
-                KeyCommand::Pause => self.set_key_paused(&mut books, &key, true, now),
-                KeyCommand::Resume => self.set_key_paused(&mut books, &key, false, now),
-                KeyCommand::RetryHead => self.retry_head(&mut books, &key, now)?,
-                KeyCommand::SkipHead => self.skip_head(&mut books, &key, now)?,
+                KeyCommand::Pause => self.set_key_paused(&mut engine, &key, true, now),
+                KeyCommand::Resume => self.set_key_paused(&mut engine, &key, false, now),
+                KeyCommand::RetryHead => self.retry_head(&mut engine, &key, now)?,
+                KeyCommand::SkipHead => self.skip_head(&mut engine, &key, now)?,
             }
-            self.log_in(&mut books, act);
-            self.write_next(&mut books);
+            self.log_in(&mut engine, act);
+            self.write_next(&mut engine);
         }
         self.bell.ring();
         self.all_written().await?;
@@ -424,18 +425,18 @@ pub(crate) enum KeyCommand {
 
 /// Subtasks and steps of a finished job to retry.
 #[derive(Debug)]
-struct Again {
+struct RetryPlan {
     head: Head,
     kind: u32,
     created: Timestamp,
     started: Option<u64>,
     /// Version of the job at its end.
     last_version: u64,
-    plan: Plan,
+    plan: StepNumbers,
     /// The split is retried.
     split: bool,
     /// Subtasks to retry, in parts of one transaction each.
-    parts: VecDeque<Part>,
+    parts: VecDeque<RetryPart>,
     /// Number of subtasks in all parts.
     count: u64,
     /// Total size of their keys, in bytes.
@@ -453,7 +454,7 @@ struct Again {
 
 /// Part of a retry: one transaction.
 #[derive(Debug, Default)]
-struct Part {
+struct RetryPart {
     /// Store numbers of the subtasks whose outcomes are removed.
     reopened: Vec<SubtaskNumber>,
     /// All subtasks of the part, including those without an outcome.
@@ -461,15 +462,15 @@ struct Part {
 }
 
 /// Maximum number of subtasks in a part: their outcomes are written within some milliseconds.
-const PART: usize = if cfg!(test) { 16 } else { 8192 };
+const MAX_PART_SUBTASKS: usize = if cfg!(test) { 16 } else { 8192 };
 
 /// Interval between attempts to write a part while the disk is full.
-const ROOM_LOOKED_FOR: std::time::Duration = std::time::Duration::from_millis(250);
+const FULL_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(250);
 
-impl Again {
+impl RetryPlan {
     fn new(stored: &StoredJob, head: Head, kind: u32) -> Self {
-        Again {
-            plan: Plan::new(&head, stored.total),
+        RetryPlan {
+            plan: StepNumbers::new(&head, stored.total),
             head,
             kind,
             created: Timestamp(stored.created_ms),
@@ -521,10 +522,10 @@ impl Again {
     }
 
     /// Returns the part with free capacity, and adds one if necessary.
-    fn part(&mut self) -> &mut Part {
-        let is_full = |part: &Part| part.subtasks.count() >= PART as u64;
+    fn part(&mut self) -> &mut RetryPart {
+        let is_full = |part: &RetryPart| part.subtasks.count() >= MAX_PART_SUBTASKS as u64;
         if self.parts.back().is_none_or(is_full) {
-            self.parts.push_back(Part::default());
+            self.parts.push_back(RetryPart::default());
         }
         self.parts.back_mut().expect("there is one now")
     }
@@ -564,7 +565,7 @@ struct RetryClaim {
 
 impl Drop for RetryClaim {
     fn drop(&mut self) {
-        self.core.books().retried.remove(&self.job);
+        self.core.engine().retried.remove(&self.job);
     }
 }
 

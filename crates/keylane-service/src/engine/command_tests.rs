@@ -10,19 +10,19 @@ use tokio::sync::watch;
 use super::*;
 use crate::engine::audit::Action;
 use crate::engine::events::Followed;
-use crate::engine::{HandedOver, Settings};
+use crate::engine::{Settings, SubmitTicket};
 use crate::handle::{Attempt, Function};
 use crate::wire::{CancelMode, EventKind, JobState, KeyState};
 use crate::{Kind, Service};
 
 /// Blocks the writer in a callback until it is dropped. Changes committed together with it are on
 /// the disk, and later callbacks have not run.
-struct Held {
+struct BlockedWriter {
     entered: mpsc::Receiver<()>,
     _leave: mpsc::Sender<()>,
 }
 
-impl Held {
+impl BlockedWriter {
     fn new(core: &Core) -> Self {
         let (enter, entered) = mpsc::channel();
         let (leave, left) = mpsc::channel::<()>();
@@ -31,7 +31,7 @@ impl Held {
             // The error is the signal to continue.
             let _ = left.recv();
         });
-        Held { entered, _leave: leave }
+        BlockedWriter { entered, _leave: leave }
     }
 
     fn wait(&self) {
@@ -62,11 +62,11 @@ fn named(name: &str) -> JobPatch {
 
 /// Submits a job that is on the disk while its callback has not run. The callback runs when the
 /// returned guard is dropped.
-async fn just_committed(core: &Arc<Core>) -> (JobId, Held, HandedOver) {
-    let first = Held::new(core);
+async fn just_committed(core: &Arc<Core>) -> (JobId, BlockedWriter, SubmitTicket) {
+    let first = BlockedWriter::new(core);
     first.wait();
     // Later submissions are committed together, with callbacks in this order.
-    let second = Held::new(core);
+    let second = BlockedWriter::new(core);
     let job = r#"{"kind":"gated","payload":1,"delay_ms":3600000}"#;
     let intake = core.begin_intake(serde_json::from_str(job).unwrap(), false).unwrap();
     let id = intake.id();
@@ -121,10 +121,10 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     let (service, gate) = start(folder.path()).await;
     let core = &service.core;
     let id = service.submit(r#"{"kind":"gated","payload":1}"#).await.unwrap();
-    let held = Held::new(core);
+    let held = BlockedWriter::new(core);
     held.wait();
     gate.send(true).unwrap();
-    while !core.books().live[&id.number()].is_closing {
+    while !core.engine().live[&id.number()].is_closing {
         tokio::task::yield_now().await;
     }
     let act = Act::in_process(Action::PatchJob);
@@ -153,10 +153,10 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let service = service.await.unwrap();
     let core = &service.core;
     let id = service.submit(r#"{"kind":"large","payload":1}"#).await.unwrap();
-    let held = Held::new(core);
+    let held = BlockedWriter::new(core);
     held.wait();
     gate.send(true).unwrap();
-    while !core.books().live[&id.number()].is_closing {
+    while !core.engine().live[&id.number()].is_closing {
         tokio::task::yield_now().await;
     }
     let act = Act::in_process(Action::PauseKey);
@@ -183,7 +183,7 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     let id = service.submit(r#"{"kind":"gated","payload":1}"#).await.unwrap();
     service.wait(id).await.unwrap();
 
-    let held = Held::new(core);
+    let held = BlockedWriter::new(core);
     held.wait();
     let act = Arc::new(Act::in_process(Action::PurgeJob));
     let purging = core.purge_job(id, &act).now_or_never();
@@ -201,7 +201,7 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
 /// Regression: a retry was one transaction and one step of the order, for any number of subtasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind_it() {
-    const SUBTASKS: usize = PART * 5 + 3;
+    const SUBTASKS: usize = MAX_PART_SUBTASKS * 5 + 3;
     let folder = tempfile::tempdir().unwrap();
     let (repaired, is_repaired) = watch::channel(false);
     let (did, mut done) = tokio::sync::mpsc::unbounded_channel();

@@ -8,7 +8,7 @@ use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Begin;
-use super::books::{Books, Effect, Live, Running};
+use super::engine_state::{ActiveJob, CommitEffect, EngineState, RunningAttempt};
 use super::{Core, StoreHealth};
 use crate::handle::{Attempt, Failure, Step as Handled};
 use crate::kind::Work;
@@ -21,28 +21,28 @@ const AT_ONCE: usize = 64;
 
 /// Maximum number of effects on their way to the disk while subtasks are started: more than a slow
 /// disk writes at a time, and little memory.
-const MOST_UNWRITTEN: usize = 20_000;
+const MAX_UNWRITTEN: usize = 20_000;
 
 /// Wakes the dispatcher. A wake-up while the dispatcher is active makes it check once more before
 /// it sleeps.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     rung: Mutex<bool>,
-    told: Condvar,
+    condvar: Condvar,
 }
 
 impl Bell {
     pub(super) fn ring(&self) {
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::mem::replace(&mut *rung, true) {
-            self.told.notify_one();
+            self.condvar.notify_one();
         }
     }
 
     /// Waits for a wake-up, at most for `time`.
     fn wait(&self, time: Duration) {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.told.wait_timeout_while(rung, time, |rung| !*rung);
+        let waited = self.condvar.wait_timeout_while(rung, time, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 }
@@ -67,68 +67,70 @@ impl Core {
     /// `starts`.
     fn next_starts(self: &Arc<Self>, starts: &mut Vec<Begin>) -> Duration {
         /// Maximum sleep: the dispatcher also checks for expired leases.
-        const LONGEST: Duration = Duration::from_secs(1);
-        let mut guard = self.books();
-        let books = &mut *guard;
-        self.follow_clock(books);
+        const MAX_SLEEP: Duration = Duration::from_secs(1);
+        let mut guard = self.engine();
+        let engine = &mut *guard;
+        self.follow_clock(engine);
         let now = self.clock.now();
         // A batch that failed must be written before new work starts. While it is retried it is not
         // in `refused`, so the health is checked too.
-        let is_full = books.refused.is_some() || *self.health() == StoreHealth::Full;
+        let is_full = engine.refused.is_some() || *self.health() == StoreHealth::Full;
         // The end of a lease could not be written either.
         if !is_full {
-            self.end_leases(books, now);
+            self.end_leases(engine, now);
         }
-        Core::note_due(books, now);
-        self.work_off(books, now);
-        self.admit_held_back(books, starts);
-        if let Some(boot) = books.fences.next_reservation(books.scheduler.next_fence()) {
-            books.unwritten.changes.raise_boot(boot);
-            books.unwritten.effects.push(Effect::Reserved { boot });
+        Core::note_due(engine, now);
+        self.work_off(engine, now);
+        self.admit_held_back(engine, starts);
+        if let Some(boot) = engine.fences.next_reservation(engine.scheduler.next_fence()) {
+            engine.unwritten.changes.raise_boot(boot);
+            engine.unwritten.effects.push(CommitEffect::Reserved { boot });
         }
-        let may_start = !is_full && books.unwritten.effects.len() < MOST_UNWRITTEN;
-        while may_start && starts.len() < AT_ONCE && books.fences.has(books.scheduler.next_fence())
+        let may_start = !is_full && engine.unwritten.effects.len() < MAX_UNWRITTEN;
+        while may_start
+            && starts.len() < AT_ONCE
+            && engine.fences.has(engine.scheduler.next_fence())
         {
-            let Some(start) = books.scheduler.poll_start(now.0) else { break };
-            if let Some(begin) = self.register(books, start, now) {
+            let Some(start) = engine.scheduler.poll_start(now.0) else { break };
+            if let Some(begin) = self.register(engine, start, now) {
                 starts.push(begin);
             }
         }
-        self.write_next(books);
-        let next = books.scheduler.next_timeout().map_or(LONGEST, |at| self.clock.until(at));
-        let is_left = books.scheduler.has_work();
-        let trash = books.scheduler.take_trash();
+        self.write_next(engine);
+        let next = engine.scheduler.next_timeout().map_or(MAX_SLEEP, |at| self.clock.until(at));
+        let is_left = engine.scheduler.has_work();
+        let trash = engine.scheduler.take_trash();
         // Fair, so that waiting threads get the lock between two slices.
         MutexGuard::unlock_fair(guard);
         drop(trash);
-        if is_left { Duration::ZERO } else { next.min(LONGEST) }
+        if is_left { Duration::ZERO } else { next.min(MAX_SLEEP) }
     }
 
     /// Enters or removes one slice of a large job, see `schedule/entries.rs`.
-    fn work_off(&self, books: &mut Books, now: Timestamp) {
-        let Some(done) = books.scheduler.work_off(now.0) else { return };
-        self.note_accepted(books, done.job, &done.accepted, now);
-        books.changed.insert(done.job);
+    fn work_off(&self, engine: &mut EngineState, now: Timestamp) {
+        let Some(done) = engine.scheduler.work_off(now.0) else { return };
+        self.note_accepted(engine, done.job, &done.accepted, now);
+        engine.changed.insert(done.job);
     }
 
     /// Registers a start in the engine state. Returns `None` if no run begins here now: the subtask
     /// was leased, or its start mark must be written first.
-    fn register(&self, books: &mut Books, start: Start, now: Timestamp) -> Option<Begin> {
+    fn register(&self, engine: &mut EngineState, start: Start, now: Timestamp) -> Option<Begin> {
         let kind = start.kind.0;
-        books.totals.starts += 1;
-        let keys: Vec<Key> = books.scheduler.keys_of(start.fence).map(Key::new).collect();
+        engine.totals.starts += 1;
+        let keys: Vec<Key> = engine.scheduler.keys_of(start.fence).map(Key::new).collect();
         if let Step::Subtask(number) = start.step {
-            self.check_order(books, SubtaskId { job: start.job, number }, &keys);
+            self.check_order(engine, SubtaskId { job: start.job, number }, &keys);
         }
-        let number = books.live.get(&start.job).map_or(0, |live| live.plan.number(start.step));
-        let mut running = Running {
+        let number = engine.live.get(&start.job).map_or(0, |live| live.plan.number(start.step));
+        let mut running = RunningAttempt {
             job: start.job,
             step: start.step,
             number,
             attempt: start.attempt,
             kind,
             rule: start.rule,
-            slot: books.slots.take(),
+            slot: engine.slots.take(),
             since: now,
             keys,
             cancel: CancellationToken::new(),
@@ -136,56 +138,62 @@ impl Core {
             lease: None,
             awaited: None,
         };
-        if let Some(live) = books.live.get_mut(&start.job) {
+        if let Some(live) = engine.live.get_mut(&start.job) {
             live.started.get_or_insert(now);
             if live.pace.is_none() {
                 live.measure_pace(self.clock.steady());
             }
             live.touch(now);
         }
-        books.changed.insert(start.job);
+        engine.changed.insert(start.job);
         let subtask = SubtaskId { job: start.job, number };
         let leased = match &self.kinds.get(kind).work {
             Work::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
             _ => None,
         };
         if let Some(lasts) = leased {
-            self.promise(books, start.fence, running, lasts, now);
+            self.promise(engine, start.fence, running, lasts, now);
             return None;
         }
-        books.unwritten.changes.started(subtask, start.attempt);
+        engine.unwritten.changes.started(subtask, start.attempt);
         running.awaited = Some(self.tasks.token());
         // A fan-in reads all results, so its start waits until they are on the disk.
-        if books.careful.contains(&start.job) || start.step == Step::FanIn {
-            books.running.insert(start.fence, running);
-            books.unwritten.effects.push(Effect::Marked { fence: start.fence });
+        if engine.careful.contains(&start.job) || start.step == Step::FanIn {
+            engine.running.insert(start.fence, running);
+            engine.unwritten.effects.push(CommitEffect::Marked { fence: start.fence });
             return None;
         }
-        let begin = self.begin_of(books, start.fence, &running);
-        books.running.insert(start.fence, running);
+        let begin = self.begin_of(engine, start.fence, &running);
+        engine.running.insert(start.fence, running);
         begin
     }
 
     /// Counts a start that came before its turn with a key.
-    pub(super) fn check_order(&self, books: &mut Books, subtask: SubtaskId, keys: &[Key]) {
-        let live = &books.live;
-        let is_held = |open: SubtaskId| live.get(&open.job).is_some_and(Live::holds_its_subtasks);
-        if let Some(violation) = books.order.begun(subtask, keys, is_held) {
-            books.totals.order_violations += 1;
+    pub(super) fn check_order(&self, engine: &mut EngineState, subtask: SubtaskId, keys: &[Key]) {
+        let live = &engine.live;
+        let is_held =
+            |open: SubtaskId| live.get(&open.job).is_some_and(ActiveJob::holds_its_subtasks);
+        if let Some(violation) = engine.order.begun(subtask, keys, is_held) {
+            engine.totals.order_violations += 1;
             tracing::error!(?violation, ?keys, ?subtask, "begun before its turn");
         }
     }
 
     /// Starts the attempts whose start marks are on the disk.
-    fn admit_held_back(&self, books: &mut Books, starts: &mut Vec<Begin>) {
-        while let Some(fence) = books.held_back.pop_front() {
-            let Some(running) = books.running.get(&fence) else { continue };
-            starts.extend(self.begin_of(books, fence, running));
+    fn admit_held_back(&self, engine: &mut EngineState, starts: &mut Vec<Begin>) {
+        while let Some(fence) = engine.held_back.pop_front() {
+            let Some(running) = engine.running.get(&fence) else { continue };
+            starts.extend(self.begin_of(engine, fence, running));
         }
     }
 
-    fn begin_of(&self, books: &Books, fence: u64, running: &Running) -> Option<Begin> {
-        let live = books.live.get(&running.job)?;
+    fn begin_of(
+        &self,
+        engine: &EngineState,
+        fence: u64,
+        running: &RunningAttempt,
+    ) -> Option<Begin> {
+        let live = engine.live.get(&running.job)?;
         let timeout = live.head.timeout();
         let attempt = Attempt {
             job: live.id,
@@ -252,7 +260,7 @@ impl Core {
     /// Passes the number of subtasks of remote kinds that may run to the scheduler.
     pub(super) fn admit_leases(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         kinds: impl IntoIterator<Item = u32>,
         now: Timestamp,
     ) {
@@ -261,9 +269,9 @@ impl Core {
             if !matches!(kind.work, Work::Lease { .. }) {
                 continue;
             }
-            let wanted = books.claimers.wanted(number);
+            let wanted = engine.claimers.wanted(number);
             let limits = super::begin::limits_of(&kind, Some(wanted));
-            books.scheduler.set_kind(KindId(number), limits, now.0);
+            engine.scheduler.set_kind(KindId(number), limits, now.0);
         }
     }
 }

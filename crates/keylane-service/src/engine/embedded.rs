@@ -82,7 +82,11 @@ impl Core {
     ) -> Result<Job, Refused> {
         let deadline = tokio::time::Instant::now() + time;
         loop {
-            let notify = self.books().live.get_mut(&id.number()).map(super::books::Live::notify);
+            let notify = self
+                .engine()
+                .live
+                .get_mut(&id.number())
+                .map(super::engine_state::ActiveJob::notify);
             let Some(notify) = notify else { return self.job(id) };
             // Registered before the version is read, so that no change in between is missed.
             let mut notified = std::pin::pin!(notify.notified());

@@ -38,12 +38,12 @@ use crate::{JobId, JobNumber};
 
 /// Maximum number of events in the ring: at a few hundred events per second, enough for a
 /// disconnection of half a minute.
-const KEPT: usize = 10_000;
+const MAX_EVENTS: usize = 10_000;
 
-/// Approximate maximum size of the ring, in bytes: several times the size of [`KEPT`] events
+/// Approximate maximum size of the ring, in bytes: several times the size of [`MAX_EVENTS`] events
 /// without a result. The event for the end of a job contains the result of its fan-in, which may
 /// have many megabytes. The newest event is kept whatever its size, for the current followers.
-const KEPT_BYTES: usize = 32 * 1024 * 1024;
+const MAX_EVENT_BYTES: usize = 32 * 1024 * 1024;
 
 /// Number of groups of followers. Groups are notified one after another.
 const GROUPS: usize = 16;
@@ -78,14 +78,14 @@ pub(crate) struct Events {
 #[derive(Debug)]
 struct Group {
     /// End of the published events: one past the last event that the group was notified of.
-    told: watch::Sender<u64>,
+    notified_end: watch::Sender<u64>,
     /// Events of the last notification, as text.
-    last: Mutex<Batch>,
+    last: Mutex<EventBatch>,
 }
 
 /// Range of the ring, as text.
 #[derive(Clone, Debug, Default)]
-struct Batch {
+struct EventBatch {
     from: u64,
     to: u64,
     text: Bytes,
@@ -163,7 +163,9 @@ impl Ring {
         self.bytes += event.bytes();
         self.events.push_back(event);
         let mut gone = Vec::new();
-        while self.events.len() > KEPT || (self.bytes > KEPT_BYTES && self.events.len() > 1) {
+        while self.events.len() > MAX_EVENTS
+            || (self.bytes > MAX_EVENT_BYTES && self.events.len() > 1)
+        {
             let oldest = self.events.pop_front().expect("there is more than one");
             self.bytes -= oldest.bytes();
             self.first += 1;
@@ -210,7 +212,7 @@ pub(crate) struct Follower {
     events: Arc<Events>,
     at: u64,
     group: usize,
-    told: watch::Receiver<u64>,
+    notified_end: watch::Receiver<u64>,
 }
 
 /// Next item for a follower.
@@ -225,7 +227,7 @@ pub(crate) enum Followed {
 
 /// Next text that a follower of all events sends.
 #[derive(Clone, Debug)]
-pub(crate) enum Said {
+pub(crate) enum FollowerText {
     /// One or more events, in order, as text.
     Text(Bytes),
     /// Events are missing, see [`Followed::Reset`].
@@ -234,7 +236,7 @@ pub(crate) enum Said {
 
 impl Events {
     pub(crate) fn new(boot: u64) -> Self {
-        let group = || Group { told: watch::channel(0).0, last: Mutex::default() };
+        let group = || Group { notified_end: watch::channel(0).0, last: Mutex::default() };
         Events {
             boot,
             ring: Mutex::default(),
@@ -266,7 +268,8 @@ impl Events {
 
     /// Returns true if a follower of this job or of all events exists.
     pub(super) fn is_followed(&self, job: JobNumber) -> bool {
-        self.groups.iter().any(|group| group.told.receiver_count() > 0) || self.feeds.has(job)
+        self.groups.iter().any(|group| group.notified_end.receiver_count() > 0)
+            || self.feeds.has(job)
     }
 
     /// Publishes the event that `event` builds from its id.
@@ -292,9 +295,10 @@ impl Events {
                 behind = false;
                 for group in &self.groups {
                     fed = self.feed(fed);
-                    let followers = self.groups.iter().map(|group| group.told.receiver_count());
+                    let followers =
+                        self.groups.iter().map(|group| group.notified_end.receiver_count());
                     let followers = followers.sum::<usize>() + self.feeds.count();
-                    behind |= self.tell(group);
+                    behind |= self.notify(group);
                     let each = u32::try_from(followers).unwrap_or(u32::MAX);
                     let delay = EACH.saturating_mul(each).min(MAX_DELAY) / GROUPS as u32;
                     // A shorter delay would only be rounded up by the timer.
@@ -331,8 +335,8 @@ impl Events {
     }
 
     /// Notifies a group of the end of the ring. Returns true if the end was new to it.
-    fn tell(&self, group: &Group) -> bool {
-        let from = *group.told.borrow();
+    fn notify(&self, group: &Group) -> bool {
+        let from = *group.notified_end.borrow();
         let (events, end) = {
             let ring = self.ring();
             (ring.range(from, u64::MAX), ring.end())
@@ -340,22 +344,22 @@ impl Events {
         if from == end {
             return false;
         }
-        if group.told.receiver_count() > 0
+        if group.notified_end.receiver_count() > 0
             && let Some(events) = events
         {
-            let batch = Batch { from, to: from + events.len() as u64, text: joined(&events) };
+            let batch = EventBatch { from, to: from + events.len() as u64, text: joined(&events) };
             *group.last.lock().unwrap_or_else(PoisonError::into_inner) = batch;
         }
-        group.told.send_replace(end);
+        group.notified_end.send_replace(end);
         true
     }
 
     /// Follows all events from now on, or after the event with id `after` if it is still known.
     pub(crate) fn follow(self: &Arc<Self>, after: Option<&str>) -> (Follower, Option<Followed>) {
         let group = self.next_group.fetch_add(1, Relaxed) % GROUPS;
-        let told = self.groups[group].told.subscribe();
+        let notified_end = self.groups[group].notified_end.subscribe();
         let (at, lost) = self.place_after(after);
-        let follower = Follower { events: Arc::clone(self), at, group, told };
+        let follower = Follower { events: Arc::clone(self), at, group, notified_end };
         let reset = lost.then(|| Followed::Reset(follower.place()));
         (follower, reset)
     }
@@ -407,37 +411,37 @@ impl Follower {
     }
 
     /// Waits for the next events. Cancel safe: no event is lost if the future is dropped.
-    pub(crate) async fn next(&mut self) -> Said {
+    pub(crate) async fn next(&mut self) -> FollowerText {
         loop {
-            let told = *self.told.borrow_and_update();
-            if let Some(said) = self.next_up_to(told) {
+            let notified_end = *self.notified_end.borrow_and_update();
+            if let Some(said) = self.next_up_to(notified_end) {
                 return said;
             }
-            if self.told.changed().await.is_err() {
+            if self.notified_end.changed().await.is_err() {
                 unreachable!("the events have their senders, and the follower has the events");
             }
         }
     }
 
-    fn next_up_to(&mut self, told: u64) -> Option<Said> {
-        if self.at >= told {
+    fn next_up_to(&mut self, notified_end: u64) -> Option<FollowerText> {
+        if self.at >= notified_end {
             return None;
         }
         let last = self.events.groups[self.group].last.lock();
         let last = last.unwrap_or_else(PoisonError::into_inner).clone();
         if last.from == self.at && last.to > last.from {
             self.at = last.to;
-            return Some(Said::Text(last.text));
+            return Some(FollowerText::Text(last.text));
         }
         let ring = self.events.ring();
-        let Some(events) = ring.range(self.at, told) else {
+        let Some(events) = ring.range(self.at, notified_end) else {
             self.at = ring.end();
             drop(ring);
-            return Some(Said::Reset(self.place()));
+            return Some(FollowerText::Reset(self.place()));
         };
         drop(ring);
         self.at += events.len() as u64;
-        Some(Said::Text(joined(&events)))
+        Some(FollowerText::Text(joined(&events)))
     }
 
     /// Returns the next event, if there is one, even before the distributor has notified this
@@ -513,7 +517,7 @@ mod tests {
     #[test]
     fn who_asks_for_what_is_gone_or_unknown_is_told_to_begin_anew() {
         let events = Arc::new(Events::new(7));
-        for _ in 0..KEPT + 5 {
+        for _ in 0..MAX_EVENTS + 5 {
             publish(&events);
         }
         for unknown in ["7-3", "6-10004", "7-99999", "nonsense", "", "7-18446744073709551615"] {
@@ -530,7 +534,7 @@ mod tests {
     fn who_is_too_slow_is_told_once_and_goes_on() {
         let events = Arc::new(Events::new(7));
         let (mut follower, _) = events.follow(None);
-        for _ in 0..=KEPT {
+        for _ in 0..=MAX_EVENTS {
             publish(&events);
         }
         assert_eq!(id(follower.try_next()), "reset 7-10000");
@@ -562,14 +566,14 @@ mod tests {
         for _ in 0..4 {
             publish_result(&events, 10 << 20);
         }
-        assert!(events.ring().bytes <= KEPT_BYTES);
+        assert!(events.ring().bytes <= MAX_EVENT_BYTES);
         let (_, reset) = events.follow(Some("7-0"));
         assert_eq!(id(reset), "reset 7-4", "the one behind it has gone");
         let (mut follower, reset) = events.follow(Some("7-1"));
         assert!(reset.is_none());
         assert_eq!(id(follower.try_next()), "7-2");
         // An event that is larger than the bound is kept, alone.
-        publish_result(&events, KEPT_BYTES + 1);
+        publish_result(&events, MAX_EVENT_BYTES + 1);
         assert_eq!(id(follower.try_next()), "reset 7-5");
         let (mut follower, reset) = events.follow(Some("7-4"));
         assert!(reset.is_none());
@@ -581,10 +585,10 @@ mod tests {
         assert_eq!((ring.events.len(), ring.bytes), (1, kept));
     }
 
-    fn text(said: &Said) -> String {
+    fn text(said: &FollowerText) -> String {
         match said {
-            Said::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-            Said::Reset(id) => format!("reset {id}"),
+            FollowerText::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+            FollowerText::Reset(id) => format!("reset {id}"),
         }
     }
 
@@ -606,10 +610,12 @@ mod tests {
         let events = Arc::new(Events::new(7));
         let mut followers: Vec<_> = (0..GROUPS * 2).map(|_| events.follow(None).0).collect();
         (0..5).for_each(|_| publish(&events));
-        events.groups.iter().for_each(|group| assert!(events.tell(group)));
+        events.groups.iter().for_each(|group| assert!(events.notify(group)));
         let mut texts = Vec::new();
         for follower in &mut followers {
-            let Said::Text(text) = follower.next().await else { panic!("nothing is missing") };
+            let FollowerText::Text(text) = follower.next().await else {
+                panic!("nothing is missing")
+            };
             assert_eq!(text.windows(4).filter(|four| four == b"id: ").count(), 5);
             texts.push(text);
         }
@@ -623,15 +629,15 @@ mod tests {
         let (mut slow, _) = events.follow(None);
         for _ in 0..3 {
             publish(&events);
-            events.groups.iter().for_each(|group| assert!(events.tell(group)));
+            events.groups.iter().for_each(|group| assert!(events.notify(group)));
         }
         let said = text(&slow.next().await);
         assert_eq!(said.matches("id: ").count(), 3, "{said}");
-        for _ in 0..=KEPT {
+        for _ in 0..=MAX_EVENTS {
             publish(&events);
         }
-        events.groups.iter().for_each(|group| assert!(events.tell(group)));
-        assert_eq!(text(&slow.next().await), format!("reset 7-{}", KEPT + 3));
+        events.groups.iter().for_each(|group| assert!(events.notify(group)));
+        assert_eq!(text(&slow.next().await), format!("reset 7-{}", MAX_EVENTS + 3));
     }
 
     /// A carriage return in a fan-in result would end a line of the event.

@@ -25,7 +25,7 @@ const MAX_WAITING_BYTES: usize = 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Feeds {
     /// Followers by job and by the number of their feed. Locked before a queue, never after.
-    by_job: Mutex<HashMap<JobNumber, BTreeMap<u64, Place>>>,
+    by_job: Mutex<HashMap<JobNumber, BTreeMap<u64, FeedEntry>>>,
     /// Number of the next feed.
     numbers: AtomicU64,
     /// Number of feeds.
@@ -34,30 +34,30 @@ pub(super) struct Feeds {
 
 /// A feed in the list of a job's followers.
 #[derive(Debug)]
-struct Place {
-    queue: Arc<Queue>,
+struct FeedEntry {
+    queue: Arc<FeedQueue>,
     /// First event number that the feed gets. It has had earlier events, or did not request them.
     from: u64,
 }
 
 /// Queue of a follower.
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct FeedQueue {
+    waiting: Mutex<QueuedEvents>,
     /// Notified when an event was added.
-    told: Notify,
+    added: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedEvents {
     events: VecDeque<Arc<Happened>>,
     bytes: usize,
     /// Position to continue from, if events are missing.
     lost: Option<u64>,
 }
 
-impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+impl FeedQueue {
+    fn waiting(&self) -> MutexGuard<'_, QueuedEvents> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,12 +74,12 @@ impl Queue {
             (waiting.bytes, waiting.lost) = (0, Some(event.number + 1));
         }
         drop(waiting);
-        self.told.notify_one();
+        self.added.notify_one();
     }
 }
 
 impl Feeds {
-    fn by_job(&self) -> MutexGuard<'_, HashMap<JobNumber, BTreeMap<u64, Place>>> {
+    fn by_job(&self) -> MutexGuard<'_, HashMap<JobNumber, BTreeMap<u64, FeedEntry>>> {
         self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +105,7 @@ impl Feeds {
     pub(super) fn lose_all(&self, goes_on_at: u64) {
         for place in self.by_job().values().flat_map(BTreeMap::values) {
             place.queue.waiting().lost = Some(goes_on_at);
-            place.queue.told.notify_one();
+            place.queue.added.notify_one();
         }
     }
 }
@@ -115,7 +115,7 @@ impl Feeds {
 pub(crate) struct Feed {
     events: Arc<Events>,
     number: u64,
-    queue: Arc<Queue>,
+    queue: Arc<FeedQueue>,
     jobs: Vec<JobNumber>,
 }
 
@@ -138,7 +138,7 @@ impl Feed {
         let mut by_job = self.events.feeds.by_job();
         let (known, end) = self.events.of_job(job, from);
         known.iter().for_each(|event| self.queue.put(event, 0));
-        let place = Place { queue: Arc::clone(&self.queue), from: end };
+        let place = FeedEntry { queue: Arc::clone(&self.queue), from: end };
         by_job.entry(job).or_default().insert(self.number, place);
     }
 
@@ -182,7 +182,7 @@ impl Drop for Feed {
 #[derive(Debug)]
 pub(crate) struct Reader {
     events: Arc<Events>,
-    queue: Arc<Queue>,
+    queue: Arc<FeedQueue>,
 }
 
 impl Reader {
@@ -192,7 +192,7 @@ impl Reader {
             if let Some(next) = self.try_next() {
                 return next;
             }
-            self.queue.told.notified().await;
+            self.queue.added.notified().await;
         }
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Core;
-use super::books::{Books, Effect, Running};
 use super::dispatch::millis;
-use super::lease::Held;
+use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
+use super::lease::LeaseState;
 use crate::handle::Failure;
 use crate::kind::{Kind, Work};
 use crate::schedule::{End, Restored, Step};
@@ -38,21 +38,21 @@ impl Core {
     /// the disk.
     pub(super) fn promise(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         fence: u64,
-        mut running: Running,
+        mut running: RunningAttempt,
         lasts: Duration,
         now: Timestamp,
     ) {
-        let promise = books.claimers.promise(running.kind);
+        let promise = engine.claimers.promise(running.kind);
         let promise = promise.expect("a kind runs no more than was asked for");
         let worker = promise.worker.clone().map(String::into_boxed_str);
         let stage = Stage::Leased { fence, since_ms: now.0, worker };
         let subtask = SubtaskId { job: running.job, number: running.number };
-        books.unwritten.changes.mark(subtask, Mark { attempt: running.attempt, stage });
-        books.unwritten.effects.push(Effect::Granted { fence });
+        engine.unwritten.changes.mark(subtask, Mark { attempt: running.attempt, stage });
+        engine.unwritten.effects.push(CommitEffect::Granted { fence });
         let never = Timestamp(u64::MAX);
-        running.lease = Some(Held {
+        running.lease = Some(LeaseState {
             worker: promise.worker,
             lasts,
             expires: never,
@@ -60,71 +60,72 @@ impl Core {
             promised_to: Some(promise.to),
         });
         running.awaited = Some(self.leases.token());
-        books.running.insert(fence, running);
-        self.admit_leases(books, promise.kinds, now);
+        engine.running.insert(fence, running);
+        self.admit_leases(engine, promise.kinds, now);
     }
 
     /// Hands over a lease whose start mark is on the disk; its time begins.
-    pub(super) fn hand(&self, books: &mut Books, fence: u64, now: Timestamp) {
-        let Some(running) = books.running.get_mut(&fence) else { return };
+    pub(super) fn hand(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
+        let Some(running) = engine.running.get_mut(&fence) else { return };
         let (job, kind) = (running.job, running.kind);
         let Some(held) = &mut running.lease else { return };
         let Some(ask) = held.promised_to.take() else { return };
-        let timeout = books.live.get(&job).and_then(|live| live.head.timeout());
+        let timeout = engine.live.get(&job).and_then(|live| live.head.timeout());
         let most = max_duration(&self.kinds.get(kind), timeout);
         held.renew(now);
         held.deadline = Timestamp(now.0.saturating_add(millis(most)));
         let ends = held.ends();
-        if books.claimers.hand(ask, fence) {
-            books.expect_expiry(ends);
+        if engine.claimers.hand(ask, fence) {
+            engine.expect_expiry(ends);
         } else {
-            self.withdraw(books, fence, now);
+            self.withdraw(engine, fence, now);
         }
     }
 
     /// Withdraws a lease that no worker has seen: its attempt does not count.
-    pub(super) fn withdraw(&self, books: &mut Books, fence: u64, now: Timestamp) {
-        let Some(running) = books.running.remove(&fence) else { return };
+    pub(super) fn withdraw(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
+        let Some(running) = engine.running.remove(&fence) else { return };
         let failure = Failure::passing("the request for it was broken off");
-        self.end_with(books, running, fence, End::Withdrawn, Err(failure), now);
+        self.end_with(engine, running, fence, End::Withdrawn, Err(failure), now);
     }
 
     /// Ends expired leases: as lost, or as failed if they exceeded their maximum duration.
-    pub(super) fn end_leases(&self, books: &mut Books, now: Timestamp) {
-        if books.next_expiry.is_none_or(|at| at > now) {
+    pub(super) fn end_leases(&self, engine: &mut EngineState, now: Timestamp) {
+        if engine.next_expiry.is_none_or(|at| at > now) {
             return;
         }
-        let is_late =
-            |running: &Running| running.lease.as_ref().is_some_and(|lease| lease.ends() <= now);
-        let late = books.running.iter().filter(|(_, running)| is_late(running));
+        let is_late = |running: &RunningAttempt| {
+            running.lease.as_ref().is_some_and(|lease| lease.ends() <= now)
+        };
+        let late = engine.running.iter().filter(|(_, running)| is_late(running));
         let late: Vec<u64> = late.map(|(fence, _)| *fence).collect();
         for fence in late {
-            self.lose(books, fence, now);
+            self.lose(engine, fence, now);
         }
-        let leases = books.running.values().filter_map(|running| running.lease.as_ref());
-        books.next_expiry = leases.map(Held::ends).min();
+        let leases = engine.running.values().filter_map(|running| running.lease.as_ref());
+        engine.next_expiry = leases.map(LeaseState::ends).min();
     }
 
     /// Ends a lease without an answer of its worker, or at its maximum duration.
-    fn lose(&self, books: &mut Books, fence: u64, now: Timestamp) {
-        let Some(running) = books.running.remove(&fence) else { return };
+    fn lose(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
+        let Some(running) = engine.running.remove(&fence) else { return };
         let held = running.lease.as_ref().expect("only leases are lost");
         if held.deadline > now {
-            books.totals.leases_lost += 1;
+            engine.totals.leases_lost += 1;
             let failure = Failure::passing("its lease ended without an answer");
-            return self.end_with(books, running, fence, End::Lost, Err(failure), now);
+            return self.end_with(engine, running, fence, End::Lost, Err(failure), now);
         }
-        let timeout = books.live.get(&running.job).and_then(|live| live.head.timeout());
+        let timeout = engine.live.get(&running.job).and_then(|live| live.head.timeout());
         let most = max_duration(&self.kinds.get(running.kind), timeout);
         let failure = Failure::passing(format!("it took longer than {most:?}"));
         let end = End::Failed { retry_at: self.retry_at(&running, &failure, now) };
-        self.end_with(books, running, fence, end, Err(failure), now);
+        self.end_with(engine, running, fence, end, Err(failure), now);
     }
 
     /// Renews all leases when the disk has room again: while it was full, no end of a lease could
     /// be reported.
-    pub(super) fn renew_leases(books: &mut Books, now: Timestamp) {
-        let held = books.running.values_mut().filter_map(|running| running.lease.as_mut());
+    pub(super) fn renew_leases(engine: &mut EngineState, now: Timestamp) {
+        let held = engine.running.values_mut().filter_map(|running| running.lease.as_mut());
         for held in held.filter(|held| held.promised_to.is_none()) {
             let before = held.expires;
             held.renew(now);
@@ -134,14 +135,14 @@ impl Core {
     }
 
     /// Ends the leases of a cancelled job, regardless of their workers.
-    pub(super) fn kill_leases(&self, books: &mut Books, job: JobNumber, now: Timestamp) {
-        let of_job = |running: &Running| running.job == job && running.lease.is_some();
-        let leases = books.running.iter().filter(|(_, running)| of_job(running));
+    pub(super) fn kill_leases(&self, engine: &mut EngineState, job: JobNumber, now: Timestamp) {
+        let of_job = |running: &RunningAttempt| running.job == job && running.lease.is_some();
+        let leases = engine.running.iter().filter(|(_, running)| of_job(running));
         let leases: Vec<u64> = leases.map(|(fence, _)| *fence).collect();
         for fence in leases {
-            let Some(running) = books.running.remove(&fence) else { continue };
+            let Some(running) = engine.running.remove(&fence) else { continue };
             let failure = Failure::passing("its job was cancelled");
-            self.end_with(books, running, fence, End::Lost, Err(failure), now);
+            self.end_with(engine, running, fence, End::Lost, Err(failure), now);
         }
     }
 
@@ -151,7 +152,7 @@ impl Core {
     /// false if the lease is no longer valid.
     pub(super) fn keep_lease(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         kind: u32,
         keys: Vec<Key>,
@@ -161,20 +162,20 @@ impl Core {
         let Work::Lease { lasts } = self.kinds.get(kind).work else { return false };
         let Survivor { subtask, attempt, fence, since, worker } = survivor;
         let was = Restored::Running { fence, since: since.0 };
-        if !books.scheduler.restore(job, subtask, was, now.0) {
+        if !engine.scheduler.restore(job, subtask, was, now.0) {
             return false;
         }
         let step = Step::Subtask(subtask);
-        let Some(live) = books.live.get(&job) else { return false };
+        let Some(live) = engine.live.get(&job) else { return false };
         let (number, timeout) = (live.plan.number(step), live.head.timeout());
         let most = max_duration(&self.kinds.get(kind), timeout);
         let expires = Timestamp(now.0.saturating_add(millis(lasts)));
         // The clock may have been set back meanwhile.
         let begun = since.min(now);
         let deadline = Timestamp(begun.0.saturating_add(millis(most))).max(expires);
-        self.check_order(books, SubtaskId { job, number: subtask }, &keys);
-        let slot = books.slots.take();
-        let running = Running {
+        self.check_order(engine, SubtaskId { job, number: subtask }, &keys);
+        let slot = engine.slots.take();
+        let running = RunningAttempt {
             job,
             step,
             number,
@@ -186,13 +187,13 @@ impl Core {
             keys,
             cancel: CancellationToken::new(),
             log: self.log_of(kind, step),
-            lease: Some(Held { worker, lasts, expires, deadline, promised_to: None }),
+            lease: Some(LeaseState { worker, lasts, expires, deadline, promised_to: None }),
             awaited: Some(self.leases.token()),
         };
-        books.running.insert(fence, running);
-        books.expect_expiry(expires);
-        books.claimers.restore(kind);
-        self.admit_leases(books, [kind], now);
+        engine.running.insert(fence, running);
+        engine.expect_expiry(expires);
+        engine.claimers.restore(kind);
+        self.admit_leases(engine, [kind], now);
         true
     }
 }

@@ -20,8 +20,8 @@ async fn start(folder: &std::path::Path) -> Service {
 }
 
 /// Waits until `is_so` holds for the engine state.
-async fn until(core: &Core, is_so: impl Fn(&Books) -> bool) {
-    while !is_so(&core.books()) {
+async fn until(core: &Core, is_so: impl Fn(&EngineState) -> bool) {
+    while !is_so(&core.engine()) {
         tokio::task::yield_now().await;
     }
 }
@@ -38,13 +38,13 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
     let first = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
     // From here on the writer is blocked.
-    let (stands, told) = tokio::sync::oneshot::channel();
+    let (blocked, is_blocked) = tokio::sync::oneshot::channel();
     let (go_on, gone_on) = mpsc::channel::<()>();
     core.store.submit_with(Changes::new(), move |_| {
-        let _ = stands.send(());
+        let _ = blocked.send(());
         let _ = gone_on.recv();
     });
-    told.await.unwrap();
+    is_blocked.await.unwrap();
     let ends = tokio::spawn({
         let (core, id) = (Arc::clone(&core), first.id.clone());
         async move { core.complete(&id, None, None).await }
@@ -52,11 +52,12 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let mut second = Box::pin(core.claim(&kinds, 1, MINUTE, None, &closing));
     assert!(second.as_mut().now_or_never().is_none());
     // The second subtask has its key and its slot, but its worker has no lease yet.
-    until(&core, |books| books.running.values().any(|running| running.number == 1)).await;
+    until(&core, |engine| engine.running.values().any(|running| running.number == 1)).await;
     assert!(second.as_mut().now_or_never().is_none());
-    let is_promised =
-        |running: &Running| running.lease.as_ref().is_some_and(|held| held.promised_to.is_some());
-    assert!(core.books().running.values().all(is_promised));
+    let is_promised = |running: &RunningAttempt| {
+        running.lease.as_ref().is_some_and(|held| held.promised_to.is_some())
+    };
+    assert!(core.engine().running.values().all(is_promised));
     go_on.send(()).unwrap();
     let second = second.await.unwrap().remove(0);
     assert_eq!((second.number, second.attempt), (1, 1));
@@ -78,11 +79,12 @@ async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     let mut gone = Box::pin(core.claim(&kinds, 1, MINUTE, None, &closing));
     assert!(gone.as_mut().now_or_never().is_none());
     let id = service.submit(r#"{"kind":"once","key":"k","payload":1}"#).await.unwrap();
-    let is_given =
-        |running: &Running| running.lease.as_ref().is_some_and(|held| held.promised_to.is_none());
-    until(&core, |books| books.running.values().any(is_given)).await;
+    let is_given = |running: &RunningAttempt| {
+        running.lease.as_ref().is_some_and(|held| held.promised_to.is_none())
+    };
+    until(&core, |engine| engine.running.values().any(is_given)).await;
     drop(gone);
-    assert!(core.books().running.is_empty());
+    assert!(core.engine().running.is_empty());
     let lease = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
     assert_eq!(lease.attempt, 1);
     core.complete(&lease.id, None, None).await.unwrap();

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::audit::Act;
-use super::books::Books;
+use super::engine_state::EngineState;
 use super::{Core, Refused};
 use crate::store::{Changes, Damage, DamagedJob};
 use crate::wire::{Because, Timestamp};
@@ -173,10 +173,15 @@ fn because(reason: &str, text: String) -> Because {
 
 impl Core {
     /// Holds a recovered job whose kind is not configured.
-    pub(super) fn hold_without_kind(books: &mut Books, job: JobNumber, kind: &str, now: Timestamp) {
-        books.scheduler.pause_job(job, now.0);
-        books.holds.jobs.insert(job, Hold::NoKind(kind.to_owned()));
-        let id = books.live.get(&job).map(|live| live.id.to_string()).unwrap_or_default();
+    pub(super) fn hold_without_kind(
+        engine: &mut EngineState,
+        job: JobNumber,
+        kind: &str,
+        now: Timestamp,
+    ) {
+        engine.scheduler.pause_job(job, now.0);
+        engine.holds.jobs.insert(job, Hold::NoKind(kind.to_owned()));
+        let id = engine.live.get(&job).map(|live| live.id.to_string()).unwrap_or_default();
         tracing::warn!(
             job = id,
             kind,
@@ -186,37 +191,41 @@ impl Core {
 
     /// Stops the keys of a recovered job that is damaged.
     pub(super) fn stop_for_damaged(
-        books: &mut Books,
+        engine: &mut EngineState,
         job: DamagedJob,
         damage: Damage,
         now: Timestamp,
     ) {
         let mut stopped = BTreeSet::new();
         for key in job.keys.iter().flatten() {
-            if !books.paused_keys.contains_key(key) {
-                books.scheduler.pause_key(&key.0, now.0);
-                books.paused_keys.insert(key.clone(), now);
+            if !engine.paused_keys.contains_key(key) {
+                engine.scheduler.pause_key(&key.0, now.0);
+                engine.paused_keys.insert(key.clone(), now);
                 stopped.insert(key.clone());
             }
         }
         let number = job.number;
-        books.holds.damaged.insert(number, Damaged { job, damage, stopped });
-        let because = books.holds.because(number).expect("it was put there just now");
+        engine.holds.damaged.insert(number, Damaged { job, damage, stopped });
+        let because = engine.holds.because(number).expect("it was put there just now");
         tracing::error!(job = number.0, "{}", because.text);
     }
 
     /// Holds the jobs that may come after damaged jobs with unknown keys. Called when all jobs are
     /// recovered.
-    pub(super) fn hold_behind_damaged(books: &mut Books, recovered: &[Entered], now: Timestamp) {
-        let Some((place, damaged)) = books.holds.unknown_keys() else { return };
+    pub(super) fn hold_behind_damaged(
+        engine: &mut EngineState,
+        recovered: &[Entered],
+        now: Timestamp,
+    ) {
+        let Some((place, damaged)) = engine.holds.unknown_keys() else { return };
         let behind = recovered.iter().filter(|one| one.has_keys && one.entered >= place);
         let mut count = 0_u64;
         for one in behind {
-            books.scheduler.pause_job(one.job, now.0);
-            books.holds.jobs.entry(one.job).or_insert(Hold::Behind(damaged));
+            engine.scheduler.pause_job(one.job, now.0);
+            engine.holds.jobs.entry(one.job).or_insert(Hold::Behind(damaged));
             count += 1;
         }
-        let (job, remedy) = (books.holds.name(damaged), books.holds.remedy(damaged));
+        let (job, remedy) = (engine.holds.name(damaged), engine.holds.remedy(damaged));
         tracing::error!(
             job,
             held = count,
@@ -227,33 +236,33 @@ impl Core {
     /// Holds a job that has just entered or got more subtasks, if it may come after a damaged job
     /// with unknown keys.
     pub(super) fn hold_if_behind(
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         has_keys: bool,
         now: Timestamp,
     ) {
-        if !has_keys || books.holds.damaged.is_empty() || !books.live.contains_key(&job) {
+        if !has_keys || engine.holds.damaged.is_empty() || !engine.live.contains_key(&job) {
             return;
         }
-        let Some((_, damaged)) = books.holds.unknown_keys() else { return };
-        books.scheduler.pause_job(job, now.0);
-        books.holds.jobs.entry(job).or_insert(Hold::Behind(damaged));
+        let Some((_, damaged)) = engine.holds.unknown_keys() else { return };
+        engine.scheduler.pause_job(job, now.0);
+        engine.holds.jobs.entry(job).or_insert(Hold::Behind(damaged));
     }
 
     /// Returns the error for commands on a job, if it is damaged.
     pub(super) fn damaged(&self, id: JobId) -> Option<Refused> {
-        self.books().holds.refusal(id)
+        self.engine().holds.refusal(id)
     }
 
     /// Returns the reason why nothing of a damaged job starts.
     pub(super) fn because_damaged(&self, job: JobNumber) -> Option<Because> {
-        let books = self.books();
-        books.holds.damaged.contains_key(&job).then(|| books.holds.because(job)).flatten()
+        let engine = self.engine();
+        engine.holds.damaged.contains_key(&job).then(|| engine.holds.because(job)).flatten()
     }
 
     /// Returns the damaged jobs that are not removed yet.
     pub(super) fn held_damaged(&self) -> Vec<JobNumber> {
-        self.books().holds.damaged.keys().copied().collect()
+        self.engine().holds.damaged.keys().copied().collect()
     }
 
     /// Removes a damaged job, whatever part of it can be read. Its holds end when the removal is on
@@ -265,11 +274,11 @@ impl Core {
     ) -> Result<(), Refused> {
         let number = id.number();
         {
-            let books = self.books();
-            if books.live.contains_key(&number) {
+            let engine = self.engine();
+            if engine.live.contains_key(&number) {
                 return Err(Refused::Conflict("the job is not over; cancel it first".into()));
             }
-            let known = books.holds.damaged.get(&number);
+            let known = engine.holds.damaged.get(&number);
             if let Some(damaged) = known
                 && let Damage::Pages { why, .. } = &damaged.damage
             {
@@ -288,13 +297,13 @@ impl Core {
         let mut changes = Changes::new();
         changes.remove_damaged(number, self.clock.now().0);
         self.log(act, &mut changes);
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (reply, replied) = tokio::sync::oneshot::channel();
         let (core, act) = (Arc::clone(self), Arc::clone(act));
         self.store.submit_with(changes, move |written| {
             let answer = written.map(|_| core.removed_damaged(number, &act));
-            let _ = tell.send(answer.map_err(|error| core.write_refused(error)));
+            let _ = reply.send(answer.map_err(|error| core.write_refused(error)));
         });
-        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
     }
 
     /// Ends the holds of a damaged job whose removal is on the disk. Called on the writer's thread.
@@ -302,46 +311,46 @@ impl Core {
         self.was_done(act);
         self.found_room();
         let now = self.clock.now();
-        let mut books = self.books();
-        let books = &mut *books;
-        if let Some(damaged) = books.holds.damaged.remove(&job) {
+        let mut engine = self.engine();
+        let engine = &mut *engine;
+        if let Some(damaged) = engine.holds.damaged.remove(&job) {
             for key in &damaged.stopped {
-                Self::let_key_go(books, key, now);
+                Self::release_key(engine, key, now);
             }
-            Self::let_jobs_go(books, now);
+            Self::release_jobs(engine, now);
         }
         self.bell.ring();
     }
 
     /// Resumes a key that was stopped for a removed job, unless another damaged job has it too.
-    fn let_key_go(books: &mut Books, key: &Key, now: Timestamp) {
+    fn release_key(engine: &mut EngineState, key: &Key, now: Timestamp) {
         let needs =
             |damaged: &Damaged| damaged.job.keys.as_ref().is_some_and(|keys| keys.contains(key));
-        let other = books.holds.damaged.values_mut().find(|damaged| needs(damaged));
+        let other = engine.holds.damaged.values_mut().find(|damaged| needs(damaged));
         if let Some(other) = other {
             other.stopped.insert(key.clone());
             return;
         }
-        books.scheduler.resume_key(&key.0, now.0);
-        books.paused_keys.remove(key);
+        engine.scheduler.resume_key(&key.0, now.0);
+        engine.paused_keys.remove(key);
     }
 
     /// Re-evaluates the jobs that were held behind a removed job: they are held behind another one,
     /// or continue.
-    fn let_jobs_go(books: &mut Books, now: Timestamp) {
-        if let Some((_, damaged)) = books.holds.unknown_keys() {
-            let holds = books.holds.jobs.values_mut();
+    fn release_jobs(engine: &mut EngineState, now: Timestamp) {
+        if let Some((_, damaged)) = engine.holds.unknown_keys() {
+            let holds = engine.holds.jobs.values_mut();
             holds
                 .filter(|hold| matches!(hold, Hold::Behind(_)))
                 .for_each(|hold| *hold = Hold::Behind(damaged));
             return;
         }
-        let behind = books.holds.jobs.extract_if(|_, hold| matches!(hold, Hold::Behind(_)));
+        let behind = engine.holds.jobs.extract_if(|_, hold| matches!(hold, Hold::Behind(_)));
         let behind: Vec<JobNumber> = behind.map(|(job, _)| job).collect();
         for job in behind {
-            books.changed.insert(job);
-            if books.live.get(&job).is_some_and(|live| !live.paused) {
-                books.scheduler.resume_job(job, now.0);
+            engine.changed.insert(job);
+            if engine.live.get(&job).is_some_and(|live| !live.paused) {
+                engine.scheduler.resume_job(job, now.0);
             }
         }
     }

@@ -10,12 +10,12 @@ use tokio::sync::oneshot;
 
 use super::Core;
 use super::begin::new_job;
-use super::books::{Live, first_version};
 use super::claims::Claim;
 use super::client_id;
+use super::engine_state::{ActiveJob, first_version};
 use super::failures::Failures;
-use super::plan::Plan;
-use super::room::Room;
+use super::plan::StepNumbers;
+use super::room::CapacityReservation;
 use crate::head::{self, Checked, Head};
 use crate::refused::Refused;
 use crate::schedule::{NewSubtask, Packed};
@@ -35,7 +35,7 @@ pub(crate) struct Intake {
     upload: Upload,
     subtasks: Packed,
     /// Capacity reserved for the job.
-    room: Room,
+    room: CapacityReservation,
     now: Timestamp,
     /// Hash of all bytes sent, if there is an idempotency key.
     hash: Sha256,
@@ -52,37 +52,37 @@ pub(crate) struct Submitted {
 
 /// Extra changes in the transaction of a job, with an action that runs when they are on the disk.
 #[derive(Default)]
-pub(crate) struct Also {
+pub(crate) struct ExtraWrites {
     changes: Changes,
-    then: Option<Box<Then>>,
+    then: Option<Box<AfterCommit>>,
 }
 
-type Then = dyn FnOnce(&Core) + Send;
+type AfterCommit = dyn FnOnce(&Core) + Send;
 
-impl Also {
+impl ExtraWrites {
     /// Creates extra writes. `then` is called on the writer's thread.
     pub(crate) fn new(changes: Changes, then: impl FnOnce(&Core) + Send + 'static) -> Self {
-        Also { changes, then: Some(Box::new(then)) }
+        ExtraWrites { changes, then: Some(Box::new(then)) }
     }
 }
 
 /// Job that was handed to the store, or one that was accepted before. Jobs are accepted in the
 /// order in which they are handed over.
 #[derive(Debug)]
-pub(crate) enum HandedOver {
+pub(crate) enum SubmitTicket {
     Before(Box<Submitted>),
     /// The result is pending. An equal submission waits until it is decided.
     Coming(oneshot::Receiver<Result<Submitted, Refused>>),
 }
 
-impl HandedOver {
+impl SubmitTicket {
     /// Waits until the job is accepted or refused. Dropping the future does not cancel the
     /// submission.
     pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
         match self {
-            HandedOver::Before(before) => Ok(*before),
-            HandedOver::Coming(told) => {
-                told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+            SubmitTicket::Before(before) => Ok(*before),
+            SubmitTicket::Coming(replied) => {
+                replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
             }
         }
     }
@@ -90,43 +90,43 @@ impl HandedOver {
 
 /// Complete job, ready to enter the order.
 #[derive(Debug)]
-pub(super) struct Entering {
+pub(super) struct AcceptedJob {
     number: JobNumber,
     id: JobId,
     total: u32,
     kind: u32,
     head: Head,
     subtasks: Packed,
-    room: Room,
+    room: CapacityReservation,
     created: Timestamp,
 }
 
 /// Pending reply to the client of a job, with the locks that are held until then.
-struct Answering {
-    tell: oneshot::Sender<Result<Submitted, Refused>>,
+struct Reply {
+    reply: oneshot::Sender<Result<Submitted, Refused>>,
     claims: Vec<Claim>,
 }
 
 /// Reply that waits for the rest of its commit.
 #[derive(Debug)]
-pub(super) struct Answer {
-    tell: oneshot::Sender<Result<Submitted, Refused>>,
+pub(super) struct PendingReply {
+    reply: oneshot::Sender<Result<Submitted, Refused>>,
     submitted: Submitted,
     claims: Vec<Claim>,
 }
 
-impl Answer {
-    fn tell(self) {
+impl PendingReply {
+    fn reply(self) {
         drop(self.claims);
         // A client that no longer waits can query the job by its idempotency key.
-        let _ = self.tell.send(Ok(self.submitted));
+        let _ = self.reply.send(Ok(self.submitted));
     }
 }
 
 /// NDJSON line with a subtask. Borrows all of its content.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+struct SubtaskLine<'a> {
     #[serde(default, borrow)]
     key: Option<std::borrow::Cow<'a, str>>,
     #[serde(default, borrow)]
@@ -154,7 +154,7 @@ impl Core {
             head,
             upload,
             subtasks: Packed::default(),
-            room: Room::new(self),
+            room: CapacityReservation::new(self),
             now,
             hash: Sha256::new(),
         };
@@ -279,7 +279,7 @@ impl Intake {
         if self.upload.total() >= bounds.job_subtasks {
             return Err(wrong("", format!("{} subtasks are the most", bounds.job_subtasks)));
         }
-        let Object(line): Object<Line<'_>> =
+        let Object(line): Object<SubtaskLine<'_>> =
             serde_json::from_slice(text).map_err(|error| wrong("", error.to_string()))?;
         if line.key.is_some() && line.keys.is_some() {
             return Err(wrong("/keys", "one of `key` and `keys`".into()));
@@ -335,7 +335,7 @@ impl Intake {
         self,
         scope: Option<(String, String)>,
     ) -> Result<Submitted, Refused> {
-        self.finish_with(scope, Also::default()).await
+        self.finish_with(scope, ExtraWrites::default()).await
     }
 
     /// Submits the complete job together with extra writes, in one transaction. For a job that was
@@ -343,7 +343,7 @@ impl Intake {
     pub(crate) async fn finish_with(
         self,
         scope: Option<(String, String)>,
-        also: Also,
+        also: ExtraWrites,
     ) -> Result<Submitted, Refused> {
         self.hand_over_with(scope, also).await?.outcome().await
     }
@@ -353,60 +353,60 @@ impl Intake {
     pub(crate) async fn hand_over(
         self,
         scope: Option<(String, String)>,
-    ) -> Result<HandedOver, Refused> {
-        self.hand_over_with(scope, Also::default()).await
+    ) -> Result<SubmitTicket, Refused> {
+        self.hand_over_with(scope, ExtraWrites::default()).await
     }
 
     async fn hand_over_with(
         self,
         scope: Option<(String, String)>,
-        mut also: Also,
-    ) -> Result<HandedOver, Refused> {
+        mut also: ExtraWrites,
+    ) -> Result<SubmitTicket, Refused> {
         let core = Arc::clone(&self.core);
         let hash: [u8; 32] = self.hash.clone().finalize().into();
         let name = self.head.client_id.clone();
         let (claims, before) = core.claim_names(scope.clone(), name.clone(), hash).await?;
         if let Some(before) = before {
-            return Ok(HandedOver::Before(before.into()));
+            return Ok(SubmitTicket::Before(before.into()));
         }
         core.may_take_more()?;
         if let Some(name) = name {
             also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
         }
-        let (tell, told) = oneshot::channel();
-        self.bring(scope, hash, also, Answering { tell, claims }).await?;
-        Ok(HandedOver::Coming(told))
+        let (reply, replied) = oneshot::channel();
+        self.bring(scope, hash, also, Reply { reply, claims }).await?;
+        Ok(SubmitTicket::Coming(replied))
     }
 
     async fn bring(
         self,
         scope: Option<(String, String)>,
         hash: [u8; 32],
-        also: Also,
-        answering: Answering,
+        also: ExtraWrites,
+        answering: Reply,
     ) -> Result<(), Refused> {
         let core = Arc::clone(&self.core);
         let expires_ms = core.idempotency_ends();
         let idempotency =
             scope.map(|(scope, key)| Idempotency { scope, key, body_hash: hash, expires_ms });
-        let (upload, new, entering) = self.whole(idempotency)?;
-        let Also { changes, then } = also;
+        let (upload, new, entering) = self.into_parts(idempotency)?;
+        let ExtraWrites { changes, then } = also;
         let store = core.store.clone();
         let accept = move |committed: Result<_, WriteError>| {
-            let Answering { tell, claims } = answering;
+            let Reply { reply, claims } = answering;
             let answer = match committed {
                 Ok(_) => {
                     if let Some(then) = then {
                         then(&core);
                     }
                     let submitted = core.accept(entering);
-                    return core.answers().push(Answer { tell, submitted, claims });
+                    return core.answers().push(PendingReply { reply, submitted, claims });
                 }
                 Err(error) => Err(core.write_refused(error)),
             };
             drop(claims);
             // A client that no longer waits can query the job by its idempotency key.
-            let _ = tell.send(answer);
+            let _ = reply.send(answer);
         };
         store.accept_with_async(vec![(upload, new)], changes, accept).await;
         Ok(())
@@ -415,10 +415,10 @@ impl Intake {
     /// Splits the submission into the part for the store and the part for the scheduler.
     ///
     /// Returns an error if the capacity limits are exceeded.
-    pub(super) fn whole(
+    pub(super) fn into_parts(
         mut self,
         idempotency: Option<Idempotency>,
-    ) -> Result<(Upload, NewJob, Entering), Refused> {
+    ) -> Result<(Upload, NewJob, AcceptedJob), Refused> {
         self.room.check()?;
         // The fan-in is numbered now, unless its number depends on the result of a split.
         if self.head.fan_in && !self.head.split {
@@ -435,7 +435,7 @@ impl Intake {
             idempotency,
         };
         let (number, id, total) = (upload.job(), upload.id(), upload.total());
-        let entering = Entering { number, id, total, kind, head, subtasks, room, created: now };
+        let entering = AcceptedJob { number, id, total, kind, head, subtasks, room, created: now };
         Ok((upload, new, entering))
     }
 }
@@ -443,19 +443,19 @@ impl Intake {
 impl Core {
     /// Accepts a job whose commit is done: its subtasks enter the order. Called on the writer's
     /// thread, in commit order.
-    pub(super) fn accept(self: &Arc<Self>, entering: Entering) -> Submitted {
+    pub(super) fn accept(self: &Arc<Self>, entering: AcceptedJob) -> Submitted {
         self.found_room();
-        let Entering { number, id, total, kind, head, subtasks, room, created } = entering;
+        let AcceptedJob { number, id, total, kind, head, subtasks, room, created } = entering;
         let (count, key_bytes) = (subtasks.count(), subtasks.key_bytes());
         let has_keys = subtasks.has_keys();
-        let mut books = self.books();
+        let mut engine = self.engine();
         let now = self.clock.now();
         let new = new_job(number, kind, &head, subtasks);
-        let live = Live {
+        let live = ActiveJob {
             id,
             begins_at: head.run_at,
             is_entering: false,
-            plan: Plan::new(&head, total),
+            plan: StepNumbers::new(&head, total),
             head: Arc::new(head),
             created,
             started: None,
@@ -472,26 +472,26 @@ impl Core {
             version: first_version(now),
             notify: None,
         };
-        books.live.insert(number, live);
-        books.totals.jobs_accepted += 1;
-        books.unfinished += count;
-        books.key_bytes += key_bytes;
-        books.order.entered(number);
-        let accepted = books.scheduler.accept_packed(new, now.0);
-        Self::hold_if_behind(&mut books, number, has_keys, now);
-        self.note_accepted(&mut books, number, &accepted, now);
-        let job = super::ask::live_view(&self.kinds, &books, number, &self.clock)
+        engine.live.insert(number, live);
+        engine.totals.jobs_accepted += 1;
+        engine.unfinished += count;
+        engine.key_bytes += key_bytes;
+        engine.order.entered(number);
+        let accepted = engine.scheduler.accept_packed(new, now.0);
+        Self::hold_if_behind(&mut engine, number, has_keys, now);
+        self.note_accepted(&mut engine, number, &accepted, now);
+        let job = super::ask::live_view(&self.kinds, &engine, number, &self.clock)
             .expect("it was put there just now");
         // Announced under the lock, so that no change to the job is published before.
         self.announce(job.clone(), now);
-        self.write_next(&mut books);
-        drop(books);
+        self.write_next(&mut engine);
+        drop(engine);
         // Released only here, because the engine state now counts the job.
         drop(room);
         Submitted { id, job, replayed: false }
     }
 
-    fn answers(&self) -> MutexGuard<'_, Vec<Answer>> {
+    fn answers(&self) -> MutexGuard<'_, Vec<PendingReply>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -502,9 +502,9 @@ impl Core {
         self.bell.ring();
         let mut answers = std::mem::take(&mut *self.answers());
         if answers.len() <= 1 {
-            return answers.drain(..).for_each(Answer::tell);
+            return answers.drain(..).for_each(PendingReply::reply);
         }
-        self.runtime.spawn(async move { answers.into_iter().for_each(Answer::tell) });
+        self.runtime.spawn(async move { answers.into_iter().for_each(PendingReply::reply) });
     }
 
     /// Returns the time until which an idempotency key used now is kept.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::books::{Batch, Effect};
+use super::engine_state::{CommitEffect, WriteBatch};
 use crate::store::{Changes, Committed, WriteError};
 
 /// Returns true if the store refused a change for its content.
@@ -28,7 +28,11 @@ pub(super) fn is_logical(error: &WriteError) -> bool {
 impl Core {
     /// Submits the changes of a refused batch one by one; `left` has the remaining ones, the last
     /// first. Called on the writer's thread.
-    pub(super) fn write_one_by_one(self: &Arc<Self>, mut left: Vec<Changes>, effects: Vec<Effect>) {
+    pub(super) fn write_one_by_one(
+        self: &Arc<Self>,
+        mut left: Vec<Changes>,
+        effects: Vec<CommitEffect>,
+    ) {
         let Some(next) = left.pop() else {
             let nothing = Ok(Committed { commit: 0, entered: None });
             return self.written(nothing, Changes::new(), effects);
@@ -42,8 +46,8 @@ impl Core {
             }
             Err(error) => {
                 let changes = left.into_iter().rev().fold(copy, Changes::followed_by);
-                let rest = Batch { changes, effects, ..Batch::default() };
-                core.refuse(&mut core.books(), &error, rest);
+                let rest = WriteBatch { changes, effects, ..WriteBatch::default() };
+                core.refuse(&mut core.engine(), &error, rest);
             }
         });
     }
@@ -65,10 +69,10 @@ mod tests {
         let core = Arc::clone(&service.core);
         let key = crate::Key::new("k");
         {
-            let mut books = core.books();
+            let mut engine = core.engine();
             let now = core.clock.now();
-            books.unwritten.changes.status(JobNumber(777), JobStatus::WAITING);
-            core.set_key_paused(&mut books, &key, true, now);
+            engine.unwritten.changes.status(JobNumber(777), JobStatus::WAITING);
+            core.set_key_paused(&mut engine, &key, true, now);
         }
         core.all_written().await.unwrap();
         assert_eq!(*core.health(), crate::engine::StoreHealth::Well);

@@ -27,7 +27,7 @@ use crate::wire::Timestamp;
 
 /// Lease of a running attempt.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct LeaseState {
     /// Name of the worker, if it gave one.
     pub(super) worker: Option<String>,
     /// Duration of the lease after a heartbeat.
@@ -40,7 +40,7 @@ pub(super) struct Held {
     pub(super) promised_to: Option<u64>,
 }
 
-impl Held {
+impl LeaseState {
     /// Returns the time at which the lease ends without a further heartbeat.
     pub(super) fn ends(&self) -> Timestamp {
         self.expires.min(self.deadline)
@@ -55,11 +55,11 @@ impl Held {
 /// Open claims for work. An operation costs O(log n) in the number of claims, for each kind that
 /// the claim names.
 #[derive(Debug, Default)]
-pub(super) struct Claimers {
+pub(super) struct OpenClaims {
     /// Claims by number, the oldest first.
-    waiting: BTreeMap<u64, Claimer>,
+    waiting: BTreeMap<u64, ClaimState>,
     /// Claims with remaining capacity, by kind.
-    open: HashMap<u32, Open>,
+    open: HashMap<u32, KindClaims>,
     next: u64,
     /// Number of leases by kind.
     held: HashMap<u32, u32>,
@@ -67,14 +67,14 @@ pub(super) struct Claimers {
 
 /// Claims with remaining capacity for one kind.
 #[derive(Debug, Default)]
-struct Open {
+struct KindClaims {
     asks: BTreeSet<u64>,
     /// Sum of their remaining capacity.
     room: u64,
 }
 
 #[derive(Debug)]
-struct Claimer {
+struct ClaimState {
     /// Accepted kinds, without duplicates.
     kinds: Vec<u32>,
     /// Number of leases that the claim still accepts.
@@ -82,7 +82,7 @@ struct Claimer {
     /// Number of leases promised and not handed over.
     promised: u32,
     worker: Option<String>,
-    given: Arc<Given>,
+    given: Arc<GrantQueue>,
 }
 
 /// Promise of a lease: the claim, the name of its worker, and the kinds whose remaining capacity
@@ -96,18 +96,18 @@ pub(super) struct Promise {
 
 /// Leases handed to a claim and not fetched yet.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct GrantQueue {
     fences: Mutex<Vec<u64>>,
-    pub(super) told: Notify,
+    pub(super) arrived: Notify,
 }
 
-impl Given {
+impl GrantQueue {
     pub(super) fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *self.fences.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Claimers {
+impl OpenClaims {
     /// Opens a claim for at most `room` leases. Returns its number and the place where its leases
     /// arrive.
     pub(super) fn ask(
@@ -115,11 +115,11 @@ impl Claimers {
         kinds: Vec<u32>,
         room: u32,
         worker: Option<String>,
-    ) -> (u64, Arc<Given>) {
+    ) -> (u64, Arc<GrantQueue>) {
         self.next += 1;
-        let given = Arc::new(Given::default());
+        let given = Arc::new(GrantQueue::default());
         let number = self.next;
-        let claimer = Claimer { kinds, room: 0, promised: 0, worker, given: Arc::clone(&given) };
+        let claimer = ClaimState { kinds, room: 0, promised: 0, worker, given: Arc::clone(&given) };
         self.waiting.insert(number, claimer);
         self.set_room(number, room);
         (number, given)
@@ -172,7 +172,7 @@ impl Claimers {
         let Some(claimer) = self.waiting.get_mut(&to) else { return false };
         claimer.promised -= 1;
         claimer.given.fences.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
-        claimer.given.told.notify_one();
+        claimer.given.arrived.notify_one();
         true
     }
 
@@ -181,7 +181,7 @@ impl Claimers {
         if let Some(claimer) = self.waiting.get_mut(&to) {
             claimer.promised -= 1;
             // This may have been the last promise that the claim waits for.
-            claimer.given.told.notify_one();
+            claimer.given.arrived.notify_one();
         }
     }
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_kind_may_run_as_much_as_was_asked_for_and_is_leased() {
-        let mut claimers = Claimers::default();
+        let mut claimers = OpenClaims::default();
         let (first, given) = claimers.ask(vec![1, 2], 2, Some("a".into()));
         claimers.ask(vec![2], 1, None);
         assert_eq!((claimers.wanted(1), claimers.wanted(2), claimers.wanted(3)), (2, 3, 0));
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_oldest_ask_with_room_for_the_kind_is_first() {
-        let mut claimers = Claimers::default();
+        let mut claimers = OpenClaims::default();
         let kinds = [vec![1], vec![1, 2], vec![2], vec![1, 2]];
         let asks: Vec<u64> = kinds.map(|kinds| claimers.ask(kinds, 2, None).0).into();
         let mut promise = |kind| claimers.promise(kind).map(|promise| promise.to);

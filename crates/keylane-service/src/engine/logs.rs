@@ -3,7 +3,7 @@
 //! An attempt without log output causes no change and no row.
 
 use super::Core;
-use super::books::{Books, Running};
+use super::engine_state::{EngineState, RunningAttempt};
 use crate::handle::Log;
 use crate::kind::Work;
 use crate::schedule::{Fate, Step};
@@ -29,8 +29,8 @@ impl Core {
 /// Adds the log of an ended run to the next batch. Called before the end is added, so that both are
 /// in one batch.
 pub(super) fn note_log(
-    books: &mut Books,
-    running: &Running,
+    engine: &mut EngineState,
+    running: &RunningAttempt,
     fence: u64,
     fate: Fate,
     now: Timestamp,
@@ -50,5 +50,5 @@ pub(super) fn note_log(
         left_out: said.left_out,
         text: said.text,
     };
-    books.unwritten.changes.said(running.job, log);
+    engine.unwritten.changes.said(running.job, log);
 }

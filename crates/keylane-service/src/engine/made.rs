@@ -9,7 +9,7 @@ use crate::wire::Object;
 /// Subtask that a split step has produced.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Made {
+pub(super) struct NewSubtaskSpec {
     #[serde(default)]
     key: Option<String>,
     #[serde(default)]
@@ -18,13 +18,13 @@ pub(super) struct Made {
     payload: Option<Box<RawValue>>,
 }
 
-impl Made {
+impl NewSubtaskSpec {
     /// Parses a split step's result. The error names the fault and its place.
     pub(super) fn read(answer: Option<&RawValue>, bounds: &Bounds) -> Result<Vec<Self>, String> {
         let text = answer.map_or("[]", RawValue::get);
-        let all: Vec<Object<Made>> = serde_json::from_str(text)
+        let all: Vec<Object<NewSubtaskSpec>> = serde_json::from_str(text)
             .map_err(|error| format!("the split step's answer is no list of subtasks: {error}"))?;
-        let all: Vec<Made> = all.into_iter().map(|made| made.0).collect();
+        let all: Vec<NewSubtaskSpec> = all.into_iter().map(|made| made.0).collect();
         if all.len() > bounds.job_subtasks as usize {
             let (made, most) = (all.len(), bounds.job_subtasks);
             return Err(format!("the split step made {made} subtasks, and {most} are the most"));
@@ -61,9 +61,9 @@ pub(super) fn null() -> Box<RawValue> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Made>, String> {
+    fn read(text: &str) -> Result<Vec<NewSubtaskSpec>, String> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
-        Made::read(Some(&raw), &Bounds::default())
+        NewSubtaskSpec::read(Some(&raw), &Bounds::default())
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         let wanted: [(Vec<&[u8]>, &str); 3] =
             [(vec![b"a"], "1.0"), (vec![], "null"), (vec![b"b", b"c"], "null")];
         assert_eq!(plain, wanted);
-        assert_eq!(Made::read(None, &Bounds::default()).unwrap().len(), 0);
+        assert_eq!(NewSubtaskSpec::read(None, &Bounds::default()).unwrap().len(), 0);
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl Core {
 
     fn write_metrics(&self, to: &mut String) -> fmt::Result {
         let summary = self.summary();
-        let totals = self.books().totals;
+        let totals = self.engine().totals;
         let mut metric =
             |name: &str, kind: &str, help: &str, values: &[(&str, f64)]| -> fmt::Result {
                 writeln!(to, "# HELP keylane_{name} {help}")?;
@@ -130,7 +130,7 @@ impl Core {
             "Bytes of the store on the disk: its file and its write-ahead log.",
             &[("", number(summary.store_bytes))],
         )?;
-        let held = self.books().holds.counts();
+        let held = self.engine().holds.counts();
         let held: Vec<_> = held
             .iter()
             .map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), number(*count)))

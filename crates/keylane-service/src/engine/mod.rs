@@ -7,7 +7,7 @@
 //!                disk)     subtask)      rate free)   lease)      disk)     events)
 //! ```
 //!
-//! `books.rs` has the shared state and its protocol.
+//! `engine_state.rs` has the shared state and its protocol.
 
 mod again;
 mod ask;
@@ -15,7 +15,6 @@ mod attempt;
 mod audit;
 mod batch;
 mod begin;
-mod books;
 mod calendar;
 mod claims;
 mod client_id;
@@ -24,6 +23,7 @@ mod command;
 mod dispatch;
 mod embedded;
 mod ends;
+mod engine_state;
 pub(crate) mod events;
 mod failures;
 mod feeds;
@@ -71,11 +71,11 @@ pub use calendar::ManualClock;
 pub(crate) use client_id::check as check_client_id;
 pub(crate) use clock::Clock;
 pub(crate) use command::KeyCommand;
-pub(crate) use events::{Followed, Follower, Said, event, sse_text};
+pub(crate) use events::{Followed, Follower, FollowerText, event, sse_text};
 pub(crate) use feeds::{Feed, Reader};
-pub(crate) use intake::{HandedOver, Intake, Submitted};
+pub(crate) use intake::{Intake, SubmitTicket, Submitted};
 pub(crate) use record::StoreHealth;
-pub(crate) use remote::{LONGEST_WAIT, MOST_LEASES};
+pub(crate) use remote::{MAX_CLAIM_WAIT, MAX_LEASES};
 pub use service::{Service, ServiceBuilder};
 
 /// Settings of a service.
@@ -125,7 +125,7 @@ impl Settings {
 }
 
 /// Minimum interval between log messages about requests refused because the store is full.
-const FULL_TOLD: Duration = Duration::from_secs(60);
+const FULL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Error from the start of the service.
 #[derive(Debug, thiserror::Error)]
@@ -184,12 +184,12 @@ pub(crate) struct Core {
     bell: dispatch::Bell,
     /// State of the engine. The lock is fair (`parking_lot`): a thread that has waited for long
     /// gets it before others.
-    books: parking_lot::Mutex<books::Books>,
+    engine: parking_lot::Mutex<engine_state::EngineState>,
     /// Locks of the idempotency keys and client ids of requests in progress.
     claims: Arc<claims::Claims>,
     /// Replies to clients whose jobs are accepted, sent when their commit has ended. Locked alone,
     /// or after every other lock.
-    answers: Mutex<Vec<intake::Answer>>,
+    answers: Mutex<Vec<intake::PendingReply>>,
     health: Mutex<StoreHealth>,
     /// The last write for a client found no free space. Set when a client gets that answer, cleared
     /// by every later write. It stops nothing: running work may end in the space that is left,
@@ -197,7 +197,7 @@ pub(crate) struct Core {
     /// `health`.
     found_no_room: AtomicBool,
     /// Time of the last log message about a full store.
-    told_full: Mutex<Option<Instant>>,
+    full_logged_at: Mutex<Option<Instant>>,
     /// State of the random number generator for jitter.
     chance: AtomicU64,
     pub(crate) websockets: AtomicU64,
@@ -218,8 +218,8 @@ impl std::fmt::Debug for Core {
 impl Core {
     /// Locks the state. The lock has no poison flag: only a bug panics under it, and every change
     /// made before the panic is complete.
-    fn books(&self) -> parking_lot::MutexGuard<'_, books::Books> {
-        self.books.lock()
+    fn engine(&self) -> parking_lot::MutexGuard<'_, engine_state::EngineState> {
+        self.engine.lock()
     }
 
     pub(crate) fn health(&self) -> MutexGuard<'_, StoreHealth> {
@@ -267,9 +267,9 @@ impl Core {
         }
         // Small requests may succeed between large ones that are refused, so log at most once per
         // interval.
-        let mut told = self.told_full.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|told| told.elapsed() >= FULL_TOLD) {
-            *told = Some(Instant::now());
+        let mut logged_at = self.full_logged_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged_at.is_none_or(|logged_at| logged_at.elapsed() >= FULL_LOG_INTERVAL) {
+            *logged_at = Some(Instant::now());
             tracing::error!("the store is full: requests are refused with status 507");
         }
     }

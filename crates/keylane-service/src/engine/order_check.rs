@@ -39,7 +39,7 @@ const GENERATION: usize = 1 << 16;
 type Hash = u128;
 
 /// Position in the order: of the job, and in the job.
-type Place = (u64, u32);
+type OrderPosition = (u64, u32);
 
 /// State of the order check.
 #[derive(Debug, Default)]
@@ -49,15 +49,15 @@ pub(super) struct OrderCheck {
     entries: HashMap<JobNumber, u64>,
     next_entry: u64,
     /// Subtasks that have begun and not ended permanently.
-    open: HashMap<SubtaskId, Open>,
+    open: HashMap<SubtaskId, OpenSubtask>,
     /// Open subtask of each key.
     holders: HashMap<Hash, SubtaskId>,
     /// Position of the last begin of each key: recent keys, and older ones.
-    last: [HashMap<Hash, Place>; 2],
+    last: [HashMap<Hash, OrderPosition>; 2],
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenSubtask {
     keys: Box<[Hash]>,
     /// Number of the job's entry when the subtask began.
     entry: Option<u64>,
@@ -114,7 +114,7 @@ impl OrderCheck {
             }
         }
         if !keys.is_empty() {
-            self.open.insert(subtask, Open { keys, entry, runs: true });
+            self.open.insert(subtask, OpenSubtask { keys, entry, runs: true });
         }
         violation
     }
@@ -151,7 +151,7 @@ impl OrderCheck {
 
     /// Stores the position of a begin, and returns the previous one of the key. A violation does
     /// not move the position back.
-    fn put_last(&mut self, key: Hash, place: Place) -> Option<Place> {
+    fn put_last(&mut self, key: Hash, place: OrderPosition) -> Option<OrderPosition> {
         let [recent, older] = &mut self.last;
         let before = recent.get(&key).or_else(|| older.get(&key)).copied();
         recent.insert(key, before.map_or(place, |before| before.max(place)));

@@ -12,17 +12,17 @@ use crate::schedule::Step;
 
 /// Numbering of a job's steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct StepNumbers {
     /// Number of steps in the store.
     pub(super) stored: u32,
     split: bool,
     fan_in: bool,
 }
 
-impl Plan {
+impl StepNumbers {
     /// Creates the numbering of a job with this head and `stored` steps in the store.
     pub(super) fn new(head: &Head, stored: u32) -> Self {
-        Plan { stored, split: head.split, fan_in: head.fan_in }
+        StepNumbers { stored, split: head.split, fan_in: head.fan_in }
     }
 
     /// Returns true if the split has not produced the subtasks yet.
@@ -71,8 +71,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(split: bool, fan_in: bool, stored: u32) -> Plan {
-        Plan { stored, split, fan_in }
+    fn plan(split: bool, fan_in: bool, stored: u32) -> StepNumbers {
+        StepNumbers { stored, split, fan_in }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::books::{Batch, Books, Effect, Recorded};
 use super::ends::Block;
+use super::engine_state::{CommitEffect, EngineState, FinalState, WriteBatch};
 use super::isolate::is_logical;
 use crate::JobNumber;
 use crate::refused::Refused;
@@ -38,7 +38,7 @@ impl StoreHealth {
 }
 
 /// Converts a refusal for requests that wait for a change that was already applied in memory.
-fn of_what_is_done(refusal: Refused) -> Refused {
+fn to_not_yet_written(refusal: Refused) -> Refused {
     match refusal {
         Refused::StoreFull => Refused::NotYetWritten,
         other => other,
@@ -46,11 +46,11 @@ fn of_what_is_done(refusal: Refused) -> Refused {
 }
 
 /// Reports the refusal to all requests that wait for these effects.
-fn tell_refused(effects: &mut Vec<Effect>, refusal: &Refused) {
-    for effect in effects.extract_if(.., |effect| matches!(effect, Effect::Tell(_))) {
-        if let Effect::Tell(tell) = effect {
+fn report_refused(effects: &mut Vec<CommitEffect>, refusal: &Refused) {
+    for effect in effects.extract_if(.., |effect| matches!(effect, CommitEffect::Reply(_))) {
+        if let CommitEffect::Reply(reply) = effect {
             // The client may have disconnected.
-            let _ = tell.send(Err(refusal.clone()));
+            let _ = reply.send(Err(refusal.clone()));
         }
     }
 }
@@ -58,17 +58,17 @@ fn tell_refused(effects: &mut Vec<Effect>, refusal: &Refused) {
 impl Core {
     /// Submits the next batch to the writer, if there is one, the writer has none, and none was
     /// refused.
-    pub(super) fn write_next(self: &Arc<Self>, books: &mut Books) {
-        if books.is_writing || books.refused.is_some() || books.unwritten.is_empty() {
+    pub(super) fn write_next(self: &Arc<Self>, engine: &mut EngineState) {
+        if engine.is_writing || engine.refused.is_some() || engine.unwritten.is_empty() {
             return;
         }
-        let batch = std::mem::take(&mut books.unwritten);
-        self.write(books, batch);
+        let batch = std::mem::take(&mut engine.unwritten);
+        self.write(engine, batch);
     }
 
-    fn write(self: &Arc<Self>, books: &mut Books, batch: Batch) {
-        books.is_writing = true;
-        let Batch { changes, effects, .. } = batch;
+    fn write(self: &Arc<Self>, engine: &mut EngineState, batch: WriteBatch) {
+        engine.is_writing = true;
+        let WriteBatch { changes, effects, .. } = batch;
         let copy = changes.clone();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| core.written(written, copy, effects));
@@ -80,7 +80,7 @@ impl Core {
         self: &Arc<Self>,
         written: Result<Committed, WriteError>,
         changes: crate::store::Changes,
-        effects: Vec<Effect>,
+        effects: Vec<CommitEffect>,
     ) {
         if let Err(error) = &written
             && is_logical(error)
@@ -88,51 +88,56 @@ impl Core {
             tracing::error!(%error, "a batch was refused for one of its changes");
             return self.write_one_by_one(changes.singles(), effects);
         }
-        let mut books = self.books();
+        let mut engine = self.engine();
         let now = self.clock.now();
-        books.is_writing = false;
+        engine.is_writing = false;
         match written {
             Ok(_) => {
                 if self.set_health(StoreHealth::Well) {
-                    Core::renew_leases(&mut books, now);
+                    Core::renew_leases(&mut engine, now);
                 }
                 self.found_room();
                 for effect in effects {
-                    self.show(&mut books, effect, now);
+                    self.publish(&mut engine, effect, now);
                 }
-                self.write_next(&mut books);
+                self.write_next(&mut engine);
             }
             Err(error) => {
-                let batch = Batch { changes, effects, ..Batch::default() };
-                self.refuse(&mut books, &error, batch);
+                let batch = WriteBatch { changes, effects, ..WriteBatch::default() };
+                self.refuse(&mut engine, &error, batch);
             }
         }
     }
 
     /// Keeps a batch for which the disk has no room, or that a failed store did not write. It stays
     /// at the front. The ticker retries it, because an immediate retry would fail again.
-    pub(super) fn refuse(&self, books: &mut Books, error: &WriteError, mut batch: Batch) {
-        books.is_writing = false;
+    pub(super) fn refuse(
+        &self,
+        engine: &mut EngineState,
+        error: &WriteError,
+        mut batch: WriteBatch,
+    ) {
+        engine.is_writing = false;
         let failed = !matches!(error, WriteError::Full | WriteError::Busy);
         self.set_health(match failed {
             true => StoreHealth::Failed(error.to_string()),
             false => StoreHealth::Full,
         });
         let refusal = self.health().refusal().expect("it was set just now");
-        let refusal = of_what_is_done(refusal);
-        tell_refused(&mut batch.effects, &refusal);
-        tell_refused(&mut books.unwritten.effects, &refusal);
-        books.refused = Some(batch);
+        let refusal = to_not_yet_written(refusal);
+        report_refused(&mut batch.effects, &refusal);
+        report_refused(&mut engine.unwritten.effects, &refusal);
+        engine.refused = Some(batch);
     }
 
     /// Locks the engine state for a change that is answered when it is on the disk.
     ///
     /// Returns an error if nothing is written now: then nothing may be changed.
-    pub(super) fn books_to_change(&self) -> Result<MutexGuard<'_, Books>, Refused> {
-        let books = self.books();
+    pub(super) fn writable_engine(&self) -> Result<MutexGuard<'_, EngineState>, Refused> {
+        let engine = self.engine();
         match self.health().refusal() {
             Some(refusal) => Err(refusal),
-            None => Ok(books),
+            None => Ok(engine),
         }
     }
 
@@ -141,74 +146,76 @@ impl Core {
     /// Returns an error if the store has failed or has become full: then they are written later, or
     /// never.
     pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), Refused> {
-        let (tell, told) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
         {
-            let mut books = self.books();
+            let mut engine = self.engine();
             // A request after a refusal would wait for the refused batch.
             if let Some(refused) = self.health().refusal() {
-                return Err(of_what_is_done(refused));
+                return Err(to_not_yet_written(refused));
             }
-            books.unwritten.effects.push(Effect::Tell(tell));
-            self.write_next(&mut books);
+            engine.unwritten.effects.push(CommitEffect::Reply(reply));
+            self.write_next(&mut engine);
         }
-        told.await.unwrap_or_else(|_| Err(Refused::StoreFailed("it has ended".into())))
+        replied.await.unwrap_or_else(|_| Err(Refused::StoreFailed("it has ended".into())))
     }
 
     /// Retries the refused batch.
     pub(super) fn retry_refused(self: &Arc<Self>) {
-        let mut books = self.books();
+        let mut engine = self.engine();
         if *self.health() == StoreHealth::Full
-            && let Some(refused) = books.refused.take()
+            && let Some(refused) = engine.refused.take()
         {
-            self.write(&mut books, refused);
+            self.write(&mut engine, refused);
         }
     }
 
-    fn show(self: &Arc<Self>, books: &mut Books, effect: Effect, now: Timestamp) {
+    fn publish(self: &Arc<Self>, engine: &mut EngineState, effect: CommitEffect, now: Timestamp) {
         match effect {
-            Effect::Ended { job, step, end, error, result } => {
-                self.show_end(books, job, step, end, error, result, now);
+            CommitEffect::Ended { job, step, end, error, result } => {
+                self.publish_end(engine, job, step, end, error, result, now);
             }
-            Effect::Over { job, state, ended } => self.show_over(books, job, state, ended),
-            Effect::Entered { job } => self.begin(books, job, now),
-            Effect::Marked { fence } => books.held_back.push_back(fence),
-            Effect::Granted { fence } => self.hand(books, fence, now),
-            Effect::Reserved { boot } => books.fences.note_reserved(boot),
+            CommitEffect::Over { job, state, ended } => {
+                self.publish_job_end(engine, job, state, ended)
+            }
+            CommitEffect::Entered { job } => self.begin(engine, job, now),
+            CommitEffect::Marked { fence } => engine.held_back.push_back(fence),
+            CommitEffect::Granted { fence } => self.hand(engine, fence, now),
+            CommitEffect::Reserved { boot } => engine.fences.note_reserved(boot),
             // The client may have disconnected.
-            Effect::Tell(tell) => _ = tell.send(Ok(())),
+            CommitEffect::Reply(reply) => _ = reply.send(Ok(())),
         }
     }
 
     #[expect(clippy::too_many_arguments, reason = "they are the fields of one effect")]
-    fn show_end(
+    fn publish_end(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         step: Step,
-        end: Recorded,
+        end: FinalState,
         error: Option<String>,
         result: Option<Box<serde_json::value::RawValue>>,
         now: Timestamp,
     ) {
-        let totals = &mut books.totals;
-        let Some(live) = books.live.get_mut(&job) else { return };
+        let totals = &mut engine.totals;
+        let Some(live) = engine.live.get_mut(&job) else { return };
         if matches!(step, Step::Subtask(_)) {
             end.count(&mut live.recorded);
             match end {
-                Recorded::Succeeded => totals.succeeded += 1,
-                Recorded::Failed => totals.failed += 1,
-                Recorded::Cancelled | Recorded::Skipped => totals.cancelled += 1,
+                FinalState::Succeeded => totals.succeeded += 1,
+                FinalState::Failed => totals.failed += 1,
+                FinalState::Cancelled | FinalState::Skipped => totals.cancelled += 1,
             }
         }
         if step == Step::FanIn {
             live.result = result;
         }
-        if end == Recorded::Failed {
+        if end == FinalState::Failed {
             if live.error.is_none() {
                 live.error.clone_from(&error);
             }
             live.touch(now);
-            let view = super::ask::brief_view(books, job);
+            let view = super::ask::brief_view(engine, job);
             self.events.publish(|event| crate::wire::Event {
                 job: view.map(Box::new),
                 number: match step {
@@ -221,19 +228,25 @@ impl Core {
             return;
         }
         live.touch(now);
-        books.changed.insert(job);
+        engine.changed.insert(job);
     }
 
-    fn show_over(&self, books: &mut Books, job: JobNumber, state: JobState, now: Timestamp) {
-        let Some(mut live) = books.live.remove(&job) else { return };
-        books.order.left(job);
+    fn publish_job_end(
+        &self,
+        engine: &mut EngineState,
+        job: JobNumber,
+        state: JobState,
+        now: Timestamp,
+    ) {
+        let Some(mut live) = engine.live.remove(&job) else { return };
+        engine.order.left(job);
         self.ends.note(Block::of(job), now.0);
-        books.key_bytes -= live.key_bytes;
-        books.changed.remove(&job);
-        books.holds.forget(job);
-        books.careful.remove(&job);
+        engine.key_bytes -= live.key_bytes;
+        engine.changed.remove(&job);
+        engine.holds.forget(job);
+        engine.careful.remove(&job);
         live.recorded = live.final_counts();
-        let totals = &mut books.totals;
+        let totals = &mut engine.totals;
         match state {
             JobState::Succeeded => totals.jobs_succeeded += 1,
             JobState::Cancelled => totals.jobs_cancelled += 1,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::books::{Books, Running};
+use super::engine_state::{EngineState, RunningAttempt};
 use super::{Core, Refused};
 use crate::handle::{Failure, Log};
 use crate::kind::Work;
@@ -14,58 +14,58 @@ use crate::schedule::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
 /// Maximum wait for work in one request: below the timeout of most proxies.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const MAX_CLAIM_WAIT: Duration = Duration::from_secs(60);
 
 /// Maximum number of leases in one request.
-pub(crate) const MOST_LEASES: u32 = 1000;
+pub(crate) const MAX_LEASES: u32 = 1000;
 
 /// Timeout of a closed claim for leases that were promised to it and are on their way to the disk.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Open claim for work. If it is dropped before its [end](Self::end), because the client has
 /// disconnected, the claim is removed and its leases are withdrawn for another worker.
-struct Ask {
+struct OpenClaim {
     core: Arc<Core>,
     number: u64,
     kinds: Vec<u32>,
-    given: Arc<super::lease::Given>,
+    given: Arc<super::lease::GrantQueue>,
     is_over: bool,
 }
 
-impl Ask {
+impl OpenClaim {
     /// Removes the claim and returns its leases. Leases are handed over under the lock of the
     /// engine state, so none arrives later.
-    fn end(&mut self, books: &mut Books, now: Timestamp) -> Vec<u64> {
+    fn end(&mut self, engine: &mut EngineState, now: Timestamp) -> Vec<u64> {
         self.is_over = true;
-        books.claimers.leave(self.number);
-        self.core.admit_leases(books, self.kinds.iter().copied(), now);
+        engine.claimers.leave(self.number);
+        self.core.admit_leases(engine, self.kinds.iter().copied(), now);
         self.given.take()
     }
 
     /// Stops promises to the claim. Returns true if a promised lease is still on its way to the
     /// disk.
     fn close(&self) -> bool {
-        let mut books = self.core.books();
+        let mut engine = self.core.engine();
         let now = self.core.clock.now();
-        let awaits = books.claimers.close(self.number);
-        self.core.admit_leases(&mut books, self.kinds.iter().copied(), now);
+        let awaits = engine.claimers.close(self.number);
+        self.core.admit_leases(&mut engine, self.kinds.iter().copied(), now);
         awaits
     }
 }
 
-impl Drop for Ask {
+impl Drop for OpenClaim {
     fn drop(&mut self) {
         if self.is_over {
             return;
         }
         let core = Arc::clone(&self.core);
-        let mut books = core.books();
+        let mut engine = core.engine();
         let now = core.clock.now();
-        for fence in self.end(&mut books, now) {
-            core.withdraw(&mut books, fence, now);
+        for fence in self.end(&mut engine, now) {
+            core.withdraw(&mut engine, fence, now);
         }
-        core.write_next(&mut books);
-        drop(books);
+        core.write_next(&mut engine);
+        drop(engine);
         core.bell.ring();
     }
 }
@@ -83,30 +83,30 @@ impl Core {
     ) -> Result<Vec<Lease>, Refused> {
         let kinds = self.leased_kinds(kinds)?;
         let mut ask = {
-            let mut books = self.books();
+            let mut engine = self.engine();
             let now = self.clock.now();
-            if books.is_draining {
+            if engine.is_draining {
                 return Err(Refused::Draining);
             }
-            let (number, given) = books.claimers.ask(kinds.clone(), most, worker);
-            self.admit_leases(&mut books, kinds.iter().copied(), now);
-            Ask { core: Arc::clone(self), number, kinds, given, is_over: false }
+            let (number, given) = engine.claimers.ask(kinds.clone(), most, worker);
+            self.admit_leases(&mut engine, kinds.iter().copied(), now);
+            OpenClaim { core: Arc::clone(self), number, kinds, given, is_over: false }
         };
         self.bell.ring();
         // A minimum wait, so that the dispatcher can respond.
         let wait = wait.max(Duration::from_millis(5));
         tokio::select! {
-            _ = tokio::time::timeout(wait, ask.given.told.notified()) => {}
+            _ = tokio::time::timeout(wait, ask.given.arrived.notified()) => {}
             () = closing.cancelled() => {}
             () = self.draining.cancelled() => {}
         }
         let granted = async {
             while ask.close() {
-                ask.given.told.notified().await;
+                ask.given.arrived.notified().await;
             }
         };
         let _ = tokio::time::timeout(GRANT_TIMEOUT, granted).await;
-        let fences = ask.end(&mut self.books(), self.clock.now());
+        let fences = ask.end(&mut self.engine(), self.clock.now());
         Ok(fences.into_iter().filter_map(|fence| self.lease(fence)).collect())
     }
 
@@ -135,9 +135,9 @@ impl Core {
     /// payload cannot be read.
     fn lease(self: &Arc<Self>, fence: u64) -> Option<Lease> {
         let (job, number, mut lease) = {
-            let books = self.books();
-            let running = books.running.get(&fence)?;
-            let (live, held) = (books.live.get(&running.job)?, running.lease.as_ref()?);
+            let engine = self.engine();
+            let running = engine.running.get(&fence)?;
+            let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
             let shown = super::attempt::shown(running.step);
             let trace = live.head.trace.as_ref();
             let lease = Lease {
@@ -169,19 +169,19 @@ impl Core {
     }
 
     /// Returns the fence in a lease's id, if the lease is held.
-    fn held(books: &Books, id: &str) -> Result<u64, Refused> {
+    fn held(engine: &EngineState, id: &str) -> Result<u64, Refused> {
         let mut words = id.strip_prefix("lease_").unwrap_or_default().splitn(3, '_');
         let fence = words.next().and_then(|word| word.parse().ok());
         let number: Option<u32> = words.next().and_then(|word| word.parse().ok());
         let (Some(fence), Some(number), Some(job)) = (fence, number, words.next()) else {
             return Err(Refused::Unknown { what: format!("lease {id}") });
         };
-        let is_held = |running: &&Running| {
+        let is_held = |running: &&RunningAttempt| {
             running.lease.as_ref().is_some_and(|held| held.promised_to.is_none())
         };
-        let running = books.running.get(&fence).filter(is_held);
+        let running = engine.running.get(&fence).filter(is_held);
         let is_this = running.is_some_and(|running| {
-            let live = books.live.get(&running.job);
+            let live = engine.live.get(&running.job);
             running.step == Step::Subtask(number)
                 && live.is_some_and(|live| live.id.to_string() == job)
         });
@@ -190,10 +190,10 @@ impl Core {
 
     /// Renews a lease.
     pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, Refused> {
-        let mut books = self.books();
+        let mut engine = self.engine();
         let now = self.clock.now();
-        let fence = Core::held(&books, id)?;
-        let running = books.running.get_mut(&fence).expect("it was found just now");
+        let fence = Core::held(&engine, id)?;
+        let running = engine.running.get_mut(&fence).expect("it was found just now");
         let cancel = running.cancel.is_cancelled();
         let held = running.lease.as_mut().expect("it was found by that");
         held.renew(now);
@@ -224,10 +224,10 @@ impl Core {
 
     /// Returns the fence of a held lease, after adding the worker's log to its attempt.
     fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, Refused> {
-        let mut books = self.books_to_change()?;
-        let fence = Core::held(&books, id)?;
+        let mut engine = self.writable_engine()?;
+        let fence = Core::held(&engine, id)?;
         if let Some(said) = log {
-            let running = books.running.get_mut(&fence).expect("it was found just now");
+            let running = engine.running.get_mut(&fence).expect("it was found just now");
             running.log = Log::keeping(self.kinds.get(running.kind).log_bytes);
             running.log.say(said.as_bytes());
         }

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 500;
 
 /// Reason why expired data was not removed.
 #[derive(Debug, thiserror::Error)]
-enum Kept {
+enum RemovalStopped {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
@@ -64,7 +64,10 @@ impl Core {
     }
 
     /// Removes expired data. `unread` is the first job that was not read since the start.
-    async fn remove_old(self: &Arc<Self>, unread: &mut Option<JobNumber>) -> Result<(), Kept> {
+    async fn remove_old(
+        self: &Arc<Self>,
+        unread: &mut Option<JobNumber>,
+    ) -> Result<(), RemovalStopped> {
         if let Some(left) = self.clock.doubted_for() {
             tracing::debug!(?left, "the clock was set forward; nothing is removed for its age");
             return Ok(());
@@ -111,7 +114,7 @@ impl Core {
         before: u64,
         from: JobNumber,
         unread: &mut Option<JobNumber>,
-    ) -> Result<(), Kept> {
+    ) -> Result<(), RemovalStopped> {
         let mut from = from;
         while !self.stopped.is_cancelled() {
             *unread = Some(from);
@@ -127,7 +130,11 @@ impl Core {
     }
 
     /// Removes the expired jobs of a block, and records when the others ended.
-    async fn remove_old_of(self: &Arc<Self>, block: Block, before: u64) -> Result<(), Kept> {
+    async fn remove_old_of(
+        self: &Arc<Self>,
+        block: Block,
+        before: u64,
+    ) -> Result<(), RemovalStopped> {
         let ends = self.read(move |core| core.store.ends(block.numbers())).await;
         let (old, kept): (Vec<_>, Vec<_>) = match ends {
             Ok(ends) => ends.into_iter().partition(|(_, ended)| *ended < before),
@@ -202,13 +209,13 @@ mod tests {
         core.remove_old(&mut unread).await.unwrap();
         assert_eq!(unread, None);
         clock.set(1_000_000_020_000);
-        core.follow_clock(&mut core.books());
+        core.follow_clock(&mut core.engine());
         let second = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
         service.wait(second).await.unwrap();
         for (now, left) in [(40_000, 1), (60_000, 0)] {
             assert!(core.store.job(second.number()).unwrap().is_some());
             clock.set(1_000_000_000_000 + now);
-            core.follow_clock(&mut core.books());
+            core.follow_clock(&mut core.engine());
             core.remove_old(&mut unread).await.unwrap();
             let page = core.store.jobs(&JobFilter::default(), None, 9).unwrap();
             assert_eq!(page.jobs.len(), left, "at {now}");

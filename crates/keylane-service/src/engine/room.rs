@@ -3,7 +3,7 @@
 //!
 //! Accepted jobs are counted in the engine state. A job whose submission is in progress counts from
 //! its first line on, so that several large concurrent uploads cannot exceed the bounds together.
-//! Each upload keeps its share in a [`Room`], which is released when the job has entered the engine
+//! Each upload keeps its share in a [`CapacityReservation`], which is released when the job has entered the engine
 //! state, was refused, or its client has disconnected.
 //!
 //! Uploads reserve capacity in steps, so that the engine state is not locked for each line. The
@@ -24,27 +24,31 @@ const STEP_BYTES: u64 = 256 * 1024;
 
 /// Sum of all reservations.
 #[derive(Debug, Default)]
-pub(super) struct Incoming(Mutex<Taken>);
+pub(super) struct Incoming(Mutex<Capacity>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct Capacity {
     subtasks: u64,
     key_bytes: u64,
 }
 
 /// Reservation of one upload, released on drop.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct CapacityReservation {
     core: Arc<Core>,
     /// Share of this upload in `Incoming`.
-    taken: Taken,
+    taken: Capacity,
     /// Capacity that the upload needs; at most `taken`, unless the reservation was refused.
-    needed: Taken,
+    needed: Capacity,
 }
 
-impl Room {
+impl CapacityReservation {
     pub(super) fn new(core: &Arc<Core>) -> Self {
-        Room { core: Arc::clone(core), taken: Taken::default(), needed: Taken::default() }
+        CapacityReservation {
+            core: Arc::clone(core),
+            taken: Capacity::default(),
+            needed: Capacity::default(),
+        }
     }
 
     /// Reserves capacity for more subtasks.
@@ -77,10 +81,10 @@ impl Room {
         // Read after the reservations: a job is counted in the engine state before its reservation
         // is released, so it is never missed.
         let (unfinished, key_bytes) = {
-            let books = self.core.books();
-            (books.unfinished, books.key_bytes)
+            let engine = self.core.engine();
+            (engine.unfinished, engine.key_bytes)
         };
-        let others = Taken {
+        let others = Capacity {
             subtasks: unfinished + (all.subtasks - self.taken.subtasks),
             key_bytes: key_bytes + (all.key_bytes - self.taken.key_bytes),
         };
@@ -97,7 +101,7 @@ impl Room {
                 "the keys of all unfinished subtasks would have {have} bytes, and {most} may be"
             )));
         }
-        let want = Taken {
+        let want = Capacity {
             subtasks: (self.needed.subtasks + more).min(bounds.waiting_subtasks - others.subtasks),
             key_bytes: (self.needed.key_bytes + more_bytes).min(most - others.key_bytes),
         };
@@ -108,7 +112,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for CapacityReservation {
     fn drop(&mut self) {
         let mut all = self.core.incoming.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.subtasks -= self.taken.subtasks;

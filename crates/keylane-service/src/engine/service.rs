@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::audit::Audit;
-use super::books::{Batch, Books, Totals};
 use super::calendar::Calendar;
+use super::engine_state::{EngineState, Totals, WriteBatch};
 use super::events::Events;
 use super::fences::Fences;
-use super::lease::Claimers;
+use super::lease::OpenClaims;
 use super::order_check::OrderCheck;
 use super::schedules::Schedules;
-use super::timeline::{Recorder, Slots};
+use super::timeline::{Recorder, RowAllocator};
 use super::{Clock, Core, Settings, StartError, StoreHealth, dispatch};
 use crate::kind::{Kind, Kinds};
 use crate::schedule::{self, Scheduler};
@@ -156,12 +156,12 @@ impl Service {
             draining: CancellationToken::new(),
             stopped: CancellationToken::new(),
             bell: dispatch::Bell::default(),
-            books: parking_lot::Mutex::new(books(scheduler, boot)),
+            engine: parking_lot::Mutex::new(engine(scheduler, boot)),
             claims: Arc::default(),
             answers: Mutex::default(),
             health: Mutex::new(StoreHealth::Well),
             found_no_room: AtomicBool::new(false),
-            told_full: Mutex::default(),
+            full_logged_at: Mutex::default(),
             chance,
             websockets: AtomicU64::new(0),
             incoming: super::room::Incoming::default(),
@@ -283,20 +283,20 @@ impl Drop for Service {
 fn children(store: &Path, guard: Guard) -> Result<Registry, OpenError> {
     let mut path = store.as_os_str().to_owned();
     path.push("-children");
-    let tell = |text: &str| tracing::warn!("{text}");
-    Registry::open(Path::new(&path), &Options::default().guard(guard).tell(tell))
+    let report = |text: &str| tracing::warn!("{text}");
+    Registry::open(Path::new(&path), &Options::default().guard(guard).tell(report))
 }
 
-fn books(scheduler: Scheduler, boot: u64) -> Books {
-    Books {
+fn engine(scheduler: Scheduler, boot: u64) -> EngineState {
+    EngineState {
         scheduler,
         live: BTreeMap::new(),
         running: HashMap::new(),
-        slots: Slots::default(),
-        unwritten: Batch::default(),
+        slots: RowAllocator::default(),
+        unwritten: WriteBatch::default(),
         is_writing: false,
         refused: None,
-        claimers: Claimers::default(),
+        claimers: OpenClaims::default(),
         next_expiry: None,
         due: VecDeque::new(),
         changed: HashSet::new(),
@@ -319,13 +319,13 @@ impl Core {
         self: &Arc<Self>,
         recovered: &mut crate::store::Recovered,
     ) -> Result<(), StartError> {
-        let mut books = self.books();
+        let mut engine = self.engine();
         let now = self.clock.now();
         let was_clean = recovered.was_clean();
-        self.set_kinds(&mut books, now);
+        self.set_kinds(&mut engine, now);
         for (key, record) in recovered.keys() {
-            books.scheduler.pause_key(&key.0, now.0);
-            books.paused_keys.insert(key.clone(), Timestamp(record.since_ms));
+            engine.scheduler.pause_key(&key.0, now.0);
+            engine.paused_keys.insert(key.clone(), Timestamp(record.since_ms));
         }
         let mut all = Vec::new();
         loop {
@@ -333,59 +333,59 @@ impl Core {
                 Ok(None) => break,
                 Ok(Some(job)) => {
                     if !was_clean {
-                        books.careful.insert(job.job.number);
+                        engine.careful.insert(job.job.number);
                     }
-                    all.push(self.resume(&mut books, &job, now)?);
+                    all.push(self.resume(&mut engine, &job, now)?);
                 }
                 Err(ReadError::Damaged(damage)) => {
                     let Some(job) = damage.job() else {
                         return Err(ReadError::Damaged(damage).into());
                     };
                     let job = recovered.look_at_damaged(job)?;
-                    Core::stop_for_damaged(&mut books, job, damage, now);
+                    Core::stop_for_damaged(&mut engine, job, damage, now);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Core::hold_behind_damaged(&mut books, &all, now);
+        Core::hold_behind_damaged(&mut engine, &all, now);
         if self.store.opened_full() {
             // No attempt begins before the fences of this start are reserved on the disk.
             self.set_health(StoreHealth::Full);
-            books.refused = Some(std::mem::take(&mut books.unwritten));
+            engine.refused = Some(std::mem::take(&mut engine.unwritten));
         }
-        self.write_next(&mut books);
+        self.write_next(&mut engine);
         Ok(())
     }
 
     /// Stops accepting and starting work.
     pub(crate) fn drain(&self) {
-        let mut books = self.books();
-        books.is_draining = true;
-        books.scheduler.drain();
+        let mut engine = self.engine();
+        engine.is_draining = true;
+        engine.scheduler.drain();
         self.draining.cancel();
     }
 
     /// Follows a step of the wall clock, so that relative deadlines keep their distance.
-    pub(super) fn follow_clock(&self, books: &mut Books) {
+    pub(super) fn follow_clock(&self, engine: &mut EngineState) {
         let Some(step) = self.clock.step() else { return };
-        books.scheduler.shift(step);
+        engine.scheduler.shift(step);
         let moved = |at: Timestamp| Timestamp(at.0.saturating_add_signed(step));
-        for held in books.running.values_mut().filter_map(|running| running.lease.as_mut()) {
+        for held in engine.running.values_mut().filter_map(|running| running.lease.as_mut()) {
             (held.expires, held.deadline) = (moved(held.expires), moved(held.deadline));
         }
-        books.next_expiry = books.next_expiry.map(moved);
+        engine.next_expiry = engine.next_expiry.map(moved);
         self.clock.follow(step);
     }
 
     /// Returns true if the service shuts down.
     pub(crate) fn is_draining(&self) -> bool {
-        self.books().is_draining
+        self.engine().is_draining
     }
 
     /// Cancels all running attempts.
     fn give_up_running(&self) {
-        let books = self.books();
-        let here = books.running.values().filter(|running| running.lease.is_none());
+        let engine = self.engine();
+        let here = engine.running.values().filter(|running| running.lease.is_none());
         here.for_each(|running| running.cancel.cancel());
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::books::{Books, Effect, Recorded};
+use super::engine_state::{CommitEffect, EngineState, FinalState};
 use super::{Core, Refused};
 use crate::schedule::{HeadError, Step};
 use crate::store::{KeyRecord, KeyState, Outcome as Written, OutcomeKind};
@@ -18,25 +18,25 @@ impl Core {
     /// Cancels a job. Running attempts end by themselves or are cancelled, by the mode.
     pub(super) fn cancel(
         self: &Arc<Self>,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         mode: CancelMode,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        let live = books.live.get_mut(&job).ok_or_else(over)?;
+        let live = engine.live.get_mut(&job).ok_or_else(over)?;
         if live.is_closing {
             return Err(over());
         }
         live.cancelling = true;
         live.touch(now);
         let status = live.status();
-        books.unwritten.changes.status(job, status);
-        books.changed.insert(job);
-        self.drop_rest(books, job, false, now);
+        engine.unwritten.changes.status(job, status);
+        engine.changed.insert(job);
+        self.drop_rest(engine, job, false, now);
         if mode == CancelMode::Kill {
-            let runs = books.running.values().filter(|running| running.job == job);
+            let runs = engine.running.values().filter(|running| running.job == job);
             runs.for_each(|running| running.cancel.cancel());
-            self.kill_leases(books, job, now);
+            self.kill_leases(engine, job, now);
         }
         Ok(())
     }
@@ -44,29 +44,29 @@ impl Core {
     /// Drops the waiting subtasks of a job: it was cancelled, or must fail at its first failure.
     pub(super) fn drop_rest(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         is_failing: bool,
         now: Timestamp,
     ) {
         let dropped = match is_failing {
-            true => books.scheduler.fail_job(job, now.0),
-            false => books.scheduler.cancel_job(job, now.0),
+            true => engine.scheduler.fail_job(job, now.0),
+            false => engine.scheduler.cancel_job(job, now.0),
         };
         // A large job is over when its last slice has left the order: see `work_off`.
         if let Some(outcome) = dropped.and_then(|dropped| dropped.over) {
-            self.note_over(books, job, outcome, now);
+            self.record_job_end(engine, job, outcome, now);
         }
     }
 
     pub(super) fn set_paused(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         paused: bool,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        let live = books.live.get_mut(&job).ok_or_else(over)?;
+        let live = engine.live.get_mut(&job).ok_or_else(over)?;
         if live.is_closing || live.cancelling {
             return Err(over());
         }
@@ -75,11 +75,11 @@ impl Core {
         live.pace = None;
         live.touch(now);
         let status = live.status();
-        books.unwritten.changes.status(job, status);
-        books.changed.insert(job);
-        match paused || books.holds.has(job) {
-            true => books.scheduler.pause_job(job, now.0),
-            false => books.scheduler.resume_job(job, now.0),
+        engine.unwritten.changes.status(job, status);
+        engine.changed.insert(job);
+        match paused || engine.holds.has(job) {
+            true => engine.scheduler.pause_job(job, now.0),
+            false => engine.scheduler.resume_job(job, now.0),
         };
         Ok(())
     }
@@ -87,14 +87,14 @@ impl Core {
     /// Changes the name, the labels or the weight of a job.
     pub(super) fn patch(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         patch: JobPatch,
         version: Option<u64>,
         now: Timestamp,
     ) -> Result<(), Refused> {
         crate::head::check_patch(patch.labels.as_ref(), patch.name.as_ref(), patch.weight)?;
-        let live = books.live.get_mut(&job).ok_or_else(over)?;
+        let live = engine.live.get_mut(&job).ok_or_else(over)?;
         // The head would be written after the job's end. If the job was deleted in between, the
         // store would refuse the head and everything in its batch.
         if live.is_closing {
@@ -109,30 +109,30 @@ impl Core {
         head.labels = patch.labels.unwrap_or(head.labels);
         head.name = patch.name.or(head.name);
         let bytes = serde_json::to_vec(&head).expect("a head can be written as JSON");
-        books.scheduler.set_weight(job, head.weight, now.0);
+        engine.scheduler.set_weight(job, head.weight, now.0);
         live.head = Arc::new(head);
         live.touch(now);
-        books.unwritten.changes.head(job, bytes);
-        books.changed.insert(job);
+        engine.unwritten.changes.head(job, bytes);
+        engine.changed.insert(job);
         Ok(())
     }
 
     pub(super) fn set_key_paused(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         key: &Key,
         paused: bool,
         now: Timestamp,
     ) {
         let record = KeyRecord { state: KeyState::Paused, since_ms: now.0, reason: String::new() };
-        books.unwritten.changes.key(key.clone(), paused.then_some(record));
-        books.holds.key_decided(key);
+        engine.unwritten.changes.key(key.clone(), paused.then_some(record));
+        engine.holds.key_decided(key);
         if paused {
-            books.scheduler.pause_key(&key.0, now.0);
-            books.paused_keys.insert(key.clone(), now);
+            engine.scheduler.pause_key(&key.0, now.0);
+            engine.paused_keys.insert(key.clone(), now);
         } else {
-            books.scheduler.resume_key(&key.0, now.0);
-            books.paused_keys.remove(key);
+            engine.scheduler.resume_key(&key.0, now.0);
+            engine.paused_keys.remove(key);
         }
         self.key_changed(key, now);
     }
@@ -142,17 +142,17 @@ impl Core {
     /// and has made one attempt fewer than the maximum.
     pub(super) fn retry_head(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         key: &Key,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        let head = books.scheduler.key(&key.0).and_then(|view| view.head);
-        let retried = books.scheduler.retry_head(&key.0, now.0);
+        let head = engine.scheduler.key(&key.0).and_then(|view| view.head);
+        let retried = engine.scheduler.retry_head(&key.0, now.0);
         let retried = retried.map_err(|error| head_error(error, key))?;
-        if let (Some(live), Some(head)) = (books.live.get(&retried.job), head) {
+        if let (Some(live), Some(head)) = (engine.live.get(&retried.job), head) {
             let number = live.plan.number(Step::Subtask(retried.subtask));
             let made = head.attempts.min(live.head.attempts.saturating_sub(1));
-            books.unwritten.changes.started(SubtaskId { job: retried.job, number }, made);
+            engine.unwritten.changes.started(SubtaskId { job: retried.job, number }, made);
         }
         self.key_changed(key, now);
         Ok(())
@@ -161,42 +161,50 @@ impl Core {
     /// Skips the first subtask of a key: it ends as skipped, and the key continues.
     pub(super) fn skip_head(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         key: &Key,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        let skipped = books.scheduler.skip_head(&key.0, now.0);
+        let skipped = engine.scheduler.skip_head(&key.0, now.0);
         let skipped = skipped.map_err(|error| head_error(error, key))?;
         let step = Step::Subtask(skipped.subtask);
-        self.note_fate(books, skipped.job, step, 0, Recorded::Skipped, "somebody skipped it", now);
-        self.note_rest(books, skipped.job, &skipped.ended, now);
-        if let Some(live) = books.live.get_mut(&skipped.job) {
+        self.record_outcome(
+            engine,
+            skipped.job,
+            step,
+            0,
+            FinalState::Skipped,
+            "somebody skipped it",
+            now,
+        );
+        self.apply_consequences(engine, skipped.job, &skipped.ended, now);
+        if let Some(live) = engine.live.get_mut(&skipped.job) {
             live.touch(now);
         }
-        books.changed.insert(skipped.job);
+        engine.changed.insert(skipped.job);
         self.key_changed(key, now);
         Ok(())
     }
 
     /// Records the final outcome of a step without a run of its own.
     #[expect(clippy::too_many_arguments, reason = "they are what an outcome has")]
-    pub(super) fn note_fate(
+    pub(super) fn record_outcome(
         &self,
-        books: &mut Books,
+        engine: &mut EngineState,
         job: JobNumber,
         step: Step,
         attempt: u32,
-        end: Recorded,
+        end: FinalState,
         error: &str,
         now: Timestamp,
     ) {
         let kind = match end {
-            Recorded::Succeeded => OutcomeKind::Succeeded,
-            Recorded::Failed => OutcomeKind::Failed,
-            Recorded::Cancelled => OutcomeKind::Cancelled,
-            Recorded::Skipped => OutcomeKind::Skipped,
+            FinalState::Succeeded => OutcomeKind::Succeeded,
+            FinalState::Failed => OutcomeKind::Failed,
+            FinalState::Cancelled => OutcomeKind::Cancelled,
+            FinalState::Skipped => OutcomeKind::Skipped,
         };
-        let number = books.live.get(&job).map_or(0, |live| live.plan.number(step));
+        let number = engine.live.get(&job).map_or(0, |live| live.plan.number(step));
         let outcome = Written {
             number,
             attempt,
@@ -205,16 +213,16 @@ impl Core {
             ended_ms: now.0,
             result: error.as_bytes().to_vec(),
         };
-        books.unwritten.changes.ended(job, outcome);
+        engine.unwritten.changes.ended(job, outcome);
         if let Step::Subtask(number) = step {
-            books.order.ended(SubtaskId { job, number });
+            engine.order.ended(SubtaskId { job, number });
         }
-        if let (Step::Subtask(_), Some(live)) = (step, books.live.get_mut(&job)) {
+        if let (Step::Subtask(_), Some(live)) = (step, engine.live.get_mut(&job)) {
             end.count(&mut live.ended);
-            books.unfinished = books.unfinished.saturating_sub(1);
+            engine.unfinished = engine.unfinished.saturating_sub(1);
         }
         let error = Some(error.to_owned());
-        books.unwritten.effects.push(Effect::Ended { job, step, end, error, result: None });
+        engine.unwritten.effects.push(CommitEffect::Ended { job, step, end, error, result: None });
     }
 
     fn key_changed(&self, key: &Key, now: Timestamp) {

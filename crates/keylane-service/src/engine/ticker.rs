@@ -15,7 +15,7 @@ use crate::wire::{Event, EventKind};
 const CHANGES: Duration = Duration::from_millis(250);
 
 /// Maximum number of changed jobs per tick; further jobs follow at the next.
-const MOST_TOLD: usize = 500;
+const MAX_CHANGES: usize = 500;
 
 impl Core {
     /// Ticks until the service stops.
@@ -26,27 +26,27 @@ impl Core {
             tokio::select! {
                 () = self.stopped.cancelled() => return,
                 _ = changes.tick() => {
-                    self.tell_changes();
+                    self.publish_changes();
                     self.retry_refused();
                 }
             }
         }
     }
 
-    fn tell_changes(&self) {
-        let mut books = self.books();
+    fn publish_changes(&self) {
+        let mut engine = self.engine();
         let now = self.clock.now();
-        let changed: Vec<JobNumber> = books.changed.iter().take(MOST_TOLD).copied().collect();
+        let changed: Vec<JobNumber> = engine.changed.iter().take(MAX_CHANGES).copied().collect();
         for job in changed {
             // Finding the reasons of a job takes a while, so other threads may get the lock between
             // two jobs.
-            MutexGuard::bump(&mut books);
-            books.changed.remove(&job);
+            MutexGuard::bump(&mut engine);
+            engine.changed.remove(&job);
             // Without followers the brief view is enough for the ring: a follower that returns
             // reads the job again.
             let view = match self.events.is_followed(job) {
-                true => super::ask::live_view(&self.kinds, &books, job, &self.clock),
-                false => super::ask::brief_view(&books, job),
+                true => super::ask::live_view(&self.kinds, &engine, job, &self.clock),
+                false => super::ask::brief_view(&engine, job),
             };
             let Some(view) = view else { continue };
             self.events.publish(|id| Event {

@@ -6,29 +6,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::wire::{Slice, Timeline};
 
 /// Maximum number of slices.
-const KEPT: usize = 20_000;
+const MAX_SLICES: usize = 20_000;
 
 /// Approximate maximum size of all slices, in bytes. A slice includes the keys of its subtask,
 /// which may be many and long.
-const KEPT_BYTES: usize = 16 * 1024 * 1024;
+const MAX_SLICE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Approximate maximum size of the slices in one response, in bytes.
-const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Maximum number of slices recorded per second; more are only counted. A screen shows no more.
-const NOTED_A_SECOND: u32 = 2_000;
+const MAX_PER_SECOND: u32 = 2_000;
 
 /// Maximum number of slices in one response.
-const MOST_AT_ONCE: usize = 5_000;
+const MAX_PER_RESPONSE: usize = 5_000;
 
 /// Slices of the last minutes.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    inner: Mutex<Inner>,
+    inner: Mutex<RecorderState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RecorderState {
     /// Number of the oldest slice.
     first: u64,
     slices: VecDeque<Slice>,
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Recorder {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, RecorderState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,7 +53,7 @@ impl Recorder {
         if inner.second != second {
             (inner.second, inner.noted) = (second, 0);
         }
-        if inner.noted >= NOTED_A_SECOND {
+        if inner.noted >= MAX_PER_SECOND {
             inner.dropped += 1;
             return;
         }
@@ -61,7 +61,9 @@ impl Recorder {
         let slice = slice();
         inner.bytes += bytes_of(&slice);
         inner.slices.push_back(slice);
-        while inner.slices.len() > KEPT || inner.bytes > KEPT_BYTES && inner.slices.len() > 1 {
+        while inner.slices.len() > MAX_SLICES
+            || inner.bytes > MAX_SLICE_BYTES && inner.slices.len() > 1
+        {
             let oldest = inner.slices.pop_front().expect("there is more than one");
             inner.bytes -= bytes_of(&oldest);
             inner.first += 1;
@@ -73,14 +75,14 @@ impl Recorder {
     pub(crate) fn after(&self, place: u64) -> Timeline {
         let inner = self.inner();
         let end = inner.first + inner.slices.len() as u64;
-        let from = place.clamp(inner.first, end).max(end.saturating_sub(MOST_AT_ONCE as u64));
+        let from = place.clamp(inner.first, end).max(end.saturating_sub(MAX_PER_RESPONSE as u64));
         let skipped = usize::try_from(from - inner.first).expect("it is within what is kept");
         let mut bytes = 0;
         let newest = inner.slices.iter().skip(skipped).rev();
         let fit = newest.take_while(|slice| {
             let is_first = bytes == 0;
             bytes += bytes_of(slice);
-            is_first || bytes <= BYTES_AT_ONCE
+            is_first || bytes <= MAX_RESPONSE_BYTES
         });
         let mut slices: Vec<Slice> = fit.cloned().collect();
         slices.reverse();
@@ -97,13 +99,13 @@ fn bytes_of(slice: &Slice) -> usize {
 /// Allocator of row numbers, so that concurrent runs have different rows in a diagram: the lowest
 /// free number is used.
 #[derive(Debug, Default)]
-pub(crate) struct Slots {
+pub(crate) struct RowAllocator {
     free: BTreeSet<u32>,
     /// One past the highest number ever used.
     end: u32,
 }
 
-impl Slots {
+impl RowAllocator {
     pub(crate) fn take(&mut self) -> u32 {
         self.free.pop_first().unwrap_or_else(|| {
             self.end += 1;
@@ -149,10 +151,10 @@ mod tests {
     #[test]
     fn under_load_it_is_thinned_out_and_says_so() {
         let recorder = Recorder::default();
-        (0..NOTED_A_SECOND + 10).for_each(|number| recorder.note(999, || slice(number)));
+        (0..MAX_PER_SECOND + 10).for_each(|number| recorder.note(999, || slice(number)));
         recorder.note(1000, || slice(7));
         let seen = recorder.after(0);
-        assert_eq!((seen.slices.len() as u32, seen.dropped), (NOTED_A_SECOND + 1, 10));
+        assert_eq!((seen.slices.len() as u32, seen.dropped), (MAX_PER_SECOND + 1, 10));
     }
 
     /// Regression: with a bound on their number only, 20,000 slices with 64 keys of 1 KiB each took
@@ -166,17 +168,21 @@ mod tests {
             recorder.note(u64::from(number) * 1000, || slice);
         }
         let inner = recorder.inner();
-        assert!(inner.bytes <= KEPT_BYTES && inner.slices.len() > 200, "{}", inner.slices.len());
+        assert!(
+            inner.bytes <= MAX_SLICE_BYTES && inner.slices.len() > 200,
+            "{}",
+            inner.slices.len()
+        );
         assert_eq!(inner.bytes, inner.slices.iter().map(bytes_of).sum::<usize>());
         drop(inner);
         let seen = recorder.after(0);
-        assert!(seen.slices.iter().map(bytes_of).sum::<usize>() <= BYTES_AT_ONCE);
+        assert!(seen.slices.iter().map(bytes_of).sum::<usize>() <= MAX_RESPONSE_BYTES);
         assert_eq!((seen.slices.last().map(|slice| slice.number), seen.next), (Some(999), 1000));
     }
 
     #[test]
     fn the_lowest_free_slot_is_taken() {
-        let mut slots = Slots::default();
+        let mut slots = RowAllocator::default();
         assert_eq!([slots.take(), slots.take(), slots.take()], [0, 1, 2]);
         slots.give_back(1);
         slots.give_back(0);

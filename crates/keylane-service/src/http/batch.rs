@@ -15,7 +15,7 @@ use super::extract::{Format, Submitter, format, json, query, whole};
 use super::jobs;
 use super::problem::Refusal;
 use crate::TraceContext;
-use crate::engine::{HandedOver, Intake, Submitted, key_in_batch};
+use crate::engine::{Intake, SubmitTicket, Submitted, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 
 /// Maximum number of jobs in a batch; all are in memory together.
@@ -114,11 +114,11 @@ async fn hand_over(
     job: &RawValue,
     scope: Option<(String, String)>,
     trace: Option<&TraceContext>,
-) -> Result<HandedOver, Refusal> {
+) -> Result<SubmitTicket, Refusal> {
     Ok(begin(state, job, trace).await?.hand_over(scope).await?)
 }
 
-async fn outcome(handed_over: Result<HandedOver, Refusal>) -> Result<Submitted, Refusal> {
+async fn outcome(handed_over: Result<SubmitTicket, Refusal>) -> Result<Submitted, Refusal> {
     Ok(handed_over?.outcome().await?)
 }
 

@@ -27,7 +27,9 @@ use super::jobs::OfJob;
 use super::places::{self, Follows};
 use super::problem::Refusal;
 use super::takeover::{self, FirstPart};
-use crate::engine::{Core, Feed, Followed, Follower, Reader as FeedReader, Said, event, sse_text};
+use crate::engine::{
+    Core, Feed, Followed, Follower, FollowerText, Reader as FeedReader, event, sse_text,
+};
 use crate::wire::{Event, EventKind, Job};
 
 pub(super) fn router() -> Router<State> {
@@ -239,10 +241,10 @@ impl Source {
     }
 }
 
-fn all_told(core: &Core, said: Said) -> Bytes {
+fn all_told(core: &Core, said: FollowerText) -> Bytes {
     match said {
-        Said::Text(text) => text,
-        Said::Reset(id) => reset(core, id),
+        FollowerText::Text(text) => text,
+        FollowerText::Reset(id) => reset(core, id),
     }
 }
 

@@ -18,7 +18,7 @@ use super::audit::Operator;
 use super::auth::Caller;
 use super::extract::{Format, Reader, Submitter, broken_off, format, json, query, small, whole};
 use super::problem::Refusal;
-use crate::engine::{Act, Intake, LONGEST_WAIT, Submitted, Wanted, check_client_id};
+use crate::engine::{Act, Intake, MAX_CLAIM_WAIT, Submitted, Wanted, check_client_id};
 use crate::wire::{
     Because, CancelRequest, Job, JobPatch, JobState, Page, RetryRequest, SubmitJob, SubtaskState,
     SubtaskView,
@@ -349,7 +349,7 @@ fn wait_of(headers: &HeaderMap) -> Option<Duration> {
     let preferences = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
     let words = preferences.flat_map(|value| value.split([',', ';']));
     let wait = words.filter_map(|word| word.trim().strip_prefix("wait=")?.parse().ok()).next()?;
-    Some(Duration::from_secs(wait).min(LONGEST_WAIT))
+    Some(Duration::from_secs(wait).min(MAX_CLAIM_WAIT))
 }
 
 async fn wait_for_end(

@@ -11,7 +11,7 @@ use axum::routing::post;
 use super::State;
 use super::extract::{Leaser, json, small, whole};
 use super::problem::Refusal;
-use crate::engine::{LONGEST_WAIT, MOST_LEASES};
+use crate::engine::{MAX_CLAIM_WAIT, MAX_LEASES};
 use crate::handle::{Failure, Log};
 use crate::wire::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse,
@@ -39,11 +39,11 @@ async fn claim(
     let bytes = whole(request.into_body(), 64 * 1024).await?;
     let asked: ClaimRequest = json(&bytes)?;
     let most = asked.max.unwrap_or(1);
-    if !(1..=MOST_LEASES).contains(&most) {
-        let why = format!("it is from 1 to {MOST_LEASES}");
+    if !(1..=MAX_LEASES).contains(&most) {
+        let why = format!("it is from 1 to {MAX_LEASES}");
         return Err(Refusal::new("invalid", format!("max: {why}")).at("/max", why));
     }
-    let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(LONGEST_WAIT);
+    let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(MAX_CLAIM_WAIT);
     let leases = state.core.claim(&asked.kinds, most, wait, asked.worker, &state.closing).await?;
     Ok(Json(Claim { leases }))
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Action, MOST_LEASES};
+use crate::engine::{Action, MAX_LEASES};
 use crate::head::{MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES};
 use crate::kind::{Kinds, Work};
 use crate::wire::{JobState, SubtaskState};
@@ -72,7 +72,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("JobPatch", "labels", labels()),
         ("JobPatch", "weight", positive()),
         ("CancelRequest", "reason", json!({"type": "string", "maxLength": MAX_TEXT})),
-        ("ClaimRequest", "max", whole(1, MOST_LEASES.into())),
+        ("ClaimRequest", "max", whole(1, MAX_LEASES.into())),
         ("ClaimRequest", "wait_ms", whole(0, MAX_SAFE)),
         ("HeartbeatRequest", "progress", json!({"type": "number", "minimum": 0, "maximum": 1})),
         ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),

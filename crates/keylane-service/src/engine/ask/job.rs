@@ -4,8 +4,8 @@ use serde_json::value::RawValue;
 
 use super::raw;
 use super::words::{because_of, is_held_open_ended, is_open_ended};
-use crate::engine::books::{Books, Live, Pace, last_version};
-use crate::engine::plan::Plan;
+use crate::engine::engine_state::{ActiveJob, EngineState, Pace, last_version};
+use crate::engine::plan::StepNumbers;
 use crate::engine::steer::unknown;
 use crate::engine::{Clock, Core};
 use crate::head::Head;
@@ -17,7 +17,7 @@ use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
 
 /// Maximum number of jobs that a filtered list reads before it returns a cursor.
-const MOST_LOOKED_AT: usize = 5_000;
+const MAX_SCANNED: usize = 5_000;
 
 /// Filter of a job list.
 #[derive(Clone, Debug, Default)]
@@ -32,28 +32,28 @@ pub(crate) struct Wanted {
 /// Returns an active job with the reasons why its subtasks wait.
 pub(in crate::engine) fn live_view(
     kinds: &Kinds,
-    books: &Books,
+    engine: &EngineState,
     number: JobNumber,
     clock: &Clock,
 ) -> Option<Job> {
     let now = clock.now();
-    let found = books.scheduler.waiting_because(number).unwrap_or_default();
+    let found = engine.scheduler.waiting_because(number).unwrap_or_default();
     let words = |because: &schedule::Because| {
         let count = (because.subtasks > 0).then_some(because.subtasks);
-        let mut it = because_of(kinds, books, number, &because.reason, now);
+        let mut it = because_of(kinds, engine, number, &because.reason, now);
         if let (Reason::BackingOff { .. } | Reason::Stopped, Some(step)) =
             (&because.reason, because.example)
         {
-            add_failure(books, number, step, &mut it);
+            add_failure(engine, number, step, &mut it);
         }
         Because { count, ..it }
     };
     let waiting_because: Vec<_> = found.iter().map(words).collect();
     // A blocked job has no remaining time, whatever its pace was before.
     let is_open_ended = waiting_because.iter().any(is_open_ended)
-        || found.iter().any(|it| is_held_open_ended(kinds, books, &it.reason, now));
-    let view = brief_view(books, number)?;
-    let live = books.live.get(&number)?;
+        || found.iter().any(|it| is_held_open_ended(kinds, engine, &it.reason, now));
+    let view = brief_view(engine, number)?;
+    let live = engine.live.get(&number)?;
     let (ended, total) = (view.counts.ended(), view.counts.total);
     let eta_ms = if is_open_ended || live.paused {
         None
@@ -64,8 +64,8 @@ pub(in crate::engine) fn live_view(
 }
 
 /// Adds the failure of the last attempt at a subtask, if it is known.
-pub(super) fn add_failure(books: &Books, job: JobNumber, step: Step, to: &mut Because) {
-    let failures = books.live.get(&job).map(|live| &live.failures);
+pub(super) fn add_failure(engine: &EngineState, job: JobNumber, step: Step, to: &mut Because) {
+    let failures = engine.live.get(&job).map(|live| &live.failures);
     if let Some(error) = failures.and_then(|failures| failures.get(step)) {
         to.text = format!("{}: {error}", to.text);
     }
@@ -73,9 +73,9 @@ pub(super) fn add_failure(books: &Books, job: JobNumber, step: Step, to: &mut Be
 
 /// Returns an active job without the reasons, which are slow to compute, and without the remaining
 /// time, which depends on them.
-pub(in crate::engine) fn brief_view(books: &Books, number: JobNumber) -> Option<Job> {
-    let live = books.live.get(&number)?;
-    let now_counts = books.scheduler.counts(number).unwrap_or_default();
+pub(in crate::engine) fn brief_view(engine: &EngineState, number: JobNumber) -> Option<Job> {
+    let live = engine.live.get(&number)?;
+    let now_counts = engine.scheduler.counts(number).unwrap_or_default();
     let counts = counts_of(live, &now_counts);
     let ended = counts.ended();
     Some(Job {
@@ -90,7 +90,7 @@ pub(in crate::engine) fn brief_view(books: &Books, number: JobNumber) -> Option<
 }
 
 /// Returns a job that has just ended.
-pub(in crate::engine) fn final_view(live: &Live, state: JobState, now: Timestamp) -> Job {
+pub(in crate::engine) fn final_view(live: &ActiveJob, state: JobState, now: Timestamp) -> Job {
     let counts = stored_counts(live.plan.total(), &live.final_counts());
     Job {
         state,
@@ -131,7 +131,7 @@ fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job
 
 /// Returns the counts of an active job. A subtask whose end is not on the disk counts as running,
 /// so that a count never decreases after a crash.
-fn counts_of(live: &Live, now: &schedule::Counts) -> Counts {
+fn counts_of(live: &ActiveJob, now: &schedule::Counts) -> Counts {
     let recorded = &live.recorded;
     let waiting = now.scheduled + now.entering + now.waiting + now.stopped;
     let (ready, backing_off) = (now.ready, now.backing_off);
@@ -184,9 +184,9 @@ impl Core {
     /// Returns a job, active or finished.
     pub(crate) fn job(&self, id: JobId) -> Result<Job, Refused> {
         {
-            let books = self.books();
-            if books.live.get(&id.number()).is_some_and(|live| live.id == id) {
-                let view = live_view(&self.kinds, &books, id.number(), &self.clock);
+            let engine = self.engine();
+            if engine.live.get(&id.number()).is_some_and(|live| live.id == id) {
+                let view = live_view(&self.kinds, &engine, id.number(), &self.clock);
                 return view.ok_or_else(|| unknown(id));
             }
         }
@@ -219,7 +219,7 @@ impl Core {
         if head.kind.is_empty() {
             head.kind.clone_from(&stored.kind);
         }
-        let plan = Plan::new(&head, stored.total);
+        let plan = StepNumbers::new(&head, stored.total);
         let result = match whole && head.fan_in {
             true => self.fan_in_result(stored, plan)?,
             false => None,
@@ -256,7 +256,7 @@ impl Core {
     fn fan_in_result(
         &self,
         stored: &StoredJob,
-        plan: Plan,
+        plan: StepNumbers,
     ) -> Result<Option<Box<RawValue>>, Refused> {
         if !plan.steps().any(|step| step == Step::FanIn) {
             return Ok(None);
@@ -328,7 +328,7 @@ impl Core {
             }
             let Some(next) = page.next else { return Ok(shown) };
             cursor = Some(next);
-            if looked_at >= MOST_LOOKED_AT {
+            if looked_at >= MAX_SCANNED {
                 return Ok(Page { next_cursor: Some(next.0.to_string()), ..shown });
             }
         }
@@ -353,7 +353,7 @@ impl Core {
     }
 
     fn view(&self, stored: &StoredJob) -> Result<Job, Refused> {
-        let live = live_view(&self.kinds, &self.books(), stored.number, &self.clock);
+        let live = live_view(&self.kinds, &self.engine(), stored.number, &self.clock);
         live.map_or_else(|| self.stored_view(stored, false), Ok)
     }
 
@@ -367,13 +367,13 @@ impl Core {
     }
 
     /// Returns the numbering of a job's steps in the store.
-    pub(super) fn plan(&self, id: JobId) -> Result<Plan, Refused> {
-        if let Some(live) = self.books().live.get(&id.number()).filter(|live| live.id == id) {
+    pub(super) fn plan(&self, id: JobId) -> Result<StepNumbers, Refused> {
+        if let Some(live) = self.engine().live.get(&id.number()).filter(|live| live.id == id) {
             return Ok(live.plan);
         }
         let stored = self.stored(id)?;
         let head: Head = serde_json::from_slice(&stored.head).unwrap_or_default();
-        Ok(Plan::new(&head, stored.total))
+        Ok(StepNumbers::new(&head, stored.total))
     }
 }
 

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::subtask::outcome_state;
 use crate::engine::Core;
-use crate::engine::books::Books;
-use crate::engine::plan::Plan;
+use crate::engine::engine_state::EngineState;
+use crate::engine::plan::StepNumbers;
 use crate::handle::Said;
 use crate::refused::Refused;
 use crate::schedule::Step;
@@ -24,7 +24,7 @@ impl Core {
         }
         let job = id.number();
         // Read before the store, so that an attempt that ends in between is found there.
-        let running = running(&self.books(), job, step);
+        let running = running(&self.engine(), job, step);
         let ended = self.store.logs(job, plan.number(step));
         let ended = ended.map_err(|error| self.read_refused(error))?;
         let running = running.filter(|log| ended.iter().all(|ended| ended.fence != log.fence));
@@ -33,7 +33,7 @@ impl Core {
     }
 }
 
-fn has(plan: Plan, step: Step) -> bool {
+fn has(plan: StepNumbers, step: Step) -> bool {
     match step {
         Step::Subtask(number) => number < plan.total(),
         Step::Split | Step::FanIn => plan.steps().any(|own| own == step),
@@ -49,8 +49,8 @@ fn name(step: Step) -> String {
     }
 }
 
-fn running(books: &Books, job: JobNumber, step: Step) -> Option<AttemptLog> {
-    let all = books.running.iter();
+fn running(engine: &EngineState, job: JobNumber, step: Step) -> Option<AttemptLog> {
+    let all = engine.running.iter();
     let (fence, running) =
         all.into_iter().find(|(_, running)| running.job == job && running.step == step)?;
     let said = running.log.so_far()?;

@@ -41,7 +41,7 @@ impl ResultOrder {
 }
 
 /// Maximum size of the results that a fan-in step gets, in bytes.
-const MOST_FAN_IN_BYTES: usize = 16 * 1024 * 1024;
+const MAX_FAN_IN_BYTES: usize = 16 * 1024 * 1024;
 
 /// A job with its number of stored subtasks, and their numbers by key.
 pub(crate) type ByKey = ((JobId, u32), Arc<[SubtaskNumber]>);
@@ -105,7 +105,7 @@ impl Core {
         let plan = self.plan(id)?;
         // Read before the outcomes, so that an outcome written in between is not taken for the last
         // one.
-        let is_live = self.books().live.contains_key(&id.number());
+        let is_live = self.engine().live.contains_key(&id.number());
         let (mut after, mut items) = (cursor.checked_sub(1).map(OutcomePlace::new), Vec::new());
         loop {
             let page = self.store.outcomes(id.number(), after, limit);
@@ -158,7 +158,7 @@ impl Core {
         let failed =
             |refused: Refused| Failure::passing(format!("the results cannot be read: {refused}"));
         let payload =
-            self.books().live.get(&id.number()).and_then(|live| live.head.payload.clone());
+            self.engine().live.get(&id.number()).and_then(|live| live.head.payload.clone());
         let payload = payload.unwrap_or_else(null);
         let mut text = format!("{{\"job\":\"{id}\",\"payload\":{},\"results\":[", payload.get());
         let plan = self.plan(id).map_err(failed)?;
@@ -172,9 +172,9 @@ impl Core {
                 }
                 let result = (outcome.kind == OutcomeKind::Succeeded).then(|| raw(&outcome.result));
                 text.push_str(result.flatten().as_ref().map_or("null", |result| result.get()));
-                if text.len() > MOST_FAN_IN_BYTES {
+                if text.len() > MAX_FAN_IN_BYTES {
                     let why = format!(
-                        "the results have over {MOST_FAN_IN_BYTES} bytes, more than a fan-in step gets"
+                        "the results have over {MAX_FAN_IN_BYTES} bytes, more than a fan-in step gets"
                     );
                     return Err(Failure::lasting(why));
                 }

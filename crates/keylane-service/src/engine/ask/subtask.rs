@@ -15,7 +15,7 @@ use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
 use crate::{JobId, SubtaskNumber};
 
 /// Maximum number of subtasks that a filtered list reads before it returns a cursor.
-const MOST_LOOKED_AT: usize = 5_000;
+const MAX_SCANNED: usize = 5_000;
 
 impl Core {
     /// Returns a page of subtasks from a number on.
@@ -29,7 +29,7 @@ impl Core {
     ) -> Result<Page<SubtaskView>, Refused> {
         let total = self.total(id)?;
         let (mut items, mut number, mut looked_at) = (Vec::new(), from, 0);
-        while number < total && items.len() < limit && looked_at < MOST_LOOKED_AT {
+        while number < total && items.len() < limit && looked_at < MAX_SCANNED {
             // In groups, so that their outcomes are read together.
             let end = total.min(number.saturating_add(256));
             for view in self.subtask_views(id, number..end)? {
@@ -121,17 +121,17 @@ impl Core {
         number: SubtaskNumber,
         now: Timestamp,
     ) -> (SubtaskState, u32, Option<Because>) {
-        let books = self.books();
-        let Some(live) = books.live.get(&id.number()) else {
+        let engine = self.engine();
+        let Some(live) = engine.live.get(&id.number()) else {
             return (SubtaskState::Cancelled, 0, None);
         };
-        match books.scheduler.explain(id.number(), Step::Subtask(number)) {
+        match engine.scheduler.explain(id.number(), Step::Subtask(number)) {
             Some(explained) => {
                 let because = explained.reasons.first().map(|reason| {
-                    let mut because = because_of(&self.kinds, &books, id.number(), reason, now);
+                    let mut because = because_of(&self.kinds, &engine, id.number(), reason, now);
                     if let Reason::BackingOff { .. } | Reason::Stopped = reason {
                         let step = Step::Subtask(number);
-                        add_failure(&books, id.number(), step, &mut because);
+                        add_failure(&engine, id.number(), step, &mut because);
                     }
                     because
                 });

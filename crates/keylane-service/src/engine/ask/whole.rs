@@ -10,8 +10,8 @@ use super::subtask::subtask_state;
 use super::{rule_text, text_of};
 use crate::JobNumber;
 use crate::engine::attempt::shown;
-use crate::engine::books::{Books, Running};
 use crate::engine::dispatch::millis;
+use crate::engine::engine_state::{EngineState, RunningAttempt};
 use crate::engine::{Core, StoreHealth};
 use crate::schedule::{self, KeySort, State};
 use crate::wire::{
@@ -20,7 +20,7 @@ use crate::wire::{
 };
 
 /// Maximum number of paused keys that are checked for keys without subtasks.
-const MAX_PAUSED_LOOKED_AT: usize = 10_000;
+const MAX_PAUSED_SCANNED: usize = 10_000;
 
 /// Cached summary.
 #[derive(Debug)]
@@ -40,14 +40,14 @@ impl Core {
     /// comes first.
     pub(crate) fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
         let now = self.clock.now();
-        let books = self.books();
-        let keys = books.scheduler.keys(sort, limit);
-        let mut views: Vec<_> = keys.into_iter().map(|key| key_view(&books, key, now)).collect();
-        let paused = books.paused_keys.keys().take(MAX_PAUSED_LOOKED_AT);
-        let idle = paused.filter_map(|key| books.scheduler.key(&key.0));
+        let engine = self.engine();
+        let keys = engine.scheduler.keys(sort, limit);
+        let mut views: Vec<_> = keys.into_iter().map(|key| key_view(&engine, key, now)).collect();
+        let paused = engine.paused_keys.keys().take(MAX_PAUSED_SCANNED);
+        let idle = paused.filter_map(|key| engine.scheduler.key(&key.0));
         let idle = idle.filter(|key| key.head.is_none());
-        views.extend(idle.map(|key| key_view(&books, key, now)));
-        drop(books);
+        views.extend(idle.map(|key| key_view(&engine, key, now)));
+        drop(engine);
         if sort == KeySort::HeadAge {
             views.sort_by_key(|key| key.head.as_ref().map(|head| head.since).or(key.paused_since));
         }
@@ -57,22 +57,22 @@ impl Core {
 
     /// Returns a key. `None` if it has no unfinished subtask and is not paused.
     pub(crate) fn key(&self, key: &[u8]) -> Option<KeyView> {
-        let books = self.books();
-        let found = books.scheduler.key(key)?;
-        Some(key_view(&books, found, self.clock.now()))
+        let engine = self.engine();
+        let found = engine.scheduler.key(key)?;
+        Some(key_view(&engine, found, self.clock.now()))
     }
 
     /// Returns the shares of the slots.
     pub(crate) fn scheduler_view(&self) -> SchedulerView {
-        let books = self.books();
-        let slots = books.scheduler.slots();
+        let engine = self.engine();
+        let slots = engine.scheduler.slots();
         let name = |job: JobNumber| {
-            books.live.get(&job).map_or_else(String::new, |live| live.id.to_string())
+            engine.live.get(&job).map_or_else(String::new, |live| live.id.to_string())
         };
         let mut running: Vec<_> =
-            books.running.values().map(|running| running_view(&books, running)).collect();
+            engine.running.values().map(|running| running_view(&engine, running)).collect();
         running.sort_unstable_by_key(|running| running.slot);
-        let decisions = books.scheduler.decisions(200);
+        let decisions = engine.scheduler.decisions(200);
         let decisions = decisions.map(|decision| Decision {
             at: Timestamp(decision.at),
             job: name(decision.start.job),
@@ -91,11 +91,11 @@ impl Core {
 
     /// Returns the runs since position `place`, and the running ones.
     pub(crate) fn timeline_after(&self, place: u64) -> Timeline {
-        const MOST_RUNNING: usize = 1000;
+        const MAX_RUNNING: usize = 1000;
         let mut timeline = self.timeline.after(place);
-        let books = self.books();
-        let running = books.running.values().take(MOST_RUNNING).map(|running| {
-            let view = running_view(&books, running);
+        let engine = self.engine();
+        let running = engine.running.values().take(MAX_RUNNING).map(|running| {
+            let view = running_view(&engine, running);
             Slice {
                 slot: view.slot,
                 job: view.job,
@@ -133,12 +133,12 @@ impl Core {
         let store_bytes = self.store.bytes();
         let mut states: HashMap<JobState, u64> = HashMap::new();
         let mut all = schedule::Counts::default();
-        let mut books = self.books();
+        let mut engine = self.engine();
         let mut next = JobNumber(0);
         loop {
-            let mut page = books.live.range(next..).take(JOBS_COUNTED + 1);
+            let mut page = engine.live.range(next..).take(JOBS_COUNTED + 1);
             for (number, live) in page.by_ref().take(JOBS_COUNTED) {
-                let counts = books.scheduler.counts(*number).unwrap_or_default();
+                let counts = engine.scheduler.counts(*number).unwrap_or_default();
                 *states.entry(live.state()).or_default() += 1;
                 all.waiting += counts.waiting + counts.scheduled + counts.stopped + counts.entering;
                 all.ready += counts.ready;
@@ -146,12 +146,12 @@ impl Core {
             }
             let Some((number, _)) = page.next() else { break };
             next = *number;
-            MutexGuard::bump(&mut books);
+            MutexGuard::bump(&mut engine);
         }
-        let slots = books.scheduler.slots();
+        let slots = engine.scheduler.slots();
         let jobs = states.into_iter().map(|(state, count)| (state.as_str().into(), count));
-        let oldest = books.scheduler.keys(KeySort::HeadAge, 1).pop().and_then(|key| key.head);
-        let totals = books.totals;
+        let oldest = engine.scheduler.keys(KeySort::HeadAge, 1).pop().and_then(|key| key.head);
+        let totals = engine.totals;
         let store = match &*self.health() {
             StoreHealth::Well => "ok",
             StoreHealth::Full => "full",
@@ -196,10 +196,10 @@ impl Core {
     }
 }
 
-fn running_view(books: &Books, running: &Running) -> RunningSubtask {
+fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtask {
     RunningSubtask {
         slot: running.slot,
-        job: books.live.get(&running.job).map_or_else(String::new, |live| live.id.to_string()),
+        job: engine.live.get(&running.job).map_or_else(String::new, |live| live.id.to_string()),
         number: shown(running.step),
         keys: running.keys.iter().map(text_of).collect(),
         attempt: running.attempt,
@@ -208,10 +208,10 @@ fn running_view(books: &Books, running: &Running) -> RunningSubtask {
     }
 }
 
-fn key_view(books: &Books, key: schedule::KeyView, now: Timestamp) -> KeyView {
+fn key_view(engine: &EngineState, key: schedule::KeyView, now: Timestamp) -> KeyView {
     let is_stopped = key.head.is_some_and(|head| head.state == State::Stopped);
     let head = key.head.map(|head| KeyHead {
-        job: books.live.get(&head.of.job).map_or_else(String::new, |live| live.id.to_string()),
+        job: engine.live.get(&head.of.job).map_or_else(String::new, |live| live.id.to_string()),
         number: shown(head.of.step),
         state: subtask_state(&head.state),
         since: Timestamp(head.since),
@@ -227,6 +227,6 @@ fn key_view(books: &Books, key: schedule::KeyView, now: Timestamp) -> KeyView {
         },
         length: key.length.into(),
         head,
-        paused_since: books.paused_keys.get(&key.key).copied(),
+        paused_since: engine.paused_keys.get(&key.key).copied(),
     }
 }

@@ -1,7 +1,7 @@
 //! Reasons of the scheduler as sentences for clients, with the remedy where an operator can act.
 
 use super::text_of;
-use crate::engine::books::Books;
+use crate::engine::engine_state::EngineState;
 use crate::kind::{Kinds, Work};
 use crate::schedule::{Head, KindId, Reason, State, Step, StepOf};
 use crate::wire::{Because, Timestamp};
@@ -11,12 +11,12 @@ use crate::{JobNumber, SubtaskNumber};
 /// `job` is the job that the reason keeps.
 pub(in crate::engine) fn because_of(
     kinds: &Kinds,
-    books: &Books,
+    engine: &EngineState,
     job: JobNumber,
     reason: &Reason,
     now: Timestamp,
 ) -> Because {
-    let words = Words { kinds, books, now };
+    let words = SentenceContext { kinds, engine, now };
     let text = words.text(job, reason);
     let plain = |code: &str| plain(code, text.clone());
     match reason {
@@ -31,8 +31,8 @@ pub(in crate::engine) fn because_of(
         Reason::Keys => plain("key_order"),
         Reason::KeyPaused { key } => Because {
             key: Some(text_of(key)),
-            since: books.paused_keys.get(key).copied(),
-            ..plain(match books.holds.because_of_key(key) {
+            since: engine.paused_keys.get(key).copied(),
+            ..plain(match engine.holds.because_of_key(key) {
                 Some(_) => "key_stopped",
                 None => "key_paused",
             })
@@ -47,7 +47,7 @@ pub(in crate::engine) fn because_of(
         // These subtasks start as soon as possible, so the reason that stops all starts is their
         // reason.
         Reason::Starting | Reason::NoSlot { .. } | Reason::NotAdmitted { .. }
-            if books.refused.is_some() =>
+            if engine.refused.is_some() =>
         {
             self::plain("disk_full", DISK_FULL.into())
         }
@@ -67,7 +67,7 @@ pub(in crate::engine) fn because_of(
             Because { until: Some(Timestamp(*until)), ..plain("backing_off") }
         }
         Reason::Stopped => plain("key_stopped"),
-        Reason::JobPaused => books.holds.because(job).unwrap_or_else(|| plain("job_paused")),
+        Reason::JobPaused => engine.holds.because(job).unwrap_or_else(|| plain("job_paused")),
         Reason::Scheduled { until } => {
             Because { until: Some(Timestamp(*until)), ..plain("scheduled") }
         }
@@ -98,13 +98,13 @@ pub(super) fn is_open_ended(because: &Because) -> bool {
 /// Returns true if the head of a key, and every subtask behind it, waits for such a reason.
 pub(super) fn is_held_open_ended(
     kinds: &Kinds,
-    books: &Books,
+    engine: &EngineState,
     reason: &Reason,
     now: Timestamp,
 ) -> bool {
     let Reason::KeyOrder { head, .. } = reason else { return false };
-    let root = books.scheduler.root_of(head);
-    root.is_some_and(|(job, root)| is_open_ended(&because_of(kinds, books, job, &root, now)))
+    let root = engine.scheduler.root_of(head);
+    root.is_some_and(|(job, root)| is_open_ended(&because_of(kinds, engine, job, &root, now)))
 }
 
 const DISK_FULL: &str =
@@ -132,15 +132,15 @@ fn number_of(step: Step) -> Option<SubtaskNumber> {
 }
 
 /// Context of a sentence.
-struct Words<'a> {
+struct SentenceContext<'a> {
     kinds: &'a Kinds,
-    books: &'a Books,
+    engine: &'a EngineState,
     now: Timestamp,
 }
 
-impl Words<'_> {
+impl SentenceContext<'_> {
     fn job(&self, job: JobNumber) -> Option<String> {
-        self.books.live.get(&job).map(|live| live.id.to_string())
+        self.engine.live.get(&job).map(|live| live.id.to_string())
     }
 
     fn step(&self, of: StepOf) -> String {
@@ -166,7 +166,7 @@ impl Words<'_> {
             ),
             Reason::Keys => "earlier subtasks have their keys".into(),
             Reason::KeyPaused { key } => {
-                let damaged = self.books.holds.because_of_key(key);
+                let damaged = self.engine.holds.because_of_key(key);
                 damaged.unwrap_or_else(|| {
                     format!("its key `{}` is paused; resume the key", text_of(key))
                 })
@@ -201,7 +201,7 @@ impl Words<'_> {
                     .into()
             }
             Reason::JobPaused => {
-                let held = self.books.holds.because(job).map(|held| held.text);
+                let held = self.engine.holds.because(job).map(|held| held.text);
                 held.unwrap_or_else(|| "the job is paused; resume it".into())
             }
             Reason::Scheduled { until } => format!("it starts at {}", Timestamp(*until)),
@@ -222,7 +222,7 @@ impl Words<'_> {
     }
 
     fn not_admitted(&self, active: usize, ahead: Option<usize>) -> String {
-        let slots = self.books.scheduler.slots();
+        let slots = self.engine.scheduler.slots();
         let why = match slots.busy >= slots.total {
             true => format!("all {} slots are taken", slots.total),
             false => format!("{active} jobs are active, the most that may be"),
@@ -265,7 +265,7 @@ impl Words<'_> {
                 format!("has failed{failure} and is tried again in {}", self.until(until))
             }
             State::Stopped => format!("failed for the last time{}", self.failure(head.of)),
-            State::Waiting | State::Ready => match self.books.scheduler.root_of(head) {
+            State::Waiting | State::Ready => match self.engine.scheduler.root_of(head) {
                 Some((job, root)) => format!("waits: {}", self.text(job, &root)),
                 None => "waits".into(),
             },
@@ -274,7 +274,7 @@ impl Words<'_> {
 
     /// Returns the failure of the last attempt at a subtask, if it is known.
     fn failure(&self, of: StepOf) -> String {
-        let live = self.books.live.get(&of.job);
+        let live = self.engine.live.get(&of.job);
         let error = live.and_then(|live| live.failures.get(of.step));
         error.map(|error| format!(" ({error})")).unwrap_or_default()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::fire::job_of;
 use super::when::Times;
-use super::{Entry, Kept, Passing, Reason};
+use super::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
 use crate::engine::audit::Act;
 use crate::engine::intake::Submitted;
 use crate::engine::{Core, Refused};
@@ -14,13 +14,13 @@ use crate::head;
 use crate::wire::{Event, EventKind, Page, Schedule, SetSchedule, Timestamp};
 
 /// Maximum length of a name, in bytes: it is also a label of its jobs.
-const MOST_NAME_BYTES: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 
 /// Maximum number of schedules: all of them are in memory.
-const MOST_SCHEDULES: usize = 10_000;
+const MAX_SCHEDULES: usize = 10_000;
 
 /// Maximum size of the jobs on a page, in bytes, unless a single one is larger.
-const MOST_PAGE_BYTES: usize = 4 * 1024 * 1024;
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 impl Core {
     /// Returns a schedule.
@@ -28,13 +28,13 @@ impl Core {
         Ok(self.known(name)?.view(name))
     }
 
-    fn known(&self, name: &str) -> Result<Arc<Entry>, Refused> {
+    fn known(&self, name: &str) -> Result<Arc<ScheduleEntry>, Refused> {
         let unknown = || Refused::Unknown { what: format!("schedule {name}") };
         self.schedules.get(name).ok_or_else(unknown)
     }
 
     /// Returns the entry of a schedule that is not damaged.
-    fn usable(&self, name: &str) -> Result<Arc<Entry>, Refused> {
+    fn usable(&self, name: &str) -> Result<Arc<ScheduleEntry>, Refused> {
         let entry = self.known(name)?;
         match &entry.times {
             Err(why) if entry.is_damaged => Err(Refused::Conflict(format!("{name}: {why}"))),
@@ -57,13 +57,13 @@ impl Core {
         &self,
         after: Option<&str>,
         limit: usize,
-    ) -> (Vec<(String, Arc<Entry>)>, bool) {
+    ) -> (Vec<(String, Arc<ScheduleEntry>)>, bool) {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.schedules.all();
         let (mut found, mut bytes) = (Vec::new(), 0);
         for (name, entry) in all.range::<str, _>((from, Bound::Unbounded)) {
             bytes += entry.kept.job.get().len();
-            if found.len() == limit || (bytes > MOST_PAGE_BYTES && !found.is_empty()) {
+            if found.len() == limit || (bytes > MAX_PAGE_BYTES && !found.is_empty()) {
                 return (found, true);
             }
             found.push((name.clone(), Arc::clone(entry)));
@@ -86,12 +86,12 @@ impl Core {
             core.decide_due(&name).await;
             let before = core.schedules.get(&name);
             let is_new = before.is_none();
-            if is_new && core.schedules.all().len() >= MOST_SCHEDULES {
-                let why = format!("there are {MOST_SCHEDULES} schedules, which are the most");
+            if is_new && core.schedules.all().len() >= MAX_SCHEDULES {
+                let why = format!("there are {MAX_SCHEDULES} schedules, which are the most");
                 return Err(Refused::Conflict(why));
             }
             let now = core.calendar.now();
-            let kept = Kept::set(asked, before.as_deref(), now);
+            let kept = StoredSchedule::set(asked, before.as_deref(), now);
             if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
                 core.change_by_hand(&name, before.as_deref(), kept, now, &act).await?;
             }
@@ -104,8 +104,8 @@ impl Core {
     async fn change_by_hand(
         self: &Arc<Self>,
         name: &str,
-        before: Option<&Entry>,
-        mut kept: Kept,
+        before: Option<&ScheduleEntry>,
+        mut kept: StoredSchedule,
         now: Timestamp,
         act: &Act,
     ) -> Result<(), Refused> {
@@ -113,16 +113,16 @@ impl Core {
         left.iter().for_each(|left| kept.pass(left));
         let was = before.map(|before| before.version);
         self.change_schedule(name, was, Some(kept), Some(act)).await?;
-        left.iter().for_each(|left| self.tell_passed(name, left));
-        self.tell_changed(name);
+        left.iter().for_each(|left| self.publish_skipped(name, left));
+        self.publish_changed(name);
         Ok(())
     }
 
     fn check_schedule(&self, name: &str, asked: &SetSchedule) -> Result<(), Refused> {
         let mut wrong = Vec::new();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if name.is_empty() || name.len() > MOST_NAME_BYTES || !name.bytes().all(is_plain) {
-            let why = format!("from one to {MOST_NAME_BYTES} of letters, digits, `.`, `_`, `-`");
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_plain) {
+            let why = format!("from one to {MAX_NAME_BYTES} of letters, digits, `.`, `_`, `-`");
             wrong.push(("name".to_owned(), why));
         }
         let now = self.calendar.now();
@@ -183,7 +183,7 @@ impl Core {
             let _turn = core.schedules.turn(&name).await;
             let entry = core.known(&name)?;
             core.change_schedule(&name, Some(entry.version), None, Some(&act)).await?;
-            core.tell_changed(&name);
+            core.publish_changed(&name);
             Ok(())
         })
         .await
@@ -205,7 +205,7 @@ impl Core {
         .await
     }
 
-    fn tell_changed(&self, name: &str) {
+    fn publish_changed(&self, name: &str) {
         self.events.publish(|id| Event {
             schedule: Some(name.to_owned()),
             ..crate::engine::event(id, EventKind::ScheduleChanged, self.clock.now())
@@ -219,37 +219,37 @@ impl SetSchedule {
     }
 }
 
-impl Entry {
+impl ScheduleEntry {
     /// Returns the due times for which this change prevents a job: they are held up, or became due
     /// just now.
-    fn left_by(&self, then: &Kept, now: Timestamp) -> Option<Passing> {
+    fn left_by(&self, then: &StoredSchedule, now: Timestamp) -> Option<SkippedTimes> {
         let (Ok(times), false) = (&self.times, self.kept.paused) else { return None };
         let (reason, what) = match then.has_times_of(&self.kept) {
-            false => (Reason::Changed, "other times were set"),
-            true if then.paused => (Reason::Paused, "the schedule was paused"),
+            false => (SkipReason::Changed, "other times were set"),
+            true if then.paused => (SkipReason::Paused, "the schedule was paused"),
             true => return None,
         };
         let times = times.due(self.kept.decided.0, now.0)?;
         let held_up = self.held_up.as_ref().map(|(why, _)| format!("; it was held up: {why}"));
         let text = format!("{what} before it had its job{}", held_up.unwrap_or_default());
-        Some(Passing { times, reason, text })
+        Some(SkippedTimes { times, reason, text })
     }
 }
 
-impl Kept {
-    fn has_times_of(&self, other: &Kept) -> bool {
+impl StoredSchedule {
+    fn has_times_of(&self, other: &StoredSchedule) -> bool {
         self.cron == other.cron && self.time_zone == other.time_zone
     }
 
     /// Returns the requested settings, which replace the previous ones.
-    fn set(asked: SetSchedule, before: Option<&Entry>, now: Timestamp) -> Self {
+    fn set(asked: SetSchedule, before: Option<&ScheduleEntry>, now: Timestamp) -> Self {
         let time_zone = asked.zone().to_owned();
         let SetSchedule { cron, job, overlap, missed, paused, .. } = asked;
         let Some(before) = before.map(|before| &*before.kept) else {
             let (created, changed, decided) = (now, now, now);
             let (paused, fired, passed) = (paused.unwrap_or(false), 0, 0);
             let (last_job, last_fired, last_passed) = (None, None, None);
-            return Kept {
+            return StoredSchedule {
                 cron,
                 time_zone,
                 job,
@@ -271,8 +271,16 @@ impl Kept {
         // the clock was set back.
         let decided = if same_times { before.decided } else { before.decided.max(now) };
         let changed = now;
-        let mut kept =
-            Kept { cron, time_zone, job, overlap, missed, changed, decided, ..before.clone() };
+        let mut kept = StoredSchedule {
+            cron,
+            time_zone,
+            job,
+            overlap,
+            missed,
+            changed,
+            decided,
+            ..before.clone()
+        };
         kept.pause(paused.unwrap_or(before.paused), now);
         kept
     }
@@ -286,10 +294,11 @@ impl Kept {
     }
 
     /// Returns true if the settings differ.
-    fn differs(&self, before: &Kept) -> bool {
-        let plain = |kept: &Kept| (kept.overlap, kept.missed, kept.paused);
-        let texts =
-            |kept: &Kept| [kept.cron.clone(), kept.time_zone.clone(), kept.job.get().to_owned()];
+    fn differs(&self, before: &StoredSchedule) -> bool {
+        let plain = |kept: &StoredSchedule| (kept.overlap, kept.missed, kept.paused);
+        let texts = |kept: &StoredSchedule| {
+            [kept.cron.clone(), kept.time_zone.clone(), kept.job.get().to_owned()]
+        };
         plain(self) != plain(before) || texts(self) != texts(before)
     }
 }

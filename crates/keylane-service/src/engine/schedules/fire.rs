@@ -8,9 +8,9 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::super::audit::Act;
-use super::super::intake::{Also, Submitted};
+use super::super::intake::{ExtraWrites, Submitted};
 use super::when::{Next, Span};
-use super::{Entry, Kept, Passing, Reason};
+use super::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
 use crate::JobId;
 use crate::engine::{Core, Refused};
 use crate::wire::{Event, EventKind, Object, OverlapChoice, SubmitJob, Timestamp};
@@ -94,22 +94,29 @@ impl Core {
     }
 
     /// Decides the next due time, or the missed ones. Returns true if there was one.
-    async fn decide_next(self: &Arc<Self>, name: &str, entry: &Entry) -> Result<bool, Refused> {
+    async fn decide_next(
+        self: &Arc<Self>,
+        name: &str,
+        entry: &ScheduleEntry,
+    ) -> Result<bool, Refused> {
         let kept = &*entry.kept;
         let (Ok(times), false) = (&entry.times, kept.paused) else { return Ok(false) };
         match times.next(kept.decided.0, self.calendar.now().0, kept.missed) {
             Next::Wait(_) => return Ok(false),
-            Next::PassOver(missed) => self.pass_over(name, entry, Passing::missed(missed)).await?,
+            Next::PassOver(missed) => {
+                self.pass_over(name, entry, SkippedTimes::missed(missed)).await?
+            }
             Next::Fire { at, missed } => match (self.overlapped(kept), missed) {
                 (None, _) => self.fire(name, entry, at, missed).await?,
                 (Some(_), Some(missed)) => {
                     // The missed times are skipped for their own reason first. Then this time is
                     // checked again.
-                    self.pass_over(name, entry, Passing::missed(missed)).await?;
+                    self.pass_over(name, entry, SkippedTimes::missed(missed)).await?;
                 }
                 (Some(before), None) => {
                     let text = format!("{before}, the job before, is not over");
-                    self.pass_over(name, entry, Passing::one(at, Reason::Overlap, text)).await?;
+                    self.pass_over(name, entry, SkippedTimes::one(at, SkipReason::Overlap, text))
+                        .await?;
                 }
             },
         }
@@ -117,21 +124,21 @@ impl Core {
     }
 
     /// Returns the unfinished job of a schedule that allows only one at a time.
-    fn overlapped<'a>(&self, kept: &'a Kept) -> Option<&'a str> {
+    fn overlapped<'a>(&self, kept: &'a StoredSchedule) -> Option<&'a str> {
         let last = kept.last_job.as_deref().filter(|_| kept.overlap == OverlapChoice::Skip)?;
         let id = JobId::parse(last)?;
-        let is_live = self.books().live.get(&id.number()).is_some_and(|live| live.id == id);
+        let is_live = self.engine().live.get(&id.number()).is_some_and(|live| live.id == id);
         is_live.then_some(last)
     }
 
     async fn fire(
         self: &Arc<Self>,
         name: &str,
-        entry: &Entry,
+        entry: &ScheduleEntry,
         at: u64,
         missed: Option<Span>,
     ) -> Result<(), Refused> {
-        let missed = missed.map(Passing::missed);
+        let missed = missed.map(SkippedTimes::missed);
         match self.make_scheduled(name, entry, Some((at, missed.clone())), None, None).await {
             Ok(_) => {
                 self.schedules.fired.fetch_add(1, Relaxed);
@@ -140,7 +147,7 @@ impl Core {
             // A later attempt would be refused too.
             Err(refused @ (Refused::Invalid(_) | Refused::TooLarge(_))) => {
                 let text = format!("its job was refused: {refused}");
-                let refused = Passing::one(at, Reason::Refused, text);
+                let refused = SkippedTimes::one(at, SkipReason::Refused, text);
                 // The missed times are skipped for their own reason first, and then this time is
                 // tried again.
                 self.pass_over(name, entry, missed.unwrap_or(refused)).await
@@ -154,8 +161,8 @@ impl Core {
     pub(super) async fn make_scheduled(
         self: &Arc<Self>,
         name: &str,
-        entry: &Entry,
-        time: Option<(u64, Option<Passing>)>,
+        entry: &ScheduleEntry,
+        time: Option<(u64, Option<SkippedTimes>)>,
         scope: Option<(String, String)>,
         act: Option<&Act>,
     ) -> Result<Submitted, Refused> {
@@ -177,13 +184,13 @@ impl Core {
             act.on_job(intake.id());
             self.log(act, &mut changes);
         }
-        let also = Also::new(changes, move |core| changing.done(core));
+        let also = ExtraWrites::new(changes, move |core| changing.done(core));
         let submitted = intake.finish_with(scope, also).await;
         if let Some(act) = act {
             self.made(act, &submitted);
         }
         let submitted = submitted?;
-        missed.iter().for_each(|missed| self.tell_passed(name, missed));
+        missed.iter().for_each(|missed| self.publish_skipped(name, missed));
         if !submitted.replayed {
             let job = submitted.job.clone();
             self.events.publish(|id| Event {
@@ -208,19 +215,19 @@ impl Core {
     async fn pass_over(
         self: &Arc<Self>,
         name: &str,
-        entry: &Entry,
-        passing: Passing,
+        entry: &ScheduleEntry,
+        passing: SkippedTimes,
     ) -> Result<(), Refused> {
         let mut kept = (*entry.kept).clone();
         kept.pass(&passing);
         self.change_schedule(name, Some(entry.version), Some(kept), None).await?;
-        self.tell_passed(name, &passing);
+        self.publish_skipped(name, &passing);
         Ok(())
     }
 
     /// Publishes skipped times, once the decision is on the disk.
-    pub(super) fn tell_passed(&self, name: &str, passing: &Passing) {
-        let Passing { times: Span { count, last }, reason, text } = passing;
+    pub(super) fn publish_skipped(&self, name: &str, passing: &SkippedTimes) {
+        let SkippedTimes { times: Span { count, last }, reason, text } = passing;
         let (at, reason) = (Timestamp(*last), *reason);
         let word = reason.word();
         tracing::warn!(schedule = name, %at, count, reason = word, text, "a time has passed without a job");

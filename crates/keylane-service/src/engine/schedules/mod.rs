@@ -37,7 +37,7 @@ use when::{Span, Times};
 
 /// Number of locks that the names of schedules share: so many schedules can be written in one
 /// transaction.
-const TURNS: usize = 64;
+const LOCKS: usize = 64;
 
 /// Number of upcoming times that a schedule shows.
 const SHOWN: usize = 5;
@@ -47,30 +47,30 @@ const SHOWN: usize = 5;
 pub(crate) struct Schedules {
     /// Schedules by name, as they are on the disk. No code panics or waits while it holds this
     /// lock.
-    all: Mutex<BTreeMap<String, Arc<Entry>>>,
+    all: Mutex<BTreeMap<String, Arc<ScheduleEntry>>>,
     /// Notified when a time may be due earlier than known.
     changed: Notify,
     /// Locks by name: only their holder changes the schedules with that name.
-    turns: Turns,
+    turns: ScheduleLocks,
     fired: AtomicU64,
-    /// Number of times that created no job, by [`Reason`].
-    passed: [AtomicU64; Reason::ALL.len()],
+    /// Number of times that created no job, by [`SkipReason`].
+    passed: [AtomicU64; SkipReason::ALL.len()],
 }
 
 #[derive(Debug)]
-struct Turns([tokio::sync::Mutex<()>; TURNS]);
+struct ScheduleLocks([tokio::sync::Mutex<()>; LOCKS]);
 
-impl Default for Turns {
+impl Default for ScheduleLocks {
     fn default() -> Self {
-        Turns(std::array::from_fn(|_| tokio::sync::Mutex::default()))
+        ScheduleLocks(std::array::from_fn(|_| tokio::sync::Mutex::default()))
     }
 }
 
 /// A schedule in memory.
 #[derive(Clone, Debug)]
-struct Entry {
+struct ScheduleEntry {
     version: u64,
-    kept: Arc<Kept>,
+    kept: Arc<StoredSchedule>,
     /// The stored schedule cannot be read: it can only be replaced or deleted.
     is_damaged: bool,
     /// Times of the schedule, or the reason why they are unknown.
@@ -84,7 +84,7 @@ struct Entry {
 
 /// The stored form of a schedule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
+struct StoredSchedule {
     cron: String,
     time_zone: String,
     job: Box<RawValue>,
@@ -107,7 +107,7 @@ struct Kept {
 
 /// Reason why a time creates no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
+enum SkipReason {
     /// The previous job is not over.
     Overlap,
     /// The server could not create the job in time.
@@ -120,44 +120,49 @@ enum Reason {
     Paused,
 }
 
-impl Reason {
-    const ALL: [Reason; 5] =
-        [Reason::Overlap, Reason::Missed, Reason::Refused, Reason::Changed, Reason::Paused];
+impl SkipReason {
+    const ALL: [SkipReason; 5] = [
+        SkipReason::Overlap,
+        SkipReason::Missed,
+        SkipReason::Refused,
+        SkipReason::Changed,
+        SkipReason::Paused,
+    ];
 
     fn word(self) -> &'static str {
         match self {
-            Reason::Overlap => "overlap",
-            Reason::Missed => "missed",
-            Reason::Refused => "refused",
-            Reason::Changed => "changed",
-            Reason::Paused => "paused",
+            SkipReason::Overlap => "overlap",
+            SkipReason::Missed => "missed",
+            SkipReason::Refused => "refused",
+            SkipReason::Changed => "changed",
+            SkipReason::Paused => "paused",
         }
     }
 }
 
 /// Times that create no job.
 #[derive(Clone, Debug)]
-struct Passing {
+struct SkippedTimes {
     times: Span,
-    reason: Reason,
+    reason: SkipReason,
     text: String,
 }
 
-impl Passing {
-    fn one(at: u64, reason: Reason, text: String) -> Self {
-        Passing { times: Span { count: 1, last: at }, reason, text }
+impl SkippedTimes {
+    fn one(at: u64, reason: SkipReason, text: String) -> Self {
+        SkippedTimes { times: Span { count: 1, last: at }, reason, text }
     }
 
     fn missed(times: Span) -> Self {
         let text = "the server could not make its job within a minute".to_owned();
-        Passing { times, reason: Reason::Missed, text }
+        SkippedTimes { times, reason: SkipReason::Missed, text }
     }
 }
 
-impl Kept {
+impl StoredSchedule {
     /// Records that these times create no job.
-    fn pass(&mut self, passing: &Passing) {
-        let Passing { times: Span { count, last }, reason, text } = passing;
+    fn pass(&mut self, passing: &SkippedTimes) {
+        let SkippedTimes { times: Span { count, last }, reason, text } = passing;
         let (at, reason) = (Timestamp(*last), reason.word().to_owned());
         self.decided = self.decided.max(at);
         self.passed += count;
@@ -167,22 +172,29 @@ impl Kept {
 
 /// A change on its way to the disk, with the entry to publish after the commit.
 #[derive(Debug)]
-struct Changing {
+struct ScheduleUpdate {
     name: String,
-    then: Option<Entry>,
+    then: Option<ScheduleEntry>,
 }
 
-impl Entry {
-    fn new(version: u64, kept: Kept) -> Self {
+impl ScheduleEntry {
+    fn new(version: u64, kept: StoredSchedule) -> Self {
         let times = Times::read(&kept.cron, &kept.time_zone).map_err(|(_, why)| why);
         let after = times.as_ref().ok().and_then(|times| times.after(kept.decided.0));
         let next = after.filter(|_| !kept.paused);
-        Entry { version, kept: Arc::new(kept), times, next, held_up: None, is_damaged: false }
+        ScheduleEntry {
+            version,
+            kept: Arc::new(kept),
+            times,
+            next,
+            held_up: None,
+            is_damaged: false,
+        }
     }
 
     /// Creates an entry for a stored schedule that cannot be read.
     fn damaged(version: u64, why: String, now: Timestamp) -> Self {
-        let kept = Kept {
+        let kept = StoredSchedule {
             cron: String::new(),
             time_zone: "UTC".to_owned(),
             job: crate::engine::made::null(),
@@ -198,7 +210,7 @@ impl Entry {
             last_fired: None,
             last_passed: None,
         };
-        Entry { times: Err(why), is_damaged: true, ..Entry::new(version, kept) }
+        ScheduleEntry { times: Err(why), is_damaged: true, ..ScheduleEntry::new(version, kept) }
     }
 
     fn of(row: ScheduleRow, now: Timestamp) -> Self {
@@ -208,10 +220,10 @@ impl Entry {
             false => Err("it is not what was written".to_owned()),
         };
         match kept {
-            Ok(kept) => Entry::new(record.version, kept),
+            Ok(kept) => ScheduleEntry::new(record.version, kept),
             Err(why) => {
                 let why = format!("what is kept of it is damaged: {why}; set or delete it");
-                Entry::damaged(record.version, why, now)
+                ScheduleEntry::damaged(record.version, why, now)
             }
         }
     }
@@ -244,7 +256,7 @@ impl Entry {
     }
 }
 
-impl Changing {
+impl ScheduleUpdate {
     /// Publishes the change, once it is on the disk.
     fn done(self, core: &Core) {
         let mut all = core.schedules.all();
@@ -258,11 +270,11 @@ impl Changing {
 }
 
 impl Schedules {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ScheduleEntry>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, name: &str) -> Option<Arc<Entry>> {
+    fn get(&self, name: &str) -> Option<Arc<ScheduleEntry>> {
         self.all().get(name).cloned()
     }
 
@@ -270,7 +282,7 @@ impl Schedules {
     async fn turn(&self, name: &str) -> tokio::sync::MutexGuard<'_, ()> {
         let hash = foldhash::quality::FixedState::default().hash_one(name);
         #[expect(clippy::cast_possible_truncation, reason = "it is below the number of turns")]
-        let turn = (hash % TURNS as u64) as usize;
+        let turn = (hash % LOCKS as u64) as usize;
         self.turns.0[turn].lock().await
     }
 
@@ -279,7 +291,7 @@ impl Schedules {
         let mut all = self.all();
         for row in rows {
             let name = row.record.name.clone();
-            let entry = Entry::of(row, now);
+            let entry = ScheduleEntry::of(row, now);
             if let Err(why) = &entry.times {
                 tracing::error!(schedule = name, why, "the schedule makes no jobs");
             }
@@ -308,7 +320,7 @@ impl Schedules {
         writeln!(to, "keylane_schedule_fired_total {}", self.fired.load(Relaxed))?;
         writeln!(to, "# HELP keylane_schedule_passed_total Times that have made no job.")?;
         writeln!(to, "# TYPE keylane_schedule_passed_total counter")?;
-        for reason in Reason::ALL {
+        for reason in SkipReason::ALL {
             let (count, reason) = (self.passed[reason as usize].load(Relaxed), reason.word());
             writeln!(to, "keylane_schedule_passed_total{{reason=\"{reason}\"}} {count}")?;
         }
@@ -319,13 +331,19 @@ impl Schedules {
 impl Core {
     /// Returns the changes that store `kept`, or delete the schedule if it is `None`, provided that
     /// the stored version is `was`; and the entry to publish after the commit.
-    fn changing(&self, name: &str, was: Option<u64>, kept: Option<Kept>) -> (Changes, Changing) {
-        let version = super::books::first_version(self.calendar.now()).max(was.unwrap_or(0) + 1);
+    fn changing(
+        &self,
+        name: &str,
+        was: Option<u64>,
+        kept: Option<StoredSchedule>,
+    ) -> (Changes, ScheduleUpdate) {
+        let version =
+            super::engine_state::first_version(self.calendar.now()).max(was.unwrap_or(0) + 1);
         let mut changes = Changes::new();
         let body = |kept| serde_json::to_vec(kept).expect("what is kept can be written as JSON");
         changes.schedule(name, was, kept.as_ref().map(|kept| (version, body(kept))));
-        let then = kept.map(|kept| Entry::new(version, kept));
-        (changes, Changing { name: name.to_owned(), then })
+        let then = kept.map(|kept| ScheduleEntry::new(version, kept));
+        (changes, ScheduleUpdate { name: name.to_owned(), then })
     }
 
     /// Changes a schedule, with the audit entry of `act` if a client requested it. Returns when the
@@ -334,21 +352,21 @@ impl Core {
         self: &Arc<Self>,
         name: &str,
         was: Option<u64>,
-        kept: Option<Kept>,
+        kept: Option<StoredSchedule>,
         act: Option<&Act>,
     ) -> Result<(), Refused> {
         let (mut changes, changing) = self.changing(name, was, kept);
         if let Some(act) = act {
             self.log(act, &mut changes);
         }
-        let (tell, told) = oneshot::channel();
+        let (reply, replied) = oneshot::channel();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
             let answer = written.map(|_| changing.done(&core));
             // The receiver waits for this unless the runtime ends.
-            let _ = tell.send(answer.map_err(|error| core.write_refused(error)));
+            let _ = reply.send(answer.map_err(|error| core.write_refused(error)));
         });
-        told.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
         if let Some(act) = act {
             self.was_done(act);
         }

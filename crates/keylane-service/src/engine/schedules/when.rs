@@ -17,7 +17,7 @@ pub(super) const LATE: u64 = 60_000;
 
 /// Maximum number of times that are counted one by one; the rest is skipped. Enough for more than
 /// two years of a daily schedule.
-const MOST_COUNTED: usize = 1000;
+const MAX_COUNTED: usize = 1000;
 
 /// Cron pattern in a time zone.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl Times {
         while let Some(next) = self.after(last).filter(|next| *next < before) {
             last = next;
             count += 1;
-            if count == MOST_COUNTED as u64 {
+            if count == MAX_COUNTED as u64 {
                 // Never before a time that was counted, whatever the pattern.
                 last = self.last_until(before - 1).unwrap_or(last).max(last);
                 break;

@@ -136,14 +136,14 @@ fn years_of_missed_minutes_are_jumped_over() {
 
 /// Pattern of plain lists: wanted times of a day.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct TestPattern {
     minutes: Vec<i8>,
     hours: Vec<i8>,
     /// Sunday is 0; empty for any day.
     weekdays: Vec<i8>,
 }
 
-impl Wanted {
+impl TestPattern {
     fn cron(&self) -> String {
         let list = |numbers: &[i8]| {
             let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
@@ -197,7 +197,7 @@ impl Wanted {
     }
 }
 
-fn wanted() -> impl Strategy<Value = Wanted> {
+fn wanted() -> impl Strategy<Value = TestPattern> {
     let minutes = prop_oneof![
         3 => prop::collection::btree_set(0i8..60, 1..2),
         2 => prop::collection::btree_set(0i8..60, 2..4),
@@ -213,7 +213,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         2 => Just(Default::default()),
         1 => prop::collection::btree_set(0i8..7, 1..4),
     ];
-    (minutes, hours, weekdays).prop_map(|(minutes, hours, weekdays)| Wanted {
+    (minutes, hours, weekdays).prop_map(|(minutes, hours, weekdays)| TestPattern {
         minutes: minutes.into_iter().collect(),
         hours: hours.into_iter().collect(),
         weekdays: weekdays.into_iter().collect(),

@@ -3,7 +3,7 @@
 //!
 //! # Protocol
 //!
-//! 1. **One lock.** All of this state is read and changed under `Core::books`. No thread does I/O,
+//! 1. **One lock.** All of this state is read and changed under `Core::engine`. No thread does I/O,
 //!    runs a handler or waits while it holds the lock. Changes may be handed to the store's writer,
 //!    because that never blocks.
 //! 2. **Entered in commit order.** Subtasks enter the scheduler's lanes in the callback of the
@@ -41,10 +41,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::failures::Failures;
 use super::fences::Fences;
-use super::lease::Claimers;
+use super::lease::OpenClaims;
 use super::order_check::OrderCheck;
-use super::plan::Plan;
-use super::timeline::Slots;
+use super::plan::StepNumbers;
+use super::timeline::RowAllocator;
 use crate::handle::Log;
 use crate::head::Head;
 use crate::refused::Refused;
@@ -53,25 +53,25 @@ use crate::store::{Changes, Counts, JobState as Stored, JobStatus};
 use crate::wire::{JobState, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
-/// In-memory state of the engine. All fields are behind `Core::books`.
+/// In-memory state of the engine. All fields are behind `Core::engine`.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct EngineState {
     /// Order of the subtasks.
     pub(super) scheduler: Scheduler,
     /// Jobs with work left to run or to write.
-    pub(super) live: BTreeMap<JobNumber, Live>,
+    pub(super) live: BTreeMap<JobNumber, ActiveJob>,
     /// Running attempts, by fence.
-    pub(super) running: HashMap<u64, Running>,
+    pub(super) running: HashMap<u64, RunningAttempt>,
     /// Row of each running attempt in the timeline.
-    pub(super) slots: Slots,
+    pub(super) slots: RowAllocator,
     /// Outcomes and other changes of the next batch.
-    pub(super) unwritten: Batch,
+    pub(super) unwritten: WriteBatch,
     /// The writer has a batch.
     pub(super) is_writing: bool,
     /// Batch that was not written because the disk is full.
-    pub(super) refused: Option<Batch>,
+    pub(super) refused: Option<WriteBatch>,
     /// Remote workers that wait for work.
-    pub(super) claimers: Claimers,
+    pub(super) claimers: OpenClaims,
     /// Lower bound of the earliest lease expiry.
     pub(super) next_expiry: Option<Timestamp>,
     /// Delayed jobs whose start time has passed and that have no place in the order yet.
@@ -104,7 +104,7 @@ pub(super) struct Books {
     pub(super) retried: HashSet<JobNumber>,
 }
 
-impl Books {
+impl EngineState {
     /// Records that a lease ends at `ends` unless a heartbeat extends it.
     pub(super) fn expect_expiry(&mut self, ends: Timestamp) {
         self.next_expiry = Some(self.next_expiry.map_or(ends, |next| next.min(ends)));
@@ -113,15 +113,15 @@ impl Books {
 
 /// Changes that are written in one transaction.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct WriteBatch {
     pub(super) changes: Changes,
     /// Effects to apply when the batch is on the disk.
-    pub(super) effects: Vec<Effect>,
+    pub(super) effects: Vec<CommitEffect>,
     /// Number of delayed jobs that get their place in the order with this batch.
     pub(super) entering: usize,
 }
 
-impl Batch {
+impl WriteBatch {
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.effects.is_empty()
     }
@@ -129,12 +129,12 @@ impl Batch {
 
 /// Effect of a batch that is on the disk.
 #[derive(Debug)]
-pub(super) enum Effect {
+pub(super) enum CommitEffect {
     /// A subtask or another step has ended.
     Ended {
         job: JobNumber,
         step: Step,
-        end: Recorded,
+        end: FinalState,
         error: Option<String>,
         result: Option<Box<RawValue>>,
     },
@@ -149,36 +149,36 @@ pub(super) enum Effect {
     /// The range of fences of this boot is reserved.
     Reserved { boot: u64 },
     /// Reports that all earlier changes are written, or that the write was refused.
-    Tell(oneshot::Sender<Result<(), Refused>>),
+    Reply(oneshot::Sender<Result<(), Refused>>),
 }
 
 /// Final state of a subtask, for the counts of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Recorded {
+pub(super) enum FinalState {
     Succeeded,
     Failed,
     Cancelled,
     Skipped,
 }
 
-impl Recorded {
+impl FinalState {
     pub(super) fn count(self, counts: &mut Counts) {
         match self {
-            Recorded::Succeeded => counts.succeeded += 1,
-            Recorded::Failed => counts.failed += 1,
-            Recorded::Cancelled => counts.cancelled += 1,
-            Recorded::Skipped => counts.skipped += 1,
+            FinalState::Succeeded => counts.succeeded += 1,
+            FinalState::Failed => counts.failed += 1,
+            FinalState::Cancelled => counts.cancelled += 1,
+            FinalState::Skipped => counts.skipped += 1,
         }
     }
 }
 
 /// A job that is not over, or whose end is on its way to the disk.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct ActiveJob {
     pub(super) id: JobId,
     pub(super) head: Arc<Head>,
     /// Numbers of the job's steps in the store.
-    pub(super) plan: Plan,
+    pub(super) plan: StepNumbers,
     pub(super) created: Timestamp,
     pub(super) started: Option<Timestamp>,
     /// Base of the remaining-time estimate.
@@ -220,7 +220,7 @@ pub(super) struct Pace {
     pub(super) ended: u64,
 }
 
-impl Live {
+impl ActiveJob {
     /// Restarts the pace measurement, at the first start and after a pause.
     pub(super) fn measure_pace(&mut self, steady_ms: u64) {
         self.pace = Some(Pace { since: steady_ms, ended: self.recorded.ended().into() });
@@ -279,7 +279,7 @@ pub(super) fn last_version(ended: Timestamp) -> u64 {
 
 /// A subtask or another step that has a slot.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningAttempt {
     pub(super) job: JobNumber,
     pub(super) step: Step,
     /// Number of the step in the store.
@@ -295,7 +295,7 @@ pub(super) struct Running {
     /// Log of the attempt.
     pub(super) log: Log,
     /// Lease, if a remote worker runs the attempt.
-    pub(super) lease: Option<super::lease::Held>,
+    pub(super) lease: Option<super::lease::LeaseState>,
     /// Token of the set of local attempts or leases that a shutdown waits for. Held from the
     /// registration of the attempt, before its handler or worker has it, until its end is applied
     /// here.
