@@ -73,7 +73,7 @@ impl Core {
             None if matches!(step, Handled::Subtask(_)) => {
                 Err(Failure::passing("its kind is for remote workers now"))
             }
-            None => Err(Failure::lasting("its kind has no such step any more")),
+            None => Err(Failure::lasting("its kind no longer has this step")),
         };
         let answer = match (step, answer) {
             (Handled::Split, Ok(answer)) => self.extend(job, answer).await,
@@ -173,7 +173,7 @@ impl Core {
         }
         let is_withdrawn = end == End::Withdrawn;
         let ended = engine.scheduler.ended(running.job, running.step, fence, end, now.0);
-        let ended = ended.expect("a run is in the books as long as it is in the scheduler");
+        let ended = ended.expect("a run in the scheduler is in the engine state");
         if let Step::Subtask(number) = running.step {
             let subtask = SubtaskId { job: running.job, number };
             match ended.fate {
@@ -403,7 +403,7 @@ async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Durat
             cancelled.cancel();
             format!("it took longer than {:?}", time.unwrap_or_default())
         }
-        () = cancelled.cancelled() => "it was told to give up".to_owned(),
+        () = cancelled.cancelled() => "attempt cancelled".to_owned(),
     };
     match timeout(GRACE, work).await {
         // The attempt succeeded in spite of its timeout or cancellation, or returned its own

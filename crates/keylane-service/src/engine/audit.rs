@@ -309,7 +309,7 @@ impl Audit {
 
     /// Writes the metrics in the text format of Prometheus.
     pub(super) fn write_metrics(&self, to: &mut String) -> fmt::Result {
-        writeln!(to, "# HELP keylane_operator_actions_total What operators have asked for.")?;
+        writeln!(to, "# HELP keylane_operator_actions_total Actions requested by operators.")?;
         writeln!(to, "# TYPE keylane_operator_actions_total counter")?;
         for (outcome, count) in [
             ("done", &self.done),
@@ -380,7 +380,7 @@ impl Core {
             Err(error) if outcome == AuditOutcome::Refused => {
                 // The request was refused and nothing was done: a full disk must not change that
                 // answer.
-                tracing::warn!(%error, "that an operator was refused was not written");
+                tracing::warn!(%error, "the audit entry of a refused action was not written");
                 Ok(())
             }
             Err(error) => Err(self.write_refused(error)),

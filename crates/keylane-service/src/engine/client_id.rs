@@ -25,7 +25,7 @@ pub(crate) fn check(text: &str) -> Result<(), Refused> {
         return Ok(());
     }
     let why = format!(
-        "from one to {MAX_BYTES} of letters, digits, `.`, `_`, `~`, `:`, `-`, not beginning with `job_`, and not `batch`"
+        "`id` must have 1 to {MAX_BYTES} characters out of letters, digits, `.`, `_`, `~`, `:`, `-`, must not begin with `job_`, and must not be `batch`"
     );
     Err(Refused::Invalid(vec![("id".to_owned(), why)]))
 }
@@ -54,7 +54,9 @@ impl Core {
     ) -> Result<Option<Submitted>, Refused> {
         let Some(Alias { job: id, body_hash, .. }) = self.alias(name)? else { return Ok(None) };
         if body_hash != hash {
-            let why = format!("`{name}` is {id}, which was asked for in other words");
+            let why = format!(
+                "`{name}` is {id}, which was created by a different request; use another id"
+            );
             return Err(Refused::Conflict(why));
         }
         Ok(Some(Submitted { id, job: self.job(id)?, replayed: true }))

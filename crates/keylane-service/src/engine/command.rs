@@ -164,7 +164,7 @@ impl Core {
         act: &Act,
     ) -> Result<Job, Refused> {
         if self.is_live(id)? {
-            let why = "the job is not over; what fails in it is tried again by itself, or when it is over";
+            let why = "the job is not over; wait for its end, or cancel it first";
             return Err(Refused::Conflict(why.into()));
         }
         // The subtasks to retry are read before they are written, so no other request may retry the
@@ -221,7 +221,9 @@ impl Core {
     fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, Refused> {
         let mut engine = self.engine();
         if engine.live.contains_key(&id.number()) || !engine.retried.insert(id.number()) {
-            return Err(Refused::Conflict("the job is being done again already".into()));
+            return Err(Refused::Conflict(
+                "another retry of the job is in progress; wait for its end".into(),
+            ));
         }
         Ok(RetryClaim { core: Arc::clone(self), job: id.number() })
     }
@@ -233,12 +235,15 @@ impl Core {
             .map_err(|error| Refused::StoreFailed(format!("the job's head: {error}")))?;
         let kind = self.kinds.number(&head.kind);
         let kind = kind.ok_or_else(|| {
-            Refused::Conflict(format!("there is no kind `{}` any more", head.kind))
+            Refused::Conflict(format!(
+                "kind `{}` is no longer configured; add it to the configuration first",
+                head.kind
+            ))
         })?;
         let mut again = RetryPlan::new(&stored, head, kind);
         self.find_again(&stored, only, &mut again)?;
         if again.is_empty() {
-            return Err(Refused::Conflict("nothing of the job is to be done again".into()));
+            return Err(Refused::Conflict("no subtask of the job qualifies for this retry".into()));
         }
         Ok(again)
     }
@@ -364,7 +369,7 @@ impl Core {
             }
             let now = self.clock.now();
             let mut engine = self.engine();
-            let subtasks = subtasks.take().expect("it is written once");
+            let subtasks = subtasks.take().expect("the loop ends after the write");
             if let Some(accepted) = engine.scheduler.feed(job, subtasks, now.0) {
                 self.note_accepted(&mut engine, job, &accepted, now);
             }
@@ -527,7 +532,7 @@ impl RetryPlan {
         if self.parts.back().is_none_or(is_full) {
             self.parts.push_back(RetryPart::default());
         }
-        self.parts.back_mut().expect("there is one now")
+        self.parts.back_mut().expect("a part was just added")
     }
 
     /// Returns explicit outcomes for subtasks that were cancelled with the job and stay cancelled.

@@ -193,7 +193,9 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     // Its reply comes after the deletion.
     core.store.submit(Changes::new()).await.unwrap();
     assert!(matches!(core.stored(id), Err(Refused::Gone { .. })));
-    let Some(Followed::Event(event)) = follower.try_next() else { panic!("nobody was told") };
+    let Some(Followed::Event(event)) = follower.try_next() else {
+        panic!("no event was published")
+    };
     let job = event.job.as_ref().map(|job| job.id.clone());
     assert_eq!((event.event, job), (EventKind::JobPurged, Some(id.to_string())));
 }
@@ -241,6 +243,6 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
     let (store, recovered) =
         crate::store::Store::open(folder.path().join("store"), &Default::default()).unwrap();
     let report = store.check().unwrap();
-    assert!(report.damage.is_empty(), "what was written in parts is whole: {report:?}");
+    assert!(report.damage.is_empty(), "the parts are complete: {report:?}");
     drop((store, recovered));
 }

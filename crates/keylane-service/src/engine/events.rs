@@ -166,7 +166,7 @@ impl Ring {
         while self.events.len() > MAX_EVENTS
             || (self.bytes > MAX_EVENT_BYTES && self.events.len() > 1)
         {
-            let oldest = self.events.pop_front().expect("there is more than one");
+            let oldest = self.events.pop_front().expect("the ring has more than one event");
             self.bytes -= oldest.bytes();
             self.first += 1;
             gone.push(oldest);
@@ -418,7 +418,7 @@ impl Follower {
                 return said;
             }
             if self.notified_end.changed().await.is_err() {
-                unreachable!("the events have their senders, and the follower has the events");
+                unreachable!("the follower owns the events, which own the senders");
             }
         }
     }

@@ -45,7 +45,7 @@ impl Core {
         now: Timestamp,
     ) {
         let promise = engine.claimers.promise(running.kind);
-        let promise = promise.expect("a kind runs no more than was asked for");
+        let promise = promise.expect("a kind starts no more than its open claims take");
         let worker = promise.worker.clone().map(String::into_boxed_str);
         let stage = Stage::Leased { fence, since_ms: now.0, worker };
         let subtask = SubtaskId { job: running.job, number: running.number };

@@ -206,7 +206,7 @@ impl Core {
         }
         let number = job.number;
         engine.holds.damaged.insert(number, Damaged { job, damage, stopped });
-        let because = engine.holds.because(number).expect("it was put there just now");
+        let because = engine.holds.because(number).expect("the damaged job was just added");
         tracing::error!(job = number.0, "{}", because.text);
     }
 

@@ -277,12 +277,12 @@ impl Intake {
             |at: &str, why: String| Refused::Invalid(vec![(format!("line {number}{at}"), why)]);
         let bounds = &self.core.settings.bounds;
         if self.upload.total() >= bounds.job_subtasks {
-            return Err(wrong("", format!("{} subtasks are the most", bounds.job_subtasks)));
+            return Err(wrong("", format!("a job has at most {} subtasks", bounds.job_subtasks)));
         }
         let Object(line): Object<SubtaskLine<'_>> =
             serde_json::from_slice(text).map_err(|error| wrong("", error.to_string()))?;
         if line.key.is_some() && line.keys.is_some() {
-            return Err(wrong("/keys", "one of `key` and `keys`".into()));
+            return Err(wrong("/keys", "`key` and `keys` are both set; keep one".into()));
         }
         let payload = line.payload.map_or("null", RawValue::get);
         // Most subtasks have at most one key: then nothing is allocated.
@@ -481,7 +481,7 @@ impl Core {
         Self::hold_if_behind(&mut engine, number, has_keys, now);
         self.note_accepted(&mut engine, number, &accepted, now);
         let job = super::ask::live_view(&self.kinds, &engine, number, &self.clock)
-            .expect("it was put there just now");
+            .expect("the job was just added");
         // Announced under the lock, so that no change to the job is published before.
         self.announce(job.clone(), now);
         self.write_next(&mut engine);

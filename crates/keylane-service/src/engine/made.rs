@@ -22,12 +22,15 @@ impl NewSubtaskSpec {
     /// Parses a split step's result. The error names the fault and its place.
     pub(super) fn read(answer: Option<&RawValue>, bounds: &Bounds) -> Result<Vec<Self>, String> {
         let text = answer.map_or("[]", RawValue::get);
-        let all: Vec<Object<NewSubtaskSpec>> = serde_json::from_str(text)
-            .map_err(|error| format!("the split step's answer is no list of subtasks: {error}"))?;
+        let all: Vec<Object<NewSubtaskSpec>> = serde_json::from_str(text).map_err(|error| {
+            format!("the split step's result is not a list of subtasks: {error}")
+        })?;
         let all: Vec<NewSubtaskSpec> = all.into_iter().map(|made| made.0).collect();
         if all.len() > bounds.job_subtasks as usize {
             let (made, most) = (all.len(), bounds.job_subtasks);
-            return Err(format!("the split step made {made} subtasks, and {most} are the most"));
+            return Err(format!(
+                "the split step returned {made} subtasks; at most {most} are allowed"
+            ));
         }
         for (index, one) in all.iter().enumerate() {
             one.check(bounds).map_err(|why| format!("the split step's subtask {index}: {why}"))?;
@@ -37,7 +40,7 @@ impl NewSubtaskSpec {
 
     fn check(&self, bounds: &Bounds) -> Result<(), String> {
         if self.key.is_some() && self.keys.is_some() {
-            return Err("it has `key` and `keys`".into());
+            return Err("`key` and `keys` are both set; keep one".into());
         }
         let fit = fits(self.keys().into_iter(), self.payload().len(), bounds);
         fit.map_err(|(at, why)| format!("{at}: {why}"))

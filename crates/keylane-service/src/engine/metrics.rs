@@ -9,9 +9,9 @@ impl Core {
     /// Returns all metrics as text.
     pub(crate) fn metrics(&self) -> String {
         let mut text = String::with_capacity(4096);
-        self.write_metrics(&mut text).expect("a string takes everything");
-        self.schedules.write_metrics(&mut text).expect("a string takes everything");
-        self.audit.write_metrics(&mut text).expect("a string takes everything");
+        self.write_metrics(&mut text).expect("writing to a string does not fail");
+        self.schedules.write_metrics(&mut text).expect("writing to a string does not fail");
+        self.audit.write_metrics(&mut text).expect("writing to a string does not fail");
         text
     }
 
@@ -26,24 +26,24 @@ impl Core {
                     .iter()
                     .try_for_each(|(labels, value)| writeln!(to, "keylane_{name}{labels} {value}"))
             };
-        #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but doubles")]
+        #[expect(clippy::cast_precision_loss, reason = "Prometheus has only doubles")]
         let number = |count: u64| count as f64;
         metric(
             "build_info",
             "gauge",
-            "What is running.",
+            "Version of the running server.",
             &[(concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0)],
         )?;
         metric(
             "jobs_accepted_total",
             "counter",
-            "Jobs that were accepted.",
+            "Accepted jobs.",
             &[("", number(totals.jobs_accepted))],
         )?;
         metric(
             "jobs_total",
             "counter",
-            "Jobs that are over.",
+            "Finished jobs.",
             &[
                 ("{outcome=\"succeeded\"}", number(totals.jobs_succeeded)),
                 ("{outcome=\"failed\"}", number(totals.jobs_failed)),
@@ -57,11 +57,11 @@ impl Core {
             .collect();
         let jobs: Vec<(&str, f64)> =
             jobs.iter().map(|(labels, value)| (&**labels, *value)).collect();
-        metric("jobs", "gauge", "Jobs that are not over.", &jobs)?;
+        metric("jobs", "gauge", "Unfinished jobs.", &jobs)?;
         metric(
             "subtasks",
             "gauge",
-            "Subtasks that have not ended.",
+            "Unfinished subtasks.",
             &[
                 ("{state=\"waiting\"}", number(summary.waiting)),
                 ("{state=\"ready\"}", number(summary.ready)),
@@ -72,23 +72,18 @@ impl Core {
         metric(
             "subtasks_total",
             "counter",
-            "Subtasks that have ended for good.",
+            "Subtasks that have ended permanently.",
             &[
                 ("{outcome=\"succeeded\"}", number(totals.succeeded)),
                 ("{outcome=\"failed\"}", number(totals.failed)),
                 ("{outcome=\"cancelled\"}", number(totals.cancelled)),
             ],
         )?;
-        metric(
-            "attempts_total",
-            "counter",
-            "Attempts that have begun.",
-            &[("", number(totals.starts))],
-        )?;
+        metric("attempts_total", "counter", "Started attempts.", &[("", number(totals.starts))])?;
         metric(
             "attempts_retried_total",
             "counter",
-            "Attempts that failed and are followed by another.",
+            "Failed attempts that are retried.",
             &[("", number(totals.retried))],
         )?;
         metric(
@@ -100,10 +95,10 @@ impl Core {
         metric(
             "slots",
             "gauge",
-            "How many subtasks run at once at most.",
+            "Maximum number of concurrent subtasks.",
             &[("", number(summary.slots))],
         )?;
-        metric("slots_busy", "gauge", "How many subtasks run.", &[("", number(summary.busy))])?;
+        metric("slots_busy", "gauge", "Running subtasks.", &[("", number(summary.busy))])?;
         metric(
             "keys",
             "gauge",
@@ -115,7 +110,7 @@ impl Core {
         metric(
             "key_head_age_seconds",
             "gauge",
-            "How long the oldest head of a key has been that.",
+            "Age of the oldest head of a key, in seconds.",
             &[("", oldest)],
         )?;
         metric(
@@ -139,38 +134,38 @@ impl Core {
         metric(
             "jobs_held",
             "gauge",
-            "Jobs of which nothing begins until an operator decides, by the reason.",
+            "Held jobs: nothing of them starts until an operator decides.",
             &held,
         )?;
         let well = match &*self.health() {
             StoreHealth::Well => 1.0,
             StoreHealth::Full | StoreHealth::Failed(_) => 0.0,
         };
-        metric("store_up", "gauge", "Whether the store takes what is written.", &[("", well)])?;
+        metric("store_up", "gauge", "1 if the store accepts writes, else 0.", &[("", well)])?;
         let refuses = f64::from(u8::from(self.takes_no_jobs().is_some()));
         metric(
             "store_refuses_jobs",
             "gauge",
-            "Whether new jobs are refused, for want of room or because the store has failed.",
+            "1 if new jobs are refused because the store is full or has failed, else 0.",
             &[("", refuses)],
         )?;
         let stats = self.store.stats();
         metric(
             "store_commits_total",
             "counter",
-            "Transactions since the store was made.",
+            "Transactions since the store was created.",
             &[("", number(stats.commits))],
         )?;
         metric(
             "websockets",
             "gauge",
-            "Clients that are connected by WebSocket.",
+            "Clients connected by WebSocket.",
             &[("", number(summary.websockets))],
         )?;
         metric(
             "draining",
             "gauge",
-            "Whether the server is about to stop.",
+            "1 if the server is shutting down, else 0.",
             &[("", f64::from(u8::from(summary.draining)))],
         )
     }

@@ -235,7 +235,7 @@ impl Core {
             match &health {
                 StoreHealth::Well => tracing::info!("the store has room again"),
                 StoreHealth::Full => {
-                    tracing::error!("the store is full: nothing is started until there is room")
+                    tracing::error!("the store is full: nothing starts until there is room")
                 }
                 StoreHealth::Failed(why) => tracing::error!(%why, "the store has failed"),
             }
@@ -278,7 +278,7 @@ impl Core {
     fn found_room(&self) {
         // The flag is rarely set. Loading it first keeps its cache line shared.
         if self.found_no_room.load(Relaxed) && self.found_no_room.swap(false, Relaxed) {
-            tracing::debug!("the store has room again, for what was written last");
+            tracing::debug!("the store has room again: the last write succeeded");
         }
     }
 
@@ -301,7 +301,7 @@ impl Core {
                 Refused::StoreFull
             }
             WriteError::TooLarge { what, most } => {
-                Refused::TooLarge(format!("{most} {what} are the most"))
+                Refused::TooLarge(format!("at most {most} {what} are allowed"))
             }
             // The earlier request of this client has gone without waiting for its answer.
             WriteError::Duplicate { .. } => {
@@ -321,7 +321,7 @@ impl Core {
                 Refused::Gone { what: "the job".into() }
             }
             WriteError::Ended { .. } | WriteError::NotEnded { .. } => {
-                Refused::Conflict(format!("{error}; something else was asked of it meanwhile"))
+                Refused::Conflict(format!("{error}; another request changed it meanwhile"))
             }
             WriteError::Busy => Refused::Backlog {
                 what: "another program works on the store's file".into(),

@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// Handles the result of a batch. Called on the writer's thread. New attempts begin when the
-    /// commit has ended.
+    /// commthe writer has ended.
     pub(super) fn written(
         self: &Arc<Self>,
         written: Result<Committed, WriteError>,
@@ -123,7 +123,7 @@ impl Core {
             true => StoreHealth::Failed(error.to_string()),
             false => StoreHealth::Full,
         });
-        let refusal = self.health().refusal().expect("it was set just now");
+        let refusal = self.health().refusal().expect("the health was just set");
         let refusal = to_not_yet_written(refusal);
         report_refused(&mut batch.effects, &refusal);
         report_refused(&mut engine.unwritten.effects, &refusal);
@@ -156,7 +156,7 @@ impl Core {
             engine.unwritten.effects.push(CommitEffect::Reply(reply));
             self.write_next(&mut engine);
         }
-        replied.await.unwrap_or_else(|_| Err(Refused::StoreFailed("it has ended".into())))
+        replied.await.unwrap_or_else(|_| Err(Refused::StoreFailed("the writer has ended".into())))
     }
 
     /// Retries the refused batch.
@@ -186,7 +186,7 @@ impl Core {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of one effect")]
+    #[expect(clippy::too_many_arguments, reason = "one argument per field of an effect")]
     fn publish_end(
         &self,
         engine: &mut EngineState,

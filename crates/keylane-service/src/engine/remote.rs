@@ -114,7 +114,10 @@ impl Core {
         let wrong =
             |index: usize, why: String| Refused::Invalid(vec![(format!("/kinds/{index}"), why)]);
         if names.is_empty() {
-            return Err(Refused::Invalid(vec![("/kinds".into(), "one kind is the least".into())]));
+            return Err(Refused::Invalid(vec![(
+                "/kinds".into(),
+                "`kinds` is empty; name at least one kind".into(),
+            )]));
         }
         let mut kinds = Vec::new();
         for (index, name) in names.iter().enumerate() {
@@ -193,9 +196,9 @@ impl Core {
         let mut engine = self.engine();
         let now = self.clock.now();
         let fence = Core::held(&engine, id)?;
-        let running = engine.running.get_mut(&fence).expect("it was found just now");
+        let running = engine.running.get_mut(&fence).expect("the lease was just found");
         let cancel = running.cancel.is_cancelled();
-        let held = running.lease.as_mut().expect("it was found by that");
+        let held = running.lease.as_mut().expect("the run has a lease");
         held.renew(now);
         Ok(HeartbeatResponse { expires_at: held.ends(), cancel })
     }
@@ -227,7 +230,7 @@ impl Core {
         let mut engine = self.writable_engine()?;
         let fence = Core::held(&engine, id)?;
         if let Some(said) = log {
-            let running = engine.running.get_mut(&fence).expect("it was found just now");
+            let running = engine.running.get_mut(&fence).expect("the lease was just found");
             running.log = Log::keeping(self.kinds.get(running.kind).log_bytes);
             running.log.say(said.as_bytes());
         }

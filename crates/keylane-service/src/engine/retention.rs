@@ -42,7 +42,7 @@ impl Core {
         loop {
             let began = Instant::now();
             if let Err(error) = self.remove_old(&mut unread).await {
-                tracing::warn!(%error, "what is too old was not removed");
+                tracing::warn!(%error, "expired data was not removed");
             }
             let rest = REST.max(began.elapsed() * REST_SHARE);
             tokio::select! {

@@ -92,13 +92,13 @@ impl CapacityReservation {
         if waiting + self.needed.subtasks > most {
             let new = self.needed.subtasks;
             return Err(full(format!(
-                "{waiting} subtasks are unfinished or on their way, this job has {new} or more, and {most} may be in all"
+                "{waiting} subtasks are unfinished or being submitted, this job has at least {new}, and the maximum is {most}"
             )));
         }
         let (most, have) = (bounds.waiting_key_bytes, others.key_bytes + self.needed.key_bytes);
         if have > most {
             return Err(full(format!(
-                "the keys of all unfinished subtasks would have {have} bytes, and {most} may be"
+                "the keys of all unfinished subtasks would have {have} bytes, and the maximum is {most}"
             )));
         }
         let want = Capacity {

@@ -174,7 +174,7 @@ impl Core {
             step,
             0,
             FinalState::Skipped,
-            "somebody skipped it",
+            "skipped by an operator",
             now,
         );
         self.apply_consequences(engine, skipped.job, &skipped.ended, now);
@@ -187,7 +187,7 @@ impl Core {
     }
 
     /// Records the final outcome of a step without a run of its own.
-    #[expect(clippy::too_many_arguments, reason = "they are what an outcome has")]
+    #[expect(clippy::too_many_arguments, reason = "one argument per field of an outcome")]
     pub(super) fn record_outcome(
         &self,
         engine: &mut EngineState,
@@ -234,7 +234,7 @@ impl Core {
 }
 
 fn over() -> Refused {
-    Refused::Conflict("the job is over, or about to be".into())
+    Refused::Conflict("the job is over or is ending".into())
 }
 
 fn head_error(error: HeadError, key: &Key) -> Refused {

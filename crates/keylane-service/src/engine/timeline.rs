@@ -64,7 +64,7 @@ impl Recorder {
         while inner.slices.len() > MAX_SLICES
             || inner.bytes > MAX_SLICE_BYTES && inner.slices.len() > 1
         {
-            let oldest = inner.slices.pop_front().expect("there is more than one");
+            let oldest = inner.slices.pop_front().expect("the list has more than one slice");
             inner.bytes -= bytes_of(&oldest);
             inner.first += 1;
         }
@@ -76,7 +76,8 @@ impl Recorder {
         let inner = self.inner();
         let end = inner.first + inner.slices.len() as u64;
         let from = place.clamp(inner.first, end).max(end.saturating_sub(MAX_PER_RESPONSE as u64));
-        let skipped = usize::try_from(from - inner.first).expect("it is within what is kept");
+        let skipped =
+            usize::try_from(from - inner.first).expect("the position is within the kept slices");
         let mut bytes = 0;
         let newest = inner.slices.iter().skip(skipped).rev();
         let fit = newest.take_while(|slice| {

@@ -225,7 +225,7 @@ impl SentenceContext<'_> {
         let slots = self.engine.scheduler.slots();
         let why = match slots.busy >= slots.total {
             true => format!("all {} slots are taken", slots.total),
-            false => format!("{active} jobs are active, the most that may be"),
+            false => format!("{active} jobs are active, which is the maximum"),
         };
         match ahead {
             None => format!("{why}, and other jobs are before it"),

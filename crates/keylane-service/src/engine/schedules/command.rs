@@ -87,7 +87,9 @@ impl Core {
             let before = core.schedules.get(&name);
             let is_new = before.is_none();
             if is_new && core.schedules.all().len() >= MAX_SCHEDULES {
-                let why = format!("there are {MAX_SCHEDULES} schedules, which are the most");
+                let why = format!(
+                    "there are already {MAX_SCHEDULES} schedules, the maximum; delete one first"
+                );
                 return Err(Refused::Conflict(why));
             }
             let now = core.calendar.now();
@@ -122,14 +124,16 @@ impl Core {
         let mut wrong = Vec::new();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_plain) {
-            let why = format!("from one to {MAX_NAME_BYTES} of letters, digits, `.`, `_`, `-`");
+            let why = format!(
+                "the name must have 1 to {MAX_NAME_BYTES} characters out of letters, digits, `.`, `_`, `-`"
+            );
             wrong.push(("name".to_owned(), why));
         }
         let now = self.calendar.now();
         match Times::read(&asked.cron, asked.zone()) {
             Err((at, why)) => wrong.push((at.to_owned(), why)),
             Ok(times) if times.after(now.0).is_none() => {
-                wrong.push(("/cron".to_owned(), "it has no time to come".to_owned()));
+                wrong.push(("/cron".to_owned(), "the pattern has no future time".to_owned()));
             }
             Ok(_) => {}
         }

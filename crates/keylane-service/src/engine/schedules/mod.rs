@@ -217,12 +217,12 @@ impl ScheduleEntry {
         let ScheduleRow { record, is_whole } = row;
         let kept = match is_whole {
             true => serde_json::from_slice(&record.body).map_err(|error| error.to_string()),
-            false => Err("it is not what was written".to_owned()),
+            false => Err("its checksum does not match".to_owned()),
         };
         match kept {
             Ok(kept) => ScheduleEntry::new(record.version, kept),
             Err(why) => {
-                let why = format!("what is kept of it is damaged: {why}; set or delete it");
+                let why = format!("the stored schedule is damaged: {why}; replace or delete it");
                 ScheduleEntry::damaged(record.version, why, now)
             }
         }
@@ -315,10 +315,13 @@ impl Schedules {
         for (state, count) in [("active", active), ("paused", paused), ("held_up", held_up)] {
             writeln!(to, "keylane_schedules{{state=\"{state}\"}} {count}")?;
         }
-        writeln!(to, "# HELP keylane_schedule_fired_total Times that have made a job.")?;
+        writeln!(to, "# HELP keylane_schedule_fired_total Scheduled times that created a job.")?;
         writeln!(to, "# TYPE keylane_schedule_fired_total counter")?;
         writeln!(to, "keylane_schedule_fired_total {}", self.fired.load(Relaxed))?;
-        writeln!(to, "# HELP keylane_schedule_passed_total Times that have made no job.")?;
+        writeln!(
+            to,
+            "# HELP keylane_schedule_passed_total Scheduled times that created no job, by reason."
+        )?;
         writeln!(to, "# TYPE keylane_schedule_passed_total counter")?;
         for reason in SkipReason::ALL {
             let (count, reason) = (self.passed[reason as usize].load(Relaxed), reason.word());
@@ -340,7 +343,7 @@ impl Core {
         let version =
             super::engine_state::first_version(self.calendar.now()).max(was.unwrap_or(0) + 1);
         let mut changes = Changes::new();
-        let body = |kept| serde_json::to_vec(kept).expect("what is kept can be written as JSON");
+        let body = |kept| serde_json::to_vec(kept).expect("a schedule can be written as JSON");
         changes.schedule(name, was, kept.as_ref().map(|kept| (version, body(kept))));
         let then = kept.map(|kept| ScheduleEntry::new(version, kept));
         (changes, ScheduleUpdate { name: name.to_owned(), then })
