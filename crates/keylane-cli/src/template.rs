@@ -10,10 +10,10 @@ use crate::input::{Field, Layout, Record, Value};
 
 /// A text with placeholders.
 #[derive(Debug, Clone)]
-pub(crate) struct Template(Vec<Part>);
+pub(crate) struct Template(Vec<TemplatePart>);
 
 #[derive(Debug, Clone, PartialEq)]
-enum Part {
+enum TemplatePart {
     Literal(Vec<u8>),
     Whole,
     Key,
@@ -40,7 +40,7 @@ impl Template {
             } else if byte == b'{' {
                 let (name, after) = split_name(rest).with_context(|| refusal(text))?;
                 push_literal(&mut parts, &mut literal);
-                parts.push(Part::named(name, layout).with_context(|| refusal(text))?);
+                parts.push(TemplatePart::named(name, layout).with_context(|| refusal(text))?);
                 rest = after;
             } else {
                 literal.push(byte);
@@ -52,29 +52,29 @@ impl Template {
 
     /// The template `{}`.
     pub(crate) fn whole() -> Self {
-        Self(vec![Part::Whole])
+        Self(vec![TemplatePart::Whole])
     }
 
     /// True if some part depends on the record.
     pub(crate) fn has_placeholder(&self) -> bool {
-        self.0.iter().any(|part| !matches!(part, Part::Literal(_)))
+        self.0.iter().any(|part| !matches!(part, TemplatePart::Literal(_)))
     }
 
     /// True if the value of a placeholder is the beginning of the text.
     pub(crate) fn begins_with_placeholder(&self) -> bool {
-        self.0.first().is_some_and(|part| !matches!(part, Part::Literal(_)))
+        self.0.first().is_some_and(|part| !matches!(part, TemplatePart::Literal(_)))
     }
 
     /// True if it asks for the key, which a key's own template cannot.
     pub(crate) fn names_key(&self) -> bool {
-        self.0.contains(&Part::Key)
+        self.0.contains(&TemplatePart::Key)
     }
 
     /// The text, if no part depends on the record.
     pub(crate) fn constant(&self) -> Option<&[u8]> {
         match self.0.as_slice() {
             [] => Some(&[]),
-            [Part::Literal(text)] => Some(text),
+            [TemplatePart::Literal(text)] => Some(text),
             _ => None,
         }
     }
@@ -88,11 +88,13 @@ impl Template {
     ) -> Result<(), NoField> {
         for part in &self.0 {
             match part {
-                Part::Literal(text) => into.extend_from_slice(text),
-                Part::Whole => into.extend_from_slice(&record.raw),
-                Part::Key => into.extend_from_slice(key),
-                Part::Number => into.extend_from_slice(record.number.to_string().as_bytes()),
-                Part::Field { name, field } => match field.of(record) {
+                TemplatePart::Literal(text) => into.extend_from_slice(text),
+                TemplatePart::Whole => into.extend_from_slice(&record.raw),
+                TemplatePart::Key => into.extend_from_slice(key),
+                TemplatePart::Number => {
+                    into.extend_from_slice(record.number.to_string().as_bytes())
+                }
+                TemplatePart::Field { name, field } => match field.of(record) {
                     Value::Text(text) => into.extend_from_slice(&text),
                     Value::Null => {}
                     Value::Missing => return Err(NoField(name.clone())),
@@ -113,16 +115,16 @@ impl Template {
         let mut present = false;
         for part in &self.0 {
             match part {
-                Part::Literal(text) => into.extend_from_slice(text),
-                Part::Whole => {
+                TemplatePart::Literal(text) => into.extend_from_slice(text),
+                TemplatePart::Whole => {
                     present |= !record.raw.is_empty();
                     into.extend_from_slice(&record.raw);
                 }
-                Part::Number => {
+                TemplatePart::Number => {
                     present = true;
                     into.extend_from_slice(record.number.to_string().as_bytes());
                 }
-                Part::Field { field, .. } => {
+                TemplatePart::Field { field, .. } => {
                     if let Value::Text(text) = field.of(record)
                         && !text.is_empty()
                         && !absent(&text)
@@ -131,14 +133,16 @@ impl Template {
                         into.extend_from_slice(&text);
                     }
                 }
-                Part::Key => unreachable!("a key's template that names the key was refused"),
+                TemplatePart::Key => {
+                    unreachable!("a key's template that names the key was refused")
+                }
             }
         }
         present
     }
 }
 
-impl Part {
+impl TemplatePart {
     fn named(name: &[u8], layout: &Layout) -> anyhow::Result<Self> {
         Ok(match name {
             b"" => Self::Whole,
@@ -152,9 +156,9 @@ impl Part {
     }
 }
 
-fn push_literal(parts: &mut Vec<Part>, literal: &mut Vec<u8>) {
+fn push_literal(parts: &mut Vec<TemplatePart>, literal: &mut Vec<u8>) {
     if !literal.is_empty() {
-        parts.push(Part::Literal(std::mem::take(literal)));
+        parts.push(TemplatePart::Literal(std::mem::take(literal)));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::scan::{self, Process};
-use crate::table::{Header, Slot};
+use crate::table::{GroupSlot, Header};
 
 /// Pause between two looks at the processes: the shortest and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
@@ -21,7 +21,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_m
 /// killed, because the system waits for a device on its behalf, is waited for.
 pub(crate) fn end_all(
     header: &Header,
-    slots: &[Slot],
+    slots: &[GroupSlot],
     grace: Duration,
     mut tell: impl FnMut(usize),
 ) -> io::Result<usize> {

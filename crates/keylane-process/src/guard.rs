@@ -107,18 +107,18 @@ fn wait_for_end() -> io::Result<bool> {
 pub(crate) struct Guarding {
     /// The pipe's write end. A child that was forked has it, too, until it gets to its program.
     pipe: PipeWriter,
-    shared: Arc<Shared>,
+    shared: Arc<GuardShared>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct GuardShared {
+    state: Mutex<GuardState>,
     /// Notified when a field of the state changes.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GuardState {
     /// True once no guard is wanted any more.
     dismissed: bool,
     /// True once the last guard was reaped.
@@ -127,7 +127,7 @@ struct State {
 
 /// State of the thread that replaces guards.
 struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<GuardShared>,
     /// The pipe's read end, for the next guard.
     pipe: PipeReader,
     /// The table, for the next guard.
@@ -144,7 +144,7 @@ impl Guarding {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let (end, pipe) = io::pipe()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(GuardShared::default());
         let watch = Watch { shared: Arc::clone(&shared), pipe: end, file, tell };
         let guard = watch.start_one()?;
         thread::Builder::new().name("keylane-guard".into()).spawn(move || watch.run(guard))?;
@@ -159,7 +159,7 @@ impl Guarding {
         let _ = (&self.pipe).write_all(&[DISMISSED]);
         self.shared.changed.notify_all();
         // So that it is reaped here. One that does not run, because it was stopped, ends later.
-        let runs = |state: &mut State| !state.ended;
+        let runs = |state: &mut GuardState| !state.ended;
         drop(self.shared.changed.wait_timeout_while(state, FAREWELL, runs));
     }
 }
@@ -215,7 +215,7 @@ impl Watch {
     }
 }
 
-impl Shared {
+impl GuardShared {
     /// Whether the guards were dismissed. The last one has ended then.
     fn is_over(&self) -> bool {
         let mut state = self.lock();
@@ -231,7 +231,7 @@ impl Shared {
         drop(self.changed.wait_timeout_while(state, SHORT_LIFE, |state| !state.dismissed));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GuardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

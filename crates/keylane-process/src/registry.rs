@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::guard::{Guard, Guarding};
 use crate::leftovers::{OpenError, Tell, end_leftovers, lock};
-use crate::table::{self, Header, Slot};
+use crate::table::{self, GroupSlot, Header};
 use crate::{TAG, folder, say, scan};
 
 /// How a registry is opened.
@@ -55,10 +55,10 @@ impl fmt::Debug for Options {
 /// The default registry has no table: its children outlive a killed process.
 #[derive(Clone, Default)]
 pub struct Registry {
-    inner: Option<Arc<Inner>>,
+    inner: Option<Arc<RegistryInner>>,
 }
 
-struct Inner {
+struct RegistryInner {
     /// The table. The lock on it is held as long as this process or its guard has it open.
     file: File,
     /// Path of a table that no later process is to find, once it is empty.
@@ -175,7 +175,7 @@ impl Registry {
                 Some(Guarding::start(file.try_clone()?, Arc::clone(&options.tell))?)
             }
         };
-        let inner = Inner { file, own_path, header, slots: Mutex::new(slots), guarding };
+        let inner = RegistryInner { file, own_path, header, slots: Mutex::new(slots), guarding };
         Ok(Registry { inner: Some(Arc::new(inner)) })
     }
 
@@ -217,7 +217,7 @@ impl fmt::Debug for Registry {
     }
 }
 
-impl Inner {
+impl RegistryInner {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -243,7 +243,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for RegistryInner {
     fn drop(&mut self) {
         self.dismiss();
     }
@@ -274,7 +274,7 @@ pub struct Place {
 }
 
 struct Taken {
-    inner: Arc<Inner>,
+    inner: Arc<RegistryInner>,
     index: usize,
     /// Milliseconds since the machine's start when the place was reserved.
     before: u64,
@@ -294,7 +294,7 @@ impl Place {
     pub fn register(&mut self, leader: Pid) -> io::Result<()> {
         self.leader = Some(leader);
         let Some(Taken { inner, index, before }) = &self.taken else { return Ok(()) };
-        let slot = Slot { leader, before: *before, after: scan::now() };
+        let slot = GroupSlot { leader, before: *before, after: scan::now() };
         table::write(&inner.file, *index, Some(slot)).inspect_err(|_| {
             let _ = kill_process_group(leader, Signal::KILL);
         })

@@ -8,11 +8,11 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::TAG;
-use crate::table::{Header, Slot};
+use crate::table::{GroupSlot, Header};
 
 /// Scope in which process numbers are comparable: one boot of a machine, and one pid namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PidScope {
     pub(crate) boot: String,
     pub(crate) pid_namespace: String,
 }
@@ -39,10 +39,10 @@ struct Stat {
 const SLACK: u64 = 20;
 
 /// The place in which this process is.
-pub(crate) fn here() -> io::Result<Place> {
+pub(crate) fn here() -> io::Result<PidScope> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let namespace = fs::read_link("/proc/self/ns/pid")?;
-    Ok(Place {
+    Ok(PidScope {
         boot: boot.trim().into(),
         pid_namespace: namespace.to_string_lossy().replace(' ', "_"),
     })
@@ -68,9 +68,9 @@ pub(crate) fn runs(process: Pid) -> bool {
 
 /// Running processes that belong to a registry: those of its groups, and those of its parent's
 /// session that have its tag.
-pub(crate) fn belonging(header: &Header, slots: &[Slot]) -> io::Result<Vec<Process>> {
+pub(crate) fn belonging(header: &Header, slots: &[GroupSlot]) -> io::Result<Vec<Process>> {
     let all = stats()?;
-    let is_ours = |slot: &Slot| {
+    let is_ours = |slot: &GroupSlot| {
         let leader = all.iter().find(|stat| stat.number == slot.leader);
         // As long as the group has a member its number is given to no other process.
         leader.is_none_or(|stat| {

@@ -6,12 +6,12 @@ use rustix::process::{
     Pid, WaitId, WaitIdOptions, test_kill_process, test_kill_process_group, waitid,
 };
 
-use crate::table::{Header, Slot};
+use crate::table::{GroupSlot, Header};
 
 /// Scope in which process numbers are comparable. Without a boot id that is one process only: a
 /// later start ends no process by a number that may have been reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PidScope {
     pub(crate) boot: String,
     pub(crate) pid_namespace: String,
 }
@@ -23,8 +23,8 @@ pub(crate) struct Process {
     pub(crate) group: i32,
 }
 
-pub(crate) fn here() -> io::Result<Place> {
-    Ok(Place { boot: format!("process-{}", std::process::id()), pid_namespace: "-".into() })
+pub(crate) fn here() -> io::Result<PidScope> {
+    Ok(PidScope { boot: format!("process-{}", std::process::id()), pid_namespace: "-".into() })
 }
 
 pub(crate) fn now() -> u64 {
@@ -42,7 +42,7 @@ pub(crate) fn runs(process: Pid) -> bool {
 }
 
 /// The groups of the table that have a member, each as its leader.
-pub(crate) fn belonging(_header: &Header, slots: &[Slot]) -> io::Result<Vec<Process>> {
+pub(crate) fn belonging(_header: &Header, slots: &[GroupSlot]) -> io::Result<Vec<Process>> {
     let alive = slots.iter().filter(|slot| !is_gone(slot.leader));
     Ok(alive
         .map(|slot| Process { number: slot.leader, group: slot.leader.as_raw_nonzero().get() })

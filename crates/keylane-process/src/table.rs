@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::process::Pid;
 
-use crate::scan::Place as Machine;
+use crate::scan::PidScope as Machine;
 
 /// Start of a table, with the version of its format.
 const MAGIC: &str = "keylane-children 1";
@@ -47,7 +47,7 @@ pub(crate) struct Header {
 
 /// A process group that was registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct GroupSlot {
     pub(crate) leader: Pid,
     /// Milliseconds since the machine's start, taken before the leader was started.
     pub(crate) before: u64,
@@ -69,7 +69,7 @@ pub(crate) fn identity(file: &File) -> io::Result<String> {
 }
 
 /// Reads a table; none if it is empty.
-pub(crate) fn read(file: &File) -> Result<Option<(Header, Vec<Slot>)>, Unreadable> {
+pub(crate) fn read(file: &File) -> Result<Option<(Header, Vec<GroupSlot>)>, Unreadable> {
     let length = file.metadata().map_err(Unreadable::Io)?.len();
     let mut bytes = vec![0; usize::try_from(length).map_err(|_| Unreadable::Format)?];
     file.read_exact_at(&mut bytes, 0).map_err(Unreadable::Io)?;
@@ -103,8 +103,8 @@ pub(crate) fn grow(file: &File, count: usize) -> io::Result<usize> {
 }
 
 /// Writes a slot. One write of less than a page: a process that is killed has made it or not.
-pub(crate) fn write(file: &File, index: usize, slot: Option<Slot>) -> io::Result<()> {
-    let text = slot.map_or_else(String::new, |Slot { leader, before, after }| {
+pub(crate) fn write(file: &File, index: usize, slot: Option<GroupSlot>) -> io::Result<()> {
+    let text = slot.map_or_else(String::new, |GroupSlot { leader, before, after }| {
         format!("{} {before} {after}", leader.as_raw_nonzero())
     });
     file.write_all_at(&line(&text, SLOT), offset(index))
@@ -142,11 +142,11 @@ fn parse_header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-fn parse_slot(bytes: &[u8]) -> Option<Slot> {
+fn parse_slot(bytes: &[u8]) -> Option<GroupSlot> {
     let mut words = std::str::from_utf8(bytes).ok()?.split_ascii_whitespace();
     let leader = Pid::from_raw(words.next()?.parse().ok()?)?;
     let mut time = || words.next()?.parse().ok();
-    Some(Slot { leader, before: time()?, after: time()? })
+    Some(GroupSlot { leader, before: time()?, after: time()? })
 }
 
 #[cfg(test)]
@@ -165,7 +165,8 @@ mod tests {
         assert!(read(&file).unwrap().is_none());
         begin(&file, &header()).unwrap();
         assert_eq!(read(&file).unwrap(), Some((header(), vec![])));
-        let slot = |leader| Slot { leader: Pid::from_raw(leader).unwrap(), before: 5, after: 9 };
+        let slot =
+            |leader| GroupSlot { leader: Pid::from_raw(leader).unwrap(), before: 5, after: 9 };
         write(&file, 0, Some(slot(100))).unwrap();
         write(&file, BLOCK - 1, Some(slot(i32::MAX))).unwrap();
         assert_eq!(grow(&file, BLOCK).unwrap(), 2 * BLOCK);

@@ -150,11 +150,11 @@ impl fmt::Debug for Kind {
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     /// Innermost lock, held briefly.
-    table: RwLock<Table>,
+    table: RwLock<KindMap>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct KindMap {
     all: Vec<Entry>,
     /// Numbers of present and removed kinds.
     by_name: HashMap<Arc<str>, u32>,
@@ -171,7 +171,7 @@ pub(crate) struct Entry {
 }
 
 impl Kinds {
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
+    fn read(&self) -> RwLockReadGuard<'_, KindMap> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 

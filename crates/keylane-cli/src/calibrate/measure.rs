@@ -38,7 +38,7 @@ pub(super) fn measure(
     let shared = &shared;
     scope(|scope| {
         let (failed, failures) = channel();
-        let gate = shared.gate.write().expect("nobody panics with it");
+        let gate = shared.gate.write().expect("no thread panics while it holds the lock");
         let threads = start(scope, shared, workers, &failed);
         if threads.is_err() {
             // Threads that have started are released, and stop.

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     }
     let mut curves = Vec::new();
     let mut table =
-        Table { reader_is_gone: false, has_files: args.csv.is_some() || args.svg.is_some() };
+        LiveTable { reader_is_gone: false, has_files: args.csv.is_some() || args.svg.is_some() };
     for workload in Workload::all(args)? {
         let meter = Meter::start();
         let Some(curve) = climb(&workload, &sizes, args, &machine, &mut table)? else {
@@ -58,7 +58,7 @@ fn climb(
     sizes: &[usize],
     args: &CalibrateArgs,
     machine: &Machine,
-    table: &mut Table,
+    table: &mut LiveTable,
 ) -> anyhow::Result<Option<Curve>> {
     let mut curve = Curve { workload: workload.name(), points: Vec::new() };
     table.say(&format!("{}, {:?} for each line", curve.workload, args.seconds))?;
@@ -78,13 +78,13 @@ fn climb(
 }
 
 /// Where the table goes.
-struct Table {
+struct LiveTable {
     /// Whether the reader has closed the output, which is no error.
     reader_is_gone: bool,
     has_files: bool,
 }
 
-impl Table {
+impl LiveTable {
     fn say(&mut self, line: &str) -> anyhow::Result<()> {
         let mut stdout = io::stdout().lock();
         match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {

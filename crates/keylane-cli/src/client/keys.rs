@@ -18,7 +18,7 @@ use crate::progress::clock;
 #[command(after_long_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<KeyAction>,
 
     #[command(flatten)]
     list: List,
@@ -57,7 +57,7 @@ enum Sort {
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum KeyAction {
     /// Pauses a key: none of its subtasks starts until it is resumed.
     Pause(One),
     /// A paused key goes on.
@@ -82,10 +82,10 @@ struct One {
 pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<Ending> {
     let done = match &args.action {
         None => args.list.show(),
-        Some(Action::Pause(one)) => one.tell("pause"),
-        Some(Action::Resume(one)) => one.tell("resume"),
-        Some(Action::RetryHead(one)) => one.tell("retry-head"),
-        Some(Action::SkipHead(one)) => one.tell("skip-head"),
+        Some(KeyAction::Pause(one)) => one.tell("pause"),
+        Some(KeyAction::Resume(one)) => one.tell("resume"),
+        Some(KeyAction::RetryHead(one)) => one.tell("retry-head"),
+        Some(KeyAction::SkipHead(one)) => one.tell("skip-head"),
     };
     settle(done.map(|()| Ending::Finished { failed: 0 }))
 }

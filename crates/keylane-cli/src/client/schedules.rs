@@ -26,14 +26,14 @@ use crate::exit::Ending;
 #[command(after_long_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct SchedulesArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<ScheduleAction>,
 
     #[command(flatten)]
     list: List,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ScheduleAction {
     /// Lists all schedules, by name; the default.
     List(List),
     /// When one makes its jobs, its last one, and why a time made none.
@@ -194,13 +194,13 @@ struct Work<'a> {
 pub(crate) fn run(args: &SchedulesArgs) -> anyhow::Result<Ending> {
     let done = match &args.action {
         None => args.list.show(),
-        Some(Action::List(list)) => list.show(),
-        Some(Action::Show(one)) => one.tell(Method::GET, None),
-        Some(Action::Set(set)) => set.send(),
-        Some(Action::Remove(one)) => one.send(),
-        Some(Action::Pause(one)) => one.tell(Method::POST, Some("pause")),
-        Some(Action::Resume(one)) => one.tell(Method::POST, Some("resume")),
-        Some(Action::Run(run)) => run.send(),
+        Some(ScheduleAction::List(list)) => list.show(),
+        Some(ScheduleAction::Show(one)) => one.tell(Method::GET, None),
+        Some(ScheduleAction::Set(set)) => set.send(),
+        Some(ScheduleAction::Remove(one)) => one.send(),
+        Some(ScheduleAction::Pause(one)) => one.tell(Method::POST, Some("pause")),
+        Some(ScheduleAction::Resume(one)) => one.tell(Method::POST, Some("resume")),
+        Some(ScheduleAction::Run(run)) => run.send(),
     };
     settle(done.map(|()| Ending::Finished { failed: 0 }))
 }

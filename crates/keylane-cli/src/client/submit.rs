@@ -207,7 +207,7 @@ impl FromStr for When {
 
 /// The job, as it is sent: the API's `SubmitJob` without subtasks.
 #[derive(Debug, Serialize)]
-struct Head<'a> {
+struct JobHead<'a> {
     kind: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
@@ -308,13 +308,13 @@ impl SubmitArgs {
         json(text).map(Some)
     }
 
-    fn head(&self, payload: Option<Box<RawValue>>, keyed: bool) -> anyhow::Result<Head<'_>> {
+    fn head(&self, payload: Option<Box<RawValue>>, keyed: bool) -> anyhow::Result<JobHead<'_>> {
         let millis = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         let labels: BTreeMap<_, _> =
             self.label.iter().map(|Label(name, value)| (name.as_str(), value.as_str())).collect();
         ensure!(labels.len() == self.label.len(), "a label can be given once only");
         let keys = if keyed { &*self.key } else { &[] };
-        Ok(Head {
+        Ok(JobHead {
             kind: &self.kind,
             name: self.name.as_deref(),
             labels,

@@ -18,11 +18,11 @@ use crate::process;
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Validates a file as keylane consume would read it.
     Check {
         /// The file.
@@ -35,8 +35,8 @@ enum What {
 /// Runs `keylane config`.
 pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Ending> {
     match &args.what {
-        What::Example => print!("{EXAMPLE}"),
-        What::Check { file } => {
+        ConfigCommand::Example => print!("{EXAMPLE}"),
+        ConfigCommand::Check { file } => {
             check(file)?;
             println!("{}: the configuration is valid", file.display());
         }
@@ -121,13 +121,13 @@ offset-map = "kl2"       # "kl1" while a member of the group knows no other
 # End when all there is has been handled: so by default for files.
 # to-the-end = false
 
-# What order is kept for: a .json.path, a /regex/, a {template}, a field; else the record's own key.
+# ConfigCommand order is kept for: a .json.path, a /regex/, a {template}, a field; else the record's own key.
 # key = ".client"
 order = "key"            # "key", "partition", "none"
 no-key = "serial"        # "serial", "unordered", "reject"
 ndjson = false           # payloads are JSON, so that their members have names
 
-# What handles a record: a command without a shell, or an address to POST it to.
+# ConfigCommand handles a record: a command without a shell, or an address to POST it to.
 # command = ["./handle", "{key}"]
 payload = "arg"          # how a command gets it: "arg", "stdin", "json" (a line with the whole record)
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
@@ -149,7 +149,7 @@ attempts = 10            # 0: without end
 backoff = "1s"           # after the first failure; doubles with each further one
 longest-backoff = "1m"
 on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
-# What is refused for good (3xx, 4xx but 408, 425 and 429; exit status 65): as on-fail, at once, or "retry".
+# ConfigCommand is refused for good (3xx, 4xx but 408, 425 and 429; exit status 65): as on-fail, at once, or "retry".
 # on-refused = "dead-letter"
 # dead-letters = "file:dead.ndjson"    # or "journal:PATH", or "kafka://HOST:PORT/TOPIC"
 

@@ -27,7 +27,7 @@ impl Journals {
         if let Ok(full) = fs::canonicalize(path) {
             ensure!(
                 self.source.as_ref() != Some(&full),
-                "{} is the source; what is written to it would be consumed, name another journal",
+                "{} is the source; its own output would be consumed; name another journal",
                 path.display()
             );
             if let Some((_, open)) = self.targets.iter().find(|(known, _)| *known == full) {

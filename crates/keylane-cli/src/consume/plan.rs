@@ -414,7 +414,7 @@ fn output(settings: &Settings) -> Result<Option<Output>, Wrong> {
     };
     match text.split_once(':') {
         Some(("kafka", _)) if settings.source.as_deref() == Some(text) => {
-            let endless = "is the source; what is written to it would be consumed";
+            let endless = "is the source; its own output would be consumed";
             wrong("output", format!("{text} {endless}, name another topic"))
         }
         Some(("kafka", _)) if settings.exactly_once == Some(true) => {

@@ -34,12 +34,12 @@ pub(crate) struct Lag {
     pub(crate) incomplete: u64,
     /// Data that only a running consumer has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) live: Option<Live>,
+    pub(crate) live: Option<LiveLag>,
 }
 
 /// Data that only a running consumer has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Live {
+pub(crate) struct LiveLag {
     /// Attempts that run.
     #[serde(default)]
     pub(crate) running: u64,
@@ -79,7 +79,7 @@ impl Lag {
             highest_done: held.highest_done.get(),
             end: held.end.map(|end| end.get()),
             incomplete: held.in_flight as u64,
-            live: Some(Live {
+            live: Some(LiveLag {
                 running: held.running as u64,
                 held: held.buffered as u64,
                 held_by: held.paused_by.map(|by| format!("{by:?}").to_lowercase()),

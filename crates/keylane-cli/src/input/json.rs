@@ -86,14 +86,14 @@ fn unquoted(json: &str) -> Cow<'_, [u8]> {
 
 fn step_into<'r>(json: &'r str, step: &str) -> Option<&'r RawValue> {
     let mut parser = serde_json::Deserializer::from_str(json);
-    Step(step).deserialize(&mut parser).ok().flatten()
+    PathStep(step).deserialize(&mut parser).ok().flatten()
 }
 
 /// Finds one member of an object (the last of that name) or one element of an
 /// array.
-struct Step<'s>(&'s str);
+struct PathStep<'s>(&'s str);
 
-impl<'de> DeserializeSeed<'de> for Step<'_> {
+impl<'de> DeserializeSeed<'de> for PathStep<'_> {
     type Value = Option<&'de RawValue>;
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
@@ -101,7 +101,7 @@ impl<'de> DeserializeSeed<'de> for Step<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Step<'_> {
+impl<'de> Visitor<'de> for PathStep<'_> {
     type Value = Option<&'de RawValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

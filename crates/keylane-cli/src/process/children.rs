@@ -37,7 +37,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 /// The children that were started and not reaped.
 #[derive(Debug)]
 pub(crate) struct Children {
-    state: Mutex<State>,
+    state: Mutex<ChildSet>,
     /// Lists the children for the case that this process is killed.
     registry: Registry,
     /// Readable once the children's output is not to be waited for any more.
@@ -45,7 +45,7 @@ pub(crate) struct Children {
 }
 
 #[derive(Debug)]
-struct State {
+struct ChildSet {
     /// Each group's place in the registry.
     groups: HashMap<Pid, Place>,
     /// Signal for children that start after the end was requested.
@@ -57,7 +57,7 @@ struct State {
 impl Children {
     pub(crate) fn new(registry: Registry) -> io::Result<Self> {
         let (abandoned, abandon) = io::pipe()?;
-        let state = State { groups: HashMap::new(), ending: None, abandon: Some(abandon) };
+        let state = ChildSet { groups: HashMap::new(), ending: None, abandon: Some(abandon) };
         Ok(Self { state: Mutex::new(state), registry, abandoned })
     }
 
@@ -154,7 +154,7 @@ impl Children {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ChildSet> {
         self.state.lock().expect("no holder of the lock panics")
     }
 }

@@ -10,7 +10,7 @@ use crate::process::{Children, Processes};
 use crate::worker::{Crew, DISPATCHERS};
 
 use super::books::Books;
-use super::work::{Body, Pool, Work};
+use super::work::{Pool, RecordBody, Work};
 
 /// Executor of the records.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl Engine {
                 Ok(builder.build_handler(move |key: &Key, work: Work| {
                     let key = work.own_key.as_ref().unwrap_or(key);
                     match work.body {
-                        Body::Argv(argv) => processes.run(&work.place, key, argv),
-                        Body::Line(_) => unreachable!("lines are for workers"),
+                        RecordBody::Argv(argv) => processes.run(&work.place, key, argv),
+                        RecordBody::Line(_) => unreachable!("lines are for workers"),
                     }
                 })?)
             }
@@ -44,8 +44,8 @@ impl Engine {
                 Ok(builder.build_handler_with_turns(move |key: &Key, work: Work, turn| {
                     let key = work.own_key.as_ref().unwrap_or(key);
                     match work.body {
-                        Body::Line(line) => crew.dispatch(work.place, key, &line, Some(turn)),
-                        Body::Argv(_) => unreachable!("commands are for processes"),
+                        RecordBody::Line(line) => crew.dispatch(work.place, key, &line, Some(turn)),
+                        RecordBody::Argv(_) => unreachable!("commands are for processes"),
                     }
                 })?)
             }

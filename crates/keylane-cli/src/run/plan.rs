@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::input::{Layout, Record};
 use crate::template::{NoField, Template};
 
-use super::work::Body;
+use super::work::RecordBody;
 
 /// How the work for each record is made.
 #[derive(Debug)]
@@ -57,14 +57,14 @@ impl Plan {
         }
     }
 
-    pub(super) fn body(&self, record: &Record, key: &[u8]) -> Result<Body, Unfit> {
+    pub(super) fn body(&self, record: &Record, key: &[u8]) -> Result<RecordBody, Unfit> {
         match self {
             Self::Command(words) => {
                 let rendered = |word: &Template| {
                     let mut text = Vec::new();
                     word.render(record, key, &mut text).map(|()| text)
                 };
-                Ok(Body::Argv(words.iter().map(rendered).collect::<Result<_, _>>()?))
+                Ok(RecordBody::Argv(words.iter().map(rendered).collect::<Result<_, _>>()?))
             }
             Self::Line(template) => {
                 let mut line = Vec::with_capacity(record.raw.len() + 1);
@@ -73,7 +73,7 @@ impl Plan {
                     return Err(Unfit::LineEnd);
                 }
                 line.push(b'\n');
-                Ok(Body::Line(line))
+                Ok(RecordBody::Line(line))
             }
         }
     }

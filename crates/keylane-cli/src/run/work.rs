@@ -12,12 +12,12 @@ pub(crate) struct Work {
     pub(crate) place: Place,
     /// The record's key, if the pool has all records under one key.
     pub(crate) own_key: Option<Key>,
-    pub(crate) body: Body,
+    pub(crate) body: RecordBody,
 }
 
 /// Content of the task.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum RecordBody {
     /// Arguments of a command.
     Argv(Vec<Vec<u8>>),
     /// A line for a worker, with its line end.

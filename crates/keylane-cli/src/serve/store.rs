@@ -18,7 +18,7 @@ use crate::exit::Ending;
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
-    what: What,
+    what: StoreCommand,
 }
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ struct Which {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum StoreCommand {
     /// Reads and verifies everything in a store that is not in use, and lists damage.
     Check {
         #[command(flatten)]
@@ -80,11 +80,11 @@ enum What {
 /// Runs `keylane store`.
 pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<Ending> {
     match &args.what {
-        What::Check { which } => return check(which),
-        What::Backup { which, to } => {
+        StoreCommand::Check { which } => return check(which),
+        StoreCommand::Backup { which, to } => {
             open(which)?.backup(to)?;
         }
-        What::Export { which, to } => match to {
+        StoreCommand::Export { which, to } => match to {
             Some(path) => export(which, path)?,
             None => {
                 let mut out = stdout().lock();
@@ -92,9 +92,9 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<Ending> {
                 out.flush().context("cannot write the export")?;
             }
         },
-        What::Salvage { from, to } => return salvage(from, to),
-        What::Remove { which, job } => remove(which, job)?,
-        What::Import { which, from } => {
+        StoreCommand::Salvage { from, to } => return salvage(from, to),
+        StoreCommand::Remove { which, job } => remove(which, job)?,
+        StoreCommand::Import { which, from } => {
             let store = open_or_make(which)?;
             match from {
                 Some(path) => {

@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// All slots and their shared state.
 #[derive(Debug)]
 pub(crate) struct Crew<E: Employer> {
-    pub(super) table: Mutex<Table<E::Ticket>>,
+    pub(super) table: Mutex<SlotTable<E::Ticket>>,
     /// Notifies dispatchers: a slot may have capacity, or starts have stopped.
     pub(super) room: Condvar,
     /// Notifies attendants: an empty slot has a record, or the run is over.
@@ -35,7 +35,7 @@ pub(crate) struct Crew<E: Employer> {
 }
 
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(super) struct SlotTable<T> {
     pub(super) slots: Vec<Slot<T>>,
     pub(super) homes: Homes,
     /// Whether a key's next record may follow the last one into its child before that is answered.
@@ -53,7 +53,7 @@ impl<E: Employer> Crew<E> {
         let now = Instant::now();
         let slots = (0..jobs).map(|_| Slot::new(now)).collect();
         Self {
-            table: Mutex::new(Table {
+            table: Mutex::new(SlotTable {
                 slots,
                 homes: Homes::default(),
                 follows: true,
@@ -129,7 +129,7 @@ impl<E: Employer> Crew<E> {
     pub(super) fn write_without_blocking(
         self: &Arc<Self>,
         index: usize,
-        table: MutexGuard<'_, Table<E::Ticket>>,
+        table: MutexGuard<'_, SlotTable<E::Ticket>>,
     ) {
         if !table.slots[index].may_block() {
             return self.write_due(index, table);
@@ -143,7 +143,7 @@ impl<E: Employer> Crew<E> {
     pub(super) fn write_due<'c>(
         &'c self,
         index: usize,
-        mut table: MutexGuard<'c, Table<E::Ticket>>,
+        mut table: MutexGuard<'c, SlotTable<E::Ticket>>,
     ) {
         while let Some((pipe, lines)) = table.slots[index].begin_write(Instant::now()) {
             drop(table);
@@ -252,12 +252,12 @@ impl<E: Employer> Crew<E> {
         over
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table<E::Ticket>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SlotTable<E::Ticket>> {
         self.table.lock().expect("no holder of the lock panics")
     }
 }
 
-impl<T> Table<T> {
+impl<T> SlotTable<T> {
     /// The slot for a record: where its key is at home, else the least busy.
     fn place_for(&self, key: &Key, length: usize) -> Option<usize> {
         // The window does not keep a key from its home. It can exceed it by one

@@ -10,22 +10,23 @@ use std::ffi::OsString;
 use super::{Attempt, Failure};
 
 /// Placeholders and the source of their values.
-const PLACEHOLDERS: [(&str, Source); 2] = [("{}", Source::Payload), ("{key}", Source::Key)];
+const PLACEHOLDERS: [(&str, ValueSource); 2] =
+    [("{}", ValueSource::Payload), ("{key}", ValueSource::Key)];
 
 /// Ends the options of a program.
 const END_OF_OPTIONS: &str = "--";
 
 #[derive(Clone, Copy)]
-enum Source {
+enum ValueSource {
     Payload,
     Key,
 }
 
-impl Source {
+impl ValueSource {
     fn of(self, attempt: &Attempt) -> String {
         match self {
-            Source::Payload => String::from_utf8_lossy(&attempt.payload).into_owned(),
-            Source::Key => attempt.key().unwrap_or_default().into_owned(),
+            ValueSource::Payload => String::from_utf8_lossy(&attempt.payload).into_owned(),
+            ValueSource::Key => attempt.key().unwrap_or_default().into_owned(),
         }
     }
 }
@@ -70,7 +71,7 @@ fn filled_word(word: &str, attempt: &Attempt) -> String {
 }
 
 /// Returns the placeholder at the start of the text.
-fn placeholder(text: &str) -> Option<(&'static str, Source)> {
+fn placeholder(text: &str) -> Option<(&'static str, ValueSource)> {
     PLACEHOLDERS.into_iter().find(|(name, _)| text.starts_with(name))
 }
 

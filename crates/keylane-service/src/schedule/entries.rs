@@ -60,7 +60,7 @@ use std::any::Any;
 
 use super::job::{Course, StepState};
 use super::line_keys::KeySet;
-use super::packed::{Packed, Popped, Record};
+use super::packed::{Packed, PackedRecord, Popped};
 use super::roll::Roll;
 use super::scheduler::Scheduler;
 use super::task::{Phase, Task};
@@ -88,7 +88,7 @@ pub(super) struct Sweep {
 
 /// Type of work that is done in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum SliceWork {
     /// Removes dropped tasks from their lanes.
     Sweep,
     /// Enters subtasks of the first entry.
@@ -97,13 +97,13 @@ pub(super) enum Work {
     Passing,
 }
 
-impl Work {
+impl SliceWork {
     /// Types of work in the order in which they take turns after `self`.
-    fn next(self) -> [Work; 3] {
+    fn next(self) -> [SliceWork; 3] {
         match self {
-            Work::Sweep => [Work::First, Work::Passing, Work::Sweep],
-            Work::First => [Work::Passing, Work::Sweep, Work::First],
-            Work::Passing => [Work::Sweep, Work::First, Work::Passing],
+            SliceWork::Sweep => [SliceWork::First, SliceWork::Passing, SliceWork::Sweep],
+            SliceWork::First => [SliceWork::Passing, SliceWork::Sweep, SliceWork::First],
+            SliceWork::Passing => [SliceWork::Sweep, SliceWork::First, SliceWork::Passing],
         }
     }
 }
@@ -142,15 +142,15 @@ impl Scheduler {
         let work = self.last_work.next().into_iter().find(|work| self.has(*work))?;
         self.last_work = work;
         let number = match work {
-            Work::Sweep => {
+            SliceWork::Sweep => {
                 let slot = self.sweeps.front().expect("there is a sweep").job;
                 let job = self.jobs[slot].number;
                 self.sweep_some(now);
                 let over = self.conclude(slot, now);
                 return Some(WorkedOff { job, accepted: Accepted { over, ..Accepted::default() } });
             }
-            Work::First => *self.line.first_key_value().expect("there is an entry").0,
-            Work::Passing => *self.passing.first().expect("an entry passes"),
+            SliceWork::First => *self.line.first_key_value().expect("there is an entry").0,
+            SliceWork::Passing => *self.passing.first().expect("an entry passes"),
         };
         let slot = self.line[&number].job;
         let job = self.jobs[slot].number;
@@ -159,14 +159,14 @@ impl Scheduler {
         Some(WorkedOff { job, accepted })
     }
 
-    fn has(&self, work: Work) -> bool {
+    fn has(&self, work: SliceWork) -> bool {
         match work {
-            Work::Sweep => !self.sweeps.is_empty(),
-            Work::First => {
+            SliceWork::Sweep => !self.sweeps.is_empty(),
+            SliceWork::First => {
                 let first = self.line.first_key_value();
                 first.is_some_and(|(_, entry)| !entry.packed.is_empty())
             }
-            Work::Passing => !self.passing.is_empty(),
+            SliceWork::Passing => !self.passing.is_empty(),
         }
     }
 
@@ -364,21 +364,21 @@ impl Scheduler {
         let allowed = self.jobs[slot].attempts_allowed;
         for record in popped.records() {
             match record {
-                Record::Run { first, len, attempts_made } if attempts_made < allowed => {
+                PackedRecord::Run { first, len, attempts_made } if attempts_made < allowed => {
                     let job = &mut self.jobs[slot];
                     job.fresh.push(first, len, attempts_made);
                     job.counts.entering -= u64::from(len);
                     job.counts.ready += u64::from(len);
                     entered.ready += u64::from(len);
                 }
-                Record::Run { first, len, attempts_made } => {
+                PackedRecord::Run { first, len, attempts_made } => {
                     for number in first..first + len {
                         let none = std::iter::empty();
                         let subtask = NewSubtask { number, keys: none, attempts_made };
                         self.enter_one(slot, subtask, true, &mut entered, now);
                     }
                 }
-                Record::Keyed(subtask) => {
+                PackedRecord::Keyed(subtask) => {
                     let is_exhausted = subtask.attempts_made >= allowed;
                     self.enter_one(slot, subtask, is_exhausted, &mut entered, now);
                 }

@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use keylane::allocate::Progress;
 
 use super::job::{Job, Scheduled, StepState};
-use super::kinds::Room;
+use super::kinds::KindCapacity;
 use super::lanes::Standing;
 use super::scheduler::Scheduler;
 use super::task::Phase;
@@ -274,13 +274,13 @@ impl Scheduler {
         }
         if let Some(kind) = self.kinds.look(job.kind) {
             match kind.room_seen(self.now) {
-                Room::Bound => {
+                KindCapacity::Bound => {
                     return Reason::KindBound { kind: job.kind, running: kind.running };
                 }
-                Room::Rate(until) => {
+                KindCapacity::Rate(until) => {
                     return Reason::KindRate { until: until.map(|until| self.shown(until)) };
                 }
-                Room::Places(_) => {}
+                KindCapacity::Places(_) => {}
             }
         }
         let progress = job.share.and_then(|share| self.allocator.progress(share));

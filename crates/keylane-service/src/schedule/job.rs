@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use keylane::allocate;
 
-use super::list::List;
+use super::list::LinkedList;
 use super::packed::Packed;
 use super::roll::Roll;
 use super::task::Phase;
@@ -72,9 +72,9 @@ pub(super) struct Job {
     pub(super) counts: Counts,
     /// Tasks by phase: ready ones (longest ready first), those that back off, those that block
     /// their keys.
-    pub(super) ready: List,
-    pub(super) backing_off: List,
-    pub(super) stopped: List,
+    pub(super) ready: LinkedList,
+    pub(super) backing_off: LinkedList,
+    pub(super) stopped: LinkedList,
     /// Subtasks without keys that wait for a slot.
     pub(super) fresh: Fresh,
     /// Other unfinished tasks.
@@ -91,7 +91,7 @@ pub(super) struct Job {
 
 impl Job {
     /// List of the tasks in a phase; none for waiting and running tasks.
-    pub(super) fn list_of(&mut self, phase: Phase) -> Option<&mut List> {
+    pub(super) fn list_of(&mut self, phase: Phase) -> Option<&mut LinkedList> {
         match phase {
             Phase::Waiting | Phase::Running => None,
             Phase::Ready => Some(&mut self.ready),

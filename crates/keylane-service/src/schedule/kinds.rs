@@ -16,7 +16,7 @@ use super::{KindId, KindLimits, Step};
 
 /// Free capacity of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum KindCapacity {
     /// Number of steps that can start.
     Places(u64),
     /// The concurrency limit is reached.
@@ -26,7 +26,7 @@ pub(super) enum Room {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Kind {
+pub(super) struct LimitedKind {
     pub(super) limits: KindLimits,
     bucket: Option<Bucket>,
     pub(super) running: u32,
@@ -36,24 +36,24 @@ pub(super) struct Kind {
     pub(super) timer: Option<u64>,
 }
 
-impl Kind {
-    pub(super) fn room(&mut self, now: u64) -> Room {
+impl LimitedKind {
+    pub(super) fn room(&mut self, now: u64) -> KindCapacity {
         let places = match self.limits.concurrency {
-            Some(bound) if self.running >= bound => return Room::Bound,
+            Some(bound) if self.running >= bound => return KindCapacity::Bound,
             Some(bound) => u64::from(bound - self.running),
             None => u64::MAX,
         };
-        let Some(bucket) = &mut self.bucket else { return Room::Places(places) };
+        let Some(bucket) = &mut self.bucket else { return KindCapacity::Places(places) };
         match bucket.tokens(now) {
-            0 => Room::Rate(bucket.next(now)),
-            tokens => Room::Places(places.min(tokens)),
+            0 => KindCapacity::Rate(bucket.next(now)),
+            tokens => KindCapacity::Places(places.min(tokens)),
         }
     }
 
     /// Free capacity, computed without a change of state.
-    pub(super) fn room_seen(&self, now: u64) -> Room {
-        let Kind { limits, ref bucket, running, .. } = *self;
-        Kind { limits, bucket: bucket.clone(), running, ..Kind::default() }.room(now)
+    pub(super) fn room_seen(&self, now: u64) -> KindCapacity {
+        let LimitedKind { limits, ref bucket, running, .. } = *self;
+        LimitedKind { limits, bucket: bucket.clone(), running, ..LimitedKind::default() }.room(now)
     }
 
     /// Whether a run of this step uses the kind's capacity.
@@ -68,8 +68,8 @@ impl Kind {
 
 /// Kinds that have limits.
 #[derive(Debug, Default)]
-pub(super) struct Kinds {
-    kinds: HashMap<u32, Kind, FixedState>,
+pub(super) struct KindTable {
+    kinds: HashMap<u32, LimitedKind, FixedState>,
     /// Number of turns given out.
     turns: u64,
     /// Number of held jobs of all kinds.
@@ -95,7 +95,7 @@ impl Runs {
     }
 }
 
-impl Kinds {
+impl KindTable {
     /// Counts a start of a step of the kind.
     pub(super) fn note_start(&mut self, id: KindId, step: Step) {
         *self.runs.entry(id.0).or_default().of(step) += 1;
@@ -128,7 +128,8 @@ impl Kinds {
 
     /// Removes a kind that has no limits and holds no job.
     pub(super) fn forget_if_free(&mut self, id: KindId) {
-        let is_free = |kind: &mut Kind| kind.limits == KindLimits::default() && !kind.has_held();
+        let is_free =
+            |kind: &mut LimitedKind| kind.limits == KindLimits::default() && !kind.has_held();
         if self.kinds.get_mut(&id.0).is_some_and(is_free) {
             self.kinds.remove(&id.0);
         }
@@ -139,11 +140,11 @@ impl Kinds {
         self.kinds.is_empty()
     }
 
-    pub(super) fn get(&mut self, id: KindId) -> Option<&mut Kind> {
+    pub(super) fn get(&mut self, id: KindId) -> Option<&mut LimitedKind> {
         self.kinds.get_mut(&id.0)
     }
 
-    pub(super) fn look(&self, id: KindId) -> Option<&Kind> {
+    pub(super) fn look(&self, id: KindId) -> Option<&LimitedKind> {
         self.kinds.get(&id.0)
     }
 
@@ -211,7 +212,7 @@ impl Kinds {
         if self.held == 0 {
             return None;
         }
-        let has_room = |kind: &Kind| matches!(kind.room_seen(now), Room::Places(_));
+        let has_room = |kind: &LimitedKind| matches!(kind.room_seen(now), KindCapacity::Places(_));
         let mut kinds = self.kinds.iter().filter(|(_, kind)| kind.has_held());
         kinds.find(|(_, kind)| has_room(kind)).map(|(id, _)| KindId(*id))
     }

@@ -14,7 +14,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::list::{Link, List};
+use super::list::{Link, LinkedList};
 use super::slab::{NONE, Slab};
 use super::task::Tasks;
 
@@ -53,7 +53,7 @@ pub(super) struct Lane {
     /// Time at which its head became the head, in milliseconds.
     pub(super) since: u64,
     /// Places, in order.
-    line: List,
+    line: LinkedList,
     pub(super) len: u32,
     pub(super) paused: bool,
     /// Link in the list of all lanes with a head, by `since`.
@@ -68,7 +68,7 @@ impl Default for Lane {
         Lane {
             key: Bytes::Short(0, [0; SHORT]),
             since: 0,
-            line: List::default(),
+            line: LinkedList::default(),
             len: 0,
             paused: false,
             by_age: Link::default(),
@@ -93,7 +93,7 @@ impl Lane {
 
 /// Place of a task in a lane. 20 bytes.
 #[derive(Debug, Default)]
-struct Place {
+struct LanePlace {
     lane: u32,
     task: u32,
     link: Link,
@@ -101,7 +101,7 @@ struct Place {
     next_of_task: u32,
 }
 
-impl Place {
+impl LanePlace {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
@@ -115,12 +115,12 @@ pub(super) struct Lanes {
     /// lanes. A lane exists while it has tasks or is paused.
     tables: Box<[HashTable<u32>]>,
     lanes: Slab<Lane>,
-    places: Slab<Place>,
+    places: Slab<LanePlace>,
     /// Lanes with a head, oldest head first: time does not go back, so new heads go to the end.
-    by_age: List,
+    by_age: LinkedList,
     /// Lanes with several tasks, by the binary digits of their length, so that a lane changes its
     /// list only when its length doubles or halves.
-    by_length: [List; 33],
+    by_length: [LinkedList; 33],
 }
 
 /// Capacity above which an empty table is released.
@@ -143,8 +143,8 @@ impl Lanes {
             tables: (0..TABLES).map(|_| HashTable::new()).collect(),
             lanes: Slab::new(),
             places: Slab::new(),
-            by_age: List::default(),
-            by_length: [List::default(); 33],
+            by_age: LinkedList::default(),
+            by_length: [LinkedList::default(); 33],
         }
     }
 
@@ -164,14 +164,18 @@ impl Lanes {
             if last != NONE && self.places[last].task == task {
                 continue;
             }
-            let place =
-                self.places.insert(Place { lane, task, link: Link::default(), next_of_task: NONE });
+            let place = self.places.insert(LanePlace {
+                lane,
+                task,
+                link: Link::default(),
+                next_of_task: NONE,
+            });
             match last_of_task {
                 NONE => tasks[task].places = place,
                 last => self.places[last].next_of_task = place,
             }
             last_of_task = place;
-            self.lanes[lane].line.push(&mut self.places, place, Place::link);
+            self.lanes[lane].line.push(&mut self.places, place, LanePlace::link);
             self.set_len(lane, self.lanes[lane].len + 1);
             let is_head = self.lanes[lane].line.first == place;
             if is_head {
@@ -196,7 +200,7 @@ impl Lanes {
             left += 1;
             let lane = self.places[place].lane;
             let was_head = self.lanes[lane].line.first == place;
-            self.lanes[lane].line.remove(&mut self.places, place, Place::link);
+            self.lanes[lane].line.remove(&mut self.places, place, LanePlace::link);
             self.set_len(lane, self.lanes[lane].len - 1);
             place = self.places.remove(place).next_of_task;
             if !was_head {

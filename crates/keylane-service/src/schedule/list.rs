@@ -17,18 +17,18 @@ impl Default for Link {
 
 /// Ends of a list. Every call gets the accessor of the list's link, which must always be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct List {
+pub(super) struct LinkedList {
     pub(super) first: u32,
     pub(super) last: u32,
 }
 
-impl Default for List {
+impl Default for LinkedList {
     fn default() -> Self {
-        List { first: NONE, last: NONE }
+        LinkedList { first: NONE, last: NONE }
     }
 }
 
-impl List {
+impl LinkedList {
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }

@@ -50,11 +50,11 @@ struct Slice {
 const RUN: u32 = u32::MAX;
 
 /// Decoded record.
-pub(super) enum Record<'a> {
+pub(super) enum PackedRecord<'a> {
     /// `len` subtasks without keys, from `first`.
     Run { first: SubtaskNumber, len: u32, attempts_made: u32 },
     /// Subtask with keys.
-    Keyed(NewSubtask<Keys<'a>>),
+    Keyed(NewSubtask<PackedKeys<'a>>),
 }
 
 impl Packed {
@@ -148,8 +148,8 @@ impl Packed {
         let slice = self.slices.pop_front()?;
         for record in slice.records() {
             match record {
-                Record::Run { len, .. } => self.count -= u64::from(len),
-                Record::Keyed(subtask) => {
+                PackedRecord::Run { len, .. } => self.count -= u64::from(len),
+                PackedRecord::Keyed(subtask) => {
                     self.count -= 1;
                     self.keys -= u64::from(subtask.keys.count);
                 }
@@ -172,8 +172,8 @@ impl Packed {
     pub(super) fn first_keys(&self) -> impl Iterator<Item = &[u8]> {
         let records = self.slices.front().into_iter().flat_map(Slice::records);
         let keys = records.filter_map(|record| match record {
-            Record::Run { .. } => None,
-            Record::Keyed(subtask) => Some(subtask.keys),
+            PackedRecord::Run { .. } => None,
+            PackedRecord::Keyed(subtask) => Some(subtask.keys),
         });
         keys.flatten()
     }
@@ -181,9 +181,9 @@ impl Packed {
     /// Whether a subtask is left. Costs O(slices) plus one slice.
     pub(super) fn has(&self, number: SubtaskNumber) -> bool {
         let may_have = |slice: &&Slice| (slice.numbers.0..=slice.numbers.1).contains(&number);
-        let is_it = |record: Record<'_>| match record {
-            Record::Run { first, len, .. } => (first..first + len).contains(&number),
-            Record::Keyed(subtask) => subtask.number == number,
+        let is_it = |record: PackedRecord<'_>| match record {
+            PackedRecord::Run { first, len, .. } => (first..first + len).contains(&number),
+            PackedRecord::Keyed(subtask) => subtask.number == number,
         };
         self.slices.iter().filter(may_have).any(|slice| slice.records().any(is_it))
     }
@@ -202,7 +202,7 @@ impl Packed {
 pub(super) struct Popped(Slice);
 
 impl Popped {
-    pub(super) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+    pub(super) fn records(&self) -> impl Iterator<Item = PackedRecord<'_>> {
         self.0.records()
     }
 }
@@ -239,7 +239,7 @@ impl Slice {
         self.units = self.units.saturating_add(1);
     }
 
-    fn records(&self) -> impl Iterator<Item = Record<'_>> {
+    fn records(&self) -> impl Iterator<Item = PackedRecord<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
             if rest.is_empty() {
@@ -248,25 +248,29 @@ impl Slice {
             let (number, attempts_made) = (word(&mut rest), word(&mut rest));
             let count = word(&mut rest);
             if count == RUN {
-                return Some(Record::Run { first: number, len: word(&mut rest), attempts_made });
+                return Some(PackedRecord::Run {
+                    first: number,
+                    len: word(&mut rest),
+                    attempts_made,
+                });
             }
-            let keys = Keys { rest, count };
+            let keys = PackedKeys { rest, count };
             for _ in 0..count {
                 let len = word(&mut rest);
                 bytes(&mut rest, len);
             }
-            Some(Record::Keyed(NewSubtask { number, keys, attempts_made }))
+            Some(PackedRecord::Keyed(NewSubtask { number, keys, attempts_made }))
         })
     }
 }
 
 /// Keys of a packed subtask.
-pub(super) struct Keys<'a> {
+pub(super) struct PackedKeys<'a> {
     rest: &'a [u8],
     count: u32,
 }
 
-impl<'a> Iterator for Keys<'a> {
+impl<'a> Iterator for PackedKeys<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -299,11 +303,11 @@ mod tests {
             let mut all: Vec<Plain> = Vec::new();
             for record in popped.records() {
                 match record {
-                    Record::Run { first, len, attempts_made } => {
+                    PackedRecord::Run { first, len, attempts_made } => {
                         let run = first..first + len;
                         all.extend(run.map(|number| (number, attempts_made, Vec::new())));
                     }
-                    Record::Keyed(it) => {
+                    PackedRecord::Keyed(it) => {
                         let keys = it.keys.map(<[u8]>::to_vec).collect();
                         all.push((it.number, it.attempts_made, keys));
                     }

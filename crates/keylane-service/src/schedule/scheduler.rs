@@ -7,9 +7,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane::allocate::{self, Allocator, Record, Rule, Supply};
 
-use super::entries::{Entry, Sweep, Work};
+use super::entries::{Entry, SliceWork, Sweep};
 use super::job::{Course, Job, Scheduled, StepState};
-use super::kinds::Kinds;
+use super::kinds::KindTable;
 use super::lanes::Lanes;
 use super::line_keys::LineKeys;
 use super::packed::Packed;
@@ -58,7 +58,7 @@ pub struct Scheduler {
     pub(super) by_number: HashMap<u64, u32, FixedState>,
     /// Slots of the jobs by their serial number in the allocator.
     pub(super) by_share: HashMap<u64, u32, FixedState>,
-    pub(super) kinds: Kinds,
+    pub(super) kinds: KindTable,
     pub(super) timers: Timers,
     /// Start times of scheduled jobs, by the caller's clock.
     pub(super) begins: Timers,
@@ -90,7 +90,7 @@ pub struct Scheduler {
     /// Entries in `line` whose next slice shares no key with an earlier entry.
     pub(super) passing: BTreeSet<u64>,
     /// Type of the last slice of work.
-    pub(super) last_work: Work,
+    pub(super) last_work: SliceWork,
     /// Dropped jobs whose tasks have not left their lanes.
     pub(super) sweeps: VecDeque<Sweep>,
     /// Units of work of one call, see [`Settings::slice`].
@@ -129,7 +129,7 @@ impl Scheduler {
             jobs: Slab::new(),
             by_number: HashMap::default(),
             by_share: HashMap::default(),
-            kinds: Kinds::default(),
+            kinds: KindTable::default(),
             timers: Timers::default(),
             begins: Timers::default(),
             runs: HashMap::default(),
@@ -147,7 +147,7 @@ impl Scheduler {
             next_entry: 0,
             line_keys: LineKeys::default(),
             passing: BTreeSet::new(),
-            last_work: Work::Sweep,
+            last_work: SliceWork::Sweep,
             sweeps: VecDeque::new(),
             slice: settings.slice.max(1),
             trash: Vec::new(),

@@ -3,7 +3,7 @@
 use keylane::allocate::{Claimant, Rule, Take};
 
 use super::job::StepState;
-use super::kinds::Room;
+use super::kinds::KindCapacity;
 use super::scheduler::{Run, Scheduler};
 use super::task::{Phase, Task};
 use super::timers::Due;
@@ -67,7 +67,7 @@ impl Scheduler {
         if kind.limits.subtasks_only && next_is_step {
             return false;
         }
-        if let Room::Places(_) = kind.room(now) {
+        if let KindCapacity::Places(_) = kind.room(now) {
             return false;
         }
         self.hold(slot, now);
@@ -120,7 +120,7 @@ impl Scheduler {
     /// Releases jobs of the kind, one with an offer for each free place.
     fn let_go(&mut self, id: KindId, now: u64) {
         let Some(kind) = self.kinds.get(id) else { return };
-        let Room::Places(mut places) = kind.room(now) else { return };
+        let KindCapacity::Places(mut places) = kind.room(now) else { return };
         while places > 0
             && let Some(slot) = self.kinds.let_go(id)
         {
@@ -139,7 +139,7 @@ impl Scheduler {
     /// Sets a timer for the next token of a kind that holds jobs because its bucket is empty.
     fn set_token_timer(&mut self, id: KindId, now: u64) {
         let Some(kind) = self.kinds.get(id) else { return };
-        if let Room::Rate(Some(at)) = kind.room(now)
+        if let KindCapacity::Rate(Some(at)) = kind.room(now)
             && kind.has_held()
             && kind.timer != Some(at)
         {

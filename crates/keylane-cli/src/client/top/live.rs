@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 
 use super::picture::Picture;
-use super::state::{State, Wish};
+use super::state::{UserAction, ViewState};
 use super::view;
 use crate::client::server::Server;
 use crate::exit::Ending;
@@ -52,7 +52,7 @@ async fn show(
     read_keys(tell.clone())?;
     let soon = Arc::new(Notify::new());
     let _looking = tokio::spawn(look(Arc::clone(&server), every, Arc::clone(&soon), tell.clone()));
-    let mut state = State::default();
+    let mut state = ViewState::default();
     state.see(Ok(first));
     loop {
         terminal.draw(|frame| view::draw(frame, &state))?;
@@ -65,7 +65,7 @@ async fn show(
                 soon.notify_one();
             }
             News::Terminal(Event::Key(key)) => match state.press(key) {
-                Some(Wish::Quit) => return Ok(Ending::Finished { failed: 0 }),
+                Some(UserAction::Quit) => return Ok(Ending::Finished { failed: 0 }),
                 Some(wish) => drop(tokio::spawn(grant(Arc::clone(&server), wish, tell.clone()))),
                 None => {}
             },
@@ -105,12 +105,14 @@ async fn look(
     }
 }
 
-async fn grant(server: Arc<Server>, wish: Wish, tell: mpsc::UnboundedSender<News>) {
+async fn grant(server: Arc<Server>, wish: UserAction, tell: mpsc::UnboundedSender<News>) {
     let (id, what, body): (_, _, Value) = match wish {
-        Wish::Pause(id) => (id, "pause", json!({})),
-        Wish::Resume(id) => (id, "resume", json!({})),
-        Wish::Cancel(id) => (id, "cancel", json!({"mode": "graceful", "reason": "keylane top"})),
-        Wish::Quit => return,
+        UserAction::Pause(id) => (id, "pause", json!({})),
+        UserAction::Resume(id) => (id, "resume", json!({})),
+        UserAction::Cancel(id) => {
+            (id, "cancel", json!({"mode": "graceful", "reason": "keylane top"}))
+        }
+        UserAction::Quit => return,
     };
     let said = match server.post(&["v1", "jobs", &id, what], &body).await {
         Ok(_) => format!("{what}: {id}"),

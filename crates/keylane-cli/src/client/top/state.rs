@@ -8,7 +8,7 @@ use crate::client::words::plain;
 
 /// State of the view.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ViewState {
     pub(super) picture: Option<Picture>,
     /// The one before, for rates.
     earlier: Option<Picture>,
@@ -37,14 +37,14 @@ pub(super) enum Asking {
 
 /// Action for the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum UserAction {
     Quit,
     Pause(String),
     Resume(String),
     Cancel(String),
 }
 
-impl State {
+impl ViewState {
     /// There is a newer picture, or a reason why not.
     pub(super) fn see(&mut self, picture: Result<Picture, String>) {
         match picture {
@@ -92,12 +92,12 @@ impl State {
     }
 
     /// A key was pressed.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Wish> {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<UserAction> {
         if key.kind == KeyEventKind::Release {
             return None;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Some(Wish::Quit);
+            return Some(UserAction::Quit);
         }
         self.message = None;
         match std::mem::take(&mut self.asking) {
@@ -106,14 +106,16 @@ impl State {
                 self.letter(key.code);
                 None
             }
-            Asking::Cancel(id) => (key.code == KeyCode::Char('y')).then_some(Wish::Cancel(id)),
+            Asking::Cancel(id) => {
+                (key.code == KeyCode::Char('y')).then_some(UserAction::Cancel(id))
+            }
         }
     }
 
-    fn command(&mut self, code: KeyCode) -> Option<Wish> {
+    fn command(&mut self, code: KeyCode) -> Option<UserAction> {
         const PAGE: usize = 10;
         match code {
-            KeyCode::Char('q') | KeyCode::Esc => return Some(Wish::Quit),
+            KeyCode::Char('q') | KeyCode::Esc => return Some(UserAction::Quit),
             KeyCode::Down | KeyCode::Char('j') => self.step(true, 1),
             KeyCode::Up | KeyCode::Char('k') => self.step(false, 1),
             KeyCode::PageDown => self.step(true, PAGE),
@@ -149,10 +151,14 @@ impl State {
     }
 
     /// A paused job goes on, another is paused.
-    fn pause(&self) -> Option<Wish> {
+    fn pause(&self) -> Option<UserAction> {
         let job = self.jobs()[self.selected()?];
         let id = job.id.clone();
-        Some(if job.state == JobState::Paused { Wish::Resume(id) } else { Wish::Pause(id) })
+        Some(if job.state == JobState::Paused {
+            UserAction::Resume(id)
+        } else {
+            UserAction::Pause(id)
+        })
     }
 
     /// Text of the last line.
@@ -190,19 +196,19 @@ pub(super) mod tests {
         job(&with.to_string())
     }
 
-    pub(in crate::client::top) fn state() -> State {
-        let mut state = State::default();
+    pub(in crate::client::top) fn state() -> ViewState {
+        let mut state = ViewState::default();
         let jobs =
             vec![named('1', "running", 0.9), named('2', "running", 0.5), named('3', "paused", 0.1)];
         state.see(Ok(picture(jobs)));
         state
     }
 
-    fn press(state: &mut State, code: KeyCode) -> Option<Wish> {
+    fn press(state: &mut ViewState, code: KeyCode) -> Option<UserAction> {
         state.press(KeyEvent::from(code))
     }
 
-    fn write(state: &mut State, text: &str) {
+    fn write(state: &mut ViewState, text: &str) {
         for letter in text.chars() {
             assert_eq!(press(state, KeyCode::Char(letter)), None);
         }
@@ -217,7 +223,7 @@ pub(super) mod tests {
         // The second overtakes the first, between the look and the key.
         state.see(Ok(picture(vec![named('1', "running", 0.2), named('2', "running", 0.5)])));
         assert_eq!(state.selected(), Some(0));
-        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(Wish::Pause(id('2'))));
+        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(UserAction::Pause(id('2'))));
     }
 
     #[test]
@@ -230,14 +236,14 @@ pub(super) mod tests {
         press(&mut state, KeyCode::Char('c'));
         // It is over meanwhile, and another has its place.
         state.see(Ok(picture(vec![named('2', "running", 0.5)])));
-        assert_eq!(press(&mut state, KeyCode::Char('y')), Some(Wish::Cancel(id('1'))));
+        assert_eq!(press(&mut state, KeyCode::Char('y')), Some(UserAction::Cancel(id('1'))));
     }
 
     #[test]
     fn a_paused_job_is_resumed() {
         let mut state = state();
         press(&mut state, KeyCode::End);
-        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(Wish::Resume(id('3'))));
+        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(UserAction::Resume(id('3'))));
     }
 
     #[test]
@@ -251,16 +257,16 @@ pub(super) mod tests {
         }
         press(&mut state, KeyCode::Enter);
         assert_eq!(state.jobs().iter().map(|job| &job.id).collect::<Vec<_>>(), [&id('2')]);
-        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(Wish::Pause(id('2'))));
+        assert_eq!(press(&mut state, KeyCode::Char('p')), Some(UserAction::Pause(id('2'))));
         write(&mut state, "/x");
         press(&mut state, KeyCode::Esc);
         assert_eq!(state.jobs().len(), 3);
-        assert_eq!(press(&mut state, KeyCode::Char('q')), Some(Wish::Quit));
+        assert_eq!(press(&mut state, KeyCode::Char('q')), Some(UserAction::Quit));
     }
 
     #[test]
     fn an_empty_server_has_nothing_to_steer() {
-        let mut state = State::default();
+        let mut state = ViewState::default();
         for code in
             [KeyCode::Down, KeyCode::Up, KeyCode::End, KeyCode::Char('p'), KeyCode::Char('c')]
         {
@@ -275,7 +281,7 @@ pub(super) mod tests {
         let mut state = state();
         press(&mut state, KeyCode::Char('/'));
         let key = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(state.press(key), Some(Wish::Quit));
+        assert_eq!(state.press(key), Some(UserAction::Quit));
     }
 
     #[test]

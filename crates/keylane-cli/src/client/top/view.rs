@@ -6,7 +6,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Borders, Row, Table, TableState};
 
-use super::state::State;
+use super::state::ViewState;
 use super::text::{SLOT_COLUMNS, slots};
 use crate::client::keys;
 use crate::client::words::{left, plain};
@@ -17,7 +17,7 @@ const BAR: usize = 16;
 /// Width below which running subtasks and keys are not beside but below each other.
 const WIDE: u16 = 120;
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &ViewState) {
     let rows = Layout::vertical([
         Constraint::Length(2),
         Constraint::Fill(3),
@@ -102,7 +102,7 @@ const JOB_COLUMNS: [Column; 8] = [
     column("LEFT", 14, Some(5)),
 ];
 
-fn draw_jobs(frame: &mut Frame<'_>, area: Rect, state: &State) {
+fn draw_jobs(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
     let jobs = state.jobs();
     let rows = jobs.iter().map(|job| {
         let counts = &job.counts;
@@ -132,7 +132,7 @@ const SLOTS: [Column; 5] = [
     column(SLOT_COLUMNS[4], 12, Some(1)),
 ];
 
-fn draw_slots(frame: &mut Frame<'_>, area: Rect, state: &State) {
+fn draw_slots(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
     let rows = state.picture.as_ref().map(slots).unwrap_or_default();
     let title = format!("running ({})", rows.len());
     frame.render_widget(table(&SLOTS, rows.into_iter(), area.width, title), area);
@@ -147,7 +147,7 @@ const KEYS: [Column; 6] = [
     column(keys::COLUMNS[5], 22, Some(1)),
 ];
 
-fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &State) {
+fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
     let keys = state.picture.iter().flat_map(|picture| &picture.keys);
     let rows = keys.map(keys::row);
     let title = "keys, by how long their heads are that".to_owned();
@@ -170,7 +170,7 @@ mod tests {
     use super::super::state::tests::state;
     use super::*;
 
-    fn drawn(state: &State, width: u16, height: u16) -> String {
+    fn drawn(state: &ViewState, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, state)).unwrap();
         terminal.backend().to_string()
@@ -224,7 +224,7 @@ mod tests {
                 drawn(&state, width, height);
             }
         }
-        drawn(&State::default(), 80, 24);
+        drawn(&ViewState::default(), 80, 24);
     }
 
     #[test]

@@ -116,14 +116,14 @@ impl Scheduler {
         assert_eq!(progress.paused, job.paused || job.held.is_some());
     }
 
-    /// Panics if anything is left but what is paused.
+    /// Panics if any state is left that is not paused.
     pub(super) fn check_empty(&self) {
         self.check();
         assert_eq!((self.tasks.len(), self.jobs.len(), self.runs.len()), (0, 0, 0));
         assert_eq!((self.lanes.len(), self.lanes.places()), (0, 0));
         assert_eq!((self.line.len(), self.sweeps.len()), (0, 0));
         assert_eq!((self.by_number.len(), self.by_share.len(), self.kinds.held()), (0, 0, 0));
-        // What was called off may be there until its time, if it is little.
+        // A few cancelled timers may stay until they are due.
         assert!(self.timers.len() <= 64);
         assert_eq!((self.allocator.unfinished(), self.allocator.busy()), (0, 0));
         assert_eq!((self.restored, self.allocator.workers()), (0, self.slots));

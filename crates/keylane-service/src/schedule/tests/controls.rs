@@ -17,7 +17,7 @@ fn a_rollup_waits_for_all_its_keys_and_delays_nobody_else() {
         scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 1).unwrap();
         scheduler.check();
     }
-    // The rollup, and who stood behind c.
+    // The rollup, and the subtask behind c.
     let mut second = names(&start_all(&mut scheduler, 1));
     second.sort_unstable();
     assert_eq!(second, [(1, 2), (2, 1)]);

@@ -1,4 +1,4 @@
-//! Limits of kinds: nobody else's slot is lost, and jobs of one kind take turns.
+//! Limits of kinds: no slot of another kind is lost, and jobs of one kind take turns.
 
 use keylane::allocate::Order;
 
@@ -39,7 +39,8 @@ fn jobs_that_are_held_take_turns() {
     let all = [""; 5];
     (1..4).for_each(|n| _ = scheduler.accept(job(n, &all[..n as usize + 2]), 0));
     let mut order = start_all(&mut scheduler, 0);
-    // All three are held now. The other slot is taken, so nobody is named until there is a place again.
+    // All three are held now. The other slot is taken, so no job is named until capacity is free
+    // again.
     let mut other = job(9, &[""]);
     other.kind = KindId(1);
     scheduler.accept(other, 0);

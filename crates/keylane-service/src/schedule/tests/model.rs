@@ -382,7 +382,8 @@ impl Pair {
         self.check_keys();
     }
 
-    /// What is said of keys is so: each key that keeps the subtask is named, with who stands before it.
+    /// Checks the answers about keys: each key that blocks the subtask is named, with its
+    /// predecessors.
     fn check_reasons(&self, at: usize, reasons: &[Reason]) {
         let sub = &self.subs[at];
         let mut named = 0;
@@ -945,7 +946,7 @@ impl Pair {
         }
     }
 
-    /// The clock is set: what is to come is as far away as before, but for the times of scheduled jobs.
+    /// Sets the clock: delays keep their length, except for the start times of scheduled jobs.
     fn shift(&mut self, by: i64) {
         self.scheduler.shift(by);
         self.now = self.now.saturating_add_signed(by);
@@ -998,7 +999,7 @@ impl Pair {
         }
     }
 
-    /// The process dies and another takes over what is unfinished.
+    /// The process dies and another recovers the unfinished jobs.
     fn restart(&mut self, restores: bool) {
         let settings = Settings {
             slots: self.slots,
@@ -1014,7 +1015,7 @@ impl Pair {
         for letter in &self.paused_keys {
             assert!(self.scheduler.pause_key(&key(*letter), self.now));
         }
-        // What was cancelled or failed is written down as over.
+        // Cancelled and failed subtasks are on disk as finished.
         let is_open = |job: &Job| job.course == Course::Open;
         let open: BTreeSet<u64> =
             self.jobs.iter().filter(|job| is_open(job)).map(|job| job.number).collect();
