@@ -179,7 +179,9 @@ fn answer(
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let core = Arc::clone(&state.core);
     let events = Events { core, closing, source, first, pings, _place: place };
-    let body = match takeover::slot(parts) {
+    let slot = takeover::slot(parts);
+    let ends_connection = slot.is_some();
+    let body = match slot {
         Some(slot) => Body::from_stream(FirstPart::new(slot, events)),
         None => Body::from_stream(futures_util::stream::unfold(events, |mut events| async move {
             events.next().await.map(|text| (Ok::<_, std::convert::Infallible>(text), events))
@@ -190,6 +192,10 @@ fn answer(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    if ends_connection {
+        // Otherwise a client may send its next request on a connection that is about to end.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

@@ -81,7 +81,9 @@ async fn answers_before_a_stream_are_whole_and_the_stream_ends_as_chunks_do() {
     }
     let head = raw.until("\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    for line in ["transfer-encoding: chunked", "content-type: text/event-stream"] {
+    let lines =
+        ["transfer-encoding: chunked", "content-type: text/event-stream", "connection: close"];
+    for line in lines {
         assert!(head.contains(line), "{head}");
     }
     raw.chunks_until(": keylane").await;
