@@ -364,7 +364,7 @@ fn note_stage(
 ) {
     let stage = match fate {
         Fate::Again { at: Some(until) } => {
-            // Failures are kept for few subtasks of a job, so many concurrent backoffs cost little.
+            // Failures are kept for few subtasks of a job, which bounds the cost of many concurrent backoffs.
             let failures = engine.live.get(&running.job).map(|live| &live.failures);
             let reason = failures.and_then(|failures| failures.get(running.step));
             let reason = reason.unwrap_or_default().into();

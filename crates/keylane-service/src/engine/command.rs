@@ -354,7 +354,7 @@ impl Core {
                 changes.reopen_more(job, reopened.iter().copied(), self.clock.now().0);
                 match self.store.submit(changes).await {
                     Ok(_) => break,
-                    // Like a refused batch, the part is written when the disk has room.
+                    // Like a refused batch, the part is written when the disk has free space.
                     Err(WriteError::Full | WriteError::Busy) => {
                         tokio::select! {
                             () = tokio::time::sleep(FULL_RETRY_INTERVAL) => {}

@@ -135,7 +135,7 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     assert_eq!((job.state, job.name), (JobState::Succeeded, None));
 }
 
-/// Regression: the change was answered as not done, and was written when the disk had room.
+/// Regression: the change was answered as not done, and was written when the disk had free space.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let folder = tempfile::tempdir().unwrap();

@@ -95,14 +95,14 @@ struct EventBatch {
 struct Ring {
     /// Number of the oldest event in the ring.
     first: u64,
-    events: VecDeque<Arc<Happened>>,
+    events: VecDeque<Arc<RingEvent>>,
     /// Total size of the events: the sum of [`bytes_of`] over all of them.
     bytes: usize,
 }
 
 /// An event in the ring, with its text once it was first sent.
 #[derive(Debug)]
-pub(crate) struct Happened {
+pub(crate) struct RingEvent {
     event: Event,
     /// Number of the event in the ring.
     pub(super) number: u64,
@@ -111,7 +111,7 @@ pub(crate) struct Happened {
     text: OnceLock<Bytes>,
 }
 
-impl Deref for Happened {
+impl Deref for RingEvent {
     type Target = Event;
 
     fn deref(&self) -> &Event {
@@ -119,10 +119,10 @@ impl Deref for Happened {
     }
 }
 
-impl Happened {
+impl RingEvent {
     fn new(event: Event, number: u64) -> Self {
         let of = event.job.as_ref().and_then(|job| JobId::parse(&job.id)).map(|id| id.number());
-        Happened { event, number, of, text: OnceLock::new() }
+        RingEvent { event, number, of, text: OnceLock::new() }
     }
 
     /// Returns the event as server-sent event text.
@@ -159,7 +159,7 @@ impl Ring {
 
     /// Adds an event, and returns the events that it displaced, so that the caller drops them
     /// without the lock.
-    fn push(&mut self, event: Arc<Happened>) -> Vec<Arc<Happened>> {
+    fn push(&mut self, event: Arc<RingEvent>) -> Vec<Arc<RingEvent>> {
         self.bytes += event.bytes();
         self.events.push_back(event);
         let mut gone = Vec::new();
@@ -176,11 +176,11 @@ impl Ring {
 
     /// Returns the events from `from` up to `to`, at most one batch; `None` if some of them were
     /// removed.
-    fn range(&self, from: u64, to: u64) -> Option<Vec<Arc<Happened>>> {
+    fn range(&self, from: u64, to: u64) -> Option<Vec<Arc<RingEvent>>> {
         let skipped = usize::try_from(from.checked_sub(self.first)?).ok()?;
         let most = usize::try_from(to.saturating_sub(from)).unwrap_or(BATCH).min(BATCH);
         let mut bytes = 0;
-        let fits = |event: &&Arc<Happened>| {
+        let fits = |event: &&Arc<RingEvent>| {
             let is_first = bytes == 0;
             bytes += event.bytes();
             is_first || bytes <= BATCH_BYTES
@@ -219,7 +219,7 @@ pub(crate) struct Follower {
 #[derive(Clone, Debug)]
 pub(crate) enum Followed {
     /// The next event.
-    Event(Arc<Happened>),
+    Event(Arc<RingEvent>),
     /// Events are missing here: the client must read the current state again. The id is the
     /// position from which the follower continues.
     Reset(String),
@@ -276,7 +276,7 @@ impl Events {
     pub(crate) fn publish(&self, event: impl FnOnce(String) -> Event) {
         let mut ring = self.ring();
         let number = ring.end();
-        let gone = ring.push(Arc::new(Happened::new(event(self.id(number)), number)));
+        let gone = ring.push(Arc::new(RingEvent::new(event(self.id(number)), number)));
         drop(ring);
         drop(gone);
         self.published.notify_one();
@@ -379,7 +379,7 @@ impl Events {
     }
 
     /// Returns the known events of a job from position `from` on, and the end of the ring.
-    pub(super) fn of_job(&self, job: JobNumber, from: u64) -> (Vec<Arc<Happened>>, u64) {
+    pub(super) fn of_job(&self, job: JobNumber, from: u64) -> (Vec<Arc<RingEvent>>, u64) {
         let ring = self.ring();
         let skipped = usize::try_from(from.saturating_sub(ring.first)).unwrap_or(usize::MAX);
         let events = ring.events.iter().skip(skipped).filter(|event| event.of == Some(job));
@@ -395,7 +395,7 @@ impl Events {
     }
 }
 
-fn joined(events: &[Arc<Happened>]) -> Bytes {
+fn joined(events: &[Arc<RingEvent>]) -> Bytes {
     if let [one] = events {
         return one.text().clone();
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::events::{Events, Followed, Happened};
+use super::events::{Events, Followed, RingEvent};
 use crate::JobNumber;
 
 /// Maximum number of queued events per follower once the first of them has left the ring: until
@@ -50,7 +50,7 @@ struct FeedQueue {
 
 #[derive(Debug, Default)]
 struct QueuedEvents {
-    events: VecDeque<Arc<Happened>>,
+    events: VecDeque<Arc<RingEvent>>,
     bytes: usize,
     /// Position to continue from, if events are missing.
     lost: Option<u64>,
@@ -62,7 +62,7 @@ impl FeedQueue {
     }
 
     /// Adds an event. The ring has the events from `first` on.
-    fn put(&self, event: &Arc<Happened>, first: u64) {
+    fn put(&self, event: &Arc<RingEvent>, first: u64) {
         let mut waiting = self.waiting();
         waiting.bytes += event.bytes();
         waiting.events.push_back(Arc::clone(event));
@@ -92,7 +92,7 @@ impl Feeds {
     }
 
     /// Adds an event to the queues of its job's followers. The ring has the events from `first` on.
-    pub(super) fn give(&self, event: &Arc<Happened>, first: u64) {
+    pub(super) fn give(&self, event: &Arc<RingEvent>, first: u64) {
         let Some(job) = event.of else { return };
         let by_job = self.by_job();
         let places = by_job.get(&job).into_iter().flat_map(BTreeMap::values);

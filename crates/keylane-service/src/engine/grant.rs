@@ -122,7 +122,7 @@ impl Core {
         self.end_with(engine, running, fence, end, Err(failure), now);
     }
 
-    /// Renews all leases when the disk has room again: while it was full, no end of a lease could
+    /// Renews all leases when the disk has free space again: while it was full, no end of a lease could
     /// be reported.
     pub(super) fn renew_leases(engine: &mut EngineState, now: Timestamp) {
         let held = engine.running.values_mut().filter_map(|running| running.lease.as_mut());

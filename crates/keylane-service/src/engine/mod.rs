@@ -233,9 +233,9 @@ impl Core {
         let is_news = !matches!(*now, StoreHealth::Failed(_)) && *now != health;
         if is_news {
             match &health {
-                StoreHealth::Well => tracing::info!("the store has room again"),
+                StoreHealth::Well => tracing::info!("the store has free space again"),
                 StoreHealth::Full => {
-                    tracing::error!("the store is full: nothing starts until there is room")
+                    tracing::error!("the store is full: nothing starts until there is free space")
                 }
                 StoreHealth::Failed(why) => tracing::error!(%why, "the store has failed"),
             }
@@ -278,7 +278,7 @@ impl Core {
     fn found_room(&self) {
         // The flag is rarely set. Loading it first keeps its cache line shared.
         if self.found_no_room.load(Relaxed) && self.found_no_room.swap(false, Relaxed) {
-            tracing::debug!("the store has room again: the last write succeeded");
+            tracing::debug!("the store has free space again: the last write succeeded");
         }
     }
 

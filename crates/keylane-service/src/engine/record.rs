@@ -20,7 +20,7 @@ use crate::wire::{EventKind, JobState, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreHealth {
     Well,
-    /// Nothing is written until the disk has room.
+    /// Nothing is written until the disk has free space.
     Full,
     /// Nothing is written any more.
     Failed(String),
@@ -109,7 +109,7 @@ impl Core {
         }
     }
 
-    /// Keeps a batch for which the disk has no room, or that a failed store did not write. It stays
+    /// Keeps a batch for which the disk has no free space, or that a failed store did not write. It stays
     /// at the front. The ticker retries it, because an immediate retry would fail again.
     pub(super) fn refuse(
         &self,

@@ -78,7 +78,7 @@ pub(in crate::engine) fn because_of(
     }
 }
 
-/// Returns true if the reason lasts until an operator acts, a worker appears or the disk has room:
+/// Returns true if the reason lasts until an operator acts, a worker appears or the disk has free space:
 /// until then there is no estimate of the remaining time.
 pub(super) fn is_open_ended(because: &Because) -> bool {
     matches!(
@@ -108,7 +108,7 @@ pub(super) fn is_held_open_ended(
 }
 
 const DISK_FULL: &str =
-    "the server's disk is full, and nothing starts whose end could not be written; make room";
+    "the server's disk is full, and nothing starts whose end could not be written; free disk space";
 
 fn plain(code: &str, text: String) -> Because {
     Because {

@@ -35,7 +35,7 @@ use crate::store::{Changes, ScheduleRow};
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
 use when::{Span, Times};
 
-/// Number of locks that the names of schedules share: so many schedules can be written in one
+/// Number of locks that the names of schedules share. Several schedules can be written in one
 /// transaction.
 const LOCKS: usize = 64;
 
