@@ -265,7 +265,7 @@ impl Config {
         let server = &self.server;
         if server.body_timeout.is_some_and(|span| span.0.is_zero()) {
             bail!(
-                "server: `body_timeout` is the maximum pause within a request's body; write a duration such as 2m"
+                "server: `body_timeout` is the maximum pause within a request's body: write one such as 2m"
             );
         }
         let plain = http::Settings::default();
@@ -444,7 +444,7 @@ impl KindTable {
         }
         if self.timeout.is_some_and(|timeout| timeout.0.is_zero()) {
             bail!(
-                "`timeout` is the maximum duration of an attempt; write a duration such as 5m, or leave it out"
+                "`timeout` is the maximum duration of an attempt: write one such as 5m, or leave it out"
             );
         }
         Ok(())
@@ -648,8 +648,8 @@ mod tests {
             (format!("{lease}\nburst = 5"), ["kinds.a: `burst`", "add `rate`"]),
             (format!("{command}\nmax_lease = \"1h\""), ["kinds.a: `max_lease`", "add `lease`"]),
             ("lease = \"30s\"\nmax_lease = \"9s\"".into(), ["kinds.a: `max_lease`", "12h"]),
-            (format!("{command}\ntimeout = \"0s\""), ["kinds.a: `timeout`", "write 5m"]),
-            ("lease = \"0s\"".to_owned(), ["kinds.a: `lease`", "write 30s"]),
+            (format!("{command}\ntimeout = \"0s\""), ["kinds.a: `timeout`", "such as 5m"]),
+            ("lease = \"0s\"".to_owned(), ["kinds.a: `lease`", "such as 30s"]),
             (format!("{lease}\nenv = [\"PATH\"]"), ["kinds.a: `env`", "elsewhere"]),
             (format!("{lease}\nlimits = {{ files = 9 }}"), ["kinds.a: `limits`", "leave it out"]),
             (format!("{http}\nenv = []"), ["kinds.a: `env`", "leave it out"]),
@@ -706,6 +706,6 @@ mod tests {
         };
         assert_eq!(pause(""), Ok(http::Settings::default().body_timeout));
         assert_eq!(pause("body_timeout = \"30s\""), Ok(Duration::from_secs(30)));
-        assert!(pause("body_timeout = \"0s\"").unwrap_err().contains("may pause"));
+        assert!(pause("body_timeout = \"0s\"").unwrap_err().contains("maximum pause"));
     }
 }
