@@ -8,12 +8,12 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::State;
+use super::AppState;
 use super::auth::{Caller, Role};
 use super::extract::whole;
 use super::jobs::{blocking, put_replayed, scope_of, steered};
 use super::keys::{SteerQuery, unless_gone};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::JobId;
 use crate::engine::{Action, Before, Keyed, KeyedClaim};
 
@@ -22,10 +22,10 @@ use crate::engine::{Action, Before, Keyed, KeyedClaim};
 /// Returns `None` for a run of a schedule, whose key belongs to the job that it creates, and for a
 /// caller without the role.
 pub(super) async fn key_of(
-    state: &State,
+    state: &AppState,
     action: Action,
     request: Request,
-) -> Result<(Request, Option<Keyed>), Refusal> {
+) -> Result<(Request, Option<Keyed>), ApiError> {
     let caller = request.extensions().get::<Caller>().cloned();
     let caller = caller.filter(|caller| caller.may(Role::Operate));
     let Some(caller) = caller.filter(|_| action != Action::RunSchedule) else {
@@ -42,12 +42,12 @@ pub(super) async fn key_of(
 /// Returns the answer to a repeated request; otherwise a claim, which permits the execution for as
 /// long as it is held.
 pub(super) async fn done_before(
-    state: &State,
+    state: &AppState,
     keyed: &Keyed,
     action: Action,
     names: Option<&RawPathParams>,
     uri: &Uri,
-) -> Result<Result<Response, KeyedClaim>, Refusal> {
+) -> Result<Result<Response, KeyedClaim>, ApiError> {
     let job = match state.core.claim_keyed(keyed).await? {
         Before::Nothing(claim) => return Ok(Err(claim)),
         Before::Same(job) => job,
@@ -67,18 +67,18 @@ pub(super) async fn run(claim: KeyedClaim, request: Request, next: Next) -> Resp
     });
     run.await.unwrap_or_else(|panic| {
         tracing::error!(%panic, "a request made the server panic");
-        Refusal::new("internal", "something went wrong in the server").into_response()
+        ApiError::new("internal", "something went wrong in the server").into_response()
     })
 }
 
 /// Returns the present state of the action's target.
 async fn present(
-    state: &State,
+    state: &AppState,
     action: Action,
     job: JobId,
     names: Option<&RawPathParams>,
     uri: &Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let named = |wanted: &str| {
         let found = names.into_iter().flatten().find(|(name, _)| *name == wanted);
         found.map(|(_, value)| value.to_owned()).unwrap_or_default()

@@ -20,24 +20,24 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
 
-use super::State;
+use super::AppState;
 use super::again;
 use super::auth::{Caller, Role};
 use super::extract::{Overseer, query};
 use super::guard::need;
 use super::jobs::{blocking, cursor_of, limit_of};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::engine::{Act, Action, Answered};
 use crate::store::AuditFilter;
 use crate::wire::{AuditEntry, Page, Problem, Timestamp};
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new().route("/v1/audit", get(list))
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+struct AuditListQuery {
     who: Option<String>,
     what: Option<String>,
     /// Identifier of the job, the server's or the client's.
@@ -48,11 +48,11 @@ struct ListQuery {
 }
 
 async fn list(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Overseer,
     parts: Parts,
-) -> Result<Json<Page<AuditEntry>>, Refusal> {
-    let ListQuery { who, what, job, since, cursor, limit } = query(&parts)?;
+) -> Result<Json<Page<AuditEntry>>, ApiError> {
+    let AuditListQuery { who, what, job, since, cursor, limit } = query(&parts)?;
     let (limit, cursor) = (limit_of(limit)?, cursor_of(cursor.as_ref())?);
     let what = what.map(known).transpose()?;
     let page = blocking(move || {
@@ -64,13 +64,13 @@ async fn list(
 }
 
 /// Refuses an action name that no entry can have.
-fn known(what: String) -> Result<String, Refusal> {
+fn known(what: String) -> Result<String, ApiError> {
     if Action::ALL.iter().any(|action| action.word() == what) {
         return Ok(what);
     }
     let all = Action::ALL.map(Action::word).join(", ");
-    let why = format!("there is no `{what}`; it is one of {all}");
-    Err(Refusal::new("invalid", format!("what: {why}")).at("?what", why))
+    let why = format!("unknown action `{what}`; use one of {all}");
+    Err(ApiError::new("invalid", format!("what: {why}")).at("?what", why))
 }
 
 /// Action of each of the operators' routes.
@@ -93,7 +93,7 @@ const ACTIONS: &[(&str, &str, Action)] = &[
 /// Ensures that an operator's request has its entry before the answer, and that it is executed once
 /// under an idempotency key.
 pub(super) async fn write_down(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     names: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
@@ -130,7 +130,7 @@ pub(super) async fn write_down(
     };
     match state.core.log_rest(&act, answered).await {
         Ok(()) => response,
-        Err(refused) => Refusal::from(refused).into_response(),
+        Err(refused) => ApiError::from(refused).into_response(),
     }
 }
 
@@ -168,15 +168,15 @@ pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
 #[derive(Debug)]
 pub(super) struct Operator(pub(super) Arc<Act>);
 
-impl FromRequestParts<State> for Operator {
-    type Rejection = Refusal;
+impl FromRequestParts<AppState> for Operator {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &State) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
         let caller = parts.extensions.get::<Caller>();
-        let caller = caller.ok_or_else(|| Refusal::new("unauthorized", "nobody has asked"))?;
+        let caller = caller.ok_or_else(|| ApiError::new("unauthorized", "the request has no caller"))?;
         need(caller, Role::Operate)?;
         let act = parts.extensions.get::<Arc<Act>>().cloned();
-        let forgotten = || Refusal::new("internal", "nobody would write down who has done this");
+        let forgotten = || ApiError::new("internal", "the route of this action is not recorded in the audit log");
         act.map(Operator).ok_or_else(forgotten)
     }
 }

@@ -128,7 +128,7 @@ pub enum TokensError {
         source: std::io::Error,
     },
     /// Users other than the owner can read or change the file.
-    #[error("{} can be read by others; say `chmod 600` of it", path.display())]
+    #[error("other users can read or change {}; run `chmod 600` on it", path.display())]
     Exposed {
         /// Path of the file.
         path: PathBuf,

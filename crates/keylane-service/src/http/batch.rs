@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::State;
+use super::AppState;
 use super::extract::{Format, Submitter, format, json, query, whole};
 use super::jobs;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::TraceContext;
 use crate::engine::{Intake, SubmitTicket, Submitted, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
@@ -21,7 +21,7 @@ use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 /// Maximum number of jobs in a batch; all are in memory together.
 const MAX_JOBS: usize = 1000;
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new().route("/v1/jobs/batch", post(submit))
 }
 
@@ -34,22 +34,22 @@ struct BatchQuery {
 
 /// Answers 202 if all jobs were accepted; with `atomic=false` 200, and a status for each job.
 async fn submit(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Submitter(caller): Submitter,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let asked: BatchQuery = query(&parts)?;
     if format(&parts.headers)? == Format::Lines {
-        return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
+        return Err(ApiError::new("unsupported-media-type", "`Content-Type` must be application/json"));
     }
     let scope = jobs::scope_of(&parts.headers, &caller)?;
     let trace = jobs::trace_of(&parts.headers);
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let SubmitBatch { jobs } = json(&bytes)?;
     if !(1..=MAX_JOBS).contains(&jobs.len()) {
-        let why = format!("there are {}, and it takes from 1 to {MAX_JOBS}", jobs.len());
-        return Err(Refusal::new("invalid", format!("jobs: {why}")).at("/jobs", why));
+        let why = format!("has {} jobs; send 1 to {MAX_JOBS}", jobs.len());
+        return Err(ApiError::new("invalid", format!("jobs: {why}")).at("/jobs", why));
     }
     if !asked.atomic.unwrap_or(true) {
         let items = one_by_one(&state, &jobs, scope, trace.as_ref()).await;
@@ -72,10 +72,10 @@ async fn submit(
 }
 
 async fn begin(
-    state: &State,
+    state: &AppState,
     text: &RawValue,
     trace: Option<&TraceContext>,
-) -> Result<Intake, Refusal> {
+) -> Result<Intake, ApiError> {
     let job: SubmitJob = json(text.get().as_bytes())?;
     let mut intake = state.core.begin_intake(job, false)?;
     intake.hash(text.get().as_bytes());
@@ -89,7 +89,7 @@ async fn begin(
 /// Submits each job by itself. They are submitted one after another, which keeps their order, and
 /// awaited together, so that one transaction can have many of them.
 async fn one_by_one(
-    state: &State,
+    state: &AppState,
     jobs: &[Box<RawValue>],
     scope: Option<(String, String)>,
     trace: Option<&TraceContext>,
@@ -110,15 +110,15 @@ async fn one_by_one(
 }
 
 async fn hand_over(
-    state: &State,
+    state: &AppState,
     job: &RawValue,
     scope: Option<(String, String)>,
     trace: Option<&TraceContext>,
-) -> Result<SubmitTicket, Refusal> {
+) -> Result<SubmitTicket, ApiError> {
     Ok(begin(state, job, trace).await?.hand_over(scope).await?)
 }
 
-async fn outcome(handed_over: Result<SubmitTicket, Refusal>) -> Result<Submitted, Refusal> {
+async fn outcome(handed_over: Result<SubmitTicket, ApiError>) -> Result<Submitted, ApiError> {
     Ok(handed_over?.outcome().await?)
 }
 
@@ -127,7 +127,7 @@ fn accepted(submitted: Submitted) -> BatchItem {
     BatchItem { status, job: Some(Box::new(submitted.job)), problem: None }
 }
 
-fn refused(refusal: Refusal) -> BatchItem {
+fn refused(refusal: ApiError) -> BatchItem {
     let status = refusal.status().as_u16();
     BatchItem { status, job: None, problem: Some(refusal.into_problem()) }
 }
@@ -156,7 +156,7 @@ mod tests {
         }));
         let service = service.kind("echo", kind).start().await.unwrap();
         let core = Arc::clone(&service.core);
-        let state = State::new(&service, Settings::default());
+        let state = AppState::new(&service, Settings::default());
         // Blocks the writer.
         let (stands, told) = tokio::sync::oneshot::channel();
         let (go_on, gone_on) = mpsc::channel::<()>();

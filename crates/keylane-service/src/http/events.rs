@@ -21,18 +21,18 @@ use serde::Deserialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use super::State;
+use super::AppState;
 use super::extract::{Reader, query};
 use super::jobs::OfJob;
-use super::places::{self, Follows};
-use super::problem::Refusal;
+use super::places::{self, StreamPermit};
+use super::problem::ApiError;
 use super::takeover::{self, FirstPart};
 use crate::engine::{
     Core, Feed, Followed, Follower, FollowerText, Reader as FeedReader, event, sse_text,
 };
 use crate::wire::{Event, EventKind, Job};
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new().route("/v1/events", get(all)).route("/v1/jobs/{id}/events", get(of_job))
 }
 
@@ -54,7 +54,7 @@ struct EventsQuery {
 
 /// Optional parts of a stream: the summary once a second, and the timeline of attempts.
 #[derive(Debug)]
-struct Live {
+struct LiveParts {
     summary: bool,
     timeline: bool,
     ticks: Interval,
@@ -64,10 +64,10 @@ struct Live {
 }
 
 async fn all(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Reader(caller): Reader,
     parts: Parts,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let asked: EventsQuery = query(&parts)?;
     let (mut summary, mut timeline) = (false, false);
     for word in
@@ -77,8 +77,8 @@ async fn all(
             "summary" => summary = true,
             "timeline" => timeline = true,
             other => {
-                let why = format!("there is `summary` and `timeline`, and no `{other}`");
-                return Err(Refusal::new("invalid", format!("include: {why}")).at("?include", why));
+                let why = format!("unknown value `{other}`; use `summary` or `timeline`");
+                return Err(ApiError::new("invalid", format!("include: {why}")).at("?include", why));
             }
         }
     }
@@ -87,17 +87,17 @@ async fn all(
     // Subscribed before the answer: a client that has it misses no later event.
     let (follower, reset) = state.core.events.follow(after(&parts, asked.after).as_deref());
     let first = reset.map(|reset| told(&state.core, reset));
-    let live = (summary || timeline).then(|| Box::new(Live::new(summary, timeline)));
-    let source = Source::All { follower, live };
+    let live = (summary || timeline).then(|| Box::new(LiveParts::new(summary, timeline)));
+    let source = EventSource::All { follower, live };
     Ok(answer(&state, &parts, (place, end), source, first.into_iter().collect()))
 }
 
 async fn of_job(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Reader(caller): Reader,
     OfJob(id): OfJob,
     parts: Parts,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let asked: EventsQuery = query(&parts)?;
     let place = places::follow_events(&parts, &state)?;
     let end = state.admitted.end_of(&caller);
@@ -107,7 +107,8 @@ async fn of_job(
     // The client receives the current job, and then its changes.
     let core = Arc::clone(&state.core);
     let job = tokio::task::spawn_blocking(move || core.job(id)).await;
-    let job = job.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??;
+    let job =
+        job.map_err(|_| ApiError::new("internal", "something went wrong in the server"))??;
     let id = state.core.events.id_before(from);
     let mut first = Vec::new();
     if is_lost {
@@ -115,7 +116,7 @@ async fn of_job(
     }
     first.push(of_now(&state.core, id, job));
     let reader = feed.reader();
-    Ok(answer(&state, &parts, (place, end), Source::Job { _feed: feed, reader }, first))
+    Ok(answer(&state, &parts, (place, end), EventSource::Job { _feed: feed, reader }, first))
 }
 
 fn after(parts: &Parts, asked: Option<String>) -> Option<String> {
@@ -141,11 +142,11 @@ fn reset(core: &Core, id: String) -> Bytes {
 }
 
 /// Source of a stream's events.
-enum Source {
+enum EventSource {
     All {
         follower: Follower,
         /// Boxed, because most streams have none.
-        live: Option<Box<Live>>,
+        live: Option<Box<LiveParts>>,
     },
     Job {
         /// Subscription to the job's changes, released on drop.
@@ -158,19 +159,19 @@ enum Source {
 pub(super) struct Events {
     core: Arc<Core>,
     closing: CancellationToken,
-    source: Source,
+    source: EventSource,
     /// Events to send first, in reverse order.
     first: Vec<Bytes>,
     pings: Interval,
     /// Permit of the stream, released on drop.
-    _place: Follows,
+    _place: StreamPermit,
 }
 
 fn answer(
-    state: &State,
+    state: &AppState,
     parts: &Parts,
-    (place, closing): (Follows, CancellationToken),
-    source: Source,
+    (place, closing): (StreamPermit, CancellationToken),
+    source: EventSource,
     mut first: Vec<Bytes>,
 ) -> Response {
     first.insert(0, Bytes::from_static(b"retry: 2000\n: keylane\n\n"));
@@ -228,12 +229,12 @@ impl Events {
     }
 }
 
-impl Source {
+impl EventSource {
     async fn next(&mut self, core: &Arc<Core>) -> Bytes {
         match self {
-            Source::Job { reader, .. } => told(core, reader.next().await),
-            Source::All { follower, live: None } => all_told(core, follower.next().await),
-            Source::All { follower, live: Some(live) } => {
+            EventSource::Job { reader, .. } => told(core, reader.next().await),
+            EventSource::All { follower, live: None } => all_told(core, follower.next().await),
+            EventSource::All { follower, live: Some(live) } => {
                 let said = tokio::select! {
                     said = follower.next() => Some(said),
                     _ = live.ticks.tick() => None,
@@ -254,11 +255,11 @@ fn all_told(core: &Core, said: FollowerText) -> Bytes {
     }
 }
 
-impl Live {
+impl LiveParts {
     fn new(summary: bool, timeline: bool) -> Self {
         let mut ticks = interval(Duration::from_millis(500));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Live { summary, timeline, ticks, ticked: 0, next: 0 }
+        LiveParts { summary, timeline, ticks, ticked: 0, next: 0 }
     }
 
     fn show(&mut self, core: &Core, place: &str) -> Bytes {

@@ -10,27 +10,29 @@ use serde_path_to_error::Segment;
 use super::auth::{Caller, Role};
 use super::guard::need;
 use super::pause::TooSlow;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::head::pointer;
 use crate::wire::Object;
 
 /// Decodes a JSON object. Its type refuses unknown fields.
-pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut reader);
     let read: Object<T> = read.map_err(|error| {
         let at = pointer_of(error.path());
         let inner = error.into_inner();
         let code = if inner.is_data() { "invalid" } else { "bad-syntax" };
-        Refusal::new(code, format!("the body is not what is expected: {inner}"))
+        ApiError::new(code, format!("the body is invalid: {inner}"))
             .at(at, inner.to_string())
     })?;
-    reader.end().map_err(|error| Refusal::new("bad-syntax", format!("after the body: {error}")))?;
+    reader
+        .end()
+        .map_err(|error| ApiError::new("bad-syntax", format!("after the body: {error}")))?;
     Ok(read.0)
 }
 
 /// Decodes a JSON object; an empty body gives the default.
-pub(super) fn json_or_default<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, Refusal> {
+pub(super) fn json_or_default<T: DeserializeOwned + Default>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { json(bytes) }
 }
 
@@ -51,7 +53,7 @@ pub(super) enum Format {
 }
 
 /// Returns the format by `Content-Type`; JSON if the header is absent.
-pub(super) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
+pub(super) fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(Format::Json) };
     let kind = kind.to_str().unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -62,27 +64,30 @@ pub(super) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
         Ok(Format::Lines)
     } else {
         let detail =
-            format!("`{kind}` is not taken here; send application/json or application/x-ndjson");
-        Err(Refusal::new("unsupported-media-type", detail))
+            format!("`Content-Type` is `{kind}`; send application/json or application/x-ndjson");
+        Err(ApiError::new("unsupported-media-type", detail))
     }
 }
 
 /// Reads a whole body of at most `most` bytes.
-pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, Refusal> {
+pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, ApiError> {
     axum::body::to_bytes(body, most).await.map_err(|error| {
         if causes(&error).any(|cause| cause.to_string().contains("length limit")) {
-            return Refusal::new("too-large", format!("the body has over {most} bytes"));
+            return ApiError::new("too-large", format!("the body exceeds {most} bytes"));
         }
         broken_off(&error)
     })
 }
 
 /// Error for a body that ended early.
-pub(super) fn broken_off(error: &axum::Error) -> Refusal {
+pub(super) fn broken_off(error: &axum::Error) -> ApiError {
     if causes(error).any(|cause| cause.is::<TooSlow>()) {
-        return Refusal::new("too-slow", "the rest of the body did not come; nothing was accepted");
+        return ApiError::new(
+            "too-slow",
+            "the body did not arrive in time; nothing was accepted",
+        );
     }
-    Refusal::new("bad-syntax", "the body broke off; nothing was accepted")
+    ApiError::new("bad-syntax", "the body ended early; nothing was accepted")
 }
 
 fn causes<'a>(
@@ -92,27 +97,27 @@ fn causes<'a>(
 }
 
 /// Reads a small JSON body, or the default if it is empty.
-pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Result<T, Refusal> {
+pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Result<T, ApiError> {
     const MAX_BYTES: usize = 64 * 1024;
     let (parts, body) = request.into_parts();
     let bytes = whole(body, MAX_BYTES).await?;
     if !bytes.is_empty() && format(&parts.headers)? == Format::Lines {
-        return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
+        return Err(ApiError::new("unsupported-media-type", "`Content-Type` must be application/json"));
     }
     json_or_default(&bytes)
 }
 
 /// Decodes a query. Its type refuses unknown names.
-pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Refusal> {
+pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, ApiError> {
     query_of(&parts.uri)
 }
 
 /// Decodes the query of a URI.
-pub(super) fn query_of<T: DeserializeOwned>(uri: &axum::http::Uri) -> Result<T, Refusal> {
+pub(super) fn query_of<T: DeserializeOwned>(uri: &axum::http::Uri) -> Result<T, ApiError> {
     let asked = axum::extract::Query::<T>::try_from_uri(uri);
     let asked = asked.map_err(|error| {
         let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
-        Refusal::new("invalid", format!("the query is not what is expected: {why}")).at("?", why)
+        ApiError::new("invalid", format!("the query is invalid: {why}")).at("?", why)
     })?;
     Ok(asked.0)
 }
@@ -124,11 +129,11 @@ macro_rules! callers {
         pub(super) struct $name(#[allow(dead_code, reason = "some only need the check")] pub(super) Caller);
 
         impl<S: Send + Sync> FromRequestParts<S> for $name {
-            type Rejection = Refusal;
+            type Rejection = ApiError;
 
-            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
                 let caller = parts.extensions.get::<Caller>().cloned();
-                let caller = caller.ok_or_else(|| Refusal::new("unauthorized", "nobody has asked"))?;
+                let caller = caller.ok_or_else(|| ApiError::new("unauthorized", "the request has no caller"))?;
                 need(&caller, Role::$role)?;
                 Ok($name(caller))
             }

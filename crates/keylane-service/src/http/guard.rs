@@ -20,7 +20,7 @@ use super::audit;
 use super::auth::{Caller, Current, Role, Tokens};
 use super::guessing::{Consequence, Guesses};
 use super::places::OfConnection;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::wire::Problem;
 
 /// Rules for requests.
@@ -111,14 +111,15 @@ fn finish_problem(response: Response, number: &str) -> Response {
         return response;
     }
     let refusal = match status.as_u16() {
-        404 => Refusal::unknown("such path"),
-        405 => Refusal::new("method-not-allowed", "this path has other methods"),
-        413 => Refusal::new("too-large", "the body has more bytes than this server takes"),
-        415 => {
-            Refusal::new("unsupported-media-type", "the body is not in a format that is taken here")
-        }
-        status if status < 500 => Refusal::new("bad-syntax", "the request cannot be read"),
-        _ => Refusal::new("internal", "something went wrong in the server"),
+        404 => ApiError::unknown("such path"),
+        405 => ApiError::new("method-not-allowed", "the path does not support this method; the header `Allow` lists its methods"),
+        413 => ApiError::new("too-large", "the body exceeds the server's size limit"),
+        415 => ApiError::new(
+            "unsupported-media-type",
+            "the path does not support this `Content-Type`",
+        ),
+        status if status < 500 => ApiError::new("bad-syntax", "the request cannot be read"),
+        _ => ApiError::new("internal", "something went wrong in the server"),
     };
     let allow = response.headers().get(header::ALLOW).cloned();
     let mut response = finish_problem(refusal.into_response(), number);
@@ -139,9 +140,9 @@ pub(super) async fn admit(
         // The reserve is for probes, which do not pass here, and for operators.
         match place.is_some_and(|place| place.0.is_reserve) && need(&caller, Role::Operate).is_err()
         {
-            true => Err(Refusal {
+            true => Err(ApiError {
                 retry_after: Some(1),
-                ..Refusal::new(
+                ..ApiError::new(
                     "too-many-requests",
                     "all connections are taken; the last are for operators",
                 )
@@ -178,7 +179,7 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 }
 
 impl Guard {
-    fn examine(&self, request: &Request) -> Result<Caller, Refusal> {
+    fn examine(&self, request: &Request) -> Result<Caller, ApiError> {
         let (headers, uri) = (request.headers(), request.uri());
         let host = host_of(headers, uri, request.version())?;
         self.check_host(host)?;
@@ -194,7 +195,7 @@ impl Guard {
     }
 
     /// Answers a wrong token, with a delay after many from one address.
-    async fn refuse_guess(&self, refusal: Refusal, peer: Option<IpAddr>) -> Response {
+    async fn refuse_guess(&self, refusal: ApiError, peer: Option<IpAddr>) -> Response {
         let consequence = peer.map(|peer| self.guesses.wrong(peer, Instant::now()));
         let mut response = match consequence {
             None | Some(Consequence::None) => return refusal.into_response(),
@@ -205,8 +206,8 @@ impl Guard {
             }
             Some(Consequence::Refuse) => {
                 let many = "too many requests with wrong tokens came from this address";
-                let refusal = Refusal::new("too-many-requests", many);
-                Refusal { retry_after: Some(5), ..refusal }.into_response()
+                let refusal = ApiError::new("too-many-requests", many);
+                ApiError { retry_after: Some(5), ..refusal }.into_response()
             }
         };
         // Closing makes each further guess pay for a new connection.
@@ -214,7 +215,7 @@ impl Guard {
         response
     }
 
-    fn check_host(&self, host: Option<&str>) -> Result<(), Refusal> {
+    fn check_host(&self, host: Option<&str>) -> Result<(), ApiError> {
         // HTTP/1.0 has no `Host`, and no browser uses it.
         let Some(host) = host else { return Ok(()) };
         let name = without_port(host);
@@ -226,20 +227,20 @@ impl Guard {
             return Ok(());
         }
         let detail =
-            format!("this server is not asked as `{name}`; add it to `hosts` if it should be");
-        Err(Refusal::new("forbidden", detail))
+            format!("host name `{name}` is not accepted; add it to the setting `hosts` if it belongs to this server");
+        Err(ApiError::new("forbidden", detail))
     }
 
-    fn caller(&self, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    fn caller(&self, headers: &HeaderMap) -> Result<Caller, ApiError> {
         let tokens = self.tokens.get();
         if tokens.is_empty() {
             return Ok(Caller::anyone());
         }
         let Some(token) = token(headers) else {
-            return Err(Refusal::new("unauthorized", "this server wants a token"));
+            return Err(ApiError::new("unauthorized", "this server requires a token; send `Authorization: Bearer TOKEN`"));
         };
         let caller = tokens.caller(token);
-        caller.ok_or_else(|| Refusal::new("unauthorized", "this server does not know the token"))
+        caller.ok_or_else(|| ApiError::new("unauthorized", "this server does not know the token"))
     }
 }
 
@@ -249,19 +250,19 @@ fn host_of<'a>(
     headers: &'a HeaderMap,
     uri: &'a Uri,
     version: Version,
-) -> Result<Option<&'a str>, Refusal> {
+) -> Result<Option<&'a str>, ApiError> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (_, Some(_)) => {
-            return Err(Refusal::new("bad-syntax", "there are several `Host` headers; send one"));
+            return Err(ApiError::new("bad-syntax", "there are several `Host` headers; send one"));
         }
         (None, None) if version == Version::HTTP_11 => {
-            return Err(Refusal::new("bad-syntax", "there is no `Host` header; send one"));
+            return Err(ApiError::new("bad-syntax", "there is no `Host` header; send one"));
         }
         (host, None) => host,
     };
     let host = host.map(|host| {
-        host.to_str().map_err(|_| Refusal::new("bad-syntax", "the `Host` header is no name"))
+        host.to_str().map_err(|_| ApiError::new("bad-syntax", "the `Host` header is not a valid name"))
     });
     let host = host.transpose()?;
     Ok(uri.authority().map(|authority| authority.as_str()).or(host))
@@ -269,8 +270,8 @@ fn host_of<'a>(
 
 /// Refuses cross-site requests. Browsers send the origin of the page. Other clients send none, and
 /// have no ambient credentials that a page could misuse.
-fn check_site(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
-    let foreign = || Refusal::new("forbidden", "a page of another site may not do that");
+fn check_site(headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
+    let foreign = || ApiError::new("forbidden", "cross-site requests are refused");
     match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
         Some(b"same-origin" | b"none") => return Ok(()),
         Some(_) => return Err(foreign()),
@@ -290,17 +291,17 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Error for a change on a read-only server.
-pub(super) fn read_only() -> Refusal {
-    Refusal::new("forbidden", "this server is read-only")
+pub(super) fn read_only() -> ApiError {
+    ApiError::new("forbidden", "this server is read-only")
 }
 
 /// Refuses a caller without the role.
-pub(super) fn need(caller: &Caller, role: Role) -> Result<(), Refusal> {
+pub(super) fn need(caller: &Caller, role: Role) -> Result<(), ApiError> {
     if caller.may(role) {
         return Ok(());
     }
-    let detail = format!("the token `{}` has no role that allows that", caller.name);
-    Err(Refusal::new("forbidden", detail))
+    let detail = format!("the token `{}` has no role that permits this action", caller.name);
+    Err(ApiError::new("forbidden", detail))
 }
 
 #[cfg(test)]

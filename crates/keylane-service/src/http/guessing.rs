@@ -39,10 +39,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wrong tokens of all addresses.
 #[derive(Debug, Default)]
-pub(super) struct Guesses(Mutex<State>);
+pub(super) struct Guesses(Mutex<GuessTable>);
 
 #[derive(Debug, Default)]
-struct State {
+struct GuessTable {
     addresses: HashMap<IpAddr, Guesser>,
     /// Time of the last log line.
     logged: Option<Instant>,
@@ -76,19 +76,19 @@ pub(super) enum Consequence {
     /// Answer at once.
     None,
     /// Answer after this delay, and close the connection. The guard is kept until then.
-    Delay(Duration, Waiting),
+    Delay(Duration, DelayedAnswer),
     /// Refuse: too many answers to the address are delayed.
     Refuse,
 }
 
 /// Guard of a delayed answer.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct DelayedAnswer {
     guesses: Arc<Guesses>,
     address: IpAddr,
 }
 
-impl Drop for Waiting {
+impl Drop for DelayedAnswer {
     fn drop(&mut self) {
         if let Some(guesser) = self.guesses.state().addresses.get_mut(&self.address) {
             guesser.waiting = guesser.waiting.saturating_sub(1);
@@ -108,7 +108,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Guesses {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GuessTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,11 +131,11 @@ impl Guesses {
         }
         guesser.waiting += 1;
         let delay = STEP.saturating_mul(beyond).min(MAX_DELAY);
-        Consequence::Delay(delay, Waiting { guesses: Arc::clone(self), address })
+        Consequence::Delay(delay, DelayedAnswer { guesses: Arc::clone(self), address })
     }
 }
 
-impl State {
+impl GuessTable {
     /// Returns the number of unlogged wrong tokens, if a log line is due.
     fn tell(&mut self, now: Instant) -> Option<u64> {
         let passed = |logged: Instant| now.saturating_duration_since(logged);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_log_is_told_at_most_once_a_second_and_how_many_it_was_not_told_of() {
-        let (mut state, now) = (State::default(), Instant::now());
+        let (mut state, now) = (GuessTable::default(), Instant::now());
         assert_eq!(state.tell(now), Some(0));
         assert_eq!([1, 2, 3].map(|_| state.tell(now)), [None; 3]);
         assert_eq!(state.tell(now + LOG_INTERVAL), Some(3));

@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use super::problem::Refusal;
+use super::problem::ApiError;
 
 /// Only version defined by RFC 6455.
 const VERSION: &str = "13";
@@ -13,7 +13,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Box<Response>> {
     let version = headers.get(header::SEC_WEBSOCKET_VERSION).map(HeaderValue::as_bytes);
     if version.is_some_and(|version| version != VERSION.as_bytes()) {
         let detail = format!("this server speaks version {VERSION} of the WebSocket protocol");
-        let mut response = Refusal::new("upgrade-required", detail).into_response();
+        let mut response = ApiError::new("upgrade-required", detail).into_response();
         let put = response.headers_mut();
         put.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
         put.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -24,7 +24,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Box<Response>> {
         (Some(key), None) if is_key(key.as_bytes()) => Ok(()),
         _ => {
             let detail = "`Sec-WebSocket-Key` is 16 bytes in base64, once";
-            Err(Box::new(Refusal::new("bad-syntax", detail).into_response()))
+            Err(Box::new(ApiError::new("bad-syntax", detail).into_response()))
         }
     }
 }

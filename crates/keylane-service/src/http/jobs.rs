@@ -13,11 +13,11 @@ use axum::routing::{delete, get, post};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
-use super::State;
+use super::AppState;
 use super::audit::Operator;
 use super::auth::Caller;
 use super::extract::{Format, Reader, Submitter, broken_off, format, json, query, small, whole};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::engine::{Act, Intake, MAX_CLAIM_WAIT, Submitted, Wanted, check_client_id};
 use crate::wire::{
     Because, CancelRequest, Job, JobPatch, JobState, Page, RetryRequest, SubmitJob, SubtaskState,
@@ -36,7 +36,7 @@ const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-appli
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 1000;
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new()
         .route("/v1/jobs", get(list).post(submit))
         .route("/v1/jobs/{id}", get(show).put(put))
@@ -48,7 +48,7 @@ pub(super) fn router() -> Router<State> {
 }
 
 /// Routes for operators.
-pub(super) fn operator_router() -> Router<State> {
+pub(super) fn operator_router() -> Router<AppState> {
     Router::new()
         .route("/v1/jobs/{id}", delete(purge).patch(patch))
         .route("/v1/jobs/{id}/cancel", post(cancel))
@@ -61,13 +61,13 @@ pub(super) fn operator_router() -> Router<State> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfJob(pub(super) JobId);
 
-impl FromRequestParts<State> for OfJob {
-    type Rejection = Refusal;
+impl FromRequestParts<AppState> for OfJob {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &State) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, ApiError> {
         let path =
             Path::<std::collections::HashMap<String, String>>::from_request_parts(parts, state);
-        let path = path.await.map_err(|_| Refusal::unknown("such job"))?;
+        let path = path.await.map_err(|_| ApiError::unknown("such job"))?;
         let text = path.get("id").cloned().unwrap_or_default();
         if let Some(id) = JobId::parse(&text) {
             return Ok(OfJob(id));
@@ -85,25 +85,25 @@ impl FromRequestParts<State> for OfJob {
 /// Runs engine work that reads files on the blocking pool.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, crate::Refused> + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
     match done {
-        Ok(done) => done.map_err(Refusal::from),
+        Ok(done) => done.map_err(ApiError::from),
         Err(panic) => {
             tracing::error!(%panic, "a request made the server panic");
-            Err(Refusal::new("internal", "something went wrong in the server"))
+            Err(ApiError::new("internal", "something went wrong in the server"))
         }
     }
 }
 
 async fn submit(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Submitter(caller): Submitter,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let scope = scope_of(&parts.headers, &caller)?;
-    let with = With { scope, client_id: None, trace: trace_of(&parts.headers) };
+    let with = SubmitContext { scope, client_id: None, trace: trace_of(&parts.headers) };
     let submitted = take(&state, &parts.headers, body, with).await?;
     answer(&state, submitted, &parts.headers).await
 }
@@ -111,14 +111,14 @@ async fn submit(
 /// Submits a job with a client's identifier: 202 the first time, 200 for a repeated identical
 /// request.
 async fn put(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Submitter(_): Submitter,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     check_client_id(&id)?;
     let (parts, body) = request.into_parts();
-    let with = With { scope: None, client_id: Some(id), trace: trace_of(&parts.headers) };
+    let with = SubmitContext { scope: None, client_id: Some(id), trace: trace_of(&parts.headers) };
     let submitted = take(&state, &parts.headers, body, with).await?;
     let replayed = submitted.replayed;
     let mut response = answer(&state, submitted, &parts.headers).await?;
@@ -130,7 +130,7 @@ async fn put(
 
 /// Submission options that are outside of the body.
 #[derive(Debug, Default)]
-struct With {
+struct SubmitContext {
     /// Idempotency key with its scope.
     scope: Option<(String, String)>,
     /// Client's identifier of the job.
@@ -139,7 +139,7 @@ struct With {
     trace: Option<TraceContext>,
 }
 
-impl With {
+impl SubmitContext {
     /// Returns whether the request can be repeated, and so needs a hash.
     fn is_hashed(&self) -> bool {
         self.scope.is_some() || self.client_id.is_some()
@@ -149,11 +149,11 @@ impl With {
     /// the service is full, before any of it is written.
     fn begin(
         &self,
-        state: &State,
+        state: &AppState,
         words: &[u8],
         job: SubmitJob,
         more: bool,
-    ) -> Result<Intake, Refusal> {
+    ) -> Result<Intake, ApiError> {
         if !self.is_hashed() {
             state.core.may_take_more()?;
         }
@@ -164,7 +164,7 @@ impl With {
         Ok(intake)
     }
 
-    async fn finish(self, mut intake: Intake) -> Result<Submitted, Refusal> {
+    async fn finish(self, mut intake: Intake) -> Result<Submitted, ApiError> {
         intake.flush().await?;
         if let Some(client_id) = self.client_id {
             intake.call(client_id);
@@ -177,11 +177,11 @@ impl With {
 }
 
 async fn take(
-    state: &State,
+    state: &AppState,
     headers: &HeaderMap,
     body: Body,
-    with: With,
-) -> Result<Submitted, Refusal> {
+    with: SubmitContext,
+) -> Result<Submitted, ApiError> {
     match format(headers)? {
         Format::Json => take_json(state, body, with).await,
         Format::Lines => take_lines(state, body, with).await,
@@ -192,7 +192,7 @@ async fn take(
 pub(super) fn scope_of(
     headers: &HeaderMap,
     caller: &Caller,
-) -> Result<Option<(String, String)>, Refusal> {
+) -> Result<Option<(String, String)>, ApiError> {
     let Some(key) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let key = idempotency_key(key.as_bytes(), "Idempotency-Key")?;
     Ok(Some((caller.name.clone(), key)))
@@ -209,7 +209,7 @@ pub(super) fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
 }
 
 /// Validates an idempotency key. `place` names it in the error.
-pub(super) fn idempotency_key(bytes: &[u8], place: &str) -> Result<String, Refusal> {
+pub(super) fn idempotency_key(bytes: &[u8], place: &str) -> Result<String, ApiError> {
     const MAX_BYTES: usize = 255;
     let is_printable = |byte: &u8| matches!(byte, b' '..=b'~');
     match std::str::from_utf8(bytes) {
@@ -217,13 +217,17 @@ pub(super) fn idempotency_key(bytes: &[u8], place: &str) -> Result<String, Refus
             Ok(key.to_owned())
         }
         _ => {
-            let why = format!("it has from one to {MAX_BYTES} printable characters of ASCII");
-            Err(Refusal::new("invalid", format!("{place}: {why}")).at(place, why))
+            let why = format!("must have 1 to {MAX_BYTES} printable ASCII characters");
+            Err(ApiError::new("invalid", format!("{place}: {why}")).at(place, why))
         }
     }
 }
 
-async fn take_json(state: &State, body: Body, with: With) -> Result<Submitted, Refusal> {
+async fn take_json(
+    state: &AppState,
+    body: Body,
+    with: SubmitContext,
+) -> Result<Submitted, ApiError> {
     let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
     let intake = with.begin(state, &bytes, job, false)?;
@@ -232,9 +236,13 @@ async fn take_json(state: &State, body: Body, with: With) -> Result<Submitted, R
 
 /// Reads the job from the first line, and a subtask from each further line. The job is accepted
 /// only after the last line.
-async fn take_lines(state: &State, body: Body, with: With) -> Result<Submitted, Refusal> {
+async fn take_lines(
+    state: &AppState,
+    body: Body,
+    with: SubmitContext,
+) -> Result<Submitted, ApiError> {
     let (intake, rest) = (None, Vec::new());
-    let mut lines = Lines { state, with, intake, rest, number: 0 };
+    let mut lines = SubmissionLines { state, with, intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
         let part = part.map_err(|error| broken_off(&error))?;
@@ -243,9 +251,9 @@ async fn take_lines(state: &State, body: Body, with: With) -> Result<Submitted, 
     lines.end().await
 }
 
-struct Lines<'a> {
-    state: &'a State,
-    with: With,
+struct SubmissionLines<'a> {
+    state: &'a AppState,
+    with: SubmitContext,
     /// Submission; `None` before the first line.
     intake: Option<Intake>,
     /// Beginning of an incomplete line.
@@ -254,8 +262,8 @@ struct Lines<'a> {
     number: u64,
 }
 
-impl Lines<'_> {
-    async fn take(&mut self, mut part: &[u8]) -> Result<(), Refusal> {
+impl SubmissionLines<'_> {
+    async fn take(&mut self, mut part: &[u8]) -> Result<(), ApiError> {
         while let Some(end) = memchr::memchr(b'\n', part) {
             let (line, rest) = (&part[..end], &part[end + 1..]);
             if self.rest.is_empty() {
@@ -271,13 +279,13 @@ impl Lines<'_> {
         // The payload's bound, with room for the keys and the JSON around it.
         let most = self.state.core.settings.bounds.payload_bytes + 128 * 1024;
         if self.rest.len() > most {
-            let detail = format!("line {} has over {most} bytes", self.number + 1);
-            return Err(Refusal::new("too-large", detail));
+            let detail = format!("line {} exceeds {most} bytes", self.number + 1);
+            return Err(ApiError::new("too-large", detail));
         }
         Ok(())
     }
 
-    async fn line(&mut self, line: &[u8]) -> Result<(), Refusal> {
+    async fn line(&mut self, line: &[u8]) -> Result<(), ApiError> {
         self.number += 1;
         if line.iter().all(u8::is_ascii_whitespace) {
             return Ok(());
@@ -298,11 +306,11 @@ impl Lines<'_> {
         Ok(())
     }
 
-    async fn end(mut self) -> Result<Submitted, Refusal> {
+    async fn end(mut self) -> Result<Submitted, ApiError> {
         let last = std::mem::take(&mut self.rest);
         self.line(&last).await?;
         let Some(intake) = self.intake else {
-            return Err(Refusal::new("bad-syntax", "there is no line: the first is the job"));
+            return Err(ApiError::new("bad-syntax", "the body is empty; its first line must be the job"));
         };
         self.with.finish(intake).await
     }
@@ -310,10 +318,10 @@ impl Lines<'_> {
 
 /// Answers 202 with the job; or 200 with its end, if the client asked to wait and it ended in time.
 pub(super) async fn answer(
-    state: &State,
+    state: &AppState,
     submitted: Submitted,
     headers: &HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let Submitted { id, job, replayed } = submitted;
     let wait = wait_of(headers);
     let job = match wait {
@@ -353,11 +361,11 @@ fn wait_of(headers: &HeaderMap) -> Option<Duration> {
 }
 
 async fn wait_for_end(
-    state: &State,
+    state: &AppState,
     id: JobId,
     mut job: Job,
     wait: Duration,
-) -> Result<Job, Refusal> {
+) -> Result<Job, ApiError> {
     let deadline = tokio::time::Instant::now() + wait;
     while !job.state.is_final() {
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
@@ -374,7 +382,7 @@ async fn wait_for_end(
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+struct JobListQuery {
     /// States, separated by commas.
     state: Option<String>,
     kind: Option<String>,
@@ -385,32 +393,32 @@ struct ListQuery {
     limit: Option<usize>,
 }
 
-pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, Refusal> {
+pub(super) fn limit_of(limit: Option<usize>) -> Result<usize, ApiError> {
     match limit.unwrap_or(PAGE) {
         limit @ 1..=MAX_PAGE => Ok(limit),
         _ => {
-            let why = format!("it is from 1 to {MAX_PAGE}");
-            Err(Refusal::new("invalid", format!("limit: {why}")).at("?limit", why))
+            let why = format!("must be from 1 to {MAX_PAGE}");
+            Err(ApiError::new("invalid", format!("limit: {why}")).at("?limit", why))
         }
     }
 }
 
-pub(super) fn cursor_of(cursor: Option<&String>) -> Result<Option<u64>, Refusal> {
+pub(super) fn cursor_of(cursor: Option<&String>) -> Result<Option<u64>, ApiError> {
     let parse = |text: &String| {
         text.parse().map_err(|_| {
-            let why = "it is what `next_cursor` of the page before says";
-            Refusal::new("invalid", format!("cursor: {why}")).at("?cursor", why)
+            let why = "must be the `next_cursor` of the previous page";
+            ApiError::new("invalid", format!("cursor: {why}")).at("?cursor", why)
         })
     };
     cursor.map(parse).transpose()
 }
 
 async fn list(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     _: Reader,
     parts: Parts,
-) -> Result<Json<Page<Job>>, Refusal> {
-    let asked: ListQuery = query(&parts)?;
+) -> Result<Json<Page<Job>>, ApiError> {
+    let asked: JobListQuery = query(&parts)?;
     let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?);
     let wanted = Wanted {
         states: states_of(asked.state.as_deref())?,
@@ -422,34 +430,34 @@ async fn list(
     Ok(Json(page))
 }
 
-fn states_of(text: Option<&str>) -> Result<Vec<JobState>, Refusal> {
+fn states_of(text: Option<&str>) -> Result<Vec<JobState>, ApiError> {
     let words = text.into_iter().flat_map(|text| text.split(',')).filter(|word| !word.is_empty());
     let parse = |word: &str| {
         let state = JobState::ALL.into_iter().find(|state| state.as_str() == word);
         state.ok_or_else(|| {
-            let why = format!("there is no state `{word}`");
-            Refusal::new("invalid", format!("state: {why}")).at("?state", why)
+            let why = format!("unknown state `{word}`");
+            ApiError::new("invalid", format!("state: {why}")).at("?state", why)
         })
     };
     words.map(parse).collect()
 }
 
-fn label_of(text: Option<&str>) -> Result<Option<(String, String)>, Refusal> {
+fn label_of(text: Option<&str>) -> Result<Option<(String, String)>, ApiError> {
     let Some(text) = text else { return Ok(None) };
     let split = text.split_once(':');
     let split = split.ok_or_else(|| {
-        let why = "it is a label's name, a colon, and its value";
-        Refusal::new("invalid", format!("label: {why}")).at("?label", why)
+        let why = "must be a label's name, a colon and its value";
+        ApiError::new("invalid", format!("label: {why}")).at("?label", why)
     })?;
     Ok(Some((split.0.to_owned(), split.1.to_owned())))
 }
 
 async fn show(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     _: Reader,
     OfJob(id): OfJob,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let core = std::sync::Arc::clone(&state.core);
     let mut job = blocking(move || core.job(id)).await?;
     let known = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
@@ -503,11 +511,11 @@ struct SubtasksQuery {
 }
 
 async fn subtasks(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     _: Reader,
     OfJob(id): OfJob,
     parts: Parts,
-) -> Result<Json<Page<SubtaskView>>, Refusal> {
+) -> Result<Json<Page<SubtaskView>>, ApiError> {
     let asked: SubtasksQuery = query(&parts)?;
     let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?.unwrap_or(0));
     let from = u32::try_from(cursor).unwrap_or(u32::MAX);
@@ -517,13 +525,13 @@ async fn subtasks(
 }
 
 async fn subtask(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     _: Reader,
     OfJob(id): OfJob,
     Path((_, number)): Path<(String, String)>,
-) -> Result<Json<SubtaskView>, Refusal> {
+) -> Result<Json<SubtaskView>, ApiError> {
     let parsed =
-        number.parse().map_err(|_| Refusal::unknown(format!("subtask {number} of {id}")))?;
+        number.parse().map_err(|_| ApiError::unknown(format!("subtask {number} of {id}")))?;
     Ok(Json(blocking(move || state.core.subtask(id, parsed)).await?))
 }
 
@@ -535,10 +543,10 @@ pub(super) struct Explained {
 }
 
 async fn explain(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     _: Reader,
     OfJob(id): OfJob,
-) -> Result<Json<Explained>, Refusal> {
+) -> Result<Json<Explained>, ApiError> {
     let because = blocking(move || state.core.explain(id)).await?;
     Ok(Json(Explained { because }))
 }
@@ -552,11 +560,11 @@ pub(super) fn steered(job: &Job) -> Response {
 }
 
 async fn cancel(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Operator(act): Operator,
     OfJob(id): OfJob,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let asked: CancelRequest = small(request).await?;
     act.because(asked.reason.as_deref());
     act.with(serde_json::json!({"mode": asked.mode}));
@@ -564,50 +572,51 @@ async fn cancel(
 }
 
 async fn pause(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Operator(act): Operator,
     OfJob(id): OfJob,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Ok(Json(state.core.pause_job(id, true, &act).await?).into_response())
 }
 
 async fn resume(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Operator(act): Operator,
     OfJob(id): OfJob,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     Ok(Json(state.core.pause_job(id, false, &act).await?).into_response())
 }
 
 async fn retry(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Operator(act): Operator,
     OfJob(id): OfJob,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let asked: RetryRequest = small(request).await?;
     act.with(serde_json::json!({"only": asked.only}));
     Ok(steered(&state.core.retry_job(id, asked.only, &act).await?))
 }
 
 async fn patch(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Operator(act): Operator,
     OfJob(id): OfJob,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let wanted = request.headers().get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
     let version = match wanted.map(str::trim) {
         None => {
             let detail = "a change names the version that it is of: send `If-Match` with the job's `ETag`, or `*`";
-            return Err(Refusal::new("precondition-required", detail));
+            return Err(ApiError::new("precondition-required", detail));
         }
         Some("*") => None,
         Some(tag) => {
             let number = tag.trim_start_matches("W/").trim_matches('"').parse();
             Some(
-                number
-                    .map_err(|_| Refusal::new("stale", "`If-Match` is no `ETag` of this server"))?,
+                number.map_err(|_| {
+                    ApiError::new("stale", "`If-Match` is not an `ETag` of this server")
+                })?,
             )
         }
     };
@@ -624,10 +633,10 @@ async fn patch(
 }
 
 async fn purge(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     Operator(act): Operator,
     OfJob(id): OfJob,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, ApiError> {
     state.core.purge_job(id, &act).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -7,26 +7,26 @@ use axum::http::request::Parts;
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use super::State;
+use super::AppState;
 use super::audit::Operator;
 use super::extract::{Reader, query};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::engine::{Act, Action, KeyCommand};
 use crate::schedule::KeySort;
 use crate::wire::{KeyState, KeyView, Page};
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new().route("/v1/keys", get(list)).route("/v1/keys/{key}", get(show))
 }
 
 /// Routes for operators.
-pub(super) fn operator_router() -> Router<State> {
+pub(super) fn operator_router() -> Router<AppState> {
     Router::new().route("/v1/keys", post(steer_asked)).route("/v1/keys/{key}/{what}", post(steer))
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Sort {
+enum SortQuery {
     #[default]
     HeadAge,
     Length,
@@ -34,28 +34,28 @@ enum Sort {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+struct KeyListQuery {
     /// Key to return; `None` for all.
     key: Option<String>,
-    sort: Option<Sort>,
+    sort: Option<SortQuery>,
     limit: Option<usize>,
 }
 
 async fn list(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Reader,
     parts: Parts,
-) -> Result<Json<Page<KeyView>>, Refusal> {
+) -> Result<Json<Page<KeyView>>, ApiError> {
     const MOST: usize = 1000;
-    let asked: ListQuery = query(&parts)?;
+    let asked: KeyListQuery = query(&parts)?;
     let limit = asked.limit.unwrap_or(50);
     if !(1..=MOST).contains(&limit) {
-        let why = format!("it is from 1 to {MOST}");
-        return Err(Refusal::new("invalid", format!("limit: {why}")).at("?limit", why));
+        let why = format!("must be from 1 to {MOST}");
+        return Err(ApiError::new("invalid", format!("limit: {why}")).at("?limit", why));
     }
     let sort = match asked.sort.unwrap_or_default() {
-        Sort::HeadAge => KeySort::HeadAge,
-        Sort::Length => KeySort::Length,
+        SortQuery::HeadAge => KeySort::HeadAge,
+        SortQuery::Length => KeySort::Length,
     };
     let items = match asked.key {
         Some(key) => state.core.key(key.as_bytes()).into_iter().collect(),
@@ -65,26 +65,26 @@ async fn list(
 }
 
 async fn show(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Reader,
     Path(key): Path<String>,
-) -> Result<Json<KeyView>, Refusal> {
+) -> Result<Json<KeyView>, ApiError> {
     let view = state.core.key(key.as_bytes());
     view.map(Json)
-        .ok_or_else(|| Refusal::unknown(format!("unfinished subtask with the key `{key}`")))
+        .ok_or_else(|| ApiError::unknown(format!("unfinished subtask with the key `{key}`")))
 }
 
 async fn steer(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Operator(act): Operator,
     Path((key, what)): Path<(String, String)>,
-) -> Result<Json<KeyView>, Refusal> {
+) -> Result<Json<KeyView>, ApiError> {
     let command = match &*what {
         "pause" => KeyCommand::Pause,
         "resume" => KeyCommand::Resume,
         "retry-head" => KeyCommand::RetryHead,
         "skip-head" => KeyCommand::SkipHead,
-        _ => return Err(Refusal::unknown("such path")),
+        _ => return Err(ApiError::unknown("such path")),
     };
     tell(&state, key, command, &act).await
 }
@@ -95,12 +95,12 @@ async fn steer(
 #[serde(deny_unknown_fields)]
 pub(super) struct SteerQuery {
     pub(super) key: String,
-    what: What,
+    what: KeyAction,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum What {
+enum KeyAction {
     Pause,
     Resume,
     RetryHead,
@@ -108,26 +108,26 @@ enum What {
 }
 
 async fn steer_asked(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Operator(act): Operator,
     parts: Parts,
-) -> Result<Json<KeyView>, Refusal> {
+) -> Result<Json<KeyView>, ApiError> {
     let SteerQuery { key, what } = query(&parts)?;
     let command = match what {
-        What::Pause => KeyCommand::Pause,
-        What::Resume => KeyCommand::Resume,
-        What::RetryHead => KeyCommand::RetryHead,
-        What::SkipHead => KeyCommand::SkipHead,
+        KeyAction::Pause => KeyCommand::Pause,
+        KeyAction::Resume => KeyCommand::Resume,
+        KeyAction::RetryHead => KeyCommand::RetryHead,
+        KeyAction::SkipHead => KeyCommand::SkipHead,
     };
     tell(&state, key, command, &act).await
 }
 
 async fn tell(
-    state: &State,
+    state: &AppState,
     key: String,
     command: KeyCommand,
     act: &Act,
-) -> Result<Json<KeyView>, Refusal> {
+) -> Result<Json<KeyView>, ApiError> {
     act.on_key(&key);
     act.is(match command {
         KeyCommand::Pause => Action::PauseKey,

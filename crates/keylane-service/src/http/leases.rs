@@ -8,16 +8,16 @@ use axum::extract::{Path, Request, State as Shared};
 use axum::http::StatusCode;
 use axum::routing::post;
 
-use super::State;
+use super::AppState;
 use super::extract::{Leaser, json, small, whole};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::engine::{MAX_CLAIM_WAIT, MAX_LEASES};
 use crate::handle::{Failure, Log};
 use crate::wire::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse,
 };
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new()
         .route("/v1/leases", post(claim))
         .route("/v1/leases/{id}/heartbeat", post(heartbeat))
@@ -32,16 +32,16 @@ const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 const MAX_FAILURE_BYTES: usize = 64 * 1024 + 6 * Log::MAX_BYTES;
 
 async fn claim(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Leaser,
     request: Request,
-) -> Result<Json<Claim>, Refusal> {
+) -> Result<Json<Claim>, ApiError> {
     let bytes = whole(request.into_body(), 64 * 1024).await?;
     let asked: ClaimRequest = json(&bytes)?;
     let most = asked.max.unwrap_or(1);
     if !(1..=MAX_LEASES).contains(&most) {
         let why = format!("it is from 1 to {MAX_LEASES}");
-        return Err(Refusal::new("invalid", format!("max: {why}")).at("/max", why));
+        return Err(ApiError::new("invalid", format!("max: {why}")).at("/max", why));
     }
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(MAX_CLAIM_WAIT);
     let leases = state.core.claim(&asked.kinds, most, wait, asked.worker, &state.closing).await?;
@@ -49,21 +49,21 @@ async fn claim(
 }
 
 async fn heartbeat(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Leaser,
     Path(id): Path<String>,
     request: Request,
-) -> Result<Json<HeartbeatResponse>, Refusal> {
+) -> Result<Json<HeartbeatResponse>, ApiError> {
     let _: HeartbeatRequest = small(request).await?;
     Ok(Json(state.core.heartbeat(&id)?))
 }
 
 async fn complete(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Leaser,
     Path(id): Path<String>,
     request: Request,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, ApiError> {
     let bytes = whole(request.into_body(), MAX_RESULT_BYTES).await?;
     let asked: CompleteRequest = super::extract::json_or_default(&bytes)?;
     state.core.complete(&id, asked.result, asked.log).await?;
@@ -71,11 +71,11 @@ async fn complete(
 }
 
 async fn fail(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Leaser,
     Path(id): Path<String>,
     request: Request,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, ApiError> {
     let bytes = whole(request.into_body(), MAX_FAILURE_BYTES).await?;
     let asked: FailRequest = json(&bytes)?;
     let failure = if asked.retry.unwrap_or(true) {

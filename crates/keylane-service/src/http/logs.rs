@@ -7,25 +7,25 @@ use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 
-use super::State;
+use super::AppState;
 use super::extract::Reader;
 use super::jobs::{OfJob, blocking};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::schedule::Step;
 use crate::wire::AttemptLog;
 
 pub(super) async fn logs(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Reader,
     OfJob(id): OfJob,
     Path((_, number)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let step = match number.as_str() {
         "split" => Step::Split,
         "fan-in" => Step::FanIn,
         _ => Step::Subtask(
-            number.parse().map_err(|_| Refusal::unknown(format!("subtask {number} of {id}")))?,
+            number.parse().map_err(|_| ApiError::unknown(format!("subtask {number} of {id}")))?,
         ),
     };
     let page = blocking(move || state.core.logs(id, step)).await?;

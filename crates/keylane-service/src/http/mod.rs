@@ -48,7 +48,7 @@ pub use tls::{Tls, TlsError};
 
 /// State shared by the handlers.
 #[derive(Clone, Debug)]
-struct State {
+struct AppState {
     core: Arc<Core>,
     settings: Arc<Settings>,
     /// Tokens, which a reload replaces.
@@ -66,7 +66,7 @@ struct State {
 }
 
 /// Builds all routes with their guards.
-fn router(state: State) -> Router {
+fn router(state: AppState) -> Router {
     let settings = &state.settings;
     let guard = guard::Guard::new(state.tokens.clone(), settings.hosts.clone(), settings.read_only);
     let guard = Arc::new(guard);
@@ -102,14 +102,14 @@ fn router(state: State) -> Router {
 ///
 /// They have the guards of [`Settings`], and none of a server's limits on connections and time.
 pub fn routes(service: &Service, settings: Settings) -> Router {
-    router(State::new(service, settings))
+    router(AppState::new(service, settings))
 }
 
-impl State {
+impl AppState {
     fn new(service: &Service, settings: Settings) -> Self {
         let tokens = auth::Current::new(settings.tokens.clone());
         let closing = tokio_util::sync::CancellationToken::new();
-        State {
+        AppState {
             core: Arc::clone(&service.core),
             admitted: admitted::Admitted::new(closing.clone(), tokens.clone()),
             tokens,

@@ -6,7 +6,7 @@ use axum::extract::State as Shared;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{State, schemas};
+use super::{AppState, schemas};
 use crate::kind::Kinds;
 use crate::wire;
 
@@ -100,7 +100,7 @@ macro_rules! operations {
 }
 
 const OPERATIONS: &[Operation] = operations! {
-    get "/v1/jobs" "Jobs, the newest first"
+    get "/v1/jobs" "Jobs, newest first"
         query &[("state", "string"), ("kind", "string"), ("label", "string"), ("q", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_Job"))]; problems [422];
     post "/v1/jobs" "Submit a job; answered when it is on the disk"
@@ -111,73 +111,73 @@ const OPERATIONS: &[Operation] = operations! {
     post "/v1/jobs/batch" "Submit several jobs: all or none, unless `atomic` is false; answered when they are on the disk"
         query &[("atomic", "boolean")]; headers &["Idempotency-Key", "traceparent", "tracestate"]; body "SubmitBatch" true;
         answers [(202, Some("Batch")), (200, Some("Batch"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
-    put "/v1/jobs/{id}" "Submit a job with an id of your own, which works wherever its id does"
+    put "/v1/jobs/{id}" "Submit a job with an identifier of the client's, valid in place of the server's"
         headers &["Prefer", "traceparent", "tracestate"]; body "SubmitJob" true;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 409, 413, 415, 422, 429, 503, 507];
-    patch "/v1/jobs/{id}" "Change its name, labels or weight" headers &["If-Match"]; body "JobPatch" false;
+    patch "/v1/jobs/{id}" "Change a job's name, labels or weight" headers &["If-Match"]; body "JobPatch" false;
         answers [(200, Some("Job"))]; problems [400, 404, 409, 410, 412, 413, 415, 422, 428, 503, 507];
-    delete "/v1/jobs/{id}" "Remove a job that is over" answers [(204, None)]; problems [404, 409, 410, 503, 507];
-    get "/v1/jobs/{id}/results" "What came of its subtasks"
+    delete "/v1/jobs/{id}" "Remove an ended job" answers [(204, None)]; problems [404, 409, 410, 503, 507];
+    get "/v1/jobs/{id}/results" "Outcomes of its subtasks"
         query &[("order", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_OutcomeView"))]; problems [404, 410, 422];
-    get "/v1/jobs/{id}/subtasks" "Its subtasks"
+    get "/v1/jobs/{id}/subtasks" "Subtasks of a job"
         query &[("state", "string"), ("key", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_SubtaskView"))]; problems [404, 410, 422];
-    get "/v1/jobs/{id}/subtasks/{number}" "One of its subtasks" answers [(200, Some("SubtaskView"))]; problems [404, 410];
-    get "/v1/jobs/{id}/subtasks/{number}/logs" "What its attempts said; `split` and `fan-in` are those steps"
+    get "/v1/jobs/{id}/subtasks/{number}" "A subtask of a job" answers [(200, Some("SubtaskView"))]; problems [404, 410];
+    get "/v1/jobs/{id}/subtasks/{number}/logs" "Logs of a subtask's attempts; `split` and `fan-in` name those steps"
         answers [(200, Some("Page_AttemptLog"))]; problems [404, 410];
-    get "/v1/jobs/{id}/explain" "Why its subtasks wait" answers [(200, Some("Explained"))]; problems [404, 410];
-    post "/v1/jobs/{id}/cancel" "Cancel it" body "CancelRequest" false;
+    get "/v1/jobs/{id}/explain" "Reasons why a job's subtasks wait" answers [(200, Some("Explained"))]; problems [404, 410];
+    post "/v1/jobs/{id}/cancel" "Cancel a job" body "CancelRequest" false;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 410, 413, 415, 422, 503, 507];
-    post "/v1/jobs/{id}/pause" "Begin nothing of it" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
-    post "/v1/jobs/{id}/resume" "Go on with it" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
-    post "/v1/jobs/{id}/retry" "Do what failed of it again, when it is over" body "RetryRequest" false;
+    post "/v1/jobs/{id}/pause" "Pause a job" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
+    post "/v1/jobs/{id}/resume" "Resume a job" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
+    post "/v1/jobs/{id}/retry" "Retry the failed subtasks of an ended job" body "RetryRequest" false;
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 409, 410, 413, 415, 422, 503, 507];
-    get "/v1/jobs/{id}/events" "What happens to it, by server-sent events"
+    get "/v1/jobs/{id}/events" "Events of a job, as server-sent events"
         query &[("after", "string")]; headers &["Last-Event-ID"];
         answers [(200, Some("text/event-stream"))]; problems [404, 410, 422];
-    get "/v1/events" "What happens, by server-sent events"
+    get "/v1/events" "All events, as server-sent events"
         query &[("include", "string"), ("after", "string")]; headers &["Last-Event-ID"];
         answers [(200, Some("text/event-stream"))]; problems [422];
     get "/v1/ws" "Submit and follow over a WebSocket, in order" answers [(101, None)]; problems [400, 426];
     get "/v1/keys" "Keys with unfinished subtasks" query LIMIT;
         answers [(200, Some("Page_KeyView"))]; problems [422];
-    post "/v1/keys" "`what` is `pause`, `resume`, `retry-head` or `skip-head`; for keys that don't fit into a path"
+    post "/v1/keys" "`what` is `pause`, `resume`, `retry-head` or `skip-head`; for keys that do not fit into a path"
         query &[("key", "string"), ("what", "string")];
         answers [(200, Some("KeyView"))]; problems [404, 409, 422, 503, 507];
-    get "/v1/keys/{key}" "One of them" answers [(200, Some("KeyView"))]; problems [404];
+    get "/v1/keys/{key}" "A key" answers [(200, Some("KeyView"))]; problems [404];
     post "/v1/keys/{key}/{what}" "`pause`, `resume`, `retry-head` or `skip-head`"
         answers [(200, Some("KeyView"))]; problems [404, 409, 503, 507];
-    post "/v1/leases" "Ask for work" body "ClaimRequest" true;
+    post "/v1/leases" "Claim subtasks" body "ClaimRequest" true;
         answers [(200, Some("Claim"))]; problems [400, 413, 422, 503];
-    post "/v1/leases/{id}/heartbeat" "Still at it" body "HeartbeatRequest" false;
+    post "/v1/leases/{id}/heartbeat" "Extend a lease" body "HeartbeatRequest" false;
         answers [(200, Some("HeartbeatResponse"))]; problems [400, 404, 409, 413, 415, 422];
-    post "/v1/leases/{id}/complete" "Done" body "CompleteRequest" false;
+    post "/v1/leases/{id}/complete" "Report a success" body "CompleteRequest" false;
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
-    post "/v1/leases/{id}/fail" "Failed" body "FailRequest" true;
+    post "/v1/leases/{id}/fail" "Report a failure" body "FailRequest" true;
         answers [(204, None)]; problems [400, 404, 409, 413, 422, 503, 507];
     get "/v1/schedules" "Schedules, by name" query &[("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_Schedule"))]; problems [422];
     get "/v1/schedules/{name}" "A schedule" answers [(200, Some("Schedule"))]; problems [404];
-    put "/v1/schedules/{name}" "Make a schedule, or replace it" body "SetSchedule" true;
+    put "/v1/schedules/{name}" "Create or replace a schedule" body "SetSchedule" true;
         answers [(201, Some("Schedule")), (200, Some("Schedule"))]; problems [400, 409, 413, 415, 422, 503, 507];
-    delete "/v1/schedules/{name}" "Remove it; its jobs stay" answers [(204, None)]; problems [404, 409, 503, 507];
-    post "/v1/schedules/{name}/pause" "Make no jobs of it" answers [(200, Some("Schedule"))]; problems [404, 409, 503, 507];
-    post "/v1/schedules/{name}/resume" "Go on with it" answers [(200, Some("Schedule"))]; problems [404, 409, 503, 507];
-    post "/v1/schedules/{name}/run" "Make its job now" headers &["Idempotency-Key", "Prefer"];
+    delete "/v1/schedules/{name}" "Remove a schedule; its jobs stay" answers [(204, None)]; problems [404, 409, 503, 507];
+    post "/v1/schedules/{name}/pause" "Pause a schedule" answers [(200, Some("Schedule"))]; problems [404, 409, 503, 507];
+    post "/v1/schedules/{name}/resume" "Resume a schedule" answers [(200, Some("Schedule"))]; problems [404, 409, 503, 507];
+    post "/v1/schedules/{name}/run" "Run a schedule now" headers &["Idempotency-Key", "Prefer"];
         answers [(202, Some("Job")), (200, Some("Job"))]; problems [404, 409, 413, 422, 429, 503, 507];
-    get "/v1/audit" "What operators have done, the newest first"
+    get "/v1/audit" "Audit log, newest first"
         query &[("who", "string"), ("what", "string"), ("job", "string"), ("since", "string"), ("cursor", "string"), ("limit", "integer")];
         answers [(200, Some("Page_AuditEntry"))]; problems [422];
-    get "/v1/kinds" "The kinds of jobs that there are" answers [(200, Some("Kinds"))]; problems [];
-    get "/v1/scheduler" "How slots are shared" answers [(200, Some("SchedulerView"))]; problems [];
-    get "/v1/summary" "The server in numbers" answers [(200, Some("Summary"))]; problems [];
-    get "/v1/timeline" "What ran where" query &[("after", "integer")];
+    get "/v1/kinds" "Kinds of jobs" answers [(200, Some("Kinds"))]; problems [];
+    get "/v1/scheduler" "Allocation of slots" answers [(200, Some("SchedulerView"))]; problems [];
+    get "/v1/summary" "Counts of the server" answers [(200, Some("Summary"))]; problems [];
+    get "/v1/timeline" "Timeline of attempts" query &[("after", "integer")];
         answers [(200, Some("Timeline"))]; problems [422];
-    get "/metrics" "For Prometheus" answers [(200, Some("text/plain"))]; problems [];
-    get "/livez" "Whether it lives" answers [(200, Some("text/plain"))]; problems [];
-    get "/readyz" "Whether it takes work" answers [(200, Some("Health")), (503, Some("Health"))]; problems [];
-    get "/version" "What it is" answers [(200, Some("Version"))]; problems [];
+    get "/metrics" "Metrics for Prometheus" answers [(200, Some("text/plain"))]; problems [];
+    get "/livez" "Liveness" answers [(200, Some("text/plain"))]; problems [];
+    get "/readyz" "Readiness" answers [(200, Some("Health")), (503, Some("Health"))]; problems [];
+    get "/version" "Version of the server" answers [(200, Some("Version"))]; problems [];
     get "/problems/{code}" "What a problem's type means" answers [(200, Some("text/plain"))]; problems [404];
     get "/openapi.json" "This document" answers [(200, Some("application/json"))]; problems [];
 };
@@ -185,7 +185,7 @@ const OPERATIONS: &[Operation] = operations! {
 /// Paths without authentication.
 const OPEN: &[&str] = &["/livez", "/readyz", "/version", "/problems/{code}", "/openapi.json"];
 
-pub(super) async fn document(Shared(state): Shared<State>) -> Json<Value> {
+pub(super) async fn document(Shared(state): Shared<AppState>) -> Json<Value> {
     Json(build(&state.core.kinds))
 }
 

@@ -17,7 +17,7 @@ const WAITING_BYTES: u32 = 1024 * 1024;
 /// Sender side of the queue.
 #[derive(Debug)]
 pub(super) struct Outbox<T> {
-    to: mpsc::Sender<(T, Room)>,
+    to: mpsc::Sender<(T, QueuePermit)>,
     /// One permit for each byte of free capacity. Closed with the receiver.
     room: Arc<Semaphore>,
 }
@@ -25,19 +25,19 @@ pub(super) struct Outbox<T> {
 /// Receiver side of the queue.
 #[derive(Debug)]
 pub(super) struct Unsent<T> {
-    from: mpsc::Receiver<(T, Room)>,
+    from: mpsc::Receiver<(T, QueuePermit)>,
     room: Arc<Semaphore>,
 }
 
 /// Capacity used by a message until it is sent; released on drop.
 #[derive(Debug)]
-pub(super) struct Room(
+pub(super) struct QueuePermit(
     #[expect(dead_code, reason = "it is there to be dropped")] OwnedSemaphorePermit,
 );
 
 /// The client has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gone;
+pub(super) struct Disconnected;
 
 pub(super) fn outbox<T>() -> (Outbox<T>, Unsent<T>) {
     let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
@@ -56,10 +56,11 @@ impl<T> Outbox<T> {
     /// the message is not queued.
     ///
     /// Fails if the receiver is dropped.
-    pub(super) async fn send(&self, said: T, bytes: usize) -> Result<(), Gone> {
+    pub(super) async fn send(&self, said: T, bytes: usize) -> Result<(), Disconnected> {
         let bytes = u32::try_from(bytes).unwrap_or(WAITING_BYTES).min(WAITING_BYTES);
-        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await.map_err(|_| Gone)?;
-        self.to.send((said, Room(room))).await.map_err(|_| Gone)
+        let room =
+            Arc::clone(&self.room).acquire_many_owned(bytes).await.map_err(|_| Disconnected)?;
+        self.to.send((said, QueuePermit(room))).await.map_err(|_| Disconnected)
     }
 
     /// Returns when the receiver is dropped.
@@ -70,7 +71,7 @@ impl<T> Outbox<T> {
 
 impl<T> Unsent<T> {
     /// Returns the next message with its capacity, or `None` at the end.
-    pub(super) async fn recv(&mut self) -> Option<(T, Room)> {
+    pub(super) async fn recv(&mut self) -> Option<(T, QueuePermit)> {
         self.from.recv().await
     }
 }
@@ -126,8 +127,8 @@ mod tests {
         let mut second = std::pin::pin!(outbox.send(2, 1));
         assert_eq!(second.as_mut().now_or_never(), None);
         drop(unsent);
-        assert_eq!(second.await, Err(Gone));
-        assert_eq!(outbox.send(3, 0).await, Err(Gone));
+        assert_eq!(second.await, Err(Disconnected));
+        assert_eq!(outbox.send(3, 0).await, Err(Disconnected));
         outbox.closed().await;
     }
 }

@@ -25,7 +25,7 @@ use super::serve::Settings;
 
 /// The next part of a body did not arrive in time.
 #[derive(Debug, thiserror::Error)]
-#[error("the rest of the body did not come")]
+#[error("the body did not arrive in time")]
 pub(super) struct TooSlow;
 
 /// Maximum number of body bytes to discard, and the maximum time for it. A connection with more is
@@ -46,11 +46,13 @@ pub(super) async fn bound(
     // A client that waits for `100 Continue` has not begun to send, and need not.
     let is_asked = !request.headers().contains_key(header::EXPECT);
     let (left, mut told) = oneshot::channel();
-    let flowing = |body| Flowing { body, within, pause: None, is_asked, left: Some(left) };
+    let flowing = |body| TimedBody { body, within, pause: None, is_asked, left: Some(left) };
     let mut response = next.run(request.map(|body| Body::new(flowing(body)))).await;
     let is_read = match told.try_recv() {
-        Ok(Left::Rest(rest)) => matches!(timeout(MAX_UNWANTED_TIME, drain(rest)).await, Ok(true)),
-        Ok(Left::Broken) => false,
+        Ok(UnreadBody::Rest(rest)) => {
+            matches!(timeout(MAX_UNWANTED_TIME, drain(rest)).await, Ok(true))
+        }
+        Ok(UnreadBody::Broken) => false,
         Err(_) => true,
     };
     if !is_read {
@@ -61,7 +63,7 @@ pub(super) async fn bound(
 
 /// Unread rest of a body.
 #[derive(Debug)]
-enum Left {
+enum UnreadBody {
     /// Readable rest.
     Rest(Body),
     /// The client did not send the rest, and will not.
@@ -86,7 +88,7 @@ async fn drain(mut rest: Body) -> bool {
 
 /// Body that fails with [`TooSlow`] when a read waits too long for the next part. Time that the
 /// handler takes between reads does not count.
-struct Flowing {
+struct TimedBody {
     body: Body,
     within: Duration,
     /// Timer of the pending read. Data that is available at once needs no timer.
@@ -94,11 +96,11 @@ struct Flowing {
     /// Whether the client was asked to send the body.
     is_asked: bool,
     /// Destination of the unread rest; `None` once it was sent.
-    left: Option<oneshot::Sender<Left>>,
+    left: Option<oneshot::Sender<UnreadBody>>,
 }
 
-impl Flowing {
-    fn leave(&mut self, what: Left) {
+impl TimedBody {
+    fn leave(&mut self, what: UnreadBody) {
         if let Some(left) = self.left.take() {
             // The connection may have closed meanwhile.
             let _ = left.send(what);
@@ -106,18 +108,18 @@ impl Flowing {
     }
 }
 
-impl Drop for Flowing {
+impl Drop for TimedBody {
     fn drop(&mut self) {
         if !self.is_asked {
-            self.leave(Left::Broken);
+            self.leave(UnreadBody::Broken);
         } else if !self.body.is_end_stream() {
             let rest = std::mem::take(&mut self.body);
-            self.leave(Left::Rest(rest));
+            self.leave(UnreadBody::Rest(rest));
         }
     }
 }
 
-impl HttpBody for Flowing {
+impl HttpBody for TimedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -131,14 +133,14 @@ impl HttpBody for Flowing {
             this.pause = None;
             match frame {
                 Some(Ok(_)) => {}
-                Some(Err(_)) => this.leave(Left::Broken),
+                Some(Err(_)) => this.leave(UnreadBody::Broken),
                 None => this.left = None,
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(BoxError::from)));
         }
         let pause = this.pause.get_or_insert_with(|| Box::pin(sleep(this.within)));
         ready!(pause.as_mut().poll(context));
-        this.leave(Left::Broken);
+        this.leave(UnreadBody::Broken);
         Poll::Ready(Some(Err(TooSlow.into())))
     }
 

@@ -25,8 +25,8 @@ use axum::http::Extensions;
 use axum::http::request::Parts;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::State;
-use super::problem::Refusal;
+use super::AppState;
+use super::problem::ApiError;
 use super::serve::Settings;
 
 /// Returns the size of the reserve for this maximum.
@@ -48,7 +48,7 @@ pub(super) struct Places {
 
 /// Permit of one connection, released on drop.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     places: Arc<Places>,
     client: Option<IpAddr>,
     /// Whether the permit belongs to the reserve.
@@ -58,7 +58,7 @@ pub(super) struct Place {
 
 /// Permit of the connection, as an extension of its requests.
 #[derive(Clone, Debug)]
-pub(super) struct OfConnection(pub(super) Arc<Place>);
+pub(super) struct OfConnection(pub(super) Arc<ConnectionPermit>);
 
 impl Places {
     pub(super) fn new(settings: &Settings) -> Arc<Self> {
@@ -84,7 +84,7 @@ impl Places {
         self: &Arc<Self>,
         permit: OwnedSemaphorePermit,
         client: Option<IpAddr>,
-    ) -> Option<Place> {
+    ) -> Option<ConnectionPermit> {
         let is_reserve = self.all.available_permits() < self.reserve;
         // Counted only if there is a limit per client.
         let client = client.filter(|_| self.per_client.is_some());
@@ -96,7 +96,7 @@ impl Places {
             }
             *count += 1;
         }
-        Some(Place { places: Arc::clone(self), client, is_reserve, _permit: permit })
+        Some(ConnectionPermit { places: Arc::clone(self), client, is_reserve, _permit: permit })
     }
 
     fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -104,7 +104,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let Some(client) = self.client else { return };
         let mut clients = self.places.clients();
@@ -125,17 +125,17 @@ pub(super) struct Streams {
 
 /// Permit of a stream, released on drop.
 #[derive(Debug)]
-pub(super) struct Follows(Arc<Streams>);
+pub(super) struct StreamPermit(Arc<Streams>);
 
 impl Streams {
-    fn take(self: &Arc<Self>, most: usize) -> Option<Follows> {
+    fn take(self: &Arc<Self>, most: usize) -> Option<StreamPermit> {
         let take = |count: usize| (count < most).then_some(count + 1);
         let taken = self.count.fetch_update(Relaxed, Relaxed, take);
-        taken.ok().map(|_| Follows(Arc::clone(self)))
+        taken.ok().map(|_| StreamPermit(Arc::clone(self)))
     }
 }
 
-impl Drop for Follows {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Relaxed);
     }
@@ -144,7 +144,7 @@ impl Drop for Follows {
 /// Takes a permit for an event stream.
 ///
 /// Fails at the maximum, and on a connection of the reserve.
-pub(super) fn follow_events(parts: &Parts, state: &State) -> Result<Follows, Refusal> {
+pub(super) fn follow_events(parts: &Parts, state: &AppState) -> Result<StreamPermit, ApiError> {
     let most = state.settings.max_event_streams;
     stream(&parts.extensions, &state.event_streams, most, "event streams (`max_event_streams`)")
 }
@@ -152,7 +152,10 @@ pub(super) fn follow_events(parts: &Parts, state: &State) -> Result<Follows, Ref
 /// Takes a permit for a WebSocket.
 ///
 /// Fails at the maximum, and on a connection of the reserve.
-pub(super) fn follow_by_websocket(parts: &Parts, state: &State) -> Result<Follows, Refusal> {
+pub(super) fn follow_by_websocket(
+    parts: &Parts,
+    state: &AppState,
+) -> Result<StreamPermit, ApiError> {
     let most = state.settings.most_websockets;
     stream(&parts.extensions, &state.websockets, most, "WebSockets (`most_websockets`)")
 }
@@ -162,15 +165,17 @@ fn stream(
     streams: &Arc<Streams>,
     most: usize,
     what: &str,
-) -> Result<Follows, Refusal> {
-    let busy =
-        |what: String| Refusal { retry_after: Some(5), ..Refusal::new("too-many-requests", what) };
+) -> Result<StreamPermit, ApiError> {
+    let busy = |what: String| ApiError {
+        retry_after: Some(5),
+        ..ApiError::new("too-many-requests", what)
+    };
     if extensions.get::<OfConnection>().is_some_and(|place| place.0.is_reserve) {
         return Err(busy(
             "all connections are taken, and the reserve is for short requests".into(),
         ));
     }
-    streams.take(most).ok_or_else(|| busy(format!("there are {most} {what} already")))
+    streams.take(most).ok_or_else(|| busy(format!("the maximum of {most} {what} is reached")))
 }
 
 #[cfg(test)]

@@ -24,106 +24,106 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
     (
         "forbidden",
         403,
-        "The token is not for that",
+        "The token's role does not permit this",
         "The token's roles don't allow it, or the request came from another site.",
     ),
     (
         "unknown",
         404,
-        "There is no such thing",
-        "Nothing has that id, number or key, or there is no such path.",
+        "Not found",
+        "No item has this identifier, number or key, or the path does not exist.",
     ),
-    ("method-not-allowed", 405, "Not with this method", "`Allow` says which methods there are."),
+    ("method-not-allowed", 405, "Method not allowed", "The header `Allow` lists the methods of this path."),
     (
         "too-slow",
         408,
-        "The rest did not come",
-        "Nothing more of the body came for too long. Nothing of it was accepted; send it again.",
+        "The body did not arrive in time",
+        "The client paused too long within the body. Nothing was accepted; send the request again.",
     ),
     (
         "conflict",
         409,
-        "It does not go with how things are",
-        "The job is over, or is not, or what is asked for is already so otherwise. Look at it, and ask again.",
+        "Conflict with the present state",
+        "The state of the job, key or schedule does not permit the action. Read its present state, and decide again.",
     ),
     (
         "lease-lost",
         409,
         "The lease has ended",
-        "The subtask's time was up, its job was cancelled, or the server was started again. Stop working on it: another worker may have it.",
+        "The lease expired, its job was cancelled, or the server was restarted. Stop working on the subtask: another worker may have it.",
     ),
-    ("gone", 410, "It was removed", "It was there, and was purged or is older than what is kept."),
+    ("gone", 410, "Removed", "The item was purged, or is older than the retention."),
     (
         "stale",
         412,
-        "It has changed meanwhile",
+        "Changed meanwhile",
         "`If-Match` names another version. Read it again, and decide again.",
     ),
     (
         "too-large",
         413,
-        "It is too large",
-        "The body, or a part of it, has more bytes than this server takes. Large jobs go in as NDJSON.",
+        "Too large",
+        "The body, or a part of it, exceeds a size limit of this server. Submit large jobs as NDJSON.",
     ),
     (
         "unsupported-media-type",
         415,
-        "Not in this format",
+        "Unsupported media type",
         "Send `application/json`, or `application/x-ndjson` for a job with many subtasks.",
     ),
     (
         "invalid",
         422,
-        "It makes no sense",
-        "It can be read, and something in it is wrong. `errors` names each place.",
+        "The request is invalid",
+        "A field breaks a rule. `errors` names each field and its rule.",
     ),
     (
         "other-request",
         422,
-        "The idempotency key is taken",
-        "It was sent with another body before. A new request needs a new key.",
+        "The idempotency key belongs to another request",
+        "The key was sent with another request before. A new request needs a new key.",
     ),
     (
         "upgrade-required",
         426,
-        "Another version of the protocol is needed",
+        "Unsupported protocol version",
         "`Sec-WebSocket-Version` of the answer names the version.",
     ),
     (
         "precondition-required",
         428,
         "A version is needed",
-        "Send `If-Match` with the `ETag` of the job that was looked at.",
+        "Send `If-Match` with the `ETag` of the job as last read.",
     ),
     (
         "backlog-full",
         429,
-        "Too much waits",
-        "As many subtasks or bytes wait as may. Try again after `Retry-After` seconds.",
+        "The backlog is full",
+        "The maximum number of subtasks or bytes is waiting. Try again after `Retry-After` seconds.",
     ),
     (
         "too-many-requests",
         429,
         "Too many connections",
-        "There are as many as this server takes. Try again after `Retry-After` seconds.",
+        "The server has its maximum number of connections. Try again after `Retry-After` seconds.",
     ),
     (
         "internal",
         500,
-        "A mistake of the server",
-        "It is in the server's log under `instance`. Please report it.",
+        "Internal error",
+        "The server's log has the cause under `instance`. Please report it.",
     ),
     (
         "damaged",
         500,
-        "The store's data of this is damaged",
-        "What was asked for is not what was written. Nothing else is affected. A damaged job can be removed with `DELETE`; `keylane store check` names all damage.",
+        "Damaged data",
+        "The checksum of the stored item is wrong. Nothing else is affected. A damaged job can be removed with `DELETE`; `keylane store check` names all damage.",
     ),
     (
         "store-failed",
         503,
         "The store has failed",
-        "Nothing more is accepted until the server has been started again. What was acknowledged is on the disk.",
+        "Nothing is accepted until the server is restarted. Acknowledged changes are on the disk.",
     ),
     (
         "unavailable",
@@ -135,19 +135,19 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "disk-full",
         507,
         "The disk is full",
-        "Nothing of the request was done or written. It works again as soon as there is room.",
+        "Nothing of the request was executed or written. Requests succeed again as soon as there is room.",
     ),
     (
         "not-yet-written",
         507,
-        "It is not on the disk yet",
-        "The disk has become full at this moment. It was done, and is written as soon as there is room; if the server ends before that, it was not done.",
+        "Not on the disk yet",
+        "The disk became full during the request. The change is in effect, and is written as soon as there is room; if the server ends before, the change is lost.",
     ),
 ];
 
 /// Error of a request.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) code: &'static str,
     pub(super) detail: String,
     pub(super) errors: Vec<FieldError>,
@@ -155,9 +155,9 @@ pub(super) struct Refusal {
     pub(super) retry_after: Option<u64>,
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn new(code: &'static str, detail: impl Into<String>) -> Self {
-        Refusal { code, detail: detail.into(), errors: Vec::new(), retry_after: None }
+        ApiError { code, detail: detail.into(), errors: Vec::new(), retry_after: None }
     }
 
     pub(super) fn at(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -175,45 +175,45 @@ impl Refusal {
 
     /// Error for an unknown path, subtask or other item.
     pub(super) fn unknown(what: impl std::fmt::Display) -> Self {
-        Refusal::new("unknown", format!("there is no {what}"))
+        ApiError::new("unknown", format!("there is no {what}"))
     }
 }
 
-impl From<Refused> for Refusal {
+impl From<Refused> for ApiError {
     fn from(refused: Refused) -> Self {
         let text = refused.to_string();
         match refused {
-            Refused::Unknown { .. } => Refusal::new("unknown", text),
-            Refused::Gone { .. } => Refusal::new("gone", text),
+            Refused::Unknown { .. } => ApiError::new("unknown", text),
+            Refused::Gone { .. } => ApiError::new("gone", text),
             Refused::Invalid(places) => {
-                let refusal = Refusal::new("invalid", text);
+                let refusal = ApiError::new("invalid", text);
                 places.into_iter().fold(refusal, |refusal, (at, why)| refusal.at(at, why))
             }
-            Refused::Conflict(_) => Refusal::new("conflict", text),
-            Refused::OtherRequest => Refusal::new("other-request", text),
-            Refused::Stale { .. } => Refusal::new("stale", text),
-            Refused::LeaseLost => Refusal::new("lease-lost", text),
-            Refused::TooLarge(_) => Refusal::new("too-large", text),
+            Refused::Conflict(_) => ApiError::new("conflict", text),
+            Refused::OtherRequest => ApiError::new("other-request", text),
+            Refused::Stale { .. } => ApiError::new("stale", text),
+            Refused::LeaseLost => ApiError::new("lease-lost", text),
+            Refused::TooLarge(_) => ApiError::new("too-large", text),
             Refused::Backlog { after, .. } => {
                 let retry_after = Some(after.as_secs().max(1));
-                Refusal { retry_after, ..Refusal::new("backlog-full", text) }
+                ApiError { retry_after, ..ApiError::new("backlog-full", text) }
             }
             Refused::Draining => {
-                Refusal { retry_after: Some(5), ..Refusal::new("unavailable", text) }
+                ApiError { retry_after: Some(5), ..ApiError::new("unavailable", text) }
             }
             Refused::StoreFull => {
-                Refusal { retry_after: Some(5), ..Refusal::new("disk-full", text) }
+                ApiError { retry_after: Some(5), ..ApiError::new("disk-full", text) }
             }
             Refused::NotYetWritten => {
-                Refusal { retry_after: Some(5), ..Refusal::new("not-yet-written", text) }
+                ApiError { retry_after: Some(5), ..ApiError::new("not-yet-written", text) }
             }
-            Refused::Damaged(_) => Refusal::new("damaged", text),
-            Refused::StoreFailed(_) => Refusal::new("store-failed", text),
+            Refused::Damaged(_) => ApiError::new("damaged", text),
+            Refused::StoreFailed(_) => ApiError::new("store-failed", text),
         }
     }
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn status(&self) -> StatusCode {
         let known = CODES.iter().find(|(code, ..)| *code == self.code);
         let status = known.and_then(|(_, status, ..)| StatusCode::from_u16(*status).ok());
@@ -221,7 +221,7 @@ impl Refusal {
     }
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn into_problem(self) -> Problem {
         let title = CODES.iter().find(|(code, ..)| *code == self.code).map_or("", |known| known.2);
         Problem {
@@ -237,7 +237,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = self.status();
         let retry_after = self.retry_after;
@@ -280,7 +280,7 @@ mod tests {
             Refused::StoreFailed("no".into()),
         ];
         for reason in refused {
-            let refusal = Refusal::from(reason.clone());
+            let refusal = ApiError::from(reason.clone());
             assert!(refusal.status().as_u16() >= 400, "{reason:?}");
             assert!(!refusal.detail.is_empty());
         }

@@ -10,10 +10,10 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::Deserialize;
 
-use super::State;
+use super::AppState;
 use super::extract::{Reader, query};
 use super::jobs::{OfJob, blocking, cursor_of, limit_of};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::JobId;
 use crate::engine::{Core, ResultOrder};
 use crate::wire::{OutcomeView, Page};
@@ -39,11 +39,11 @@ struct Results {
 }
 
 pub(super) async fn results(
-    axum::extract::State(state): axum::extract::State<State>,
+    axum::extract::State(state): axum::extract::State<AppState>,
     _: Reader,
     OfJob(id): OfJob,
     parts: Parts,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let asked: ResultsQuery = query(&parts)?;
     let cursor = cursor_of(asked.cursor.as_ref())?.unwrap_or(0);
     let order = asked.order.unwrap_or_default();
@@ -66,14 +66,14 @@ pub(super) async fn results(
 }
 
 impl Results {
-    async fn page(&self, cursor: u64, limit: usize) -> Result<Page<OutcomeView>, Refusal> {
+    async fn page(&self, cursor: u64, limit: usize) -> Result<Page<OutcomeView>, ApiError> {
         let (core, id, order) = (Arc::clone(&self.core), self.id, self.order);
         blocking(move || core.results(id, order, cursor, limit)).await
     }
 
     /// Returns all results from a cursor on, as a body without a length. An error on the way aborts
     /// the body, so that a client does not take a part for the whole.
-    async fn all(self, cursor: u64) -> Result<Response, Refusal> {
+    async fn all(self, cursor: u64) -> Result<Response, ApiError> {
         // The first page is read before the status is sent, because it decides the status.
         let first = self.page(cursor, READ_AT_ONCE).await?;
         Ok(as_ndjson(Body::from_stream(self.lines_from(first))))

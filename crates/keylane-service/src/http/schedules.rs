@@ -8,24 +8,24 @@ use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 
-use super::State;
+use super::AppState;
 use super::audit::Operator;
 use super::auth::Caller;
 use super::extract::{Format, Reader, format, json, query, whole};
 use super::jobs;
-use super::problem::Refusal;
+use super::problem::ApiError;
 use crate::wire::{Page, Schedule, SetSchedule};
 
 /// Maximum size of a schedule, in bytes; all schedules are in memory. Handlers can fetch larger
 /// inputs themselves.
 const MAX_BYTES: usize = 256 * 1024;
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new().route("/v1/schedules", get(list)).route("/v1/schedules/{name}", get(show))
 }
 
 /// Routes for operators.
-pub(super) fn operator_router() -> Router<State> {
+pub(super) fn operator_router() -> Router<AppState> {
     Router::new()
         .route("/v1/schedules/{name}", put(set).delete(remove))
         .route("/v1/schedules/{name}/pause", post(pause))
@@ -35,17 +35,17 @@ pub(super) fn operator_router() -> Router<State> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+struct ScheduleListQuery {
     cursor: Option<String>,
     limit: Option<usize>,
 }
 
 async fn list(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Reader,
     parts: Parts,
-) -> Result<Json<Page<Schedule>>, Refusal> {
-    let asked: ListQuery = query(&parts)?;
+) -> Result<Json<Page<Schedule>>, ApiError> {
+    let asked: ScheduleListQuery = query(&parts)?;
     let limit = jobs::limit_of(asked.limit)?;
     // On the blocking pool, because the next times of a thousand schedules take some milliseconds
     // to compute.
@@ -54,23 +54,23 @@ async fn list(
 }
 
 async fn show(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Reader,
     Path(name): Path<String>,
-) -> Result<Json<Schedule>, Refusal> {
+) -> Result<Json<Schedule>, ApiError> {
     Ok(Json(state.core.schedule(&name)?))
 }
 
 /// Answers 201 for a new schedule, and 200 for a replaced one.
 async fn set(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Operator(act): Operator,
     Path(name): Path<String>,
     request: Request,
-) -> Result<(StatusCode, Json<Schedule>), Refusal> {
+) -> Result<(StatusCode, Json<Schedule>), ApiError> {
     let (parts, body) = request.into_parts();
     if format(&parts.headers)? == Format::Lines {
-        return Err(Refusal::new("unsupported-media-type", "this is sent as application/json"));
+        return Err(ApiError::new("unsupported-media-type", "`Content-Type` must be application/json"));
     }
     let asked: SetSchedule = json(&whole(body, MAX_BYTES).await?)?;
     // Without the job, whose payload only its handler may see.
@@ -87,38 +87,38 @@ async fn set(
 }
 
 async fn remove(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Operator(act): Operator,
     Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<StatusCode, ApiError> {
     state.core.remove_schedule(name, act).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn pause(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Operator(act): Operator,
     Path(name): Path<String>,
-) -> Result<Json<Schedule>, Refusal> {
+) -> Result<Json<Schedule>, ApiError> {
     Ok(Json(state.core.pause_schedule(name, true, act).await?))
 }
 
 async fn resume(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Operator(act): Operator,
     Path(name): Path<String>,
-) -> Result<Json<Schedule>, Refusal> {
+) -> Result<Json<Schedule>, ApiError> {
     Ok(Json(state.core.pause_schedule(name, false, act).await?))
 }
 
 /// Answers like a submission of the job.
 async fn run(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Operator(act): Operator,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let scope = jobs::scope_of(&headers, &caller)?;
     let submitted = state.core.run_schedule(name, scope, act).await?;
     Ok(jobs::answer(&state, submitted, &headers).await?.into_response())

@@ -25,11 +25,11 @@ use tokio_util::task::TaskTracker;
 
 use super::auth::{Current, Tokens};
 use super::events::Events;
-use super::places::{OfConnection, Place, Places};
-use super::takeover::{self, Slot, Watched};
+use super::places::{ConnectionPermit, OfConnection, Places};
+use super::takeover::{self, TakeoverSlot, Watched};
 use super::tls::Tls;
 use super::unread::Unread;
-use super::{State, router};
+use super::{AppState, router};
 use crate::Service;
 
 /// Settings of the HTTP server.
@@ -103,7 +103,7 @@ impl Settings {
 #[non_exhaustive]
 pub enum ServeError {
     /// The address is reachable by others, and there are no tokens.
-    #[error("{0} can be reached by others, so tokens are needed; or listen on 127.0.0.1")]
+    #[error("the address {0} is reachable by others and no tokens are set; add tokens, or listen on 127.0.0.1")]
     Open(SocketAddr),
     /// A reload would switch encryption on or off.
     #[error(
@@ -126,7 +126,7 @@ pub struct Server {
     address: SocketAddr,
     /// Cancelled when the server accepts no more connections.
     stopping: CancellationToken,
-    state: State,
+    state: AppState,
     /// TLS settings for connections accepted from now on.
     tls: Current<Option<Tls>>,
     connections: TaskTracker,
@@ -161,7 +161,7 @@ impl Server {
         let failed = |source| ServeError::Listen { listen, source };
         let listener = listener(listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let state = State::new(service, settings);
+        let state = AppState::new(service, settings);
         let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
         let tls = Current::new(state.settings.tls.clone());
         let accepting = Accepting {
@@ -283,7 +283,7 @@ fn turn_away(stream: &TcpStream, is_encrypted: bool) {
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
-    place: Arc<Place>,
+    place: Arc<ConnectionPermit>,
     routes: Router,
     settings: &Settings,
     tls: Option<Tls>,
@@ -310,7 +310,7 @@ struct ForPeer {
     routes: TowerToHyperService<Router>,
     peer: SocketAddr,
     place: OfConnection,
-    slot: Slot,
+    slot: TakeoverSlot,
 }
 
 impl hyper::service::Service<Request<Incoming>> for ForPeer {
@@ -334,7 +334,7 @@ impl hyper::service::Service<Request<Incoming>> for ForPeer {
 async fn serve<S>(
     stream: S,
     peer: SocketAddr,
-    place: Arc<Place>,
+    place: Arc<ConnectionPermit>,
     routes: Router,
     settings: &Settings,
     stopping: CancellationToken,
@@ -354,7 +354,7 @@ async fn serve<S>(
 async fn answer<S>(
     stream: S,
     peer: SocketAddr,
-    place: Arc<Place>,
+    place: Arc<ConnectionPermit>,
     routes: Router,
     settings: &Settings,
     stopping: CancellationToken,
@@ -367,7 +367,7 @@ where
     builder.timer(TokioTimer::new()).header_read_timeout(settings.head_timeout);
     // A connection of the reserve answers one request.
     builder.keep_alive(!place.is_reserve);
-    let slot = Slot::default();
+    let slot = TakeoverSlot::default();
     let stream = TokioIo::new(Watched::new(stream, slot.clone()));
     let routes = TowerToHyperService::new(routes);
     let routes = ForPeer { routes, peer, place: OfConnection(place), slot: slot.clone() };

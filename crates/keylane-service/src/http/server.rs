@@ -9,13 +9,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
-use super::State;
+use super::AppState;
 use super::extract::{Reader, query};
-use super::problem::{CODES, Refusal};
+use super::problem::{ApiError, CODES};
 use crate::wire::{Health, HealthCheck, KindView, SchedulerView, Summary, Timeline, Version};
 
 /// Routes that require a token, if the server has tokens.
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new()
         .route("/v1/kinds", get(kinds))
         .route("/v1/scheduler", get(scheduler))
@@ -25,7 +25,7 @@ pub(super) fn router() -> Router<State> {
 }
 
 /// Routes without authentication. They reveal nothing about the jobs.
-pub(super) fn open_router() -> Router<State> {
+pub(super) fn open_router() -> Router<AppState> {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -38,7 +38,7 @@ async fn livez() -> &'static str {
     "ok\n"
 }
 
-async fn readyz(Shared(state): Shared<State>) -> (StatusCode, Json<Health>) {
+async fn readyz(Shared(state): Shared<AppState>) -> (StatusCode, Json<Health>) {
     let core = &state.core;
     let store = core.takes_no_jobs();
     let draining = core.is_draining().then(|| "the server is about to stop".to_owned());
@@ -54,7 +54,7 @@ async fn readyz(Shared(state): Shared<State>) -> (StatusCode, Json<Health>) {
     (status, Json(Health { status: word.to_owned(), checks }))
 }
 
-async fn version(Shared(state): Shared<State>) -> Json<Version> {
+async fn version(Shared(state): Shared<AppState>) -> Json<Version> {
     Json(Version {
         name: "keylane".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -64,10 +64,10 @@ async fn version(Shared(state): Shared<State>) -> Json<Version> {
 }
 
 /// Returns the page of a problem type, for people.
-async fn problem(Path(code): Path<String>) -> Result<Response, Refusal> {
+async fn problem(Path(code): Path<String>) -> Result<Response, ApiError> {
     let known = CODES.iter().find(|(known, ..)| *known == code);
     let (code, status, title, text) =
-        known.ok_or_else(|| Refusal::unknown(format!("problem `{code}`")))?;
+        known.ok_or_else(|| ApiError::unknown(format!("problem `{code}`")))?;
     let page = format!("{title}\n\nstatus {status}, code {code}\n\n{text}\n");
     let mut response = page.into_response();
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -82,15 +82,15 @@ pub(super) struct Kinds {
     items: Vec<KindView>,
 }
 
-async fn kinds(Shared(state): Shared<State>, _: Reader) -> Json<Kinds> {
+async fn kinds(Shared(state): Shared<AppState>, _: Reader) -> Json<Kinds> {
     Json(Kinds { items: state.core.kind_views() })
 }
 
-async fn scheduler(Shared(state): Shared<State>, _: Reader) -> Json<SchedulerView> {
+async fn scheduler(Shared(state): Shared<AppState>, _: Reader) -> Json<SchedulerView> {
     Json(state.core.scheduler_view())
 }
 
-async fn summary(Shared(state): Shared<State>, _: Reader) -> Json<Summary> {
+async fn summary(Shared(state): Shared<AppState>, _: Reader) -> Json<Summary> {
     Json(state.core.summary())
 }
 
@@ -101,15 +101,15 @@ struct TimelineQuery {
 }
 
 async fn timeline(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     _: Reader,
     parts: Parts,
-) -> Result<Json<Timeline>, Refusal> {
+) -> Result<Json<Timeline>, ApiError> {
     let asked: TimelineQuery = query(&parts)?;
     Ok(Json(state.core.timeline_after(asked.after.unwrap_or(0))))
 }
 
-async fn metrics(Shared(state): Shared<State>, _: Reader) -> Response {
+async fn metrics(Shared(state): Shared<AppState>, _: Reader) -> Response {
     let mut response = state.core.metrics().into_response();
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

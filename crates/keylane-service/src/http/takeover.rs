@@ -6,7 +6,7 @@
 //!
 //! # Protocol
 //!
-//! 1. Each connection has a [`Slot`], which every request carries in its extensions.
+//! 1. Each connection has a [`TakeoverSlot`], which every request carries in its extensions.
 //! 2. The library sends the head of the answer and the first chunks: they come from [`FirstPart`],
 //!    the body of the answer. When the library asks for more, the body puts the stream into the
 //!    slot, wakes the connection, and never yields anything again.
@@ -41,10 +41,10 @@ use super::events::Events;
 
 /// Slot of a connection for the stream that takes it over.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Slot(Arc<Inner>);
+pub(super) struct TakeoverSlot(Arc<SlotState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct SlotState {
     /// One of the steps below. Only the connection's own task reads and changes it.
     step: AtomicU8,
     stream: Mutex<Option<Box<Events>>>,
@@ -57,7 +57,7 @@ const OFFERED: u8 = 1;
 /// The library has written everything that the body yielded.
 const WRITTEN: u8 = 2;
 
-impl Slot {
+impl TakeoverSlot {
     fn offer(&self, stream: Box<Events>) {
         *self.0.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
         self.0.step.store(OFFERED, Relaxed);
@@ -80,21 +80,21 @@ impl Slot {
 }
 
 /// Returns the connection's slot if the request's answer can take the connection over.
-pub(super) fn slot(parts: &Parts) -> Option<Slot> {
+pub(super) fn slot(parts: &Parts) -> Option<TakeoverSlot> {
     let has_chunks = parts.version == Version::HTTP_11 && parts.method == Method::GET;
-    parts.extensions.get::<Slot>().filter(|_| has_chunks).cloned()
+    parts.extensions.get::<TakeoverSlot>().filter(|_| has_chunks).cloned()
 }
 
 /// Body of an answer that takes its connection over. It yields the initial events.
 #[derive(Debug)]
 pub(super) struct FirstPart {
-    slot: Slot,
+    slot: TakeoverSlot,
     /// Stream; `None` once it is in the slot.
     stream: Option<Box<Events>>,
 }
 
 impl FirstPart {
-    pub(super) fn new(slot: Slot, stream: Events) -> Self {
+    pub(super) fn new(slot: TakeoverSlot, stream: Events) -> Self {
         FirstPart { slot, stream: Some(Box::new(stream)) }
     }
 }
@@ -119,11 +119,11 @@ impl Stream for FirstPart {
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
-    slot: Slot,
+    slot: TakeoverSlot,
 }
 
 impl<S> Watched<S> {
-    pub(super) fn new(stream: S, slot: Slot) -> Self {
+    pub(super) fn new(stream: S, slot: TakeoverSlot) -> Self {
         Watched { stream, slot }
     }
 

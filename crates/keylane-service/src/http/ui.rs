@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use rust_embed::RustEmbed;
 
-use super::State;
-use super::problem::Refusal;
+use super::AppState;
+use super::problem::ApiError;
 
 #[derive(RustEmbed)]
 #[folder = "ui/"]
@@ -23,20 +23,20 @@ use super::problem::Refusal;
 #[include = "js/**/*.js"]
 struct Files;
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new().route("/", get(index)).route("/ui/{*path}", get(file))
 }
 
-async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
+async fn index(headers: HeaderMap) -> Result<Response, ApiError> {
     serve("index.html", &headers)
 }
 
-async fn file(Path(path): Path<String>, headers: HeaderMap) -> Result<Response, Refusal> {
+async fn file(Path(path): Path<String>, headers: HeaderMap) -> Result<Response, ApiError> {
     serve(&path, &headers)
 }
 
-fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
-    let file = Files::get(path).ok_or_else(|| Refusal::unknown("such file"))?;
+fn serve(path: &str, headers: &HeaderMap) -> Result<Response, ApiError> {
+    let file = Files::get(path).ok_or_else(|| ApiError::unknown("such file"))?;
     let hash = file.metadata.sha256_hash();
     let hash: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let tag = HeaderValue::from_str(&format!("\"{hash}\"")).expect("digits are plain text");

@@ -43,7 +43,7 @@ impl<S> Unread<S> {
         }
         let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(self.within)));
         ready!(pause.as_mut().poll(context));
-        let why = "the client does not read what it is sent";
+        let why = "the client does not read its answers";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)))
     }
 }

@@ -41,15 +41,15 @@ use serde_json::value::RawValue;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::task::JoinHandle;
 
-use super::State;
+use super::AppState;
 use super::audit;
 use super::auth::{Caller, Role};
 use super::extract::Reader;
 use super::guard::{need, read_only};
 use super::handshake;
-use super::outbox::{Gone, Outbox, Unsent, outbox};
+use super::outbox::{Disconnected, Outbox, Unsent, outbox};
 use super::places::{self, OfConnection};
-use super::problem::Refusal;
+use super::problem::ApiError;
 use super::ws_errors::close_code;
 use crate::JobId;
 use crate::engine::{Act, Action, Answered, Core, Feed, Followed, Reader as FeedReader};
@@ -69,15 +69,15 @@ const MAX_FOLLOWED: usize = 1000;
 /// Silence after which a client is sent a ping, and then again before it is disconnected.
 const SILENCE: Duration = Duration::from_secs(30);
 
-pub(super) fn router() -> Router<State> {
+pub(super) fn router() -> Router<AppState> {
     Router::new().route("/v1/ws", get(upgrade))
 }
 
 /// Client's message. A struct, because a tagged enum would not preserve the job's payload verbatim.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    op: Op,
+struct ClientMessage {
+    op: ClientOp,
     seq: u64,
     #[serde(default)]
     job: Option<Box<RawValue>>,
@@ -91,7 +91,7 @@ struct Asked {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Op {
+enum ClientOp {
     Submit,
     Status,
     Cancel,
@@ -101,7 +101,7 @@ enum Op {
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-enum Said<'a> {
+enum ServerMessage<'a> {
     Accepted { seq: u64, job: &'a Job, replayed: bool },
     Job { seq: u64, job: &'a Job },
     Following { seq: u64 },
@@ -112,10 +112,10 @@ enum Said<'a> {
 }
 
 async fn upgrade(
-    Shared(state): Shared<State>,
+    Shared(state): Shared<AppState>,
     Reader(caller): Reader,
     mut parts: Parts,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let from = audit::peer(&parts.extensions);
     if let Err(refused) = handshake::check(&parts.headers) {
         return Ok(*refused);
@@ -142,32 +142,32 @@ async fn upgrade(
 }
 
 struct Client {
-    state: State,
+    state: AppState,
     caller: Caller,
     from: Option<IpAddr>,
     /// Subscription of the client. Created with the first followed job, because most clients follow
     /// none.
-    follows: Option<Follows>,
+    follows: Option<Subscription>,
     /// Job to follow after the answer is sent, with the first event to send.
     to_follow: Option<(JobId, u64)>,
     say: Outbox<Message>,
 }
 
 /// Subscription of a client, with the task that forwards its events.
-struct Follows {
+struct Subscription {
     feed: Feed,
     jobs: usize,
     sending: JoinHandle<()>,
 }
 
-impl Drop for Follows {
+impl Drop for Subscription {
     fn drop(&mut self) {
         self.sending.abort();
     }
 }
 
 impl Client {
-    async fn serve(state: State, caller: Caller, from: Option<IpAddr>, socket: WebSocket) {
+    async fn serve(state: AppState, caller: Caller, from: Option<IpAddr>, socket: WebSocket) {
         let (out, incoming) = socket.split();
         let (say, said) = outbox();
         let writer = tokio::spawn(write(out, said));
@@ -225,24 +225,26 @@ impl Client {
     }
 
     async fn handle(&mut self, text: &str) -> Message {
-        let (seq, done) = match super::extract::json::<Asked>(text.as_bytes()) {
+        let (seq, done) = match super::extract::json::<ClientMessage>(text.as_bytes()) {
             Ok(asked) => (Some(asked.seq), self.act(asked).await),
             Err(refusal) => (seq_of(text), Err(refusal)),
         };
         match done {
             Ok(message) => message,
-            Err(refusal) => message(&Said::Refused { seq, problem: refusal.into_problem() }),
+            Err(refusal) => {
+                message(&ServerMessage::Refused { seq, problem: refusal.into_problem() })
+            }
         }
     }
 
     /// Checks a message like the guard checks a request: the handshake itself was a read.
-    fn may_change(&self, role: Role) -> Result<(), Refusal> {
+    fn may_change(&self, role: Role) -> Result<(), ApiError> {
         if self.state.settings.read_only {
             return Err(read_only());
         }
         // The token may have been revoked since the handshake.
         if !self.state.tokens.get().has(&self.caller) {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 "unauthorized",
                 "this server does not know the token any more",
             ));
@@ -250,27 +252,27 @@ impl Client {
         need(&self.caller, role)
     }
 
-    async fn act(&mut self, asked: Asked) -> Result<Message, Refusal> {
-        let Asked { op, seq, job, idempotency_key, id, mode } = asked;
+    async fn act(&mut self, asked: ClientMessage) -> Result<Message, ApiError> {
+        let ClientMessage { op, seq, job, idempotency_key, id, mode } = asked;
         let missing = |field: &str| {
             let why = format!("`{field}` is missing");
-            Refusal::new("invalid", why.clone()).at(format!("/{field}"), why)
+            ApiError::new("invalid", why.clone()).at(format!("/{field}"), why)
         };
-        if let Op::Submit = op {
+        if let ClientOp::Submit = op {
             return self.submit(seq, &job.ok_or_else(|| missing("job"))?, idempotency_key).await;
         }
         let id = id.ok_or_else(|| missing("id"))?;
-        if let Op::Cancel = op {
+        if let ClientOp::Cancel = op {
             return self.cancel(seq, id, mode).await;
         }
         let id = self.named(id).await?;
         match op {
-            Op::Submit | Op::Cancel => unreachable!("it was done above"),
-            Op::Status => Ok(message(&Said::Job { seq, job: &self.job(id).await? })),
-            Op::Follow => self.follow(seq, id).await,
-            Op::Unfollow => {
+            ClientOp::Submit | ClientOp::Cancel => unreachable!("it was done above"),
+            ClientOp::Status => Ok(message(&ServerMessage::Job { seq, job: &self.job(id).await? })),
+            ClientOp::Follow => self.follow(seq, id).await,
+            ClientOp::Unfollow => {
                 self.unfollow(id);
-                Ok(message(&Said::Unfollowed { seq }))
+                Ok(message(&ServerMessage::Unfollowed { seq }))
             }
         }
     }
@@ -280,7 +282,7 @@ impl Client {
         seq: u64,
         text: &RawValue,
         idempotency_key: Option<String>,
-    ) -> Result<Message, Refusal> {
+    ) -> Result<Message, ApiError> {
         self.may_change(Role::Submit)?;
         let key = idempotency_key
             .map(|key| super::jobs::idempotency_key(key.as_bytes(), "/idempotency_key"))
@@ -291,22 +293,26 @@ impl Client {
         intake.flush().await?;
         let scope = key.map(|key| (self.caller.name.clone(), key));
         let submitted = intake.finish(scope).await?;
-        Ok(message(&Said::Accepted { seq, job: &submitted.job, replayed: submitted.replayed }))
+        Ok(message(&ServerMessage::Accepted {
+            seq,
+            job: &submitted.job,
+            replayed: submitted.replayed,
+        }))
     }
 
-    async fn named(&self, id: String) -> Result<JobId, Refusal> {
+    async fn named(&self, id: String) -> Result<JobId, ApiError> {
         let core = Arc::clone(&self.state.core);
         super::jobs::blocking(move || core.resolve(&id)).await
     }
 
-    async fn job(&self, id: JobId) -> Result<Job, Refusal> {
+    async fn job(&self, id: JobId) -> Result<Job, ApiError> {
         let core = Arc::clone(&self.state.core);
         let job = tokio::task::spawn_blocking(move || core.job(id)).await;
-        Ok(job.map_err(|_| Refusal::new("internal", "something went wrong in the server"))??)
+        Ok(job.map_err(|_| ApiError::new("internal", "something went wrong in the server"))??)
     }
 
     /// Cancels a job. The audit entry is written before the answer.
-    async fn cancel(&self, seq: u64, id: String, mode: CancelMode) -> Result<Message, Refusal> {
+    async fn cancel(&self, seq: u64, id: String, mode: CancelMode) -> Result<Message, ApiError> {
         if self.state.settings.read_only {
             return Err(read_only());
         }
@@ -320,10 +326,10 @@ impl Client {
             Err(refusal) => Answered::Refused(refusal.code),
         };
         self.state.core.log_rest(&act, answered).await?;
-        Ok(message(&Said::Job { seq, job: &cancelled? }))
+        Ok(message(&ServerMessage::Job { seq, job: &cancelled? }))
     }
 
-    async fn cancel_as(&self, act: &Act, id: String, mode: CancelMode) -> Result<Job, Refusal> {
+    async fn cancel_as(&self, act: &Act, id: String, mode: CancelMode) -> Result<Job, ApiError> {
         need(&self.caller, Role::Operate)?;
         let id = self.named(id).await?;
         act.on_job(id);
@@ -331,18 +337,18 @@ impl Client {
         Ok(self.state.core.cancel_job(id, &request, act).await?)
     }
 
-    async fn follow(&mut self, seq: u64, id: JobId) -> Result<Message, Refusal> {
+    async fn follow(&mut self, seq: u64, id: JobId) -> Result<Message, ApiError> {
         self.job(id).await?;
         let follows = self.follows.as_ref();
         if follows.is_some_and(|it| it.jobs >= MAX_FOLLOWED && !it.feed.has(id.number())) {
-            return Err(Refusal::new(
+            return Err(ApiError::new(
                 "too-many-requests",
-                format!("{MAX_FOLLOWED} jobs are the most"),
+                format!("a connection can follow at most {MAX_FOLLOWED} jobs; unfollow one first"),
             ));
         }
         // Events count from now on, and not from the answer.
         self.to_follow = Some((id, self.state.core.events.end()));
-        Ok(message(&Said::Following { seq }))
+        Ok(message(&ServerMessage::Following { seq }))
     }
 
     /// Starts to follow after the answer is sent, so that the answer precedes all events.
@@ -351,7 +357,7 @@ impl Client {
         let follows = self.follows.get_or_insert_with(|| {
             let feed = Feed::new(&self.state.core.events);
             let sending = tokio::spawn(forward(feed.reader(), self.say.clone()));
-            Follows { feed, jobs: 0, sending }
+            Subscription { feed, jobs: 0, sending }
         });
         follows.jobs += usize::from(!follows.feed.has(id.number()));
         follows.feed.add(id.number(), from);
@@ -390,8 +396,8 @@ impl Drop for Connected {
 async fn forward(events: FeedReader, say: Outbox<Message>) {
     loop {
         let said = match events.next().await {
-            Followed::Event(event) => message(&Said::Event { event: &event }),
-            Followed::Reset(_) => message(&Said::Reset),
+            Followed::Event(event) => message(&ServerMessage::Event { event: &event }),
+            Followed::Reset(_) => message(&ServerMessage::Reset),
         };
         if put(&say, said).await.is_err() {
             return;
@@ -400,7 +406,7 @@ async fn forward(events: FeedReader, say: Outbox<Message>) {
 }
 
 /// Queues a message. Fails if the client has disconnected.
-async fn put(say: &Outbox<Message>, message: Message) -> Result<(), Gone> {
+async fn put(say: &Outbox<Message>, message: Message) -> Result<(), Disconnected> {
     let bytes = match &message {
         Message::Text(text) => text.len(),
         // Control messages are small.
@@ -418,7 +424,7 @@ async fn write(mut out: SplitSink<WebSocket, Message>, mut said: Unsent<Message>
     let _ = out.close().await;
 }
 
-fn message(said: &Said<'_>) -> Message {
+fn message(said: &ServerMessage<'_>) -> Message {
     let text = serde_json::to_string(said).expect("an answer can be written as JSON");
     Message::Text(Utf8Bytes::from(text))
 }

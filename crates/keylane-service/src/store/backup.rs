@@ -28,7 +28,7 @@ impl Store {
         }
         let mut part = to.clone().into_os_string();
         part.push("-part");
-        let part = Part(part.into());
+        let part = PartialCopy(part.into());
         part.remove();
         // Readable by its owner only, as the store is.
         sqlite::create_new(&part.0).map_err(io("make the copy"))?;
@@ -65,9 +65,9 @@ fn io(doing: &'static str) -> impl Fn(io::Error) -> BackupError {
 }
 
 /// Unfinished copy, removed on drop.
-pub(super) struct Part(pub(super) PathBuf);
+pub(super) struct PartialCopy(pub(super) PathBuf);
 
-impl Part {
+impl PartialCopy {
     pub(super) fn rename(self, to: &Path) -> Result<(), BackupError> {
         // Unlike a rename, a link never replaces a file created meanwhile.
         match fs::hard_link(&self.0, to) {
@@ -85,7 +85,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialCopy {
     fn drop(&mut self) {
         self.remove();
     }

@@ -8,16 +8,16 @@ use super::seal::{self, place};
 use crate::ids::{JobNumber, SubtaskNumber};
 
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct ChunkCache {
     most_bytes: usize,
     /// No code that holds this lock unwinds.
-    inner: Mutex<Inner>,
+    inner: Mutex<LruChunks>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct LruChunks {
     /// Chunks by place. A subtask's chunk is the last one that does not begin behind it.
-    chunks: BTreeMap<u64, Kept>,
+    chunks: BTreeMap<u64, CachedChunk>,
     /// Places by the time of their last use, oldest first.
     uses: BTreeMap<u64, u64>,
     /// One past the last use.
@@ -26,17 +26,17 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedChunk {
     chunk: Arc<Chunk>,
     used: u64,
 }
 
-impl Cache {
+impl ChunkCache {
     pub(super) fn new(most_bytes: usize) -> Self {
-        Cache { most_bytes, inner: Mutex::default() }
+        ChunkCache { most_bytes, inner: Mutex::default() }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, LruChunks> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,12 +91,12 @@ impl Cache {
     }
 }
 
-impl Inner {
+impl LruChunks {
     fn insert(&mut self, chunk: &Arc<Chunk>) {
         let place = place(chunk.job(), chunk.numbers().start);
         drop(self.remove(place));
         self.bytes += chunk.bytes();
-        self.chunks.insert(place, Kept { chunk: Arc::clone(chunk), used: self.clock });
+        self.chunks.insert(place, CachedChunk { chunk: Arc::clone(chunk), used: self.clock });
         self.uses.insert(self.clock, place);
         self.clock += 1;
     }
@@ -113,7 +113,7 @@ impl Inner {
     }
 
     fn remove(&mut self, place: u64) -> Option<Arc<Chunk>> {
-        let Kept { chunk, used } = self.chunks.remove(&place)?;
+        let CachedChunk { chunk, used } = self.chunks.remove(&place)?;
         self.uses.remove(&used);
         self.bytes -= chunk.bytes();
         Some(chunk)
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_was_used_least_lately_goes_first() {
         let size = chunk(0, 1).bytes();
-        let cache = Cache::new(3 * size);
+        let cache = ChunkCache::new(3 * size);
         (0..3).for_each(|job| cache.put(&chunk(job, 1)));
         assert!(cache.get(JobNumber(0), 0).is_some());
         cache.put(&chunk(3, 1));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_there_is_no_room_for_is_not_there_as_it_was_before() {
-        let cache = Cache::new(chunk(0, 1).bytes());
+        let cache = ChunkCache::new(chunk(0, 1).bytes());
         cache.put_if_room(&chunk(0, 1));
         cache.put_if_room(&chunk(0, 2));
         assert!(cache.get(JobNumber(0), 0).is_none());
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_subtask_beyond_a_chunk_is_not_in_it() {
-        let cache = Cache::new(usize::MAX);
+        let cache = ChunkCache::new(usize::MAX);
         cache.put(&chunk(1, 3));
         assert!(cache.get(JobNumber(1), 2).is_some());
         assert!(cache.get(JobNumber(1), 3).is_none());
@@ -182,7 +182,7 @@ mod tests {
         fn it_never_has_more_than_it_may(
             steps in prop::collection::vec((0u8..4, 0u64..8, 1u32..30), 1..100),
         ) {
-            let cache = Cache::new(3000);
+            let cache = ChunkCache::new(3000);
             for (step, job, subtasks) in steps {
                 match step {
                     0 => cache.put_if_room(&chunk(job, subtasks)),

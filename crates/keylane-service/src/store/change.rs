@@ -391,18 +391,18 @@ impl Change {
 
 /// Callback for the result of a request, called exactly once. Dropped without a call, it reports
 /// that nothing was written.
-pub(super) struct Answer(Option<Box<Callback>>);
+pub(super) struct WriteReply(Option<Box<Callback>>);
 
 type Callback = dyn FnOnce(Result<Committed, WriteError>) + Send;
 
-impl Answer {
+impl WriteReply {
     pub(super) fn new(tell: impl FnOnce(Result<Committed, WriteError>) + Send + 'static) -> Self {
-        Answer(Some(Box::new(tell)))
+        WriteReply(Some(Box::new(tell)))
     }
 
     /// Creates a reply that is discarded.
     pub(super) fn to_nobody() -> Self {
-        Answer(None)
+        WriteReply(None)
     }
 
     pub(super) fn tell(mut self, result: Result<Committed, WriteError>) {
@@ -412,7 +412,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for WriteReply {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
             tell(Err(WriteError::Failed { cause: "the writer has ended".into() }));
@@ -420,7 +420,7 @@ impl Drop for Answer {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for WriteReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Answer").field(&self.0.is_some()).finish()
     }
@@ -430,7 +430,7 @@ impl fmt::Debug for Answer {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) changes: Vec<Change>,
-    pub(super) answer: Answer,
+    pub(super) answer: WriteReply,
     /// Admission permit for new work, released after the write.
     pub(super) _room: Option<OwnedPermit>,
 }

@@ -13,11 +13,11 @@ use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, KeyState,
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::logs::{self, AttemptLog};
-use super::outcome::{Outcome, Row};
+use super::outcome::{Outcome, OutcomeRow};
 use super::read;
 use super::schedules;
 use super::seal::{self, place, rows_of, seal};
-use super::state::{Known, State};
+use super::state::{JobMeta, WriterState};
 use super::status::{JobState, JobStatus};
 use super::tables;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
@@ -36,7 +36,7 @@ const LOGS_REMOVED: usize = 256;
 const KEYS_REMOVED: usize = 1024;
 
 /// Result of each request, and jobs to delete in later transactions.
-pub(super) struct Written {
+pub(super) struct CommitReport {
     pub(super) answers: Vec<Result<Committed, WriteError>>,
     /// Jobs whose deletion has begun.
     pub(super) loose: Vec<JobNumber>,
@@ -47,18 +47,24 @@ pub(super) struct Written {
 }
 
 /// Transaction that is being written.
-pub(super) struct Draft<'a> {
+pub(super) struct WriteTransaction<'a> {
     connection: &'a Connection,
-    state: &'a mut State,
+    state: &'a mut WriterState,
     /// Outcomes that are not in a row yet.
-    rows: HashMap<JobNumber, Row, foldhash::fast::RandomState>,
+    rows: HashMap<JobNumber, OutcomeRow, foldhash::fast::RandomState>,
     loose: Vec<JobNumber>,
     has_removed: bool,
 }
 
-impl<'a> Draft<'a> {
-    pub(super) fn new(connection: &'a Connection, state: &'a mut State) -> Self {
-        Draft { connection, state, rows: HashMap::default(), loose: Vec::new(), has_removed: false }
+impl<'a> WriteTransaction<'a> {
+    pub(super) fn new(connection: &'a Connection, state: &'a mut WriterState) -> Self {
+        WriteTransaction {
+            connection,
+            state,
+            rows: HashMap::default(),
+            loose: Vec::new(),
+            has_removed: false,
+        }
     }
 
     /// Applies all requests, deletes some rows of a deleted job, and commits. A refused request
@@ -67,7 +73,7 @@ impl<'a> Draft<'a> {
         mut self,
         requests: &[Request],
         sweep: Option<JobNumber>,
-    ) -> Result<Written, SqliteError> {
+    ) -> Result<CommitReport, SqliteError> {
         let mut answers = Vec::with_capacity(requests.len());
         let commit = self.state.meta.commits + 1;
         for request in requests {
@@ -90,7 +96,7 @@ impl<'a> Draft<'a> {
         self.state.meta.put(self.connection)?;
         self.connection.execute_batch("COMMIT")?;
         let has_removed = self.has_removed || sweep.is_some();
-        Ok(Written { answers, loose: self.loose, swept, has_removed })
+        Ok(CommitReport { answers, loose: self.loose, swept, has_removed })
     }
 
     /// Returns the error of a request that cannot be applied. All changes are checked before the
@@ -169,14 +175,14 @@ impl<'a> Draft<'a> {
     ) -> Result<Option<WriteError>, SqliteError> {
         Ok(match self.state.job(self.connection, job)? {
             None => Some(WriteError::NoSuchJob { job }),
-            Some(Known { state, .. }) if state.is_final() && !even_if_over => {
+            Some(JobMeta { state, .. }) if state.is_final() && !even_if_over => {
                 Some(WriteError::Ended { job })
             }
-            Some(Known { next_row, .. }) if u64::from(*next_row) + 2 >= seal::PLACES => {
+            Some(JobMeta { next_row, .. }) if u64::from(*next_row) + 2 >= seal::PLACES => {
                 let most = seal::PLACES;
                 Some(WriteError::TooLarge { what: "a job's transactions with outcomes", most })
             }
-            Some(Known { total, .. }) => number
+            Some(JobMeta { total, .. }) => number
                 .filter(|number| number >= total)
                 .map(|number| WriteError::NoSuchSubtask { job, number, total: *total }),
         })

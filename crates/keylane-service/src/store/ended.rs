@@ -139,20 +139,20 @@ const MAX_BYTES: usize = 32 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct EndedCache {
     /// No code that holds this lock unwinds.
-    inner: Mutex<Inner>,
+    inner: Mutex<CachedIndexes>,
 }
 
 /// Indexes by job. Queries of one job exclude each other, so that its rows are read once for all of
 /// them.
 #[derive(Debug, Default)]
-struct Inner {
-    jobs: BTreeMap<JobNumber, Kept>,
+struct CachedIndexes {
+    jobs: BTreeMap<JobNumber, CachedIndex>,
     /// One past the last use.
     clock: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedIndex {
     ended: Arc<Mutex<Ended>>,
     /// Size of `ended` at the last use, in bytes.
     bytes: usize,
@@ -195,7 +195,7 @@ impl EndedCache {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.clock += 1;
         let clock = inner.clock;
-        let kept = inner.jobs.entry(job).or_insert_with(|| Kept {
+        let kept = inner.jobs.entry(job).or_insert_with(|| CachedIndex {
             ended: Arc::new(Mutex::new(Ended::new(job, total))),
             bytes: 0,
             used: 0,
@@ -219,7 +219,7 @@ impl EndedCache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::outcome::{Outcome, Row};
+    use super::super::outcome::{Outcome, OutcomeRow};
     use super::super::tables::LAYOUT;
     use super::*;
 
@@ -235,7 +235,7 @@ mod tests {
             earlier.query_row("SELECT count(*) FROM outcome", [], |row| row.get(0)).unwrap();
         assert_eq!(rows, 0);
 
-        let (job, mut row) = (JobNumber(3), Row::default());
+        let (job, mut row) = (JobNumber(3), OutcomeRow::default());
         let (kind, result) = (OutcomeKind::Failed, Vec::new());
         row.push(&Outcome { number: 0, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
         let place = place(job, 0);
@@ -258,7 +258,7 @@ mod tests {
         let connection = Connection::open(folder.path().join("file")).unwrap();
         connection.execute_batch(LAYOUT.tables).unwrap();
         let (job, large) = (JobNumber(3), (MAX_BYTES / 8 + 1) as u32);
-        let mut row = Row::default();
+        let mut row = OutcomeRow::default();
         let (kind, result) = (OutcomeKind::Failed, Vec::new());
         row.push(&Outcome { number: 7, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
         let place = place(job, 0);

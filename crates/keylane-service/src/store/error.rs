@@ -43,7 +43,7 @@ pub enum OpenError {
         version: i32,
     },
     /// The file is not a store.
-    #[error("{} is not a store of keylane's: {why}", path.display())]
+    #[error("{} is not a keylane store: {why}", path.display())]
     NotAStore {
         /// Path of the file.
         path: PathBuf,
@@ -104,10 +104,10 @@ pub enum OpenError {
 pub enum WriteError {
     /// The disk is full, or the store has its maximum size. Writes succeed again as soon as there
     /// is room.
-    #[error("the store is full, nothing was written")]
+    #[error("the store is full; nothing was written")]
     Full,
     /// Another program holds SQLite's lock on the file.
-    #[error("another program keeps the store locked, nothing was written")]
+    #[error("another program holds a lock on the store; nothing was written")]
     Busy,
     /// The disk has failed, now or earlier. The current write may or may not be on the disk. No
     /// further write succeeds until the store is opened again.
@@ -117,13 +117,13 @@ pub enum WriteError {
         cause: Arc<str>,
     },
     /// The job does not exist.
-    #[error("there is no job {}", job.0)]
+    #[error("job {} does not exist", job.0)]
     NoSuchJob {
         /// Number of the job.
         job: JobNumber,
     },
     /// The subtask does not exist.
-    #[error("job {} has {total} subtasks, and none with number {number}", job.0)]
+    #[error("job {} has {total} subtasks; subtask {number} does not exist", job.0)]
     NoSuchSubtask {
         /// Number of the job.
         job: JobNumber,
@@ -159,7 +159,7 @@ pub enum WriteError {
         schedule: String,
     },
     /// The write exceeds a limit of the store.
-    #[error("{what}: no more than {most}")]
+    #[error("{what}: the maximum is {most}")]
     TooLarge {
         /// Name of the limited quantity.
         what: &'static str,
@@ -183,13 +183,13 @@ impl From<&WriteRefused> for WriteError {
 #[non_exhaustive]
 pub enum ReadError {
     /// The job does not exist.
-    #[error("there is no job {}", job.0)]
+    #[error("job {} does not exist", job.0)]
     NoSuchJob {
         /// Number of the job.
         job: JobNumber,
     },
     /// The subtask does not exist.
-    #[error("job {} has no subtask {number}", job.0)]
+    #[error("subtask {number} of job {} does not exist", job.0)]
     NoSuchSubtask {
         /// Number of the job.
         job: JobNumber,
@@ -385,30 +385,30 @@ impl std::fmt::Display for Damage {
                 write!(f, "the outcomes of job {} from place {} on", job.0, from.get())
             }
             Damage::Counts { job } => {
-                write!(f, "the counts of job {} are not its outcomes'", job.0)
+                write!(f, "the counts of job {} do not match its outcomes", job.0)
             }
             Damage::Twice { job, number } => {
                 write!(f, "subtask {number} of job {} has ended twice", job.0)
             }
             Damage::Log { job, number } => {
-                write!(f, "what an attempt at subtask {number} of job {} said", job.0)
+                write!(f, "the log of an attempt at subtask {number} of job {}", job.0)
             }
-            Damage::Orphans { job } => write!(f, "parts of job {}, which is not there", job.0),
-            Damage::Marks { row } => write!(f, "row {row} of the attempts that have begun"),
-            Damage::Key { key } => write!(f, "what is said of key {key:?}"),
+            Damage::Orphans { job } => write!(f, "parts of job {}, which does not exist", job.0),
+            Damage::Marks { row } => write!(f, "row {row} of the started attempts"),
+            Damage::Key { key } => write!(f, "the record of key {key:?}"),
             Damage::Idempotency { scope, key } => {
                 write!(f, "the idempotency key {key:?} in {scope:?}")
             }
-            Damage::Alias { name } => write!(f, "the job's name {name:?}"),
+            Damage::Alias { name } => write!(f, "the job identifier {name:?}"),
             Damage::Schedule { name } => write!(f, "the schedule {name:?}"),
             Damage::Audit { number } => write!(f, "entry {number} of the audit log"),
             Damage::MissingAudit { from, until } => {
                 write!(f, "entries {from} to before {until} of the audit log are missing")
             }
-            Damage::Meta => f.write_str("what the store knows of itself"),
+            Damage::Meta => f.write_str("the store's own counters"),
             Damage::MissingJobs { count } => write!(f, "{count} unfinished jobs are missing"),
             Damage::Index { job } => {
-                write!(f, "the index lacks job {}, which the next start puts right", job.0)
+                write!(f, "the index lacks job {}; the next start repairs it", job.0)
             }
             Damage::Pages { job, why } => write!(f, "pages with rows of job {}: {why}", job.0),
             Damage::Rows { table, first: i64::MIN, last: i64::MAX, why } => {
@@ -435,7 +435,7 @@ impl std::fmt::Display for Damage {
 #[non_exhaustive]
 pub enum BackupError {
     /// The destination exists.
-    #[error("{} is there already", path.display())]
+    #[error("{} exists; name a new file", path.display())]
     Exists {
         /// Path of the destination.
         path: PathBuf,
@@ -461,7 +461,7 @@ pub enum BackupError {
 #[non_exhaustive]
 pub enum SalvageError {
     /// The destination exists.
-    #[error("{} is there already; name a new file", path.display())]
+    #[error("{} exists; name a new file", path.display())]
     Exists {
         /// Path of the destination.
         path: PathBuf,
@@ -500,7 +500,7 @@ pub enum ExportError {
 #[non_exhaustive]
 pub enum ImportError {
     /// The store has jobs or audit entries already.
-    #[error("an import needs an empty store")]
+    #[error("the store is not empty; import into a new one")]
     NotEmpty,
     /// A line of the export is invalid.
     #[error("line {line}: {why}")]

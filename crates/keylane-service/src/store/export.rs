@@ -10,7 +10,7 @@ use super::audit;
 use super::ended::Ended;
 use super::error::{Damage, ExportError, ReadError};
 use super::handle::Store;
-use super::line::{self, Line, Status};
+use super::line::{self, ExportLine, Status};
 use super::logs;
 use super::marks::{Mark, Marks};
 use super::read;
@@ -39,9 +39,9 @@ impl Store {
 fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportError> {
     let snapshot = connection.unchecked_transaction().map_err(ReadError::from)?;
     let meta = Meta::load(&snapshot)?.ok_or(ReadError::Damaged(Damage::Meta))?;
-    put(to, &Line::Store { version: line::VERSION, boot: meta.boot })?;
+    put(to, &ExportLine::Store { version: line::VERSION, boot: meta.boot })?;
     for (key, record) in read::keys(&snapshot)? {
-        put(to, &Line::of_key(&key, &record))?;
+        put(to, &ExportLine::of_key(&key, &record))?;
     }
     let mut entries = Vec::new();
     read::for_each_idempotency(&snapshot, |entry| {
@@ -49,7 +49,7 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
         Ok(())
     })?;
     for (entry, id) in entries {
-        put(to, &Line::of_idempotency(&entry, id))?;
+        put(to, &ExportLine::of_idempotency(&entry, id))?;
     }
     let mut aliases = Vec::new();
     alias::for_each(&snapshot, |alias| {
@@ -57,17 +57,17 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
         Ok(())
     })?;
     for alias in aliases {
-        put(to, &Line::of_alias(&alias))?;
+        put(to, &ExportLine::of_alias(&alias))?;
     }
     for record in schedules::all(&snapshot)? {
-        put(to, &Line::of_schedule(&record))?;
+        put(to, &ExportLine::of_schedule(&record))?;
     }
     // There may be many keys, so each is written as it is read.
     let mut written = Ok(());
     audit::for_each(&snapshot, |row| {
         let row = row?;
         if written.is_ok() {
-            written = put(to, &Line::of_audit(&row));
+            written = put(to, &ExportLine::of_audit(&row));
         }
         Ok(())
     })?;
@@ -77,12 +77,12 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     for job in &jobs {
         put_job(&snapshot, *job, marks.get(job).map_or(&[], Vec::as_slice), to)?;
     }
-    put(to, &Line::End { jobs: jobs.len() as u64 })?;
+    put(to, &ExportLine::End { jobs: jobs.len() as u64 })?;
     to.flush()?;
     Ok(jobs.len() as u64)
 }
 
-fn put(to: &mut dyn Write, line: &Line) -> Result<(), ExportError> {
+fn put(to: &mut dyn Write, line: &ExportLine) -> Result<(), ExportError> {
     serde_json::to_writer(&mut *to, line).map_err(std::io::Error::from)?;
     to.write_all(b"\n")?;
     Ok(())
@@ -121,7 +121,7 @@ fn put_job(
     let status = || Status::of(&job.status);
     put(
         to,
-        &Line::Job {
+        &ExportLine::Job {
             id: job.id.to_string(),
             kind: job.kind.clone(),
             created_ms: job.created_ms,
@@ -135,7 +135,7 @@ fn put_job(
         let chunk = read::find_chunk(connection, number, next)?;
         for subtask in chunk.subtasks() {
             let keys = subtask.keys().map(line::encode).collect();
-            put(to, &Line::Subtask { keys, payload: line::encode(subtask.payload()) })?;
+            put(to, &ExportLine::Subtask { keys, payload: line::encode(subtask.payload()) })?;
         }
         next = chunk.numbers().end;
     }
@@ -146,10 +146,10 @@ fn put_job(
         let mut ended = Ended::new(number, job.total);
         ended.read_on(connection)?;
         for (number, mark) in marks.iter().filter(|(number, _)| !ended.has(*number)) {
-            put(to, &Line::Mark(line::Mark::of(*number, mark)))?;
+            put(to, &ExportLine::Mark(line::Mark::of(*number, mark)))?;
         }
     }
-    put(to, &Line::Status(status()))
+    put(to, &ExportLine::Status(status()))
 }
 
 fn put_outcomes(
@@ -164,7 +164,7 @@ fn put_outcomes(
     let mut rows = rows.query([first, last]).map_err(ReadError::from)?;
     while let Some(row) = rows.next().map_err(ReadError::from)? {
         for outcome in read::row_of(row)?.1 {
-            put(to, &Line::of_outcome(&outcome))?;
+            put(to, &ExportLine::of_outcome(&outcome))?;
         }
     }
     Ok(())
@@ -180,7 +180,7 @@ fn put_logs(
         let log = log?;
         // Stop after the first failed write.
         if put_all.is_ok() {
-            put_all = put(to, &Line::of_log(&log));
+            put_all = put(to, &ExportLine::of_log(&log));
         }
         Ok(())
     })?;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::change::{Answer, Change, Changes, Committed};
+use super::change::{Change, Changes, Committed, WriteReply};
 use super::error::WriteError;
 use super::handle::Store;
-use super::parts::Parts;
+use super::parts::ChunkWriter;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Upload of further subtasks for an accepted job. They are invisible until
@@ -17,14 +17,14 @@ use crate::ids::{JobNumber, SubtaskNumber};
 #[must_use = "nothing comes of it before it is finished"]
 pub struct Extension {
     job: JobNumber,
-    parts: Parts,
+    parts: ChunkWriter,
 }
 
 impl Extension {
     pub(super) fn new(store: Store, job: JobNumber, total: u32) -> Self {
         // The cache may hold chunks of an earlier, broken extension, which are not the job's.
         store.cache().forget(job);
-        Extension { job, parts: Parts::new(store, job, total) }
+        Extension { job, parts: ChunkWriter::new(store, job, total) }
     }
 
     /// Returns the number of the job's subtasks, including the pushed ones.
@@ -70,7 +70,7 @@ impl Extension {
         let upload = Some(Arc::clone(&self.parts.state));
         let mut changes = Changes::new();
         changes.push(Change::Reform { job: self.job, head: None, total, upload });
-        self.parts.store.hand_over(changes, Answer::new(then), None);
+        self.parts.store.hand_over(changes, WriteReply::new(then), None);
         Ok(())
     }
 }

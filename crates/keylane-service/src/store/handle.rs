@@ -13,19 +13,19 @@ use keylane_stream::sqlite::{self, HighWaterMark, LayoutError, Lock, ReaderPool}
 use rusqlite::{Connection, ErrorCode};
 
 use super::boot::{self, Highest};
-use super::cache::Cache;
-use super::change::{Answer, Change, Changes, Committed, Request};
+use super::cache::ChunkCache;
+use super::change::{Change, Changes, Committed, Request, WriteReply};
 use super::draft;
 use super::ended::EndedCache;
 use super::error::{Damage, OpenError, ReadError, WriteError};
 use super::extend::Extension;
 use super::pending::Pending;
-use super::queue::Queue;
+use super::queue::WriteQueue;
 use super::read;
 use super::recover::Recovered;
 use super::seal;
 use super::settings::Settings;
-use super::state::{Opened, State};
+use super::state::{Opened, WriterState};
 use super::tables::{LAYOUT, Meta};
 use super::upload::Upload;
 use super::writer::Writer;
@@ -82,14 +82,14 @@ use crate::ids::{JobId, JobNumber};
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    core: Arc<Core>,
+    core: Arc<StoreCore>,
 }
 
-struct Core {
+struct StoreCore {
     path: PathBuf,
     boot: u64,
-    shared: Arc<Shared>,
-    cache: Cache,
+    shared: Arc<StoreShared>,
+    cache: ChunkCache,
     ended: EndedCache,
     readers: Arc<ReaderPool>,
     /// Whether the disk was full at the opening, so that the opening is not recorded yet.
@@ -100,8 +100,8 @@ struct Core {
 
 /// State shared by callers and the writer.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) queue: Queue,
+pub(super) struct StoreShared {
+    pub(super) queue: WriteQueue,
     /// Number of the next upload.
     next_number: AtomicU64,
     /// Number of transactions on the disk. Only the writer changes it.
@@ -148,7 +148,7 @@ pub struct StoreStats {
     pub has_failed: bool,
 }
 
-impl Shared {
+impl StoreShared {
     fn failed(&self) -> MutexGuard<'_, Option<Arc<str>>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,12 +224,12 @@ impl Store {
         sqlite::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
 
         let opened = Opened { boot: meta.boot, unfinished: count };
-        let state = State::load(&connection, opened).map_err(&reading)?;
+        let state = WriterState::load(&connection, opened).map_err(&reading)?;
         let loose = loose(&connection).map_err(|error| reading(error.into()))?;
         let marks = state.marks.all();
         let was_clean = was.clean || was.boot == 0;
-        let shared = Arc::new(Shared {
-            queue: Queue::new(settings.most_waiting_bytes),
+        let shared = Arc::new(StoreShared {
+            queue: WriteQueue::new(settings.most_waiting_bytes),
             next_number: AtomicU64::new(meta.numbers),
             after_commit: AfterCommit::default(),
             commits: AtomicU64::new(meta.commits),
@@ -261,7 +261,7 @@ impl Store {
         path: PathBuf,
         boot: u64,
         opened_full: bool,
-        shared: Arc<Shared>,
+        shared: Arc<StoreShared>,
         writer: Writer,
         settings: &Settings,
     ) -> Result<Store, OpenError> {
@@ -270,11 +270,11 @@ impl Store {
             .name("keylane-store".into())
             .spawn(move || writer.run())
             .map_err(OpenError::io("start the writer"))?;
-        let core = Core {
+        let core = StoreCore {
             path,
             boot,
             shared,
-            cache: Cache::new(settings.most_cache_bytes),
+            cache: ChunkCache::new(settings.most_cache_bytes),
             ended: EndedCache::default(),
             readers,
             opened_full,
@@ -337,7 +337,7 @@ impl Store {
         changes: Changes,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
     ) {
-        self.hand_over(changes, Answer::new(then), None);
+        self.hand_over(changes, WriteReply::new(then), None);
     }
 
     /// Sets a callback that runs after each commit and its results, for work that is done once per
@@ -352,7 +352,7 @@ impl Store {
 
     /// Submits changes and discards the result.
     pub fn submit_and_forget(&self, changes: Changes) {
-        self.hand_over(changes, Answer::to_nobody(), None);
+        self.hand_over(changes, WriteReply::to_nobody(), None);
     }
 
     /// Sets the state of a damaged job to `Damaged`, so that the other jobs continue. `now_ms` is
@@ -363,7 +363,12 @@ impl Store {
         self.submit(changes)
     }
 
-    pub(super) fn hand_over(&self, changes: Changes, answer: Answer, room: Option<OwnedPermit>) {
+    pub(super) fn hand_over(
+        &self,
+        changes: Changes,
+        answer: WriteReply,
+        room: Option<OwnedPermit>,
+    ) {
         let request = Request { changes: changes.list, answer, _room: room };
         for change in &request.changes {
             if let Change::Purge(job) = change {
@@ -430,11 +435,11 @@ impl Store {
         StoreStats { commits, waiting, waiting_for_room, has_failed }
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<StoreShared> {
         &self.core.shared
     }
 
-    pub(super) fn cache(&self) -> &Cache {
+    pub(super) fn cache(&self) -> &ChunkCache {
         &self.core.cache
     }
 
@@ -451,7 +456,7 @@ impl Store {
     }
 }
 
-impl Drop for Core {
+impl Drop for StoreCore {
     fn drop(&mut self) {
         self.shared.queue.close();
         // An open reader would keep the writer from checkpointing its whole log.

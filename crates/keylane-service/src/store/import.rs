@@ -9,7 +9,7 @@ use super::boot;
 use super::change::{Change, Changes, Idempotency, NewJob};
 use super::error::ImportError;
 use super::handle::Store;
-use super::line::{self, Line, Status};
+use super::line::{self, ExportLine, Status};
 use super::logs::AttemptLog;
 use super::outcome::Outcome;
 use super::read;
@@ -38,9 +38,14 @@ impl Store {
         if !self.with_reader(|reader| Ok(read::is_empty(reader)?))? {
             return Err(ImportError::NotEmpty);
         }
-        let mut import =
-            Import { store: self, at: At::Begin, jobs: 0, log: Changes::new(), entry: None };
-        let mut lines = Lines { from, number: 0 };
+        let mut import = Import {
+            store: self,
+            at: ImportPosition::Begin,
+            jobs: 0,
+            log: Changes::new(),
+            entry: None,
+        };
+        let mut lines = ExportReader { from, number: 0 };
         while let Some(parsed) = lines.next()? {
             match import.take(parsed).map_err(|error| error.at(lines.number))? {
                 None => {}
@@ -51,13 +56,13 @@ impl Store {
     }
 }
 
-struct Lines<'a> {
+struct ExportReader<'a> {
     from: &'a mut dyn BufRead,
     number: u64,
 }
 
-impl Lines<'_> {
-    fn next(&mut self) -> Result<Option<Line>, ImportError> {
+impl ExportReader<'_> {
+    fn next(&mut self) -> Result<Option<ExportLine>, ImportError> {
         let mut text = Vec::new();
         let mut bounded = std::io::Read::take(&mut *self.from, MAX_LINE_BYTES);
         bounded.read_until(b'\n', &mut text)?;
@@ -109,7 +114,7 @@ impl<E: Into<ImportError>> From<E> for Trouble {
 }
 
 /// Position in the export, which determines the valid next lines.
-enum At {
+enum ImportPosition {
     /// Before the first line.
     Begin,
     /// Before a job, or a line that belongs to no job.
@@ -122,7 +127,7 @@ enum At {
 
 struct Import<'a> {
     store: &'a Store,
-    at: At,
+    at: ImportPosition,
     jobs: u64,
     /// Audit entries that are not written yet.
     log: Changes,
@@ -132,66 +137,80 @@ struct Import<'a> {
 
 impl Import<'_> {
     /// Handles a line. Returns the number of jobs if it was the last line.
-    fn take(&mut self, line: Line) -> Result<Option<u64>, Trouble> {
-        if !matches!(line, Line::Audit { .. }) {
+    fn take(&mut self, line: ExportLine) -> Result<Option<u64>, Trouble> {
+        if !matches!(line, ExportLine::Audit { .. }) {
             self.write_log()?;
         }
-        let at = std::mem::replace(&mut self.at, At::Between);
+        let at = std::mem::replace(&mut self.at, ImportPosition::Between);
         self.at = match (at, line) {
-            (At::Begin, Line::Store { version: 1..=line::VERSION, boot }) => {
+            (ImportPosition::Begin, ExportLine::Store { version: 1..=line::VERSION, boot }) => {
                 // This store's fences must be higher than those of the exported store, which may
                 // have continued.
                 let is_behind = boot >= self.store.boot();
                 let mut changes = Changes::new();
                 changes.raise_boot(if is_behind { boot::beyond(boot) } else { boot });
                 self.write(changes)?;
-                At::Between
+                ImportPosition::Between
             }
-            (At::Begin, _) => return Err("it is not the begin of an export".to_owned().into()),
-            (At::Between, Line::Key { key, state, since_ms, reason }) => {
+            (ImportPosition::Begin, _) => {
+                return Err("it is not the begin of an export".to_owned().into());
+            }
+            (ImportPosition::Between, ExportLine::Key { key, state, since_ms, reason }) => {
                 let (key, record) = line::key(&key, &state, since_ms, reason)?;
                 let mut changes = Changes::new();
                 changes.key(key, Some(record));
                 self.write(changes)?;
-                At::Between
+                ImportPosition::Between
             }
-            (At::Between, Line::Idempotency { scope, key, body_hash, id, expires_ms }) => {
+            (
+                ImportPosition::Between,
+                ExportLine::Idempotency { scope, key, body_hash, id, expires_ms },
+            ) => {
                 let (body_hash, id) = (line::hash(&body_hash)?, line::id(&id)?);
                 self.put(Idempotency { scope, key, body_hash, expires_ms }, id)?;
-                At::Between
+                ImportPosition::Between
             }
-            (At::Between, Line::Alias { name, id, body_hash }) => {
+            (ImportPosition::Between, ExportLine::Alias { name, id, body_hash }) => {
                 let (job, body_hash) = (line::id(&id)?, line::hash(&body_hash)?);
                 let mut changes = Changes::new();
                 changes.alias(Alias { name, job, body_hash });
                 self.write(changes)?;
-                At::Between
+                ImportPosition::Between
             }
-            (At::Between, Line::Schedule { name, version, body }) => {
+            (ImportPosition::Between, ExportLine::Schedule { name, version, body }) => {
                 let mut changes = Changes::new();
                 changes.schedule(&name, None, Some((version, line::decode(&body)?)));
                 self.write(changes)?;
-                At::Between
+                ImportPosition::Between
             }
-            (At::Between, Line::Audit { number, at_ms, who, what, job, body }) => {
+            (
+                ImportPosition::Between,
+                ExportLine::Audit { number, at_ms, who, what, job, body },
+            ) => {
                 let record = AuditRecord { at_ms, who, what, job, body: line::decode(&body)? };
                 self.log(number, record)?;
-                At::Between
+                ImportPosition::Between
             }
-            (At::Between, Line::Job { id, kind, created_ms, total, head, status }) => {
+            (
+                ImportPosition::Between,
+                ExportLine::Job { id, kind, created_ms, total, head, status },
+            ) => {
                 let new = line::new_job(kind, created_ms, &head, &status)?;
                 self.begin(line::id(&id)?, new, total)?
             }
-            (At::Between, Line::End { jobs }) if jobs == self.jobs => return Ok(Some(jobs)),
-            (At::Between, Line::End { jobs }) => {
+            (ImportPosition::Between, ExportLine::End { jobs }) if jobs == self.jobs => {
+                return Ok(Some(jobs));
+            }
+            (ImportPosition::Between, ExportLine::End { jobs }) => {
                 return Err(format!("{jobs} jobs were exported, and {} are here", self.jobs).into());
             }
-            (At::Subtasks { upload, new, total }, Line::Subtask { keys, payload }) => {
-                self.add(upload, new, total, &keys, &payload)?
-            }
             (
-                At::Outcomes { job, mut changes },
-                Line::Outcome { number, attempt, kind, started_ms, ended_ms, result },
+                ImportPosition::Subtasks { upload, new, total },
+                ExportLine::Subtask { keys, payload },
+            ) => self.add(upload, new, total, &keys, &payload)?,
+            (
+                ImportPosition::Outcomes { job, mut changes },
+                ExportLine::Outcome { number, attempt, kind, started_ms, ended_ms, result },
             ) => {
                 let (kind, result) = (line::kind(&kind)?, line::decode(&result)?);
                 let outcome = Outcome { number, attempt, kind, started_ms, ended_ms, result };
@@ -199,8 +218,17 @@ impl Import<'_> {
                 self.record(job, changes)?
             }
             (
-                At::Outcomes { job, mut changes },
-                Line::Log { number, fence, attempt, kind, started_ms, ended_ms, left_out, text },
+                ImportPosition::Outcomes { job, mut changes },
+                ExportLine::Log {
+                    number,
+                    fence,
+                    attempt,
+                    kind,
+                    started_ms,
+                    ended_ms,
+                    left_out,
+                    text,
+                },
             ) => {
                 let (kind, text) = (line::kind(&kind)?, line::decode(&text)?.into());
                 let log = AttemptLog {
@@ -216,12 +244,12 @@ impl Import<'_> {
                 changes.said(job, log);
                 self.record(job, changes)?
             }
-            (At::Outcomes { job, mut changes }, Line::Mark(mark)) => {
+            (ImportPosition::Outcomes { job, mut changes }, ExportLine::Mark(mark)) => {
                 let (number, mark) = mark.read();
                 changes.mark(SubtaskId { job, number }, mark);
                 self.record(job, changes)?
             }
-            (At::Outcomes { job, changes }, Line::Status(status)) => {
+            (ImportPosition::Outcomes { job, changes }, ExportLine::Status(status)) => {
                 self.end(job, changes, &status)?
             }
             _ => return Err("it does not belong here".to_owned().into()),
@@ -257,7 +285,7 @@ impl Import<'_> {
         self.write(changes)
     }
 
-    fn begin(&mut self, id: JobId, new: NewJob, total: u32) -> Result<At, Trouble> {
+    fn begin(&mut self, id: JobId, new: NewJob, total: u32) -> Result<ImportPosition, Trouble> {
         self.jobs += 1;
         if id.number().0 >= super::seal::JOBS {
             return Err(format!("{id} has no number that a store can have").into());
@@ -266,7 +294,7 @@ impl Import<'_> {
         if total == 0 {
             return Ok(self.accepted(upload, new)?);
         }
-        Ok(At::Subtasks { upload: Box::new(upload), new: Box::new(new), total })
+        Ok(ImportPosition::Subtasks { upload: Box::new(upload), new: Box::new(new), total })
     }
 
     fn add(
@@ -276,34 +304,39 @@ impl Import<'_> {
         total: u32,
         keys: &[String],
         payload: &str,
-    ) -> Result<At, Trouble> {
+    ) -> Result<ImportPosition, Trouble> {
         let keys = keys.iter().map(|key| line::decode(key)).collect::<Result<Vec<_>, _>>()?;
         upload.push(&keys, &line::decode(payload)?)?;
         upload.flush()?;
         match upload.total() == total {
             true => Ok(self.accepted(*upload, *new)?),
-            false => Ok(At::Subtasks { upload, new, total }),
+            false => Ok(ImportPosition::Subtasks { upload, new, total }),
         }
     }
 
-    fn accepted(&self, upload: Upload, new: NewJob) -> Result<At, ImportError> {
+    fn accepted(&self, upload: Upload, new: NewJob) -> Result<ImportPosition, ImportError> {
         let job = upload.job();
         upload.finish(new).wait()?;
-        Ok(At::Outcomes { job, changes: Changes::new() })
+        Ok(ImportPosition::Outcomes { job, changes: Changes::new() })
     }
 
     /// Submits the collected changes of a job if they are many.
-    fn record(&self, job: JobNumber, mut changes: Changes) -> Result<At, Trouble> {
+    fn record(&self, job: JobNumber, mut changes: Changes) -> Result<ImportPosition, Trouble> {
         if changes.len() == OUTCOMES_AT_ONCE {
             self.write(std::mem::take(&mut changes))?;
         }
-        Ok(At::Outcomes { job, changes })
+        Ok(ImportPosition::Outcomes { job, changes })
     }
 
-    fn end(&self, job: JobNumber, mut changes: Changes, status: &Status) -> Result<At, Trouble> {
+    fn end(
+        &self,
+        job: JobNumber,
+        mut changes: Changes,
+        status: &Status,
+    ) -> Result<ImportPosition, Trouble> {
         let status: JobStatus = status.read()?;
         changes.status(job, status);
         self.write(changes)?;
-        Ok(At::Between)
+        Ok(ImportPosition::Between)
     }
 }

@@ -26,7 +26,7 @@ pub(super) const VERSION: u32 = 6;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Line {
+pub(super) enum ExportLine {
     Store {
         version: u32,
         /// Boot number of the opening that wrote the export.
@@ -191,15 +191,15 @@ impl Status {
     }
 }
 
-impl Line {
+impl ExportLine {
     pub(super) fn of_key(key: &Key, record: &KeyRecord) -> Self {
         let state = word(record.state).to_owned();
         let (since_ms, reason) = (record.since_ms, record.reason.clone());
-        Line::Key { key: encode(&key.0), state, since_ms, reason }
+        ExportLine::Key { key: encode(&key.0), state, since_ms, reason }
     }
 
     pub(super) fn of_idempotency(entry: &Idempotency, id: JobId) -> Self {
-        Line::Idempotency {
+        ExportLine::Idempotency {
             scope: entry.scope.clone(),
             key: entry.key.clone(),
             body_hash: encode(&entry.body_hash),
@@ -210,17 +210,17 @@ impl Line {
 
     pub(super) fn of_alias(alias: &Alias) -> Self {
         let Alias { name, job, body_hash } = alias;
-        Line::Alias { name: name.clone(), id: job.to_string(), body_hash: encode(body_hash) }
+        ExportLine::Alias { name: name.clone(), id: job.to_string(), body_hash: encode(body_hash) }
     }
 
     pub(super) fn of_schedule(record: &ScheduleRecord) -> Self {
         let ScheduleRecord { name, version, body } = record;
-        Line::Schedule { name: name.clone(), version: *version, body: encode(body) }
+        ExportLine::Schedule { name: name.clone(), version: *version, body: encode(body) }
     }
 
     pub(super) fn of_audit(row: &AuditRow) -> Self {
         let AuditRecord { at_ms, who, what, job, body } = &row.record;
-        Line::Audit {
+        ExportLine::Audit {
             number: row.number,
             at_ms: *at_ms,
             who: who.clone(),
@@ -231,7 +231,7 @@ impl Line {
     }
 
     pub(super) fn of_outcome(outcome: &Outcome) -> Self {
-        Line::Outcome {
+        ExportLine::Outcome {
             number: outcome.number,
             attempt: outcome.attempt,
             kind: outcome.kind.word().to_owned(),
@@ -242,7 +242,7 @@ impl Line {
     }
 
     pub(super) fn of_log(log: &AttemptLog) -> Self {
-        Line::Log {
+        ExportLine::Log {
             number: log.number,
             fence: log.fence,
             attempt: log.attempt,

@@ -134,7 +134,7 @@ pub struct Recorded {
 
 /// Outcomes to write in one row.
 #[derive(Debug, Default)]
-pub(super) struct Row {
+pub(super) struct OutcomeRow {
     count: u32,
     /// Successor of the last subtask's number.
     expected: i64,
@@ -143,7 +143,7 @@ pub(super) struct Row {
     body: Vec<u8>,
 }
 
-impl Row {
+impl OutcomeRow {
     pub(super) fn is_full_for(&self, outcome: &Outcome) -> bool {
         let crowded = self.body.len() + outcome.result.len() > FULL_BYTES;
         self.count as usize == MAX_IN_ROW || (self.count > 0 && crowded)
@@ -187,10 +187,10 @@ fn seal_of(sealed: &[u8]) -> u64 {
 }
 
 /// Number of the subtask, number of the attempt, and kind of the outcome.
-pub(super) type Number = (SubtaskNumber, u32, OutcomeKind);
+pub(super) type OutcomeHead = (SubtaskNumber, u32, OutcomeKind);
 
 /// Decodes the numbers of a row. Returns `None` if it is damaged.
-pub(super) fn numbers(place: u64, count: u32, sealed: &[u8]) -> Option<Vec<Number>> {
+pub(super) fn numbers(place: u64, count: u32, sealed: &[u8]) -> Option<Vec<OutcomeHead>> {
     if count as usize > MAX_IN_ROW {
         return None;
     }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn sealed(all: &[Outcome]) -> (u32, Vec<u8>, Vec<u8>) {
-        let mut row = Row::default();
+        let mut row = OutcomeRow::default();
         all.iter().for_each(|outcome| row.push(outcome));
         row.sealed(seal::place(JobNumber(5), 9))
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use super::change::{Answer, Change, Changes};
+use super::change::{Change, Changes, WriteReply};
 use super::chunk::{Chunk, MAX_SUBTASKS, Packer};
 use super::error::WriteError;
 use super::handle::Store;
@@ -11,7 +11,7 @@ use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Subtasks that are packed into chunks and submitted to the writer.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct ChunkWriter {
     pub(super) store: Store,
     packer: Packer,
     /// Full chunks that are not submitted yet.
@@ -39,12 +39,12 @@ impl UploadState {
     }
 }
 
-impl Parts {
+impl ChunkWriter {
     /// Creates a packer for a job that has `first` subtasks.
     pub(super) fn new(store: Store, job: JobNumber, first: SubtaskNumber) -> Self {
         let packer = Packer::new(job, first);
         let (full, state) = (VecDeque::new(), Arc::default());
-        Parts { store, packer, full, has_spilled: false, state }
+        ChunkWriter { store, packer, full, has_spilled: false, state }
     }
 
     /// Returns one past the last subtask's number.
@@ -81,7 +81,7 @@ impl Parts {
         while let Some(change) = self.next_full()? {
             let room = self.store.shared().queue.room(&change.list);
             self.full.pop_front();
-            self.store.hand_over(change, Answer::to_nobody(), room);
+            self.store.hand_over(change, WriteReply::to_nobody(), room);
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Parts {
             let room = self.store.shared().queue.room_async(&change.list).await;
             // After the wait, so that a cancelled flush loses no chunk.
             self.full.pop_front();
-            self.store.hand_over(change, Answer::to_nobody(), room);
+            self.store.hand_over(change, WriteReply::to_nobody(), room);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::change::{Answer, Committed};
+use super::change::{Committed, WriteReply};
 use super::error::WriteError;
 
 /// Submitted changes, whose result can be awaited or waited for in any runtime.
@@ -13,26 +13,26 @@ use super::error::WriteError;
 /// Dropping it does not cancel the write. Cancel safe.
 #[must_use = "only when it says so are the changes on the disk"]
 pub struct Pending {
-    slot: Arc<Slot>,
+    slot: Arc<ResultSlot>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct ResultSlot {
     /// No code that holds this lock unwinds.
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     /// Notified when there is a result.
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotState {
     answer: Option<Result<Committed, WriteError>>,
     /// Waker of the last poll.
     waker: Option<Waker>,
 }
 
-impl Slot {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ResultSlot {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,10 +51,10 @@ impl Slot {
 
 impl Pending {
     /// Creates a callback, and the handle that receives its result.
-    pub(super) fn new() -> (Answer, Pending) {
-        let slot = Arc::new(Slot::default());
+    pub(super) fn new() -> (WriteReply, Pending) {
+        let slot = Arc::new(ResultSlot::default());
         let told = Arc::clone(&slot);
-        (Answer::new(move |answer| told.fill(answer)), Pending { slot })
+        (WriteReply::new(move |answer| told.fill(answer)), Pending { slot })
     }
 
     /// Blocks until the changes are on the disk.

@@ -18,9 +18,9 @@ use super::change::{Change, Request};
 const UNIT: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct WriteQueue {
     /// No code that holds this lock unwinds.
-    line: Mutex<Line>,
+    line: Mutex<QueueState>,
     /// Notified when a request arrives in an empty queue, and at the close. Only the writer waits.
     changed: Condvar,
     /// Permits for new work.
@@ -30,16 +30,16 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct QueueState {
     requests: Vec<Request>,
     /// Whether the queue accepts no requests: the last handle is dropped, or the writer has ended.
     closed: bool,
 }
 
-impl Queue {
+impl WriteQueue {
     pub(super) fn new(most_bytes: usize) -> Self {
         let slots = (most_bytes / UNIT).clamp(1, Gate::MAX_SLOTS);
-        Queue {
+        WriteQueue {
             line: Mutex::default(),
             changed: Condvar::new(),
             gate: Arc::new(Gate::new(slots).expect("it is between one and what a gate has")),
@@ -47,7 +47,7 @@ impl Queue {
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, QueueState> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Row, params_from_iter};
 
 use super::alias;
 use super::audit;
-use super::backup::Part;
+use super::backup::PartialCopy;
 use super::boot;
 use super::check::agree;
 use super::draft::set_aside;
@@ -74,7 +74,7 @@ impl Store {
         if fs::symlink_metadata(&to).is_ok() {
             return Err(SalvageError::Exists { path: to });
         }
-        let part = Part(sqlite::beside(&to, "-part"));
+        let part = PartialCopy(sqlite::beside(&to, "-part"));
         part.remove();
         let file = sqlite::create_new(&part.0).map_err(OpenError::io("make the new store"))?;
         let salvaged = {

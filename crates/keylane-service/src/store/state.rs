@@ -25,18 +25,18 @@ pub(super) struct Opened {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct WriterState {
     pub(super) meta: Meta,
     /// One past the last position in the order.
     pub(super) next_entered: u64,
     pub(super) marks: Marks,
     /// Recently changed jobs.
-    jobs: HashMap<JobNumber, Known, foldhash::fast::RandomState>,
+    jobs: HashMap<JobNumber, JobMeta, foldhash::fast::RandomState>,
 }
 
 /// Cached state of a job.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct JobMeta {
     pub(super) state: JobState,
     pub(super) total: u32,
     /// Number of the next row of outcomes.
@@ -46,8 +46,8 @@ pub(super) struct Known {
 /// Maximum number of cached jobs, above which those that can be read again are dropped.
 const MAX_KNOWN: usize = 1 << 20;
 
-impl State {
-    pub(super) fn load(connection: &Connection, opened: Opened) -> Result<State, ReadError> {
+impl WriterState {
+    pub(super) fn load(connection: &Connection, opened: Opened) -> Result<WriterState, ReadError> {
         let meta = Meta::load(connection)?;
         let mut meta = meta.ok_or(ReadError::Damaged(super::Damage::Meta))?;
         if meta.boot < opened.boot {
@@ -57,7 +57,7 @@ impl State {
             meta.unfinished = Some(opened.unfinished);
         }
         let marks = Marks::load(connection)?;
-        Ok(State { next_entered: meta.entered, meta, marks, jobs: HashMap::default() })
+        Ok(WriterState { next_entered: meta.entered, meta, marks, jobs: HashMap::default() })
     }
 
     /// Reserves a number before it is written.
@@ -81,7 +81,7 @@ impl State {
         if self.jobs.len() >= MAX_KNOWN {
             self.jobs.clear();
         }
-        let known = Known { state, total, next_row: 0 };
+        let known = JobMeta { state, total, next_row: 0 };
         self.jobs.insert(job, known);
     }
 
@@ -105,7 +105,7 @@ impl State {
         &mut self,
         connection: &Connection,
         job: JobNumber,
-    ) -> rusqlite::Result<Option<&mut Known>> {
+    ) -> rusqlite::Result<Option<&mut JobMeta>> {
         if !self.jobs.contains_key(&job) {
             let Some(known) = look_up(connection, job)? else { return Ok(None) };
             if self.jobs.len() >= MAX_KNOWN {
@@ -117,7 +117,7 @@ impl State {
     }
 }
 
-fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<Known>> {
+fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<JobMeta>> {
     if job.0 >= seal::JOBS {
         return Ok(None);
     }
@@ -131,5 +131,5 @@ fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<K
     let (first, until) = seal::rows_of(job);
     let last: Option<i64> = last.query_row([first, until], |row| row.get(0))?;
     let next_row = last.map_or(0, |place| at(place.cast_unsigned()).1 + 1);
-    Ok(Some(Known { state, total, next_row }))
+    Ok(Some(JobMeta { state, total, next_row }))
 }

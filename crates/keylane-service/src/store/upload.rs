@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::change::{Accept, Answer, Change, Changes, Committed, NewJob};
+use super::change::{Accept, Change, Changes, Committed, NewJob, WriteReply};
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::handle::Store;
-use super::parts::Parts;
+use super::parts::ChunkWriter;
 use super::pending::Pending;
 use super::seal;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
@@ -52,13 +52,13 @@ pub(super) const MAX_INLINE_BYTES: usize = 8 * 1024;
 pub struct Upload {
     job: JobNumber,
     id: JobId,
-    parts: Parts,
+    parts: ChunkWriter,
     is_finished: bool,
 }
 
 impl Upload {
     pub(super) fn new(store: Store, job: JobNumber, id: JobId) -> Self {
-        Upload { job, id, parts: Parts::new(store, job, 0), is_finished: false }
+        Upload { job, id, parts: ChunkWriter::new(store, job, 0), is_finished: false }
     }
 
     /// Returns the number of the job.
@@ -132,7 +132,7 @@ impl Upload {
         new: NewJob,
         then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
     ) {
-        self.finish_with_answer(new, Answer::new(then));
+        self.finish_with_answer(new, WriteReply::new(then));
     }
 
     /// Submits the job like [`finish`](Self::finish), without blocking a thread, and waits for the
@@ -159,7 +159,7 @@ impl Upload {
         store.accept_with_async(vec![(self, new)], Changes::new(), then).await;
     }
 
-    fn finish_with_answer(mut self, new: NewJob, answer: Answer) {
+    fn finish_with_answer(mut self, new: NewJob, answer: WriteReply) {
         let accept = self.complete(new);
         if let Err(failed) = self.parts.flush() {
             return answer.tell(Err(failed));
@@ -216,7 +216,7 @@ impl Store {
         uploads.iter_mut().for_each(|upload| upload.is_finished = true);
         // Created after the wait: a cancelled client is not a failure of the store, which a dropped
         // callback would report.
-        self.hand_over(all, Answer::new(then), room);
+        self.hand_over(all, WriteReply::new(then), room);
     }
 }
 
@@ -230,7 +230,7 @@ impl Drop for Upload {
         if self.parts.has_spilled {
             let mut changes = Changes::new();
             changes.push(Change::Abandon(self.job));
-            store.hand_over(changes, Answer::to_nobody(), None);
+            store.hand_over(changes, WriteReply::to_nobody(), None);
         }
     }
 }

@@ -11,11 +11,11 @@ use keylane_stream::sqlite::{
 use rusqlite::Connection;
 
 use super::boot::Highest;
-use super::change::{Answer, Change, Request};
-use super::draft::{Draft, Written};
+use super::change::{Change, Request, WriteReply};
+use super::draft::{CommitReport, WriteTransaction};
 use super::error::WriteError;
-use super::handle::Shared;
-use super::state::{Opened, State};
+use super::handle::StoreShared;
+use super::state::{Opened, WriterState};
 use crate::ids::JobNumber;
 
 /// Maximum excess of the file and its log over their size bound, in bytes, while readers keep the
@@ -24,10 +24,10 @@ const MAX_LOG_BEYOND: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    pub(super) state: State,
+    pub(super) state: WriterState,
     pub(super) mark: HighWaterMark,
     pub(super) highest_boot: Highest,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<StoreShared>,
     /// Jobs to delete, a few rows in each transaction.
     pub(super) loose: VecDeque<JobNumber>,
     /// Whether the deletion is suspended after a full disk, until the next other write.
@@ -46,9 +46,9 @@ pub(super) struct Writer {
 }
 
 /// Fails all pending requests however the writer ends, including by a panic.
-struct Farewell(Arc<Shared>);
+struct FailPendingOnDrop(Arc<StoreShared>);
 
-impl Drop for Farewell {
+impl Drop for FailPendingOnDrop {
     fn drop(&mut self) {
         self.0.fail("the writer has ended".into());
         self.0.queue.close();
@@ -60,7 +60,7 @@ impl Drop for Farewell {
 impl Writer {
     /// Writes until the queue is closed and empty.
     pub(super) fn run(mut self) {
-        let farewell = Farewell(Arc::clone(&self.shared));
+        let farewell = FailPendingOnDrop(Arc::clone(&self.shared));
         self.shared.queue.is_mine();
         sqlite::run(&mut self);
         if self.shared.failure().is_none() {
@@ -105,7 +105,7 @@ impl Writer {
     /// Rolls the transaction back, and the cached state with it.
     fn take_back(&mut self) -> Result<(), SqliteError> {
         sqlite::roll_back(&self.connection)?;
-        self.state = State::load(&self.connection, self.opened)
+        self.state = WriterState::load(&self.connection, self.opened)
             .map_err(|error| SqliteError::Broken(error.to_string().into()))?;
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Writer {
 
 impl GroupCommit for Writer {
     type Request = Request;
-    type Answers = Written;
+    type Answers = CommitReport;
 
     fn next(&mut self) -> Option<Vec<Request>> {
         let sweeps = !self.loose.is_empty() && !self.resting && self.failure().is_none();
@@ -136,18 +136,18 @@ impl GroupCommit for Writer {
             return Some(requests);
         }
         // Requests a transaction that only deletes.
-        Some(vec![Request { changes: Vec::new(), answer: Answer::to_nobody(), _room: None }])
+        Some(vec![Request { changes: Vec::new(), answer: WriteReply::to_nobody(), _room: None }])
     }
 
     fn bytes(request: &Request) -> usize {
         request.changes.iter().map(Change::bytes).sum()
     }
 
-    fn write(&mut self, requests: &[Request]) -> Result<Written, SqliteError> {
+    fn write(&mut self, requests: &[Request]) -> Result<CommitReport, SqliteError> {
         self.keep_to_bound()?;
         sqlite::begin(&self.connection)?;
         let sweep = self.loose.front().copied().filter(|_| !self.resting);
-        match Draft::new(&self.connection, &mut self.state).write_all(requests, sweep) {
+        match WriteTransaction::new(&self.connection, &mut self.state).write_all(requests, sweep) {
             Ok(written) => Ok(written),
             Err(error) => {
                 self.take_back()?;
@@ -158,7 +158,7 @@ impl GroupCommit for Writer {
 
     /// Advances the high-water mark, and then reports the results. So the mark includes every
     /// reported commit.
-    fn acknowledge(&mut self, requests: Vec<Request>, written: Written) {
+    fn acknowledge(&mut self, requests: Vec<Request>, written: CommitReport) {
         self.resting = false;
         self.is_log_stale |= written.has_removed;
         if written.swept.is_some() {
