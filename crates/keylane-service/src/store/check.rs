@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::alias;
 use super::audit;
 use super::chunk::Chunk;
-use super::ended::Ended;
+use super::ended::EndedSubtasks;
 use super::error::{Damage, OpenError, ReadError};
 use super::handle::{Store, examine, look_at_mark};
 use super::logs;
@@ -123,7 +123,7 @@ fn check_job(
         true => note(report, read::find_chunk(connection, number, 0).map(drop))?,
         false => check_all_chunks(connection, number, job.total, report)?,
     }
-    let mut ended = Ended::new(number, job.total);
+    let mut ended = EndedSubtasks::new(number, job.total);
     let read = ended.read_on(connection);
     let is_known = read.is_ok();
     note(report, read)?;

@@ -45,7 +45,7 @@ pub struct Subtask<'a> {
 
 /// Iterator over the keys of a subtask.
 #[derive(Clone, Copy)]
-pub struct Keys<'a> {
+pub struct SubtaskKeys<'a> {
     left: u64,
     bytes: &'a [u8],
 }
@@ -136,10 +136,10 @@ impl<'a> Subtask<'a> {
 
     /// Returns the keys: none, one or several, as submitted.
     #[must_use]
-    pub fn keys(&self) -> Keys<'a> {
+    pub fn keys(&self) -> SubtaskKeys<'a> {
         let mut bytes = self.bytes;
         let left = leb128::take(&mut bytes).unwrap_or(0);
-        Keys { left, bytes }
+        SubtaskKeys { left, bytes }
     }
 
     /// Returns the payload, as submitted.
@@ -152,7 +152,7 @@ impl<'a> Subtask<'a> {
     }
 }
 
-impl<'a> Iterator for Keys<'a> {
+impl<'a> Iterator for SubtaskKeys<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -238,7 +238,7 @@ impl fmt::Debug for Subtask<'_> {
     }
 }
 
-impl fmt::Debug for Keys<'_> {
+impl fmt::Debug for SubtaskKeys<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.map(|key| key.escape_ascii().to_string())).finish()
     }

@@ -13,7 +13,7 @@ use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Index of a job's outcomes, up to one of its rows.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedSubtasks {
     job: JobNumber,
     /// For each subtask the packed position and kind of its outcome; 0 if it has not ended.
     places: Vec<u64>,
@@ -29,11 +29,11 @@ pub(super) struct Ended {
 /// Maximum number of subtasks reported as ended twice.
 const MAX_NAMED: usize = 100;
 
-impl Ended {
+impl EndedSubtasks {
     pub(super) fn new(job: JobNumber, total: u32) -> Self {
         let places = vec![0; total as usize];
         let counts = Counts::default();
-        Ended { job, places, counts, outcomes: 0, next_row: 0, twice: Vec::new() }
+        EndedSubtasks { job, places, counts, outcomes: 0, next_row: 0, twice: Vec::new() }
     }
 
     /// Returns whether a subtask has ended.
@@ -153,7 +153,7 @@ struct CachedIndexes {
 
 #[derive(Debug)]
 struct CachedIndex {
-    ended: Arc<Mutex<Ended>>,
+    ended: Arc<Mutex<EndedSubtasks>>,
     /// Size of `ended` at the last use, in bytes.
     bytes: usize,
     used: u64,
@@ -166,14 +166,14 @@ impl EndedCache {
         connection: &Connection,
         job: JobNumber,
         total: u32,
-        look: impl FnOnce(&Ended) -> T,
+        look: impl FnOnce(&EndedSubtasks) -> T,
     ) -> Result<T, ReadError> {
         let kept = self.keep(job, total);
         let mut ended = kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !ended.is_seen_by(connection)? {
             // A private index: this reader's snapshot is older than the cached index.
             drop(ended);
-            let mut ended = Ended::new(job, total);
+            let mut ended = EndedSubtasks::new(job, total);
             ended.read_on(connection)?;
             return Ok(look(&ended));
         }
@@ -182,7 +182,7 @@ impl EndedCache {
         ended.places.resize(places, 0);
         if let Err(error) = ended.read_on(connection) {
             // An index that met a damaged row is not kept.
-            *ended = Ended::new(job, total);
+            *ended = EndedSubtasks::new(job, total);
             return Err(error);
         }
         Ok(look(&ended))
@@ -191,12 +191,12 @@ impl EndedCache {
     /// Returns the cached index of a job, or a new one, and evicts those used least recently. The
     /// requested index stays however large it is, so that its rows are not read again for each
     /// page.
-    fn keep(&self, job: JobNumber, total: u32) -> Arc<Mutex<Ended>> {
+    fn keep(&self, job: JobNumber, total: u32) -> Arc<Mutex<EndedSubtasks>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.clock += 1;
         let clock = inner.clock;
         let kept = inner.jobs.entry(job).or_insert_with(|| CachedIndex {
-            ended: Arc::new(Mutex::new(Ended::new(job, total))),
+            ended: Arc::new(Mutex::new(EndedSubtasks::new(job, total))),
             bytes: 0,
             used: 0,
         });

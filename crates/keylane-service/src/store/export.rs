@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::alias;
 use super::audit;
-use super::ended::Ended;
+use super::ended::EndedSubtasks;
 use super::error::{Damage, ExportError, ReadError};
 use super::handle::Store;
 use super::line::{self, ExportLine, Status};
@@ -143,7 +143,7 @@ fn put_job(
     put_logs(connection, number, to)?;
     // An obsolete mark of an ended subtask would make the import start it again.
     if !marks.is_empty() {
-        let mut ended = Ended::new(number, job.total);
+        let mut ended = EndedSubtasks::new(number, job.total);
         ended.read_on(connection)?;
         for (number, mark) in marks.iter().filter(|(number, _)| !ended.has(*number)) {
             put(to, &ExportLine::Mark(line::Mark::of(*number, mark)))?;

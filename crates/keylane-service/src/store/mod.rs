@@ -45,7 +45,7 @@ pub use alias::Alias;
 pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub(crate) use boot::FENCE_BITS;
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
-pub use chunk::{Chunk, Keys, MAX_SUBTASKS, Subtask};
+pub use chunk::{Chunk, MAX_SUBTASKS, Subtask, SubtaskKeys};
 pub use error::{
     BackupError, Damage, ExportError, ImportError, OpenError, ReadError, SalvageError, WriteError,
 };
@@ -53,10 +53,10 @@ pub use extend::Extension;
 pub use handle::{Store, StoreStats};
 pub use logs::AttemptLog;
 pub use marks::{Mark, Stage};
-pub use outcome::{Outcome, OutcomeKind, OutcomePlace, Recorded};
+pub use outcome::{Outcome, OutcomeKind, OutcomePlace, RecordedOutcome};
 pub use pending::Pending;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
-pub use recover::{DamagedJob, Recovered, RecoveredJob, Waiting};
+pub use recover::{DamagedJob, Recovered, RecoveredJob, WaitingSubtask};
 pub use salvage::Salvaged;
 pub use schedules::ScheduleRecord;
 pub(crate) use schedules::ScheduleRow;

@@ -125,7 +125,7 @@ impl OutcomePlace {
 
 /// Outcome with its position among those of its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedOutcome {
     /// Position.
     pub place: OutcomePlace,
     /// Outcome.

@@ -12,7 +12,7 @@ use super::chunk::Chunk;
 use super::draft::{seal_of_idempotency, seal_of_key};
 use super::error::{Damage, ReadError};
 use super::handle::Store;
-use super::outcome::{self, Outcome, OutcomePlace, Recorded};
+use super::outcome::{self, Outcome, OutcomePlace, RecordedOutcome};
 use super::seal::{at, place, rows_of};
 use super::status::{FIRST_FINAL, JobState, JobStatus};
 use super::tables::{Fixed, JOB, fixed_of, job_of};
@@ -181,7 +181,7 @@ impl Store {
         job: JobNumber,
         after: Option<OutcomePlace>,
         most: usize,
-    ) -> Result<Vec<Recorded>, ReadError> {
+    ) -> Result<Vec<RecordedOutcome>, ReadError> {
         self.with_reader(|reader| outcomes(reader, job, after, most))
     }
 
@@ -226,8 +226,8 @@ impl Store {
     pub fn that_count(
         &self,
         job: JobNumber,
-        mut outcomes: Vec<Recorded>,
-    ) -> Result<Vec<Recorded>, ReadError> {
+        mut outcomes: Vec<RecordedOutcome>,
+    ) -> Result<Vec<RecordedOutcome>, ReadError> {
         self.with_reader(|reader| {
             let snapshot = reader.unchecked_transaction()?;
             let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
@@ -446,7 +446,7 @@ fn outcomes(
     job: JobNumber,
     after: Option<OutcomePlace>,
     most: usize,
-) -> Result<Vec<Recorded>, ReadError> {
+) -> Result<Vec<RecordedOutcome>, ReadError> {
     let (first, last) = rows_of(job);
     let (row, skip) = after.map_or((0, 0), |place| {
         let (row, within) = place.row();
@@ -464,10 +464,9 @@ fn outcomes(
     {
         let (number, outcomes) = row_of(read)?;
         let skip = if u64::from(number) == row { skip } else { 0 };
-        let recorded = (0..)
-            .zip(outcomes)
-            .skip(skip as usize)
-            .map(|(within, outcome)| Recorded { place: OutcomePlace::at(number, within), outcome });
+        let recorded = (0..).zip(outcomes).skip(skip as usize).map(|(within, outcome)| {
+            RecordedOutcome { place: OutcomePlace::at(number, within), outcome }
+        });
         found.extend(recorded.take(most - found.len()));
     }
     Ok(found)

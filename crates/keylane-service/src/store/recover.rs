@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::change::KeyRecord;
 use super::chunk::{Chunk, Subtask};
-use super::ended::Ended;
+use super::ended::EndedSubtasks;
 use super::error::{Damage, ReadError, WriteError};
 use super::handle::Store;
 use super::marks::{Mark, Stage};
@@ -49,7 +49,7 @@ pub struct Recovered {
 pub struct RecoveredJob {
     store: Store,
     marks: Arc<Marks>,
-    ended: Ended,
+    ended: EndedSubtasks,
     /// Chunk of the job, if it is the only one.
     chunk: Option<Arc<Chunk>>,
     /// Job. The counts in its status are older than [`counts`](Self::counts).
@@ -59,7 +59,7 @@ pub struct RecoveredJob {
 /// Unfinished subtask.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Waiting<'a> {
+pub struct WaitingSubtask<'a> {
     /// Number, keys and payload.
     pub subtask: Subtask<'a>,
     /// Number of the last started attempt on the disk; 0 if there was none.
@@ -181,7 +181,7 @@ impl Recovered {
     fn read_all(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
         let found = read::find_job(reader, number)?;
         let (job, has_chunk) = found.ok_or(ReadError::NoSuchJob { job: number })?;
-        let mut ended = Ended::new(number, job.total);
+        let mut ended = EndedSubtasks::new(number, job.total);
         ended.read_on(reader)?;
         let chunk = match has_chunk {
             true => Some(Arc::new(read::find_chunk(reader, number, 0)?)),
@@ -244,12 +244,12 @@ fn look_at_damaged(connection: &Connection, job: JobNumber) -> Result<DamagedJob
     };
     let Some((fixed, has_chunk)) = fixed else { return Ok(damaged) };
     (damaged.id, damaged.entered) = (Some(fixed.id), Some(fixed.entered));
-    let mut ended = Ended::new(job, fixed.total);
+    let mut ended = EndedSubtasks::new(job, fixed.total);
     if let Err(error) = ended.read_on(connection) {
         let ReadError::Damaged(_) = error else { return Err(error) };
         // Without trustworthy outcomes all subtasks count as unfinished: that stops a key too many
         // rather than one too few.
-        ended = Ended::new(job, fixed.total);
+        ended = EndedSubtasks::new(job, fixed.total);
     }
     damaged.keys = match keys_of(connection, job, fixed.total, has_chunk, &ended) {
         Err(ReadError::Damaged(_)) => None,
@@ -264,7 +264,7 @@ fn keys_of(
     job: JobNumber,
     total: u32,
     has_chunk: bool,
-    ended: &Ended,
+    ended: &EndedSubtasks,
 ) -> Result<Option<BTreeSet<Key>>, ReadError> {
     let mut keys = BTreeSet::new();
     let mut gather = |chunk: &Chunk| {
@@ -347,7 +347,10 @@ impl RecoveredJob {
     ///
     /// # Errors
     /// If a chunk cannot be read.
-    pub fn for_each_waiting(&self, mut then: impl FnMut(Waiting<'_>)) -> Result<(), ReadError> {
+    pub fn for_each_waiting(
+        &self,
+        mut then: impl FnMut(WaitingSubtask<'_>),
+    ) -> Result<(), ReadError> {
         let job = self.job.number;
         let mut next = 0;
         while next < self.job.total {
@@ -359,7 +362,7 @@ impl RecoveredJob {
             for subtask in chunk.subtasks().filter(|one| !self.ended.has(one.number())) {
                 let number = subtask.number();
                 let mark = self.marks.get(&SubtaskId { job, number }).unwrap_or(&NONE);
-                then(Waiting { subtask, attempts: mark.attempt, stage: &mark.stage });
+                then(WaitingSubtask { subtask, attempts: mark.attempt, stage: &mark.stage });
             }
         }
         Ok(())

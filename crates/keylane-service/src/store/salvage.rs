@@ -19,7 +19,7 @@ use super::backup::PartialCopy;
 use super::boot;
 use super::check::agree;
 use super::draft::set_aside;
-use super::ended::Ended;
+use super::ended::EndedSubtasks;
 use super::error::{Damage, OpenError, ReadError, SalvageError};
 use super::handle::{Store, examine};
 use super::logs;
@@ -309,7 +309,7 @@ impl<'a> Salvage<'a> {
             if !has_chunk {
                 found.push(check_chunks(self.to, job, stored.total));
             }
-            let mut ended = Ended::new(job, stored.total);
+            let mut ended = EndedSubtasks::new(job, stored.total);
             let outcomes = ended.read_on(self.to);
             let is_over = stored.status.state.is_final();
             if outcomes.is_ok() && is_over && !agree(&stored, &ended.counts) {
