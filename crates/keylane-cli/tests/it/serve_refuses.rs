@@ -99,7 +99,7 @@ fn what_makes_no_sense_together_is_told_with_a_remedy() {
         ("[kinds.a]\nhttp = \"ftp://a\"\n", &["kinds.a", "not http"]),
         ("[kinds.a]\ncommand = [\"cat\"]\nburst = 2\n", &["kinds.a: `burst`", "add `rate`"]),
         ("[kinds.a]\nlease = \"1s\"\nenv = [\"PATH\"]\n", &["kinds.a: `env`", "leave it out"]),
-        (&no_tokens, &["0.0.0.0:0", "tokens are needed", "listen on 127.0.0.1"]),
+        (&no_tokens, &["0.0.0.0:0", "no tokens are set", "listen on 127.0.0.1"]),
         (&half, &["`tls_certificates` and `tls_key` go together"]),
         (&no_papers, &["cert.pem"]),
     ] {
@@ -115,7 +115,7 @@ fn tokens_that_others_can_read_or_that_make_no_sense_are_refused() {
     fs::write(&tokens, "ci submit plain:0123456789abcdef\n").unwrap();
     let open_to = |mode| fs::set_permissions(&tokens, fs::Permissions::from_mode(mode)).unwrap();
     open_to(0o640);
-    file.is_refused(&["tokens can be read by others", "chmod 600"]);
+    file.is_refused(&["other users can read or change", "chmod 600"]);
     open_to(0o600);
     fs::write(&tokens, "# who\nci boss plain:0123456789abcdef\n").unwrap();
     file.is_refused(&["line 2", "the roles are read, submit, worker, operate and admin"]);

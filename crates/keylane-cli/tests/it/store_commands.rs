@@ -77,5 +77,5 @@ fn what_can_be_read_is_salvaged() {
     let export = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/46944ce/export.ndjson");
     fs::copy(export, folder.path("all.ndjson")).unwrap();
     assert_eq!(jobs("rest.ndjson") + 1, jobs("all.ndjson"));
-    folder.store(&["salvage", "a.db", "b.db"]).expect(255, &["is there already"]);
+    folder.store(&["salvage", "a.db", "b.db"]).expect(255, &["exists; name a new file"]);
 }

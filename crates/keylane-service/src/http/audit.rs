@@ -173,10 +173,13 @@ impl FromRequestParts<AppState> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
         let caller = parts.extensions.get::<Caller>();
-        let caller = caller.ok_or_else(|| ApiError::new("unauthorized", "the request has no caller"))?;
+        let caller =
+            caller.ok_or_else(|| ApiError::new("unauthorized", "the request has no caller"))?;
         need(caller, Role::Operate)?;
         let act = parts.extensions.get::<Arc<Act>>().cloned();
-        let forgotten = || ApiError::new("internal", "the route of this action is not recorded in the audit log");
+        let forgotten = || {
+            ApiError::new("internal", "the route of this action is not recorded in the audit log")
+        };
         act.map(Operator).ok_or_else(forgotten)
     }
 }

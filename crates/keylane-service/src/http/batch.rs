@@ -41,7 +41,10 @@ async fn submit(
     let (parts, body) = request.into_parts();
     let asked: BatchQuery = query(&parts)?;
     if format(&parts.headers)? == Format::Lines {
-        return Err(ApiError::new("unsupported-media-type", "`Content-Type` must be application/json"));
+        return Err(ApiError::new(
+            "unsupported-media-type",
+            "`Content-Type` must be application/json",
+        ));
     }
     let scope = jobs::scope_of(&parts.headers, &caller)?;
     let trace = jobs::trace_of(&parts.headers);

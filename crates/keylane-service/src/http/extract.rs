@@ -22,8 +22,7 @@ pub(super) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
         let at = pointer_of(error.path());
         let inner = error.into_inner();
         let code = if inner.is_data() { "invalid" } else { "bad-syntax" };
-        ApiError::new(code, format!("the body is invalid: {inner}"))
-            .at(at, inner.to_string())
+        ApiError::new(code, format!("the body is invalid: {inner}")).at(at, inner.to_string())
     })?;
     reader
         .end()
@@ -82,10 +81,7 @@ pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, ApiError> {
 /// Error for a body that ended early.
 pub(super) fn broken_off(error: &axum::Error) -> ApiError {
     if causes(error).any(|cause| cause.is::<TooSlow>()) {
-        return ApiError::new(
-            "too-slow",
-            "the body did not arrive in time; nothing was accepted",
-        );
+        return ApiError::new("too-slow", "the body did not arrive in time; nothing was accepted");
     }
     ApiError::new("bad-syntax", "the body ended early; nothing was accepted")
 }
@@ -102,7 +98,10 @@ pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Re
     let (parts, body) = request.into_parts();
     let bytes = whole(body, MAX_BYTES).await?;
     if !bytes.is_empty() && format(&parts.headers)? == Format::Lines {
-        return Err(ApiError::new("unsupported-media-type", "`Content-Type` must be application/json"));
+        return Err(ApiError::new(
+            "unsupported-media-type",
+            "`Content-Type` must be application/json",
+        ));
     }
     json_or_default(&bytes)
 }

@@ -112,12 +112,14 @@ fn finish_problem(response: Response, number: &str) -> Response {
     }
     let refusal = match status.as_u16() {
         404 => ApiError::unknown("such path"),
-        405 => ApiError::new("method-not-allowed", "the path does not support this method; the header `Allow` lists its methods"),
-        413 => ApiError::new("too-large", "the body exceeds the server's size limit"),
-        415 => ApiError::new(
-            "unsupported-media-type",
-            "the path does not support this `Content-Type`",
+        405 => ApiError::new(
+            "method-not-allowed",
+            "the path does not support this method; the header `Allow` lists its methods",
         ),
+        413 => ApiError::new("too-large", "the body exceeds the server's size limit"),
+        415 => {
+            ApiError::new("unsupported-media-type", "the path does not support this `Content-Type`")
+        }
         status if status < 500 => ApiError::new("bad-syntax", "the request cannot be read"),
         _ => ApiError::new("internal", "something went wrong in the server"),
     };
@@ -226,8 +228,9 @@ impl Guard {
         if is_known {
             return Ok(());
         }
-        let detail =
-            format!("host name `{name}` is not accepted; add it to the setting `hosts` if it belongs to this server");
+        let detail = format!(
+            "host name `{name}` is not accepted; add it to the setting `hosts` if it belongs to this server"
+        );
         Err(ApiError::new("forbidden", detail))
     }
 
@@ -237,7 +240,10 @@ impl Guard {
             return Ok(Caller::anyone());
         }
         let Some(token) = token(headers) else {
-            return Err(ApiError::new("unauthorized", "this server requires a token; send `Authorization: Bearer TOKEN`"));
+            return Err(ApiError::new(
+                "unauthorized",
+                "this server requires a token; send `Authorization: Bearer TOKEN`",
+            ));
         };
         let caller = tokens.caller(token);
         caller.ok_or_else(|| ApiError::new("unauthorized", "this server does not know the token"))
@@ -262,7 +268,8 @@ fn host_of<'a>(
         (host, None) => host,
     };
     let host = host.map(|host| {
-        host.to_str().map_err(|_| ApiError::new("bad-syntax", "the `Host` header is not a valid name"))
+        host.to_str()
+            .map_err(|_| ApiError::new("bad-syntax", "the `Host` header is not a valid name"))
     });
     let host = host.transpose()?;
     Ok(uri.authority().map(|authority| authority.as_str()).or(host))

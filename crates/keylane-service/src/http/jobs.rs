@@ -310,7 +310,10 @@ impl SubmissionLines<'_> {
         let last = std::mem::take(&mut self.rest);
         self.line(&last).await?;
         let Some(intake) = self.intake else {
-            return Err(ApiError::new("bad-syntax", "the body is empty; its first line must be the job"));
+            return Err(ApiError::new(
+                "bad-syntax",
+                "the body is empty; its first line must be the job",
+            ));
         };
         self.with.finish(intake).await
     }
@@ -613,11 +616,9 @@ async fn patch(
         Some("*") => None,
         Some(tag) => {
             let number = tag.trim_start_matches("W/").trim_matches('"').parse();
-            Some(
-                number.map_err(|_| {
-                    ApiError::new("stale", "`If-Match` is not an `ETag` of this server")
-                })?,
-            )
+            Some(number.map_err(|_| {
+                ApiError::new("stale", "`If-Match` is not an `ETag` of this server")
+            })?)
         }
     };
     let asked: JobPatch = small(request).await?;

@@ -40,7 +40,7 @@ async fn claim(
     let asked: ClaimRequest = json(&bytes)?;
     let most = asked.max.unwrap_or(1);
     if !(1..=MAX_LEASES).contains(&most) {
-        let why = format!("it is from 1 to {MAX_LEASES}");
+        let why = format!("must be from 1 to {MAX_LEASES}");
         return Err(ApiError::new("invalid", format!("max: {why}")).at("/max", why));
     }
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(MAX_CLAIM_WAIT);

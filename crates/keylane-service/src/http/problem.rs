@@ -33,7 +33,12 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "Not found",
         "No item has this identifier, number or key, or the path does not exist.",
     ),
-    ("method-not-allowed", 405, "Method not allowed", "The header `Allow` lists the methods of this path."),
+    (
+        "method-not-allowed",
+        405,
+        "Method not allowed",
+        "The header `Allow` lists the methods of this path.",
+    ),
     (
         "too-slow",
         408,

@@ -70,7 +70,10 @@ async fn set(
 ) -> Result<(StatusCode, Json<Schedule>), ApiError> {
     let (parts, body) = request.into_parts();
     if format(&parts.headers)? == Format::Lines {
-        return Err(ApiError::new("unsupported-media-type", "`Content-Type` must be application/json"));
+        return Err(ApiError::new(
+            "unsupported-media-type",
+            "`Content-Type` must be application/json",
+        ));
     }
     let asked: SetSchedule = json(&whole(body, MAX_BYTES).await?)?;
     // Without the job, whose payload only its handler may see.

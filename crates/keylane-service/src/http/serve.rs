@@ -103,7 +103,9 @@ impl Settings {
 #[non_exhaustive]
 pub enum ServeError {
     /// The address is reachable by others, and there are no tokens.
-    #[error("the address {0} is reachable by others and no tokens are set; add tokens, or listen on 127.0.0.1")]
+    #[error(
+        "the address {0} is reachable by others and no tokens are set; add tokens, or listen on 127.0.0.1"
+    )]
     Open(SocketAddr),
     /// A reload would switch encryption on or off.
     #[error(

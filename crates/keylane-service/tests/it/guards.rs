@@ -144,7 +144,7 @@ async fn only_loopback_is_open_without_tokens() {
         let refused = Server::start(service, settings.clone()).await.unwrap_err();
         assert!(matches!(refused, ServeError::Open(_)), "{refused:?}");
         let text = refused.to_string();
-        assert!(text.contains("tokens are needed") && text.contains("127.0.0.1"), "{text}");
+        assert!(text.contains("no tokens are set") && text.contains("127.0.0.1"), "{text}");
         let guarded = Settings { tokens: tokens(), ..settings };
         match Server::start(service, guarded).await {
             Ok(server) => assert!(!server.address().ip().is_loopback()),

@@ -70,7 +70,7 @@ fn all_of_a_store_that_is_whole_is_copied() {
     assert!(jobs.iter().all(|job| *job < next));
     drop(old);
     let error = Store::salvage(&path, &to, NOW).unwrap_err();
-    assert!(error.to_string().contains("is there already"), "{error}");
+    assert!(error.to_string().contains("exists; name a new file"), "{error}");
 }
 
 /// What keeps a store from being opened is what this is for.
