@@ -150,7 +150,7 @@ fn logs_are_printed_by_attempt_as_text_and_no_more() {
     assert_eq!(lines[1], log(2, "running", 0, "so far").to_string());
     // Of a job of one subtask its number goes without saying.
     let outcome = run(&mock, &["logs", ID]);
-    assert_eq!(outcome.expect(0, &["no attempt at it has said anything"]).stdout, "");
+    assert_eq!(outcome.expect(0, &["no attempt at the subtask has a log"]).stdout, "");
     let path = |number: u32| format!("GET /v1/jobs/{ID}/subtasks/{number}/logs");
     assert_eq!(mock.lines(), [path(3), path(3), path(0)]);
 }
@@ -506,7 +506,7 @@ fn a_schedule_is_steered() {
 #[test]
 fn what_is_no_keylane_server_is_said_to_be_none() {
     let mock = Mock::start(|_| Answer::ok(&json!({"hello": "world"})));
-    run(&mock, &["status", ID]).expect(255, &["is that a Keylane server"]);
+    run(&mock, &["status", ID]).expect(255, &["this is a Keylane server"]);
     let mock = Mock::start(|_| Answer::new(502, &json!("bad gateway")));
     run(&mock, &["status", ID]).expect(4, &["the answer was 502 Bad Gateway", "check --server"]);
 }

@@ -134,7 +134,7 @@ fn an_id_of_ones_own_is_put() {
     assert_eq!(mock.asked()[0].json(), json!({"kind": "resize", "payload": 1}));
     assert_eq!(mock.asked()[1].lines().len(), 3);
     submit(&mock, &["resize", "--payload", "1", "--id", ".."], "")
-        .expect(255, &["cannot be named"]);
+        .expect(255, &["must not be empty"]);
 }
 
 #[test]

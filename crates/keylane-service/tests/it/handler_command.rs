@@ -242,7 +242,7 @@ async fn one_that_does_not_listen_is_killed_with_its_children() {
     let pipes = pipes.wait_until_it_has_begun().await;
     cancel.cancel();
     let said = passing(answer.await.unwrap());
-    assert!(said.contains("it was killed"), "{said}");
+    assert!(said.contains("was killed"), "{said}");
     pipes.wait_until_nobody_is_left().await;
 }
 
