@@ -57,8 +57,7 @@ pub(crate) fn jobs(setting: &Setting) -> Result<Record> {
         }),
         "keylane-job-unsized-ahead" => tiny::measure(setting, || {
             let bodies = bodies.filter(|_| true);
-            let job =
-                pool.job("tiny").prefetch(64).each(bodies).run().expect("the pool is open");
+            let job = pool.job("tiny").prefetch(64).each(bodies).run().expect("the pool is open");
             job.wait().expect("this is no worker");
         }),
         "keylane-submit-many" => tiny::measure(setting, || {
