@@ -282,7 +282,7 @@ fn a_key_is_steered_whatever_is_in_it() {
         ["pause", "resume", "retry-head", "skip-head"].map(|what| format!("{path}/{what}"));
     assert_eq!(mock.lines(), expected);
     // In a path these would be somewhere else.
-    run(&mock, &["keys", "pause", ".."]).expect(255, &["cannot be named"]);
+    run(&mock, &["keys", "pause", ".."]).expect(255, &["must not be empty"]);
 }
 
 #[test]
@@ -410,7 +410,7 @@ report: active
     );
     assert_eq!(run(&mock, &["schedules", "show", "report"]).expect(0, &[]).stdout, expected);
     run(&mock, &["schedules", "show", "gone"]).expect(4, &["there is no schedule gone"]);
-    run(&mock, &["schedules", "show", ".."]).expect(255, &["cannot be named"]);
+    run(&mock, &["schedules", "show", ".."]).expect(255, &["must not be empty"]);
     assert_eq!(mock.lines(), ["GET /v1/schedules/report", "GET /v1/schedules/gone"]);
 }
 
