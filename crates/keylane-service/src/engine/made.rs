@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
-        assert!(read(r#"{"a":1}"#).unwrap_err().contains("no list"));
+        assert!(read(r#"{"a":1}"#).unwrap_err().contains("is not a list of subtasks"));
         assert!(read(r#"[{},{"ky":1}]"#).unwrap_err().contains("unknown field"));
         assert!(read(r#"[{},{"key":""}]"#).unwrap_err().contains("subtask 1: /key"));
     }
