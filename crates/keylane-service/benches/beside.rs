@@ -224,7 +224,7 @@ async fn drain(serving: Serving, count: u64, key: impl Fn(u64) -> u64) -> Value 
 
 /// As many jobs of one subtask.
 async fn drain_jobs(serving: Serving, count: u64) -> Value {
-    // At least so many are submitted in a second.
+    // Minimum number of submissions in a second.
     let begin_at = Instant::now() + HEADSTART + Duration::from_millis(count / 4);
     submit_all(serving.address, count, move |number| {
         let delay = begin_at.saturating_duration_since(Instant::now()).as_millis();
@@ -319,7 +319,7 @@ async fn submit_all(
     }
 }
 
-/// A job of this many subtasks that begins after so many milliseconds.
+/// A job of this many subtasks that begins after the given number of milliseconds.
 fn lines(kind: &str, delay: u64, count: u64, key: impl Fn(u64) -> u64) -> Vec<u8> {
     let mut body = format!("{{\"kind\":\"{kind}\",\"delay_ms\":{delay}}}\n").into_bytes();
     for number in 0..count {

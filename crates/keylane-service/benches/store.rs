@@ -128,7 +128,7 @@ fn writer_cpu() -> Duration {
     total
 }
 
-/// So many small jobs on the way at a time, from one thread: as a server has them, which waits for none.
+/// `n` small jobs in flight, from one thread: as in a server, which waits for none.
 fn accept(folder: &Path, clients: usize, window: Duration) -> Run {
     let (_folder, _, store) = open(folder);
     let (start, mut each, mut waiting) = (Instant::now(), Vec::new(), VecDeque::new());

@@ -160,7 +160,7 @@ fn a_full_server_says_when_to_try_again() {
 
 #[test]
 fn a_server_that_is_not_there_is_said_to_be() {
-    // Nobody is given this port by chance.
+    // The system gives this port to no other program by chance.
     let words = ["resize", "--payload", "1", "--server", "http://127.0.0.1:1"];
     let outcome = feed(subcommand("submit", words), b"");
     outcome.expect(5, &["was not reached", "is `keylane serve` running there?"]);

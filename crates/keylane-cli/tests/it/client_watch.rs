@@ -211,7 +211,7 @@ fn a_server_that_stays_away_is_given_up() {
     // It answers without an answer, for ever.
     let words = [ID, "--patience", "1ms"];
     watch(&mock, &words).expect(255, &["the response is not valid"]);
-    // Nobody is given this port by chance.
+    // The system gives this port to no other program by chance.
     let words = [ID, "--server", "http://127.0.0.1:1"];
     watch(&mock, &words).expect(5, &["was not reached"]);
 }
@@ -242,7 +242,7 @@ fn told_to_end_it_leaves_the_job_alone_and_says_so() {
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
     assert!(said.contains("running: 4"), "{said}");
-    // As Ctrl-C, which whoever started the test may have set to be ignored.
+    // As Ctrl-C, which may be ignored in this process and its children.
     assert!(
         Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success()
     );

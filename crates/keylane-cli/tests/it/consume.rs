@@ -347,7 +347,7 @@ fn what_a_service_answers_is_appended() {
 #[test]
 fn a_service_that_does_not_answer_is_asked_again() {
     let folder = with_journal();
-    // Nobody is given this port by chance.
+    // The system gives this port to no other program by chance.
     let address = "http://127.0.0.1:1";
     let words =
         ["journal:j", "--group", "g", "--backoff", "1ms", "--attempts", "2", "--http", address];
@@ -383,7 +383,7 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     let folder = with_journal();
     let pipe = folder.path().join("pipe");
     named_pipe(&pipe);
-    // The record at 2 waits until somebody writes into the pipe.
+    // The record at 2 waits until the test writes into the pipe.
     let waits = "test $KEYLANE_POSITION != 2 || read word < pipe";
     let words =
         ["journal:j", "--group", "g", "--listen", "127.0.0.1:0", "--stalled-after", "300ms"];

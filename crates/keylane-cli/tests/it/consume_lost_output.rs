@@ -1,5 +1,5 @@
 //! A record is done when what its command printed is written to standard output, and not before. It was done also
-//! when nobody read that any more, or the disk was full: what had been printed was lost, and a full disk was not even
+//! when its reader was gone, or the disk was full: printed output was lost, and a full disk was not even
 //! an error.
 
 use std::fs::{self, File};

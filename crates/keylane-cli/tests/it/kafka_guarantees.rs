@@ -100,7 +100,7 @@ impl Stage {
         Stage { topic, folder, dice: Dice(1), written: HashMap::new(), lives: 0 }
     }
 
-    /// Writes so many records, and waits until the broker has them.
+    /// Writes `count` records, and waits until the broker has them.
     fn write(&mut self, records: u64) {
         let mut lines = String::new();
         for _ in 0..records {
@@ -121,7 +121,7 @@ impl Stage {
         let words = [&self.topic, "--group", "g", "--key", "1", "-j", "4", "--env", "*"]
             .into_iter()
             .chain(member);
-        // Who is away for a moment should not wait for long before it looks again.
+        // A member that was away for a moment should look again soon.
         let client = ["-X", "reconnect.backoff.max.ms=500"];
         let bounds = ["--commit-after", &after, "--most-records", &most, "--worker"];
         let words = words.chain(client).chain(bounds).chain(["--", "sh", "-c", WORKER]);
@@ -198,7 +198,7 @@ impl Member {
 }
 
 impl Drop for Member {
-    /// A test that fails leaves nobody behind who goes on reading, and holds the broker's partitions.
+    /// A test that fails leaves no process that reads on and holds the broker's partitions.
     fn drop(&mut self) {
         // Both fail if it has been waited for; then it is gone already.
         let _ = self.process.kill();
@@ -217,7 +217,7 @@ struct Ledger {
     repeated: u64,
     /// By whom, of each key, one was begun that has not ended.
     running: HashMap<u64, (String, u64)>,
-    /// Who began one while another of its key ran, and whose that was.
+    /// Records that began while another of their key ran, with the process of that one.
     overlaps: Vec<(String, String)>,
 }
 

@@ -9,7 +9,7 @@ use keylane_testkit::{Broker, Missing, or_skip};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A broker's key and certificate, and the certificate alone for those who are to trust it. `keytool`, which comes
+/// A broker's key and certificate, and the certificate alone for clients that trust it. `keytool`, which comes
 /// with Java, makes them anew, so that none is kept that runs out.
 struct Papers {
     folder: TempDir,

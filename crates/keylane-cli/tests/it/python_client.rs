@@ -121,7 +121,7 @@ except Refused as refused:
     assert_eq!(outcome.expect(0, &[]).stdout, expected);
 }
 
-/// A lease with this payload, that ends in so many seconds from now.
+/// A lease with this payload that ends in the given number of seconds.
 fn lease(number: u32, payload: &Value) -> Value {
     // Its end is past, so that it is kept at once.
     json!({"id": format!("lease_{number}"), "job": ID, "kind": "resize", "number": number, "keys": ["u7"],

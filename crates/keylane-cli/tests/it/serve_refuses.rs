@@ -160,7 +160,7 @@ fn a_store_has_one_server_and_the_other_is_told_which() {
     let config = place.path("config.toml");
     let check = subcommand("store", ["check", "--config", config.to_str().unwrap()]);
     crate::common::feed(check, b"").expect(255, &["tasks.db", &pid]);
-    // One that was killed keeps nobody out.
+    // A killed server locks no other out.
     server.kill();
     Served::start(&place, &[]).kill();
 }

@@ -121,7 +121,7 @@ fn after_kill_nine_it_goes_on_and_has_every_job_once() {
 
     let server = Served::start(&place, &[]);
     assert_eq!(place.next(), "1 2");
-    // Who doesn't know whether it was heard asks again, and gets the same job.
+    // A client that does not know whether its request arrived repeats it, and gets the same job.
     assert_eq!(server.submit(&once), third);
     place.let_end("after");
     assert_eq!(place.next(), "0 1");

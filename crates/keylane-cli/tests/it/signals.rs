@@ -129,8 +129,8 @@ fn the_third_signal_kills_who_does_not_listen() {
     assert_gone(&pids);
 }
 
-/// Waits until these processes have ended, which is a moment if they are no children of the run. Nobody need have
-/// reaped them.
+/// Waits until these processes have ended, which is a moment if they are no children of the run. They need not be
+/// reaped.
 fn assert_gone(pids: &[i32]) {
     let long = Timespec { tv_sec: 60, tv_nsec: 0 };
     for pid in pids {

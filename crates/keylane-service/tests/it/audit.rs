@@ -1,4 +1,4 @@
-//! Each thing that an operator does is written down once: who, what, to what, and what came of it.
+//! Each action of an operator is written down once: caller, action, object and result.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Scene {
         all
     }
 
-    /// What came into the log since there were so many.
+    /// Entries of the log beyond the first `count`.
     async fn since(&self, known: usize) -> Vec<Value> {
         self.log("").await.split_off(known)
     }
@@ -451,7 +451,7 @@ async fn each_action_on_each_route_is_written_once_with_who_and_what_came_of_it(
     scene.stop().await;
 }
 
-/// Who may only submit is refused, and cannot fill the log with that, however often it is tried and where.
+/// A token that may only submit is refused, and cannot fill the log with refusals, however often it tries and where.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_lacks_the_role_is_written_once_and_then_counted() {
     let scene = Scene::new().await;
@@ -474,7 +474,7 @@ async fn who_lacks_the_role_is_written_once_and_then_counted() {
     let denied = format!("{{outcome=\"denied\"}} {}", 3 * operations.len());
     let metrics = scene.ask("GET /metrics", "").await.expect(200).text;
     assert!(metrics.contains(&format!("keylane_operator_actions_total{denied}")), "{metrics}");
-    // Who has no token at all is nobody.
+    // A caller without any token has no name.
     scene.client.post("/v1/jobs/job_0000000000/cancel", "").await.expect(401);
     assert_eq!(scene.log("").await, log);
     // Only operators read it.
@@ -501,7 +501,7 @@ async fn what_is_only_answered_again_is_no_other_action() {
     let runs = scene.log("&what=schedule.run").await;
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0]["job"], first["id"]);
-    // Those who ask at the same time are one, or are refused.
+    // Requests at the same time count as one, or are refused.
     let headers = [("idempotency-key", "b")];
     let all = (0..8).map(|_| scene.send("operate", "POST /v1/schedules/s/run", &headers, ""));
     let answers = futures_util::future::join_all(all).await;
@@ -598,7 +598,7 @@ async fn entries_are_found_by_who_what_job_and_time() {
     scene.stop().await;
 }
 
-/// However much somebody does, and however much they say about it.
+/// Holds for any number of actions, and for long texts about them.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_is_bounded() {
     let folder = tempfile::tempdir().unwrap();

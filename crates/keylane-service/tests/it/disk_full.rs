@@ -11,7 +11,7 @@ use keylane_service::store::Store;
 use keylane_service::{Kind, Service, store};
 use serde_json::{Value, json};
 
-/// A store of so many bytes at most, in place of a disk.
+/// A store of at most the given number of bytes, in place of a disk.
 async fn start(folder: &Path, most_bytes: Option<u64>, actors: &Actors) -> Service {
     let store = store::Settings { most_bytes, ..store::Settings::default() };
     let settings = keylane_service::Settings { store, ..settings(folder) };
@@ -34,7 +34,7 @@ async fn stop(server: Server, service: Service) {
     service.stop(Duration::ZERO).await;
 }
 
-/// All that is in the store is what was written, and there are so many jobs.
+/// Asserts that the store has all that was written, and the expected number of jobs.
 #[track_caller]
 fn check(folder: &Path, jobs: usize) {
     let (store, _) = Store::open(folder.join("store"), &store::Settings::default()).unwrap();
@@ -97,7 +97,7 @@ async fn all_written(client: &Client, job: &str) {
 }
 
 /// A job too large for the room that is left says nothing of what runs: attempts begin, and their ends are written.
-/// Until then whoever sends jobs is to send them elsewhere.
+/// Until then a load balancer is to send jobs elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_refuses_jobs_for_want_of_room_is_not_ready() {
     let folder = tempfile::tempdir().unwrap();
@@ -279,7 +279,7 @@ async fn what_is_asked_for_while_nothing_is_written_is_not_done() {
     check(folder.path(), 2);
 }
 
-/// Nobody knew before that the disk is full.
+/// The full disk is found by the write itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workers_answer_that_does_not_fit_is_taken_and_written_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();

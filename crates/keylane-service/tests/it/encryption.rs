@@ -1,4 +1,4 @@
-//! The server speaks TLS with the operator's certificate, to those who trust it, and to nobody without.
+//! The server speaks TLS with the operator's certificate, and with no client that does not trust it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ async fn jobs_come_in_over_tls_and_nothing_comes_in_without() {
     assert_eq!(answer.status(), 200);
     assert!(answer.text().await.unwrap().contains("succeeded"));
 
-    // Whoever trusts another certificate does not speak to it.
+    // A client that trusts another certificate does not speak to it.
     let other = Papers::of("other").client(plain.address);
     let refused = other.get(url(&plain, "/livez")).send().await.unwrap_err();
     assert!(refused.is_connect(), "{refused:?}");
@@ -103,7 +103,7 @@ async fn who_never_shakes_hands_is_let_go() {
     let settings = Settings { most_connections: 1, head_timeout, ..settings(papers.tls()) };
     let (_server, plain) = serve_with(&service, settings).await;
     let mut silent = TcpStream::connect(plain.address).await.unwrap();
-    // It waits behind the one who says nothing, and has its turn when that one is let go.
+    // It waits behind the silent connection, and has its turn when that one is closed.
     let client = papers.client(plain.address);
     // On a busy machine it may be late itself, and comes again.
     while client.get(url(&plain, "/livez")).send().await.is_err() {}
@@ -127,7 +127,7 @@ fn papers_that_do_not_fit_are_refused_by_name() {
         let text = Tls::read(certificate, key).unwrap_err().to_string();
         assert!(text.contains(named.to_str().unwrap()), "{text}");
     }
-    // Nobody could be served without a certificate.
+    // Without a certificate no client could be served.
     let bare = Tls::read(&own.key, &own.key).unwrap_err();
     assert!(matches!(bare, TlsError::Unfit(_)), "{bare:?}");
 }

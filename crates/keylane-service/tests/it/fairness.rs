@@ -124,7 +124,7 @@ impl Scene {
         id
     }
 
-    /// Plays a schedule: ends what ends, and holds who begins, by which rule, and who is where against it.
+    /// Plays a schedule: ends attempts, and checks which begins next, by which rule, and the claims of each job.
     async fn play(&mut self, schedule: &str) {
         for line in schedule.lines().filter(|line| !line.is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Who comes back gets what was missed, or is told that it is no longer known; and who asks again gets the same job.
+//! A client that reconnects gets the missed events, or learns that they are gone; a repeated request gets the same job.
 
 use std::path::Path;
 use std::time::Duration;
@@ -109,7 +109,7 @@ async fn who_comes_back_gets_everything_that_was_missed() {
     client.wait(&after).await;
     let all = steady.until("job_ended", &after).await;
     let at = all.iter().position(|event| event.id == last.id).unwrap();
-    // By the header, as browsers do, and by the query, for those who cannot set one.
+    // By the header, as browsers send it, and by the query, for clients that cannot set one.
     let by_query = format!("/v1/events?after={}", last.id);
     for (path, header) in [("/v1/events", Some(last.id.as_str())), (by_query.as_str(), None)] {
         let mut again = Follower::new(&client, path, header).await;
@@ -125,7 +125,7 @@ async fn what_is_no_longer_known_is_said_to_be() {
     client.wait(&job).await;
     let mut follower = Follower::new(&client, &format!("/v1/jobs/{job}/events"), None).await;
     let known = follower.next().await;
-    // Who follows one job is told at first how that is.
+    // A follower of one job first receives its current state.
     assert_eq!((&*known.event, &known.data["job"]["state"]), ("job_ended", &json!("succeeded")));
     for unknown in ["nonsense", "0-0", &format!("{}0000", known.id)] {
         let mut again = Follower::new(&client, "/v1/events", Some(unknown)).await;

@@ -1,4 +1,4 @@
-//! What every request must pass, on a running server: who may reach it, by which name, with which token, and
+//! Checks that every request must pass, on a running server: which hosts may reach it, by which name, with which token, and
 //! what each role may do on each path that there is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::Response;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-/// Who may do it: everybody, who has this role, or one that includes it.
+/// Role that an operation needs: none, or this one, or one that includes it.
 const NEEDED: &[(&str, &str)] = &[
     ("get /livez", "open"),
     ("get /readyz", "open"),
@@ -245,7 +245,7 @@ async fn who_has_no_token_learns_what_is_wanted_and_nothing_more() {
     }
     // Nor does a path say whether it is there.
     assert_eq!(client.status("get /v1/jobs/{id}", None).await, 401);
-    // Whoever may only submit cannot cancel, and is told by which name it is known.
+    // A token that may only submit cannot cancel, and learns the name by which it is known.
     let refused = as_role(client, "submit", "POST", "/v1/jobs/job_0000000000/cancel").await;
     let refused = refused.expect(403).json();
     assert_eq!(refused["code"], "forbidden");
@@ -387,7 +387,7 @@ async fn a_page_of_another_site_changes_nothing() {
     assert!(!seen.headers.contains_key("access-control-allow-origin"));
 }
 
-/// A page of the dashboard can do with the API what it does, and nobody's page can hold it in a frame.
+/// A page of the dashboard can use the API as it does, and no page of another site can hold it in a frame.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_tells_browsers_to_be_strict() {
     let Scene { client, server, .. } = scene(Settings::default()).await;
@@ -433,7 +433,7 @@ async fn wrong_tokens_are_slowed_and_right_ones_from_the_same_address_are_not() 
         assert!(matches!(answer.status, 401 | 429), "{}", answer.text);
         refused += u32::from(answer.status == 429);
         if refused == 1 {
-            // So many of its answers wait now that the next is refused.
+            // The maximum number of its answers waits now: the next is refused.
             send(token("read")).await.expect(200);
         }
     }

@@ -1,4 +1,4 @@
-//! A command's end says what becomes of the attempt, and with the attempt ends all that the command has started.
+//! A command's end decides the outcome of the attempt, and with the attempt ends all that the command has started.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -199,7 +199,7 @@ impl Pipes {
         .unwrap()
     }
 
-    /// Waits until nobody holds `alive` open any more.
+    /// Waits until no process holds `alive` open any more.
     async fn wait_until_nobody_is_left(&self) {
         let path = self.path("alive");
         let wait = spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! What an address answers says what becomes of the attempt.
+//! The answer of an address decides the outcome of the attempt.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn answering(answer: impl Into<Vec<u8>>) -> (Post, JoinHandle<String>) {
     let asked = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let request = request(&mut stream).await;
-        // Who has heard enough reads no more.
+        // A client that has read enough reads no more.
         let _ = stream.write_all(&answer).await;
         request
     });
@@ -42,7 +42,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
 }
 
-/// What becomes of an attempt that is answered like that.
+/// Outcome of an attempt that gets this answer.
 async fn of(status: &str, headers: &str, body: &str) -> Answer {
     let (post, _) = answering(answer(status, headers, body)).await;
     ask(&post, attempt("null")).await
@@ -125,7 +125,7 @@ async fn a_redirect_is_not_followed() {
     for status in ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
         assert!(lasting(of(status, &to, "").await).contains(&status[..3]));
     }
-    // Nobody has knocked: the first who does is this.
+    // No connection has come yet: this is the first.
     let (own, accepted) =
         tokio::join!(TcpStream::connect(elsewhere.local_addr().unwrap()), elsewhere.accept());
     assert_eq!(own.unwrap().local_addr().unwrap(), accepted.unwrap().1);
@@ -133,7 +133,7 @@ async fn a_redirect_is_not_followed() {
 
 #[tokio::test]
 async fn no_answer_may_be_one_next_time() {
-    // Bound, so that nobody else has the port, and not listening.
+    // Bound, so that no other program gets the port, and not listening.
     let closed = tokio::net::TcpSocket::new_v4().unwrap();
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let post = Post::new(&format!("http://{}/", closed.local_addr().unwrap())).unwrap();
@@ -146,7 +146,7 @@ async fn no_answer_may_be_one_next_time() {
     }
 }
 
-/// A long page of a proxy that had nobody behind it was a failure for good, as if its status were not there.
+/// A long page of a proxy without a backend was a final failure, as if its status were not there.
 #[tokio::test]
 async fn what_comes_with_a_refusal_does_not_make_something_else_of_it() {
     let long = "x".repeat(17 * 1024 * 1024);

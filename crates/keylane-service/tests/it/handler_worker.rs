@@ -129,7 +129,7 @@ async fn what_a_worker_says_becomes_of_the_attempt() {
     assert_eq!((&*failure.error, failure.retry), ("no room", true));
     assert_eq!(failure.after, Some(Duration::from_millis(1500)));
     assert_eq!(lasting(says(&workers, "refuse").await), "not a picture");
-    // Whoever fails at a task is well for the next.
+    // A worker that fails a task is well for the next.
     assert_eq!(number(&workers).await, first);
     workers.close().await;
 }

@@ -122,7 +122,7 @@ async fn a_head_that_is_to_be_tried_again_is_also_after_a_restart() {
         place.wait_for_stop(&id).await;
         assert_eq!(log.lines().len(), tries);
     }
-    // Nobody asked for more.
+    // No request has asked for more.
     place = place.restart(folder.path(), &log).await;
     place.wait_for_stop(&id).await;
     assert_eq!(log.lines().len(), 5);

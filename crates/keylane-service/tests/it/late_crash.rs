@@ -69,7 +69,7 @@ fn next_life(folder: &Path) -> u64 {
     life
 }
 
-/// Whether somebody has seen that it failed, and has it retried.
+/// True once the test has seen the failure, and has the job retried.
 fn is_retried(folder: &Path, name: &str) -> bool {
     folder.join(format!("{name} is retried")).exists()
 }
@@ -135,7 +135,7 @@ impl Asking {
                     std::fs::write(self.folder.join(format!("{name} is retried")), "").unwrap();
                     let path = format!("/v1/jobs/{id}/retry");
                     let answer = self.ask(Some((&json!({}), &name)), &path).await;
-                    // Or it was done, and nobody was told, because of a kill.
+                    // Or it was done, and a kill kept the answer back.
                     let is_done = |status| matches!(status, 202 | 409);
                     assert!(
                         answer.as_ref().is_none_or(|(status, _)| is_done(*status)),

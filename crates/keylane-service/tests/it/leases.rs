@@ -51,7 +51,7 @@ async fn a_lease_whose_time_is_up_is_another_workers() {
     let two = r#"{"kind":"short","subtasks":[{"key":"k","payload":1},{"key":"k","payload":2}]}"#;
     let id = client.submit(two).await;
     let mut last: Option<Value> = None;
-    // Nobody says anything: each has the first, and nobody the one behind it.
+    // No worker reports: each has its first task, and none has the one behind it.
     for _ in 0..3 {
         let lease = claim(&client, "short").await;
         assert_eq!(lease["payload"], 1);
@@ -112,7 +112,7 @@ async fn a_heartbeat_puts_the_end_off_and_says_when_nobody_wants_it() {
     is_lost(&client, &lease).await;
 }
 
-/// Ids are not guessed: neither another number nor another job's name makes a lease of one's own out of somebody's.
+/// Ids cannot be guessed: neither another number nor another job's name makes another worker's lease one's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_that_is_nobodys_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ async fn an_id_that_is_nobodys_ends_nothing() {
     client.post(&path(&lease, "complete"), "").await.expect(204);
 }
 
-/// What begins while a worker already takes what it was given is its own too: nothing is lost that nobody ever had, and
+/// A task that begins while a worker already takes its tasks is the worker's too: no lease is lost on its way, and
 /// one attempt is enough.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_given_to_a_worker_comes_to_it() {

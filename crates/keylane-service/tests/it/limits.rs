@@ -1,5 +1,5 @@
-//! What one client sends or holds back hurts no other: bodies, what waits, and connections are bounded, and who
-//! is too slow is let go.
+//! A client's requests and delays hurt no other client: bodies, waiting requests and connections are bounded, and a client
+//! that is too slow is disconnected.
 
 use std::path::Path;
 use std::time::Duration;
@@ -59,7 +59,7 @@ async fn a_body_that_is_too_large_is_refused_and_nothing_of_it_stays() {
     assert_eq!(count(&client).await, 1);
 }
 
-/// The length is what was sent and not what was said: nobody is believed.
+/// The length is that of the sent bytes, not the announced one, which may be wrong.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_untold_length_is_bounded_as_well() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ async fn ask_whether_it_lives(stream: &mut TcpStream) {
     }
 }
 
-/// The head of a request whose body has lines, so many bytes of them.
+/// Head of a request whose body has lines, with the given number of bytes.
 fn lines(bytes: usize, more: &str) -> String {
     format!(
         "POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n\

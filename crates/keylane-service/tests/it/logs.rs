@@ -137,7 +137,7 @@ async fn one_that_runs_is_heard_and_what_it_said_stays_when_it_is_killed() {
     let pipe = folder.path().join("pipe");
     named_pipe(&pipe);
     let (service, server, client) = start(folder.path()).await;
-    // It hears of no signal but the one that nobody hears of, and ends when it is killed.
+    // It ignores every signal that can be ignored, and ends when it is killed.
     let script =
         format!("trap '' TERM; echo begins >&2; echo begun > {}; sleep 1000", pipe.display());
     let id = submit(&client, "script", &script).await;
@@ -327,7 +327,7 @@ async fn server_to_be_killed() {
     std::future::pending::<()>().await;
 }
 
-/// The second attempt ends when nobody listens to it any more.
+/// The second attempt ends when its last reader has gone.
 const FAILS_THEN_WAITS: &str = "echo try $KEYLANE_ATTEMPT >&2; test $KEYLANE_ATTEMPT = 1 && exit 1; \
      test $KEYLANE_ATTEMPT = 3 || while echo; do sleep 0.1; done";
 

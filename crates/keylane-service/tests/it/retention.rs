@@ -1,4 +1,4 @@
-//! What is older than it is kept goes, however much of it there is, and in nobody's way.
+//! Jobs older than their retention are removed, however many there are, and delay nothing else.
 
 use std::path::Path;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use keylane_service::handle::Failure;
 use keylane_service::{Kind, Service, Settings};
 use serde_json::{Value, json};
 
-/// One slot, and whoever is in it is on the stage.
+/// One slot; its attempt is on the stage.
 async fn start(folder: &Path) -> (Service, Stage) {
     let (actors, stage) = stage();
     let settings = Settings { slots: 1, ..Settings::new(folder.join("store")) };

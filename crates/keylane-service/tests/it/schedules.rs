@@ -111,7 +111,7 @@ async fn a_schedule_is_made_looked_at_and_removed() {
     assert_eq!(made["next"].as_array().unwrap().len(), 5);
     assert_eq!((&made["overlap"], &made["missed"]), (&json!("allow"), &json!("once")));
     told.expect("schedule_changed", "report").await;
-    // The same again changes nothing, and nobody is told.
+    // The same body again changes nothing and makes no event.
     let same = put(&client, "report", &body).await.expect(200).json();
     assert_eq!(same, made);
     let other = json!({"cron": "@hourly", "job": {"kind": "echo", "key": "a"}, "overlap": "skip",
@@ -307,7 +307,7 @@ async fn what_passed_while_the_server_was_down_is_as_the_schedule_says() {
     clock.set(START + 3 * HOUR + 29 * MINUTE + 30_000);
     let service = timed(folder.path(), &log, &clock).start().await.unwrap();
     let (_server, client) = serve(&service).await;
-    // Decided by then: a time that is due wakes the one who decides, and who asks for the turn waits for it.
+    // Decided by then: a time that is due wakes the deciding task, and a request for the turn waits for it.
     for name in ["once", "skip", "late"] {
         wait_for(&client, name, |schedule| schedule["next"][0].as_str() > Some("2026-05-04T13:30"))
             .await;
@@ -382,7 +382,7 @@ fn narrow(folder: &std::path::Path, log: &Log, clock: &ManualClock) -> ServiceBu
     builder_with(settings, log)
 }
 
-/// Who sets other times, or pauses, while a time is held up: that time is named, and not forgotten.
+/// A change of times, or a pause, while a time is held up: that time is named, and not forgotten.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_due_when_its_schedule_is_changed_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -502,7 +502,7 @@ async fn a_damaged_schedule_keeps_nothing_else_from_going_on() {
         let now = show(&client, name).await;
         assert!(now["held_up"].as_str().unwrap().contains("damaged"), "{now}");
         assert_eq!(now["next"], json!([]));
-        // Its row stays as it is until somebody says what it shall be.
+        // Its row stays as it is until an operator decides.
         for what in ["pause", "run"] {
             let refused = client.post(&format!("/v1/schedules/{name}/{what}"), "").await;
             assert!(refused.expect(409).text.contains("damaged"));
@@ -569,7 +569,7 @@ async fn a_job_that_makes_no_sense_any_more_is_passed_over() {
     told.expect("schedule_passed", "orphan").await;
 }
 
-/// Whoever changes a schedule has its turn: changes at the same time are made one after another, and none is lost.
+/// Changes of a schedule take turns: changes at the same time are made one after another, and none is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_at_the_same_time_are_made_one_after_another() {
     scene!(log, clock, service, client, told);

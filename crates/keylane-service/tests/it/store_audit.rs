@@ -78,7 +78,7 @@ fn entries_are_listed_by_pages_the_newest_first() {
     wanted(&AuditFilter { since_ms, ..Default::default() }, &|n| n >= 24_990);
     wanted(&AuditFilter { who, what, job, since_ms: Some(NOW + 9) }, &|n| n >= 9 && n % 30 == 10);
     wanted(&AuditFilter { who: Some("nobody".into()), ..Default::default() }, &|_| false);
-    // A number of no entry, as somebody may send it.
+    // A number without an entry, as a client may send it.
     assert_eq!(numbers(&store.audit(&AuditFilter::default(), Some(3), 9).unwrap()), [2, 1]);
     let beyond = store.audit(&AuditFilter::default(), Some(u64::MAX), 1).unwrap();
     assert_eq!((numbers(&beyond), beyond.next), (vec![LAST], Some(LAST)));

@@ -313,7 +313,7 @@ fn an_upload_that_is_not_finished_leaves_nothing() {
     let dropped_job = dropped.job();
     drop(dropped);
     let crashed = upload(&store, 20_000);
-    // What was flushed is on the disk, and nobody sees it.
+    // Flushed data are on the disk, and no reader sees them.
     submit(&store, |_| ());
     assert!(store.job(crashed.job()).unwrap().is_none());
     assert!(store.job(dropped_job).unwrap().is_none());

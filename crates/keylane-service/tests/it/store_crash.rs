@@ -138,7 +138,7 @@ impl Said {
         true
     }
 
-    /// Lets a child say so many lines, and kills it in the middle of whatever it is at.
+    /// Lets a child print `lines` lines, and kills it at that moment.
     fn listen(&mut self, path: &Path, lines: usize) {
         let mut child = child(path);
         let mut heard = 0;

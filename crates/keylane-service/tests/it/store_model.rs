@@ -51,7 +51,7 @@ impl ModelJob {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A job with so many subtasks, perhaps under an idempotency key.
+    /// A job with this number of subtasks, perhaps under an idempotency key.
     Accept {
         total: u32,
         key: Option<u8>,
@@ -87,7 +87,7 @@ enum Step {
     Enter {
         job: prop::sample::Index,
     },
-    /// So many more subtasks.
+    /// This number of further subtasks.
     Extend {
         job: prop::sample::Index,
         more: u32,
@@ -273,7 +273,7 @@ impl Both {
 
     fn end(&mut self, index: prop::sample::Index, numbers: &[u32], kind: OutcomeKind) {
         let Some(job) = self.job(index) else { return };
-        // Each once: whoever runs them sees to that.
+        // Each once: the code that runs them sees to that.
         let known = &self.model.jobs[&job];
         let mut fresh: Vec<u32> =
             numbers.iter().copied().filter(|number| !known.ended.contains_key(number)).collect();

@@ -1,5 +1,5 @@
-//! What is kept of schedules is there as it was written, changes only for those who know how it is, and stands or
-//! falls with the job that is made of it.
+//! Stored schedules are those that were written, change only for a caller with the current version, and stand or
+//! fall with the job that is made of it.
 
 use crate::store_support::{NOW, accepted, new_job, new_store, open, place, upload};
 use keylane_service::store::{
@@ -185,7 +185,7 @@ fn a_store_of_the_first_layout_is_brought_forward() {
         )
         .unwrap();
     drop(connection);
-    // Who only looks changes nothing.
+    // Reading changes nothing.
     assert_eq!(Store::inspect(&path).unwrap().damage, []);
     let (store, _) = Store::open(&path, &Settings::default()).unwrap();
     assert_eq!(store.job(job).unwrap().unwrap().total, 3);

@@ -188,7 +188,7 @@ async fn equal_requests_under_a_key_at_once_are_one_job() {
     drop((service, log));
 }
 
-/// Who goes away while its request is handled, and comes back at once, finds its one job.
+/// A client that disconnects while its request is handled, and comes back at once, finds its one job.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_has_gone_away_can_ask_again_at_once() {
     scene!(log, service, client);

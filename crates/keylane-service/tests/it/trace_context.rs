@@ -1,4 +1,4 @@
-//! A job keeps its place in its client's trace, over restarts too, and whoever does it is told; what is no trace is no
+//! A job keeps its place in its client's trace, over restarts too, and its handlers learn it; an invalid trace is no
 //! reason to refuse it.
 
 use std::path::Path;
@@ -83,7 +83,7 @@ async fn whoever_does_a_job_is_told_its_trace_however_it_came() {
         let job = client.get(&format!("/v1/jobs/{id}")).await.expect(200).json();
         assert_eq!(json!(shown(&job)), expected);
     }
-    // Who sends none has none.
+    // A client that sends none has none.
     let job = send(&client, "POST", "/v1/jobs", &[], JOB).await;
     assert!(job.get("traceparent").is_none() && job.get("tracestate").is_none(), "{job}");
     assert_eq!(told(&client, &job["id"]).await, json!([null, null]));

@@ -207,7 +207,7 @@ async fn clients_that_vanish_in_the_middle_leave_nothing() {
     }
 }
 
-/// Such a client was waited for without end, in a room that nobody else could have.
+/// Such a client was waited for without end, and kept its permit from others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_nothing_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
     let (_server, client) =
         serve_with(&service, Settings { body_timeout, ..Settings::default() }).await;
     let many = vec![json!({}); 3000];
-    // Not over the server, which is impatient with who pauses within a body, too.
+    // Not over the server, which also cuts off a client that pauses within a body.
     let id = service.submit(&json!({"kind": "grumble", "subtasks": many}).to_string()).await;
     let id = id.unwrap().to_string();
 

@@ -19,7 +19,7 @@ use proptest::prelude::*;
 
 /// Number of consecutive failures that stop a key.
 const STOP_AFTER: u32 = 2;
-const MOST_STEPS: usize = 30;
+const MAX_STEPS: usize = 30;
 
 /// How a task uses a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,7 +151,7 @@ impl<S: AnyHasher> std::fmt::Debug for World<S> {
 
 impl<S: AnyHasher> World<S> {
     fn new() -> Self {
-        let builder = Pool::<u32>::builder().workers(MOST_STEPS).hasher(S::default());
+        let builder = Pool::<u32>::builder().workers(MAX_STEPS).hasher(S::default());
         let on_failure = OnFailure::StopKey { after: STOP_AFTER };
         let (say, events) = mpsc::channel();
         World {
@@ -283,7 +283,7 @@ impl<S: AnyHasher> World<S> {
         // When all workers sleep, every key has been granted where possible: a pause comes after
         // that.
         let running = self.tasks.iter().filter(|task| task.state == State::Running).count();
-        let (there, idle) = (self.line.len(), MOST_STEPS - running);
+        let (there, idle) = (self.line.len(), MAX_STEPS - running);
         eventually(|| {
             let snapshot = self.pool.inspect().snapshot(0);
             snapshot.unfinished == there && snapshot.workers_asleep == idle
@@ -598,7 +598,7 @@ fn run<S: AnyHasher>(steps: Vec<Step>, stops: bool) {
 
 fn check<S: AnyHasher>() {
     let cases = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) };
-    let programs = (prop::collection::vec(some_step(), 1..MOST_STEPS), any::<bool>());
+    let programs = (prop::collection::vec(some_step(), 1..MAX_STEPS), any::<bool>());
     proptest!(cases, |((steps, stops) in programs)| soon(move || run::<S>(steps, stops)));
 }
 

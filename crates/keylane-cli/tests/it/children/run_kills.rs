@@ -55,7 +55,7 @@ fn start(family: &Family, life: u64, worker: bool) -> Child {
     run
 }
 
-/// Waits until so many records of this life have begun, and checks their order.
+/// Waits until `count` records of this life have begun, and checks their order.
 fn see(family: &Family, life: u64, count: u64) {
     let mut last = HashMap::<String, u64>::new();
     let mut seen = 0;

@@ -97,7 +97,7 @@ pub(crate) fn numbers(last: u32) -> String {
     (1..=last).map(|number| format!("{number}\n")).collect()
 }
 
-/// Makes a named pipe: who opens it waits for the other side, so tests and
+/// Makes a named pipe: opening it waits for the other side, so tests and
 /// commands can wait for each other without sleeping.
 /// Waits until a line with `part` in it is said.
 pub(crate) fn hears(said: &mut impl BufRead, part: &str) {

@@ -28,7 +28,7 @@ pub(crate) struct Place {
     alive: Option<File>,
 }
 
-/// For reading and writing, so that opening waits for nobody, and reading finds no end.
+/// For reading and writing, so that opening does not wait, and reading finds no end.
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }

@@ -22,7 +22,7 @@ impl Handler for Actors {
         let _ = self.0.send((attempt, end));
         Box::pin(async move {
             tokio::select! {
-                // A test that is over tells nobody.
+                // A test that is over receives no more.
                 told = told => told.unwrap_or(Ok(None)),
                 () = cancelled.cancelled() => Err(Failure::passing("given up")),
             }
@@ -30,7 +30,7 @@ impl Handler for Actors {
     }
 }
 
-/// Where the test sees who has begun, and says who ends.
+/// The test's view of the attempts that have begun, by which it decides which of them end.
 #[derive(Debug)]
 pub(crate) struct Stage {
     begun: mpsc::UnboundedReceiver<(Attempt, oneshot::Sender<Answer>)>,
@@ -65,7 +65,7 @@ impl Stage {
         }
     }
 
-    /// Nobody has begun whom the test has not seen.
+    /// Asserts that no attempt has begun beyond those that the test has seen.
     #[track_caller]
     pub(crate) fn expect_nobody(&mut self) {
         if let Ok((attempt, _)) = self.begun.try_recv() {

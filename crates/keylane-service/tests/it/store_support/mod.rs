@@ -54,7 +54,7 @@ pub(crate) fn payload(job: JobNumber, number: SubtaskNumber) -> Vec<u8> {
     format!("<payload {} {number}>", job.0).into_bytes()
 }
 
-/// An upload with so many subtasks, each of which says which it is.
+/// An upload with `count` subtasks, each of which names its number.
 pub(crate) fn upload(store: &Store, total: u32) -> Upload {
     let mut upload = store.upload(NOW).unwrap();
     let job = upload.job();
@@ -67,7 +67,7 @@ pub(crate) fn upload(store: &Store, total: u32) -> Upload {
     upload
 }
 
-/// A job with so many subtasks that is on the disk.
+/// A job with `count` subtasks that is on the disk.
 pub(crate) fn accepted(store: &Store, total: u32) -> JobNumber {
     let upload = upload(store, total);
     let job = upload.job();
