@@ -114,7 +114,7 @@ impl Turn {
     ///     })?;
     /// pool.send("alice", ())?;
     /// let turn = kept.recv()?;
-    /// The mark becomes visible when the handler has returned.
+    /// // The mark becomes visible when the handler has returned.
     /// let why = loop {
     ///     let why = pool.inspect().explain_key(&"alice");
     ///     match &why.state {
