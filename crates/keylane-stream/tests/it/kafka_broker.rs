@@ -377,7 +377,7 @@ fn g5_a_topic_that_is_made_again_while_we_are_away_is_read_from_its_first_record
     let mut source = KafkaSource::join(refuse).unwrap();
     let error =
         until("it is refused", || source.poll(Duration::from_millis(50), 1, &mut Vec::new()).err());
-    assert!(error.to_string().contains("made again"), "{error}");
+    assert!(error.to_string().contains("deleted and recreated"), "{error}");
     source.close(PATIENCE).expect("it leaves");
 
     let mut driven = join(&brokers, name);

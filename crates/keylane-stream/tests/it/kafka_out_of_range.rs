@@ -126,7 +126,7 @@ fn a_group_that_was_set_beyond_the_end_ends_or_goes_on_there() {
     commit_by_hand(&brokers, name, name, 0, 900, "");
     let mut refused = Driven::join(&brokers, name, name);
     let error = refused.poll_to_the_end();
-    assert!(error.contains("cut to 50") && error.contains("--out-of-range"), "{error}");
+    assert!(error.contains("truncated to 50") && error.contains("--out-of-range"), "{error}");
     refused.source.close(PATIENCE).expect("it leaves");
 
     let mut driven = Driven::with(out_of_range(&brokers, name, StartFrom::First));
@@ -204,7 +204,7 @@ fn a_log_that_was_cut_and_grew_again_is_told_by_its_leader_epochs() {
 
     let mut refused = Driven::join(&brokers, name, name);
     let error = refused.poll_to_the_end();
-    assert!(error.contains("cut to 20") && error.contains("--out-of-range"), "{error}");
+    assert!(error.contains("truncated to 20") && error.contains("--out-of-range"), "{error}");
     assert!(refused.payloads(&partition(name)).is_empty());
     refused.source.close(PATIENCE).expect("it leaves");
 
@@ -237,7 +237,7 @@ fn a_map_of_a_log_that_was_cut_above_the_watermark_is_not_believed() {
     driven.poll_records(&partition(name), 70);
     let expected: Vec<u64> = (10..20).chain(1_020..1_080).collect();
     assert_eq!(driven.payloads(&partition(name)), expected);
-    let told = driven.notices.iter().any(|notice| notice.contains("cut to 20"));
+    let told = driven.notices.iter().any(|notice| notice.contains("truncated to 20"));
     assert!(told, "{:?}", driven.notices);
 }
 

@@ -272,7 +272,7 @@ impl Stage {
     /// Returns the number of revocations that a member reported.
     fn given_up(&self, name: &str) -> usize {
         let text = fs::read_to_string(self.log()).expect("it is there");
-        let begin = format!("notice {name} GivenUp");
+        let begin = format!("notice {name} Released");
         text.lines().filter(|line| line.starts_with(&begin)).count()
     }
 }
