@@ -88,7 +88,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
     // Before the signal handlers, so that a signal ends the wait for an earlier process's commands.
     let children = children(&plan)?;
     let environment = plan.environment.clone();
-    // Before the first record is handled: a user who sees its output may send a signal at once.
+    // Before the first record is handled: its output may make a user send a signal at once.
     signals::watch(sender.clone())?;
     let mut workers = None;
     let processes = || Arc::clone(children.as_ref().expect("they are there for this"));

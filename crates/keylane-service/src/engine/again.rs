@@ -19,7 +19,7 @@ use crate::store::Idempotency;
 /// Request with an idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyed {
-    /// Caller, who defines the scope of the key. Submissions have a separate scope.
+    /// Caller, which is the scope of the key. Submissions have a separate scope.
     scope: String,
     key: String,
     /// Hash of the method, the path and query, and the body, to detect a different request with the

@@ -151,7 +151,7 @@ fn lost_records_at_the_end_are_noticed() {
     };
     let (from, until, mark) = lost(&refused).unwrap_or_else(|| panic!("{refused:?}"));
     assert_eq!((from, until), (80, 100));
-    // An operator who accepts the loss deletes the mark.
+    // Deleting the mark accepts the loss.
     fs::remove_file(mark).unwrap();
     assert_eq!(Journal::open(&path).unwrap().end(), at(80));
 }
