@@ -8,7 +8,7 @@ use std::thread;
 use clap::{Args, Parser, Subcommand};
 
 use crate::calibrate::CalibrateArgs;
-use crate::input::Format;
+use crate::input::InputFormat;
 use crate::key::NoKey;
 use crate::progress::ProgressMode;
 use crate::simulate::SimulateArgs;
@@ -56,13 +56,13 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     #[cfg(feature = "consume")]
     #[command(flatten)]
-    Streams(crate::consume::Command),
+    Streams(crate::consume::ConsumeCommand),
     #[cfg(feature = "service")]
     #[command(flatten)]
-    Service(crate::serve::Command),
+    Service(crate::serve::ServeCommand),
     #[cfg(feature = "service")]
     #[command(flatten)]
-    Client(crate::client::Command),
+    Client(crate::client::ClientCommand),
 }
 
 /// Runs a command for every record, in parallel across keys and in order within one.
@@ -71,7 +71,7 @@ pub(crate) enum Command {
 pub(crate) struct RunArgs {
     /// Number of commands that run at the same time: a number, or a percentage of the CPUs.
     #[arg(short, long, value_name = "N|N%", default_value = "100%")]
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: JobLimit,
 
     #[command(flatten)]
     format: FormatArgs,
@@ -90,7 +90,7 @@ pub(crate) struct RunArgs {
 
     /// A value that means "no key"; can be given several times.
     #[arg(long, value_name = "VALUE")]
-    pub(crate) null: Vec<OsString>,
+    pub(crate) null_value: Vec<OsString>,
 
     /// Maximum number of records read ahead of the commands.
     #[arg(long, value_name = "N", default_value = "10000")]
@@ -154,19 +154,19 @@ Commands see the key in KEYLANE_KEY and the record's number in KEYLANE_SEQ. \
 Interrupt once to let the running commands finish, twice to end them.";
 
 impl RunArgs {
-    pub(crate) fn format(&self) -> Format {
+    pub(crate) fn format(&self) -> InputFormat {
         match &self.format {
-            FormatArgs { csv: true, .. } => Format::Csv,
-            FormatArgs { tsv: true, .. } => Format::Tsv,
-            FormatArgs { ndjson: true, .. } => Format::Ndjson,
-            _ => Format::Lines,
+            FormatArgs { csv: true, .. } => InputFormat::Csv,
+            FormatArgs { tsv: true, .. } => InputFormat::Tsv,
+            FormatArgs { ndjson: true, .. } => InputFormat::Ndjson,
+            _ => InputFormat::Lines,
         }
     }
 }
 
 /// A number of parallel commands, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Jobs {
+pub(crate) enum JobLimit {
     Count(NonZeroUsize),
     PercentOfCpus(NonZeroUsize),
 }
@@ -174,7 +174,7 @@ pub(crate) enum Jobs {
 /// Beyond this, memory for stacks and the kernel's process limit come first.
 const MAX_JOBS: usize = 10_000;
 
-impl Jobs {
+impl JobLimit {
     pub(crate) fn count(self) -> usize {
         let wanted = match self {
             Self::Count(count) => count.get(),
@@ -187,7 +187,7 @@ impl Jobs {
     }
 }
 
-impl std::str::FromStr for Jobs {
+impl std::str::FromStr for JobLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn jobs_are_a_number_or_a_percentage_and_never_zero() {
-        let jobs = |text: &str| text.parse::<Jobs>().map(Jobs::count);
+        let jobs = |text: &str| text.parse::<JobLimit>().map(JobLimit::count);
         assert_eq!(jobs("3"), Ok(3));
         assert!(jobs("1%").unwrap() >= 1);
         assert!(jobs("200%").unwrap() >= 2);

@@ -20,12 +20,15 @@ use anyhow::Context;
 use clap::ValueEnum;
 use regex::bytes::Regex;
 
-use crate::input::{Field, Layout, Record, Value};
+use crate::input::{Field, InputRecord, Layout, Value};
 use crate::template::Template;
+
+/// Maximum number of bytes of a key in a message.
+const MAX_SHOWN: usize = 100;
 
 /// Parsed `--key`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum RecordKey {
     /// Records with equal bytes run one after the other.
     Named(Arc<[u8]>),
     /// A record that waits for none; its number makes it unlike all others.
@@ -34,7 +37,7 @@ pub(crate) enum Key {
     Serial,
 }
 
-impl Key {
+impl RecordKey {
     /// Bytes of the key; empty if there is none.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
@@ -44,11 +47,16 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(bytes) => {
-                write!(f, "key {}", String::from_utf8_lossy(bytes).escape_debug())
+                let shown = &bytes[..bytes.len().min(MAX_SHOWN)];
+                write!(f, "key {}", String::from_utf8_lossy(shown).escape_debug())?;
+                match bytes.len() {
+                    ..=MAX_SHOWN => Ok(()),
+                    all => write!(f, "... of {all} bytes"),
+                }
             }
             Self::Unkeyed(_) | Self::Serial => f.write_str("no key"),
         }
@@ -100,7 +108,7 @@ impl KeyRule {
         Ok(Self { select, nulls, no_key, scratch: Vec::new() })
     }
 
-    pub(crate) fn key_of(&mut self, record: &Record) -> Result<Key, KeyMissing> {
+    pub(crate) fn key_of(&mut self, record: &InputRecord) -> Result<RecordKey, KeyMissing> {
         self.scratch.clear();
         let nulls = &self.nulls;
         let absent = |text: &[u8]| nulls.iter().any(|null| null == text);
@@ -118,11 +126,11 @@ impl KeyRule {
             }
         };
         if !text.is_empty() && !absent(&text) {
-            return Ok(Key::Named(text.as_ref().into()));
+            return Ok(RecordKey::Named(text.as_ref().into()));
         }
         match self.no_key {
-            NoKey::Unordered => Ok(Key::Unkeyed(record.number)),
-            NoKey::Serial => Ok(Key::Serial),
+            NoKey::Unordered => Ok(RecordKey::Unkeyed(record.number)),
+            NoKey::Serial => Ok(RecordKey::Serial),
             NoKey::Error => Err(KeyMissing),
         }
     }
@@ -162,14 +170,14 @@ mod tests {
 
     use super::*;
 
-    fn key(rule: &str, layout: &Layout, raw: &str) -> Key {
+    fn key(rule: &str, layout: &Layout, raw: &str) -> RecordKey {
         let mut rule = KeyRule::new(rule, vec![b"NA".to_vec()], NoKey::Unordered, layout).unwrap();
         let row = ByteRecord::from(raw.split(',').collect::<Vec<_>>());
-        rule.key_of(&Record { number: 3, line: 4, raw: raw.into(), row }).unwrap()
+        rule.key_of(&InputRecord { number: 3, line: 4, raw: raw.into(), row }).unwrap()
     }
 
-    fn named(text: &str) -> Key {
-        Key::Named(text.as_bytes().into())
+    fn named(text: &str) -> RecordKey {
+        RecordKey::Named(text.as_bytes().into())
     }
 
     #[test]
@@ -189,21 +197,29 @@ mod tests {
     fn missing_null_empty_and_named_values_are_no_key() {
         let table = Layout::Named(ByteRecord::from(vec!["a", "b"]));
         for raw in ["x,", "x,NA"] {
-            assert_eq!(key("b", &table, raw), Key::Unkeyed(3), "{raw}");
+            assert_eq!(key("b", &table, raw), RecordKey::Unkeyed(3), "{raw}");
         }
-        assert_eq!(key("{a}-{b}", &table, "NA,"), Key::Unkeyed(3));
+        assert_eq!(key("{a}-{b}", &table, "NA,"), RecordKey::Unkeyed(3));
         assert_eq!(key("{a}-{b}", &table, "x,NA"), named("x-"));
-        assert_eq!(key("/z(.)/", &table, "x,y"), Key::Unkeyed(3));
-        assert_eq!(key(".u", &Layout::Ndjson, r#"{"u":null}"#), Key::Unkeyed(3));
-        assert_eq!(key(".u", &Layout::Ndjson, "{}"), Key::Unkeyed(3));
-        assert_eq!(key("9", &Layout::Lines, "a b"), Key::Unkeyed(3));
+        assert_eq!(key("/z(.)/", &table, "x,y"), RecordKey::Unkeyed(3));
+        assert_eq!(key(".u", &Layout::Ndjson, r#"{"u":null}"#), RecordKey::Unkeyed(3));
+        assert_eq!(key(".u", &Layout::Ndjson, "{}"), RecordKey::Unkeyed(3));
+        assert_eq!(key("9", &Layout::Lines, "a b"), RecordKey::Unkeyed(3));
+    }
+
+    #[test]
+    fn a_message_has_the_beginning_of_a_long_key() {
+        let shown = |length| named(&"k".repeat(length)).to_string();
+        assert_eq!(shown(MAX_SHOWN), format!("key {}", "k".repeat(MAX_SHOWN)));
+        let long = format!("key {}... of 3000000 bytes", "k".repeat(MAX_SHOWN));
+        assert_eq!(shown(3_000_000), long);
     }
 
     #[test]
     fn records_without_key_follow_the_policy() {
         let rule = |no_key| KeyRule::new("1", vec![], no_key, &Layout::Lines).unwrap();
-        let empty = Record::default();
-        assert_eq!(rule(NoKey::Serial).key_of(&empty).unwrap(), Key::Serial);
+        let empty = InputRecord::default();
+        assert_eq!(rule(NoKey::Serial).key_of(&empty).unwrap(), RecordKey::Serial);
         assert!(rule(NoKey::Error).key_of(&empty).is_err());
     }
 

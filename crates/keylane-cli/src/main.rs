@@ -15,14 +15,16 @@ mod client;
 mod consume;
 mod exit;
 mod features;
+mod hints;
 mod input;
 mod key;
-mod ledger;
 mod message;
 mod output;
 mod process;
 mod progress;
+mod renamed;
 mod run;
+mod run_stats;
 #[cfg(feature = "service")]
 mod serve;
 mod signals;
@@ -56,9 +58,17 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<ExitCode> {
-    let cli = match Cli::try_parse_from(cli::with_server_behind(std::env::args_os())) {
+    let words = cli::with_server_behind(std::env::args_os());
+    let (words, warnings) = renamed::with_new_names(words)?;
+    for warning in warnings {
+        message::say(warning);
+    }
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(refusal) => return usage(&refusal),
+        Err(mut refusal) => {
+            hints::improve(&mut refusal, &words);
+            return usage(&refusal);
+        }
     };
     match cli.command {
         Command::Run(args) => Ok(run::run(args)?.into()),

@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use indicatif::ProgressBar;
 use thiserror::Error;
 
-use crate::run::{Cause, Event};
+use crate::run::{Cause, RunEvent};
 
 /// Error of output that was not written. Its cause is reported once, to the supervisor, and ends
 /// the run.
@@ -29,11 +29,11 @@ pub(crate) struct Output {
     bar: ProgressBar,
     /// Set by the writer that found the reader closed or the disk full; later output is refused.
     closed: AtomicBool,
-    events: Sender<Event>,
+    events: Sender<RunEvent>,
 }
 
 impl Output {
-    pub(crate) fn new(bar: ProgressBar, events: Sender<Event>) -> io::Result<Self> {
+    pub(crate) fn new(bar: ProgressBar, events: Sender<RunEvent>) -> io::Result<Self> {
         let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Self { stdout: Mutex::new(stdout), bar, closed: AtomicBool::new(false), events })
     }
@@ -97,6 +97,6 @@ impl Output {
             _ => Cause::Error(anyhow::Error::new(error).context("cannot write to standard output")),
         };
         // The run may be over already; then there is no run to stop.
-        let _ = self.events.send(Event::Stop(cause));
+        let _ = self.events.send(RunEvent::Stop(cause));
     }
 }

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use keylane::observe::KeySnapshot;
 
 use crate::exit::Ending;
-use crate::ledger::{Counts, Ledger, records};
-use crate::run::Pool;
+use crate::key::RecordKey;
+use crate::run::RecordPool;
+use crate::run_stats::{RecordCounts, RunStats, records};
 
 /// Interval of a bar's updates: short enough to look alive.
 const BAR_EVERY: Duration = Duration::from_millis(200);
@@ -38,7 +40,7 @@ pub(crate) enum ProgressMode {
 
 /// Progress display before its start.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressDisplay {
     mode: ProgressMode,
     bar: ProgressBar,
     /// The input's length in bytes, if it is known.
@@ -47,7 +49,7 @@ pub(crate) struct Progress {
     meter: Arc<AtomicU64>,
 }
 
-impl Progress {
+impl ProgressDisplay {
     pub(crate) fn new(mode: ProgressMode, length: Option<u64>, meter: Arc<AtomicU64>) -> Self {
         let mode = match mode {
             ProgressMode::Auto if io::stderr().is_terminal() => ProgressMode::Bar,
@@ -68,7 +70,7 @@ impl Progress {
     }
 
     /// Shows the progress until `finish`.
-    pub(crate) fn show(self, ledger: &Arc<Ledger>, pool: &Arc<Pool>) -> Shown {
+    pub(crate) fn show(self, stats: &Arc<RunStats>, pool: &Arc<RecordPool>) -> Shown {
         let (mode, bar) = (self.mode, self.bar.clone());
         let period = match mode {
             ProgressMode::Bar => BAR_EVERY,
@@ -76,31 +78,39 @@ impl Progress {
             ProgressMode::Auto | ProgressMode::None => return Shown { mode, bar, updater: None },
         };
         let (stop, stopped) = mpsc::channel();
-        let (ledger, pool) = (Arc::clone(ledger), Arc::clone(pool));
+        let (stats, pool) = (Arc::clone(stats), Arc::clone(pool));
         let updater = thread::spawn(move || {
+            let mut busy = Busy::default();
+            let mut last = Instant::now();
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                self.update(&ledger, &pool);
+                let now = Instant::now();
+                busy.add(stats.counts().running, now - std::mem::replace(&mut last, now));
+                self.update(&stats, &pool, busy);
             }
         });
         Shown { mode, bar, updater: Some((stop, updater)) }
     }
 
-    fn update(&self, ledger: &Ledger, pool: &Pool) {
-        let (counts, elapsed) = (ledger.counts(), ledger.elapsed());
+    fn update(&self, stats: &RunStats, pool: &RecordPool, busy: Busy) {
+        let (counts, elapsed) = (stats.counts(), stats.elapsed());
         let share = self.share(&counts);
-        let ended = format!("{}{}", ended(&counts, elapsed), left(share, elapsed));
-        let open = open(&counts, pool);
+        // All lanes, because of each all but the first record wait for their key.
+        let lanes = pool.inspect().snapshot(usize::MAX).hottest;
+        let hottest = lanes.first().map_or(0, |lane| lane.len);
+        let left = left(share, elapsed, busy.of_each(counts.done) * hottest as f64);
+        let ended = format!("{}{left}", ended(&counts, elapsed));
+        let open = open(&counts, &lanes);
         if self.mode == ProgressMode::Bar {
             self.bar.set_position((share.unwrap_or(0.0) * STEPS as f64) as u64);
             self.bar.set_prefix(ended);
             self.bar.set_message(open);
         } else {
-            ledger.output.say(format_args!("{ended}; {open}"));
+            stats.output.say(format_args!("{ended}; {open}"));
         }
     }
 
     /// Finished fraction of the run, by bytes read and records ended.
-    fn share(&self, counts: &Counts) -> Option<f64> {
+    fn share(&self, counts: &RecordCounts) -> Option<f64> {
         let length = self.length.filter(|length| *length > 0)?;
         let read = self.meter.load(Relaxed).min(length) as f64 / length as f64;
         Some(read * counts.done as f64 / counts.read.max(1) as f64)
@@ -117,7 +127,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// Ends the display with the final counts and failures.
-    pub(crate) fn finish(self, ledger: &Ledger, ending: Ending) {
+    pub(crate) fn finish(self, stats: &RunStats, ending: Ending) {
         if let Some((stop, updater)) = self.updater {
             drop(stop);
             // A report that failed must not fail the run.
@@ -127,20 +137,23 @@ impl Shown {
         if ending.is_quiet() {
             return;
         }
-        let counts = ledger.counts();
-        if counts.keyless == counts.read && counts.read > 1 {
-            ledger.output.say(format_args!(
-                "note: none of the {} records had a key; check --key",
-                counts.read
-            ));
+        let counts = stats.counts();
+        match counts.read {
+            read if counts.keyless < read || read == 0 => {}
+            1 => stats.output.say("note: the only record had no key; check --key"),
+            read => {
+                stats
+                    .output
+                    .say(format_args!("note: none of the {read} records had a key; check --key"));
+            }
         }
         if counts.not_run > 0 {
-            ledger.output.say(format_args!("not run: {} already read", records(counts.not_run)));
+            stats.output.say(format_args!("not run: {} already read", records(counts.not_run)));
         }
         let reported = self.mode == ProgressMode::Bar || self.mode == ProgressMode::Plain;
         if counts.failed > 0 || reported {
-            let seconds = ledger.elapsed().as_secs_f64();
-            ledger.output.say(format_args!(
+            let seconds = stats.elapsed().as_secs_f64();
+            stats.output.say(format_args!(
                 "{} of {} failed, {} succeeded, in {seconds:.1} s",
                 counts.failed,
                 records(counts.read),
@@ -162,7 +175,7 @@ fn visible_bar(end_known: bool) -> ProgressBar {
     bar
 }
 
-fn ended(counts: &Counts, elapsed: Duration) -> String {
+fn ended(counts: &RecordCounts, elapsed: Duration) -> String {
     let rate = counts.done as f64 / elapsed.as_secs_f64().max(0.001);
     match counts.failed {
         0 => format!("{} done, {rate:.0}/s", counts.done),
@@ -170,9 +183,7 @@ fn ended(counts: &Counts, elapsed: Duration) -> String {
     }
 }
 
-fn open(counts: &Counts, pool: &Pool) -> String {
-    // All lanes, because of each all but the first record wait for their key.
-    let lanes = pool.inspect().snapshot(usize::MAX).hottest;
+fn open(counts: &RecordCounts, lanes: &[KeySnapshot<RecordKey>]) -> String {
     let blocked: usize = lanes.iter().map(|lane| lane.len - 1).sum();
     let open = format!(
         "{} running, {} waiting, {blocked} of them for their key",
@@ -185,13 +196,29 @@ fn open(counts: &Counts, pool: &Pool) -> String {
     }
 }
 
-fn left(share: Option<f64>, elapsed: Duration) -> String {
+/// Time left: at least what the records of the hottest key take, of which one runs at a time.
+fn left(share: Option<f64>, elapsed: Duration, hottest_seconds: f64) -> String {
     match share {
         Some(share) if share > 0.0 => {
             let left = elapsed.as_secs_f64() * (1.0 - share) / share;
-            format!(", {} left", clock(left as u64))
+            format!(", {} left", clock(left.max(hottest_seconds) as u64))
         }
         _ => String::new(),
+    }
+}
+
+/// Sum of the durations of all records so far, in seconds: the number of running records, over time.
+#[derive(Debug, Default, Clone, Copy)]
+struct Busy(f64);
+
+impl Busy {
+    fn add(&mut self, running: u64, time: Duration) {
+        self.0 += running as f64 * time.as_secs_f64();
+    }
+
+    /// Mean duration of a record, in seconds, after `done` records.
+    fn of_each(self, done: u64) -> f64 {
+        if done == 0 { 0.0 } else { self.0 / done as f64 }
     }
 }
 
@@ -211,7 +238,18 @@ mod tests {
     #[test]
     fn time_left_is_shown_in_two_units_at_most() {
         assert_eq!([59, 61, 3_660].map(clock), ["59 s", "1 min 1 s", "1 h 1 min"]);
-        assert_eq!(left(Some(0.25), Duration::from_secs(10)), ", 30 s left");
-        assert_eq!(left(None, Duration::from_secs(10)), "");
+        assert_eq!(left(Some(0.25), Duration::from_secs(10), 0.0), ", 30 s left");
+        assert_eq!(left(None, Duration::from_secs(10), 0.0), "");
+    }
+
+    /// 4 records run at a time for 10 seconds, 40 of 80 are done, and 30 of the rest have a key in common.
+    #[test]
+    fn the_hottest_key_takes_its_records_one_after_another() {
+        let mut busy = Busy::default();
+        (0..10).for_each(|_| busy.add(4, Duration::from_secs(1)));
+        let each = busy.of_each(40);
+        assert_eq!(left(Some(0.5), Duration::from_secs(10), each * 30.0), ", 30 s left");
+        assert_eq!(left(Some(0.5), Duration::from_secs(10), each * 3.0), ", 10 s left");
+        assert_eq!(Busy::default().of_each(0), 0.0);
     }
 }

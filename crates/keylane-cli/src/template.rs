@@ -6,7 +6,7 @@
 
 use anyhow::Context;
 
-use crate::input::{Field, Layout, Record, Value};
+use crate::input::{Field, InputRecord, Layout, Value};
 
 /// A text with placeholders.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ impl Template {
     /// Writes the text for `record` to the end of `into`; null is empty.
     pub(crate) fn render(
         &self,
-        record: &Record,
+        record: &InputRecord,
         key: &[u8],
         into: &mut Vec<u8>,
     ) -> Result<(), NoField> {
@@ -108,7 +108,7 @@ impl Template {
     /// empty; false if all of its fields are.
     pub(crate) fn render_key(
         &self,
-        record: &Record,
+        record: &InputRecord,
         absent: impl Fn(&[u8]) -> bool,
         into: &mut Vec<u8>,
     ) -> bool {
@@ -179,7 +179,7 @@ mod tests {
 
     fn rendered(text: &str) -> String {
         let layout = Layout::Named(ByteRecord::from(vec!["name", "n o"]));
-        let record = Record {
+        let record = InputRecord {
             number: 7,
             line: 8,
             raw: b"x,\"y\"".to_vec(),
@@ -212,7 +212,8 @@ mod tests {
     #[test]
     fn a_missing_field_is_named_and_null_is_empty() {
         let template = Template::parse(b"<{a}>{b}", &Layout::Ndjson).unwrap();
-        let mut record = Record { raw: br#"{"a":null,"b":1}"#.to_vec(), ..Record::default() };
+        let mut record =
+            InputRecord { raw: br#"{"a":null,"b":1}"#.to_vec(), ..InputRecord::default() };
         let mut out = Vec::new();
         template.render(&record, b"", &mut out).unwrap();
         assert_eq!(out, b"<>1");

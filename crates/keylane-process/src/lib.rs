@@ -26,7 +26,7 @@ pub const DEFAULT_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 /// Its example compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-struct Readme;
+struct ProcessReadme;
 
 mod end;
 mod entrance;

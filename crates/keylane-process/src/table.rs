@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_not_taken_for_one() {
+    fn a_file_without_a_process_table_is_not_used_as_one() {
         let file = tempfile::tempfile().unwrap();
         for text in ["something else".repeat(100), "keylane-children 2".into(), MAGIC.into()] {
             file.set_len(0).unwrap();

@@ -76,7 +76,7 @@ fn left_over_by(table: &Table, script: &str, registers: bool) -> Child {
 }
 
 #[test]
-fn what_is_registered_is_told_to_end_and_killed_if_it_does_not() {
+fn registered_processes_get_sigterm_and_then_sigkill() {
     let table = Table::new();
     let polite = left_over(&table, "echo ready; exec sleep infinity");
     drop(table.open().unwrap());

@@ -43,7 +43,7 @@ class Server:
         with open(config, "w") as file:
             file.write(
                 f'[server]\nlisten = "127.0.0.1:{self.port}"\nstore = "{self.folder.name}/store"\n'
-                f"most_connections = {most + 200}\nmost_websockets = {most}\nmax_event_streams = {most}\n"
+                f"max_connections = {most + 200}\nmax_websockets = {most}\nmax_event_streams = {most}\n"
                 + (
                     f'tls_certificates = "{PAPERS}/own-cert.pem"\ntls_key = "{PAPERS}/own-key.pem"\n'
                     if is_encrypted

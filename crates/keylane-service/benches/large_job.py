@@ -93,7 +93,7 @@ def is_whole(job):
     return "entering" not in reasons
 
 
-def run(client, count, phase, lasted):
+def run(port, count, phase, lasted):
     def during(number, work):
         phase.value = number
         begin = time.monotonic()
@@ -102,6 +102,8 @@ def run(client, count, phase, lasted):
         return result
 
     during(0, lambda: time.sleep(5))
+    # Not earlier: the server closes a connection without a request.
+    client = Client(port)
     job = during(1, lambda: client.upload(count))
     during(2, lambda: wait_until(client, job, is_whole))
 
@@ -135,7 +137,7 @@ def main(keylane, count):
     server = subprocess.Popen([keylane, "serve", "--config", config], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while True:
         try:
-            client = Client(port)
+            Client(port).stream.close()
             break
         except ConnectionRefusedError:
             if server.poll() is not None:
@@ -145,7 +147,7 @@ def main(keylane, count):
     prober = multiprocessing.Process(target=probe, args=(port, stop, phase, times))
     prober.start()
     lasted = []
-    run(client, count, phase, lasted)
+    run(port, count, phase, lasted)
     stop.set()
     found = {}
     for at, submitted, asked in iter(times.get, None):

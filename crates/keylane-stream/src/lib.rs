@@ -42,7 +42,7 @@ pub use source::Partition;
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../README.md")]
-    struct Readme;
+    struct StreamReadme;
     #[doc = include_str!("../../../docs/how-to-streams.md")]
     struct HowToStreams;
 }

@@ -16,13 +16,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     pool.execute("key", || println!("the second task"))?;
 
     // Not waiting: the task comes back, to be dropped, kept, or run right here.
-    let full = pool.try_execute("other", || println!("the third task, run by main")).unwrap_err();
+    let full =
+        pool.task("other").try_execute(|| println!("the third task, run by main")).unwrap_err();
     assert_eq!(full.kind(), SubmitErrorKind::Full);
     let (_keys, task) = full.into_inner();
     task();
 
     // Waiting for a while.
-    let late = pool.execute_timeout("other", Duration::from_millis(10), || ()).unwrap_err();
+    let late = pool.task("other").timeout(Duration::from_millis(10)).execute(|| ()).unwrap_err();
     assert_eq!(late.kind(), SubmitErrorKind::TimedOut);
     println!("{late}");
 
@@ -39,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The capacity can grow while the pool runs.
     pool.settings().set_capacity(1000)?;
     for _ in 0..100 {
-        pool.try_execute("key", || ())?;
+        pool.task("key").try_execute(|| ())?;
     }
     pool.shutdown()?;
     assert_eq!(pool.inspect().snapshot(0).unfinished, 0);

@@ -24,14 +24,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} bytes are under way", pool.inspect().snapshot(0).bytes);
 
     // There is no capacity for a fourth, and never will be for one that is too large.
-    let refused = pool.try_execute(claims(), || ()).unwrap_err();
+    let refused = pool.task(claims()).try_execute(|| ()).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::Full);
     let refused = pool.execute(Claims::exclusive(8).with_cost(2_000_000), || ()).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::TooLarge);
     println!("{refused}");
 
     // Something small still fits.
-    pool.try_execute(Claims::exclusive(8).with_cost(1000), || ())?;
+    pool.task(Claims::exclusive(8).with_cost(1000)).try_execute(|| ())?;
     end.send(())?;
     pool.shutdown()?;
     assert_eq!(pool.inspect().snapshot(0).bytes, 0);

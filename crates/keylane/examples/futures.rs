@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for request in 0..REQUESTS {
         for client in 0..CLIENTS {
             let served = served.clone();
-            drop(pool.submit_future(client, async move {
+            drop(pool.task(client).submit(async move {
                 let before = served.lock().unwrap().remove(&client).unwrap_or_default();
                 tokio::task::yield_now().await; // others run here, but none of this client
                 let after = [before, vec![request]].concat();
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?);
         }
     }
-    let reply = pool.submit_future(0, async { "the last request of client 0" })?;
+    let reply = pool.task(0).submit(async { "the last request of client 0" })?;
     println!("{} has a reply", runtime.block_on(reply)?.unwrap());
     pool.shutdown()?;
 

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("the result: {}", sum.wait()?.unwrap());
 
     let panics = pool.submit(2, || panic!("out of paper"))?;
-    let fails = pool.submit_fallible(2, || "forty-two".parse::<u32>())?;
+    let fails = pool.task(2).fallible().submit(|| "forty-two".parse::<u32>())?;
     let goes_on = pool.submit(2, || "key 2 goes on")?;
     match panics.wait()? {
         Outcome::<()>::Panicked(payload) => println!("a panic: {}", payload.message().unwrap()),

@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The first drawing takes its time.
     let (drawn, draw) = mpsc::channel::<()>();
     let (begin, begun) = mpsc::channel();
-    let first = pool.submit_latest("screen", move || {
+    let first = pool.task("screen").latest().submit(move || {
         begin.send(()).expect("main waits for this");
         draw.recv().expect("main lets it go on");
         0
@@ -23,10 +23,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     begun.recv()?;
     let mut drawings = Vec::new();
     for price in 1..=1000 {
-        drawings.push(pool.submit_latest("screen", move || price)?);
+        drawings.push(pool.task("screen").latest().submit(move || price)?);
     }
-    let closed = pool.close_key("screen", OnClosedKey::Refuse, || "closed")?;
-    let late = pool.submit_latest("screen", || 1001).unwrap_err();
+    let closed = pool.task("screen").last(OnClosedKey::Refuse).submit(|| "closed")?;
+    let late = pool.task("screen").latest().submit(|| 1001).unwrap_err();
     assert_eq!(late.kind(), SubmitErrorKind::KeyClosed);
     drawn.send(())?;
 
@@ -45,6 +45,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The screen is given to another viewer.
     assert!(pool.keys().reopen(&"screen"));
-    println!("drawn: {}", pool.submit_latest("screen", || 5)?.wait()?.unwrap());
+    println!("drawn: {}", pool.task("screen").latest().submit(|| 5)?.wait()?.unwrap());
     Ok(())
 }

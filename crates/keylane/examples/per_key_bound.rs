@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     pool.execute("slow", move || ended.recv().expect("main says when"))?;
     pool.execute("slow", || ())?;
     pool.execute("slow", || ())?;
-    let refused = pool.try_execute("slow", || ()).unwrap_err();
+    let refused = pool.task("slow").try_execute(|| ()).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
     println!("{refused}");
 

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     pool.settings().set_workers(1)?;
     pool.settings().set_capacity(1000)?;
     for n in 0..500 {
-        pool.try_execute(n % 10, || ())?;
+        pool.task(n % 10).try_execute(|| ())?;
     }
     pool.shutdown()?;
     println!("{} worker is wanted now", pool.inspect().snapshot(0).workers_wanted);

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,12 @@ use crate::allocate::{Order, default_workers};
 use crate::complete::MAX_FUTURES;
 use crate::engine::{Engine, EngineSettings, Execute, JobRules, Key, OnFailure};
 use crate::error::BuildError;
-use crate::handler::{HandlerPool, Messages};
+use crate::handler::{HandlerPool, Messages, RetryingHandler};
+use crate::key_hasher::KeyBuildHasher;
 use crate::observe::Statistics;
 use crate::order::Rate;
 use crate::pool::{Closures, Pool};
+use crate::retry::Retry;
 use crate::run::{ExecContext, MockClock, Placement, SpawnWorkers, TaskContext, Turn};
 
 /// Maximum number of workers of a pool.
@@ -28,55 +30,10 @@ pub const MAX_CAPACITY_BYTES: usize = ByteBound::MAX;
 /// Maximum capacity of a pool, in tasks.
 pub const MAX_CAPACITY: usize = 1 << 31;
 
-/// Default hasher of a pool's keys: fast, and seeded anew in each process, so that keys cannot
-/// easily be chosen to collide. It does not claim to withstand an attacker that can measure it;
-/// against such, use `std::hash::RandomState`.
-#[derive(Clone, Debug, Default)]
-pub struct KeyBuildHasher(foldhash::quality::RandomState);
-
-impl BuildHasher for KeyBuildHasher {
-    type Hasher = KeyHasher;
-
-    #[inline]
-    fn build_hasher(&self) -> KeyHasher {
-        KeyHasher(self.0.build_hasher())
-    }
-}
-
-/// Hasher of one key, built by a [`KeyBuildHasher`].
-#[derive(Clone)]
-pub struct KeyHasher(foldhash::quality::FoldHasher<'static>);
-
-/// Forwards every kind of write, since each has a fast path of its own.
-macro_rules! forward {
-    ($($write:ident($int:ty)),*) => {
-        $(
-            #[inline]
-            fn $write(&mut self, value: $int) {
-                self.0.$write(value);
-            }
-        )*
-    };
-}
-
-impl Hasher for KeyHasher {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0.finish()
-    }
-
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    forward!(write_u8(u8), write_u16(u16), write_u32(u32), write_u64(u64), write_u128(u128));
-    forward!(write_usize(usize));
-}
-
-impl fmt::Debug for KeyHasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyHasher").finish_non_exhaustive()
+impl<K: Key> Pool<K> {
+    /// Returns a builder of pools.
+    pub fn builder() -> Builder<K> {
+        Builder::default()
     }
 }
 
@@ -171,7 +128,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// let (finish, wait) = channel::<()>();
     /// pool.execute("hot", move || wait.recv().unwrap())?;
     /// pool.execute("hot", || {})?;
-    /// let refused = pool.try_execute("hot", || {}).unwrap_err();
+    /// let refused = pool.task("hot").try_execute(|| {}).unwrap_err();
     /// assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
     /// pool.execute("cold", || println!("goes on"))?;
     /// finish.send(())?;
@@ -271,8 +228,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Sets the clock of the rates, for tests: by default the system's. See [`MockClock`] for an
-    /// example.
+    /// Sets the clock of the rates, the delays and the waits between attempts, for tests: by default
+    /// the system's. See [`MockClock`] for an example.
     pub fn clock(mut self, clock: &MockClock) -> Self {
         self.settings.clock = Some(clock.clone());
         self
@@ -377,7 +334,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Sets the runtime of the futures of [`Pool::submit_future`], and the maximum number that run
+    /// Sets the runtime of [tasks that are futures](crate::Task), and the maximum number that run
     /// at a time.
     ///
     /// A future that has its keys and no permit to run waits on the runtime, not on a worker. The
@@ -482,6 +439,54 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
             })
         })
         .map(HandlerPool::new)
+    }
+
+    /// Builds a pool with a handler that is called again for a message when it fails, as far as
+    /// `retry` allows. It gets the number of the attempt, counted from 1. The order is kept: later
+    /// messages of the key wait until the last attempt has ended, and meanwhile no worker does.
+    ///
+    /// All of [`Task::retry`](crate::Task::retry) holds for a message, which a handler without a
+    /// panic may see several times. The error of the last attempt counts as a failure of the key,
+    /// and is dropped: a handler that needs it stores it in its last attempt. A message between two
+    /// attempts is dropped if the pool is stopped or dropped;
+    /// [`shutdown_now`](crate::HandlerPool::shutdown_now) does not return it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::{Backoff, Pool, Retry};
+    ///
+    /// let retry = Retry::attempts(3).backoff(Backoff::constant(Duration::from_millis(1)));
+    /// let pool = Pool::<&str>::builder().build_retrying_handler(
+    ///     retry,
+    ///     |account: &&str, amount: &i64, attempt: u32| match attempt {
+    ///         1 => Err("the bank does not answer"),
+    ///         _ => Ok(println!("{account}: {amount:+}, in attempt {attempt}")),
+    ///     },
+    /// )?;
+    /// pool.send("alice", 100)?;
+    /// pool.send("alice", -30)?; // after the last attempt of the first
+    /// pool.shutdown()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn build_retrying_handler<M: Send + 'static, E>(
+        self,
+        retry: Retry,
+        handler: impl Fn(&K, &M, u32) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<HandlerPool<K, M, S>, BuildError> {
+        let handler = RetryingHandler::new(retry, handler);
+        let engine = self.start(|_| {
+            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
+                handler.handle(key, message, ctx);
+            })
+        })?;
+        // Dropped on an error, it ends its workers.
+        let pool = HandlerPool::new(engine.clone());
+        engine.start_timer().map_err(BuildError::Thread)?;
+        Ok(pool)
     }
 
     /// Builds a pool with a handler that only starts the work: the turn of the message lasts until

@@ -5,19 +5,25 @@
 //! lanes to the workers, and releases their claims.
 
 mod admit;
+mod attempt_queue;
+mod attempts;
 mod batch;
 mod bounds;
 mod controls;
 mod deadlock;
+mod delay_queue;
+mod delays;
 mod enqueue;
 mod explain;
 mod failure_policy;
+mod job_sharing;
 mod jobs;
 mod latest;
 #[cfg(all(test, loom))]
 mod models;
 mod poison;
 mod predicate;
+mod rate_state;
 mod rates;
 mod resize;
 mod snapshot;
@@ -44,19 +50,26 @@ use crate::order::{
     Rollup, Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
 };
 use crate::run::{
-    Affinity, ExecContext, Idle, MockClock, Placement, TurnResult, WorkerSet, engine_of_this_thread,
+    Affinity, ExecContext, Idle, MockClock, Placement, Turn, TurnResult, WorkerSet,
+    engine_of_this_thread,
 };
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
+use crate::unwind::drop_catch_unwind;
 
+pub(crate) use job_sharing::JobSharing;
 pub(crate) use jobs::{
-    Assignment, BatchReport, CurrentJob, JobControl, JobRules, JobRunner, JobSharing,
-    WeakJobControl, WorkerCtx, WorkerReport,
+    Assignment, BatchReport, CurrentJob, JobControl, JobRules, JobRunner, WeakJobControl,
+    WorkerCtx, WorkerReport,
 };
 
+use self::attempt_queue::Attempts;
 pub(crate) use self::bounds::{AdmissionTicket, Bounds};
+pub(crate) use self::delay_queue::DelayedRole;
+use self::delay_queue::Delays;
 pub use self::failure_policy::OnFailure;
-pub(crate) use self::latest::{LatestResult, Superseded};
-use self::rates::Rates;
+pub(crate) use self::latest::Superseded;
+use self::rate_state::Rates;
+pub(crate) use self::stop::EngineOwner;
 pub(crate) use self::trace::TraceInfo;
 
 /// Tasks of an engine, and how one runs.
@@ -74,12 +87,23 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     /// Runs a task. The turn ends on return, unless the task has kept it.
     fn execute(&self, key: Option<&K>, work: SlotRef<'_, Self::Work>, ctx: &mut dyn ExecContext);
 
+    /// Ends work that a later task has replaced, and then `turn`.
+    fn supersede(work: Self::Work, turn: Turn) {
+        drop_catch_unwind(work);
+        drop(turn);
+    }
+
     /// Returns the name by which other tasks may wait for this one, if it has one.
     fn name(work: &Self::Work) -> Option<usize>;
 
     /// Returns whether a task may be taken out of the lanes on its own. Subtasks of a job may not.
     fn may_take(_: &Self::Work) -> bool {
         true
+    }
+
+    /// Returns whether a task belongs to a scope, which waits for it. It is not returned to callers.
+    fn is_scoped(_: &Self::Work) -> bool {
+        false
     }
 
     /// Returns the cost of the work in bytes, beside the cost of its claims.
@@ -95,7 +119,17 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     }
 }
 
-/// Key by which the engine orders tasks.
+/// Key by which tasks are ordered: every type with these traits is one.
+///
+/// ```
+/// use keylane::{Key, Pool};
+///
+/// fn pool_for<K: Key>() -> Pool<K> {
+///     Pool::builder().build().expect("the defaults are valid")
+/// }
+/// pool_for::<(String, u64)>().execute(("alice".to_owned(), 7), || println!("paid"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Key: Hash + Eq + Clone + Send + Sync + 'static {}
 impl<K: Hash + Eq + Clone + Send + Sync + 'static> Key for K {}
 
@@ -182,6 +216,10 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     pub(crate) ready_shards: ReadyBitmap,
     /// Jobs, and the assignment of workers to them.
     pub(crate) sharing: JobSharing<K, X::Work>,
+    /// Further attempts of failed work.
+    pub(crate) attempts: Attempts,
+    /// Tasks whose delay is not over.
+    delays: Delays<K, X::Work, AdmissionTicket>,
     /// Searching and sleeping workers.
     pub(crate) idle: Idle,
     /// Home shards of the workers, if keys return to their worker. Never changed.
@@ -326,7 +364,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let restricts = keys.is_some() || bytes.is_some();
         let bounds = (restricts || stop_after.is_some())
             .then(|| Box::new(Bounds { stop_after, keys, bytes }));
-        let rates = Rates::new(&settings);
+        let rates = Rates::new(settings.clock.clone(), settings.rate);
         let is_checked = bounds.is_some();
         Engine {
             shards: (0..shards).map(|shard| Shard::new(shard, &settings, is_checked)).collect(),
@@ -338,6 +376,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             rates,
             ready_shards: ReadyBitmap::new(shards),
             sharing: JobSharing::new(),
+            attempts: Attempts::default(),
+            delays: Delays::default(),
             idle: Idle::new(),
             affinity: (settings.placement == Placement::Sticky)
                 .then(|| Box::new(Affinity::new(settings.workers))),
@@ -385,6 +425,10 @@ pub(crate) enum WaitLimit {
 }
 
 impl WaitLimit {
+    pub(crate) fn for_at_most(timeout: Duration) -> Self {
+        Instant::now().checked_add(timeout).map_or(WaitLimit::Endless, WaitLimit::Until)
+    }
+
     /// Returns whether the submitter waits at all.
     fn waits(self) -> bool {
         !matches!(self, WaitLimit::None)

@@ -21,7 +21,7 @@ pub enum SubmitErrorKind {
     /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
     TooLarge,
     /// One of the task's keys was finished, and accepts no more tasks: see
-    /// [`Pool::close_key`](crate::Pool::close_key).
+    /// [`Task::last`](crate::Task::last).
     KeyClosed,
     /// The pool had no capacity left before the caller's timeout.
     TimedOut,
@@ -30,6 +30,8 @@ pub enum SubmitErrorKind {
     /// dropped, and their handles return that they were cancelled. Fix the key's type, and build a
     /// new pool.
     Poisoned,
+    /// The task needs the pool's timer, and the operating system refused its thread.
+    NoTimer,
     /// The task is a future, and the pool was built without a runtime.
     #[cfg(feature = "tokio")]
     NoRuntime,
@@ -54,6 +56,9 @@ impl fmt::Display for SubmitErrorKind {
             SubmitErrorKind::Poisoned => {
                 "the pool is poisoned: a panic of a key's `Eq`, `Hash`, `Clone` or drop has left it \
                  inconsistent; fix the key's type and build a new pool"
+            }
+            SubmitErrorKind::NoTimer => {
+                "the operating system refused the thread of the pool's timer; submit the task later"
             }
             #[cfg(feature = "tokio")]
             SubmitErrorKind::NoRuntime => {
@@ -106,13 +111,16 @@ impl<T> std::error::Error for SubmitError<T> {}
 /// too large.
 pub struct BatchError<A, T> {
     accepted: A,
-    rejected: Vec<T>,
+    rejected: Exclusive<Vec<T>>,
+    /// Number of rejected tasks.
+    count: usize,
     kind: SubmitErrorKind,
 }
 
 impl<A, T> BatchError<A, T> {
     pub(crate) fn new(accepted: A, rejected: Vec<T>, kind: SubmitErrorKind) -> Self {
-        BatchError { accepted, rejected, kind }
+        let count = rejected.len();
+        BatchError { accepted, rejected: Exclusive::new(rejected), count, kind }
     }
 
     /// Returns the reason for which the first rejected task was refused. Those behind it were not
@@ -129,7 +137,7 @@ impl<A, T> BatchError<A, T> {
 
     /// Returns the accepted part, and the rejected tasks.
     pub fn into_inner(self) -> (A, Vec<T>) {
-        (self.accepted, self.rejected)
+        (self.accepted, self.rejected.into_inner())
     }
 }
 
@@ -137,14 +145,14 @@ impl<A, T> fmt::Debug for BatchError<A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BatchError")
             .field("kind", &self.kind)
-            .field("rejected", &self.rejected.len())
+            .field("rejected", &self.count)
             .finish_non_exhaustive()
     }
 }
 
 impl<A, T> fmt::Display for BatchError<A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {} tasks of the batch were not accepted", self.kind, self.rejected.len())
+        write!(f, "{}; {} tasks of the batch were not accepted", self.kind, self.count)
     }
 }
 
@@ -178,6 +186,45 @@ impl fmt::Display for ShutdownError {
 }
 
 impl std::error::Error for ShutdownError {}
+
+/// Reason for which a wait for an idle pool ended before the pool was idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitIdleError {
+    /// The timeout passed with unfinished tasks.
+    TimedOut,
+    /// The caller is a task of the pool, and would wait for its own end.
+    FromInside,
+    /// A panic has left the pool inconsistent, so it has ended, and not all accepted tasks have
+    /// run: see [`SubmitErrorKind::Poisoned`].
+    Poisoned,
+}
+
+impl fmt::Display for WaitIdleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WaitIdleError::TimedOut => "the timeout passed with unfinished tasks",
+            WaitIdleError::FromInside => {
+                "a task cannot wait until its own pool is idle: wait on another thread"
+            }
+            WaitIdleError::Poisoned => {
+                "the pool is poisoned: a panic inside it has dropped tasks that had not begun"
+            }
+        })
+    }
+}
+
+impl std::error::Error for WaitIdleError {}
+
+impl From<WaitIdleError> for ShutdownError {
+    fn from(error: WaitIdleError) -> Self {
+        match error {
+            WaitIdleError::TimedOut => ShutdownError::TimedOut,
+            WaitIdleError::FromInside => ShutdownError::FromInside,
+            WaitIdleError::Poisoned => ShutdownError::Poisoned,
+        }
+    }
+}
 
 /// Reason for which a pool could not be built.
 #[derive(Debug)]

@@ -1,20 +1,23 @@
 //! Pool that calls one handler for messages, in order for each key.
 
+mod delay;
 mod finish;
 mod latest;
+mod retry;
 
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::retry::RetryingHandler;
 use crate::admit::ByteBound;
-use crate::builder::KeyBuildHasher;
 use crate::control::{Inspector, Keys, Settings, TakeKey};
-use crate::engine::{AdmissionTicket, Engine, Execute, Key, ReadyWork, WaitLimit};
+use crate::engine::{AdmissionTicket, Engine, EngineOwner, Execute, Key, ReadyWork, WaitLimit};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::error::{BatchError, ShutdownError, SubmitError};
+use crate::error::{BatchError, ShutdownError, SubmitError, WaitIdleError};
+use crate::key_hasher::KeyBuildHasher;
 use crate::order::{Claims, Repr, SlotRef};
 use crate::run::{ExecContext, KeepValueContext};
 
@@ -45,6 +48,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     engine: Arc<Engine<K, Messages<K, M>, S>>,
+    owner: Arc<EngineOwner<K, Messages<K, M>, S>>,
 }
 
 /// Executor of messages for one handler.
@@ -104,7 +108,7 @@ impl<K: Key, M: Send + 'static> Execute<K> for Messages<K, M> {
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     pub(crate) fn new(engine: Arc<Engine<K, Messages<K, M>, S>>) -> Self {
-        HandlerPool { engine }
+        HandlerPool { owner: EngineOwner::new(&engine), engine }
     }
 
     /// Sends a message. Waits for capacity, first come, first served; never inside the pool's own
@@ -240,6 +244,77 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         self.engine.drain_for(Some(timeout))
     }
 
+    /// Closes the pool and waits until all accepted messages have ended, without blocking the thread.
+    /// Needs no particular runtime.
+    ///
+    /// Cancel safe: the pool is closed when the future is first polled, and a dropped future only
+    /// ends the wait.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = keylane::Pool::<u64>::builder().build_handler(|key: &u64, n: u32| println!("{key}: {n}"))?;
+    /// pool.send(7, 100)?;
+    /// pool.shutdown_async().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`shutdown`](Self::shutdown).
+    pub async fn shutdown_async(&self) -> Result<(), ShutdownError> {
+        self.engine.drain_async().await
+    }
+
+    /// Waits until the pool is idle: returns at a moment without accepted and unfinished messages.
+    /// The pool stays open.
+    ///
+    /// - All messages that were accepted before the call have ended then, and their effects are
+    ///   visible to the caller. Messages that other threads submit meanwhile may be accepted before
+    ///   it returns. If they follow each other without a gap, the wait goes on.
+    /// - Messages of paused keys, delayed ones, those between two attempts, and kept turns are
+    ///   unfinished: the wait includes them.
+    /// - During the wait each end of a message costs the pool a little more.
+    ///
+    /// ```
+    /// let pool = keylane::Pool::<u64>::builder().build_handler(|key: &u64, n: u32| println!("{key}: {n}"))?;
+    /// for page in 0..100 {
+    ///     pool.send(page, 1)?;
+    /// }
+    /// pool.wait_idle()?; // all pages are done, and the pool takes more
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WaitIdleError::FromInside`], at once, if the caller is a task of the pool, which would wait
+    /// for its own end. [`WaitIdleError::Poisoned`] if a panic has ended the pool.
+    pub fn wait_idle(&self) -> Result<(), WaitIdleError> {
+        self.engine.wait_idle(None)
+    }
+
+    /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitIdleError::TimedOut`] if the pool was not idle in time. Otherwise as for
+    /// [`wait_idle`](Self::wait_idle).
+    pub fn wait_idle_timeout(&self, timeout: Duration) -> Result<(), WaitIdleError> {
+        self.engine.wait_idle(Some(timeout))
+    }
+
+    /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, without blocking the
+    /// thread. Needs no particular runtime.
+    ///
+    /// Cancel safe: a dropped future only ends the wait.
+    ///
+    /// # Errors
+    ///
+    /// As for [`wait_idle`](Self::wait_idle).
+    pub async fn wait_idle_async(&self) -> Result<(), WaitIdleError> {
+        self.engine.wait_idle_async().await
+    }
+
     /// Closes the pool, lets the running calls end, and returns exactly the messages that the
     /// handler was not called with, those of one key in order. It does not wait for the calls.
     pub fn shutdown_now(&self) -> Vec<(K, M)> {
@@ -290,11 +365,13 @@ fn keyed<K, M>((claims, message): (Claims<K>, M)) -> (K, M) {
     }
 }
 
-impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> Drop
+/// A clone is the same pool. Dropping one of several changes nothing; dropping the last one stops the
+/// pool. A message that contains a clone keeps its pool alive.
+impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> Clone
     for HandlerPool<K, M, S>
 {
-    fn drop(&mut self) {
-        self.engine.shut_down();
+    fn clone(&self) -> Self {
+        HandlerPool { engine: self.engine.clone(), owner: self.owner.clone() }
     }
 }
 

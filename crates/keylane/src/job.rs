@@ -8,17 +8,22 @@
 //! the lanes keep the order and the scheduler assigns the workers, each without knowledge of the
 //! other.
 
+mod batch_state;
 mod builder;
 mod core;
 mod fold;
 #[cfg(feature = "tokio")]
 mod future;
+#[cfg(feature = "tokio")]
+mod future_slots;
 mod handle;
 mod keyed;
+mod options;
 mod sink;
 mod source;
 mod subtask;
 
-pub use builder::{JobBuilder, OnError, ResultOrder, Subtasks};
+pub use builder::{JobBuilder, Subtasks};
 pub use handle::{Job, JobInfo};
 pub(crate) use keyed::KeyedSubtask;
+pub use options::{OnError, ResultOrder};

@@ -18,7 +18,8 @@
 //! # Guarantees
 //!
 //! - **Order.** If `submit(a)` returned before `submit(b)` was called, and the two conflict, then
-//!   the body of a ends before the body of b begins, and b sees everything that a wrote.
+//!   the body of a ends before the body of b begins, and b sees everything that a wrote. A
+//!   [delayed](Task::after) task counts as submitted when its delay is over.
 //! - **No overlap.** Two tasks that conflict never run at the same time.
 //! - **No unrelated waiting.** A task waits only for tasks that it conflicts with, and for a
 //!   worker. A task with several keys, a *rollup*, parks no worker while it waits, and delays only
@@ -49,12 +50,15 @@
 //! | the result, cancelling, waiting | [`Handle`], from `submit` |
 //! | no result, and no cost for one | `execute` |
 //! | many subtasks with one result, beside others | [`Pool::job`] |
+//! | tasks that borrow | [`Pool::scope`] |
 //! | pausing a key, or taking its waiting tasks | [`Keys::pause`](crate::control::Keys::pause), [`Keys::take`](crate::control::Keys::take) |
 //! | rate limits per key, or for the pool | [`Builder::rate_per_key`], [`Builder::rate`] |
 //! | at most `n` tasks of a key at once, without order | [`Claims::limited`] |
-//! | only the latest of a burst, and an end after all others | [`Pool::submit_latest`], [`Pool::close_key`] |
+//! | only the latest of a burst, and an end after all others | [`Task::latest`], [`Task::last`] |
+//! | further attempts of failed work, in order | [`Task::retry`] |
+//! | tasks that wait for a time, or for a quiet moment | [`Task::after`] |
 //! | work that goes on after its handler has returned | [`Turn`], [`TaskContext`] |
-//! | futures (feature `tokio`) | `Pool::submit_future` |
+//! | timeouts, fallible work, futures (feature `tokio`) | [`Pool::task`] |
 //! | counts and times of a running pool | [`Inspector::snapshot`](crate::control::Inspector::snapshot) |
 //! | why a task waits, which tasks are stuck | [`Inspector::explain`](crate::control::Inspector::explain), [`Inspector::explain_key`](crate::control::Inspector::explain_key), [`Inspector::stalled`](crate::control::Inspector::stalled) |
 //! | a timeline of the workers | [`Inspector::start_trace`](crate::control::Inspector::start_trace) |
@@ -68,6 +72,8 @@
 //! and shutdown returns that error, and the handles of tasks that had not begun return that these were
 //! cancelled. A `Hash` that panics costs its submission alone.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod admit;
 pub mod allocate;
 mod builder;
@@ -77,24 +83,30 @@ mod engine;
 mod error;
 mod handler;
 mod job;
+mod key_hasher;
 pub mod observe;
 mod order;
 mod pool;
+mod retry;
 mod run;
 mod sync;
+mod task;
 mod unwind;
 
-pub use builder::{
-    Builder, KeyBuildHasher, KeyHasher, MAX_CAPACITY, MAX_CAPACITY_BYTES, MAX_WORKERS,
-};
+pub use builder::{Builder, MAX_CAPACITY, MAX_CAPACITY_BYTES, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, TaskError, WouldDeadlock, is_cancelled};
-pub use engine::OnFailure;
-pub use error::{BatchError, BuildError, ShutdownError, SubmitError, SubmitErrorKind};
+pub use engine::{Key, OnFailure};
+pub use error::{
+    BatchError, BuildError, ShutdownError, SubmitError, SubmitErrorKind, WaitIdleError,
+};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
+pub use key_hasher::{KeyBuildHasher, KeyHasher};
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
-pub use pool::{OnClosedKey, PendingTask, Pool};
+pub use pool::{PendingTask, Pool, Scope, ScopeError};
+pub use retry::{Backoff, Jitter, Retry};
 pub use run::{MAX_SUBSTITUTES, MockClock, Placement, TaskContext, Turn};
+pub use task::{Fallible, OnClosedKey, Plain, Retrying, Task, Work};
 
 /// Runs the Rust blocks of the README and of the book as tests.
 #[cfg(doctest)]

@@ -1,30 +1,29 @@
 //! Pool of workers that runs closures and keeps the tasks of each key in order.
 
-mod execute;
-mod finish;
-#[cfg(feature = "tokio")]
-mod future;
+mod batch;
+mod closures;
 mod jobs;
-mod latest;
 mod pending_task;
+mod scope;
+mod scoped_body;
 mod submit;
 
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-pub use self::finish::OnClosedKey;
+pub(crate) use self::closures::Closures;
 pub use self::pending_task::PendingTask;
-use crate::admit::Cost;
-use crate::builder::{Builder, KeyBuildHasher};
-use crate::complete::Handle;
+pub use self::scope::Scope;
+pub use self::scoped_body::ScopeError;
+use self::scoped_body::ScopedBody;
 use crate::control::{Inspector, Keys, Settings, TakeKey};
-use crate::engine::{Engine, Execute, Key, WaitLimit};
-use crate::error::{BatchError, ShutdownError};
+use crate::engine::{Engine, EngineOwner, Key};
+use crate::error::{ShutdownError, WaitIdleError};
 use crate::job::KeyedSubtask;
-use crate::order::{Claims, SlotRef};
-use crate::run::{ExecContext, TaskBody};
+use crate::key_hasher::KeyBuildHasher;
+use crate::run::TaskBody;
 
 /// Pool of workers that keeps the tasks of each key in order.
 ///
@@ -32,71 +31,36 @@ use crate::run::{ExecContext, TaskBody};
 ///
 /// # Submitting
 ///
-/// | | waits for capacity | waits at most a timeout | never waits | as a future |
-/// |---|---|---|---|---|
-/// | with a [`Handle`] | [`submit`](Self::submit) | [`submit_timeout`](Self::submit_timeout) | [`try_submit`](Self::try_submit) | [`submit_async`](Self::submit_async) |
-/// | without | [`execute`](Self::execute) | [`execute_timeout`](Self::execute_timeout) | [`try_execute`](Self::try_execute) | [`execute_async`](Self::execute_async) |
+/// [`submit`](Self::submit) returns a [`Handle`](crate::Handle), [`execute`](Self::execute) does
+/// without, and [`try_submit`](Self::try_submit) never waits for capacity. For everything else
+/// there is [`task`](Self::task): timeouts, futures, fallible work, tasks that replace earlier
+/// ones, and submission without blocking the thread.
 ///
 /// [`submit_many`](Self::submit_many) and [`execute_many`](Self::execute_many) take a batch in one
 /// pass. An executed closure that captures up to four words is stored in place, without an
 /// allocation.
 ///
+/// [`scope`](Self::scope) is for tasks that borrow. Clones are the same pool.
+///
 /// # Closing
 ///
 /// [`close`](Self::close) refuses new work, [`shutdown`](Self::shutdown) and
 /// [`shutdown_timeout`](Self::shutdown_timeout) close and wait for the accepted tasks,
-/// [`shutdown_now`](Self::shutdown_now) closes and returns the tasks that have not begun. Dropping
-/// the pool stops it, drops the tasks that have not begun, and waits for the running bodies. Each
+/// [`shutdown_now`](Self::shutdown_now) closes and returns the tasks that have not begun.
+/// [`wait_idle`](Self::wait_idle) waits for the accepted tasks and leaves the pool open. Dropping the
+/// pool stops it, drops the tasks that have not begun, and waits for the running bodies. Each
 /// can be called from any thread, and from inside a task.
 pub struct Pool<K: Key, S = KeyBuildHasher>
 where
     S: BuildHasher + Send + Sync + 'static,
 {
     engine: Arc<Engine<K, Closures, S>>,
-}
-
-/// Executor of closures.
-pub(crate) struct Closures;
-
-impl<K: Key> Execute<K> for Closures {
-    type Work = TaskBody;
-    const WANTS_KEY: bool = false;
-    const DROPS_REPLACED: bool = true;
-
-    #[inline]
-    fn execute(&self, _: Option<&K>, work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
-        TaskBody::run_in_slot(work, ctx);
-    }
-
-    fn name(work: &TaskBody) -> Option<usize> {
-        work.name()
-    }
-
-    fn may_take(work: &TaskBody) -> bool {
-        !work.is::<KeyedSubtask>()
-    }
-
-    fn charge(work: TaskBody, cost: Cost) -> TaskBody {
-        work.with(cost)
-    }
-}
-
-/// Returned by a rejected submission: the claims and the closure.
-type Submission<K, F> = (Claims<K>, F);
-
-/// Returned by a batch that is cut short: the handles so far, and the other submissions.
-type BatchRejected<K, T, F> = BatchError<Vec<Handle<T>>, Submission<K, F>>;
-
-impl<K: Key> Pool<K> {
-    /// Returns a builder of pools.
-    pub fn builder() -> Builder<K> {
-        Builder::default()
-    }
+    owner: Arc<EngineOwner<K, Closures, S>>,
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     pub(crate) fn new(engine: Arc<Engine<K, Closures, S>>) -> Self {
-        Pool { engine }
+        Pool { owner: EngineOwner::new(&engine), engine }
     }
 
     /// Refuses new work from now on. Accepted tasks go on, as long as the pool lives: dropping a
@@ -131,13 +95,86 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         self.engine.drain_for(Some(timeout))
     }
 
+    /// Closes the pool and waits until all accepted tasks have ended, without blocking the thread.
+    /// Needs no particular runtime.
+    ///
+    /// Cancel safe: the pool is closed when the future is first polled, and a dropped future only
+    /// ends the wait.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = keylane::Pool::<u64>::builder().build()?;
+    /// pool.execute(7, || println!("paid"))?;
+    /// pool.shutdown_async().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`shutdown`](Self::shutdown).
+    pub async fn shutdown_async(&self) -> Result<(), ShutdownError> {
+        self.engine.drain_async().await
+    }
+
+    /// Waits until the pool is idle: returns at a moment without accepted and unfinished tasks.
+    /// The pool stays open.
+    ///
+    /// - All tasks that were accepted before the call have ended then, and their effects are
+    ///   visible to the caller. Tasks that other threads submit meanwhile may be accepted before
+    ///   it returns. If they follow each other without a gap, the wait goes on.
+    /// - Tasks of paused keys, delayed ones, those between two attempts, and kept turns are
+    ///   unfinished: the wait includes them.
+    /// - During the wait each end of a task costs the pool a little more.
+    ///
+    /// ```
+    /// let pool = keylane::Pool::<u64>::builder().build()?;
+    /// for page in 0..100 {
+    ///     pool.execute(page, move || println!("page {page}"))?;
+    /// }
+    /// pool.wait_idle()?; // all pages are done, and the pool takes more
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WaitIdleError::FromInside`], at once, if the caller is a task of the pool, which would wait
+    /// for its own end. [`WaitIdleError::Poisoned`] if a panic has ended the pool.
+    pub fn wait_idle(&self) -> Result<(), WaitIdleError> {
+        self.engine.wait_idle(None)
+    }
+
+    /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitIdleError::TimedOut`] if the pool was not idle in time. Otherwise as for
+    /// [`wait_idle`](Self::wait_idle).
+    pub fn wait_idle_timeout(&self, timeout: Duration) -> Result<(), WaitIdleError> {
+        self.engine.wait_idle(Some(timeout))
+    }
+
+    /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, without blocking the
+    /// thread. Needs no particular runtime.
+    ///
+    /// Cancel safe: a dropped future only ends the wait.
+    ///
+    /// # Errors
+    ///
+    /// As for [`wait_idle`](Self::wait_idle).
+    pub async fn wait_idle_async(&self) -> Result<(), WaitIdleError> {
+        self.engine.wait_idle_async().await
+    }
+
     /// Closes the pool, lets the running bodies end, and returns exactly the tasks that have not
     /// begun, in an order in which they could have run. It does not wait for the bodies. Jobs are
-    /// cancelled.
+    /// cancelled, and so are tasks of a [scope](Self::scope).
     pub fn shutdown_now(&self) -> Vec<PendingTask<K>> {
         // Entries of a job's subtasks in the lanes are no tasks of their own; the jobs are
         // cancelled.
-        let unrun = self.engine.stop().into_iter().filter(|task| !task.work.is::<KeyedSubtask>());
+        // Tasks of a scope borrow from it, and are dropped here.
+        let is_own = |work: &TaskBody| !work.is::<KeyedSubtask>() && !work.is::<ScopedBody>();
+        let unrun = self.engine.stop().into_iter().filter(|task| is_own(&task.work));
         unrun.map(|task| PendingTask { claims: task.claims, body: task.work }).collect()
     }
 
@@ -166,21 +203,26 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> TakeKey<K, PendingTask<K>>
     }
 }
 
-impl<K: Key, S: BuildHasher + Send + Sync + 'static> Drop for Pool<K, S> {
-    fn drop(&mut self) {
-        self.engine.shut_down();
+/// A clone is the same pool. Dropping one of several changes nothing; dropping the last one stops the
+/// pool. A task that captures a clone keeps its pool alive until it has ended.
+///
+/// ```
+/// let pool = keylane::Pool::<u64>::builder().build()?;
+/// let clone = pool.clone();
+/// let thread = std::thread::spawn(move || clone.execute(7, || println!("paid")).is_ok());
+/// assert!(thread.join().unwrap());
+/// pool.execute(7, || println!("the pool goes on"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Clone for Pool<K, S> {
+    fn clone(&self) -> Self {
+        Pool { engine: self.engine.clone(), owner: self.owner.clone() }
     }
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Pool<K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("settings", &self.engine.settings).finish_non_exhaustive()
-    }
-}
-
-impl WaitLimit {
-    pub(crate) fn for_at_most(timeout: Duration) -> Self {
-        Instant::now().checked_add(timeout).map_or(WaitLimit::Endless, WaitLimit::Until)
     }
 }
 

@@ -79,7 +79,7 @@ fn a_subscriber_is_told_of_tasks_their_ends_stalls_and_changes() {
         assert_eq!(told[0].1["pool"], "\"orders\"");
         assert_eq!((told[0].1["worker"].as_str(), told[0].1["place"].as_str()), ("0", "1"));
 
-        pool.submit_fallible(7, || Err::<(), _>(())).unwrap().wait().unwrap();
+        pool.task(7).fallible().submit(|| Err::<(), _>(())).unwrap().wait().unwrap();
         pool.submit(7, || std::panic::resume_unwind(Box::new("quietly"))).unwrap().wait().unwrap();
         eventually(|| !pool.inspect().snapshot(0).workers[0].busy);
         let told = log.take();

@@ -23,7 +23,8 @@ pub(crate) async fn serve<H: Handler>(
     // Submitted after all messages of the connection, so it runs after them. If the pool is closed the
     // server is being stopped, and nothing runs any more.
     let shared = server.clone();
-    let _ = server.pool.execute_async(connection, move || shared.handler.closed(connection)).await;
+    let _ =
+        server.pool.task(connection).execute_async(move || shared.handler.closed(connection)).await;
     // Ends when the last task has sent its answer, or the peer takes none.
     let _ = writer.await;
 }
@@ -53,7 +54,7 @@ async fn read<H: Handler>(
         };
         // Waits here while the connection has as many unfinished messages as it may, or the pool is full;
         // meanwhile nothing is read from this socket. A full connection holds no other up.
-        if server.pool.execute_async(connection, work).await.is_err() {
+        if server.pool.task(connection).execute_async(work).await.is_err() {
             return;
         }
     }

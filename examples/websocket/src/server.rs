@@ -93,7 +93,7 @@ async fn request<H: Handler>(
 ) -> Result<String, StatusCode> {
     let shared = server.clone();
     let work = move || shared.handler.request(question.as_deref().unwrap_or_default());
-    let handle = server.pool.submit_async(Claims::none(), work).await;
+    let handle = server.pool.task(Claims::none()).submit_async(work).await;
     let handle = handle.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     let answer = handle.await.ok().and_then(Outcome::ok);
     answer.ok_or(StatusCode::INTERNAL_SERVER_ERROR)

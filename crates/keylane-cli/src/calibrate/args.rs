@@ -24,9 +24,9 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(super) seconds: Duration,
 
-    /// The most workers to measure; twice the logical CPUs if not given.
+    /// Maximum number of workers to measure; twice the number of logical CPUs by default.
     #[arg(long, value_name = "N", value_parser = most)]
-    pub(super) max: Option<usize>,
+    pub(super) max_workers: Option<usize>,
 
     /// How late a light task beside the workers may be at its 99th percentile, in milliseconds.
     #[arg(long, value_name = "MS", default_value = "10", value_parser = millis)]

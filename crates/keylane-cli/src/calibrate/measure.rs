@@ -25,7 +25,7 @@ struct Shared<'a> {
 }
 
 /// A worker's pieces of work, or why it could not go on.
-type Work<'scope> = ScopedJoinHandle<'scope, anyhow::Result<u64>>;
+type WorkerThread<'scope> = ScopedJoinHandle<'scope, anyhow::Result<u64>>;
 
 /// Runs the workload. Each worker finishes the piece that it is at, so this takes a little longer than
 /// `time`, and each has done at least one.
@@ -71,7 +71,7 @@ fn start<'scope, 'env: 'scope>(
     shared: &'env Shared<'env>,
     workers: usize,
     failed: &Sender<()>,
-) -> io::Result<(Vec<Work<'scope>>, ScopedJoinHandle<'scope, Lateness>)> {
+) -> io::Result<(Vec<WorkerThread<'scope>>, ScopedJoinHandle<'scope, Lateness>)> {
     let work = (0..workers).map(|number| {
         let failed = failed.clone();
         Builder::new().spawn_scoped(scope, move || {

@@ -12,13 +12,13 @@ const RIGHT: f64 = 690.0;
 struct Panel {
     top: f64,
     bottom: f64,
-    most_workers: usize,
+    max_workers: usize,
     most: f64,
 }
 
 impl Panel {
     fn at(&self, workers: f64, value: f64) -> (f64, f64) {
-        let x = LEFT + (RIGHT - LEFT) * workers / self.most_workers as f64;
+        let x = LEFT + (RIGHT - LEFT) * workers / self.max_workers as f64;
         (x, self.bottom - (self.bottom - self.top) * value / self.most)
     }
 
@@ -32,8 +32,8 @@ impl Panel {
             // No more digits than the steps have.
             svg.text(x - 8.0, y + 4.0, Anchor::End, (value * 1e6).round() / 1e6);
         }
-        let step = pleasant_step(self.most_workers as f64).max(1.0) as usize;
-        for workers in (0..=self.most_workers).step_by(step) {
+        let step = pleasant_step(self.max_workers as f64).max(1.0) as usize;
+        for workers in (0..=self.max_workers).step_by(step) {
             let (x, y) = self.at(workers as f64, 0.0);
             svg.rule((x, y), (x, y + 4.0));
             svg.text(x, y + 18.0, Anchor::Middle, workers);
@@ -55,20 +55,20 @@ fn pleasant_step(most: f64) -> f64 {
 pub(super) fn draw(curves: &[(Curve, usize)]) -> String {
     let mut svg = Svg::new(WIDTH as u32, HEIGHT as u32);
     let points = || curves.iter().flat_map(|(curve, _)| &curve.points);
-    let most_workers = points().map(|point| point.workers).max().unwrap_or(1);
+    let max_workers = points().map(|point| point.workers).max().unwrap_or(1);
     let fastest =
         curves.iter().flat_map(|(curve, _)| curve.points.iter().map(|point| curve.speed_up(point)));
     let speed =
-        Panel { top: 60.0, bottom: 320.0, most_workers, most: fastest.fold(1.0, f64::max) * 1.1 };
+        Panel { top: 60.0, bottom: 320.0, max_workers, most: fastest.fold(1.0, f64::max) * 1.1 };
     let latest = points().map(|point| point.light_p99_ms).fold(0.1, f64::max);
-    let late = Panel { top: 400.0, bottom: 540.0, most_workers, most: latest * 1.1 };
+    let late = Panel { top: 400.0, bottom: 540.0, max_workers, most: latest * 1.1 };
 
     speed.axes(
         &mut svg,
         "times as fast as one worker (dashed: a worker more is a worker's work more)",
     );
     late.axes(&mut svg, "a light task beside the workers: 99 % are at most so late (ms)");
-    let ideal = speed.most.min(most_workers as f64);
+    let ideal = speed.most.min(max_workers as f64);
     svg.curve(&[speed.at(1.0, 1.0), speed.at(ideal, ideal)], "#8a9099", true);
     for (number, (curve, advised)) in curves.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];

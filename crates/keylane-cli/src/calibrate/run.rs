@@ -18,7 +18,7 @@ use crate::exit::Ending;
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     let machine = Machine::here();
-    let most = args.max.unwrap_or(2 * machine.logical);
+    let most = args.max_workers.unwrap_or(2 * machine.logical);
     let sizes = sizes(machine.physical, machine.logical, most);
     // Files that cannot be written are found out now, and not when all has been measured.
     for path in [&args.csv, &args.svg].into_iter().flatten() {
@@ -64,7 +64,7 @@ fn climb(
     table.say(&format!("{}, {:?} for each line", curve.workload, args.seconds))?;
     table.say(&table::header())?;
     for &workers in sizes {
-        if table.is_for_nobody() {
+        if table.has_no_recipient() {
             return Ok(None);
         }
         let plural = if workers == 1 { "" } else { "s" };
@@ -94,7 +94,7 @@ impl LiveTable {
         Ok(())
     }
 
-    fn is_for_nobody(&self) -> bool {
+    fn has_no_recipient(&self) -> bool {
         self.reader_is_gone && !self.has_files
     }
 }

@@ -3,11 +3,11 @@
 use clap::Args;
 use keylane_service::wire::{AuditEntry, AuditOutcome};
 
+use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::settle;
-use super::server::Server;
-use super::words::{plain, table};
+use super::render::{plain, table};
+use super::server::ServerClient;
 use crate::exit::Ending;
 
 /// Shows the commands of operators and their outcomes, newest first.
@@ -16,11 +16,11 @@ use crate::exit::Ending;
 pub(crate) struct AuditArgs {
     /// Only commands with the token of this name.
     #[arg(long, value_name = "NAME")]
-    who: Option<String>,
+    actor: Option<String>,
 
     /// Only this, such as job.cancel, key.skip-head or schedule.put.
     #[arg(long, value_name = "ACTION")]
-    what: Option<String>,
+    action: Option<String>,
 
     /// Only commands on this job, which may have been removed.
     #[arg(long, value_name = "ID")]
@@ -50,9 +50,13 @@ pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<Ending> {
 impl AuditArgs {
     fn show(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.limit > 0, "--limit is one at least");
-        let server = Server::new(&self.server)?;
-        let given =
-            [("who", &self.who), ("what", &self.what), ("job", &self.job), ("since", &self.since)];
+        let server = ServerClient::new(&self.server)?;
+        let given = [
+            ("who", &self.actor),
+            ("what", &self.action),
+            ("job", &self.job),
+            ("since", &self.since),
+        ];
         let asked: Vec<_> =
             given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))).collect();
         list::show(&server, &["v1", "audit"], &asked, self.limit, self.json, |entries| {

@@ -11,10 +11,10 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::refusal::{Failed, say};
-use super::server::Server;
+use super::error::{Failed, say};
+use super::render::plain;
+use super::server::ServerClient;
 use super::sse::Parser;
-use super::words::plain;
 
 /// Maximum silence of a stream: the server sends a line every 15 seconds.
 const MAX_SILENCE: Duration = Duration::from_secs(50);
@@ -33,7 +33,7 @@ const MAX_BARREN: u32 = 3;
 /// A job that is being followed.
 #[derive(Debug)]
 pub(super) struct Follower<'a, F> {
-    server: &'a Server,
+    server: &'a ServerClient,
     id: &'a str,
     /// Callback for each new state.
     tell: F,
@@ -60,7 +60,7 @@ enum Left {
 
 /// Follows a job until it is over, and returns how it ended.
 pub(super) async fn follow(
-    server: &Server,
+    server: &ServerClient,
     id: &str,
     patience: Duration,
     tell: impl FnMut(&Job),
@@ -98,7 +98,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
                     }
                 }
                 Err(error) => {
-                    self.bear(error, &mut lost_at)?;
+                    self.on_error(error, &mut lost_at)?;
                     sleep(pause).await;
                     pause = (pause * 2).min(MAX_PAUSE);
                 }
@@ -108,7 +108,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
     }
 
     /// Whether to retry after an error. A server that was never reached is not retried.
-    fn bear(&self, error: anyhow::Error, lost_at: &mut Option<Instant>) -> anyhow::Result<()> {
+    fn on_error(&self, error: anyhow::Error, lost_at: &mut Option<Instant>) -> anyhow::Result<()> {
         let may_pass = error.downcast_ref::<Failed>().is_some_and(Failed::may_pass);
         if !may_pass || self.known.is_none() {
             return Err(error);
@@ -130,7 +130,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
 
     /// Reports a requested state if it differs from the last one: after a crash of the server it
     /// may even be an earlier one, which was on the disk.
-    fn learn(&mut self, job: Job) {
+    fn update(&mut self, job: Job) {
         if self.known.as_ref().is_none_or(|known| known.version != job.version) {
             (self.tell)(&job);
             self.known = Some(job);
@@ -139,20 +139,20 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
 
     /// Reports a state from the stream if it is newer: events from before the request may arrive
     /// after it. The end of the job is confirmed by a request.
-    async fn hear(&mut self, job: Job) -> anyhow::Result<()> {
+    async fn on_event(&mut self, job: Job) -> anyhow::Result<()> {
         if self.known.as_ref().is_none_or(|known| known.version < job.version) {
-            self.learn(job);
+            self.update(job);
         } else if job.state.is_final() {
-            self.look().await?;
+            self.poll_once().await?;
         }
         Ok(())
     }
 
     /// Asks how the job is now.
-    async fn look(&mut self) -> anyhow::Result<()> {
+    async fn poll_once(&mut self) -> anyhow::Result<()> {
         let answer = self.server.get(&["v1", "jobs", self.id], &[]).await?;
         self.tag = answer.headers.get(ETAG).cloned();
-        self.learn(answer.read()?);
+        self.update(answer.read()?);
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
             return Ok(Left::NotOffered);
         }
         // The stream is open, so no change between request and stream is missed.
-        self.look().await?;
+        self.poll_once().await?;
         if self.is_over() {
             return Ok(Left::Over);
         }
@@ -212,11 +212,11 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
             anyhow::bail!("{} was removed from the server while it was followed", plain(self.id));
         }
         if name == EventKind::Reset.as_str() {
-            return self.look().await;
+            return self.poll_once().await;
         }
         // The stream is of one job. `self.id` may be the name that its client gave it.
         if let Some(job) = event.and_then(|event| event.job).filter(|job| self.is_followed(job)) {
-            self.hear(*job).await?;
+            self.on_event(*job).await?;
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
     /// One request that is answered when there is news.
     async fn poll(&mut self) -> anyhow::Result<Left> {
         let Some(tag) = self.tag.clone() else {
-            self.look().await?;
+            self.poll_once().await?;
             if self.tag.is_none() {
                 // A server without tags answers at once, so the pause is here.
                 sleep(self.pause.max(Duration::from_secs(1))).await;
@@ -248,7 +248,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
             return Ok(Left::Broken { fruitful: true });
         }
         self.tag = answer.headers.get(ETAG).cloned();
-        self.learn(answer.read()?);
+        self.update(answer.read()?);
         Ok(Left::Broken { fruitful: true })
     }
 }

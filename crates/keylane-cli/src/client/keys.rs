@@ -5,11 +5,11 @@ use keylane_service::wire::{KeyState, KeyView, Page};
 use reqwest::Method;
 use serde_json::value::RawValue;
 
+use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::settle;
-use super::server::{Server, block_on};
-use super::words::{plain, table};
+use super::render::{plain, table};
+use super::server::{ServerClient, block_on};
 use crate::exit::Ending;
 use crate::progress::clock;
 
@@ -21,11 +21,11 @@ pub(crate) struct KeysArgs {
     action: Option<KeyAction>,
 
     #[command(flatten)]
-    list: List,
+    list: ListArgs,
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct ListArgs {
     /// Which keys come first.
     #[arg(long, value_enum, default_value = "head-age", value_name = "ORDER")]
     sort: Sort,
@@ -35,11 +35,11 @@ struct List {
     limit: usize,
 
     #[command(flatten)]
-    how: How,
+    how: ServerOptions,
 }
 
 #[derive(Debug, Args)]
-struct How {
+struct ServerOptions {
     /// Print JSON, a line for each key.
     #[arg(long)]
     json: bool,
@@ -59,23 +59,23 @@ enum Sort {
 #[derive(Debug, Subcommand)]
 enum KeyAction {
     /// Pauses a key: none of its subtasks starts until it is resumed.
-    Pause(One),
+    Pause(KeyArgs),
     /// A paused key goes on.
-    Resume(One),
+    Resume(KeyArgs),
     /// The key's head, which has failed or waits for its next attempt, is tried now.
-    RetryHead(One),
+    RetryHead(KeyArgs),
     /// The key's head is given up, and the key goes on behind it.
-    SkipHead(One),
+    SkipHead(KeyArgs),
 }
 
 #[derive(Debug, Args)]
-struct One {
+struct KeyArgs {
     /// The key.
     #[arg(value_name = "KEY")]
     key: String,
 
     #[command(flatten)]
-    how: How,
+    how: ServerOptions,
 }
 
 /// Runs `keylane keys`.
@@ -90,27 +90,27 @@ pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<Ending> {
     settle(done.map(|()| Ending::Finished { failed: 0 }))
 }
 
-impl List {
+impl ListArgs {
     fn show(&self) -> anyhow::Result<()> {
         let sort = if self.sort == Sort::HeadAge { "head_age" } else { "length" };
         let limit = self.limit.to_string();
-        let server = Server::new(&self.how.server)?;
+        let server = ServerClient::new(&self.how.server)?;
         let query = [("sort", sort), ("limit", &limit)];
         let page: Page<Box<RawValue>> = block_on(server.read(&["v1", "keys"], &query))?;
         self.how.print(&page.items)
     }
 }
 
-impl One {
+impl KeyArgs {
     fn tell(&self, what: &str) -> anyhow::Result<()> {
-        let server = Server::new(&self.how.server)?;
+        let server = ServerClient::new(&self.how.server)?;
         let url = server.url(&["v1", "keys", &self.key, what])?;
         let answer = block_on(server.answer(server.request(Method::POST, url)))?;
         self.how.print(&[answer.read()?])
     }
 }
 
-impl How {
+impl ServerOptions {
     fn print(&self, keys: &[Box<RawValue>]) -> anyhow::Result<()> {
         list::print(keys, self.json, |keys| {
             table(&COLUMNS, &[2, 3], &keys.iter().map(row).collect::<Vec<_>>())

@@ -6,16 +6,16 @@ use keylane_service::wire::{DamagedRow, Page};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::refusal::say;
-use super::server::{Server, block_on};
-use super::words::{one_line, plain};
+use super::error::say;
+use super::render::{one_line, plain};
+use super::server::{ServerClient, block_on};
 
 /// Size of a requested page: the server's maximum.
 const MAX_ON_A_PAGE: usize = 1000;
 
 /// Prints the items at this path, up to the limit, and mentions whether there are more.
 pub(super) fn show<T: DeserializeOwned>(
-    server: &Server,
+    server: &ServerClient,
     path: &[&str],
     asked: &[(&str, &str)],
     limit: usize,
@@ -43,7 +43,7 @@ struct Listed {
 
 /// Reads page after page, up to the limit.
 async fn read(
-    server: &Server,
+    server: &ServerClient,
     path: &[&str],
     asked: &[(&str, &str)],
     limit: usize,

@@ -7,10 +7,10 @@ use clap::Args;
 use keylane_service::wire::{AttemptLog, Page};
 use serde_json::value::RawValue;
 
+use super::error::{say, settle};
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::{say, settle};
-use super::server::{Server, block_on};
-use super::words::{one_line, plain};
+use super::render::{one_line, plain};
+use super::server::{ServerClient, block_on};
 use crate::exit::Ending;
 
 /// Prints the logs of the attempts at a subtask, such as the standard error of commands.
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<Ending> {
 }
 
 fn print(args: &LogsArgs) -> anyhow::Result<()> {
-    let server = Server::new(&args.server)?;
+    let server = ServerClient::new(&args.server)?;
     let path = ["v1", "jobs", &args.id, "subtasks", &args.number, "logs"];
     let page: Page<Box<RawValue>> = block_on(server.read(&path, &[]))?;
     let mut text = Vec::new();

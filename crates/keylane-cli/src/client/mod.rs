@@ -3,34 +3,34 @@
 //! public API.
 //!
 //! ```text
-//! options ─▶ server ─▶ submit, status, results, logs, steer, keys, schedules, audit, top
+//! options ─▶ server ─▶ submit, status, results, logs, control, keys, schedules, audit, top
 //! (address,  (requests,       │
 //!  token)     refusals)       ▼
-//!                      follow ─▶ board
+//!                      follow ─▶ bars
 //!                      (events, else polls)  (bars, else lines)
 //! ```
 
 mod audit;
-mod board;
+mod control;
+mod error;
 mod follow;
 mod keys;
 mod list;
 mod logs;
 mod options;
-mod refusal;
+mod progress_bars;
+mod render;
 mod results;
 mod schedules;
 mod server;
 mod sse;
 mod status;
-mod steer;
 mod submit;
 mod subtasks;
 mod tls;
 mod top;
 mod upload;
 mod watch;
-mod words;
 
 use clap::Subcommand;
 
@@ -38,38 +38,38 @@ use crate::exit::Ending;
 
 /// The subcommands that ask a running server.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ClientCommand {
     Submit(Box<submit::SubmitArgs>),
     Status(status::StatusArgs),
     Watch(watch::WatchArgs),
     Results(results::ResultsArgs),
     Logs(logs::LogsArgs),
-    Cancel(steer::CancelArgs),
-    Pause(steer::PauseArgs),
-    Resume(steer::ResumeArgs),
-    Retry(steer::RetryArgs),
+    Cancel(control::CancelArgs),
+    Pause(control::PauseArgs),
+    Resume(control::ResumeArgs),
+    Retry(control::RetryArgs),
     Keys(keys::KeysArgs),
     Schedules(schedules::SchedulesArgs),
     Audit(audit::AuditArgs),
     Top(top::TopArgs),
 }
 
-impl Command {
+impl ClientCommand {
     pub(crate) fn run(&self) -> anyhow::Result<Ending> {
         match self {
-            Command::Submit(args) => submit::run(args),
-            Command::Status(args) => status::run(args),
-            Command::Watch(args) => watch::run(args),
-            Command::Results(args) => results::run(args),
-            Command::Logs(args) => logs::run(args),
-            Command::Cancel(args) => steer::cancel(args),
-            Command::Pause(args) => steer::pause(args),
-            Command::Resume(args) => steer::resume(args),
-            Command::Retry(args) => steer::retry(args),
-            Command::Keys(args) => keys::run(args),
-            Command::Schedules(args) => schedules::run(args),
-            Command::Audit(args) => audit::run(args),
-            Command::Top(args) => top::run(args),
+            ClientCommand::Submit(args) => submit::run(args),
+            ClientCommand::Status(args) => status::run(args),
+            ClientCommand::Watch(args) => watch::run(args),
+            ClientCommand::Results(args) => results::run(args),
+            ClientCommand::Logs(args) => logs::run(args),
+            ClientCommand::Cancel(args) => control::cancel(args),
+            ClientCommand::Pause(args) => control::pause(args),
+            ClientCommand::Resume(args) => control::resume(args),
+            ClientCommand::Retry(args) => control::retry(args),
+            ClientCommand::Keys(args) => keys::run(args),
+            ClientCommand::Schedules(args) => schedules::run(args),
+            ClientCommand::Audit(args) => audit::run(args),
+            ClientCommand::Top(args) => top::run(args),
         }
     }
 }

@@ -11,12 +11,12 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::error::settle;
 use super::follow::follow;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::settle;
-use super::server::{Server, block_on};
+use super::render::one_line;
+use super::server::{ServerClient, block_on};
 use super::watch::PATIENCE;
-use super::words::one_line;
 use crate::exit::Ending;
 
 /// Prints the results of a job's ended subtasks, a line of JSON each.
@@ -30,7 +30,7 @@ pub(crate) struct ResultsArgs {
     /// In which order: by default that of the submission, with --follow that of
     /// the ends.
     #[arg(long, value_enum, value_name = "ORDER")]
-    order: Option<Order>,
+    order: Option<PrintOrder>,
 
     /// Continue until the job has ended. With an order other than that of the ends, printing begins
     /// at the end of the job.
@@ -47,7 +47,7 @@ pub(crate) struct ResultsArgs {
 
 /// The order of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Order {
+enum PrintOrder {
     /// As the subtasks were submitted.
     Submit,
     /// As they ended.
@@ -56,19 +56,19 @@ enum Order {
     Key,
 }
 
-impl Order {
+impl PrintOrder {
     fn as_str(self) -> &'static str {
         match self {
-            Order::Submit => "submit",
-            Order::Completion => "completion",
-            Order::Key => "key",
+            PrintOrder::Submit => "submit",
+            PrintOrder::Completion => "completion",
+            PrintOrder::Key => "key",
         }
     }
 }
 
 /// Fields of a result by which it is filtered.
 #[derive(Debug, Deserialize)]
-struct Outcome {
+struct ResultLine {
     outcome: String,
 }
 
@@ -77,13 +77,13 @@ const ON_A_PAGE: &str = "1000";
 
 /// Runs `keylane results`.
 pub(crate) fn run(args: &ResultsArgs) -> anyhow::Result<Ending> {
-    settle(Server::new(&args.server).and_then(|server| block_on(print(args, &server))))
+    settle(ServerClient::new(&args.server).and_then(|server| block_on(print(args, &server))))
 }
 
-async fn print(args: &ResultsArgs, server: &Server) -> anyhow::Result<Ending> {
-    let default = if args.follow { Order::Completion } else { Order::Submit };
+async fn print(args: &ResultsArgs, server: &ServerClient) -> anyhow::Result<Ending> {
+    let default = if args.follow { PrintOrder::Completion } else { PrintOrder::Submit };
     let order = args.order.unwrap_or(default);
-    if args.follow && order != Order::Completion {
+    if args.follow && order != PrintOrder::Completion {
         follow(server, &args.id, PATIENCE, |_| {}).await?;
     }
     // A file instead of `Stdout`, which would search the output for line ends.
@@ -115,12 +115,12 @@ async fn print(args: &ResultsArgs, server: &Server) -> anyhow::Result<Ending> {
 }
 
 fn has_failed(item: &RawValue) -> anyhow::Result<bool> {
-    let outcome: Outcome = serde_json::from_str(item.get())?;
+    let outcome: ResultLine = serde_json::from_str(item.get())?;
     Ok(outcome.outcome == "failed")
 }
 
 /// Waits until something of the job has changed, or for a while.
-async fn pause(server: &Server, id: &str) -> anyhow::Result<()> {
+async fn pause(server: &ServerClient, id: &str) -> anyhow::Result<()> {
     /// Minimum interval of requests: its cost is small for a server.
     const LEAST: Duration = Duration::from_millis(200);
     tokio::time::sleep(LEAST).await;

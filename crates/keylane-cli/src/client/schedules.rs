@@ -12,13 +12,13 @@ use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::settle;
-use super::server::{ANSWER_WITHIN, Answer, Server, block_on};
+use super::render::{one_line, plain, table};
+use super::server::{ANSWER_WITHIN, ServerClient, ServerResponse, block_on};
 use super::submit::read_payload;
 use super::subtasks::json;
-use super::words::{one_line, plain, table};
 use crate::exit::Ending;
 
 /// Shows the jobs that are made again and again, or sets, removes, pauses, resumes or runs one.
@@ -37,15 +37,15 @@ enum ScheduleAction {
     /// Lists all schedules, by name; the default.
     List(List),
     /// When one makes its jobs, its last one, and why a time made none.
-    Show(One),
+    Show(ScheduleArgs),
     /// Makes a schedule, or changes all of one.
     Set(Box<Set>),
     /// Removes one; the jobs that it made stay.
     Remove(Remove),
     /// Makes no jobs until it is resumed.
-    Pause(One),
+    Pause(ScheduleArgs),
     /// Makes jobs again, from its next time on.
-    Resume(One),
+    Resume(ScheduleArgs),
     /// Makes its job now, also while it is paused, and prints the job's id.
     Run(Run),
 }
@@ -57,11 +57,11 @@ struct List {
     limit: usize,
 
     #[command(flatten)]
-    how: How,
+    how: ServerOptions,
 }
 
 #[derive(Debug, Args)]
-struct How {
+struct ServerOptions {
     /// Print JSON, a line for each.
     #[arg(long)]
     json: bool,
@@ -71,13 +71,13 @@ struct How {
 }
 
 #[derive(Debug, Args)]
-struct One {
+struct ScheduleArgs {
     /// The schedule.
     #[arg(value_name = "NAME")]
     name: String,
 
     #[command(flatten)]
-    how: How,
+    how: ServerOptions,
 }
 
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ struct Remove {
 #[derive(Debug, Args)]
 struct Run {
     #[command(flatten)]
-    one: One,
+    one: ScheduleArgs,
 
     /// Requests with equal keys make one job.
     #[arg(long, value_name = "KEY")]
@@ -104,7 +104,7 @@ struct Run {
 #[command(group = ArgGroup::new("work").required(true))]
 struct Set {
     #[command(flatten)]
-    one: One,
+    one: ScheduleArgs,
 
     /// When: minute, hour, day of the month, month, day of the week, as in
     /// "0 9 * * MON-FRI"; or @hourly, @daily, @weekly, @monthly, @yearly.
@@ -159,7 +159,7 @@ enum Overlap {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Missed {
-    /// One job for all missed times.
+    /// ScheduleArgs job for all missed times.
     Once,
     /// They are passed over.
     Skip,
@@ -180,7 +180,7 @@ struct Asked<'a> {
 
 /// The job of a schedule with one payload.
 #[derive(Debug, Serialize)]
-struct Work<'a> {
+struct ScheduledJob<'a> {
     kind: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
@@ -207,25 +207,25 @@ pub(crate) fn run(args: &SchedulesArgs) -> anyhow::Result<Ending> {
 
 impl List {
     fn show(&self) -> anyhow::Result<()> {
-        let server = Server::new(&self.how.server)?;
+        let server = ServerClient::new(&self.how.server)?;
         list::show(&server, &["v1", "schedules"], &[], self.limit, self.how.json, |schedules| {
             table(&COLUMNS, &[], &schedules.iter().map(row).collect::<Vec<_>>())
         })
     }
 }
 
-impl One {
+impl ScheduleArgs {
     /// Requests the schedule or a change of it; the response is its new state.
     fn tell(&self, method: Method, what: Option<&str>) -> anyhow::Result<()> {
-        let server = Server::new(&self.how.server)?;
+        let server = ServerClient::new(&self.how.server)?;
         let path: Vec<_> = ["v1", "schedules", &self.name].into_iter().chain(what).collect();
         let request = server.request(method, server.url(&path)?).timeout(ANSWER_WITHIN);
         self.how.print(&block_on(server.answer(request))?)
     }
 }
 
-impl How {
-    fn print(&self, answer: &Answer) -> anyhow::Result<()> {
+impl ServerOptions {
+    fn print(&self, answer: &ServerResponse) -> anyhow::Result<()> {
         if self.json {
             return line(one_line(&answer.body));
         }
@@ -240,7 +240,7 @@ fn line(mut bytes: Vec<u8>) -> anyhow::Result<()> {
 
 impl Remove {
     fn send(&self) -> anyhow::Result<()> {
-        let server = Server::new(&self.server)?;
+        let server = ServerClient::new(&self.server)?;
         let url = server.url(&["v1", "schedules", &self.name])?;
         block_on(server.answer(server.request(Method::DELETE, url).timeout(ANSWER_WITHIN)))?;
         line(format!("{} removed", plain(&self.name)).into_bytes())
@@ -249,7 +249,7 @@ impl Remove {
 
 impl Run {
     fn send(&self) -> anyhow::Result<()> {
-        let server = Server::new(&self.one.how.server)?;
+        let server = ServerClient::new(&self.one.how.server)?;
         let url = server.url(&["v1", "schedules", &self.one.name, "run"])?;
         let mut request = server.request(Method::POST, url).timeout(ANSWER_WITHIN);
         if let Some(key) = &self.idempotency_key {
@@ -267,7 +267,7 @@ impl Run {
 impl Set {
     fn send(&self) -> anyhow::Result<()> {
         let body = serde_json::to_vec(&self.asked()?)?;
-        let server = Server::new(&self.one.how.server)?;
+        let server = ServerClient::new(&self.one.how.server)?;
         let url = server.url(&["v1", "schedules", &self.one.name])?;
         let request = server.request(Method::PUT, url).timeout(ANSWER_WITHIN);
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
@@ -308,7 +308,7 @@ impl Set {
             [key] => (Some(key.as_str()), None),
             keys => (None, Some(keys)),
         };
-        Ok(serde_json::value::to_raw_value(&Work { kind, payload, key, keys })?)
+        Ok(serde_json::value::to_raw_value(&ScheduledJob { kind, payload, key, keys })?)
     }
 }
 

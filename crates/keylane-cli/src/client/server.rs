@@ -10,8 +10,8 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::error::{Failed, Refusal};
 use super::options::ServerArgs;
-use super::refusal::{Failed, Refusal};
 use super::tls;
 
 /// Timeout of a connection.
@@ -25,20 +25,20 @@ const MAX_ANSWER_BYTES: usize = 2 << 30;
 
 /// A server, and how it is asked.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ServerClient {
     client: reqwest::Client,
     base: Url,
 }
 
 /// Body and headers of a response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ServerResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
+impl ServerResponse {
     /// Parses the body.
     pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         serde_json::from_slice(&self.body).context(
@@ -47,10 +47,10 @@ impl Answer {
     }
 }
 
-impl Server {
+impl ServerClient {
     pub(super) fn new(args: &ServerArgs) -> anyhow::Result<Self> {
         // An error means that a provider is installed already, which is fine.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let base = args.address()?;
         let mut headers = HeaderMap::new();
         if let Some(token) = args.token()? {
@@ -68,7 +68,7 @@ impl Server {
             // A server on this machine is never behind a proxy.
             client = client.no_proxy();
         }
-        Ok(Server { client: client.build().context("cannot prepare for HTTP")?, base })
+        Ok(ServerClient { client: client.build().context("cannot prepare for HTTP")?, base })
     }
 
     /// URL of a path, each word of which is one segment.
@@ -94,7 +94,7 @@ impl Server {
         &self,
         words: &[&str],
         query: &[(&str, &str)],
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ServerResponse> {
         let mut url = self.url(words)?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -116,19 +116,19 @@ impl Server {
         &self,
         words: &[&str],
         body: &impl Serialize,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ServerResponse> {
         let request = self.request(Method::POST, self.url(words)?).timeout(ANSWER_WITHIN);
         let json = HeaderValue::from_static("application/json");
         self.answer(request.header(CONTENT_TYPE, json).body(serde_json::to_vec(body)?)).await
     }
 
     /// Sends a request, and takes its answer; a refusal is an error.
-    pub(super) async fn answer(&self, request: RequestBuilder) -> anyhow::Result<Answer> {
+    pub(super) async fn answer(&self, request: RequestBuilder) -> anyhow::Result<ServerResponse> {
         let response = self.send(request).await?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = http_body_util::Limited::new(reqwest::Body::from(response), MAX_ANSWER_BYTES);
         let body = body.collect().await.map_err(|error| self.broken(&*error))?;
-        Ok(Answer { status, headers, body: body.to_bytes().into() })
+        Ok(ServerResponse { status, headers, body: body.to_bytes().into() })
     }
 
     /// Sends a request; the answer's body is yet to come.
@@ -180,9 +180,9 @@ pub(super) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
 mod tests {
     use super::*;
 
-    fn server(base: &str) -> Server {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        Server { client: reqwest::Client::new(), base: Url::parse(base).unwrap() }
+    fn server(base: &str) -> ServerClient {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        ServerClient { client: reqwest::Client::new(), base: Url::parse(base).unwrap() }
     }
 
     #[test]

@@ -7,7 +7,7 @@ const MAX_BYTES: usize = 16 << 20;
 
 /// An event of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     /// Type of the event; empty if absent.
     pub(super) name: String,
     pub(super) data: String,
@@ -23,7 +23,7 @@ pub(super) struct Parser {
     /// The last byte was a CR: a LF after it belongs to it.
     after_cr: bool,
     begun: bool,
-    event: Event,
+    event: SseEvent,
     has_data: bool,
     /// Pause before a new connection in milliseconds, if the server sent one.
     retry_ms: Option<u64>,
@@ -37,7 +37,7 @@ pub(super) struct Senseless;
 impl Parser {
     /// A stream that goes on after the event of this id.
     pub(super) fn after(id: &str) -> Self {
-        Parser { event: Event { id: id.to_owned(), ..Event::default() }, ..Parser::default() }
+        Parser { event: SseEvent { id: id.to_owned(), ..SseEvent::default() }, ..Parser::default() }
     }
 
     /// Where the stream goes on.
@@ -50,7 +50,7 @@ impl Parser {
     }
 
     /// Parses more bytes and returns the completed events.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Senseless> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, Senseless> {
         let mut events = Vec::new();
         for &byte in bytes {
             match byte {
@@ -72,7 +72,7 @@ impl Parser {
         if is_long { Err(Senseless) } else { Ok(events) }
     }
 
-    fn line(&mut self, line: &[u8]) -> Option<Event> {
+    fn line(&mut self, line: &[u8]) -> Option<SseEvent> {
         let line =
             if self.begun { line } else { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) };
         self.begun = true;
@@ -99,8 +99,8 @@ impl Parser {
     }
 
     /// An event without data is none, but its id counts.
-    fn end(&mut self) -> Option<Event> {
-        let next = Event { id: self.event.id.clone(), ..Event::default() };
+    fn end(&mut self) -> Option<SseEvent> {
+        let next = SseEvent { id: self.event.id.clone(), ..SseEvent::default() };
         let event = std::mem::replace(&mut self.event, next);
         std::mem::take(&mut self.has_data).then_some(event)
     }
@@ -110,14 +110,14 @@ impl Parser {
 mod tests {
     use super::*;
 
-    fn event(name: &str, data: &str, id: &str) -> Event {
-        Event { name: name.into(), data: data.into(), id: id.into() }
+    fn event(name: &str, data: &str, id: &str) -> SseEvent {
+        SseEvent { name: name.into(), data: data.into(), id: id.into() }
     }
 
     const STREAM: &str = "\u{feff}retry: 250\r\n: ping\r\n\r\nid: 7-1\nevent: job_changed\ndata: {\"a\":\ndata:1}\n\n\
                           data\r\revent: lost\n\nid: 7-2\n\nother: x\ndata: grün\n\ndata: not ended\n";
 
-    fn expected() -> [Event; 3] {
+    fn expected() -> [SseEvent; 3] {
         [event("job_changed", "{\"a\":\n1}", "7-1"), event("", "", "7-1"), event("", "grün", "7-2")]
     }
 

@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use clap::Args;
 use keylane_service::wire::{Job, Timestamp};
 
+use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::settle;
-use super::server::{Server, block_on};
-use super::words::{self, age, because, one_line, plain, table};
+use super::render::{self, age, because, one_line, plain, table};
+use super::server::{ServerClient, block_on};
 use crate::exit::Ending;
 
 /// Shows the state of the named jobs, or of all jobs as a table.
@@ -52,7 +52,7 @@ pub(crate) struct StatusArgs {
 
 /// Runs `keylane status`.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
-    settle(Server::new(&args.server).and_then(|server| {
+    settle(ServerClient::new(&args.server).and_then(|server| {
         match args.ids.is_empty() {
             true => list(args, &server)?,
             false => block_on(show(args, &server))?,
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
     }))
 }
 
-async fn show(args: &StatusArgs, server: &Server) -> anyhow::Result<()> {
+async fn show(args: &StatusArgs, server: &ServerClient) -> anyhow::Result<()> {
     for id in &args.ids {
         let answer = server.get(&["v1", "jobs", id], &[]).await?;
         let mut text = match args.json {
@@ -78,7 +78,7 @@ async fn show(args: &StatusArgs, server: &Server) -> anyhow::Result<()> {
 
 /// All that people want to know of a job.
 fn details(job: &Job, now: Timestamp) -> String {
-    let mut text = format!("{}\n", words::line(job));
+    let mut text = format!("{}\n", render::line(job));
     let ago = |at: Timestamp| format!("{at}, {} ago", age(at, now));
     let labels = job.labels.iter().map(|(name, value)| format!("{name}={value}"));
     let labels = labels.collect::<Vec<_>>().join(" ");
@@ -106,7 +106,7 @@ fn details(job: &Job, now: Timestamp) -> String {
     text
 }
 
-fn list(args: &StatusArgs, server: &Server) -> anyhow::Result<()> {
+fn list(args: &StatusArgs, server: &ServerClient) -> anyhow::Result<()> {
     let label = args.label.as_ref().map(|label| label.replacen('=', ":", 1));
     let filters =
         [("state", &args.state), ("kind", &args.kind), ("label", &label), ("q", &args.search)];
@@ -143,7 +143,7 @@ fn overview(jobs: &[Job], now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::words::tests::job;
+    use crate::client::render::tests::job;
 
     const NOW: Timestamp = Timestamp(1_769_860_800_000 + 90_000);
 

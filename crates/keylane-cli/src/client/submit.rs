@@ -17,16 +17,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::board::Board;
+use super::error::{Failed, settle};
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::{Failed, settle};
-use super::server::{Answer, Server, block_on};
+use super::progress_bars::ProgressBars;
+use super::render::one_line;
+use super::server::{ServerClient, ServerResponse, block_on};
 use super::subtasks::{Keyless, Reading, Shape, Subtasks, json};
 use super::upload;
 use super::watch::{PATIENCE, watch};
-use super::words::one_line;
 use crate::exit::Ending;
-use crate::input::{Format, Origin};
+use crate::input::{InputFormat, Origin};
 use crate::progress::ProgressMode;
 use crate::span::Span;
 
@@ -39,7 +39,7 @@ pub(crate) struct SubmitArgs {
     kind: String,
 
     #[command(flatten)]
-    work: Work,
+    work: InputArgs,
 
     /// The key of the only subtask; several times, if it has several. With an
     /// input, how each record's key is found, as in keylane run: a .json.path, a
@@ -57,7 +57,7 @@ pub(crate) struct SubmitArgs {
 
     /// A value that means "no key"; can be given several times.
     #[arg(long, value_name = "VALUE")]
-    null: Vec<String>,
+    null_value: Vec<String>,
 
     /// Name of the job for humans.
     #[arg(long, value_name = "NAME")]
@@ -89,11 +89,11 @@ pub(crate) struct SubmitArgs {
 
     /// Whether others go on when a subtask has failed for good.
     #[arg(long, value_enum, value_name = "WHAT")]
-    on_error: Option<OnError>,
+    on_error: Option<OnErrorArg>,
 
     /// Effect of a subtask's last failed attempt on its key.
     #[arg(long, value_enum, value_name = "WHAT")]
-    on_fail: Option<OnFail>,
+    on_fail: Option<OnFailArg>,
 
     /// Leave out the kind's step over the results.
     #[arg(long)]
@@ -128,7 +128,7 @@ pub(crate) struct SubmitArgs {
 /// Content of the job: one payload, or an input with many. FILE is - for standard input.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
-struct Work {
+struct InputArgs {
     /// Payload of the only subtask, or input of the split step.
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
@@ -161,7 +161,7 @@ struct Work {
 
 /// Whether others go on when a subtask has failed for good.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum OnError {
+enum OnErrorArg {
     /// All others are done.
     FinishAll,
     /// Subtasks that have not started are cancelled.
@@ -170,7 +170,7 @@ enum OnError {
 
 /// Effect of a subtask's last failed attempt on its keys.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum OnFail {
+enum OnFailArg {
     /// The next one of the key goes on.
     Continue,
     /// The key stops until an operator retries or skips its head.
@@ -239,10 +239,10 @@ struct JobHead<'a> {
 
 /// Runs `keylane submit`.
 pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<Ending> {
-    settle(Server::new(&args.server).and_then(|server| block_on(submit(args, &server))))
+    settle(ServerClient::new(&args.server).and_then(|server| block_on(submit(args, &server))))
 }
 
-async fn submit(args: &SubmitArgs, server: &Server) -> anyhow::Result<Ending> {
+async fn submit(args: &SubmitArgs, server: &ServerClient) -> anyhow::Result<Ending> {
     let answer = match args.input()? {
         Some((path, format, shape)) => args.upload(server, path, format, shape).await?,
         None => {
@@ -272,20 +272,20 @@ fn print(as_json: bool, id: &str, body: &[u8]) -> io::Result<()> {
 
 impl SubmitArgs {
     /// Input with many subtasks, if one was given.
-    fn input(&self) -> anyhow::Result<Option<(&Path, Format, Shape)>> {
+    fn input(&self) -> anyhow::Result<Option<(&Path, InputFormat, Shape)>> {
         let work = &self.work;
         let inputs = [
-            (&work.lines, Format::Lines, Shape::Payload),
-            (&work.ndjson, Format::Ndjson, Shape::Payload),
-            (&work.csv, Format::Csv, Shape::Payload),
-            (&work.tsv, Format::Tsv, Shape::Payload),
-            (&work.subtasks, Format::Ndjson, Shape::Whole),
+            (&work.lines, InputFormat::Lines, Shape::Payload),
+            (&work.ndjson, InputFormat::Ndjson, Shape::Payload),
+            (&work.csv, InputFormat::Csv, Shape::Payload),
+            (&work.tsv, InputFormat::Tsv, Shape::Payload),
+            (&work.subtasks, InputFormat::Ndjson, Shape::Whole),
         ];
         let found = inputs
             .into_iter()
             .find_map(|(path, format, shape)| path.as_deref().map(|path| (path, format, shape)));
-        let is_table =
-            found.is_some_and(|(_, format, _)| matches!(format, Format::Csv | Format::Tsv));
+        let is_table = found
+            .is_some_and(|(_, format, _)| matches!(format, InputFormat::Csv | InputFormat::Tsv));
         ensure!(is_table || !self.header, "--header is about --csv and --tsv");
         if let Some((_, _, shape)) = found {
             ensure!(self.key.len() <= 1, "each record's key is found in one way: give --key once");
@@ -325,12 +325,12 @@ impl SubmitArgs {
             run_at: self.at.map(|when| when.0),
             delay_ms: self.delay.map(millis),
             on_error: self.on_error.map(|choice| match choice {
-                OnError::FinishAll => OnErrorChoice::FinishAll,
-                OnError::FailFast => OnErrorChoice::FailFast,
+                OnErrorArg::FinishAll => OnErrorChoice::FinishAll,
+                OnErrorArg::FailFast => OnErrorChoice::FailFast,
             }),
             on_fail: self.on_fail.map(|choice| match choice {
-                OnFail::Continue => OnFailChoice::Continue,
-                OnFail::StopKey => OnFailChoice::StopKey,
+                OnFailArg::Continue => OnFailChoice::Continue,
+                OnFailArg::StopKey => OnFailChoice::StopKey,
             }),
             attempts: self.attempts,
             timeout_ms: self.timeout.map(millis),
@@ -340,17 +340,17 @@ impl SubmitArgs {
 
     async fn upload(
         &self,
-        server: &Server,
+        server: &ServerClient,
         path: &Path,
-        format: Format,
+        format: InputFormat,
         shape: Shape,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ServerResponse> {
         let reading = Reading {
             format,
             header: self.header,
             shape,
             key: self.key.first().cloned(),
-            nulls: self.null.iter().map(|null| null.clone().into_bytes()).collect(),
+            nulls: self.null_value.iter().map(|null| null.clone().into_bytes()).collect(),
             keyless: self.no_key,
         };
         let subtasks = Subtasks::new(Origin::open(Some(path))?, reading)?;
@@ -382,10 +382,10 @@ impl SubmitArgs {
 
     async fn send(
         &self,
-        server: &Server,
+        server: &ServerClient,
         kind: &'static str,
         body: impl Into<reqwest::Body>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<ServerResponse> {
         let mut request = match &self.id {
             Some(id) => server.request(Method::PUT, server.url(&["v1", "jobs", id])?),
             None => server.request(Method::POST, server.url(&["v1", "jobs"])?),
@@ -411,16 +411,16 @@ impl SubmitArgs {
     /// Follows the job to its end, or until the time is over.
     async fn follow(
         &self,
-        server: &Server,
+        server: &ServerClient,
         job: &Job,
         within: Option<Span>,
     ) -> anyhow::Result<Ending> {
-        let board = Board::new(self.progress);
+        let bars = ProgressBars::new(self.progress);
         let within = within.map_or(Duration::MAX, |span| span.0);
         let ids = [job.id.as_str()];
-        let Ok(watched) = timeout(within, watch(server, &ids, &board, PATIENCE)).await else {
-            board.leave();
-            board.say(format_args!("{} is not over; `keylane watch` follows it", job.id));
+        let Ok(watched) = timeout(within, watch(server, &ids, &bars, PATIENCE)).await else {
+            bars.leave();
+            bars.say(format_args!("{} is not over; `keylane watch` follows it", job.id));
             if self.json {
                 let now = server.get(&["v1", "jobs", &job.id], &[]).await?;
                 print(true, &job.id, &now.body)?;
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_said_is_the_servers_to_decide() {
+    fn omitted_options_are_left_to_the_server() {
         let args = args(&["resize", "--key", "u7"]).unwrap();
         let text =
             serde_json::to_string(&args.head(args.payload().unwrap(), true).unwrap()).unwrap();

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use csv::ByteRecord;
 use serde_json::value::RawValue;
 
-use crate::input::{Format, Layout, Origin, Record, Source};
-use crate::key::{Key, KeyRule, NoKey};
+use crate::input::{InputFormat, InputRecord, InputSource, Layout, Origin};
+use crate::key::{KeyRule, NoKey, RecordKey};
 
 /// Handling of records without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -31,8 +31,8 @@ pub(super) enum Shape {
 /// The subtasks of an input, one after another.
 #[derive(Debug)]
 pub(super) struct Subtasks {
-    source: Source,
-    record: Record,
+    source: InputSource,
+    record: InputRecord,
     rule: Option<KeyRule>,
     shape: Shape,
     /// The names of a table's columns, as JSON.
@@ -42,7 +42,7 @@ pub(super) struct Subtasks {
 /// How an input is read.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
-    pub(super) format: Format,
+    pub(super) format: InputFormat,
     pub(super) header: bool,
     pub(super) shape: Shape,
     /// As in `keylane run`.
@@ -54,7 +54,7 @@ pub(super) struct Reading {
 impl Subtasks {
     /// Starts reading; errors in the key's rule or the header are found here.
     pub(super) fn new(origin: Origin, reading: Reading) -> anyhow::Result<Self> {
-        let source = Source::new(origin, reading.format, reading.header)?;
+        let source = InputSource::new(origin, reading.format, reading.header)?;
         let no_key = match reading.keyless {
             Keyless::Unordered => NoKey::Unordered,
             Keyless::Error => NoKey::Error,
@@ -70,7 +70,7 @@ impl Subtasks {
             shape: reading.shape,
             names,
             source,
-            record: Record::default(),
+            record: InputRecord::default(),
         })
     }
 
@@ -92,7 +92,7 @@ impl Subtasks {
         }
         into.push(b'{');
         if let Some(rule) = &mut self.rule
-            && let Key::Named(key) = rule.key_of(&self.record)?
+            && let RecordKey::Named(key) = rule.key_of(&self.record)?
         {
             let key =
                 str::from_utf8(&key).context("the key is not valid UTF-8, as JSON must be")?;
@@ -182,7 +182,7 @@ mod tests {
         Ok(lines)
     }
 
-    fn reading(format: Format, key: Option<&str>) -> Reading {
+    fn reading(format: InputFormat, key: Option<&str>) -> Reading {
         Reading {
             format,
             header: false,
@@ -195,36 +195,38 @@ mod tests {
 
     #[test]
     fn each_format_has_payloads_of_its_own() {
-        let lines = made("GET /a\n\n\"x\"\n", reading(Format::Lines, Some("2"))).unwrap();
+        let lines = made("GET /a\n\n\"x\"\n", reading(InputFormat::Lines, Some("2"))).unwrap();
         let expected =
             [r#"{"key":"/a","payload":"GET /a"}"#, r#"{"payload":""}"#, r#"{"payload":"\"x\""}"#];
         assert_eq!(lines, expected);
         let values =
-            made("{\"u\": 7, \"n\": 1e400}\n", reading(Format::Ndjson, Some(".u"))).unwrap();
+            made("{\"u\": 7, \"n\": 1e400}\n", reading(InputFormat::Ndjson, Some(".u"))).unwrap();
         assert_eq!(values, [r#"{"key":"7","payload":{"u": 7, "n": 1e400}}"#]);
-        let rows = made("a,\"b\nc\"\nNA,d\n", reading(Format::Csv, Some("1"))).unwrap();
+        let rows = made("a,\"b\nc\"\nNA,d\n", reading(InputFormat::Csv, Some("1"))).unwrap();
         assert_eq!(rows, [r#"{"key":"a","payload":["a","b\nc"]}"#, r#"{"payload":["NA","d"]}"#]);
-        let named = Reading { header: true, ..reading(Format::Tsv, None) };
+        let named = Reading { header: true, ..reading(InputFormat::Tsv, None) };
         assert_eq!(made("u\tn\n1\t2\n", named).unwrap(), [r#"{"payload":{"u":"1","n":"2"}}"#]);
     }
 
     #[test]
     fn whole_subtasks_stay_as_they_are() {
-        let whole = Reading { shape: Shape::Whole, ..reading(Format::Ndjson, None) };
+        let whole = Reading { shape: Shape::Whole, ..reading(InputFormat::Ndjson, None) };
         let line = r#"{"keys":["a","b"],"payload":[1]}"#;
         assert_eq!(made(&format!("{line}\n"), whole).unwrap(), [line]);
     }
 
     #[test]
-    fn what_cannot_be_submitted_is_named_with_its_line() {
+    fn invalid_subtasks_are_named_with_their_line() {
         let why = |input: &str, reading| format!("{:#}", made(input, reading).unwrap_err());
-        let strict = Reading { keyless: Keyless::Error, ..reading(Format::Ndjson, Some(".u")) };
+        let strict =
+            Reading { keyless: Keyless::Error, ..reading(InputFormat::Ndjson, Some(".u")) };
         let message = why("{\"u\":1}\n{\"v\":2}\n", strict);
         assert!(message.contains(":2: the record has no key"), "{message}");
         assert!(
-            why("{\"u\":1}\n{\n", reading(Format::Ndjson, None)).contains(":2: not valid JSON")
+            why("{\"u\":1}\n{\n", reading(InputFormat::Ndjson, None))
+                .contains(":2: not valid JSON")
         );
-        let named = Reading { header: true, ..reading(Format::Csv, None) };
+        let named = Reading { header: true, ..reading(InputFormat::Csv, None) };
         assert!(why("a,a\n1,2\n", named).contains("two columns are called \"a\""));
     }
 }

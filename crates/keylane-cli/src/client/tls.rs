@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_certificate_is_said_with_the_remedy() {
+    fn certificate_errors_have_a_remedy() {
         let said = |why: CertificateError| {
             let error = io::Error::other(rustls::Error::InvalidCertificate(why));
             // Each layer of the client wraps it once more.

@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 use keylane_service::wire::{Job, JobState};
 use tokio::sync::mpsc;
 
-use super::board::Board;
+use super::error::{Failed, settle};
 use super::follow::follow;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::{Failed, settle};
-use super::server::{Server, block_on};
+use super::progress_bars::ProgressBars;
+use super::server::{ServerClient, block_on};
 use crate::exit::Ending;
 use crate::progress::ProgressMode;
 use crate::signals;
@@ -38,7 +38,7 @@ pub(crate) struct WatchArgs {
 
     /// Timeout for a server that does not answer.
     #[arg(long, value_name = "TIME", default_value = "2m")]
-    patience: Span,
+    reconnect_timeout: Span,
 
     /// Print each job when it is over, as JSON.
     #[arg(long)]
@@ -56,9 +56,9 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<Ending> {
         args.ids.len()
     );
     let ids: Vec<&str> = args.ids.iter().map(String::as_str).collect();
-    settle(Server::new(&args.server).and_then(|server| {
-        let board = Board::new(args.progress);
-        let (jobs, ending) = block_on(watch(&server, &ids, &board, args.patience.0))?;
+    settle(ServerClient::new(&args.server).and_then(|server| {
+        let bars = ProgressBars::new(args.progress);
+        let (jobs, ending) = block_on(watch(&server, &ids, &bars, args.reconnect_timeout.0))?;
         if args.json {
             print_all(&jobs)?;
         }
@@ -77,26 +77,26 @@ fn print_all(jobs: &[Job]) -> anyhow::Result<()> {
 
 /// Follows jobs until all are over; or until a signal, which is not about them.
 pub(super) async fn watch(
-    server: &Server,
+    server: &ServerClient,
     ids: &[&str],
-    board: &Board,
+    bars: &ProgressBars,
     patience: Duration,
 ) -> anyhow::Result<(Vec<Job>, Ending)> {
     let (tell, mut signalled) = mpsc::unbounded_channel();
     signals::each(move |signal| tell.send(signal).is_ok())?;
     let each = ids.iter().map(|id| {
-        let row = board.row(id);
-        follow(server, id, patience, move |job| board.show(row, job))
+        let row = bars.row(id);
+        follow(server, id, patience, move |job| bars.show(row, job))
     });
     let followed = tokio::select! {
         followed = join_all(each) => followed,
         Some(signal) = signalled.recv() => {
-            board.leave();
-            board.say(go_on(ids));
+            bars.leave();
+            bars.say(go_on(ids));
             return Ok((Vec::new(), Ending::Signalled { signal }));
         }
     };
-    board.leave();
+    bars.leave();
     let mut jobs = Vec::new();
     let mut ending = Ending::Finished { failed: 0 };
     for result in followed {
@@ -108,7 +108,7 @@ pub(super) async fn watch(
             }
             Err(error) => {
                 let own = ending_of_error(&error);
-                board.say(format_args!("{error:#}"));
+                bars.say(format_args!("{error:#}"));
                 own
             }
         };
@@ -156,7 +156,7 @@ pub(super) fn worse(one: Ending, other: Ending) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::words::tests::job;
+    use crate::client::render::tests::job;
 
     #[test]
     fn a_failure_counts_more_than_a_cancelled_job() {

@@ -11,14 +11,14 @@ use keylane_stream::consumer::{
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
 
-use super::handle::{Commands, NotHandled, Posts};
-use super::plan;
+use super::handlers::{Commands, NotHandled, Posts};
 use super::settings::PayloadAs;
+use super::validated;
 
 /// Starts a consumer with a command per batch.
 pub(super) fn start_commands(
     builder: Builder,
-    batch: plan::Batch,
+    batch: validated::Batch,
     commands: Commands,
 ) -> Result<Consumer, StartError> {
     let commands = Arc::new(commands);
@@ -29,7 +29,7 @@ pub(super) fn start_commands(
 /// Starts a consumer with a request per batch.
 pub(super) fn start_posts(
     builder: Builder,
-    batch: plan::Batch,
+    batch: validated::Batch,
     posts: Posts,
     runtime: Handle,
 ) -> Result<Consumer, StartError> {
@@ -44,7 +44,7 @@ type Lines<'a> = (&'a [Attempt], Vec<u8>);
 
 fn start(
     builder: Builder,
-    plan::Batch { most, linger }: plan::Batch,
+    validated::Batch { most, linger }: validated::Batch,
     line_of: impl Fn(&Attempt) -> Result<Vec<u8>, NotHandled> + Send + Sync + 'static,
     handle: impl Fn(Lines<'_>) -> Result<(), NotHandled> + Send + Sync + 'static,
 ) -> Result<Consumer, StartError> {

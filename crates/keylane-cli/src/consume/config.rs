@@ -9,10 +9,15 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 
 use super::kafka;
-use super::plan::{Handler, Plan, Source};
-use super::settings::Settings;
+use super::settings::ConsumeSettings;
+use super::validated::{Handler, Plan, PlannedSource};
 use crate::exit::Ending;
+use crate::message::say;
 use crate::process;
+use crate::renamed::{self, file};
+
+/// Keys of the file with other names than before.
+const RENAMED: &[file::Table] = &[file::Table { path: &[], keys: renamed::CONSUME }];
 
 /// Checks and explains configuration files of keylane consume.
 #[derive(Debug, Args)]
@@ -48,11 +53,11 @@ fn check(path: &Path) -> anyhow::Result<()> {
     let (text, settings) = read(path)?;
     // The command line can add these.
     let command = settings.http.is_none().then(|| vec!["true".to_owned()]);
-    let added = Settings {
+    let added = ConsumeSettings {
         source: Some("journal:given later".to_owned()),
         group: Some("given later".to_owned()),
         command,
-        ..Settings::default()
+        ..ConsumeSettings::default()
     };
     let at = |setting: Option<&str>, what: &dyn Display| {
         let line = setting.and_then(|setting| line_of(&text, setting));
@@ -66,37 +71,39 @@ fn check(path: &Path) -> anyhow::Result<()> {
         let found = process::resolve(OsStr::new(program));
         found.map_err(|error| at(Some("command"), &error))?;
     }
-    if let Source::Kafka(kafka) = &plan.source {
+    if let PlannedSource::Kafka(kafka) = &plan.source {
         kafka::check(kafka).map_err(|error| at(Some("client"), &format!("{error:#}")))?;
     }
     Ok(())
 }
 
 /// The settings in a file.
-pub(crate) fn load(path: &Path) -> anyhow::Result<Settings> {
+pub(crate) fn load(path: &Path) -> anyhow::Result<ConsumeSettings> {
     read(path).map(|(_, settings)| settings)
 }
 
-fn read(path: &Path) -> anyhow::Result<(String, Settings)> {
+fn read(path: &Path) -> anyhow::Result<(String, ConsumeSettings)> {
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read {}; check the name", path.display()))?;
-    let settings = toml::from_str(&text).map_err(|error| {
-        let begin = error.span().map_or(0, |span| span.start);
-        let line = text[..begin].matches('\n').count() + 1;
-        let what = error.message().trim_end();
+    let (settings, old) = file::parse(&text, RENAMED).map_err(|error| {
+        let (line, what) = error.at(&text);
         let remedy = "keylane config example shows every setting";
         anyhow!("{}:{line}: {what}; {remedy}", path.display())
     })?;
+    old.iter().for_each(|old| say(old.warning(path)));
     Ok((text, settings))
 }
 
-/// The line on which a key is set, from 1 on.
+/// The line on which a key is set, by its name or an old one, from 1 on.
 fn line_of(text: &str, key: &str) -> Option<usize> {
-    let sets = |line: &str| {
+    let sets = |line: &str, key: &str| {
         let rest = line.trim_start().strip_prefix(key);
         rest.is_some_and(|rest| rest.trim_start().starts_with('='))
     };
-    text.lines().position(sets).map(|index| index + 1)
+    let old = renamed::CONSUME.iter().filter(|renamed| renamed.new == key);
+    let names: Vec<_> = old.map(|renamed| renamed.old).chain([key]).collect();
+    let sets_any = |line: &str| names.iter().any(|name| sets(line, name));
+    text.lines().position(sets_any).map(|index| index + 1)
 }
 
 /// Every setting, with its default where it has one.
@@ -107,9 +114,9 @@ pub(crate) const EXAMPLE: &str = r#"# keylane consume --config FILE. Each key is
 # source = "journal:orders.journal"
 # The consumer group whose progress is kept, in the journal or by the brokers.
 # group = "billing"
-# Kafka: settings of the client, by librdkafka's names; the member's own name in the group.
+# Kafka: settings of the client, by librdkafka's names; the name of a static member, group.instance.id.
 # client = ["security.protocol=SASL_SSL", "sasl.mechanisms=SCRAM-SHA-512"]
-# member = "billing-1"
+# group-instance-id = "billing-1"
 protocol = "cooperative" # "cooperative", "broker" (KIP-848)
 start = "first"          # for a group that has stored nothing yet: "first", "last", "refuse"
 out-of-range = "refuse"  # where the next record does not exist any more: "first", "last", "refuse"
@@ -118,16 +125,16 @@ offset-map = "kl2"       # "kl1" while a member of the group knows no other
 # client-config = "client.properties"  # NAME=VALUE in each line, for what must not stand in a command line
 # Where the progress in a file is kept.
 # state = "orders.ndjson.keylane"
-# End when all there is has been handled: so by default for files.
+# End when all records have been handled, the default for files; a topic is read to where it ended at the start.
 # to-the-end = false
 
-# ConfigCommand order is kept for: a .json.path, a /regex/, a {template}, a field; else the record's own key.
+# Ordering key: a .json.path, a /regex/, a {template}, a field; else the record's own key.
 # key = ".client"
 order = "key"            # "key", "partition", "none"
 no-key = "serial"        # "serial", "unordered", "reject"
 ndjson = false           # payloads are JSON, so that their members have names
 
-# ConfigCommand handles a record: a command without a shell, or an address to POST it to.
+# Handler of the records: a command without a shell, or an address to which each record is sent by POST.
 # command = ["./handle", "{key}"]
 payload = "arg"          # how a command gets it: "arg", "stdin", "json" (a line with the whole record)
 worker = false           # the command stays, gets each payload as a line, and answers it with a line
@@ -147,9 +154,10 @@ http-timeout = "30s"
 # Failures: a nonzero exit status, a signal, no answer, or one that is not 2xx.
 attempts = 10            # 0: without end
 backoff = "1s"           # after the first failure; doubles with each further one
-longest-backoff = "1m"
+max-backoff = "1m"
 on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
-# ConfigCommand is refused for good (3xx, 4xx but 408, 425 and 429; exit status 65): as on-fail, at once, or "retry".
+# Action for records that are refused for good (3xx, 4xx except 408, 425 and 429; exit status 65): by default that of
+# on-fail, at once.
 # on-refused = "dead-letter"
 # dead-letters = "file:dead.ndjson"    # or "journal:PATH", or "kafka://HOST:PORT/TOPIC"
 
@@ -157,16 +165,16 @@ on-fail = "stop"         # "dead-letter", "skip", "stop-key", "stop"
 # output = "journal:bills.journal"     # or "kafka://HOST:PORT/TOPIC"
 exactly-once = false     # from topic to topic, by transactions
 
-commit-every = "1s"
-commit-after = 10000
-most-records = 4096      # under way, of each partition
-most-bytes = 16777216
-stop-within = "30s"
+commit-interval = "1s"
+commit-batch-size = 10000
+max-in-flight = 4096     # maximum number of records in flight per partition, and their size
+max-in-flight-bytes = 16777216
+shutdown-timeout = "30s"
 
 # /healthz, /readyz, /metrics and /lag.
 # listen = "127.0.0.1:9100"
 listen-insecure = false  # true, if it is another address than loopback
-stalled-after = "1m"     # without progress for so long a partition is unhealthy
+stall-timeout = "1m"     # time without progress after which a partition is unhealthy
 "#;
 
 #[cfg(test)]
@@ -175,12 +183,12 @@ mod tests {
 
     #[test]
     fn the_example_is_read_and_changes_nothing() {
-        let example: Settings = toml::from_str(EXAMPLE).unwrap();
-        let given = Settings {
+        let example: ConsumeSettings = toml::from_str(EXAMPLE).unwrap();
+        let given = ConsumeSettings {
             source: Some("journal:x".to_owned()),
             group: Some("g".to_owned()),
             command: Some(vec!["true".to_owned()]),
-            ..Settings::default()
+            ..ConsumeSettings::default()
         };
         let plan = |settings| {
             let plan = format!("{:?}", Plan::new(settings).unwrap());
@@ -202,7 +210,7 @@ mod tests {
                 _ => format!("{line}\n"),
             })
             .collect();
-        let all: Settings = toml::from_str(&uncommented).unwrap();
+        let all: ConsumeSettings = toml::from_str(&uncommented).unwrap();
         let shown = format!("{all:?}");
         assert!(!shown.contains("None"), "{shown}");
     }
@@ -212,5 +220,44 @@ mod tests {
         let text = "# jobs = 1\n[x]\n jobs =2\njobs-more = 3\n";
         assert_eq!(line_of(text, "jobs"), Some(3));
         assert_eq!(line_of(text, "no"), None);
+        assert_eq!(line_of("jobs = 1\nmost-records = 0\n", "max-in-flight"), Some(2));
+    }
+
+    /// A value of this key.
+    fn value(key: &str) -> &'static str {
+        match key {
+            "member" | "group-instance-id" => "\"billing-1\"",
+            "commit-after" | "commit-batch-size" => "7",
+            _ if key.starts_with("most") || key.starts_with("max-in-flight") => "7",
+            _ => "\"7s\"",
+        }
+    }
+
+    fn parsed(
+        keys: &[&str],
+    ) -> Result<(ConsumeSettings, Vec<file::OldKey>), file::ConfigReadError> {
+        let lines = keys.iter().map(|key| format!("{key} = {}\n", value(key)));
+        file::parse(&lines.collect::<String>(), RENAMED)
+    }
+
+    #[test]
+    fn each_old_key_means_the_new_one_and_gives_a_warning() {
+        for &name in renamed::CONSUME {
+            let (old, new) = (parsed(&[name.old]).unwrap(), parsed(&[name.new]).unwrap());
+            assert_eq!(old.0, new.0);
+            assert_ne!(old.0, ConsumeSettings::default());
+            assert_eq!((old.1, new.1), (vec![file::OldKey { line: 1, name }], vec![]));
+        }
+    }
+
+    #[test]
+    fn both_names_of_a_key_are_an_error_that_has_both() {
+        for renamed::Renamed { old, new } in renamed::CONSUME {
+            for keys in [[old, new], [new, old]] {
+                let error = parsed(&keys.map(|key| *key)).unwrap_err().to_string();
+                assert!(error.contains(&format!("`{old}`")), "{error}");
+                assert!(error.contains(&format!("`{new}`")), "{error}");
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ use keylane_stream::consumer::{ConsumerHandle, ConsumerStatus};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::view::{Lag, Patience, complaints, metrics, unready};
+use super::status::{Lag, Patience, complaints, metrics, unready};
 
 /// Timeout for the consumer's status. The consumer answers between two waits of at most 100 ms,
 /// unless its source hangs.

@@ -14,9 +14,9 @@ use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
 use keylane_stream::tracker::{MapPolicy, UnreadableMapPolicy};
 
-use super::plan::Kafka;
 use super::settings::{ForeignProgress, KafkaProtocol, KafkaStart, OffsetMap};
-use super::view::Lag;
+use super::status::Lag;
+use super::validated::Kafka;
 
 pub(super) fn source(kafka: &Kafka) -> anyhow::Result<Box<dyn Source>> {
     Ok(Box::new(KafkaSource::join(settings(kafka)?)?))
@@ -55,6 +55,7 @@ fn settings(kafka: &Kafka) -> anyhow::Result<KafkaSettings> {
             OffsetMap::Kl1 => MapVersion::One,
             OffsetMap::Kl2 => MapVersion::Two,
         },
+        to_the_end: kafka.to_the_end,
         ..settings
     })
 }
@@ -134,13 +135,13 @@ fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings,
 }
 
 /// Result of a record that was sent.
-type Answer = Result<Written, SendError>;
+type SendResult = Result<Written, SendError>;
 
 /// Records on their way to a topic.
 pub(super) struct Sends {
     sink: KafkaSink,
     topic: String,
-    answers: (Sender<Answer>, Receiver<Answer>),
+    answers: (Sender<SendResult>, Receiver<SendResult>),
     /// Number of records without a result.
     pending: u64,
     pub(super) written: u64,
@@ -176,7 +177,7 @@ impl Sends {
         settled
     }
 
-    fn take(&mut self, answer: Answer) -> anyhow::Result<()> {
+    fn take(&mut self, answer: SendResult) -> anyhow::Result<()> {
         self.pending -= 1;
         answer.with_context(|| format!("cannot write to {}", self.topic))?;
         self.written += 1;

@@ -52,6 +52,11 @@ impl Keys {
 }
 
 /// The record as templates see it.
-pub(super) fn as_input(record: &Record, number: u64) -> input::Record {
-    input::Record { number, line: number, raw: record.payload().to_vec(), ..Default::default() }
+pub(super) fn as_input(record: &Record, number: u64) -> input::InputRecord {
+    input::InputRecord {
+        number,
+        line: number,
+        raw: record.payload().to_vec(),
+        ..Default::default()
+    }
 }

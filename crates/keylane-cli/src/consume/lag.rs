@@ -7,7 +7,7 @@ use clap::Args;
 use keylane_stream::journal::Journal;
 
 use super::kafka;
-use super::view::{Lag, table};
+use super::status::{Lag, table};
 use crate::exit::Ending;
 
 /// Shows the lag of consumers, and the reasons for it.
@@ -84,7 +84,7 @@ fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<Lag>> {
 }
 
 fn asked(address: &str) -> anyhow::Result<Vec<Lag>> {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?;

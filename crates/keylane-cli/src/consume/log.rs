@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_kinds_are_told_apart_and_no_more() {
+    fn the_number_of_line_types_is_bounded() {
         let (events, _) = mpsc::channel();
         let log = Log::new(Arc::new(Output::new(ProgressBar::hidden(), events).unwrap()));
         for kind in 0..2 * MAX_KINDS {

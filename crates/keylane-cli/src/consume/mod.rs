@@ -10,11 +10,10 @@
 //! ```
 
 mod batches;
-mod compose;
 mod config;
 mod endpoint;
 mod environment;
-mod handle;
+mod handlers;
 mod journals;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -25,11 +24,12 @@ mod keys;
 mod lag;
 mod log;
 mod metadata;
-mod outputs;
-mod plan;
+mod output_records;
 mod produce;
+mod run;
 mod settings;
-mod view;
+mod status;
+mod validated;
 mod workers;
 
 use clap::Subcommand;
@@ -38,20 +38,20 @@ use crate::exit::Ending;
 
 /// The subcommands about streams of records.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Consume(Box<compose::ConsumeArgs>),
+pub(crate) enum ConsumeCommand {
+    Consume(Box<run::ConsumeArgs>),
     Produce(produce::ProduceArgs),
     Lag(lag::LagArgs),
     Config(config::ConfigArgs),
 }
 
-impl Command {
+impl ConsumeCommand {
     pub(crate) fn run(self) -> anyhow::Result<Ending> {
         match self {
-            Command::Consume(args) => compose::run(*args),
-            Command::Produce(args) => produce::run(args),
-            Command::Lag(args) => lag::run(&args),
-            Command::Config(args) => config::run(&args),
+            ConsumeCommand::Consume(args) => run::run(*args),
+            ConsumeCommand::Produce(args) => produce::run(args),
+            ConsumeCommand::Lag(args) => lag::run(&args),
+            ConsumeCommand::Config(args) => config::run(&args),
         }
     }
 }

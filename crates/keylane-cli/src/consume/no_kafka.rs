@@ -7,8 +7,8 @@ use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
 
-use super::plan::Kafka;
-use super::view::Lag;
+use super::status::Lag;
+use super::validated::Kafka;
 
 const WITHOUT: &str = "this keylane was built without Kafka; build it with --features kafka";
 

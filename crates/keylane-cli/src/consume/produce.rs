@@ -12,7 +12,7 @@ use keylane_stream::journal::{Journal, PendingAppend};
 
 use super::kafka::Sends;
 use crate::exit::Ending;
-use crate::input::{Format, Origin, Source};
+use crate::input::{InputFormat, InputSource, Origin};
 use crate::key::{KeyRule, NoKey};
 
 /// Maximum number of records in flight.
@@ -34,7 +34,7 @@ pub(crate) struct ProduceArgs {
 
     /// A value that means "no key"; can be given several times.
     #[arg(long, value_name = "VALUE")]
-    null: Vec<OsString>,
+    null_value: Vec<OsString>,
 
     /// Every line that is not blank is a JSON value; else every line is a
     /// record.
@@ -52,9 +52,9 @@ pub(crate) struct ProduceArgs {
 
 /// Runs `keylane produce`.
 pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
-    let format = if args.ndjson { Format::Ndjson } else { Format::Lines };
-    let mut source = Source::new(Origin::open(args.file.as_deref())?, format, false)?;
-    let nulls: Vec<_> = args.null.into_iter().map(OsStringExt::into_vec).collect();
+    let format = if args.ndjson { InputFormat::Ndjson } else { InputFormat::Lines };
+    let mut source = InputSource::new(Origin::open(args.file.as_deref())?, format, false)?;
+    let nulls: Vec<_> = args.null_value.into_iter().map(OsStringExt::into_vec).collect();
     let rule = |text: &str| KeyRule::new(text, nulls, NoKey::Unordered, source.layout());
     let mut rule = args.key.as_deref().map(rule).transpose()?;
     // Records sent before an error are written.
@@ -84,15 +84,15 @@ pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
 }
 
 fn append_all(
-    source: &mut Source,
+    source: &mut InputSource,
     mut rule: Option<&mut KeyRule>,
     mut append: impl FnMut(Record) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut read = crate::input::Record::default();
+    let mut read = crate::input::InputRecord::default();
     while source.next(&mut read)? {
         let key = match &mut rule {
             Some(rule) => rule.key_of(&read).expect("records without a key are allowed"),
-            None => crate::key::Key::Serial,
+            None => crate::key::RecordKey::Serial,
         };
         let key = Some(key.bytes().to_vec()).filter(|key| !key.is_empty());
         append(Record { key, payload: Some(read.raw.clone()), headers: Vec::new() })?;

@@ -11,7 +11,7 @@ use crate::span::Span;
 /// The settings, as far as they were given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Settings {
+pub(crate) struct ConsumeSettings {
     /// Where records come from: kafka://HOST:PORT/TOPIC, journal:PATH,
     /// file:PATH, or - for standard input, a record in each line.
     #[arg(value_name = "SOURCE")]
@@ -31,10 +31,10 @@ pub(crate) struct Settings {
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) protocol: Option<KafkaProtocol>,
 
-    /// The member's own name in a Kafka group: back under its name in time, it
-    /// gets its partitions back.
+    /// Name of a static member of a Kafka group, group.instance.id: after a restart in time the
+    /// member gets its partitions back.
     #[arg(long, value_name = "NAME")]
-    pub(crate) member: Option<String>,
+    pub(crate) group_instance_id: Option<String>,
 
     /// Start of a Kafka group without stored progress: the first record by default.
     #[arg(long, value_enum, value_name = "WHERE")]
@@ -65,7 +65,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PATH")]
     pub(crate) state: Option<PathBuf>,
 
-    /// End when all there is has been handled: so by default for files.
+    /// End when all records have been handled, which is the default for files. A partition of a
+    /// topic is read to where it ended when this member first got it.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) to_the_end: Option<bool>,
 
@@ -76,7 +77,7 @@ pub(crate) struct Settings {
 
     /// Keep order by key (this is the default), within each partition, or not.
     #[arg(long, value_enum, value_name = "HOW")]
-    pub(crate) order: Option<Order>,
+    pub(crate) order: Option<RecordOrder>,
 
     /// Handling of records without a key: by default one by one.
     #[arg(long, value_enum, value_name = "POLICY")]
@@ -140,7 +141,7 @@ pub(crate) struct Settings {
 
     /// The longest wait between attempts: 1m by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) longest_backoff: Option<Span>,
+    pub(crate) max_backoff: Option<Span>,
 
     /// Action after the last attempt: by default the consumer stops.
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -168,23 +169,23 @@ pub(crate) struct Settings {
 
     /// Interval at which progress is stored: 1s by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) commit_every: Option<Span>,
+    pub(crate) commit_interval: Option<Span>,
 
     /// Number of records after which progress is stored sooner: 10,000 by default.
     #[arg(long, value_name = "N")]
-    pub(crate) commit_after: Option<u64>,
+    pub(crate) commit_batch_size: Option<u64>,
 
     /// Maximum number of records in flight per partition: 4,096 by default.
     #[arg(long, value_name = "N")]
-    pub(crate) most_records: Option<usize>,
+    pub(crate) max_in_flight: Option<usize>,
 
     /// Maximum size of these records in bytes: 16 MiB by default.
     #[arg(long, value_name = "BYTES")]
-    pub(crate) most_bytes: Option<usize>,
+    pub(crate) max_in_flight_bytes: Option<usize>,
 
     /// Time to wait for running handlers at shutdown: 30s by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) stop_within: Option<Span>,
+    pub(crate) shutdown_timeout: Option<Span>,
 
     /// Serve /healthz, /readyz, /metrics and /lag at this address, such as
     /// 127.0.0.1:9100.
@@ -197,7 +198,7 @@ pub(crate) struct Settings {
 
     /// Time without progress after which a partition is unhealthy: 1m by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) stalled_after: Option<Span>,
+    pub(crate) stall_timeout: Option<Span>,
 
     /// The command and its arguments, as in keylane run.
     #[arg(last = true, value_name = "COMMAND")]
@@ -261,7 +262,7 @@ pub(crate) enum PayloadAs {
 /// Scope of the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Order {
+pub(crate) enum RecordOrder {
     /// Records of a key are handled one after another.
     Key,
     /// Records of a partition are handled one after another.
@@ -315,13 +316,13 @@ pub(crate) enum OnRefused {
 /// Fills in each of these settings that is not there.
 macro_rules! or {
     ($first:ident, $second:ident, $($field:ident),* $(,)?) => {
-        Settings { $($field: $first.$field.or($second.$field)),* }
+        ConsumeSettings { $($field: $first.$field.or($second.$field)),* }
     };
 }
 
-impl Settings {
+impl ConsumeSettings {
     /// These settings, with those of `other` where they are unset.
-    pub(crate) fn or(self, other: Settings) -> Settings {
+    pub(crate) fn or(self, other: ConsumeSettings) -> ConsumeSettings {
         or!(
             self,
             other,
@@ -329,7 +330,7 @@ impl Settings {
             group,
             client,
             protocol,
-            member,
+            group_instance_id,
             start,
             out_of_range,
             foreign_progress,
@@ -352,20 +353,20 @@ impl Settings {
             linger,
             attempts,
             backoff,
-            longest_backoff,
+            max_backoff,
             on_fail,
             on_refused,
             dead_letters,
             output,
             exactly_once,
-            commit_every,
-            commit_after,
-            most_records,
-            most_bytes,
-            stop_within,
+            commit_interval,
+            commit_batch_size,
+            max_in_flight,
+            max_in_flight_bytes,
+            shutdown_timeout,
             listen,
             listen_insecure,
-            stalled_after,
+            stall_timeout,
             command,
         )
     }
@@ -376,8 +377,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_first_counts() {
-        let of = |jobs, attempts| Settings { jobs, attempts, ..Settings::default() };
+    fn the_command_line_takes_precedence() {
+        let of = |jobs, attempts| ConsumeSettings { jobs, attempts, ..ConsumeSettings::default() };
         let merged = of(Some(1), None).or(of(Some(2), Some(3)));
         assert_eq!((merged.jobs, merged.attempts), (Some(1), Some(3)));
     }

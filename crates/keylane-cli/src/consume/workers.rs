@@ -1,6 +1,8 @@
 //! Persistent worker processes of a consumer, with a line per record.
 
 use std::fmt::Display;
+use std::io::Write;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -9,20 +11,20 @@ use std::time::{Duration, Instant};
 use keylane_stream::consumer::{Ack, Attempt, Outbox};
 
 use super::environment::Environment;
-use super::handle::{NotHandled, line_of};
+use super::handlers::{NotHandled, line_of};
 use super::keys::Keys;
-use super::outputs::Outputs;
+use super::output_records::Outputs;
 use super::settings::PayloadAs;
-use crate::key::Key;
+use crate::key::RecordKey;
 use crate::output::{NotWritten, Output};
 use crate::process::Children;
-use crate::worker::{self, Crew, Employer, Pending};
+use crate::worker::{self, Observer, Pending, WorkerPool};
 
 /// The children, and the threads that look after them.
 #[derive(Debug)]
 pub(super) struct Workers {
-    crew: Arc<Crew<Records>>,
-    attendants: Vec<JoinHandle<()>>,
+    pool: Arc<WorkerPool<Records>>,
+    slot_threads: Vec<JoinHandle<()>>,
 }
 
 impl Workers {
@@ -38,10 +40,12 @@ impl Workers {
         let words: Vec<_> = words.iter().map(Into::into).collect();
         let mut command = worker::command(&words)?;
         environment.give(&mut command);
-        let crew = Crew::new(jobs, command, children, records);
-        let crew = Arc::new(crew.answer_within(timeout));
-        let attendants = crew.hire(jobs)?;
-        Ok(Workers { crew, attendants })
+        // A dead letter has what the worker wrote there.
+        command.stderr(Stdio::piped());
+        let pool = WorkerPool::new(jobs, command, children, records);
+        let pool = Arc::new(pool.answer_within(timeout));
+        let slot_threads = pool.spawn(jobs)?;
+        Ok(Workers { pool, slot_threads })
     }
 
     /// Handler that gives a record to a worker. It waits until a worker has capacity.
@@ -50,36 +54,36 @@ impl Workers {
         keys: Arc<Keys>,
         payload: PayloadAs,
     ) -> impl Fn(Attempt, Ack) + Send + Sync + 'static {
-        let crew = Arc::clone(&self.crew);
+        let pool = Arc::clone(&self.pool);
         move |attempt, ack| match line_of(&attempt, &keys, payload) {
             // The answer that is owed holds the key's turn.
-            Ok(line) => crew.dispatch(Ticket { attempt, ack }, &Key::Serial, &line, None),
+            Ok(line) => pool.dispatch(Ticket { attempt, ack }, &RecordKey::Serial, &line, None),
             Err(error) => ack.failed(error),
         }
     }
 
     /// Check that reports workers that withhold answers, and ends late ones.
     pub(super) fn watch(&self) -> impl Fn() + 'static {
-        let crew = Arc::clone(&self.crew);
-        move || crew.look_after(false, || 0, Instant::now())
+        let pool = Arc::clone(&self.pool);
+        move || pool.check_health(false, || 0, Instant::now())
     }
 
     /// Lets the children go, after the consumer, and waits for their ends.
-    pub(super) fn dismiss(self) {
-        self.crew.dismiss();
-        for attendant in self.attendants {
-            attendant.join().expect("an attendant does not panic");
+    pub(super) fn close(self) {
+        self.pool.close();
+        for slot_thread in self.slot_threads {
+            slot_thread.join().expect("a slot thread does not panic");
         }
     }
 
     /// Abandons the records of the workers; their results no longer count.
     pub(super) fn abandon(&self) {
-        self.crew.employer.stopping.store(true, Relaxed);
-        self.crew.stop();
+        self.pool.observer.stopping.store(true, Relaxed);
+        self.pool.stop();
     }
 }
 
-/// A consumer as an employer: an answer is the end of a record, and the end of a child a failed attempt.
+/// A consumer as an observer: an answer is the end of a record, and the end of a child a failed attempt.
 #[derive(Debug)]
 pub(super) struct Records {
     /// Where answers go, unless they are printed.
@@ -102,7 +106,7 @@ impl Records {
     }
 }
 
-impl Employer for Records {
+impl Observer for Records {
     type Ticket = Ticket;
 
     fn is_stopping(&self) -> bool {
@@ -130,10 +134,17 @@ impl Employer for Records {
         }
     }
 
-    fn lost(&self, records: &mut Vec<Pending<Ticket>>, end: &dyn Display) {
+    fn lost(&self, records: &mut Vec<Pending<Ticket>>, end: &dyn Display, said: &[u8]) {
         for record in records.drain(..) {
-            record.ticket.ack.failed(NotHandled::WorkerEnded(end.to_string()));
+            record.ticket.ack.failed(NotHandled::WorkerEnded {
+                end: end.to_string(),
+                said: String::from_utf8_lossy(said).into_owned(),
+            });
         }
+    }
+
+    fn print_stderr(&self, text: &[u8]) {
+        self.output.write_error(|err| err.write_all(text));
     }
 
     fn withdrawn(&self, records: &mut Vec<Pending<Ticket>>) {
@@ -143,7 +154,7 @@ impl Employer for Records {
     }
 
     /// The retry policy decides about the end: the worker's records have failed.
-    fn is_over(&self, error: anyhow::Error) -> bool {
+    fn on_fatal(&self, error: anyhow::Error) -> bool {
         if !self.is_stopping() {
             self.output.say(format_args!("{error:#}"));
         }
@@ -154,7 +165,7 @@ impl Employer for Records {
         format!("the record at {}", ticket.attempt.position())
     }
 
-    fn say(&self, message: &dyn Display) {
+    fn print(&self, message: &dyn Display) {
         self.output.say(message);
     }
 }

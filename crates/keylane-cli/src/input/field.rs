@@ -2,7 +2,7 @@
 //! cheap.
 
 use super::json::Path;
-use super::record::Record;
+use super::record::InputRecord;
 use super::value::Value;
 
 /// Where in a record a value is.
@@ -17,7 +17,7 @@ pub(crate) enum Field {
 }
 
 impl Field {
-    pub(crate) fn of<'r>(&self, record: &'r Record) -> Value<'r> {
+    pub(crate) fn of<'r>(&self, record: &'r InputRecord) -> Value<'r> {
         match self {
             Self::Column(index) => record.row.get(*index).into(),
             Self::Word(index) => words(&record.raw).nth(*index).into(),
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn words_are_what_blanks_separate() {
-        let record = Record { raw: b"  GET \t /a  200".to_vec(), ..Record::default() };
+        let record = InputRecord { raw: b"  GET \t /a  200".to_vec(), ..InputRecord::default() };
         let word = |index| Field::Word(index).of(&record);
         assert_eq!(word(1), Value::Text(Cow::Borrowed(b"/a")));
         assert_eq!(word(3), Value::Missing);

@@ -3,19 +3,19 @@
 use std::io::Read;
 
 use super::error::Flaw;
-use super::frame::Frames;
-use super::record::Record;
+use super::line_reader::LineReader;
+use super::record::InputRecord;
 
 /// Lines of any bytes.
 #[derive(Debug)]
-pub(super) struct Lines<R>(Frames<R>);
+pub(super) struct Lines<R>(LineReader<R>);
 
 impl<R: Read> Lines<R> {
     pub(super) fn new(input: R) -> Self {
-        Self(Frames::new(input))
+        Self(LineReader::new(input))
     }
 
-    pub(super) fn next(&mut self, record: &mut Record) -> Result<bool, Flaw> {
+    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, Flaw> {
         let more = self.0.next(&mut record.raw);
         record.line = self.0.line();
         more

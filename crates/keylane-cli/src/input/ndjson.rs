@@ -3,31 +3,25 @@
 use std::io::Read;
 
 use super::error::Flaw;
-use super::frame::Frames;
 use super::json;
-use super::record::Record;
-
-/// The byte order mark that some programs put before UTF-8.
-const BOM: &[u8] = b"\xEF\xBB\xBF";
+use super::line_reader::LineReader;
+use super::record::InputRecord;
 
 /// Newline-delimited JSON.
 #[derive(Debug)]
-pub(super) struct Ndjson<R>(Frames<R>);
+pub(super) struct Ndjson<R>(LineReader<R>);
 
 impl<R: Read> Ndjson<R> {
     pub(super) fn new(input: R) -> Self {
-        Self(Frames::new(input))
+        Self(LineReader::new(input))
     }
 
-    pub(super) fn next(&mut self, record: &mut Record) -> Result<bool, Flaw> {
+    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, Flaw> {
         loop {
             let more = self.0.next(&mut record.raw);
             record.line = self.0.line();
             if !more? {
                 return Ok(false);
-            }
-            if record.line == 1 && record.raw.starts_with(BOM) {
-                record.raw.drain(..BOM.len());
             }
             if record.raw.last() == Some(&b'\r') {
                 record.raw.pop();

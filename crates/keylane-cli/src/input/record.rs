@@ -4,7 +4,7 @@ use csv::ByteRecord;
 
 /// Last record that was read. Bytes are unchanged, in any encoding.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct InputRecord {
     /// Counts records from one; a header is not a record.
     pub(crate) number: u64,
     /// The line on which the record begins, counted from one.

@@ -10,17 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use csv::ByteRecord;
 
+use super::compressed::Uncompressed;
 use super::error::{Flaw, InputError};
 use super::field::Field;
 use super::json;
 use super::lines::Lines;
 use super::ndjson::Ndjson;
-use super::record::Record;
+use super::record::InputRecord;
 use super::table::{Dialect, Table};
 
 /// How the bytes are cut into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum InputFormat {
     Lines,
     Csv,
     Tsv,
@@ -78,7 +79,7 @@ impl Read for Origin {
 
 /// Records in the order of the input.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct InputSource {
     name: String,
     records: Records,
     layout: Layout,
@@ -86,21 +87,26 @@ pub(crate) struct Source {
 
 #[derive(Debug)]
 enum Records {
-    Lines(Lines<Origin>),
-    Table(Box<Table<Origin>>),
-    Ndjson(Ndjson<Origin>),
+    Lines(Lines<Uncompressed<Origin>>),
+    Table(Box<Table<Uncompressed<Origin>>>),
+    Ndjson(Ndjson<Uncompressed<Origin>>),
 }
 
-impl Source {
+impl InputSource {
     /// Begins to read; a table's first row is read here, so that wrong column
     /// names are found before any command starts.
-    pub(crate) fn new(origin: Origin, format: Format, header: bool) -> Result<Self, InputError> {
+    pub(crate) fn new(
+        origin: Origin,
+        format: InputFormat,
+        header: bool,
+    ) -> Result<Self, InputError> {
         let name = origin.name.clone();
-        let dialect = if format == Format::Tsv { Dialect::Tsv } else { Dialect::Csv };
+        let origin = Uncompressed::new(origin);
+        let dialect = if format == InputFormat::Tsv { Dialect::Tsv } else { Dialect::Csv };
         let (records, layout) = match format {
-            Format::Lines => (Records::Lines(Lines::new(origin)), Layout::Lines),
-            Format::Ndjson => (Records::Ndjson(Ndjson::new(origin)), Layout::Ndjson),
-            Format::Csv | Format::Tsv => {
+            InputFormat::Lines => (Records::Lines(Lines::new(origin)), Layout::Lines),
+            InputFormat::Ndjson => (Records::Ndjson(Ndjson::new(origin)), Layout::Ndjson),
+            InputFormat::Csv | InputFormat::Tsv => {
                 let mut table = Box::new(Table::new(origin, dialect));
                 let layout = if header {
                     table.header().map(Layout::Named)
@@ -124,7 +130,7 @@ impl Source {
     }
 
     /// Reads the next record; false at the end.
-    pub(crate) fn next(&mut self, record: &mut Record) -> Result<bool, InputError> {
+    pub(crate) fn next(&mut self, record: &mut InputRecord) -> Result<bool, InputError> {
         let more = match &mut self.records {
             Records::Lines(lines) => lines.next(record),
             Records::Table(table) => table.next(record),
@@ -157,11 +163,13 @@ impl Layout {
     pub(crate) fn field(&self, name: &str) -> anyhow::Result<Field> {
         match self {
             Self::Lines => number(name).map(Field::Word).with_context(|| {
-                format!(
-                    "lines have numbered fields, counted from 1, and \
-                     `{name}` is no number; give a number, or --csv --header or --ndjson if the input \
-                     has names"
-                )
+                several(name).unwrap_or_else(|| {
+                    format!(
+                        "lines have numbered fields, counted from 1, and \
+                         `{name}` is no number; give a number, or --csv --header or --ndjson if the \
+                         input has names"
+                    )
+                })
             }),
             Self::Ndjson => Ok(Field::Path(json::Path::member(name))),
             Self::Named(header) => named(header, name),
@@ -185,6 +193,18 @@ impl Layout {
     }
 }
 
+/// The remedy for names that are separated by commas, as other programs have them: `{1}/{2}` for `1,2`.
+fn several(name: &str) -> Option<String> {
+    let names: Vec<_> = name.split(',').collect();
+    let are_names = names.len() > 1 && names.iter().all(|name| !name.is_empty());
+    let template = names.iter().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join("/");
+    are_names.then(|| {
+        format!(
+            "`{name}` is no field; for a key of several fields write a template, as in '{template}'"
+        )
+    })
+}
+
 fn number(name: &str) -> Option<usize> {
     name.parse::<usize>().ok()?.checked_sub(1)
 }
@@ -203,17 +223,21 @@ fn named(header: &ByteRecord, name: &str) -> anyhow::Result<Field> {
             .map(Field::Column)
             .with_context(|| {
                 let names: Vec<_> = header.iter().map(String::from_utf8_lossy).collect();
-                format!("there is no column `{name}`; the columns are {}", names.join(", "))
+                several(name).unwrap_or_else(|| {
+                    format!("there is no column `{name}`; the columns are {}", names.join(", "))
+                })
             }),
     }
 }
 
 fn numbered(width: Option<usize>, name: &str) -> anyhow::Result<Field> {
     let index = number(name).with_context(|| {
-        format!(
-            "`{name}` is no column number; give --header if the first line has the names, or \
-             count columns from 1"
-        )
+        several(name).unwrap_or_else(|| {
+            format!(
+                "`{name}` is no column number; give --header if the first line has the names, or \
+                 count columns from 1"
+            )
+        })
     })?;
     if let Some(width) = width {
         anyhow::ensure!(index < width, "there is no column {name}; the rows have {width}");

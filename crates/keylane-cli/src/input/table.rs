@@ -6,9 +6,9 @@ use std::io::Read;
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
 use super::error::Flaw;
-use super::frame::READ_AHEAD;
-use super::record::Record;
-use super::tape::Tape;
+use super::line_reader::READ_AHEAD;
+use super::record::InputRecord;
+use super::recording_reader::RecordingReader;
 
 /// How fields are separated.
 #[derive(Debug, Clone, Copy)]
@@ -23,12 +23,12 @@ pub(super) enum Dialect {
 /// known before the first record is used.
 #[derive(Debug)]
 pub(super) struct Table<R> {
-    rows: Reader<Tape<R>>,
+    rows: Reader<RecordingReader<R>>,
     quoted: bool,
     /// Lines that ended before the part of the input not yet taken.
     lines: u64,
     /// The first row, where it is a record and not a header.
-    first: Option<Record>,
+    first: Option<InputRecord>,
 }
 
 impl<R: Read> Table<R> {
@@ -42,13 +42,13 @@ impl<R: Read> Table<R> {
             .delimiter(separator)
             .quoting(quoted)
             .buffer_capacity(READ_AHEAD)
-            .from_reader(Tape::new(input));
+            .from_reader(RecordingReader::new(input));
         Self { rows, quoted, lines: 0, first: None }
     }
 
     /// Reads the header; the line it is on comes with an error.
     pub(super) fn header(&mut self) -> Result<ByteRecord, (u64, Flaw)> {
-        let mut record = Record::default();
+        let mut record = InputRecord::default();
         match self.next(&mut record) {
             Ok(true) => Ok(record.row),
             Ok(false) => Err((1, Flaw::NoHeader)),
@@ -58,7 +58,7 @@ impl<R: Read> Table<R> {
 
     /// Number of fields of the rows; none if there are no rows.
     pub(super) fn width(&mut self) -> Result<Option<usize>, (u64, Flaw)> {
-        let mut record = Record::default();
+        let mut record = InputRecord::default();
         match self.next(&mut record) {
             Ok(true) => {
                 let width = record.row.len();
@@ -70,9 +70,9 @@ impl<R: Read> Table<R> {
         }
     }
 
-    pub(super) fn next(&mut self, record: &mut Record) -> Result<bool, Flaw> {
+    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, Flaw> {
         if let Some(first) = self.first.take() {
-            *record = Record { number: record.number, ..first };
+            *record = InputRecord { number: record.number, ..first };
             return Ok(true);
         }
         let outcome = self.rows.read_byte_record(&mut record.row);
@@ -88,7 +88,7 @@ impl<R: Read> Table<R> {
 
     /// Takes the bytes of the row that was just parsed. The parser leaves the
     /// second half of a CR LF and blank lines to the row after them.
-    fn take_raw(&mut self, record: &mut Record) {
+    fn take_raw(&mut self, record: &mut InputRecord) {
         let end = self.rows.position().byte();
         let bytes = self.rows.get_mut().take_until(end);
         let blank = bytes.iter().take_while(|byte| is_line_end(byte)).count();
@@ -159,7 +159,7 @@ mod tests {
 
     fn rows(text: &str) -> Vec<(u64, String, Vec<String>)> {
         let mut table = Table::new(text.as_bytes(), Dialect::Csv);
-        let mut record = Record::default();
+        let mut record = InputRecord::default();
         let mut seen = Vec::new();
         while table.next(&mut record).unwrap() {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     fn an_open_quote_is_found_with_and_without_a_last_line_end() {
         for text in ["a,b\n1,\"2", "a,b\n1,\"2\n", "a,b\n1,\"2\"\"\n3,4\n"] {
             let mut table = Table::new(text.as_bytes(), Dialect::Csv);
-            let mut record = Record::default();
+            let mut record = InputRecord::default();
             assert!(table.next(&mut record).unwrap());
             assert!(matches!(table.next(&mut record), Err(Flaw::OpenQuote)), "{text:?}");
             assert_eq!(record.line, 2);
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn an_open_quote_does_not_swallow_an_endless_input() {
         let mut table = Table::new((&b"a,\""[..]).chain(std::io::repeat(b'x')), Dialect::Csv);
-        assert!(matches!(table.next(&mut Record::default()), Err(Flaw::TooLong)));
+        assert!(matches!(table.next(&mut InputRecord::default()), Err(Flaw::TooLong)));
     }
 
     #[test]
     fn a_row_of_another_width_is_refused_with_its_line() {
         let mut table = Table::new(&b"a,b\n1,2\n1,2,3\n"[..], Dialect::Csv);
-        let mut record = Record::default();
+        let mut record = InputRecord::default();
         assert_eq!(table.width().unwrap(), Some(2));
         assert!(table.next(&mut record).unwrap() && table.next(&mut record).unwrap());
         let flaw = table.next(&mut record).unwrap_err();
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn tabs_know_no_quotes() {
         let mut table = Table::new(&b"\"a\tb\"\n"[..], Dialect::Tsv);
-        let mut record = Record::default();
+        let mut record = InputRecord::default();
         assert!(table.next(&mut record).unwrap());
         assert_eq!(&record.row, &ByteRecord::from(vec!["\"a", "b\""]));
     }

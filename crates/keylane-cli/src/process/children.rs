@@ -17,7 +17,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
@@ -127,13 +127,15 @@ impl Children {
         }
     }
 
-    /// Waits until there is something to read, or an end; false once
+    /// Waits until there is something to read from one of the streams, or its end; false once
     /// [`kill`](Self::kill) was called.
-    pub(crate) fn wait_readable<S: AsFd>(&self, stream: &S) -> io::Result<bool> {
-        let streams = [stream.as_fd(), self.abandoned.as_fd()];
-        let mut polled = streams.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    pub(crate) fn wait_readable(&self, streams: [Option<BorrowedFd<'_>>; 2]) -> io::Result<bool> {
+        // A missing stream's place is taken by the pipe that is polled anyway.
+        let [first, second] = streams.map(|stream| stream.unwrap_or(self.abandoned.as_fd()));
+        let all = [first, second, self.abandoned.as_fd()];
+        let mut polled = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         poll_again(&mut polled)?;
-        Ok(polled[1].revents().is_empty())
+        Ok(polled[2].revents().is_empty())
     }
 
     /// Becomes readable when [`kill`](Self::kill) was called.

@@ -3,15 +3,15 @@
 mod capture;
 mod children;
 mod collect;
-mod once;
 mod program;
+mod record_process;
 mod refused;
 mod registry;
-mod task;
+mod run_one;
 
 pub(crate) use children::Children;
-pub(crate) use once::{Ended, ask_once, run_once};
 pub(crate) use program::resolve;
+pub(crate) use record_process::{Processes, describe};
 pub(crate) use refused::why_not_started;
 pub(crate) use registry::{guarded, guarded_beside};
-pub(crate) use task::{Processes, describe};
+pub(crate) use run_one::{Ended, ask_once, run_once};

@@ -1,6 +1,6 @@
 //! Assembly of a run from its parts.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -8,35 +8,36 @@ use std::thread;
 
 use crate::cli::RunArgs;
 use crate::exit::Ending;
-use crate::input::{Format, Origin, Source};
+use crate::input::{InputFormat, InputSource, Origin};
 use crate::key::KeyRule;
-use crate::ledger::Ledger;
 use crate::output::Output;
 use crate::process::{self, Children, Processes};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
+use crate::run_stats::RunStats;
 use crate::signals;
-use crate::worker::{self, Crew};
+use crate::worker::{self, WorkerPool};
 
-use super::books::Books;
 use super::engine::Engine;
-use super::event::Event;
+use super::event::RunEvent;
 use super::plan::Plan;
 use super::reader::Reader;
 use super::supervisor::Supervisor;
 use super::trace::TraceFile;
+use super::worker_events::RunObserver;
 
 /// Runs the command for every record.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     anyhow::ensure!(
-        !args.header || matches!(args.format(), Format::Csv | Format::Tsv),
+        !args.header || matches!(args.format(), InputFormat::Csv | InputFormat::Tsv),
         "--header is for tables; give --csv or --tsv as well"
     );
+    refuse_separators(&args.command)?;
     let (sender, events) = mpsc::channel();
     let origin = Origin::open(args.file.as_deref())?;
     let (length, meter) = (origin.length(), origin.meter());
     let format = args.format();
-    let source = Source::new(origin, format, args.header)?;
-    let nulls = args.null.iter().cloned().map(OsStringExt::into_vec).collect();
+    let source = InputSource::new(origin, format, args.header)?;
+    let nulls = args.null_value.iter().cloned().map(OsStringExt::into_vec).collect();
     let key_rule = KeyRule::new(&args.key, nulls, args.no_key, source.layout())?;
     let jobs = args.jobs.count();
     let plan = if args.worker {
@@ -50,40 +51,57 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     // Not before: until here a signal ends the program as it ends any other,
     // even while the first line is waited for.
     signals::watch(sender.clone())?;
-    let progress = Progress::new(args.progress, length, meter);
+    let progress = ProgressDisplay::new(args.progress, length, meter);
     let output = Output::new(progress.bar(), sender.clone())?;
-    let ledger = Arc::new(Ledger::new(output));
+    let stats = Arc::new(RunStats::new(output));
     let engine = if args.worker {
-        workers(&args, jobs, &ledger, &sender)?
+        workers(&args, jobs, &stats, &sender)?
     } else {
-        processes(&plan, &ledger, &sender)?
+        processes(&plan, &stats, &sender)?
     };
     let pool = Arc::new(engine.pool(jobs, args.buffer.get())?);
     if let Some(trace) = &trace {
         trace.record(&pool, engine.threads(jobs));
     }
-    let shown = progress.show(&ledger, &pool);
+    let shown = progress.show(&stats, &pool);
 
     // With one job, no other order than the input's is faster.
     let is_sequential = jobs == 1;
-    let reader = Reader { source, key_rule, plan, ledger: Arc::clone(&ledger), is_sequential };
+    let reader = Reader { source, key_rule, plan, stats: Arc::clone(&stats), is_sequential };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
     let ending = Supervisor::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
     engine.children().dismiss();
-    shown.finish(&ledger, ending);
+    shown.finish(&stats, ending);
     if let Some(trace) = trace {
         trace.write(&pool)?;
     }
     Ok(ending)
 }
 
-fn processes(plan: &Plan, ledger: &Arc<Ledger>, events: &Sender<Event>) -> anyhow::Result<Engine> {
+/// Refuses the words that separate arguments from the command in GNU parallel: nothing would run for them.
+fn refuse_separators(command: &[OsString]) -> anyhow::Result<()> {
+    let separator = command
+        .iter()
+        .find(|word| [":::", "::::", ":::+", "::::+"].map(OsStr::new).contains(&word.as_os_str()));
+    let Some(separator) = separator else { return Ok(()) };
+    anyhow::bail!(
+        "`{}` has no meaning here, for records come from a file or a pipe: write them a line each, as in \
+         `printf '%s\\n' a b | keylane run ...`",
+        separator.display()
+    )
+}
+
+fn processes(
+    plan: &Plan,
+    stats: &Arc<RunStats>,
+    events: &Sender<RunEvent>,
+) -> anyhow::Result<Engine> {
     let program =
         plan.program().map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
     Ok(Engine::Processes(Arc::new(Processes {
         children: Children::new(process::guarded()?)?,
-        ledger: Arc::clone(ledger),
+        stats: Arc::clone(stats),
         events: events.clone(),
         program,
     })))
@@ -92,30 +110,31 @@ fn processes(plan: &Plan, ledger: &Arc<Ledger>, events: &Sender<Event>) -> anyho
 fn workers(
     args: &RunArgs,
     jobs: usize,
-    ledger: &Arc<Ledger>,
-    events: &Sender<Event>,
+    stats: &Arc<RunStats>,
+    events: &Sender<RunEvent>,
 ) -> anyhow::Result<Engine> {
-    let books = Books { ledger: Arc::clone(ledger), events: events.clone() };
+    let observer = RunObserver { stats: Arc::clone(stats), events: events.clone() };
     let children = Arc::new(Children::new(process::guarded()?)?);
-    let crew = Crew::new(jobs, worker::command(&args.command)?, children, books);
-    let crew = crew.answer_within(args.worker_timeout.map(|span| span.0));
+    let workers = WorkerPool::new(jobs, worker::command(&args.command)?, children, observer);
+    let workers = workers.answer_within(args.worker_timeout.map(|span| span.0));
     // The trace is of turns.
-    let crew = Arc::new(if args.trace.is_some() { crew.keep_turns() } else { crew });
-    let attendants = crew.hire(jobs)?;
-    Ok(Engine::Workers(crew, Mutex::new(attendants)))
+    let workers = if args.trace.is_some() { workers.keep_turns() } else { workers };
+    let workers = Arc::new(workers);
+    let slot_threads = workers.spawn(jobs)?;
+    Ok(Engine::Workers(workers, Mutex::new(slot_threads)))
 }
 
 /// The thread is never joined: it may be waiting for a record that comes only
 /// after the run was asked to end, or never.
 fn start_reading(
     reader: Reader,
-    pool: &Arc<super::Pool>,
-    events: &Sender<Event>,
+    pool: &Arc<super::RecordPool>,
+    events: &Sender<RunEvent>,
 ) -> anyhow::Result<()> {
     let (pool, events) = (Arc::clone(pool), events.clone());
     thread::Builder::new().name("keylane-reader".into()).spawn(move || {
         let outcome = reader.read_all(&pool);
-        let _ = events.send(Event::InputEnded(outcome));
+        let _ = events.send(RunEvent::InputEnded(outcome));
     })?;
     Ok(())
 }

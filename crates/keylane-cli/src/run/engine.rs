@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::key::Key;
-use crate::ledger::Ledger;
+use crate::key::RecordKey;
 use crate::process::{Children, Processes};
-use crate::worker::{Crew, DISPATCHERS};
+use crate::run_stats::RunStats;
+use crate::worker::{DISPATCHERS, WorkerPool};
 
-use super::books::Books;
-use super::work::{Pool, RecordBody, Work};
+use super::work::{RecordBody, RecordPool, RecordTask};
+use super::worker_events::RunObserver;
 
 /// Executor of the records.
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(super) enum Engine {
     /// A process per record.
     Processes(Arc<Processes>),
     /// Lines to long-lived children, and the threads that look after them.
-    Workers(Arc<Crew<Books>>, Mutex<Vec<JoinHandle<()>>>),
+    Workers(Arc<WorkerPool<RunObserver>>, Mutex<Vec<JoinHandle<()>>>),
 }
 
 impl Engine {
     /// Builds the pool in front of it.
-    pub(super) fn pool(&self, jobs: usize, buffer: usize) -> anyhow::Result<Pool> {
+    pub(super) fn pool(&self, jobs: usize, buffer: usize) -> anyhow::Result<RecordPool> {
         let builder = keylane::Pool::builder()
             .workers(self.threads(jobs))
             .capacity(buffer)
@@ -31,7 +31,7 @@ impl Engine {
         match self {
             Self::Processes(processes) => {
                 let processes = Arc::clone(processes);
-                Ok(builder.build_handler(move |key: &Key, work: Work| {
+                Ok(builder.build_handler(move |key: &RecordKey, work: RecordTask| {
                     let key = work.own_key.as_ref().unwrap_or(key);
                     match work.body {
                         RecordBody::Argv(argv) => processes.run(&work.place, key, argv),
@@ -39,15 +39,19 @@ impl Engine {
                     }
                 })?)
             }
-            Self::Workers(crew, _) => {
-                let crew = Arc::clone(crew);
-                Ok(builder.build_handler_with_turns(move |key: &Key, work: Work, turn| {
-                    let key = work.own_key.as_ref().unwrap_or(key);
-                    match work.body {
-                        RecordBody::Line(line) => crew.dispatch(work.place, key, &line, Some(turn)),
-                        RecordBody::Argv(_) => unreachable!("commands are for processes"),
-                    }
-                })?)
+            Self::Workers(workers, _) => {
+                let workers = Arc::clone(workers);
+                Ok(builder.build_handler_with_turns(
+                    move |key: &RecordKey, work: RecordTask, turn| {
+                        let key = work.own_key.as_ref().unwrap_or(key);
+                        match work.body {
+                            RecordBody::Line(line) => {
+                                workers.dispatch(work.place, key, &line, Some(turn))
+                            }
+                            RecordBody::Argv(_) => unreachable!("commands are for processes"),
+                        }
+                    },
+                )?)
             }
         }
     }
@@ -62,41 +66,45 @@ impl Engine {
 
     /// Abandons records that have not started; the pool has abandoned its own.
     pub(super) fn stop(&self) {
-        if let Self::Workers(crew, _) = self {
-            crew.stop();
+        if let Self::Workers(workers, _) = self {
+            workers.stop();
         }
     }
 
     /// Releases workers that outlive the records, and waits for their end.
     pub(super) fn finish(&self) {
-        if let Self::Workers(crew, attendants) = self {
-            crew.dismiss();
-            let attendants =
-                std::mem::take(&mut *attendants.lock().expect("no holder of the lock panics"));
-            for attendant in attendants {
-                attendant.join().expect("an attendant does not panic");
+        if let Self::Workers(workers, slot_threads) = self {
+            workers.close();
+            let slot_threads =
+                std::mem::take(&mut *slot_threads.lock().expect("no holder of the lock panics"));
+            for slot_thread in slot_threads {
+                slot_thread.join().expect("a slot thread does not panic");
             }
         }
     }
 
     /// Checks conditions without an event.
-    pub(super) fn look_after(&self, input_ended: bool, pool: &Pool) {
-        if let Self::Workers(crew, _) = self {
-            crew.look_after(input_ended, || pool.inspect().snapshot(0).unfinished, Instant::now());
+    pub(super) fn check_health(&self, input_ended: bool, pool: &RecordPool) {
+        if let Self::Workers(workers, _) = self {
+            workers.check_health(
+                input_ended,
+                || pool.inspect().snapshot(0).unfinished,
+                Instant::now(),
+            );
         }
     }
 
     pub(super) fn children(&self) -> &Children {
         match self {
             Self::Processes(processes) => &processes.children,
-            Self::Workers(crew, _) => &crew.children,
+            Self::Workers(workers, _) => &workers.children,
         }
     }
 
-    pub(super) fn ledger(&self) -> &Ledger {
+    pub(super) fn stats(&self) -> &RunStats {
         match self {
-            Self::Processes(processes) => &processes.ledger,
-            Self::Workers(crew, _) => &crew.employer.ledger,
+            Self::Processes(processes) => &processes.stats,
+            Self::Workers(workers, _) => &workers.observer.stats,
         }
     }
 }

@@ -11,7 +11,6 @@
 //! is 255. An error of one record alone, such as a command that fails or a missing field, is
 //! reported and counted, and the run goes on.
 
-mod books;
 mod compose;
 mod engine;
 mod event;
@@ -20,7 +19,8 @@ mod reader;
 mod supervisor;
 mod trace;
 mod work;
+mod worker_events;
 
 pub(crate) use compose::run;
-pub(crate) use event::{Cause, Event};
-pub(crate) use work::Pool;
+pub(crate) use event::{Cause, RunEvent};
+pub(crate) use work::RecordPool;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::input::{Layout, Record};
+use crate::input::{InputRecord, Layout};
 use crate::template::{NoField, Template};
 
 use super::work::RecordBody;
@@ -57,7 +57,7 @@ impl Plan {
         }
     }
 
-    pub(super) fn body(&self, record: &Record, key: &[u8]) -> Result<RecordBody, Unfit> {
+    pub(super) fn body(&self, record: &InputRecord, key: &[u8]) -> Result<RecordBody, Unfit> {
         match self {
             Self::Command(words) => {
                 let rendered = |word: &Template| {

@@ -5,32 +5,32 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use crate::input::{Record, Source};
-use crate::key::{Key, KeyRule};
-use crate::ledger::{Ledger, Place};
+use crate::input::{InputRecord, InputSource};
+use crate::key::{KeyRule, RecordKey};
+use crate::run_stats::{Place, RunStats};
 
 use super::plan::Plan;
-use super::work::{Pool, Work};
+use super::work::{RecordPool, RecordTask};
 
 /// Reads all of an input.
 #[derive(Debug)]
 pub(super) struct Reader {
-    pub(super) source: Source,
+    pub(super) source: InputSource,
     pub(super) key_rule: KeyRule,
     pub(super) plan: Plan,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) stats: Arc<RunStats>,
     /// Whether each record waits for the one before it, whatever their keys are.
     pub(super) is_sequential: bool,
 }
 
 impl Reader {
     /// Gives every record to the pool, until the input or the pool ends.
-    pub(super) fn read_all(mut self, pool: &Pool) -> anyhow::Result<()> {
-        let mut record = Record::default();
+    pub(super) fn read_all(mut self, pool: &RecordPool) -> anyhow::Result<()> {
+        let mut record = InputRecord::default();
         while self.source.next(&mut record)? {
             let at = || format!("{}:{}", self.source.name(), record.line);
             let key = self.key_rule.key_of(&record).with_context(at)?;
-            self.ledger.read(&key);
+            self.stats.read(&key);
             if !self.accept(&record, key, pool) {
                 return Ok(());
             }
@@ -39,21 +39,21 @@ impl Reader {
     }
 
     /// Hands one record over; false if the pool takes no more.
-    fn accept(&self, record: &Record, key: Key, pool: &Pool) -> bool {
+    fn accept(&self, record: &InputRecord, key: RecordKey, pool: &RecordPool) -> bool {
         let place = Place { number: record.number, line: record.line };
         match self.plan.body(record, key.bytes()) {
-            Err(unfit) => self.ledger.refused(&place, &key, unfit),
+            Err(unfit) => self.stats.refused(&place, &key, unfit),
             Ok(body) => {
                 let (key, own_key) = match self.is_sequential {
-                    true => (Key::Serial, Some(key)),
+                    true => (RecordKey::Serial, Some(key)),
                     false => (key, None),
                 };
-                if pool.send(key, Work { place, own_key, body }).is_err() {
-                    self.ledger.not_run(1);
+                if pool.send(key, RecordTask { place, own_key, body }).is_err() {
+                    self.stats.not_run(1);
                     return false;
                 }
             }
         }
-        !self.ledger.is_stopping()
+        !self.stats.is_stopping()
     }
 }

@@ -14,11 +14,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::exit::Ending;
-use crate::ledger::records;
+use crate::run_stats::records;
 
 use super::engine::Engine;
-use super::event::{Cause, Event};
-use super::work::Pool;
+use super::event::{Cause, RunEvent};
+use super::work::RecordPool;
 
 /// Grace period of children that are asked to end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -29,9 +29,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// Follows one run to its end.
 #[derive(Debug)]
 pub(super) struct Supervisor {
-    pool: Arc<Pool>,
+    pool: Arc<RecordPool>,
     engine: Arc<Engine>,
-    sender: Sender<Event>,
+    sender: Sender<RunEvent>,
     /// The first reason to stop.
     cause: Option<Cause>,
     /// Result of the reader.
@@ -42,7 +42,11 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn new(pool: Arc<Pool>, engine: Arc<Engine>, sender: Sender<Event>) -> Self {
+    pub(super) fn new(
+        pool: Arc<RecordPool>,
+        engine: Arc<Engine>,
+        sender: Sender<RunEvent>,
+    ) -> Self {
         Self {
             pool,
             engine,
@@ -56,16 +60,16 @@ impl Supervisor {
     }
 
     /// Returns when no record runs.
-    pub(super) fn follow(mut self, events: &Receiver<Event>) -> Ending {
+    pub(super) fn follow(mut self, events: &Receiver<RunEvent>) -> Ending {
         loop {
             match events.recv_timeout(TICK) {
-                Ok(Event::InputEnded(outcome)) => self.input_ended(outcome),
-                Ok(Event::Stop(cause)) => self.stop(cause),
-                Ok(Event::Drained) => break,
+                Ok(RunEvent::InputEnded(outcome)) => self.input_ended(outcome),
+                Ok(RunEvent::Stop(cause)) => self.stop(cause),
+                Ok(RunEvent::Drained) => break,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender itself"),
             }
-            self.engine.look_after(self.input.is_some(), &self.pool);
+            self.engine.check_health(self.input.is_some(), &self.pool);
             self.kill_if_due();
         }
         self.ending()
@@ -73,7 +77,7 @@ impl Supervisor {
 
     fn input_ended(&mut self, outcome: anyhow::Result<()>) {
         if let Err(error) = &outcome {
-            self.engine.ledger().output.say(format_args!("{error:#}"));
+            self.engine.stats().output.say(format_args!("{error:#}"));
         }
         self.input = Some(outcome);
         self.drain();
@@ -91,18 +95,18 @@ impl Supervisor {
     }
 
     fn stop_starting(&mut self, cause: Cause) {
-        let ledger = self.engine.ledger();
-        ledger.stop();
-        ledger.not_run(self.pool.shutdown_now().len() as u64);
+        let stats = self.engine.stats();
+        stats.stop();
+        stats.not_run(self.pool.shutdown_now().len() as u64);
         self.engine.stop();
         if let Cause::Signal(_) = cause {
-            let running = ledger.counts().running;
-            ledger.output.say(format_args!(
+            let running = stats.counts().running;
+            stats.output.say(format_args!(
                 "stopping; {running} running may finish, interrupt again to end them"
             ));
         }
         if let Cause::Error(error) = &cause {
-            ledger.output.say(format_args!("{error:#}"));
+            stats.output.say(format_args!("{error:#}"));
         }
         self.cause = Some(cause);
         self.drain();
@@ -112,7 +116,7 @@ impl Supervisor {
         match self.signals {
             0 | 1 => {}
             2 => {
-                self.engine.ledger().output.say("ending the running commands");
+                self.engine.stats().output.say("ending the running commands");
                 self.engine.children().terminate();
                 self.kill_at = Some(Instant::now() + GRACE);
             }
@@ -131,7 +135,7 @@ impl Supervisor {
         thread::spawn(move || {
             pool.shutdown().expect("the caller is no task of the pool");
             engine.finish();
-            let _ = sender.send(Event::Drained);
+            let _ = sender.send(RunEvent::Drained);
         });
     }
 
@@ -155,11 +159,11 @@ impl Supervisor {
 
     /// No record may be dropped in silence, not even by a mistake in here.
     fn finished(&self) -> Ending {
-        let ledger = self.engine.ledger();
-        let counts = ledger.counts();
+        let stats = self.engine.stats();
+        let counts = stats.counts();
         if counts.done != counts.read {
             let missing = records(counts.read - counts.done);
-            ledger.output.say(format_args!("{missing} lost track of; please report this"));
+            stats.output.say(format_args!("{missing} lost track of; please report this"));
             return Ending::Error;
         }
         Ending::Finished { failed: counts.failed }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::key::Key;
+use crate::key::RecordKey;
 
-use super::Pool;
+use super::RecordPool;
 
 /// Maximum number of records in a trace: the last ones, about 100 MB during the run.
 const MAX_RECORDS: usize = 500_000;
@@ -36,12 +36,12 @@ impl TraceFile {
     }
 
     /// Begins the recording.
-    pub(super) fn record(&self, pool: &Pool, threads: usize) {
+    pub(super) fn record(&self, pool: &RecordPool, threads: usize) {
         pool.inspect().start_trace((MAX_RECORDS / threads.max(1)).max(1));
     }
 
     /// Ends it, and writes the file.
-    pub(super) fn write(self, pool: &Pool) -> anyhow::Result<()> {
+    pub(super) fn write(self, pool: &RecordPool) -> anyhow::Result<()> {
         let Some(trace) = pool.inspect().take_trace() else { return Ok(()) };
         trace
             .write_chrome_with(&self.file, name)
@@ -49,9 +49,9 @@ impl TraceFile {
     }
 }
 
-fn name(key: &Key) -> String {
+fn name(key: &RecordKey) -> String {
     match key {
-        Key::Named(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Key::Unkeyed(_) | Key::Serial => "no key".to_owned(),
+        RecordKey::Named(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        RecordKey::Unkeyed(_) | RecordKey::Serial => "no key".to_owned(),
     }
 }

@@ -1,17 +1,17 @@
 //! Task that the reader submits to the pool for a record.
 
-use crate::key::Key;
-use crate::ledger::Place;
+use crate::key::RecordKey;
+use crate::run_stats::Place;
 
 /// The pool of a run.
-pub(crate) type Pool = keylane::HandlerPool<Key, Work>;
+pub(crate) type RecordPool = keylane::HandlerPool<RecordKey, RecordTask>;
 
 /// One record, ready to run.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct RecordTask {
     pub(crate) place: Place,
     /// The record's key, if the pool has all records under one key.
-    pub(crate) own_key: Option<Key>,
+    pub(crate) own_key: Option<RecordKey>,
     pub(crate) body: RecordBody,
 }
 

@@ -17,50 +17,52 @@ use keylane_service::{Bounds, Kind, Rate, Settings, Work, http};
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
 
-use crate::span::Span;
-
 use super::check::Words;
+use super::old_names;
+use crate::message::say;
+use crate::renamed::file;
+use crate::span::Span;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Config {
-    server: Server,
+    server: ServerTable,
     kinds: BTreeMap<String, KindTable>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Server {
+struct ServerTable {
     listen: Option<SocketAddr>,
     store: Option<PathBuf>,
     slots: Option<NonZeroUsize>,
-    order: Option<Order>,
+    order: Option<JobOrder>,
     tokens: Option<PathBuf>,
     tls_certificates: Option<PathBuf>,
     tls_key: Option<PathBuf>,
     hosts: Vec<String>,
     read_only: bool,
     environment: Option<String>,
-    keep: Option<Age>,
-    keep_audit: Option<Age>,
-    most_audit: Option<NonZeroU64>,
-    most_connections: Option<NonZeroUsize>,
-    most_websockets: Option<usize>,
+    retention: Option<Age>,
+    audit_retention: Option<Age>,
+    max_audit_entries: Option<NonZeroU64>,
+    max_connections: Option<NonZeroUsize>,
+    max_websockets: Option<usize>,
     max_event_streams: Option<usize>,
     max_connections_per_client: Option<NonZeroUsize>,
-    most_body: Option<Size>,
+    max_body_bytes: Option<Size>,
     body_timeout: Option<Span>,
-    most_payload: Option<Size>,
-    most_subtasks: Option<NonZeroU32>,
-    most_waiting: Option<NonZeroU64>,
+    max_payload_bytes: Option<Size>,
+    max_subtasks_per_job: Option<NonZeroU32>,
+    max_waiting_subtasks: Option<NonZeroU64>,
     max_key_bytes: Option<Size>,
-    most_store: Option<Size>,
+    max_store_bytes: Option<Size>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Order {
+enum JobOrder {
     Arrival,
     Balanced,
     Shortest,
@@ -69,11 +71,11 @@ enum Order {
 /// Handler of a kind or a step: exactly one of these settings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Doing {
+struct HandlerConfig {
     command: Option<Vec<String>>,
     worker: Option<Vec<String>>,
     workers: Option<NonZeroUsize>,
-    tasks_per_worker: Option<NonZeroU64>,
+    max_tasks_per_worker: Option<NonZeroU64>,
     http: Option<String>,
     env: Option<Vec<String>>,
     limits: LimitsTable,
@@ -94,7 +96,7 @@ pub(super) struct KindTable {
     command: Option<Vec<String>>,
     worker: Option<Vec<String>>,
     workers: Option<NonZeroUsize>,
-    tasks_per_worker: Option<NonZeroU64>,
+    max_tasks_per_worker: Option<NonZeroU64>,
     http: Option<String>,
     lease: Option<Span>,
     max_lease: Option<Span>,
@@ -108,9 +110,9 @@ pub(super) struct KindTable {
     burst: Option<NonZeroU32>,
     on_error: Option<OnErrorChoice>,
     on_fail: Option<OnFailChoice>,
-    log_bytes: Option<Size>,
-    split: Option<Doing>,
-    fan_in: Option<Doing>,
+    max_log_bytes: Option<Size>,
+    split: Option<HandlerConfig>,
+    fan_in: Option<HandlerConfig>,
 }
 
 /// Retention time of jobs: a duration, also in days, or `forever`.
@@ -205,11 +207,14 @@ impl TryFrom<String> for RateText {
 }
 
 impl Config {
-    /// Reads and validates the file.
+    /// Reads and validates the file. Warns of old names in it.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
-        toml::from_str(&text).with_context(|| format!("{} is not right", path.display()))
+        let parsed = file::parse(&text, old_names::TABLES);
+        let (config, old) = parsed.with_context(|| format!("{} is not right", path.display()))?;
+        old.iter().for_each(|old| say(old.warning(path)));
+        Ok(config)
     }
 
     /// Settings of the service; `store` is the store's path if the configuration has none.
@@ -223,26 +228,28 @@ impl Config {
         Settings {
             slots: server.slots.map_or(plain.slots, NonZeroUsize::get),
             order: match server.order {
-                None | Some(Order::Arrival) => keylane::allocate::Order::Arrival,
-                Some(Order::Balanced) => keylane::allocate::Order::Balanced,
-                Some(Order::Shortest) => keylane::allocate::Order::Shortest,
+                None | Some(JobOrder::Arrival) => keylane::allocate::Order::Arrival,
+                Some(JobOrder::Balanced) => keylane::allocate::Order::Balanced,
+                Some(JobOrder::Shortest) => keylane::allocate::Order::Shortest,
             },
             bounds: Bounds {
-                body_bytes: size(server.most_body, bounds.body_bytes),
-                payload_bytes: size(server.most_payload, bounds.payload_bytes),
-                job_subtasks: server.most_subtasks.map_or(bounds.job_subtasks, NonZeroU32::get),
+                body_bytes: size(server.max_body_bytes, bounds.body_bytes),
+                payload_bytes: size(server.max_payload_bytes, bounds.payload_bytes),
+                job_subtasks: server
+                    .max_subtasks_per_job
+                    .map_or(bounds.job_subtasks, NonZeroU32::get),
                 waiting_subtasks: server
-                    .most_waiting
+                    .max_waiting_subtasks
                     .map_or(bounds.waiting_subtasks, NonZeroU64::get),
                 waiting_key_bytes: server
                     .max_key_bytes
                     .map_or(bounds.waiting_key_bytes, |size| size.0),
             },
-            keep: server.keep.map_or(plain.keep, |keep| keep.0),
-            keep_audit: server.keep_audit.map_or(plain.keep_audit, |keep| keep.0),
-            most_audit: server.most_audit.map_or(plain.most_audit, NonZeroU64::get),
+            keep: server.retention.map_or(plain.keep, |keep| keep.0),
+            keep_audit: server.audit_retention.map_or(plain.keep_audit, |keep| keep.0),
+            max_audit: server.max_audit_entries.map_or(plain.max_audit, NonZeroU64::get),
             store: keylane_service::store::Settings {
-                most_bytes: server.most_store.map(|size| size.0),
+                max_bytes: server.max_store_bytes.map(|size| size.0),
                 ..plain.store.clone()
             },
             ..plain
@@ -285,10 +292,10 @@ impl Config {
             hosts: server.hosts.clone(),
             read_only: server.read_only,
             environment: server.environment.clone(),
-            most_connections: server
-                .most_connections
-                .map_or(plain.most_connections, NonZeroUsize::get),
-            most_websockets: server.most_websockets.unwrap_or(plain.most_websockets),
+            max_connections: server
+                .max_connections
+                .map_or(plain.max_connections, NonZeroUsize::get),
+            max_websockets: server.max_websockets.unwrap_or(plain.max_websockets),
             max_event_streams: server.max_event_streams.unwrap_or(plain.max_event_streams),
             max_connections_per_client: server.max_connections_per_client.map(NonZeroUsize::get),
             body_timeout: server.body_timeout.map_or(plain.body_timeout, |span| span.0),
@@ -319,11 +326,11 @@ impl Config {
             let place = format!("kinds.{name}");
             all.extend(words_of(place.clone(), table.command.as_deref(), false));
             all.extend(words_of(place.clone(), table.worker.as_deref(), true));
-            for (step, doing) in [("split", &table.split), ("fan_in", &table.fan_in)] {
-                let Some(doing) = doing else { continue };
+            for (step, handler) in [("split", &table.split), ("fan_in", &table.fan_in)] {
+                let Some(handler) = handler else { continue };
                 let place = format!("{place}.{step}");
-                all.extend(words_of(place.clone(), doing.command.as_deref(), false));
-                all.extend(words_of(place, doing.worker.as_deref(), true));
+                all.extend(words_of(place.clone(), handler.command.as_deref(), false));
+                all.extend(words_of(place, handler.worker.as_deref(), true));
             }
         }
         all
@@ -331,26 +338,59 @@ impl Config {
 
     /// The settings in `[server]` in which another configuration differs and that a running server cannot change.
     pub(super) fn other_settings(&self, other: &Config) -> Vec<&'static str> {
-        let (one, other) = (&self.server, &other.server);
+        // All fields, so that a new one is not forgotten; a reload changes the last three.
+        let ServerTable {
+            listen,
+            store,
+            slots,
+            order,
+            hosts,
+            read_only,
+            environment,
+            retention,
+            audit_retention,
+            max_audit_entries,
+            max_connections,
+            max_websockets,
+            max_event_streams,
+            max_connections_per_client,
+            max_body_bytes,
+            body_timeout,
+            max_payload_bytes,
+            max_subtasks_per_job,
+            max_waiting_subtasks,
+            max_key_bytes,
+            max_store_bytes,
+            tokens: _,
+            tls_certificates: _,
+            tls_key: _,
+        } = &self.server;
+        let other = &other.server;
         let all = [
-            ("listen", one.listen != other.listen),
-            ("store", one.store != other.store),
-            ("slots", one.slots != other.slots),
-            ("order", one.order != other.order),
-            ("hosts", one.hosts != other.hosts),
-            ("read_only", one.read_only != other.read_only),
-            ("environment", one.environment != other.environment),
-            ("keep", one.keep != other.keep),
-            ("keep_audit", one.keep_audit != other.keep_audit),
-            ("most_audit", one.most_audit != other.most_audit),
-            ("most_connections", one.most_connections != other.most_connections),
-            ("most_websockets", one.most_websockets != other.most_websockets),
-            ("most_body", one.most_body != other.most_body),
-            ("body_timeout", one.body_timeout != other.body_timeout),
-            ("most_payload", one.most_payload != other.most_payload),
-            ("most_subtasks", one.most_subtasks != other.most_subtasks),
-            ("most_waiting", one.most_waiting != other.most_waiting),
-            ("most_store", one.most_store != other.most_store),
+            ("listen", *listen != other.listen),
+            ("store", *store != other.store),
+            ("slots", *slots != other.slots),
+            ("order", *order != other.order),
+            ("hosts", *hosts != other.hosts),
+            ("read_only", *read_only != other.read_only),
+            ("environment", *environment != other.environment),
+            ("retention", *retention != other.retention),
+            ("audit_retention", *audit_retention != other.audit_retention),
+            ("max_audit_entries", *max_audit_entries != other.max_audit_entries),
+            ("max_connections", *max_connections != other.max_connections),
+            ("max_websockets", *max_websockets != other.max_websockets),
+            ("max_event_streams", *max_event_streams != other.max_event_streams),
+            (
+                "max_connections_per_client",
+                *max_connections_per_client != other.max_connections_per_client,
+            ),
+            ("max_body_bytes", *max_body_bytes != other.max_body_bytes),
+            ("body_timeout", *body_timeout != other.body_timeout),
+            ("max_payload_bytes", *max_payload_bytes != other.max_payload_bytes),
+            ("max_subtasks_per_job", *max_subtasks_per_job != other.max_subtasks_per_job),
+            ("max_waiting_subtasks", *max_waiting_subtasks != other.max_waiting_subtasks),
+            ("max_key_bytes", *max_key_bytes != other.max_key_bytes),
+            ("max_store_bytes", *max_store_bytes != other.max_store_bytes),
         ];
         all.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -360,21 +400,31 @@ fn words_of(place: String, words: Option<&[String]>, is_worker: bool) -> Option<
     words.map(|words| Words { place, words, is_worker })
 }
 
+/// Returns the handler of a split or fan-in, if it is configured.
+fn step(step: Option<&HandlerConfig>, name: &str) -> anyhow::Result<Option<Arc<dyn Handler>>> {
+    let Some(step) = step else { return Ok(None) };
+    let handler = step.handler(None).with_context(|| name.to_owned())?;
+    let handler = handler.with_context(|| {
+        format!("{name}: nothing does its work; set one of `command`, `worker` and `http`")
+    })?;
+    Ok(Some(handler))
+}
+
 impl KindTable {
     fn kind(&self) -> anyhow::Result<Kind> {
-        let doing = Doing {
+        let handler = HandlerConfig {
             command: self.command.clone(),
             worker: self.worker.clone(),
             workers: self.workers,
-            tasks_per_worker: self.tasks_per_worker,
+            max_tasks_per_worker: self.max_tasks_per_worker,
             http: self.http.clone(),
             env: self.env.clone(),
             limits: self.limits,
         };
-        doing.check_one(self.lease.is_some())?;
-        let work = match (self.lease, doing.handler(self.concurrency)?) {
+        handler.check_one(self.lease.is_some())?;
+        let work = match (self.lease, handler.handler(self.concurrency)?) {
             (Some(lasts), None) => {
-                doing.refuse_meaningless("what takes the lease is elsewhere")?;
+                handler.refuse_meaningless("what takes the lease is elsewhere")?;
                 Work::Lease { lasts: lasts.0 }
             }
             (None, Some(handler)) => Work::Handler(handler),
@@ -382,14 +432,6 @@ impl KindTable {
                 bail!("nothing does its work; set `command`, `worker`, `http` or `lease`")
             }
             (Some(_), Some(_)) => unreachable!("one was found to be set"),
-        };
-        let step = |step: &Option<Doing>, name: &str| -> anyhow::Result<Option<Arc<dyn Handler>>> {
-            let Some(step) = step else { return Ok(None) };
-            let handler = step.handler(None).with_context(|| name.to_owned())?;
-            let handler = handler.with_context(|| {
-                format!("{name}: nothing does its work; set one of `command`, `worker` and `http`")
-            })?;
-            Ok(Some(handler))
         };
         if self.burst.is_some() && self.rate.is_none() {
             bail!(
@@ -400,8 +442,8 @@ impl KindTable {
         let plain = Kind::leased(Duration::ZERO);
         Ok(Kind {
             work,
-            split: step(&self.split, "split")?,
-            fan_in: step(&self.fan_in, "fan_in")?,
+            split: step(self.split.as_ref(), "split")?,
+            fan_in: step(self.fan_in.as_ref(), "fan_in")?,
             attempts: self.attempts.map_or(plain.attempts, NonZeroU32::get),
             backoff: self.backoff.map_or(plain.backoff, |range| Backoff {
                 first: range.0,
@@ -417,7 +459,7 @@ impl KindTable {
             }),
             on_error: self.on_error.unwrap_or_default(),
             on_fail: self.on_fail.unwrap_or_default(),
-            log_bytes: self.log_bytes(plain.log_bytes)?,
+            log_bytes: self.max_log_bytes(plain.log_bytes)?,
         })
     }
 
@@ -451,21 +493,21 @@ impl KindTable {
     }
 
     /// Maximum number of bytes of an attempt's log.
-    fn log_bytes(&self, default: usize) -> anyhow::Result<usize> {
-        let Some(size) = self.log_bytes else { return Ok(default) };
+    fn max_log_bytes(&self, default: usize) -> anyhow::Result<usize> {
+        let Some(size) = self.max_log_bytes else { return Ok(default) };
         let steps = [&self.split, &self.fan_in].into_iter().flatten();
         let commands = steps.map(|step| &step.command).chain([&self.command]);
         if self.lease.is_none() && commands.flatten().next().is_none() {
-            bail!("`log_bytes` is for a `command` or a `lease`: leave it out");
+            bail!("`max_log_bytes` is for a `command` or a `lease`: leave it out");
         }
         let bytes = usize::try_from(size.0).ok().filter(|bytes| *bytes <= Log::MAX_BYTES);
         bytes.with_context(|| {
-            format!("`log_bytes` is at most {} bytes of each attempt", Log::MAX_BYTES)
+            format!("`max_log_bytes` is at most {} bytes of each attempt", Log::MAX_BYTES)
         })
     }
 }
 
-impl Doing {
+impl HandlerConfig {
     /// Handler, if one is set; a worker has `concurrency` processes by default.
     fn handler(
         &self,
@@ -480,7 +522,7 @@ impl Doing {
             let workers = Workers::new(
                 self.process(words)?,
                 self.workers.or(concurrency).map_or(1, NonZeroUsize::get),
-                self.tasks_per_worker.map(NonZeroU64::get),
+                self.max_tasks_per_worker.map(NonZeroU64::get),
             );
             return Ok(Some(Arc::new(workers)));
         }
@@ -518,7 +560,7 @@ impl Doing {
     fn refuse_workers(&self) -> anyhow::Result<()> {
         let both = [
             (self.workers.is_some(), "workers"),
-            (self.tasks_per_worker.is_some(), "tasks_per_worker"),
+            (self.max_tasks_per_worker.is_some(), "max_tasks_per_worker"),
         ];
         for (is_set, name) in both {
             if is_set {
@@ -571,10 +613,10 @@ mod tests {
             store = "tasks.db"
             slots = 8
             order = "balanced"
-            keep = "30d"
-            keep_audit = "forever"
-            most_audit = 5000
-            most_payload = "64K"
+            retention = "30d"
+            audit_retention = "forever"
+            max_audit_entries = 5000
+            max_payload_bytes = "64K"
 
             [kinds.resize]
             command = ["./resize", "--fast"]
@@ -584,7 +626,7 @@ mod tests {
             concurrency = 4
             rate = "30/m"
             on_fail = "stop_key"
-            log_bytes = "64K"
+            max_log_bytes = "64K"
             limits = { memory = "512M", cpu = "60s", files = 256 }
             env = ["PATH"]
             split = { command = ["./split"] }
@@ -599,7 +641,7 @@ mod tests {
         assert_eq!((settings.slots, settings.bounds.payload_bytes), (8, 64 * 1024));
         assert_eq!(settings.path, Path::new("tasks.db"));
         assert_eq!(settings.keep, Some(Duration::from_secs(30 * 24 * 3600)));
-        assert_eq!((settings.keep_audit, settings.most_audit), (None, 5000));
+        assert_eq!((settings.keep_audit, settings.max_audit), (None, 5000));
         let kinds = config.kinds().unwrap();
         let names: Vec<_> =
             kinds.iter().map(|(name, _, kind)| (name.as_str(), kind.sort())).collect();
@@ -617,7 +659,7 @@ mod tests {
         assert!(of_file("[server]\nslot = 3").contains("slot"));
         assert!(of_file("[kinds.a]\nrate = \"fast\"").contains("100/s"));
         assert!(of_file("[kinds.a]\nbackoff = \"1m..1s\"").contains("longer than the longest"));
-        assert!(of_file("[server]\nkeep = \"a while\"").contains("forever"));
+        assert!(of_file("[server]\nretention = \"a while\"").contains("forever"));
         for line in ["[server]\nslots = 0", "[kinds.a]\nattempts = 0", "[kinds.a]\nconcurrency = 0"]
         {
             let refused = of_file(line);
@@ -631,12 +673,12 @@ mod tests {
         assert!(of_kinds("[kinds.a]\ncommand = []").contains("a program"));
         assert!(of_kinds("[kinds.a]\nhttp = \"ftp://a\"").contains("not http"));
         assert!(of_kinds("[kinds.a]\ncommand = [\"a\"]\nsplit = {}").contains("split"));
-        let large = of_kinds("[kinds.a]\ncommand = [\"a\"]\nlog_bytes = \"257K\"");
+        let large = of_kinds("[kinds.a]\ncommand = [\"a\"]\nmax_log_bytes = \"257K\"");
         assert!(large.contains("262144"), "{large}");
     }
 
     #[test]
-    fn what_would_mean_nothing_is_refused_with_its_place() {
+    fn settings_without_effect_are_refused_with_their_place() {
         let of_kinds = |text: &str| {
             let kinds = config(&format!("[kinds.a]\n{text}\n")).unwrap();
             kinds.kinds().map(drop).map_err(|error| format!("{error:#}"))
@@ -655,9 +697,18 @@ mod tests {
             (format!("{http}\nenv = []"), ["kinds.a: `env`", "leave it out"]),
             (format!("{http}\nlimits = {{ cpu = \"1s\" }}"), ["kinds.a: `limits`", "no process"]),
             (format!("{command}\nworkers = 2"), ["kinds.a: `workers`", "for a `worker`"]),
-            (format!("{http}\nlog_bytes = \"8K\""), ["kinds.a: `log_bytes`", "leave it out"]),
-            (format!("{worker}\nlog_bytes = \"8K\""), ["kinds.a: `log_bytes`", "leave it out"]),
-            (format!("{http}\ntasks_per_worker = 2"), ["kinds.a: `tasks_per_worker`", "leave"]),
+            (
+                format!("{http}\nmax_log_bytes = \"8K\""),
+                ["kinds.a: `max_log_bytes`", "leave it out"],
+            ),
+            (
+                format!("{worker}\nmax_log_bytes = \"8K\""),
+                ["kinds.a: `max_log_bytes`", "leave it out"],
+            ),
+            (
+                format!("{http}\nmax_tasks_per_worker = 2"),
+                ["kinds.a: `max_tasks_per_worker`", "leave"],
+            ),
             (
                 format!("{lease}\nfan_in = {{ http = \"http://a/\", env = [] }}"),
                 ["kinds.a: fan_in: `env`", "leave it out"],
@@ -668,11 +719,11 @@ mod tests {
         }
         for text in [
             format!("{command}\nrate = \"1/s\"\nburst = 5\nenv = []\nlimits = {{ files = 9 }}"),
-            format!("{worker}\nworkers = 2\ntasks_per_worker = 5\nconcurrency = 3\nenv = []"),
-            format!("{http}\nlog_bytes = \"8K\"\nfan_in = {{ command = [\"a\"] }}"),
+            format!("{worker}\nworkers = 2\nmax_tasks_per_worker = 5\nconcurrency = 3\nenv = []"),
+            format!("{http}\nmax_log_bytes = \"8K\"\nfan_in = {{ command = [\"a\"] }}"),
             format!("{lease}\ntimeout = \"10s\"\nmax_lease = \"1h\""),
             format!(
-                "{lease}\nlog_bytes = \"0\"\nconcurrency = 3\ntimeout = \"1s\"\nfan_in = {{ command = [\"a\"], env = [] }}"
+                "{lease}\nmax_log_bytes = \"0\"\nconcurrency = 3\ntimeout = \"1s\"\nfan_in = {{ command = [\"a\"], env = [] }}"
             ),
         ] {
             assert_eq!(of_kinds(&text), Ok(()), "{text}");

@@ -2,6 +2,7 @@
 
 mod check;
 mod config;
+mod old_names;
 mod reload;
 mod store;
 
@@ -13,7 +14,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use keylane_process::Guard;
 use keylane_service::Service;
-use keylane_service::http::{Server, Settings};
+use keylane_service::http::{Server, Settings, StartingServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -23,16 +24,16 @@ use crate::span::Span;
 
 /// The subcommands that open a store themselves.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ServeCommand {
     Serve(ServeArgs),
     Store(store::StoreArgs),
 }
 
-impl Command {
+impl ServeCommand {
     pub(crate) fn run(&self) -> anyhow::Result<Ending> {
         match self {
-            Command::Serve(args) => run(args),
-            Command::Store(args) => store::run(args),
+            ServeCommand::Serve(args) => run(args),
+            ServeCommand::Store(args) => store::run(args),
         }
     }
 }
@@ -56,12 +57,12 @@ pub(crate) struct ServeArgs {
 
     /// Time to wait for running subtasks at shutdown.
     #[arg(long, value_name = "TIME", default_value = "30s")]
-    stop_within: Span,
+    shutdown_timeout: Span,
 }
 
 const AFTER_HELP: &str = "\
 The first SIGTERM or SIGINT stops accepting and begins nothing more; what runs may end, within the time of
---stop-within. Remote workers can heartbeat and complete meanwhile. The second signal ends it at once; nothing that was
+--shutdown-timeout. Remote workers can heartbeat and complete meanwhile. The second signal ends it at once; nothing that was
 acknowledged is lost by that. SIGHUP reads tokens, certificates and kinds anew and ends nothing; in a terminal it stops the
 server as SIGTERM does.
 
@@ -100,6 +101,8 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
     let mut grace = Duration::from_secs(1);
     let ended = runtime.block_on(async {
         let mut stops = Stops::watch()?;
+        // First, so that probes get answers while a large store is read.
+        let starting = StartingServer::bind(serving.clone()).await?;
         let service = tokio::select! {
             started = builder.start() => started.context("cannot start the service")?,
             // The start may be waiting for the commands of an earlier server, which its guard goes on to end.
@@ -109,7 +112,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
                 return Ok(ending(signal));
             }
         };
-        let server = Server::start(&service, serving.clone()).await?;
+        let server = starting.serve(&service);
         announce(&server, &serving);
         let mut reloads = reload::Reloads { config: args.config.clone(), server: config, kinds };
         let signal = loop {
@@ -122,7 +125,7 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         service.drain();
         say("stopping; again to stop at once");
         tokio::select! {
-            () = stop(server, service, args.stop_within.0) => {}
+            () = stop(server, service, args.shutdown_timeout.0) => {}
             () = stops.again() => say("stopped at once; running subtasks will be retried"),
         }
         Ok::<_, anyhow::Error>(ending(signal))

@@ -39,7 +39,7 @@ pub(crate) struct SimulateArgs {
     /// Maximum time for which a job may be held at one worker, or at none for shorter ones; by
     /// default unlimited.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    pub(super) patience: Option<u64>,
+    pub(super) max_hold: Option<u64>,
 
     /// Write the schedules as a drawing.
     #[arg(long, value_name = "FILE")]

@@ -5,14 +5,18 @@ use std::fmt::Write as _;
 use keylane::allocate::{Allocator, Order};
 
 use super::SimulateArgs;
-use super::jobs::Job;
+use super::jobs::SimulatedJob;
 use super::policy::{Fifo, Keylane, Policy, RoundRobin, ShortestFirst};
 use super::schedule::Schedule;
 use super::{time, world};
 
 /// The four rules first.
-pub(super) fn schedules(jobs: &[Job], workers: usize, args: &SimulateArgs) -> Vec<Schedule> {
-    let allocator = || match args.patience {
+pub(super) fn schedules(
+    jobs: &[SimulatedJob],
+    workers: usize,
+    args: &SimulateArgs,
+) -> Vec<Schedule> {
+    let allocator = || match args.max_hold {
         Some(patience) => Allocator::new(workers).with_patience(patience),
         None => Allocator::new(workers),
     };
@@ -29,7 +33,7 @@ pub(super) fn schedules(jobs: &[Job], workers: usize, args: &SimulateArgs) -> Ve
 }
 
 /// Latency of each job under each policy.
-pub(super) fn latencies(jobs: &[Job], schedules: &[Schedule]) -> String {
+pub(super) fn latencies(jobs: &[SimulatedJob], schedules: &[Schedule]) -> String {
     let names: Vec<_> = jobs.iter().map(|job| job.name.clone()).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("job".len());
     let mut table = format!("{:width$}  {:>9}", "job", "arrival");
@@ -48,7 +52,7 @@ pub(super) fn latencies(jobs: &[Job], schedules: &[Schedule]) -> String {
 }
 
 /// The figures of each policy over all jobs.
-pub(super) fn figures(jobs: &[Job], schedules: &[Schedule], workers: usize) -> String {
+pub(super) fn figures(jobs: &[SimulatedJob], schedules: &[Schedule], workers: usize) -> String {
     let mut table = format!(
         "{:14}  {:>11}  {:>11}  {:>8}  {:>8}  {:>11}",
         "policy", "mean time", "p99 time", "slowdown", "worst", "all done"

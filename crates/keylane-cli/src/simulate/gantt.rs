@@ -1,6 +1,6 @@
 //! Gantt chart of a schedule: a row for each worker, time to the right; for terminals, and as SVG.
 
-use super::jobs::Job;
+use super::jobs::SimulatedJob;
 use super::schedule::{Bar, Schedule};
 use super::time;
 use crate::svg::{Anchor, COLOURS, Svg};
@@ -48,7 +48,7 @@ const MAX_NAMED: usize = COLOURS.len();
 const FOOT: f64 = 30.0;
 
 /// All schedules under one another, on one scale of time.
-pub(super) fn svg(schedules: &[Schedule], jobs: &[Job], workers: usize) -> String {
+pub(super) fn svg(schedules: &[Schedule], jobs: &[SimulatedJob], workers: usize) -> String {
     let panel = HEAD + ROW * workers as f64 + FOOT;
     let height = LEGEND + panel * schedules.len() as f64;
     let mut svg = Svg::new((LEFT + WIDTH + 30.0) as u32, height.ceil() as u32);
@@ -73,7 +73,7 @@ pub(super) fn svg(schedules: &[Schedule], jobs: &[Job], workers: usize) -> Strin
 }
 
 /// Which colour is which job.
-fn legend(svg: &mut Svg, jobs: &[Job]) {
+fn legend(svg: &mut Svg, jobs: &[SimulatedJob]) {
     for (number, job) in jobs.iter().enumerate().filter(|_| jobs.len() <= MAX_NAMED) {
         let x = LEFT + 100.0 * number as f64;
         svg.bar((x, 10.0), (12.0, 12.0), COLOURS[number % COLOURS.len()], &job.name);
@@ -87,7 +87,7 @@ pub(super) fn last_end(schedules: &[Schedule]) -> u64 {
     schedules.iter().map(Schedule::end).max().unwrap_or(0)
 }
 
-fn tip(bar: &Bar, jobs: &[Job]) -> String {
+fn tip(bar: &Bar, jobs: &[SimulatedJob]) -> String {
     let (from, to) = (time::show(bar.start), time::show(bar.end));
     let rule = bar
         .rule

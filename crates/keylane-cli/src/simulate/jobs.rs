@@ -11,7 +11,7 @@ const MAX_SUBTASKS: usize = 10_000_000;
 const TOO_MANY: &str = "more than ten million subtasks";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Job {
+pub(crate) struct SimulatedJob {
     pub(super) name: String,
     /// When it comes, in milliseconds.
     pub(super) arrival: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(super) weight: u32,
 }
 
-impl Job {
+impl SimulatedJob {
     /// Sum of the durations.
     pub(super) fn work(&self) -> u64 {
         self.lengths.iter().sum()
@@ -38,7 +38,7 @@ const COLUMNS: [&str; 4] = ["name", "arrival", "subtasks", "length"];
 
 /// Reads `name,arrival,subtasks,length[,weight]`, with a header. A length is one for all subtasks,
 /// or several with semicolons, which are used in turns. The jobs come back by arrival.
-pub(super) fn read(from: impl Read) -> anyhow::Result<Vec<Job>> {
+pub(super) fn read(from: impl Read) -> anyhow::Result<Vec<SimulatedJob>> {
     let mut rows =
         csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(from);
     let header = rows.headers()?.clone();
@@ -65,14 +65,17 @@ pub(super) fn read(from: impl Read) -> anyhow::Result<Vec<Job>> {
     Ok(jobs)
 }
 
-fn job([name, arrival, subtasks, length]: [&str; 4], weight: Option<&str>) -> Result<Job, String> {
+fn job(
+    [name, arrival, subtasks, length]: [&str; 4],
+    weight: Option<&str>,
+) -> Result<SimulatedJob, String> {
     let count: usize = subtasks.parse().map_err(|_| format!("`{subtasks}` is no number"))?;
     if count > MAX_SUBTASKS {
         return Err(TOO_MANY.to_owned());
     }
     let lengths = length.split(';').map(time::parse).collect::<Result<Vec<_>, _>>()?;
     let weight = weight.filter(|weight| !weight.is_empty()).map(str::parse).transpose();
-    Ok(Job {
+    Ok(SimulatedJob {
         name: name.to_owned(),
         arrival: time::parse(arrival)?,
         lengths: lengths.into_iter().cycle().take(count).collect(),

@@ -5,7 +5,7 @@
 //! requests and batch jobs look like; arrivals are a Poisson process; subtasks take exponentially
 //! distributed times. The same seed gives the same jobs.
 
-use super::jobs::Job;
+use super::jobs::SimulatedJob;
 
 /// The shape of the Pareto distribution: the smaller, the more of the work is in a few jobs.
 const SHAPE: f64 = 1.1;
@@ -26,7 +26,7 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    pub(super) fn jobs(&self) -> Vec<Job> {
+    pub(super) fn jobs(&self) -> Vec<SimulatedJob> {
         let mut random = Random(self.seed);
         let mean_work = mean_subtasks() * MEAN_LENGTH;
         let mean_gap = mean_work / (self.load * self.workers as f64);
@@ -35,7 +35,7 @@ impl Mix {
             now += random.exponential(mean_gap);
             let subtasks = random.pareto().round() as usize;
             let length = |_| (random.exponential(MEAN_LENGTH).round() as u64).max(1);
-            Job {
+            SimulatedJob {
                 name: number_name(number),
                 arrival: now as u64,
                 lengths: (0..subtasks).map(length).collect(),
@@ -91,13 +91,14 @@ mod tests {
         let jobs = mix.jobs();
         assert_eq!(jobs, mix.jobs());
         assert_ne!(jobs, Mix { seed: 2, ..mix }.jobs());
-        let work: u64 = jobs.iter().map(Job::work).sum();
+        let work: u64 = jobs.iter().map(SimulatedJob::work).sum();
         let span = jobs.last().unwrap().arrival * 8;
         let load = work as f64 / span as f64;
         assert!((0.7..0.9).contains(&load), "{load}");
         let small = jobs.iter().filter(|job| job.lengths.len() <= 3).count();
         assert!(small > 10_000, "most are small: {small}");
-        let large: u64 = jobs.iter().filter(|job| job.lengths.len() > 50).map(Job::work).sum();
+        let large: u64 =
+            jobs.iter().filter(|job| job.lengths.len() > 50).map(SimulatedJob::work).sum();
         assert!(large > work / 4, "and much of the work is in few: {large} of {work}");
     }
 }

@@ -6,14 +6,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use keylane::allocate::{Allocator, Claimant, End, JobId, Rule, Supply};
 
-use super::jobs::Job;
+use super::jobs::SimulatedJob;
 
 /// Assigns free workers. Jobs are numbers, in the order of their arrival.
 pub(super) trait Policy {
     fn name(&self) -> &'static str;
 
     /// A job comes. Never called for one without subtasks.
-    fn arrive(&mut self, job: usize, what: &Job, now: u64);
+    fn arrive(&mut self, job: usize, what: &SimulatedJob, now: u64);
 
     /// Job whose next subtask runs on the free worker, with the rule of the decision.
     fn next(&mut self, now: u64) -> Option<(usize, Option<Rule>)>;
@@ -42,7 +42,7 @@ impl Policy for Keylane {
         self.name
     }
 
-    fn arrive(&mut self, job: usize, what: &Job, now: u64) {
+    fn arrive(&mut self, job: usize, what: &SimulatedJob, now: u64) {
         let subtasks = Supply::Ready(what.lengths.len() as u64);
         let id = self.allocator.submit(subtasks, what.weight, now);
         self.jobs.push(job);
@@ -74,7 +74,7 @@ impl Policy for Fifo {
         "FIFO"
     }
 
-    fn arrive(&mut self, job: usize, what: &Job, _: u64) {
+    fn arrive(&mut self, job: usize, what: &SimulatedJob, _: u64) {
         self.queue.push_back((job, what.lengths.len()));
     }
 
@@ -102,7 +102,7 @@ impl Policy for RoundRobin {
         "round robin"
     }
 
-    fn arrive(&mut self, job: usize, what: &Job, _: u64) {
+    fn arrive(&mut self, job: usize, what: &SimulatedJob, _: u64) {
         self.ring.push_back((job, what.lengths.len()));
     }
 
@@ -133,7 +133,7 @@ impl Policy for ShortestFirst {
         "SRPT"
     }
 
-    fn arrive(&mut self, job: usize, what: &Job, _: u64) {
+    fn arrive(&mut self, job: usize, what: &SimulatedJob, _: u64) {
         self.left.resize(job + 1, (0, 0));
         self.left[job] = (what.work(), what.lengths.len());
         self.by_work.insert((what.work(), job));

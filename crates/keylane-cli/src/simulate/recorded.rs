@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use anyhow::ensure;
 use keylane::allocate::{Claimant, Decision, End, Event, Record, Rule};
 
-use super::jobs::Job;
+use super::jobs::SimulatedJob;
 use super::schedule::{Bar, Schedule};
 
 /// Start of the first line of a record; a CSV file starts with its header.
@@ -19,7 +19,7 @@ pub(super) const MARK: &str = "keylane record ";
 /// Recorded schedule, and the jobs derived from it.
 pub(super) struct Recorded {
     /// By arrival.
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<SimulatedJob>,
     /// Assignments of workers to jobs over time.
     pub(super) schedule: Schedule,
     pub(super) workers: usize,
@@ -37,13 +37,13 @@ struct Sitting {
 #[derive(Default)]
 struct Reading {
     /// Jobs by their numbers in the record; assignments without a job have higher numbers.
-    jobs: BTreeMap<u64, Job>,
+    jobs: BTreeMap<u64, SimulatedJob>,
     finished: BTreeMap<u64, u64>,
     out: BTreeMap<Option<u64>, VecDeque<Sitting>>,
     bars: Vec<(u64, Bar)>,
     /// Idle workers by number, without those that were never used.
     idle: Vec<usize>,
-    most_out: usize,
+    max_out: usize,
     loose: u64,
 }
 
@@ -73,8 +73,8 @@ impl Reading {
             }
             Event::Decided(Decision { to, rule, .. }) => {
                 let worker = self.idle.pop().unwrap_or_else(|| {
-                    self.most_out += 1;
-                    self.most_out - 1
+                    self.max_out += 1;
+                    self.max_out - 1
                 });
                 let sitting = Sitting { worker, start: now, rule, more: 0 };
                 self.out.entry(number(to)).or_default().push_back(sitting);
@@ -136,12 +136,12 @@ impl Reading {
         let jobs =
             order.iter().map(|number| self.jobs.remove(number).expect("once each")).collect();
         let schedule = Schedule { policy: "recorded", bars, finished };
-        Recorded { jobs, schedule, workers: workers.max(self.most_out) }
+        Recorded { jobs, schedule, workers: workers.max(self.max_out) }
     }
 }
 
-fn named(name: String, arrival: u64, weight: u32) -> Job {
-    Job { name, arrival, lengths: Vec::new(), weight }
+fn named(name: String, arrival: u64, weight: u32) -> SimulatedJob {
+    SimulatedJob { name, arrival, lengths: Vec::new(), weight }
 }
 
 fn number(who: Claimant) -> Option<u64> {

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use anyhow::Context;
 
-use super::jobs::{self, Job};
+use super::jobs::{self, SimulatedJob};
 use super::mix::Mix;
 use super::recorded::{self, Recorded};
 use super::schedule::Schedule;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
 
 /// Input of a simulation.
 struct Input {
-    jobs: Vec<Job>,
+    jobs: Vec<SimulatedJob>,
     workers: usize,
     /// Recorded schedule, if there is one.
     recorded: Option<Schedule>,
@@ -74,7 +74,7 @@ fn read(mut from: impl Read, workers: Option<usize>) -> anyhow::Result<Input> {
     Ok(Input { jobs, workers: workers.unwrap_or(had), recorded: Some(schedule) })
 }
 
-fn report(jobs: &[Job], schedules: &[Schedule], rows: usize, workers: usize) -> String {
+fn report(jobs: &[SimulatedJob], schedules: &[Schedule], rows: usize, workers: usize) -> String {
     let mut parts = Vec::new();
     let rules = &schedules[0];
     if rules.bars.len() <= MAX_LISTED {
@@ -96,7 +96,7 @@ fn report(jobs: &[Job], schedules: &[Schedule], rows: usize, workers: usize) -> 
 }
 
 /// Starts in order of time, a line for each moment: from the record, or under the four rules.
-fn beginnings(schedule: &Schedule, jobs: &[Job]) -> String {
+fn beginnings(schedule: &Schedule, jobs: &[SimulatedJob]) -> String {
     let mut lines = vec!["what begins when, on which worker, and by which rule:".to_owned()];
     for moment in schedule.bars.chunk_by(|one, next| one.start == next.start) {
         let begun = moment.iter().map(|bar| {
@@ -111,7 +111,7 @@ fn beginnings(schedule: &Schedule, jobs: &[Job]) -> String {
     lines.join("\n")
 }
 
-fn legend(jobs: &[Job]) -> String {
+fn legend(jobs: &[SimulatedJob]) -> String {
     let named = jobs.iter().enumerate();
     let named: Vec<_> =
         named.map(|(job, what)| format!("{} {}", gantt::letter(job), what.name)).collect();

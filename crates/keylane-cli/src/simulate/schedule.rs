@@ -2,7 +2,7 @@
 
 use keylane::allocate::Rule;
 
-use super::jobs::Job;
+use super::jobs::SimulatedJob;
 
 /// A subtask on its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) struct Figures {
 }
 
 impl Schedule {
-    pub(super) fn flow(&self, job: usize, jobs: &[Job]) -> u64 {
+    pub(super) fn flow(&self, job: usize, jobs: &[SimulatedJob]) -> u64 {
         self.finished[job] - jobs[job].arrival
     }
 
@@ -49,9 +49,9 @@ impl Schedule {
         self.finished.iter().copied().max().unwrap_or(0)
     }
 
-    pub(super) fn figures(&self, jobs: &[Job], workers: usize) -> Figures {
+    pub(super) fn figures(&self, jobs: &[SimulatedJob], workers: usize) -> Figures {
         let mut flows: Vec<u64> = (0..jobs.len()).map(|job| self.flow(job, jobs)).collect();
-        let slowdown = |(job, flow): (&Job, &u64)| match job.least_time(workers) {
+        let slowdown = |(job, flow): (&SimulatedJob, &u64)| match job.least_time(workers) {
             // A job without work is not slowed down.
             0 => 1.0,
             least => *flow as f64 / least as f64,

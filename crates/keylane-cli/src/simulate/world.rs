@@ -6,18 +6,18 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::jobs::Job;
+use super::jobs::SimulatedJob;
 use super::policy::Policy;
 use super::schedule::{Bar, Schedule};
 
 /// A subtask that runs: its end first, then its place among all that began.
-type Running = Reverse<(u64, usize)>;
+type RunningTask = Reverse<(u64, usize)>;
 
 struct World<'a> {
-    jobs: &'a [Job],
+    jobs: &'a [SimulatedJob],
     policy: &'a mut dyn Policy,
     idle: BinaryHeap<Reverse<usize>>,
-    running: BinaryHeap<Running>,
+    running: BinaryHeap<RunningTask>,
     /// Subtasks that have begun, and that have ended, of each job.
     begun: Vec<usize>,
     ended: Vec<usize>,
@@ -25,7 +25,7 @@ struct World<'a> {
 }
 
 /// Schedule of these jobs under a policy; the jobs are in the order of their arrival.
-pub(super) fn run(jobs: &[Job], workers: usize, policy: &mut dyn Policy) -> Schedule {
+pub(super) fn run(jobs: &[SimulatedJob], workers: usize, policy: &mut dyn Policy) -> Schedule {
     let schedule =
         Schedule { policy: policy.name(), bars: Vec::new(), finished: vec![0; jobs.len()] };
     let mut world = World {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_work_is_conserved_and_no_worker_does_two_things() {
         let jobs = Mix { jobs: 300, load: 0.9, workers: 3, seed: 7 }.jobs();
-        let work: u64 = jobs.iter().map(Job::work).sum();
+        let work: u64 = jobs.iter().map(SimulatedJob::work).sum();
         for mut policy in all_policies(3) {
             let schedule = run(&jobs, 3, policy.as_mut());
             let spent: u64 = schedule.bars.iter().map(|bar| bar.end - bar.start).sum();
@@ -138,8 +138,8 @@ mod tests {
     }
 
     /// Job with this number of one-second subtasks that arrives at this millisecond.
-    fn seconds(arrival: u64, subtasks: usize) -> Job {
-        Job { name: String::new(), arrival, lengths: vec![1000; subtasks], weight: 1 }
+    fn seconds(arrival: u64, subtasks: usize) -> SimulatedJob {
+        SimulatedJob { name: String::new(), arrival, lengths: vec![1000; subtasks], weight: 1 }
     }
 
     #[test]

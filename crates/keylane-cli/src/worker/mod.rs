@@ -6,18 +6,19 @@
 //! - Two records of a key are never in two children at once, nor out of order in one: the pool
 //!   hands out a record together with its key's turn. Either the turn is held until the answer was
 //!   written, or it is given back at once and the key's records follow each other into the same child
-//!   (see `homes`).
+//!   (see `affinity`).
 //! - The least busy child gets the next record. While a child is slow with a record, no second one
 //!   waits in its pipe (see `window`).
 //! - The observer of the pool defines the meaning of an answer and of a lost record (see
-//!   `employer`). Where a record keeps its key's turn with its ticket, no other record of the key
+//!   `observer`). Where a record keeps its key's turn with its ticket, no other record of the key
 //!   follows it.
-//! - A child that ends loses only the records in its pipe; each of them is named.
+//! - A child that ends loses only the records in its pipe; each of them is named, and comes with what the child wrote
+//!   meanwhile to standard error, if that is a pipe (see `stderr`).
 //!
 //! # Threads
 //!
 //! One lock guards the table of all slots. A *dispatcher* (a worker of the
-//! pool) enters a record in a slot and leaves; an *attendant* (a thread per
+//! pool) enters a record in a slot and leaves; a *slot thread* (a thread per
 //! slot) starts the child and reads its answers. Either of them may write the
 //! slot's outbox to the child, one at a time, outside of the lock.
 //!
@@ -25,19 +26,20 @@
 //! left, or when it holds half a window. So a slow trickle is not delayed and a flood needs few
 //! system calls.
 //!
-//! No thread blocks on a child: a blocked attendant would not read the answers that the child must
+//! No thread blocks on a child: a blocked slot thread would not read the answers that the child must
 //! write, and a blocked dispatcher would keep other children idle. So only lines that are certain
 //! to fit into the pipe are written; a larger line is written by a thread of its own. A dispatcher
 //! waits only for capacity in any slot, so a few of them suffice for all slots (see
 //! [`DISPATCHERS`]).
 
-mod answers;
-mod attendant;
-mod crew;
-mod employer;
-mod homes;
+mod affinity;
+mod flow_window;
+mod observer;
+mod pool;
+mod response_lines;
 mod slot;
-mod window;
+mod slot_thread;
+mod stderr;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -45,8 +47,8 @@ use std::process::{Command, Stdio};
 
 use crate::process;
 
-pub(crate) use crew::Crew;
-pub(crate) use employer::Employer;
+pub(crate) use observer::Observer;
+pub(crate) use pool::WorkerPool;
 pub(crate) use slot::Pending;
 
 /// Number of pool threads in front of the workers, whatever the number of slots: one to enter

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use keylane::Turn;
 use rustix::process::Pid;
 
-use crate::key::Key;
+use crate::key::RecordKey;
 
-use super::window::Window;
+use super::flow_window::Window;
+use super::stderr::Tail;
 
 /// A slot's child.
 #[derive(Debug)]
@@ -30,11 +31,11 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Pending<T> {
     pub(crate) ticket: T,
-    pub(crate) key: Key,
+    pub(crate) key: RecordKey,
     /// Bytes of its line.
     pub(super) length: usize,
     /// True if the key has its home in this slot, so that its next record may follow.
-    pub(super) is_at_home: bool,
+    pub(super) is_pinned: bool,
     /// The key's turn, held so that no other record of the key starts; none if
     /// the key has its home in this slot instead, or the ticket holds it.
     pub(super) _turn: Option<Turn>,
@@ -65,6 +66,8 @@ pub(super) struct Slot<T> {
     busy_since: Instant,
     /// Children that ended since one last answered.
     fruitless: u32,
+    /// What the child wrote to standard error during its oldest record.
+    pub(super) said: Tail,
 }
 
 /// Assumed until the first child's pipe has been asked.
@@ -85,6 +88,7 @@ impl<T> Slot<T> {
             writing: false,
             busy_since: now,
             fruitless: 0,
+            said: Tail::default(),
         }
     }
 
@@ -101,7 +105,7 @@ impl<T> Slot<T> {
 
     /// Records for which the key's turn is held.
     pub(super) fn turns_held(&self) -> usize {
-        self.pending.iter().filter(|record| !record.is_at_home).count()
+        self.pending.iter().filter(|record| !record.is_pinned).count()
     }
 
     /// True if a line of this length may be entered. A line too large for the
@@ -149,6 +153,8 @@ impl<T> Slot<T> {
         let pipe = self.due()?;
         if self.sent() == 0 {
             self.busy_since = now;
+            // An idle child wrote it.
+            self.said.clear();
         }
         self.writing = true;
         self.unsent = 0;
@@ -179,6 +185,7 @@ impl<T> Slot<T> {
         }
         self.window.measured(count, self.silent_for(now));
         self.busy_since = now;
+        self.said.clear();
         // The end of this child must not count as fruitless.
         self.fruitless = 0;
         self.take_oldest(count, into);
@@ -201,7 +208,7 @@ impl<T> Slot<T> {
 
     /// Removes the child and takes its records; returns the number of children in a row that have
     /// ended without an answer.
-    pub(super) fn bury(&mut self, into: &mut Vec<Pending<T>>) -> u32 {
+    pub(super) fn child_ended(&mut self, into: &mut Vec<Pending<T>>) -> u32 {
         self.phase = Phase::Empty;
         self.window = Window::new();
         self.take_oldest(self.sent(), into);

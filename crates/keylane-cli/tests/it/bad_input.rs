@@ -1,7 +1,10 @@
 //! What cannot be read ends the run with 255, the file, the line, what is
 //! wrong and what to do, after what was accepted before it has run.
 
-use crate::common::run;
+use std::fs;
+use std::io::Write;
+
+use crate::common::{feed, run, subcommand};
 
 const ECHO: [&str; 3] = ["--", "echo", "{#}"];
 
@@ -55,6 +58,54 @@ fn a_missing_file_and_a_folder_are_named() {
     run(&["--key", "1", "no-such-file", "--", "true"], "")
         .expect(255, &["cannot open no-such-file", "check the name"]);
     run(&["--key", "1", "/", "--", "true"], "").expect(255, &["cannot read /: it is a folder"]);
+}
+
+/// The bytes of compressed text would be taken for lines.
+#[test]
+fn compressed_input_is_refused_with_the_remedy() {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(b"a\nb\n").unwrap();
+    let packed = packed.finish().unwrap();
+    let said = ["it is compressed with gzip", "`gzip -dc FILE | keylane"];
+    for format in ["--lines", "--csv", "--ndjson"] {
+        records(&[format, "--key", "1"], &packed, &[], &said);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.gz"), &packed).unwrap();
+    for (subcommand_words, input) in [
+        (&["produce", "journal:j"][..], &packed[..]),
+        (&["consume", "-", "--order", "none", "--", "echo"], &packed),
+        (&["consume", "file:a.gz", "--order", "none", "--", "echo"], b""),
+    ] {
+        let mut command = subcommand(subcommand_words[0], &subcommand_words[1..]);
+        command.current_dir(folder.path());
+        let outcome = feed(command, input);
+        outcome.expect(255, &said);
+        assert_eq!(outcome.stdout, "");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_key() {
+    let lines = "\u{feff}ann 1\nann 2\n";
+    let words = ["-j1", "--key", "1", "--", "sh", "-c", "echo $KEYLANE_KEY {2}"];
+    assert_eq!(run(&words, lines).stdout, "ann 1\nann 2\n");
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), lines).unwrap();
+    for source in ["file:a", "-"] {
+        let words = [source, "--key", "1", "--", "sh", "-c", "echo $KEYLANE_KEY {2}"];
+        let mut command = subcommand("consume", words);
+        command.current_dir(folder.path());
+        assert_eq!(feed(command, lines.as_bytes()).stdout, "ann 1\nann 2\n", "{source}");
+    }
+}
+
+#[test]
+fn a_single_record_without_a_key_is_noted() {
+    let outcome = run(&["--ndjson", "--key", "a", "--", "echo"], "[{\"a\":1},{\"a\":2}]\n");
+    outcome.expect(0, &["note: the only record had no key; check --key"]);
+    let outcome = run(&["--key", "1", "--", "echo"], "a\n");
+    assert_eq!(outcome.expect(0, &[]).stderr, "");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn a_short_run_shows_each_size_and_writes_what_it_shows() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (csv, svg) = (path("curve.csv"), path("curve.svg"));
-    let words = ["--workload", "cpu", "--seconds", "0.01", "--max", "3"];
+    let words = ["--workload", "cpu", "--seconds", "0.01", "--max-workers", "3"];
     let outcome = calibrate(&[&words[..], &["--csv", &csv, "--svg", &svg]].concat());
     outcome.expect(0, &[]);
 
@@ -43,7 +43,7 @@ fn a_busy_machine_is_noticed() {
     let processors = std::thread::available_parallelism().unwrap().get();
     let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let mut busy: Vec<_> = (0..2 * processors).map(|_| busy()).collect();
-    let outcome = calibrate(&["--workload", "cpu", "--seconds", "0.3", "--max", "1"]);
+    let outcome = calibrate(&["--workload", "cpu", "--seconds", "0.3", "--max-workers", "1"]);
     for child in &mut busy {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -55,7 +55,7 @@ fn a_busy_machine_is_noticed() {
 
 #[test]
 fn both_workloads_are_measured_one_after_the_other() {
-    let outcome = calibrate(&["--seconds", "0.001", "--max", "1"]);
+    let outcome = calibrate(&["--seconds", "0.001", "--max-workers", "1"]);
     outcome.expect(0, &[]);
     let names = outcome.stdout.lines().filter(|line| line.ends_with("for each line"));
     let names: Vec<_> = names.map(|line| line.split(',').next().unwrap()).collect();
@@ -68,7 +68,8 @@ fn a_command_is_measured_with_its_own_processes() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("ran");
     let script = format!("echo x >> {}; echo noise", mark.display());
-    let outcome = calibrate(&["--seconds", "0.01", "--max", "2", "--", "sh", "-c", &script]);
+    let outcome =
+        calibrate(&["--seconds", "0.01", "--max-workers", "2", "--", "sh", "-c", &script]);
     outcome.expect(0, &[]);
     assert!(!outcome.stdout.contains("noise\n"), "its output is thrown away");
     assert!(fs::read_to_string(mark).unwrap().lines().count() >= 3);
@@ -77,7 +78,7 @@ fn a_command_is_measured_with_its_own_processes() {
 #[test]
 fn a_reader_that_has_had_enough_ends_it_quietly() {
     // All sizes together take far longer than anybody needs to go.
-    let words = ["--workload", "cpu", "--seconds", "0.3", "--max", "4096"];
+    let words = ["--workload", "cpu", "--seconds", "0.3", "--max-workers", "4096"];
     let mut child = subcommand("calibrate", words).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -89,15 +90,15 @@ fn a_reader_that_has_had_enough_ends_it_quietly() {
 }
 
 #[test]
-fn what_goes_wrong_is_said() {
+fn failures_are_reported() {
     calibrate(&["--", "no-such-command-here"])
         .expect(255, &["there is no program `no-such-command-here` in PATH"]);
-    calibrate(&["--seconds", "3600", "--max", "1", "--", "sh", "-c", "exit 7"])
+    calibrate(&["--seconds", "3600", "--max-workers", "1", "--", "sh", "-c", "exit 7"])
         .expect(255, &["with 1 worker:", "the command failed: exit status 7"]);
     let unwritable = calibrate(&["--seconds", "3600", "--csv", "/no/such/folder/x.csv"]);
     unwritable.expect(255, &["cannot write /no/such/folder/x.csv"]);
     calibrate(&["--seconds", "0"]).expect(255, &["from 0.001 to 3600"]);
-    calibrate(&["--max", "0"]).expect(255, &["from 1 to 4096"]);
+    calibrate(&["--max-workers", "0"]).expect(255, &["from 1 to 4096"]);
     calibrate(&["--latency", "x"]).expect(255, &["milliseconds"]);
     calibrate(&["--workload", "cpu", "--", "true"]).expect(255, &["cannot be used with"]);
 }

@@ -286,7 +286,7 @@ fn a_key_is_steered_whatever_is_in_it() {
 }
 
 #[test]
-fn what_operators_have_done_is_listed_page_by_page_up_to_the_limit() {
+fn the_audit_log_is_listed_page_by_page_up_to_the_limit() {
     let at = "2026-01-31T12:00:00.000Z";
     let mock = Mock::start(move |request| {
         let entry = match request.path.contains("cursor=2") {
@@ -316,9 +316,9 @@ AT                        WHO  FROM      WHAT          TO     OUTCOME           
 ";
     assert_eq!(outcome.expect(0, &[]).stdout, expected);
     let all = [
-        "--who",
+        "--actor",
         "a&b",
-        "--what",
+        "--action",
         "job.cancel",
         "--job",
         "j",
@@ -504,7 +504,7 @@ fn a_schedule_is_steered() {
 }
 
 #[test]
-fn what_is_no_keylane_server_is_said_to_be_none() {
+fn another_server_is_reported_as_none_of_keylane() {
     let mock = Mock::start(|_| Answer::ok(&json!({"hello": "world"})));
     run(&mock, &["status", ID]).expect(255, &["this is a Keylane server"]);
     let mock = Mock::start(|_| Answer::new(502, &json!("bad gateway")));

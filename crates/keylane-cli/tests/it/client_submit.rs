@@ -79,7 +79,7 @@ fn lines_are_sent_as_a_stream_of_subtasks() {
 #[test]
 fn tables_and_plain_lines_become_payloads() {
     let mock = taking();
-    let words = ["resize", "--csv", "-", "--header", "--key", "user", "--null", "NA"];
+    let words = ["resize", "--csv", "-", "--header", "--key", "user", "--null-value", "NA"];
     submit(&mock, &words, "user,n\na,1\nNA,2\n").expect(0, &[]);
     submit(&mock, &["resize", "--lines", "-"], "x y\n").expect(0, &[]);
     let asked = mock.asked();
@@ -168,7 +168,7 @@ fn a_server_that_is_not_there_is_said_to_be() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_asked() {
+fn invalid_arguments_are_refused_before_any_request() {
     let mock = taking();
     submit(&mock, &["resize"], "").expect(255, &["there is nothing to do: give --payload"]);
     submit(&mock, &["resize", "--payload", "text"], "").expect(255, &["the payload is not JSON"]);

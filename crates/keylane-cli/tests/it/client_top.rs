@@ -77,7 +77,7 @@ impl Terminal {
     fn start(mock: &Mock) -> Self {
         let mut command = Command::new("script");
         let words = format!(
-            "stty cols 160 rows 40; exec {} top --every 100ms",
+            "stty cols 160 rows 40; exec {} top --interval 100ms",
             env!("CARGO_BIN_EXE_keylane")
         );
         command.args(["-q", "-e", "-f", "-c", &words, "/dev/null"]);

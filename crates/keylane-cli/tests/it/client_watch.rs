@@ -102,7 +102,7 @@ fn a_broken_stream_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_happened_while_nobody_listened_is_asked_for() {
+fn missed_events_are_requested_again() {
     // The job ends between two streams, and no event says so.
     let asked = AtomicUsize::new(0);
     let mock = Mock::start(move |request| match is_stream(request) {
@@ -209,7 +209,7 @@ fn a_server_that_stays_away_is_given_up() {
         _ => Answer::stream(|_| Ok(())).with("content-type", "none"),
     });
     // It answers without an answer, for ever.
-    let words = [ID, "--patience", "1ms"];
+    let words = [ID, "--reconnect-timeout", "1ms"];
     watch(&mock, &words).expect(255, &["the response is not valid"]);
     // The system gives this port to no other program by chance.
     let words = [ID, "--server", "http://127.0.0.1:1"];
@@ -232,7 +232,7 @@ fn a_job_that_is_not_there_is_refused_and_others_are_followed() {
 }
 
 #[test]
-fn told_to_end_it_leaves_the_job_alone_and_says_so() {
+fn an_interrupted_watch_leaves_the_job_running() {
     let mock = Mock::start(|request| match is_stream(request) {
         true => silence(),
         false => Answer::ok(&job("running", 4, 2)),

@@ -290,7 +290,7 @@ fn of_key(contents: &[String], key: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_comes_of_records_is_appended_with_their_keys() {
+fn outputs_are_appended_with_the_keys_of_their_records() {
     let folder = with_journal();
     // The first attempt at 5 fails after it has printed; 6 prints nothing.
     let prints = "test $KEYLANE_POSITION = 6 || echo \"bill $KEYLANE_POSITION\"; echo said >&2; \
@@ -334,7 +334,7 @@ fn a_key_of_the_payload_is_the_one_that_is_kept() {
 }
 
 #[test]
-fn what_a_service_answers_is_appended() {
+fn responses_of_a_service_are_appended() {
     let folder = with_journal();
     let service = Service::start(|body, _| if body.contains("\"n\":6}") { 422 } else { 200 });
     let words = ["journal:j", "--group", "g", "--to-the-end", "--on-fail", "skip"];
@@ -386,7 +386,7 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     // The record at 2 waits until the test writes into the pipe.
     let waits = "test $KEYLANE_POSITION != 2 || read word < pipe";
     let words =
-        ["journal:j", "--group", "g", "--listen", "127.0.0.1:0", "--stalled-after", "300ms"];
+        ["journal:j", "--group", "g", "--listen", "127.0.0.1:0", "--stall-timeout", "300ms"];
     let words = [&words[..], &["-j", "4", "--", "sh", "-c", waits]].concat();
     let mut child = in_folder(&folder, "consume", &words).stdin(Stdio::null()).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -543,7 +543,7 @@ fn settings_of_the_client_and_programs_are_checked() {
 }
 
 #[test]
-fn what_is_not_json_is_refused_for_good_and_what_comes_by_stdin_may_be_anything() {
+fn invalid_json_is_refused_and_payloads_by_stdin_have_any_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let produced = run(&folder, "produce", &["journal:j"], "{\"a\":1}\n{\"a\":\n{\"a\":3}\n");
     produced.expect(0, &["3 records are in j"]);

@@ -78,7 +78,7 @@ fn one_that_is_bad_fails_alone() {
 }
 
 #[test]
-fn what_makes_no_sense_with_batches_is_refused() {
+fn settings_that_conflict_with_batches_are_refused() {
     let _alone = alone();
     let folder = with_journal();
     let batch = ["--batch", "5", "--"];

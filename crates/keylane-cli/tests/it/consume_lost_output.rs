@@ -47,7 +47,7 @@ fn closed() -> Stdio {
 }
 
 #[test]
-fn what_could_not_be_written_is_not_done_and_comes_again() {
+fn a_record_with_lost_output_is_delivered_again() {
     for handler in HANDLERS {
         let (folder, lines) = with_lines();
         let words = by_key(handler);
@@ -61,7 +61,7 @@ fn what_could_not_be_written_is_not_done_and_comes_again() {
 }
 
 #[test]
-fn who_prints_nothing_needs_nobody_who_reads_it() {
+fn a_command_without_output_needs_no_reader() {
     let (folder, lines) = with_lines();
     let silent = "case $1 in 10*|11*|12*) ;; *) echo \"$1\" ;; esac";
     let words = ["--order", "partition", "--", "sh", "-c", silent, "sh", "{}"];

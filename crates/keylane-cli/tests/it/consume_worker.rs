@@ -152,7 +152,7 @@ fn a_child_that_answers_twice_is_not_believed() {
 }
 
 #[test]
-fn what_is_no_line_and_who_is_no_worker_is_refused() {
+fn payloads_with_line_ends_and_workers_with_an_address_are_refused() {
     let _alone = alone();
     let folder = with_journal();
     let journal = Journal::open(folder.path().join("j")).unwrap();
@@ -173,7 +173,7 @@ fn what_is_no_line_and_who_is_no_worker_is_refused() {
 
 /// What is ended by force has not failed: whatever the policy says about failures, it comes again.
 #[test]
-fn what_is_ended_by_the_second_signal_is_not_skipped() {
+fn records_ended_by_the_second_signal_are_not_skipped() {
     let _alone = alone();
     for worker in [true, false] {
         let folder = with_journal();

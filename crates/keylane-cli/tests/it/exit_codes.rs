@@ -24,6 +24,14 @@ fn failures_are_counted_and_named() {
 }
 
 #[test]
+fn a_failure_names_a_long_key_by_its_beginning() {
+    let outcome =
+        run(&["--key", "1", "--", "sh", "-c", "exit 1", "sh", "{#}"], "k".repeat(100_000));
+    outcome.expect(1, &["kkk... of 100000 bytes): exit status 1"]);
+    assert!(outcome.stderr.len() < 500, "{}", outcome.stderr.len());
+}
+
+#[test]
 fn a_hundred_is_the_most_that_is_counted() {
     let words = ["--key", "1", "--progress", "none", "--", "false"];
     assert_eq!(run(&words, numbers(100)).code, 100);
@@ -68,6 +76,10 @@ fn wrong_usage_is_255_and_says_what_to_write() {
         (&["--header", "--key", "1", "--", "true"], "--header is for tables"),
         (&["--key", "/(/", "--", "true"], "unclosed group"),
         (&["--key", "name", "--", "true"], "lines have numbered fields"),
+        (&["--key", "1,2", "--", "true"], "write a template, as in '{1}/{2}'"),
+        (&["--csv", "--header", "--key", "a,b", "--", "true"], "as in '{a}/{b}'"),
+        (&["--key", "1", "--", "echo", ":::", "a", "b"], "`:::` has no meaning here"),
+        (&["--key", "1", "echo"], "write -- before the command"),
     ] {
         run(words, "a\n").expect(255, &[said]);
     }

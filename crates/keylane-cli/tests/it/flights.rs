@@ -49,7 +49,7 @@ fn a_whole_year_with_workers_equals_the_model() {
 }
 
 fn table_words() -> Vec<String> {
-    ["-j4", "--csv", "--header", "--key", "tailnum", "--null", "NA"].map(String::from).into()
+    ["-j4", "--csv", "--header", "--key", "tailnum", "--null-value", "NA"].map(String::from).into()
 }
 
 fn with_workers(flights: &str) -> String {

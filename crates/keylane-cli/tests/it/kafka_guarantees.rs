@@ -117,13 +117,13 @@ impl Stage {
     fn consume(&mut self, member: Option<usize>) -> Member {
         let member = member.map(|number| format!("member-{number}"));
         let (after, most) = (COMMIT_AFTER.to_string(), MAX_RECORDS.to_string());
-        let member = member.iter().flat_map(|member| ["--member", member]);
+        let member = member.iter().flat_map(|member| ["--group-instance-id", member]);
         let words = [&self.topic, "--group", "g", "--key", "1", "-j", "4", "--env", "*"]
             .into_iter()
             .chain(member);
         // A member that was away for a moment should look again soon.
         let client = ["-X", "reconnect.backoff.max.ms=500"];
-        let bounds = ["--commit-after", &after, "--most-records", &most, "--worker"];
+        let bounds = ["--commit-batch-size", &after, "--max-in-flight", &most, "--worker"];
         let words = words.chain(client).chain(bounds).chain(["--", "sh", "-c", WORKER]);
         self.lives += 1;
         let name = format!("life-{}", self.lives);
@@ -376,7 +376,7 @@ fn g13_a_wedged_partition_turns_the_health_red_until_it_goes_on() {
         "4",
         "--env",
         "*",
-        "--stalled-after",
+        "--stall-timeout",
         "300ms",
     ];
     let handler = "case $1 in wedge*) read word < \"$PIPE\" ;; esac";

@@ -58,9 +58,10 @@ fn a_consumer_ends_in_its_time_while_the_broker_is_away() {
     for protocol in ["cooperative", "broker"] {
         let topic = format!("kafka://{}/away-{protocol}", broker.address());
         produce(&topic, "1\n2\n3\n");
-        let words = [&topic, "--group", protocol, "--protocol", protocol, "--stop-within", "3s"];
+        let words =
+            [&topic, "--group", protocol, "--protocol", protocol, "--shutdown-timeout", "3s"];
         // What is done after the broker went cannot be stored.
-        let words = [&words[..], &["--commit-every", "1h", "--", "echo"]].concat();
+        let words = [&words[..], &["--commit-interval", "1h", "--", "echo"]].concat();
         let mut child = consume(&words);
         let mut printed = BufReader::new(child.stdout.take().unwrap());
         hears(&mut printed, "3");
@@ -88,8 +89,8 @@ fn health_readiness_and_metrics_say_that_the_broker_is_away() {
     let Some(mut broker) = broker() else { return };
     let topic = format!("kafka://{}/health", broker.address());
     produce(&topic, "1\n2\n3\n");
-    let words = [&topic, "--group", "g", "--listen", "127.0.0.1:0", "--stalled-after", "1s"];
-    let mut child = consume(&[&words[..], &["--stop-within", "1s", "--", "true"]].concat());
+    let words = [&topic, "--group", "g", "--listen", "127.0.0.1:0", "--stall-timeout", "1s"];
+    let mut child = consume(&[&words[..], &["--shutdown-timeout", "1s", "--", "true"]].concat());
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("listening at") {
@@ -298,4 +299,78 @@ fn a_group_beyond_the_end_stops_with_the_remedy_which_works() {
     hears(&mut BufReader::new(child.stdout.take().unwrap()), "new");
     terminate(&child);
     ends(&mut child);
+}
+
+/// Stores an offset with metadata for a group without members, as another product does: `OffsetCommit`, version 2.
+fn commit_by_hand(broker: &str, group: &str, topic: &str, offset: i64, metadata: &str) {
+    let text = |text: &str| [&(text.len() as i16).to_be_bytes(), text.as_bytes()].concat();
+    let body = [
+        // The request's type and version, its number, and the client's name.
+        vec![0, 8, 0, 2, 0, 0, 0, 1],
+        text("another"),
+        text(group),
+        // No generation, no member, the broker's retention.
+        (-1i32).to_be_bytes().to_vec(),
+        text(""),
+        (-1i64).to_be_bytes().to_vec(),
+        1i32.to_be_bytes().to_vec(),
+        text(topic),
+        1i32.to_be_bytes().to_vec(),
+        0i32.to_be_bytes().to_vec(),
+        offset.to_be_bytes().to_vec(),
+        text(metadata),
+    ]
+    .concat();
+    let mut stream = TcpStream::connect(broker).unwrap();
+    stream.write_all(&[&(body.len() as i32).to_be_bytes()[..], &body].concat()).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut answer = vec![0; i32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[answer.len() - 2..], [0, 0], "the error of the only partition");
+}
+
+#[test]
+fn progress_of_another_product_is_an_error_until_the_user_decides() {
+    let Some(broker) = broker() else { return };
+    let topic = format!("kafka://{}/foreign", broker.address());
+    produce(&topic, "1\n2\n3\n");
+    let consume = |more: &[&str]| {
+        let begin = [&*topic, "--group", "g", "--to-the-end"];
+        feed(subcommand("consume", [&begin[..], more, &["--", "echo"]].concat()), b"")
+    };
+    consume(&[]).expect(0, &["3 handled"]);
+    commit_by_hand(&broker.address(), "g", "foreign", 1, "another product's own words");
+    for how in [&[][..], &["--foreign-progress", "refuse"]] {
+        let outcome = consume(how);
+        let remedy = ["--foreign-progress repeat", "--reset-offsets"];
+        outcome.expect(255, &["metadata of foreign[0] cannot be used"]).expect(255, &remedy);
+        assert_eq!(outcome.stdout, "");
+    }
+    let outcome = consume(&["--foreign-progress", "repeat"]);
+    outcome.expect(0, &["foreign[0] is repeated from 1 on", "2 handled"]);
+    assert_eq!(outcome.sorted(), ["2", "3"]);
+    // The group's progress is its own again.
+    consume(&[]).expect(0, &["0 handled"]);
+}
+
+/// The last offsets of such a topic are markers of transactions, and no records.
+#[test]
+fn a_topic_written_by_transactions_is_read_to_its_end() {
+    let Some(broker) = broker() else { return };
+    let [orders, bills] =
+        ["orders", "bills"].map(|name| format!("kafka://{}/{name}", broker.address()));
+    produce(&orders, "1\n2\n3\n");
+    produce(&bills, "");
+    let to_the_end = |topic: &str, more: &[&str]| {
+        let begin = [topic, "--group", "g", "--to-the-end"];
+        feed(subcommand("consume", [&begin[..], more, &["--", "echo"]].concat()), b"")
+    };
+    let once = ["--output", &bills, "--exactly-once"];
+    to_the_end(&orders, &once).expect(0, &["all records are processed: 3 handled"]);
+    to_the_end(&orders, &once).expect(0, &["all records are processed: 0 handled"]);
+    let outcome = to_the_end(&bills, &[]);
+    outcome.expect(0, &["all records are processed: 3 handled"]);
+    assert_eq!(outcome.sorted(), ["1", "2", "3"]);
+    to_the_end(&bills, &[]).expect(0, &["all records are processed: 0 handled"]);
 }

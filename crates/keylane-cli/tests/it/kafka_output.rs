@@ -50,7 +50,7 @@ fn exactly_once_consumers_that_are_killed_leave_one_answer_for_each_record() {
     let lines: String = (0..400).map(|n| format!("{} {n}\n", n % 7)).collect();
     feed(subcommand("produce", [&*orders, "--key", "1"]), lines.as_bytes()).expect(0, &[]);
     let start = || {
-        let words = [&*orders, "--group", "billing", "-j", "3", "--commit-every", "20ms"];
+        let words = [&*orders, "--group", "billing", "-j", "3", "--commit-interval", "20ms"];
         let once = ["--output", &bills, "--exactly-once", "-X", "transaction.timeout.ms=2000"];
         let quick = ["-X", "session.timeout.ms=2000", "-X", "heartbeat.interval.ms=300"];
         let worker = ["--worker", "--", "sh", "-c", "while read -r a b; do echo bill $b; done"];
@@ -106,7 +106,7 @@ fn wait_until_read(topic: &str, group: &str) {
 
 #[cfg(feature = "kafka")]
 #[test]
-fn what_a_command_prints_goes_to_a_topic_in_order_per_key() {
+fn output_of_a_command_goes_to_a_topic_in_order_per_key() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 

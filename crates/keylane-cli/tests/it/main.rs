@@ -14,6 +14,7 @@ mod consume;
 mod consume_batches;
 mod consume_lost_output;
 mod consume_worker;
+mod consume_worker_stderr;
 mod consume_worker_timeout;
 mod documents;
 mod endless_input;
@@ -28,6 +29,7 @@ mod kafka_output;
 #[cfg(feature = "kafka-tls")]
 mod kafka_tls;
 mod mock;
+mod old_names;
 mod older_files;
 mod ops;
 mod order_per_key;

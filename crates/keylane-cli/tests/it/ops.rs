@@ -15,6 +15,16 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// The text of all sources in a folder and its subfolders.
+fn sources(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text = |path: PathBuf| match path.is_dir() {
+        true => sources(&path),
+        false => fs::read_to_string(path).unwrap(),
+    };
+    entries.map(text).collect()
+}
+
 /// Metrics that `docs/serve/operations.md` describes.
 fn documented() -> BTreeSet<String> {
     let page = read("docs/serve/operations.md");
@@ -30,11 +40,9 @@ fn named(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_page_describes_the_metrics_that_the_service_has() {
-    let sources = ["metrics.rs", "schedules/mod.rs", "audit.rs"];
-    let source = sources.map(|name| read(&format!("crates/keylane-service/src/engine/{name}")));
+    let source = sources(&root().join("crates/keylane-service/src/engine"));
     // By a function with their names, or as they are written.
     let metric = Regex::new(r##"metric\(\s*"([a-z_]+)"|"# TYPE keylane_([a-z_]+) "##).unwrap();
-    let source = source.concat();
     let name = |found: regex::Captures<'_>| {
         let name = found.get(1).or(found.get(2)).expect("it is one of the two");
         format!("keylane_{}", name.as_str())

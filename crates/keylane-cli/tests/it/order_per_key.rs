@@ -82,8 +82,21 @@ fn records_without_key_are_unordered_or_in_one_line_as_chosen() {
     named_pipe(&pipe);
     let meet = r#"if [ "$2" = 1 ]; then echo met > "$1"; else read -r word < "$1"; fi"#;
     let path = pipe.to_str().unwrap();
-    let words =
-        ["-j2", "--csv", "--key", "1", "--null", "NA", "--", "sh", "-c", meet, "sh", path, "{2}"];
+    let words = [
+        "-j2",
+        "--csv",
+        "--key",
+        "1",
+        "--null-value",
+        "NA",
+        "--",
+        "sh",
+        "-c",
+        meet,
+        "sh",
+        path,
+        "{2}",
+    ];
     run(&words, "NA,1\nNA,2\n").expect(0, &[]);
 
     let serial = ["-j8", "--csv", "--key", "1", "--no-key", "serial", "--", "echo", "{2}"];

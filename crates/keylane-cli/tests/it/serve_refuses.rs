@@ -65,7 +65,7 @@ fn a_check_looks_at_programs_and_placeholders() {
 }
 
 #[test]
-fn a_file_that_is_not_right_is_told_with_its_line() {
+fn errors_in_the_file_have_its_line() {
     let path = "keylane.toml is not right";
     for (text, said) in [
         ("[server]\nslots = 4\nslot = 3\n", &["line 3", "unknown field `slot`", "`slots`"][..]),
@@ -76,8 +76,8 @@ fn a_file_that_is_not_right_is_told_with_its_line() {
         ("[server]\nslots = \"many\"\n", &["line 2", "slots"]),
         ("[kinds.a]\nrate = \"fast\"\n", &["line 2", "write 100/s, 30/m or 500/h"]),
         ("[kinds.a]\nbackoff = \"1m..1s\"\n", &["line 2", "longer than the longest"]),
-        ("[server]\nkeep = \"a while\"\n", &["line 2", "write 12h, 7d or forever"]),
-        ("[server]\nmost_body = \"8MB\"\n", &["line 2", "write 64K, 512M or 2G"]),
+        ("[server]\nretention = \"a while\"\n", &["line 2", "write 12h, 7d or forever"]),
+        ("[server]\nmax_body_bytes = \"8MB\"\n", &["line 2", "write 64K, 512M or 2G"]),
         ("[kinds.a\n", &["line 1"]),
     ] {
         File::new(text).is_refused(&[&[path], said].concat());
@@ -85,7 +85,7 @@ fn a_file_that_is_not_right_is_told_with_its_line() {
 }
 
 #[test]
-fn what_makes_no_sense_together_is_told_with_a_remedy() {
+fn conflicting_settings_are_refused_with_a_remedy() {
     let no_tokens = format!("[server]\nlisten = \"0.0.0.0:0\"\n{HELLO}");
     let half = format!("[server]\ntls_key = \"DIR/key.pem\"\n{HELLO}");
     let no_papers = format!(

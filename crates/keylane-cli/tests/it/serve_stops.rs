@@ -49,7 +49,7 @@ fn the_first_sigterm_lets_what_runs_end_and_begins_nothing() {
 }
 
 #[test]
-fn whoever_follows_a_job_is_let_go_when_it_stops() {
+fn followers_are_disconnected_at_shutdown() {
     let mut place = Place::new("");
     let server = Served::start(&place, &[]);
     let id = submit_two("wait", &mut place, &server);
@@ -94,9 +94,9 @@ fn the_second_signal_ends_it_at_once_with_all_that_runs() {
 }
 
 #[test]
-fn what_does_not_end_in_time_is_ended_and_tried_again() {
+fn subtasks_beyond_the_shutdown_timeout_are_ended_and_retried() {
     let mut place = Place::new("");
-    let server = Served::start(&place, &["--stop-within", "10ms"]);
+    let server = Served::start(&place, &["--shutdown-timeout", "10ms"]);
     let id = submit_two("wait", &mut place, &server);
     server.signal(Signal::TERM);
     server.end().expect(0, &["stopping"]);
@@ -182,7 +182,7 @@ fn while_it_stops_remote_workers_can_end_their_leases() {
 #[test]
 fn a_lease_that_nothing_was_said_of_goes_on_after_the_next_start() {
     let place = Place::new("[kinds.remote]\nlease = \"30s\"\n");
-    let server = Served::start(&place, &["--stop-within", "10ms"]);
+    let server = Served::start(&place, &["--shutdown-timeout", "10ms"]);
     let id = server.submit(&["remote", "--payload", "1"]);
     let lease = lease(&server);
     server.signal(Signal::TERM);

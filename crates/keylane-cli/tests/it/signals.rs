@@ -114,7 +114,7 @@ fn the_second_signal_ends_children_and_grandchildren() {
 }
 
 #[test]
-fn the_third_signal_kills_who_does_not_listen() {
+fn the_third_signal_kills_commands_that_ignore_the_second() {
     let mut waiting = Waiting::new(
         r#"trap '' TERM; echo $$ > "$1/started"; while :; do read -r word < "$1/gate$2"; done"#,
     );

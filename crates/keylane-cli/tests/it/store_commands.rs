@@ -62,7 +62,7 @@ fn a_damaged_job_is_named_and_can_be_given_up() {
 }
 
 #[test]
-fn what_can_be_read_is_salvaged() {
+fn readable_records_are_salvaged() {
     let folder = Folder::new();
     folder.damage(br#"{"kind":"ha"#);
     let salvaged = folder.store(&["salvage", "a.db", "b.db"]);

@@ -32,7 +32,7 @@ fn expected(names: [(&str, usize); 3]) -> BTreeMap<String, usize> {
 
 #[test]
 fn each_record_is_a_slice_named_for_its_key_and_arrows_join_those_of_a_key() {
-    let words = ["-j2", "--key", "1", "--null", "-", "--", "sh", "-c", "test {2} != bad"];
+    let words = ["-j2", "--key", "1", "--null-value", "-", "--", "sh", "-c", "test {2} != bad"];
     let events = trace(&words, "a 1\nb 2\na bad\n- 4\na 5\n", 1);
     assert_eq!(names(&events, "X"), expected([("a", 3), ("b", 1), ("no key", 1)]));
     let arrows = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();

@@ -9,14 +9,15 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 
 use super::Core;
-use super::engine_state::{ActiveJob, CommitEffect, EngineState, FinalState, RunningAttempt};
+use super::engine_state::{EngineState, RunningAttempt};
 use super::logs::note_log;
 use super::made::NewSubtaskSpec;
+use super::plan::shown;
 use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
 use crate::kind::Work;
-use crate::schedule::{End, Ended, Fate, NewSubtask, Outcome, Packed, Step};
-use crate::store::{Mark, Outcome as Written, OutcomeKind, Stage};
-use crate::wire::{EventKind, JobState, OnErrorChoice, Slice, Timestamp};
+use crate::schedule::{End, Fate, NewSubtask, Packed, Step};
+use crate::store::{Mark, Stage};
+use crate::wire::{EventKind, Slice, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
 /// Time that a cancelled handler has to end before it is dropped: more than a process gets between
@@ -26,16 +27,6 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Maximum pause before the next attempt that a handler may request, by `Retry-After` or
 /// `after_ms`, because the key is blocked meanwhile. A longer request is cut to this.
 const MAX_AFTER: Duration = Duration::from_secs(24 * 3600);
-
-/// Returns the number under which clients see a step. The split and the fan-in have numbers that no
-/// subtask has.
-pub(super) fn shown(step: Step) -> SubtaskNumber {
-    match step {
-        Step::Subtask(number) => number,
-        Step::Split => SubtaskNumber::MAX,
-        Step::FanIn => SubtaskNumber::MAX - 1,
-    }
-}
 
 /// Registered run that is ready to begin.
 #[derive(Debug)]
@@ -88,7 +79,7 @@ impl Core {
         let made = NewSubtaskSpec::read(answer.as_deref(), &self.settings.bounds)
             .map_err(Failure::lasting)?;
         let (stored, fan_in) = {
-            let engine = self.engine();
+            let engine = self.state.lock();
             let gone = || Failure::lasting("the job is over");
             let live = engine.live.get(&job).ok_or_else(gone)?;
             (live.plan.stored, live.head.fan_in)
@@ -119,7 +110,7 @@ impl Core {
 
     /// Enters the subtasks of a split. Called on the writer's thread, in commit order.
     fn enter_made(&self, job: JobNumber, total: u32, made: Packed) {
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         engine.order.entered(job);
         let (count, key_bytes, has_keys) = (made.count(), made.key_bytes(), made.has_keys());
@@ -133,15 +124,15 @@ impl Core {
         engine.key_bytes += key_bytes;
         engine.unfinished += count;
         if let Ok(accepted) = added {
-            Self::hold_if_behind(engine, job, has_keys, now);
-            self.note_accepted(engine, job, &accepted, now);
+            engine.hold_if_behind(job, has_keys, now);
+            engine.apply_accepted(job, &accepted, now);
         }
-        self.bell.ring();
+        self.wake.notify();
     }
 
     /// Applies the end of a run. Returns false if the run had already ended.
     pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: Answer) -> bool {
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         let Some(running) = engine.running.remove(&fence) else { return false };
         let end = match &answer {
@@ -151,7 +142,7 @@ impl Core {
         self.end_with(&mut engine, running, fence, end, answer, now);
         self.write_next(&mut engine);
         drop(engine);
-        self.bell.ring();
+        self.wake.notify();
         true
     }
 
@@ -206,10 +197,10 @@ impl Core {
             Fate::Again { .. } => engine.totals.retried += u64::from(!is_withdrawn),
             Fate::Stopped => self.announce_stop(&running, error.as_deref(), now),
             Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
-                self.note_end(engine, &running, ended.fate, error, result, now);
+                engine.record_end(&running, ended.fate, error, result, now);
             }
         }
-        self.apply_consequences(engine, running.job, &ended, now);
+        engine.apply_consequences(running.job, &ended, now);
     }
 
     /// Returns the time of the next attempt after a failure, if an attempt is left.
@@ -224,88 +215,9 @@ impl Core {
         }
         let backoff = self.kinds.get(running.kind).backoff;
         let after = failure.after.map(|after| after.min(MAX_AFTER));
-        let wait = after.unwrap_or_else(|| backoff.wait(running.attempt, self.chance()));
+        let wait = after.unwrap_or_else(|| backoff.wait(running.attempt, self.random.next()));
         let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         Some(now.0.saturating_add(wait))
-    }
-
-    /// Records the final outcome of a step for the next batch.
-    fn note_end(
-        &self,
-        engine: &mut EngineState,
-        running: &RunningAttempt,
-        fate: Fate,
-        error: Option<String>,
-        result: Option<Box<RawValue>>,
-        now: Timestamp,
-    ) {
-        let (kind, end) = match fate {
-            Fate::Succeeded => (OutcomeKind::Succeeded, FinalState::Succeeded),
-            Fate::Failed => (OutcomeKind::Failed, FinalState::Failed),
-            _ => (OutcomeKind::Cancelled, FinalState::Cancelled),
-        };
-        let bytes = match (&error, &result) {
-            (Some(error), _) => error.clone().into_bytes(),
-            (None, Some(result)) => result.get().as_bytes().to_vec(),
-            (None, None) => Vec::new(),
-        };
-        let outcome = Written {
-            number: running.number,
-            attempt: running.attempt,
-            kind,
-            started_ms: running.since.0,
-            ended_ms: now.0,
-            result: bytes,
-        };
-        engine.unwritten.changes.ended(running.job, outcome);
-        if let (Step::Subtask(_), Some(live)) = (running.step, engine.live.get_mut(&running.job)) {
-            end.count(&mut live.ended);
-            engine.unfinished = engine.unfinished.saturating_sub(1);
-        }
-        // Only the job's own result is shown from memory.
-        let result = result.filter(|_| running.step == Step::FanIn);
-        let effect =
-            CommitEffect::Ended { job: running.job, step: running.step, end, error, result };
-        engine.unwritten.effects.push(effect);
-    }
-
-    /// Applies the consequences of an end: dropped subtasks, the end of the job.
-    pub(super) fn apply_consequences(
-        &self,
-        engine: &mut EngineState,
-        job: JobNumber,
-        ended: &Ended,
-        now: Timestamp,
-    ) {
-        // Dropped subtasks need no outcomes: at the end of a job every subtask without an outcome
-        // counts as cancelled, and the failure that made the job fail is on the disk.
-        if let Some(outcome) = ended.over {
-            self.record_job_end(engine, job, outcome, now);
-        }
-    }
-
-    /// Ends a job: its last status is written after all its outcomes.
-    pub(super) fn record_job_end(
-        &self,
-        engine: &mut EngineState,
-        job: JobNumber,
-        outcome: Outcome,
-        now: Timestamp,
-    ) {
-        let Some(live) = engine.live.get_mut(&job) else { return };
-        live.is_closing = true;
-        let counts = live.final_counts();
-        // Subtasks dropped with the job have no end of their own.
-        let dropped = counts.cancelled.saturating_sub(live.ended.cancelled);
-        engine.unfinished = engine.unfinished.saturating_sub(dropped.into());
-        let (stored, state) = super::begin::states(outcome);
-        let status = crate::store::JobStatus {
-            ended_ms: Some(now.0),
-            counts,
-            ..crate::store::JobStatus { state: stored, ..live.status() }
-        };
-        engine.unwritten.changes.status(job, status);
-        engine.unwritten.effects.push(CommitEffect::Over { job, state, ended: now });
     }
 
     fn announce_stop(&self, running: &RunningAttempt, error: Option<&str>, now: Timestamp) {
@@ -331,7 +243,7 @@ impl Core {
             slot: running.slot,
             job: job.map_or_else(String::new, |id| id.to_string()),
             number: shown(running.step),
-            keys: running.keys.iter().map(super::ask::text_of).collect(),
+            keys: running.keys.iter().map(super::query::text_of).collect(),
             attempt: running.attempt,
             begin: running.since,
             end: Some(now),
@@ -344,7 +256,7 @@ impl Core {
                 }
                 .into(),
             ),
-            rule: super::ask::rule_text(running.rule).into(),
+            rule: super::query::rule_text(running.rule).into(),
         });
     }
 }
@@ -415,25 +327,4 @@ async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Durat
 
 fn unwrap_panic(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
     answer.unwrap_or_else(|panic| Err(Failure::passing(panicked(&*panic))))
-}
-
-impl ActiveJob {
-    /// Returns false if the job was cancelled or is about to fail, so that its waiting subtasks
-    /// were dropped.
-    pub(super) fn holds_its_subtasks(&self) -> bool {
-        let fails = self.head.on_error == OnErrorChoice::FailFast
-            && self.ended.failed + self.ended.skipped > 0;
-        !self.cancelling && !self.is_closing && !fails
-    }
-
-    /// Returns the API state of an unfinished job.
-    pub(super) fn state(&self) -> JobState {
-        match (self.cancelling, self.paused) {
-            (true, _) => JobState::Cancelling,
-            (false, true) => JobState::Paused,
-            (false, false) if self.begins_at.is_some() => JobState::Scheduled,
-            (false, false) if self.started.is_some() => JobState::Running,
-            (false, false) => JobState::Queued,
-        }
-    }
 }

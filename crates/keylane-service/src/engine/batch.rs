@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::intake::{Intake, Submitted};
-use super::{Core, Refused};
+use super::Core;
+use super::intake::Intake;
+use super::submit_reply::Submitted;
+use crate::refused::Refused;
 use crate::store::{Changes, Idempotency};
 
 /// Returns the idempotency key of a job in a batch: the batch's key and the job's place. No
@@ -25,7 +27,7 @@ impl Core {
     ) -> Result<Vec<Submitted>, Refused> {
         let mut claim = None;
         if let Some((caller, key)) = scope.clone() {
-            claim = Some(self.claims.claim(&caller, &key).await);
+            claim = Some(self.idempotency.claim(&caller, &key).await);
             let count = intakes.len();
             // One blocking call for all jobs, because there may be a thousand.
             let before =
@@ -35,7 +37,7 @@ impl Core {
             }
         }
         self.may_take_more()?;
-        let expires_ms = self.idempotency_ends();
+        let expires_ms = self.idempotency.ends();
         let (mut jobs, mut all) = (Vec::new(), Vec::new());
         for (place, intake) in intakes.into_iter().enumerate() {
             let entry = scope.as_ref().map(|(caller, key)| Idempotency {
@@ -52,7 +54,8 @@ impl Core {
         let core = Arc::clone(self);
         let accept = move |committed: Result<_, _>| {
             let accept_all = |_| all.into_iter().map(|entering| core.accept(entering)).collect();
-            let answer = committed.map(accept_all).map_err(|error| core.write_refused(error));
+            let answer =
+                committed.map(accept_all).map_err(|error| core.status.write_refused(error));
             drop(claim);
             // A client that no longer waits can repeat the request with the batch's idempotency
             // key.

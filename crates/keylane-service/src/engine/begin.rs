@@ -1,101 +1,21 @@
-//! Recovery of stored jobs when the service starts, and activation of delayed jobs at their start
-//! time.
+//! Recovery of stored jobs when the service starts, and replacement of the kinds.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Core;
-use super::engine_state::{ActiveJob, CommitEffect, EngineState, WriteBatch, first_version};
+use super::engine_state::{ActiveJob, EngineState, first_version};
 use super::failures::Failures;
 use super::grant::Survivor;
 use super::holds::Entered;
 use super::plan::StepNumbers;
+use super::scheduler_job::{ended_counts, limits_of, new_job, new_subtask};
 use crate::head::Head;
 use crate::kind::{Entry, Kind, Work};
-use crate::schedule::{
-    self, Accepted, EndedCounts, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome,
-    Restored, Step,
-};
+use crate::schedule::{KindId, KindLimits, NewJob, Restored, Step};
 use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob, Stage};
-use crate::wire::{EventKind, Job, JobState, OnErrorChoice, OnFailChoice, Timestamp};
+use crate::wire::{EventKind, Job, OnErrorChoice, Timestamp};
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
-
-/// Maximum number of delayed jobs that get a place in the order in one batch. Each of them rewrites
-/// a row.
-const MAX_ENTERING: usize = 512;
-
-/// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
-pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
-    let concurrency = kind.concurrency.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
-    let concurrency = match (concurrency, wanted) {
-        (Some(most), Some(wanted)) => Some(most.min(wanted)),
-        (most, wanted) => most.or(wanted),
-    };
-    // The split and fan-in steps of a kind for remote workers run here.
-    let subtasks_only = wanted.is_some();
-    KindLimits { concurrency, rate: kind.rate.map(rate_of), subtasks_only }
-}
-
-/// Converts a rate to tokens per interval: whole numbers, exact to a thousandth.
-fn rate_of(rate: crate::kind::Rate) -> schedule::Rate {
-    let per_second = if rate.per_second.is_finite() { rate.per_second.max(0.001) } else { 1e6 };
-    let (tokens, period_ms) = match per_second {
-        // Tokens per thousand seconds.
-        few if few < 1000.0 => ((few * 1000.0).round(), 1_000_000),
-        many => (many.min(1e9).round(), 1000),
-    };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 10^9")]
-    let tokens = tokens as u32;
-    schedule::Rate { tokens, period_ms, burst: rate.burst.max(1) }
-}
-
-pub(super) fn new_subtask(
-    number: u32,
-    keys: &[Key],
-    attempts_made: u32,
-) -> NewSubtask<impl Iterator<Item = &[u8]>> {
-    NewSubtask { number, keys: keys.iter().map(|key| &*key.0), attempts_made }
-}
-
-/// Returns the scheduler's description of a job, with the subtasks given.
-pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S) -> NewJob<S> {
-    NewJob {
-        kind: KindId(kind),
-        weight: head.weight,
-        on_error: match head.on_error {
-            OnErrorChoice::FinishAll => OnError::FinishAll,
-            OnErrorChoice::FailFast => OnError::FailFast,
-        },
-        on_fail: match head.on_fail {
-            OnFailChoice::Continue => OnFail::Continue,
-            OnFailChoice::StopKey => OnFail::StopKey,
-        },
-        attempts_allowed: head.attempts,
-        start_at: head.run_at.map(|at| at.0),
-        split: head.split.then_some(0),
-        fan_in: head.fan_in.then_some(0),
-        ..NewJob::new(number, subtasks)
-    }
-}
-
-/// Converts stored counts for the scheduler, which counts a skipped subtask as failed: also after a
-/// restart.
-pub(super) fn ended_counts(counts: &Counts) -> EndedCounts {
-    EndedCounts {
-        succeeded: counts.succeeded.into(),
-        failed: u64::from(counts.failed) + u64::from(counts.skipped),
-        cancelled: counts.cancelled.into(),
-    }
-}
-
-/// Returns the states of an outcome in the store and in the API.
-pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
-    match outcome {
-        Outcome::Succeeded => (Stored::Succeeded, JobState::Succeeded),
-        Outcome::Failed => (Stored::Failed, JobState::Failed),
-        Outcome::Cancelled => (Stored::Cancelled, JobState::Cancelled),
-    }
-}
 
 impl Core {
     /// Sets the limits of all kinds. Nothing starts of a kind that was removed.
@@ -116,7 +36,7 @@ impl Core {
     pub(super) fn replace_kinds(&self, kinds: Vec<(String, Kind)>) -> Vec<Arc<Kind>> {
         // Under the lock of the engine state, so that no start sees a kind with the limits of
         // another one.
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         for entry in self.kinds.all() {
             if !kinds.iter().any(|(name, _)| **name == *entry.name) {
@@ -145,30 +65,7 @@ impl Core {
         let plan = StepNumbers::new(&head, job.total);
         let waiting = UnfinishedSteps::of(recovered, plan)?;
         let ended = self.ended_of(recovered, plan)?;
-        // Earlier versions kept the start time of a job that had begun.
-        let has_begun = ended.counts.ended() > 0 || waiting.was_tried();
-        let begins_at = job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp);
-        let live = ActiveJob {
-            id: job.id,
-            plan,
-            created: Timestamp(job.created_ms),
-            started: job.status.started_ms.map(Timestamp),
-            pace: None,
-            key_bytes: waiting.key_bytes(),
-            ended: ended.counts,
-            recorded: ended.counts,
-            error: None,
-            failures: Failures::default(),
-            result: None,
-            paused: job.status.state == Stored::Paused,
-            cancelling: job.status.state == Stored::Cancelling,
-            begins_at,
-            is_entering: false,
-            is_closing: false,
-            version: first_version(now),
-            notify: None,
-            head: Arc::new(head),
-        };
+        let live = unfinished_job(recovered, head, plan, &waiting, ended.counts, now);
         let ended_before = ended_counts(&live.ended);
         let is_failing = live.head.on_error == OnErrorChoice::FailFast && ended_before.failed > 0;
         let is_leased =
@@ -197,19 +94,19 @@ impl Core {
         engine.unfinished += waiting.subtasks.len() as u64;
         engine.order.entered(number);
         let accepted = engine.scheduler.accept(new, now.0);
-        self.note_accepted(engine, number, &accepted, now);
+        engine.apply_accepted(number, &accepted, now);
         // All subtasks enter before running ones are restored, because those are at the heads of
         // their lanes.
         while let Some(done) = engine.scheduler.work_off(now.0) {
-            self.note_accepted(engine, done.job, &done.accepted, now);
+            engine.apply_accepted(done.job, &done.accepted, now);
         }
         if let Some(kind) = missing_kind.filter(|_| engine.live.contains_key(&number)) {
-            Self::hold_without_kind(engine, number, &kind, now);
+            engine.hold_without_kind(number, &kind, now);
         }
         self.restore(engine, number, kind, waiting, now);
         // A decision before the end of the process stays in force.
         if is_cancelling || is_failing || has_failed_step {
-            self.drop_rest(engine, number, !is_cancelling, now);
+            engine.drop_rest(number, !is_cancelling, now);
         }
         Ok(Entered { job: number, entered: job.entered, has_keys })
     }
@@ -308,70 +205,47 @@ impl Core {
         Ok(ended)
     }
 
-    /// Applies the immediate consequences of accepting a job: subtasks without an attempt left, a
-    /// job without any subtask.
-    pub(super) fn note_accepted(
-        &self,
-        engine: &mut EngineState,
-        job: JobNumber,
-        accepted: &Accepted,
-        now: Timestamp,
-    ) {
-        for step in &accepted.failed {
-            let attempts = engine.live.get(&job).map_or(0, |live| live.head.attempts);
-            let error = "the server ended during its last attempt";
-            self.record_outcome(
-                engine,
-                job,
-                *step,
-                attempts,
-                super::engine_state::FinalState::Failed,
-                error,
-                now,
-            );
-        }
-        if let Some(outcome) = accepted.over {
-            self.record_job_end(engine, job, outcome, now);
-        }
-    }
-
-    /// Activates delayed jobs whose start time has passed: each begins when its place in the order
-    /// is on the disk. At most one batch of them per call. The end of a batch wakes the dispatcher,
-    /// which handles the others.
-    pub(super) fn note_due(engine: &mut EngineState, now: Timestamp) {
-        engine.due.extend(engine.scheduler.handle_timeout(now.0));
-        while engine.unwritten.entering < MAX_ENTERING
-            && let Some(job) = engine.due.pop_front()
-        {
-            // The job may have been cancelled meanwhile, and even retried.
-            let is_due = |live: &&mut ActiveJob| live.begins_at.is_some() && !live.is_closing;
-            let Some(live) = engine.live.get_mut(&job).filter(is_due) else { continue };
-            live.is_entering = true;
-            let WriteBatch { changes, effects, entering } = &mut engine.unwritten;
-            changes.enter(job, live.status());
-            effects.push(CommitEffect::Entered { job });
-            *entering += 1;
-        }
-    }
-
-    /// Begins a delayed job, unless it was cancelled meanwhile.
-    pub(super) fn begin(&self, engine: &mut EngineState, job: JobNumber, now: Timestamp) {
-        engine.order.entered(job);
-        let Some(accepted) = engine.scheduler.begin(job, now.0) else { return };
-        if let Some(live) = engine.live.get_mut(&job) {
-            (live.begins_at, live.is_entering) = (None, false);
-            live.touch(now);
-        }
-        engine.changed.insert(job);
-        self.note_accepted(engine, job, &accepted, now);
-    }
-
     /// Publishes a new job.
     pub(super) fn announce(&self, job: Job, now: Timestamp) {
         self.events.publish(|id| crate::wire::Event {
             job: Some(Box::new(job)),
             ..super::events::event(id, EventKind::JobAccepted, now)
         });
+    }
+}
+
+/// Returns the state of a job of an earlier process.
+fn unfinished_job(
+    recovered: &RecoveredJob,
+    head: Head,
+    plan: StepNumbers,
+    waiting: &UnfinishedSteps,
+    ended: Counts,
+    now: Timestamp,
+) -> ActiveJob {
+    let job = &recovered.job;
+    // Earlier versions kept the start time of a job that had begun.
+    let has_begun = ended.ended() > 0 || waiting.was_tried();
+    ActiveJob {
+        id: job.id,
+        plan,
+        created: Timestamp(job.created_ms),
+        started: job.status.started_ms.map(Timestamp),
+        pace: None,
+        key_bytes: waiting.key_bytes(),
+        ended,
+        recorded: ended,
+        error: None,
+        failures: Failures::default(),
+        result: None,
+        paused: job.status.state == Stored::Paused,
+        cancelling: job.status.state == Stored::Cancelling,
+        begins_at: job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp),
+        is_entering: false,
+        is_closing: false,
+        version: first_version(now),
+        notify: None,
+        head: Arc::new(head),
     }
 }
 

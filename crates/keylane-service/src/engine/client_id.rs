@@ -1,8 +1,8 @@
 //! Client ids: names that clients give to jobs, in addition to the ids of the service.
 
-use super::intake::Submitted;
-use super::{Core, Refused};
-use crate::JobId;
+use super::Core;
+use super::submit_reply::Submitted;
+use crate::refused::Refused;
 use crate::store::Alias;
 
 /// Maximum length of a client id, in bytes.
@@ -13,7 +13,7 @@ pub(super) const SCOPE: &str = "\nid";
 
 /// Returns true if the text may be a client id: safe in a path, and distinct from the service's own
 /// ids.
-fn is_fit(text: &str) -> bool {
+pub(super) fn is_fit(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._~:-".contains(&byte);
     let is_ours = text.starts_with("job_") || text == "batch";
     (1..=MAX_BYTES).contains(&text.len()) && text.bytes().all(is_plain) && !is_ours
@@ -31,20 +31,6 @@ pub(crate) fn check(text: &str) -> Result<(), Refused> {
 }
 
 impl Core {
-    /// Returns the job with this id or client id. May read the store and block.
-    pub(crate) fn resolve(&self, text: &str) -> Result<JobId, Refused> {
-        if let Some(id) = JobId::parse(text) {
-            return Ok(id);
-        }
-        let found = if is_fit(text) { self.alias(text)? } else { None };
-        let unknown = || Refused::Unknown { what: format!("job {text}") };
-        found.map(|alias| alias.job).ok_or_else(unknown)
-    }
-
-    fn alias(&self, name: &str) -> Result<Option<Alias>, Refused> {
-        self.store.alias(name).map_err(|error| self.read_refused(error))
-    }
-
     /// Returns the job that has this client id already, if an equal request created it. Reads the
     /// store.
     pub(super) fn called_before(
@@ -52,14 +38,16 @@ impl Core {
         name: &str,
         hash: [u8; 32],
     ) -> Result<Option<Submitted>, Refused> {
-        let Some(Alias { job: id, body_hash, .. }) = self.alias(name)? else { return Ok(None) };
+        let Some(Alias { job: id, body_hash, .. }) = self.query.alias(name)? else {
+            return Ok(None);
+        };
         if body_hash != hash {
             let why = format!(
                 "`{name}` is {id}, which was created by a different request; use another id"
             );
             return Err(Refused::Conflict(why));
         }
-        Ok(Some(Submitted { id, job: self.job(id)?, replayed: true }))
+        Ok(Some(Submitted { id, job: self.query.job(id)?, replayed: true }))
     }
 }
 

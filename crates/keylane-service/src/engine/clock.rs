@@ -9,16 +9,18 @@
 //!    the two. The dispatcher reads it at least once a second, and under the lock of the engine
 //!    state moves the offset of the scheduler (`schedule/time.rs`), the deadlines of leases and
 //!    then the offset here ([`Clock::follow`]). So backoffs, leases and rates keep their durations
-//!    whatever the wall clock does meanwhile, and calendar times (`run_at`, `keep`, timestamps)
+//!    whatever the wall clock does meanwhile, and calendar times (`run_at`, `retention`, timestamps)
 //!    follow the wall clock. The cost is proportional to the number of leases, independent of lanes
 //!    and subtasks.
 //! 3. **A time read under the lock of the engine state** is consistent with all deadlines there. A
 //!    time read outside of the lock is for display, and may date from before a step.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::calendar::Calendar;
+use super::wall_clock::WallClock;
 use crate::wire::Timestamp;
 
 /// Maximum forward step, in milliseconds, that is trusted at once: a machine may have started with
@@ -33,9 +35,40 @@ const SETTLING: i64 = 3_600_000;
 /// are applied in steps of this size.
 const TOLERANCE: i64 = 250;
 
+/// Source of steady time: the time since an arbitrary moment, including the sleep of the machine.
+/// It never stops or jumps.
+#[derive(Clone)]
+pub(super) struct SteadyClock(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl SteadyClock {
+    pub(super) fn new(now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        SteadyClock(Arc::new(now))
+    }
+
+    /// Returns the clock of the machine.
+    pub(super) fn system() -> Self {
+        SteadyClock::new(system_steady)
+    }
+
+    fn now(&self) -> Duration {
+        (self.0)()
+    }
+
+    fn ms(&self) -> i64 {
+        i64::try_from(self.now().as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+impl fmt::Debug for SteadyClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SteadyClock").field(&self.now()).finish()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Clock {
-    wall: Calendar,
+    wall: WallClock,
+    steady: SteadyClock,
     /// Offset to the steady clock, in milliseconds. Written only under the lock of the engine
     /// state.
     offset: AtomicI64,
@@ -47,21 +80,26 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn start(wall: Calendar) -> Self {
+    pub(super) fn start(wall: WallClock, steady: SteadyClock) -> Self {
         let started = wall.now();
-        let offset = AtomicI64::new(started.0.cast_signed().wrapping_sub(steady()));
+        let offset = AtomicI64::new(started.0.cast_signed().wrapping_sub(steady.ms()));
         let (doubted_since, was_doubted) = (AtomicI64::new(0), AtomicBool::new(false));
-        Clock { wall, offset, started, doubted_since, was_doubted }
+        Clock { wall, steady, offset, started, doubted_since, was_doubted }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        let now = steady().saturating_add(self.offset.load(Relaxed));
+        let now = self.steady.ms().saturating_add(self.offset.load(Relaxed));
         Timestamp(now.max(0).cast_unsigned())
     }
 
-    /// Returns steady milliseconds, independent of the wall clock, to measure durations.
-    pub(crate) fn steady(&self) -> u64 {
-        steady().max(0).cast_unsigned()
+    /// Returns the steady time, independent of the wall clock, to measure durations.
+    pub(super) fn steady(&self) -> Duration {
+        self.steady.now()
+    }
+
+    /// Returns the steady time in milliseconds.
+    pub(super) fn steady_ms(&self) -> u64 {
+        self.steady.ms().max(0).cast_unsigned()
     }
 
     /// Returns the wall time of the service's start.
@@ -91,7 +129,7 @@ impl Clock {
 
     /// Marks the wall clock as possibly wrong: nothing is removed by it for a while.
     pub(super) fn doubt(&self) {
-        self.doubted_since.store(steady(), Relaxed);
+        self.doubted_since.store(self.steady.ms(), Relaxed);
         self.was_doubted.store(true, Relaxed);
     }
 
@@ -101,34 +139,40 @@ impl Clock {
         if !self.was_doubted.load(Relaxed) {
             return None;
         }
-        let left = self.doubted_since.load(Relaxed).saturating_add(SETTLING) - steady();
+        let left = self.doubted_since.load(Relaxed).saturating_add(SETTLING) - self.steady.ms();
         u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_millis)
     }
 }
 
-/// Returns milliseconds since an arbitrary moment, including the sleep of the machine.
+/// Returns the steady time of the machine.
 #[cfg(target_os = "linux")]
-fn steady() -> i64 {
+fn system_steady() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    Duration::try_from(now).unwrap_or_default()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn steady() -> i64 {
+fn system_steady() -> Duration {
     static BEGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    let since = BEGIN.get_or_init(std::time::Instant::now).elapsed();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    BEGIN.get_or_init(std::time::Instant::now).elapsed()
+}
+
+/// Returns a duration in whole milliseconds.
+pub(super) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
     use crate::engine::ManualClock;
 
     #[test]
     fn it_follows_the_wall_clock_when_it_is_told_to() {
         let wall = ManualClock::at(1_000_000);
-        let clock = Clock::start(Calendar::Manual(wall.clone()));
+        let clock = Clock::start(WallClock::Manual(wall.clone()), SteadyClock::system());
         let begin = clock.now();
         assert!(begin.0 >= 1_000_000 && clock.doubted_for().is_none());
         // Small steps are ordinary corrections.
@@ -147,5 +191,24 @@ mod tests {
         clock.follow(clock.step().unwrap());
         assert!(clock.now().0 < 1_000_000);
         assert_eq!(clock.started().0, 1_000_000);
+    }
+
+    #[test]
+    fn only_the_steady_clock_moves_the_time_and_ends_the_doubt() {
+        let wall = WallClock::Manual(ManualClock::at(1_000_000));
+        let seconds = Arc::new(AtomicU64::new(5));
+        let steady = {
+            let seconds = Arc::clone(&seconds);
+            SteadyClock::new(move || Duration::from_secs(seconds.load(Relaxed)))
+        };
+        let clock = Clock::start(wall, steady);
+        assert_eq!(clock.now().0, 1_000_000);
+        clock.doubt();
+        seconds.store(5 + 3599, Relaxed);
+        assert_eq!(clock.now().0, 1_000_000 + 3_599_000);
+        assert_eq!(clock.doubted_for(), Some(Duration::from_secs(1)));
+        seconds.store(5 + 3600, Relaxed);
+        assert_eq!(clock.doubted_for(), None);
+        assert_eq!(clock.until(4_600_500), Duration::from_millis(500));
     }
 }

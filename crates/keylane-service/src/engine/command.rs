@@ -4,13 +4,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::Core;
 use super::audit::Act;
-use super::begin::{ended_counts, new_job};
 use super::engine_state::{ActiveJob, EngineState, first_version, last_version};
 use super::failures::Failures;
 use super::plan::StepNumbers;
-use super::{Core, Refused};
+use super::scheduler_job::{ended_counts, new_job};
+use super::store_status::read_refused;
 use crate::head::Head;
+use crate::refused::Refused;
 use crate::schedule::{self, EndedCounts, KeySet, NewSubtask, Packed, Step};
 use crate::store::{
     Changes, Counts, JobState as Stored, JobStatus, Outcome, OutcomeKind, StoredJob, WriteError,
@@ -21,9 +23,9 @@ use crate::{JobId, JobNumber, Key, SubtaskNumber};
 impl Core {
     /// Returns true if a job is active. If it is not, it is over or unknown.
     fn is_live(&self, id: JobId) -> Result<bool, Refused> {
-        let is_live = self.engine().live.get(&id.number()).is_some_and(|live| live.id == id);
+        let is_live = self.state.lock().live.get(&id.number()).is_some_and(|live| live.id == id);
         if !is_live {
-            self.stored(id)?;
+            self.query.stored(id)?;
         }
         Ok(is_live)
     }
@@ -33,17 +35,17 @@ impl Core {
     /// further round needs another commit of the job in between, in which it ended and was retried.
     async fn is_in_books(&self, id: JobId) -> Result<bool, Refused> {
         // A damaged job never enters the engine state and may be unreadable.
-        if let Some(refused) = self.damaged(id) {
+        if let Some(refused) = self.query.damaged(id) {
             return Err(refused);
         }
         while !self.is_live(id)? {
-            if self.stored(id)?.status.state.is_final() {
+            if self.query.stored(id)?.status.state.is_final() {
                 return Ok(false);
             }
             // Callbacks run in commit order, so this commit completes after the acceptance
             // callback.
             let behind = self.store.submit(Changes::new()).await;
-            behind.map_err(|error| self.write_refused(error))?;
+            behind.map_err(|error| self.status.write_refused(error))?;
         }
         Ok(true)
     }
@@ -67,10 +69,10 @@ impl Core {
                 }
                 self.write_next(&mut engine);
             }
-            self.bell.ring();
+            self.wake.notify();
             self.all_written().await?;
         }
-        self.job(id)
+        self.query.job(id)
     }
 
     /// Pauses or resumes a job.
@@ -88,9 +90,9 @@ impl Core {
             self.log_in(&mut engine, act);
             self.write_next(&mut engine);
         }
-        self.bell.ring();
+        self.wake.notify();
         self.all_written().await?;
-        self.job(id)
+        self.query.job(id)
     }
 
     /// Changes the name, the labels or the weight of a job.
@@ -109,9 +111,9 @@ impl Core {
             self.log_in(&mut engine, act);
             self.write_next(&mut engine);
         }
-        self.bell.ring();
+        self.wake.notify();
         self.all_written().await?;
-        self.job(id)
+        self.query.job(id)
     }
 
     /// Deletes a finished job and all its data.
@@ -120,24 +122,25 @@ impl Core {
         id: JobId,
         act: &Arc<Act>,
     ) -> Result<(), Refused> {
-        let is_damaged =
-            self.damaged(id).is_some() || matches!(self.stored(id), Err(Refused::Damaged(_)));
+        let is_damaged = self.query.damaged(id).is_some()
+            || matches!(self.query.stored(id), Err(Refused::Damaged(_)));
         if is_damaged {
             return self.remove_damaged(id, act).await;
         }
         if self.is_in_books(id).await? {
             return Err(Refused::Conflict("the job is not over; cancel it first".into()));
         }
-        let last = self.job(id)?;
+        let last = self.query.job(id)?;
         let mut changes = Changes::new();
         changes.purge(id.number());
-        self.log(act, &mut changes);
+        self.audit.add(act, &mut changes);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let (core, act) = (Arc::clone(self), Arc::clone(act));
         self.store.submit_with(changes, move |written| {
             // Answers even if the client has disconnected, so that the callback runs.
-            let answer =
-                written.map(|_| core.purged(last, &act)).map_err(|error| core.write_refused(error));
+            let answer = written
+                .map(|_| core.purged(last, &act))
+                .map_err(|error| core.status.write_refused(error));
             let _ = reply.send(answer);
         });
         replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
@@ -146,8 +149,8 @@ impl Core {
     /// Publishes the deletion of a job. Called on the writer's thread, so that followers see it in
     /// commit order.
     fn purged(&self, last: Job, act: &Act) {
-        self.was_done(act);
-        self.found_room();
+        self.audit.committed(act);
+        self.status.found_room();
         let now = self.clock.now();
         self.events.publish(|event| crate::wire::Event {
             job: Some(Box::new(last)),
@@ -171,7 +174,7 @@ impl Core {
         // job in between.
         let claim = self.claim_retry(id)?;
         let core = Arc::clone(self);
-        let again = tokio::task::spawn_blocking(move || core.again(id, only)).await;
+        let again = self.executor.blocking(move || core.again(id, only)).await;
         let again = again.map_err(|panic| Refused::StoreFailed(panic.to_string()))??;
         let mut again = again;
         self.settle_cancelled(id, &mut again).await?;
@@ -180,24 +183,24 @@ impl Core {
         let status = JobStatus { started_ms: again.started, ..JobStatus::of(Stored::Waiting) };
         let first = again.parts.pop_front().unwrap_or_default();
         changes.reopen(id.number(), first.reopened, now.0, status);
-        self.log(act, &mut changes);
+        self.audit.add(act, &mut changes);
         let (reply, replied) = tokio::sync::oneshot::channel();
         let core = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
             let answer = written
                 .map(|_| core.take_up_again(id, again, first.subtasks))
-                .map_err(|error| core.write_refused(error));
+                .map_err(|error| core.status.write_refused(error));
             // The claim is released even if the client has disconnected.
             drop(claim);
             let _ = reply.send(answer);
         });
         let rest =
             replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
-        self.was_done(act);
+        self.audit.committed(act);
         if let Some(rest) = rest {
             rest.await.map_err(|_| Refused::StoreFailed("the service has ended".into()))?;
         }
-        self.job(id)
+        self.query.job(id)
     }
 
     /// Writes explicit `cancelled` outcomes for subtasks that were cancelled with their job and
@@ -213,13 +216,13 @@ impl Core {
             let mut changes = Changes::new();
             changes.settle(id.number(), again.cancelled(some));
             let written = self.store.submit(changes).await;
-            written.map_err(|error| self.write_refused(error))?;
+            written.map_err(|error| self.status.write_refused(error))?;
         }
         Ok(())
     }
 
     fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, Refused> {
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         if engine.live.contains_key(&id.number()) || !engine.retried.insert(id.number()) {
             return Err(Refused::Conflict(
                 "another retry of the job is in progress; wait for its end".into(),
@@ -230,7 +233,7 @@ impl Core {
 
     /// Returns the subtasks and steps of a finished job to retry.
     fn again(&self, id: JobId, only: RetryOnly) -> Result<RetryPlan, Refused> {
-        let stored = self.stored(id)?;
+        let stored = self.query.stored(id)?;
         let head: Head = serde_json::from_slice(&stored.head)
             .map_err(|error| Refused::StoreFailed(format!("the job's head: {error}")))?;
         let kind = self.kinds.number(&head.kind);
@@ -254,11 +257,10 @@ impl Core {
         only: RetryOnly,
         again: &mut RetryPlan,
     ) -> Result<(), Refused> {
-        let refused = |error| self.read_refused(error);
         for chunk in self.store.chunks(stored.number, 0..stored.total) {
-            let chunk = chunk.map_err(refused)?;
+            let chunk = chunk.map_err(read_refused)?;
             let outcomes = self.store.outcomes_of(stored.number, chunk.numbers());
-            let outcomes = outcomes.map_err(refused)?;
+            let outcomes = outcomes.map_err(read_refused)?;
             for (subtask, outcome) in chunk.subtasks().zip(outcomes) {
                 let kind = outcome.map(|outcome| outcome.kind);
                 let kind = kind.filter(|kind| *kind != OutcomeKind::Reopened);
@@ -293,7 +295,7 @@ impl Core {
         again: RetryPlan,
         first: Packed,
     ) -> Option<tokio::task::JoinHandle<()>> {
-        let mut guard = self.engine();
+        let mut guard = self.state.lock();
         let now = self.clock.now();
         let engine = &mut *guard;
         let number = id.number();
@@ -335,14 +337,14 @@ impl Core {
             true => engine.scheduler.accept_packed(new, now.0),
             false => engine.scheduler.accept_fed(new, again.count, again.keys, now.0),
         };
-        Self::hold_if_behind(engine, number, again.key_bytes > 0, now);
-        self.note_accepted(engine, number, &accepted, now);
+        engine.hold_if_behind(number, again.key_bytes > 0, now);
+        engine.apply_accepted(number, &accepted, now);
         engine.changed.insert(number);
         self.write_next(engine);
         drop(guard);
-        self.bell.ring();
+        self.wake.notify();
         let is_fed = !parts.is_empty();
-        is_fed.then(|| self.runtime.spawn(Arc::clone(self).bring_parts(number, parts)))
+        is_fed.then(|| self.executor.spawn(Arc::clone(self).bring_parts(number, parts)))
     }
 
     /// Adds the further parts of a retry.
@@ -362,35 +364,35 @@ impl Core {
                         }
                     }
                     Err(error) => {
-                        self.write_refused(error);
+                        self.status.write_refused(error);
                         return;
                     }
                 }
             }
             let now = self.clock.now();
-            let mut engine = self.engine();
+            let mut engine = self.state.lock();
             let subtasks = subtasks.take().expect("the loop ends after the write");
             if let Some(accepted) = engine.scheduler.feed(job, subtasks, now.0) {
-                self.note_accepted(&mut engine, job, &accepted, now);
+                engine.apply_accepted(job, &accepted, now);
             }
             drop(engine);
-            self.bell.ring();
+            self.wake.notify();
         }
         let now = self.clock.now();
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         if let Some(outcome) = engine.scheduler.end_feed(job, EndedCounts::default(), now.0) {
-            self.record_job_end(&mut engine, job, outcome, now);
+            engine.record_job_end(job, outcome, now);
             self.write_next(&mut engine);
         }
         drop(engine);
-        self.bell.ring();
+        self.wake.notify();
     }
 
     /// Adds the audit entry of an applied command to its changes, so that both are in one
     /// transaction.
     fn log_in(&self, engine: &mut EngineState, act: &Act) {
-        self.log(act, &mut engine.unwritten.changes);
-        self.was_done(act);
+        self.audit.add(act, &mut engine.unwritten.changes);
+        self.audit.committed(act);
     }
 
     /// Applies a command to a key.
@@ -413,9 +415,9 @@ impl Core {
             self.log_in(&mut engine, act);
             self.write_next(&mut engine);
         }
-        self.bell.ring();
+        self.wake.notify();
         self.all_written().await?;
-        Ok(self.key(&key.0))
+        Ok(self.query.key(&key.0))
     }
 }
 
@@ -570,7 +572,7 @@ struct RetryClaim {
 
 impl Drop for RetryClaim {
     fn drop(&mut self) {
-        self.core.engine().retried.remove(&self.job);
+        self.core.state.lock().retried.remove(&self.job);
     }
 }
 

@@ -73,7 +73,7 @@ async fn just_committed(core: &Arc<Core>) -> (JobId, BlockedWriter, SubmitTicket
     let coming = intake.hand_over(None).await.unwrap();
     drop(first);
     second.wait();
-    assert!(!core.stored(id).unwrap().status.state.is_final());
+    assert!(!core.query.stored(id).unwrap().status.state.is_final());
     (id, second, coming)
 }
 
@@ -124,7 +124,7 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     let held = BlockedWriter::new(core);
     held.wait();
     gate.send(true).unwrap();
-    while !core.engine().live[&id.number()].is_closing {
+    while !core.state.lock().live[&id.number()].is_closing {
         tokio::task::yield_now().await;
     }
     let act = Act::in_process(Action::PatchJob);
@@ -147,7 +147,7 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
             Ok(RawValue::from_string(format!("\"{}\"", "x".repeat(2_000_000))).ok())
         }
     });
-    let store = crate::store::Settings { most_bytes: Some(1_000_000), ..Default::default() };
+    let store = crate::store::Settings { max_bytes: Some(1_000_000), ..Default::default() };
     let settings = Settings { store, ..Settings::new(folder.path().join("store")) };
     let service = Service::builder(settings).kind("large", Kind::new(large)).start();
     let service = service.await.unwrap();
@@ -156,7 +156,7 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let held = BlockedWriter::new(core);
     held.wait();
     gate.send(true).unwrap();
-    while !core.engine().live[&id.number()].is_closing {
+    while !core.state.lock().live[&id.number()].is_closing {
         tokio::task::yield_now().await;
     }
     let act = Act::in_process(Action::PauseKey);
@@ -167,7 +167,7 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let again = core.steer_key("k", KeyCommand::Resume, &act).await;
     assert_eq!(again.unwrap_err(), Refused::StoreFull);
     assert!(
-        core.key(b"k").is_some_and(|key| key.state == KeyState::Paused),
+        core.query.key(b"k").is_some_and(|key| key.state == KeyState::Paused),
         "it was done, and stays so"
     );
 }
@@ -192,7 +192,7 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     drop(held);
     // Its reply comes after the deletion.
     core.store.submit(Changes::new()).await.unwrap();
-    assert!(matches!(core.stored(id), Err(Refused::Gone { .. })));
+    assert!(matches!(core.query.stored(id), Err(Refused::Gone { .. })));
     let Some(Followed::Event(event)) = follower.try_next() else {
         panic!("no event was published")
     };

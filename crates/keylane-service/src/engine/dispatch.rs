@@ -1,6 +1,6 @@
 //! Dispatcher thread: starts the next subtask whenever a slot, a key and its start time allow it.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,8 +8,9 @@ use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Begin;
-use super::engine_state::{ActiveJob, CommitEffect, EngineState, RunningAttempt};
+use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
 use super::{Core, StoreHealth};
+use crate::engine::logs::log_of;
 use crate::handle::{Attempt, Failure, Step as Handled};
 use crate::kind::Work;
 use crate::schedule::{KindId, Start, Step};
@@ -23,30 +24,6 @@ const AT_ONCE: usize = 64;
 /// disk writes at a time, and little memory.
 const MAX_UNWRITTEN: usize = 20_000;
 
-/// Wakes the dispatcher. A wake-up while the dispatcher is active makes it check once more before
-/// it sleeps.
-#[derive(Debug, Default)]
-pub(super) struct Bell {
-    rung: Mutex<bool>,
-    condvar: Condvar,
-}
-
-impl Bell {
-    pub(super) fn ring(&self) {
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut *rung, true) {
-            self.condvar.notify_one();
-        }
-    }
-
-    /// Waits for a wake-up, at most for `time`.
-    fn wait(&self, time: Duration) {
-        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.condvar.wait_timeout_while(rung, time, |rung| !*rung);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
-    }
-}
-
 impl Core {
     /// Starts subtasks until the service stops.
     pub(super) fn dispatch(self: &Arc<Self>) {
@@ -58,7 +35,7 @@ impl Core {
                 self.launch(begin);
             }
             if is_idle {
-                self.bell.wait(wait);
+                self.wake.wait(wait);
             }
         }
     }
@@ -68,19 +45,19 @@ impl Core {
     fn next_starts(self: &Arc<Self>, starts: &mut Vec<Begin>) -> Duration {
         /// Maximum sleep: the dispatcher also checks for expired leases.
         const MAX_SLEEP: Duration = Duration::from_secs(1);
-        let mut guard = self.engine();
+        let mut guard = self.state.lock();
         let engine = &mut *guard;
-        self.follow_clock(engine);
+        engine.follow_clock(&self.clock);
         let now = self.clock.now();
         // A batch that failed must be written before new work starts. While it is retried it is not
         // in `refused`, so the health is checked too.
-        let is_full = engine.refused.is_some() || *self.health() == StoreHealth::Full;
+        let is_full = engine.refused.is_some() || *self.status.health() == StoreHealth::Full;
         // The end of a lease could not be written either.
         if !is_full {
             self.end_leases(engine, now);
         }
-        Core::note_due(engine, now);
-        self.work_off(engine, now);
+        engine.take_due(now);
+        engine.enter_slice(now);
         self.admit_held_back(engine, starts);
         if let Some(boot) = engine.fences.next_reservation(engine.scheduler.next_fence()) {
             engine.unwritten.changes.raise_boot(boot);
@@ -106,13 +83,6 @@ impl Core {
         if is_left { Duration::ZERO } else { next.min(MAX_SLEEP) }
     }
 
-    /// Enters or removes one slice of a large job, see `schedule/entries.rs`.
-    fn work_off(&self, engine: &mut EngineState, now: Timestamp) {
-        let Some(done) = engine.scheduler.work_off(now.0) else { return };
-        self.note_accepted(engine, done.job, &done.accepted, now);
-        engine.changed.insert(done.job);
-    }
-
     /// Registers a start in the engine state. Returns `None` if no run begins here now: the subtask
     /// was leased, or its start mark must be written first.
     fn register(&self, engine: &mut EngineState, start: Start, now: Timestamp) -> Option<Begin> {
@@ -120,7 +90,7 @@ impl Core {
         engine.totals.starts += 1;
         let keys: Vec<Key> = engine.scheduler.keys_of(start.fence).map(Key::new).collect();
         if let Step::Subtask(number) = start.step {
-            self.check_order(engine, SubtaskId { job: start.job, number }, &keys);
+            engine.check_order(SubtaskId { job: start.job, number }, &keys);
         }
         let number = engine.live.get(&start.job).map_or(0, |live| live.plan.number(start.step));
         let mut running = RunningAttempt {
@@ -134,14 +104,14 @@ impl Core {
             since: now,
             keys,
             cancel: CancellationToken::new(),
-            log: self.log_of(kind, start.step),
+            log: log_of(&self.kinds.get(kind), start.step),
             lease: None,
             awaited: None,
         };
         if let Some(live) = engine.live.get_mut(&start.job) {
             live.started.get_or_insert(now);
             if live.pace.is_none() {
-                live.measure_pace(self.clock.steady());
+                live.measure_pace(self.clock.steady_ms());
             }
             live.touch(now);
         }
@@ -166,17 +136,6 @@ impl Core {
         let begin = self.begin_of(engine, start.fence, &running);
         engine.running.insert(start.fence, running);
         begin
-    }
-
-    /// Counts a start that came before its turn with a key.
-    pub(super) fn check_order(&self, engine: &mut EngineState, subtask: SubtaskId, keys: &[Key]) {
-        let live = &engine.live;
-        let is_held =
-            |open: SubtaskId| live.get(&open.job).is_some_and(ActiveJob::holds_its_subtasks);
-        if let Some(violation) = engine.order.begun(subtask, keys, is_held) {
-            engine.totals.order_violations += 1;
-            tracing::error!(?violation, ?keys, ?subtask, "begun before its turn");
-        }
     }
 
     /// Starts the attempts whose start marks are on the disk.
@@ -220,13 +179,13 @@ impl Core {
     fn launch(self: &Arc<Self>, mut begin: Begin) {
         let core = Arc::clone(self);
         if begin.attempt.step == Handled::FanIn {
-            self.tasks.spawn_on(core.attempt_fan_in(begin), &self.runtime);
+            self.tasks.spawn_on(core.attempt_fan_in(begin), self.executor.handle());
             return;
         }
         match self.payload(begin.attempt.job.number(), begin.number) {
             Ok(payload) => {
                 begin.attempt.payload = payload;
-                self.tasks.spawn_on(core.attempt(begin), &self.runtime);
+                self.tasks.spawn_on(core.attempt(begin), self.executor.handle());
             }
             Err(failure) => drop(self.finished(begin.fence, Err(failure))),
         }
@@ -236,7 +195,7 @@ impl Core {
     /// delays no other attempt.
     async fn attempt_fan_in(self: Arc<Self>, mut begin: Begin) {
         let (core, job) = (Arc::clone(&self), begin.attempt.job);
-        let read = tokio::task::spawn_blocking(move || core.results_for_fan_in(job)).await;
+        let read = self.executor.blocking(move || core.query.results_for_fan_in(job)).await;
         let failed = |panic: tokio::task::JoinError| Err(Failure::passing(panic.to_string()));
         match read.unwrap_or_else(failed) {
             Ok(payload) => {
@@ -270,12 +229,8 @@ impl Core {
                 continue;
             }
             let wanted = engine.claimers.wanted(number);
-            let limits = super::begin::limits_of(&kind, Some(wanted));
+            let limits = super::scheduler_job::limits_of(&kind, Some(wanted));
             engine.scheduler.set_kind(KindId(number), limits, now.0);
         }
     }
-}
-
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

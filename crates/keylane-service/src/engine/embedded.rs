@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::Service;
 use super::audit::{Act, Action, Answered};
-use super::{Core, Refused, Service};
 use crate::JobId;
+use crate::refused::Refused;
 use crate::wire::{CancelMode, CancelRequest, Job, OutcomeView, Page, SubmitJob};
 
 impl Service {
@@ -28,7 +29,7 @@ impl Service {
     /// # Errors
     /// Returns an error if no job has this id, or it cannot be read.
     pub fn job(&self, id: JobId) -> Result<Job, Refused> {
-        self.core.job(id)
+        self.core.query.job(id)
     }
 
     /// Waits until a job is over, and returns it. Cancel safe.
@@ -36,9 +37,9 @@ impl Service {
     /// # Errors
     /// As for [`job`](Self::job).
     pub async fn wait(&self, id: JobId) -> Result<Job, Refused> {
-        let mut job = self.core.job(id)?;
+        let mut job = self.core.query.job(id)?;
         while !job.state.is_final() {
-            job = self.core.changed(id, job.version, Duration::from_secs(3600)).await?;
+            job = self.core.query.changed(id, job.version, Duration::from_secs(3600)).await?;
         }
         Ok(job)
     }
@@ -54,7 +55,7 @@ impl Service {
         cursor: u64,
         limit: usize,
     ) -> Result<Page<OutcomeView>, Refused> {
-        self.core.results(id, super::ResultOrder::Submit, cursor, limit)
+        self.core.query.results(id, super::ResultOrder::Submit, cursor, limit)
     }
 
     /// Cancels a job, and returns when that is on the disk. Running attempts may still end by
@@ -67,37 +68,7 @@ impl Service {
         let act = Act::in_process(Action::CancelJob);
         act.on_job(id);
         let job = self.core.cancel_job(id, &request, &act).await?;
-        self.core.log_rest(&act, Answered::Well).await?;
+        self.core.audit.log_rest(&act, Answered::Well).await?;
         Ok(job)
-    }
-}
-
-impl Core {
-    /// Waits until a job has a version other than `version`, or the timeout expires.
-    pub(crate) async fn changed(
-        &self,
-        id: JobId,
-        version: u64,
-        time: Duration,
-    ) -> Result<Job, Refused> {
-        let deadline = tokio::time::Instant::now() + time;
-        loop {
-            let notify = self
-                .engine()
-                .live
-                .get_mut(&id.number())
-                .map(super::engine_state::ActiveJob::notify);
-            let Some(notify) = notify else { return self.job(id) };
-            // Registered before the version is read, so that no change in between is missed.
-            let mut notified = std::pin::pin!(notify.notified());
-            notified.as_mut().enable();
-            let job = self.job(id)?;
-            if job.version != version || job.state.is_final() {
-                return Ok(job);
-            }
-            if tokio::time::timeout_at(deadline, notified).await.is_err() {
-                return self.job(id);
-            }
-        }
     }
 }

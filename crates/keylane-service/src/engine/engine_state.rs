@@ -3,7 +3,7 @@
 //!
 //! # Protocol
 //!
-//! 1. **One lock.** All of this state is read and changed under `Core::engine`. No thread does I/O,
+//! 1. **One lock.** All of this state is read and changed under the lock of [`SharedState`]. No thread does I/O,
 //!    runs a handler or waits while it holds the lock. Changes may be handed to the store's writer,
 //!    because that never blocks.
 //! 2. **Entered in commit order.** Subtasks enter the scheduler's lanes in the callback of the
@@ -34,6 +34,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use keylane::allocate::Rule;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,7 @@ use super::lease::OpenClaims;
 use super::order_check::OrderCheck;
 use super::plan::StepNumbers;
 use super::timeline::RowAllocator;
+use crate::engine::clock::Clock;
 use crate::handle::Log;
 use crate::head::Head;
 use crate::refused::Refused;
@@ -53,7 +55,7 @@ use crate::store::{Changes, Counts, JobState as Stored, JobStatus};
 use crate::wire::{JobState, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
-/// In-memory state of the engine. All fields are behind `Core::engine`.
+/// In-memory state of the engine. All fields are behind the lock of [`SharedState`].
 #[derive(Debug)]
 pub(super) struct EngineState {
     /// Order of the subtasks.
@@ -104,7 +106,76 @@ pub(super) struct EngineState {
     pub(super) retried: HashSet<JobNumber>,
 }
 
+/// The state of the engine behind its lock.
+#[derive(Debug)]
+pub(super) struct SharedState(Mutex<EngineState>);
+
+impl SharedState {
+    pub(super) fn new(state: EngineState) -> Self {
+        SharedState(Mutex::new(state))
+    }
+
+    /// Locks the state. The lock is fair (`parking_lot`): a thread that has waited for long gets it
+    /// before others. It has no poison flag: only a bug panics under it, and every change made
+    /// before the panic is complete.
+    pub(super) fn lock(&self) -> MutexGuard<'_, EngineState> {
+        self.0.lock()
+    }
+}
+
 impl EngineState {
+    /// Creates the state of an opening of the store, which has this number.
+    pub(super) fn new(scheduler: Scheduler, boot: u64) -> Self {
+        EngineState {
+            scheduler,
+            live: BTreeMap::new(),
+            running: HashMap::new(),
+            slots: RowAllocator::default(),
+            unwritten: WriteBatch::default(),
+            is_writing: false,
+            refused: None,
+            claimers: OpenClaims::default(),
+            next_expiry: None,
+            due: VecDeque::new(),
+            changed: HashSet::new(),
+            totals: Totals::default(),
+            order: OrderCheck::default(),
+            paused_keys: HashMap::new(),
+            holds: super::holds::Holds::default(),
+            careful: HashSet::new(),
+            fences: Fences::new(boot),
+            held_back: VecDeque::new(),
+            is_draining: false,
+            unfinished: 0,
+            key_bytes: 0,
+            retried: HashSet::new(),
+        }
+    }
+
+    /// Follows a step of the wall clock, so that relative deadlines keep their distance.
+    pub(super) fn follow_clock(&mut self, clock: &Clock) {
+        let Some(step) = clock.step() else { return };
+        self.scheduler.shift(step);
+        let moved = |at: Timestamp| Timestamp(at.0.saturating_add_signed(step));
+        for held in self.running.values_mut().filter_map(|running| running.lease.as_mut()) {
+            (held.expires, held.deadline) = (moved(held.expires), moved(held.deadline));
+        }
+        self.next_expiry = self.next_expiry.map(moved);
+        clock.follow(step);
+    }
+
+    /// Renews all leases when the disk has free space again: while it was full, no end of a lease could
+    /// be reported.
+    pub(super) fn renew_leases(&mut self, now: Timestamp) {
+        let held = self.running.values_mut().filter_map(|running| running.lease.as_mut());
+        for held in held.filter(|held| held.promised_to.is_none()) {
+            let before = held.expires;
+            held.renew(now);
+            held.deadline = held.deadline.max(held.expires);
+            held.expires = held.expires.max(before);
+        }
+    }
+
     /// Records that a lease ends at `ends` unless a heartbeat extends it.
     pub(super) fn expect_expiry(&mut self, ends: Timestamp) {
         self.next_expiry = Some(self.next_expiry.map_or(ends, |next| next.min(ends)));

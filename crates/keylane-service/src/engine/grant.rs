@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Core;
-use super::dispatch::millis;
+use super::clock::millis;
 use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
 use super::lease::LeaseState;
+use crate::engine::logs::log_of;
 use crate::handle::Failure;
 use crate::kind::{Kind, Work};
 use crate::schedule::{End, Restored, Step};
@@ -122,18 +123,6 @@ impl Core {
         self.end_with(engine, running, fence, end, Err(failure), now);
     }
 
-    /// Renews all leases when the disk has free space again: while it was full, no end of a lease could
-    /// be reported.
-    pub(super) fn renew_leases(engine: &mut EngineState, now: Timestamp) {
-        let held = engine.running.values_mut().filter_map(|running| running.lease.as_mut());
-        for held in held.filter(|held| held.promised_to.is_none()) {
-            let before = held.expires;
-            held.renew(now);
-            held.deadline = held.deadline.max(held.expires);
-            held.expires = held.expires.max(before);
-        }
-    }
-
     /// Ends the leases of a cancelled job, regardless of their workers.
     pub(super) fn kill_leases(&self, engine: &mut EngineState, job: JobNumber, now: Timestamp) {
         let of_job = |running: &RunningAttempt| running.job == job && running.lease.is_some();
@@ -173,7 +162,7 @@ impl Core {
         // The clock may have been set back meanwhile.
         let begun = since.min(now);
         let deadline = Timestamp(begun.0.saturating_add(millis(most))).max(expires);
-        self.check_order(engine, SubtaskId { job, number: subtask }, &keys);
+        engine.check_order(SubtaskId { job, number: subtask }, &keys);
         let slot = engine.slots.take();
         let running = RunningAttempt {
             job,
@@ -186,7 +175,7 @@ impl Core {
             since,
             keys,
             cancel: CancellationToken::new(),
-            log: self.log_of(kind, step),
+            log: log_of(&self.kinds.get(kind), step),
             lease: Some(LeaseState { worker, lasts, expires, deadline, promised_to: None }),
             awaited: Some(self.leases.token()),
         };

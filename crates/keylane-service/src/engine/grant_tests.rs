@@ -21,7 +21,7 @@ async fn start(folder: &std::path::Path) -> Service {
 
 /// Waits until `is_so` holds for the engine state.
 async fn until(core: &Core, is_so: impl Fn(&EngineState) -> bool) {
-    while !is_so(&core.engine()) {
+    while !is_so(&core.state.lock()) {
         tokio::task::yield_now().await;
     }
 }
@@ -57,7 +57,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let is_promised = |running: &RunningAttempt| {
         running.lease.as_ref().is_some_and(|held| held.promised_to.is_some())
     };
-    assert!(core.engine().running.values().all(is_promised));
+    assert!(core.state.lock().running.values().all(is_promised));
     go_on.send(()).unwrap();
     let second = second.await.unwrap().remove(0);
     assert_eq!((second.number, second.attempt), (1, 1));
@@ -84,7 +84,7 @@ async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     };
     until(&core, |engine| engine.running.values().any(is_given)).await;
     drop(gone);
-    assert!(core.engine().running.is_empty());
+    assert!(core.state.lock().running.is_empty());
     let lease = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
     assert_eq!(lease.attempt, 1);
     core.complete(&lease.id, None, None).await.unwrap();

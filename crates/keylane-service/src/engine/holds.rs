@@ -18,27 +18,24 @@
 //! job is held (3).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
-use super::audit::Act;
-use super::engine_state::EngineState;
-use super::{Core, Refused};
-use crate::store::{Changes, Damage, DamagedJob};
-use crate::wire::{Because, Timestamp};
+use crate::refused::Refused;
+use crate::store::{Damage, DamagedJob};
+use crate::wire::Because;
 use crate::{JobId, JobNumber, Key};
 
 /// Held and damaged jobs, with the reasons.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     /// Held jobs; the scheduler has them as paused.
-    jobs: HashMap<JobNumber, Hold>,
+    pub(super) jobs: HashMap<JobNumber, Hold>,
     /// Damaged jobs; the scheduler does not have them.
-    damaged: BTreeMap<JobNumber, Damaged>,
+    pub(super) damaged: BTreeMap<JobNumber, Damaged>,
 }
 
 /// Reason why a job is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Hold {
+pub(super) enum Hold {
     /// Name of its kind, which is not configured.
     NoKind(String),
     /// Damaged job that may come before it.
@@ -46,11 +43,11 @@ enum Hold {
 }
 
 #[derive(Debug)]
-struct Damaged {
-    job: DamagedJob,
-    damage: Damage,
+pub(super) struct Damaged {
+    pub(super) job: DamagedJob,
+    pub(super) damage: Damage,
     /// Keys that were stopped for the job and not resumed since.
-    stopped: BTreeSet<Key>,
+    pub(super) stopped: BTreeSet<Key>,
 }
 
 /// Recovered job, with the data that holds need.
@@ -78,7 +75,7 @@ impl Holds {
     }
 
     /// Returns the first damaged job with unknown keys, and its place in the order.
-    fn unknown_keys(&self) -> Option<(u64, JobNumber)> {
+    pub(super) fn unknown_keys(&self) -> Option<(u64, JobNumber)> {
         let unknown = self.damaged.values().filter(|damaged| damaged.job.keys.is_none());
         unknown.map(|damaged| (damaged.job.entered.unwrap_or(0), damaged.job.number)).min()
     }
@@ -95,12 +92,12 @@ impl Holds {
     }
 
     /// Returns the name of a damaged job for messages.
-    fn name(&self, job: JobNumber) -> String {
+    pub(super) fn name(&self, job: JobNumber) -> String {
         let id = self.damaged.get(&job).and_then(|damaged| damaged.job.id);
         id.map_or_else(|| format!("number {}", job.0), |id| id.to_string())
     }
 
-    fn remedy(&self, job: JobNumber) -> String {
+    pub(super) fn remedy(&self, job: JobNumber) -> String {
         let name = self.name(job);
         match self.damaged.get(&job).and_then(|damaged| damaged.job.id) {
             Some(_) => format!("remove job {name} (`DELETE /v1/jobs/{name}`) to let them go on"),
@@ -151,7 +148,7 @@ impl Holds {
     }
 
     /// Returns the error for commands on a damaged job.
-    fn refusal(&self, id: JobId) -> Option<Refused> {
+    pub(super) fn refusal(&self, id: JobId) -> Option<Refused> {
         let because = self.because(id.number()).filter(|_| self.damaged.contains_key(&id.number()));
         because.map(|because| Refused::Conflict(because.text))
     }
@@ -168,190 +165,5 @@ fn because(reason: &str, text: String) -> Because {
         number: None,
         since: None,
         until: None,
-    }
-}
-
-impl Core {
-    /// Holds a recovered job whose kind is not configured.
-    pub(super) fn hold_without_kind(
-        engine: &mut EngineState,
-        job: JobNumber,
-        kind: &str,
-        now: Timestamp,
-    ) {
-        engine.scheduler.pause_job(job, now.0);
-        engine.holds.jobs.insert(job, Hold::NoKind(kind.to_owned()));
-        let id = engine.live.get(&job).map(|live| live.id.to_string()).unwrap_or_default();
-        tracing::warn!(
-            job = id,
-            kind,
-            "the job is held: its kind is not configured; add it and start again, or cancel the job"
-        );
-    }
-
-    /// Stops the keys of a recovered job that is damaged.
-    pub(super) fn stop_for_damaged(
-        engine: &mut EngineState,
-        job: DamagedJob,
-        damage: Damage,
-        now: Timestamp,
-    ) {
-        let mut stopped = BTreeSet::new();
-        for key in job.keys.iter().flatten() {
-            if !engine.paused_keys.contains_key(key) {
-                engine.scheduler.pause_key(&key.0, now.0);
-                engine.paused_keys.insert(key.clone(), now);
-                stopped.insert(key.clone());
-            }
-        }
-        let number = job.number;
-        engine.holds.damaged.insert(number, Damaged { job, damage, stopped });
-        let because = engine.holds.because(number).expect("the damaged job was just added");
-        tracing::error!(job = number.0, "{}", because.text);
-    }
-
-    /// Holds the jobs that may come after damaged jobs with unknown keys. Called when all jobs are
-    /// recovered.
-    pub(super) fn hold_behind_damaged(
-        engine: &mut EngineState,
-        recovered: &[Entered],
-        now: Timestamp,
-    ) {
-        let Some((place, damaged)) = engine.holds.unknown_keys() else { return };
-        let behind = recovered.iter().filter(|one| one.has_keys && one.entered >= place);
-        let mut count = 0_u64;
-        for one in behind {
-            engine.scheduler.pause_job(one.job, now.0);
-            engine.holds.jobs.entry(one.job).or_insert(Hold::Behind(damaged));
-            count += 1;
-        }
-        let (job, remedy) = (engine.holds.name(damaged), engine.holds.remedy(damaged));
-        tracing::error!(
-            job,
-            held = count,
-            "keys of the damaged job cannot be read, so jobs with keys behind it are held; {remedy}"
-        );
-    }
-
-    /// Holds a job that has just entered or got more subtasks, if it may come after a damaged job
-    /// with unknown keys.
-    pub(super) fn hold_if_behind(
-        engine: &mut EngineState,
-        job: JobNumber,
-        has_keys: bool,
-        now: Timestamp,
-    ) {
-        if !has_keys || engine.holds.damaged.is_empty() || !engine.live.contains_key(&job) {
-            return;
-        }
-        let Some((_, damaged)) = engine.holds.unknown_keys() else { return };
-        engine.scheduler.pause_job(job, now.0);
-        engine.holds.jobs.entry(job).or_insert(Hold::Behind(damaged));
-    }
-
-    /// Returns the error for commands on a job, if it is damaged.
-    pub(super) fn damaged(&self, id: JobId) -> Option<Refused> {
-        self.engine().holds.refusal(id)
-    }
-
-    /// Returns the reason why nothing of a damaged job starts.
-    pub(super) fn because_damaged(&self, job: JobNumber) -> Option<Because> {
-        let engine = self.engine();
-        engine.holds.damaged.contains_key(&job).then(|| engine.holds.because(job)).flatten()
-    }
-
-    /// Returns the damaged jobs that are not removed yet.
-    pub(super) fn held_damaged(&self) -> Vec<JobNumber> {
-        self.engine().holds.damaged.keys().copied().collect()
-    }
-
-    /// Removes a damaged job, whatever part of it can be read. Its holds end when the removal is on
-    /// the disk.
-    pub(super) async fn remove_damaged(
-        self: &Arc<Self>,
-        id: JobId,
-        act: &Arc<Act>,
-    ) -> Result<(), Refused> {
-        let number = id.number();
-        {
-            let engine = self.engine();
-            if engine.live.contains_key(&number) {
-                return Err(Refused::Conflict("the job is not over; cancel it first".into()));
-            }
-            let known = engine.holds.damaged.get(&number);
-            if let Some(damaged) = known
-                && let Damage::Pages { why, .. } = &damaged.damage
-            {
-                return Err(Refused::Damaged(format!(
-                    "pages of the store with rows of job {id} are damaged ({why}), so it cannot be removed; stop the \
-                     server and run `keylane store salvage FROM TO`"
-                )));
-            }
-            let is_another = known
-                .and_then(|known| known.job.entered.and(known.job.id))
-                .is_some_and(|known| known != id);
-            if is_another {
-                return Err(super::steer::unknown(id));
-            }
-        }
-        let mut changes = Changes::new();
-        changes.remove_damaged(number, self.clock.now().0);
-        self.log(act, &mut changes);
-        let (reply, replied) = tokio::sync::oneshot::channel();
-        let (core, act) = (Arc::clone(self), Arc::clone(act));
-        self.store.submit_with(changes, move |written| {
-            let answer = written.map(|_| core.removed_damaged(number, &act));
-            let _ = reply.send(answer.map_err(|error| core.write_refused(error)));
-        });
-        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
-    }
-
-    /// Ends the holds of a damaged job whose removal is on the disk. Called on the writer's thread.
-    fn removed_damaged(&self, job: JobNumber, act: &Act) {
-        self.was_done(act);
-        self.found_room();
-        let now = self.clock.now();
-        let mut engine = self.engine();
-        let engine = &mut *engine;
-        if let Some(damaged) = engine.holds.damaged.remove(&job) {
-            for key in &damaged.stopped {
-                Self::release_key(engine, key, now);
-            }
-            Self::release_jobs(engine, now);
-        }
-        self.bell.ring();
-    }
-
-    /// Resumes a key that was stopped for a removed job, unless another damaged job has it too.
-    fn release_key(engine: &mut EngineState, key: &Key, now: Timestamp) {
-        let needs =
-            |damaged: &Damaged| damaged.job.keys.as_ref().is_some_and(|keys| keys.contains(key));
-        let other = engine.holds.damaged.values_mut().find(|damaged| needs(damaged));
-        if let Some(other) = other {
-            other.stopped.insert(key.clone());
-            return;
-        }
-        engine.scheduler.resume_key(&key.0, now.0);
-        engine.paused_keys.remove(key);
-    }
-
-    /// Re-evaluates the jobs that were held behind a removed job: they are held behind another one,
-    /// or continue.
-    fn release_jobs(engine: &mut EngineState, now: Timestamp) {
-        if let Some((_, damaged)) = engine.holds.unknown_keys() {
-            let holds = engine.holds.jobs.values_mut();
-            holds
-                .filter(|hold| matches!(hold, Hold::Behind(_)))
-                .for_each(|hold| *hold = Hold::Behind(damaged));
-            return;
-        }
-        let behind = engine.holds.jobs.extract_if(|_, hold| matches!(hold, Hold::Behind(_)));
-        let behind: Vec<JobNumber> = behind.map(|(job, _)| job).collect();
-        for job in behind {
-            engine.changed.insert(job);
-            if engine.live.get(&job).is_some_and(|live| !live.paused) {
-                engine.scheduler.resume_job(job, now.0);
-            }
-        }
     }
 }

@@ -8,14 +8,15 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use super::Core;
-use super::begin::new_job;
 use super::claims::Claim;
-use super::client_id;
 use super::engine_state::{ActiveJob, first_version};
 use super::failures::Failures;
 use super::plan::StepNumbers;
 use super::room::CapacityReservation;
+use super::scheduler_job::new_job;
+use super::store_status::StoreHealth;
+use super::submit_reply::{PendingReply, Reply, Submitted};
+use super::{Core, SubmitTicket, client_id};
 use crate::head::{self, Checked, Head};
 use crate::refused::Refused;
 use crate::schedule::{NewSubtask, Packed};
@@ -23,7 +24,7 @@ use crate::store::{
     Alias, Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
 };
 use crate::trace_context::TraceContext;
-use crate::wire::{Job, Object, SubmitJob, SubmitSubtask, Timestamp};
+use crate::wire::{Object, SubmitJob, SubmitSubtask, Timestamp};
 use crate::{JobId, JobNumber};
 
 /// Submission in progress. If it is dropped, nothing of the job remains.
@@ -39,15 +40,6 @@ pub(crate) struct Intake {
     now: Timestamp,
     /// Hash of all bytes sent, if there is an idempotency key.
     hash: Sha256,
-}
-
-/// Result of a submission.
-#[derive(Debug)]
-pub(crate) struct Submitted {
-    pub(crate) id: JobId,
-    pub(crate) job: Job,
-    /// The job had been submitted before, under this idempotency key or client id.
-    pub(crate) replayed: bool,
 }
 
 /// Extra changes in the transaction of a job, with an action that runs when they are on the disk.
@@ -66,28 +58,6 @@ impl ExtraWrites {
     }
 }
 
-/// Job that was handed to the store, or one that was accepted before. Jobs are accepted in the
-/// order in which they are handed over.
-#[derive(Debug)]
-pub(crate) enum SubmitTicket {
-    Before(Box<Submitted>),
-    /// The result is pending. An equal submission waits until it is decided.
-    Coming(oneshot::Receiver<Result<Submitted, Refused>>),
-}
-
-impl SubmitTicket {
-    /// Waits until the job is accepted or refused. Dropping the future does not cancel the
-    /// submission.
-    pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
-        match self {
-            SubmitTicket::Before(before) => Ok(*before),
-            SubmitTicket::Coming(replied) => {
-                replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
-            }
-        }
-    }
-}
-
 /// Complete job, ready to enter the order.
 #[derive(Debug)]
 pub(super) struct AcceptedJob {
@@ -99,28 +69,6 @@ pub(super) struct AcceptedJob {
     subtasks: Packed,
     room: CapacityReservation,
     created: Timestamp,
-}
-
-/// Pending reply to the client of a job, with the locks that are held until then.
-struct Reply {
-    reply: oneshot::Sender<Result<Submitted, Refused>>,
-    claims: Vec<Claim>,
-}
-
-/// Reply that waits for the rest of its commit.
-#[derive(Debug)]
-pub(super) struct PendingReply {
-    reply: oneshot::Sender<Result<Submitted, Refused>>,
-    submitted: Submitted,
-    claims: Vec<Claim>,
-}
-
-impl PendingReply {
-    fn reply(self) {
-        drop(self.claims);
-        // A client that no longer waits can query the job by its idempotency key.
-        let _ = self.reply.send(Ok(self.submitted));
-    }
 }
 
 /// NDJSON line with a subtask. Borrows all of its content.
@@ -147,14 +95,14 @@ impl Core {
         let now = self.clock.now();
         let Checked { kind, head, subtasks } =
             head::check(job, more, &self.kinds, &self.settings.bounds, now)?;
-        let upload = self.store.upload(now.0).map_err(|error| self.write_refused(error))?;
+        let upload = self.store.upload(now.0).map_err(|error| self.status.write_refused(error))?;
         let mut intake = Intake {
             core: Arc::clone(self),
             kind,
             head,
             upload,
             subtasks: Packed::default(),
-            room: CapacityReservation::new(self),
+            room: CapacityReservation::new(&self.incoming),
             now,
             hash: Sha256::new(),
         };
@@ -167,10 +115,10 @@ impl Core {
 
     /// Returns an error if the service cannot accept another job.
     pub(crate) fn may_take_more(&self) -> Result<(), Refused> {
-        match &*self.health() {
-            super::StoreHealth::Well => {}
-            super::StoreHealth::Full => return Err(Refused::StoreFull),
-            super::StoreHealth::Failed(why) => return Err(Refused::StoreFailed(why.clone())),
+        match &*self.status.health() {
+            StoreHealth::Well => {}
+            StoreHealth::Full => return Err(Refused::StoreFull),
+            StoreHealth::Failed(why) => return Err(Refused::StoreFailed(why.clone())),
         }
         if self.is_draining() {
             return Err(Refused::Draining);
@@ -188,10 +136,10 @@ impl Core {
     ) -> Result<(Vec<Claim>, Option<Submitted>), Refused> {
         let mut claims = Vec::new();
         if let Some((scope, key)) = &scope {
-            claims.push(self.claims.claim(scope, key).await);
+            claims.push(self.idempotency.claim(scope, key).await);
         }
         if let Some(name) = &name {
-            claims.push(self.claims.claim(client_id::SCOPE, name).await);
+            claims.push(self.idempotency.claim(client_id::SCOPE, name).await);
         }
         if claims.is_empty() {
             return Ok((claims, None));
@@ -213,7 +161,7 @@ impl Core {
         work: impl FnOnce(&Core) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
         let core = Arc::clone(self);
-        let found = tokio::task::spawn_blocking(move || work(&core)).await;
+        let found = self.executor.blocking(move || work(&core)).await;
         found.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())))
     }
 
@@ -224,15 +172,11 @@ impl Core {
         key: &str,
         hash: [u8; 32],
     ) -> Result<Option<Submitted>, Refused> {
-        let found = self.store.idempotent(scope, key).map_err(|error| self.read_refused(error))?;
-        let now = self.clock.now().0;
-        let Some((found, id)) = found.filter(|(found, _)| found.expires_ms > now) else {
-            return Ok(None);
-        };
+        let Some((found, id)) = self.idempotency.find(scope, key)? else { return Ok(None) };
         if found.body_hash != hash {
             return Err(Refused::OtherRequest);
         }
-        Ok(Some(Submitted { id, job: self.job(id)?, replayed: true }))
+        Ok(Some(Submitted { id, job: self.query.job(id)?, replayed: true }))
     }
 }
 
@@ -268,7 +212,7 @@ impl Intake {
 
     fn put(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), Refused> {
         let put = self.upload.push(keys, payload.as_bytes());
-        put.map(drop).map_err(|error| self.core.write_refused(error))
+        put.map(drop).map_err(|error| self.core.status.write_refused(error))
     }
 
     /// Adds the subtask in an NDJSON line.
@@ -312,7 +256,7 @@ impl Intake {
     /// Writes the buffered subtasks to the disk, when the writer has capacity.
     pub(crate) async fn flush(&mut self) -> Result<(), Refused> {
         let core = Arc::clone(&self.core);
-        self.upload.flush_async().await.map_err(|error| core.write_refused(error))
+        self.upload.flush_async().await.map_err(|error| core.status.write_refused(error))
     }
 
     /// Sets the client id.
@@ -386,7 +330,7 @@ impl Intake {
         answering: Reply,
     ) -> Result<(), Refused> {
         let core = Arc::clone(&self.core);
-        let expires_ms = core.idempotency_ends();
+        let expires_ms = core.idempotency.ends();
         let idempotency =
             scope.map(|(scope, key)| Idempotency { scope, key, body_hash: hash, expires_ms });
         let (upload, new, entering) = self.into_parts(idempotency)?;
@@ -402,7 +346,7 @@ impl Intake {
                     let submitted = core.accept(entering);
                     return core.answers().push(PendingReply { reply, submitted, claims });
                 }
-                Err(error) => Err(core.write_refused(error)),
+                Err(error) => Err(core.status.write_refused(error)),
             };
             drop(claims);
             // A client that no longer waits can query the job by its idempotency key.
@@ -444,11 +388,11 @@ impl Core {
     /// Accepts a job whose commit is done: its subtasks enter the order. Called on the writer's
     /// thread, in commit order.
     pub(super) fn accept(self: &Arc<Self>, entering: AcceptedJob) -> Submitted {
-        self.found_room();
+        self.status.found_room();
         let AcceptedJob { number, id, total, kind, head, subtasks, room, created } = entering;
         let (count, key_bytes) = (subtasks.count(), subtasks.key_bytes());
         let has_keys = subtasks.has_keys();
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         let new = new_job(number, kind, &head, subtasks);
         let live = ActiveJob {
@@ -478,9 +422,9 @@ impl Core {
         engine.key_bytes += key_bytes;
         engine.order.entered(number);
         let accepted = engine.scheduler.accept_packed(new, now.0);
-        Self::hold_if_behind(&mut engine, number, has_keys, now);
-        self.note_accepted(&mut engine, number, &accepted, now);
-        let job = super::ask::live_view(&self.kinds, &engine, number, &self.clock)
+        engine.hold_if_behind(number, has_keys, now);
+        engine.apply_accepted(number, &accepted, now);
+        let job = super::query::live_view(&self.kinds, &engine, number, &self.clock)
             .expect("the job was just added");
         // Announced under the lock, so that no change to the job is published before.
         self.announce(job.clone(), now);
@@ -499,25 +443,11 @@ impl Core {
     /// commit. Waking a runtime task from another thread wakes a thread; one wake-up serves all
     /// replies.
     pub(super) fn commit_ended(&self) {
-        self.bell.ring();
+        self.wake.notify();
         let mut answers = std::mem::take(&mut *self.answers());
         if answers.len() <= 1 {
             return answers.drain(..).for_each(PendingReply::reply);
         }
-        self.runtime.spawn(async move { answers.into_iter().for_each(PendingReply::reply) });
-    }
-
-    /// Returns the time until which an idempotency key used now is kept.
-    pub(super) fn idempotency_ends(&self) -> u64 {
-        let keep = super::dispatch::millis(self.settings.keep_idempotency);
-        self.clock.now().0.saturating_add(keep)
-    }
-}
-
-#[cfg(test)]
-impl Core {
-    /// Returns true if a submission under this key is in progress.
-    pub(crate) fn is_claimed(&self, scope: &str, key: &str) -> bool {
-        self.claims.has(scope, key)
+        self.executor.spawn(async move { answers.into_iter().for_each(PendingReply::reply) });
     }
 }

@@ -37,17 +37,17 @@ impl Core {
             let nothing = Ok(Committed { commit: 0, entered: None });
             return self.written(nothing, Changes::new(), effects);
         };
-        let (core, copy) = (Arc::clone(self), next.clone());
-        self.store.submit_with(next, move |written| match written {
+        let core = Arc::clone(self);
+        self.store.submit_returning(next, move |written, change| match written {
             Ok(_) => core.write_one_by_one(left, effects),
             Err(error) if is_logical(&error) => {
-                tracing::error!(%error, change = ?copy, "a change was refused, and is left out");
+                tracing::error!(%error, ?change, "a change was refused, and is left out");
                 core.write_one_by_one(left, effects);
             }
             Err(error) => {
-                let changes = left.into_iter().rev().fold(copy, Changes::followed_by);
+                let changes = left.into_iter().rev().fold(change, Changes::followed_by);
                 let rest = WriteBatch { changes, effects, ..WriteBatch::default() };
-                core.refuse(&mut core.engine(), &error, rest);
+                core.refuse(&mut core.state.lock(), &error, rest);
             }
         });
     }
@@ -69,13 +69,13 @@ mod tests {
         let core = Arc::clone(&service.core);
         let key = crate::Key::new("k");
         {
-            let mut engine = core.engine();
+            let mut engine = core.state.lock();
             let now = core.clock.now();
             engine.unwritten.changes.status(JobNumber(777), JobStatus::WAITING);
             core.set_key_paused(&mut engine, &key, true, now);
         }
         core.all_written().await.unwrap();
-        assert_eq!(*core.health(), crate::engine::StoreHealth::Well);
+        assert_eq!(*core.status.health(), crate::engine::StoreHealth::Well);
         let id = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
         assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
         drop(core);

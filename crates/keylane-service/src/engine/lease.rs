@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::dispatch::millis;
+use super::clock::millis;
 use crate::wire::Timestamp;
 
 /// Lease of a running attempt.

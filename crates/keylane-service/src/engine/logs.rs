@@ -2,28 +2,24 @@
 //!
 //! An attempt without log output causes no change and no row.
 
-use super::Core;
 use super::engine_state::{EngineState, RunningAttempt};
 use crate::handle::Log;
-use crate::kind::Work;
+use crate::kind::{Kind, Work};
 use crate::schedule::{Fate, Step};
 use crate::store::{AttemptLog, OutcomeKind};
 use crate::wire::Timestamp;
 
-impl Core {
-    /// Returns the log buffer for an attempt at a step of a kind.
-    pub(super) fn log_of(&self, kind: u32, step: Step) -> Log {
-        let kind = self.kinds.get(kind);
-        let handler = match (step, &kind.work) {
-            (Step::Split, _) => kind.split.as_ref(),
-            (Step::FanIn, _) => kind.fan_in.as_ref(),
-            (Step::Subtask(_), Work::Handler(handler)) => Some(handler),
-            // A remote worker sends its whole log with the end.
-            (Step::Subtask(_), Work::Lease { .. }) => None,
-        };
-        let keeps = handler.is_some_and(|handler| handler.keeps_log());
-        if keeps { Log::keeping(kind.log_bytes) } else { Log::default() }
-    }
+/// Returns the log buffer for an attempt at a step of a kind.
+pub(super) fn log_of(kind: &Kind, step: Step) -> Log {
+    let handler = match (step, &kind.work) {
+        (Step::Split, _) => kind.split.as_ref(),
+        (Step::FanIn, _) => kind.fan_in.as_ref(),
+        (Step::Subtask(_), Work::Handler(handler)) => Some(handler),
+        // A remote worker sends its whole log with the end.
+        (Step::Subtask(_), Work::Lease { .. }) => None,
+    };
+    let keeps = handler.is_some_and(|handler| handler.keeps_log());
+    if keeps { Log::keeping(kind.log_bytes) } else { Log::default() }
 }
 
 /// Adds the log of an ended run to the next batch. Called before the end is added, so that both are

@@ -3,7 +3,10 @@
 
 use std::fmt::{self, Write};
 
-use super::{Core, StoreHealth};
+use super::core::Core;
+use super::engine_state::Totals;
+use super::store_status::StoreHealth;
+use crate::wire::Summary;
 
 impl Core {
     /// Returns all metrics as text.
@@ -16,31 +19,29 @@ impl Core {
     }
 
     fn write_metrics(&self, to: &mut String) -> fmt::Result {
-        let summary = self.summary();
-        let totals = self.engine().totals;
-        let mut metric =
-            |name: &str, kind: &str, help: &str, values: &[(&str, f64)]| -> fmt::Result {
-                writeln!(to, "# HELP keylane_{name} {help}")?;
-                writeln!(to, "# TYPE keylane_{name} {kind}")?;
-                values
-                    .iter()
-                    .try_for_each(|(labels, value)| writeln!(to, "keylane_{name}{labels} {value}"))
-            };
-        #[expect(clippy::cast_precision_loss, reason = "Prometheus has only doubles")]
-        let number = |count: u64| count as f64;
-        metric(
+        let summary = self.query.summary();
+        let totals = self.state.lock().totals;
+        let mut to = Metrics(to);
+        self.write_jobs(&mut to, &summary, &totals)?;
+        write_attempts(&mut to, &summary, &totals)?;
+        self.write_store(&mut to, &summary)
+    }
+
+    /// Writes the metrics of jobs and subtasks.
+    fn write_jobs(&self, to: &mut Metrics<'_>, summary: &Summary, totals: &Totals) -> fmt::Result {
+        to.metric(
             "build_info",
             "gauge",
             "Version of the running server.",
             &[(concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0)],
         )?;
-        metric(
+        to.metric(
             "jobs_accepted_total",
             "counter",
             "Accepted jobs.",
             &[("", number(totals.jobs_accepted))],
         )?;
-        metric(
+        to.metric(
             "jobs_total",
             "counter",
             "Finished jobs.",
@@ -57,8 +58,8 @@ impl Core {
             .collect();
         let jobs: Vec<(&str, f64)> =
             jobs.iter().map(|(labels, value)| (&**labels, *value)).collect();
-        metric("jobs", "gauge", "Unfinished jobs.", &jobs)?;
-        metric(
+        to.metric("jobs", "gauge", "Unfinished jobs.", &jobs)?;
+        to.metric(
             "subtasks",
             "gauge",
             "Unfinished subtasks.",
@@ -69,7 +70,7 @@ impl Core {
                 ("{state=\"backing_off\"}", number(summary.backing_off)),
             ],
         )?;
-        metric(
+        to.metric(
             "subtasks_total",
             "counter",
             "Subtasks that have ended permanently.",
@@ -79,94 +80,132 @@ impl Core {
                 ("{outcome=\"cancelled\"}", number(totals.cancelled)),
             ],
         )?;
-        metric("attempts_total", "counter", "Started attempts.", &[("", number(totals.starts))])?;
-        metric(
-            "attempts_retried_total",
-            "counter",
-            "Failed attempts that are retried.",
-            &[("", number(totals.retried))],
-        )?;
-        metric(
-            "lease_expired_total",
-            "counter",
-            "Leases that ended without an answer.",
-            &[("", number(totals.leases_lost))],
-        )?;
-        metric(
-            "slots",
-            "gauge",
-            "Maximum number of concurrent subtasks.",
-            &[("", number(summary.slots))],
-        )?;
-        metric("slots_busy", "gauge", "Running subtasks.", &[("", number(summary.busy))])?;
-        metric(
-            "keys",
-            "gauge",
-            "Keys with unfinished subtasks, or paused.",
-            &[("", number(summary.keys))],
-        )?;
-        #[expect(clippy::cast_precision_loss, reason = "seconds")]
-        let oldest = summary.oldest_head_ms as f64 / 1000.0;
-        metric(
-            "key_head_age_seconds",
-            "gauge",
-            "Age of the oldest head of a key, in seconds.",
-            &[("", oldest)],
-        )?;
-        metric(
-            "order_violations_total",
-            "counter",
-            "Subtasks that began before an earlier one of their key had ended: must stay 0.",
-            &[("", number(totals.order_violations))],
-        )?;
-        metric(
-            "store_bytes",
-            "gauge",
-            "Bytes of the store on the disk: its file and its write-ahead log.",
-            &[("", number(summary.store_bytes))],
-        )?;
-        let held = self.engine().holds.counts();
+        self.write_held(to)
+    }
+
+    /// Writes the number of held jobs.
+    fn write_held(&self, to: &mut Metrics<'_>) -> fmt::Result {
+        let held = self.state.lock().holds.counts();
         let held: Vec<_> = held
             .iter()
             .map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), number(*count)))
             .collect();
         let held: Vec<_> = held.iter().map(|(labels, count)| (&**labels, *count)).collect();
-        metric(
+        to.metric(
             "jobs_held",
             "gauge",
             "Held jobs: nothing of them starts until an operator decides.",
             &held,
+        )
+    }
+
+    /// Writes the metrics of the store and the server.
+    fn write_store(&self, to: &mut Metrics<'_>, summary: &Summary) -> fmt::Result {
+        to.metric(
+            "store_bytes",
+            "gauge",
+            "Bytes of the store on the disk: its file and its write-ahead log.",
+            &[("", number(summary.store_bytes))],
         )?;
-        let well = match &*self.health() {
+        let well = match &*self.status.health() {
             StoreHealth::Well => 1.0,
             StoreHealth::Full | StoreHealth::Failed(_) => 0.0,
         };
-        metric("store_up", "gauge", "1 if the store accepts writes, else 0.", &[("", well)])?;
-        let refuses = f64::from(u8::from(self.takes_no_jobs().is_some()));
-        metric(
+        to.metric("store_up", "gauge", "1 if the store accepts writes, else 0.", &[("", well)])?;
+        let refuses = f64::from(u8::from(self.status.takes_no_jobs().is_some()));
+        to.metric(
             "store_refuses_jobs",
             "gauge",
             "1 if new jobs are refused because the store is full or has failed, else 0.",
             &[("", refuses)],
         )?;
         let stats = self.store.stats();
-        metric(
+        to.metric(
             "store_commits_total",
             "counter",
             "Transactions since the store was created.",
             &[("", number(stats.commits))],
         )?;
-        metric(
+        to.metric(
             "websockets",
             "gauge",
             "Clients connected by WebSocket.",
             &[("", number(summary.websockets))],
         )?;
-        metric(
+        to.metric(
             "draining",
             "gauge",
             "1 if the server is shutting down, else 0.",
             &[("", f64::from(u8::from(summary.draining)))],
         )
     }
+}
+
+/// Writes the metrics of attempts, slots and keys.
+fn write_attempts(to: &mut Metrics<'_>, summary: &Summary, totals: &Totals) -> fmt::Result {
+    to.metric("attempts_total", "counter", "Started attempts.", &[("", number(totals.starts))])?;
+    to.metric(
+        "attempts_retried_total",
+        "counter",
+        "Failed attempts that are retried.",
+        &[("", number(totals.retried))],
+    )?;
+    to.metric(
+        "lease_expired_total",
+        "counter",
+        "Leases that ended without an answer.",
+        &[("", number(totals.leases_lost))],
+    )?;
+    to.metric(
+        "slots",
+        "gauge",
+        "Maximum number of concurrent subtasks.",
+        &[("", number(summary.slots))],
+    )?;
+    to.metric("slots_busy", "gauge", "Running subtasks.", &[("", number(summary.busy))])?;
+    to.metric(
+        "keys",
+        "gauge",
+        "Keys with unfinished subtasks, or paused.",
+        &[("", number(summary.keys))],
+    )?;
+    #[expect(clippy::cast_precision_loss, reason = "seconds")]
+    let oldest = summary.oldest_head_ms as f64 / 1000.0;
+    to.metric(
+        "key_head_age_seconds",
+        "gauge",
+        "Age of the oldest head of a key, in seconds.",
+        &[("", oldest)],
+    )?;
+    to.metric(
+        "order_violations_total",
+        "counter",
+        "Subtasks that began before an earlier one of their key had ended: must stay 0.",
+        &[("", number(totals.order_violations))],
+    )
+}
+
+/// Text of metrics.
+struct Metrics<'a>(&'a mut String);
+
+impl Metrics<'_> {
+    fn metric(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        values: &[(&str, f64)],
+    ) -> fmt::Result {
+        writeln!(self.0, "# HELP keylane_{name} {help}")?;
+        writeln!(self.0, "# TYPE keylane_{name} {kind}")?;
+        for (labels, value) in values {
+            writeln!(self.0, "keylane_{name}{labels} {value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has only doubles")]
+fn number(count: u64) -> f64 {
+    count as f64
 }

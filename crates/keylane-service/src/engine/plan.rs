@@ -67,6 +67,16 @@ impl StepNumbers {
     }
 }
 
+/// Returns the number under which clients see a step. The split and the fan-in have numbers that no
+/// subtask has.
+pub(super) fn shown(step: Step) -> SubtaskNumber {
+    match step {
+        Step::Subtask(number) => number,
+        Step::Split => SubtaskNumber::MAX,
+        Step::FanIn => SubtaskNumber::MAX - 1,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,32 +10,12 @@ use super::Core;
 use super::ends::Block;
 use super::engine_state::{CommitEffect, EngineState, FinalState, WriteBatch};
 use super::isolate::is_logical;
+use super::store_status::StoreHealth;
 use crate::JobNumber;
 use crate::refused::Refused;
 use crate::schedule::Step;
 use crate::store::{Committed, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};
-
-/// Health of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreHealth {
-    Well,
-    /// Nothing is written until the disk has free space.
-    Full,
-    /// Nothing is written any more.
-    Failed(String),
-}
-
-impl StoreHealth {
-    /// Returns the error for requests while nothing is written.
-    fn refusal(&self) -> Option<Refused> {
-        match self {
-            StoreHealth::Well => None,
-            StoreHealth::Full => Some(Refused::StoreFull),
-            StoreHealth::Failed(why) => Some(Refused::StoreFailed(why.clone())),
-        }
-    }
-}
 
 /// Converts a refusal for requests that wait for a change that was already applied in memory.
 fn to_not_yet_written(refusal: Refused) -> Refused {
@@ -69,13 +49,14 @@ impl Core {
     fn write(self: &Arc<Self>, engine: &mut EngineState, batch: WriteBatch) {
         engine.is_writing = true;
         let WriteBatch { changes, effects, .. } = batch;
-        let copy = changes.clone();
         let core = Arc::clone(self);
-        self.store.submit_with(changes, move |written| core.written(written, copy, effects));
+        self.store.submit_returning(changes, move |written, changes| {
+            core.written(written, changes, effects);
+        });
     }
 
-    /// Handles the result of a batch. Called on the writer's thread. New attempts begin when the
-    /// commthe writer has ended.
+    /// Handles the result of a batch. Called on the writer's thread. New attempts begin after the
+    /// last callback of the commit, which wakes the dispatcher.
     pub(super) fn written(
         self: &Arc<Self>,
         written: Result<Committed, WriteError>,
@@ -88,15 +69,15 @@ impl Core {
             tracing::error!(%error, "a batch was refused for one of its changes");
             return self.write_one_by_one(changes.singles(), effects);
         }
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         engine.is_writing = false;
         match written {
             Ok(_) => {
-                if self.set_health(StoreHealth::Well) {
-                    Core::renew_leases(&mut engine, now);
+                if self.status.set_health(StoreHealth::Well) {
+                    engine.renew_leases(now);
                 }
-                self.found_room();
+                self.status.found_room();
                 for effect in effects {
                     self.publish(&mut engine, effect, now);
                 }
@@ -119,11 +100,11 @@ impl Core {
     ) {
         engine.is_writing = false;
         let failed = !matches!(error, WriteError::Full | WriteError::Busy);
-        self.set_health(match failed {
+        self.status.set_health(match failed {
             true => StoreHealth::Failed(error.to_string()),
             false => StoreHealth::Full,
         });
-        let refusal = self.health().refusal().expect("the health was just set");
+        let refusal = self.status.health().refusal().expect("the health was just set");
         let refusal = to_not_yet_written(refusal);
         report_refused(&mut batch.effects, &refusal);
         report_refused(&mut engine.unwritten.effects, &refusal);
@@ -134,8 +115,8 @@ impl Core {
     ///
     /// Returns an error if nothing is written now: then nothing may be changed.
     pub(super) fn writable_engine(&self) -> Result<MutexGuard<'_, EngineState>, Refused> {
-        let engine = self.engine();
-        match self.health().refusal() {
+        let engine = self.state.lock();
+        match self.status.health().refusal() {
             Some(refusal) => Err(refusal),
             None => Ok(engine),
         }
@@ -148,9 +129,9 @@ impl Core {
     pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), Refused> {
         let (reply, replied) = oneshot::channel();
         {
-            let mut engine = self.engine();
+            let mut engine = self.state.lock();
             // A request after a refusal would wait for the refused batch.
-            if let Some(refused) = self.health().refusal() {
+            if let Some(refused) = self.status.health().refusal() {
                 return Err(to_not_yet_written(refused));
             }
             engine.unwritten.effects.push(CommitEffect::Reply(reply));
@@ -161,8 +142,8 @@ impl Core {
 
     /// Retries the refused batch.
     pub(super) fn retry_refused(self: &Arc<Self>) {
-        let mut engine = self.engine();
-        if *self.health() == StoreHealth::Full
+        let mut engine = self.state.lock();
+        if *self.status.health() == StoreHealth::Full
             && let Some(refused) = engine.refused.take()
         {
             self.write(&mut engine, refused);
@@ -177,7 +158,7 @@ impl Core {
             CommitEffect::Over { job, state, ended } => {
                 self.publish_job_end(engine, job, state, ended)
             }
-            CommitEffect::Entered { job } => self.begin(engine, job, now),
+            CommitEffect::Entered { job } => engine.activate(job, now),
             CommitEffect::Marked { fence } => engine.held_back.push_back(fence),
             CommitEffect::Granted { fence } => self.hand(engine, fence, now),
             CommitEffect::Reserved { boot } => engine.fences.note_reserved(boot),
@@ -215,7 +196,7 @@ impl Core {
                 live.error.clone_from(&error);
             }
             live.touch(now);
-            let view = super::ask::brief_view(engine, job);
+            let view = super::query::brief_view(engine, job);
             self.events.publish(|event| crate::wire::Event {
                 job: view.map(Box::new),
                 number: match step {
@@ -252,7 +233,7 @@ impl Core {
             JobState::Cancelled => totals.jobs_cancelled += 1,
             _ => totals.jobs_failed += 1,
         }
-        let view = super::ask::final_view(&live, state, now);
+        let view = super::query::final_view(&live, state, now);
         self.events.publish(|id| crate::wire::Event {
             job: Some(Box::new(view)),
             ..super::events::event(id, EventKind::JobEnded, now)

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::Core;
 use super::engine_state::{EngineState, RunningAttempt};
-use super::{Core, Refused};
 use crate::handle::{Failure, Log};
 use crate::kind::Work;
+use crate::refused::Refused;
 use crate::schedule::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
@@ -45,7 +46,7 @@ impl OpenClaim {
     /// Stops promises to the claim. Returns true if a promised lease is still on its way to the
     /// disk.
     fn close(&self) -> bool {
-        let mut engine = self.core.engine();
+        let mut engine = self.core.state.lock();
         let now = self.core.clock.now();
         let awaits = engine.claimers.close(self.number);
         self.core.admit_leases(&mut engine, self.kinds.iter().copied(), now);
@@ -59,14 +60,14 @@ impl Drop for OpenClaim {
             return;
         }
         let core = Arc::clone(&self.core);
-        let mut engine = core.engine();
+        let mut engine = core.state.lock();
         let now = core.clock.now();
         for fence in self.end(&mut engine, now) {
             core.withdraw(&mut engine, fence, now);
         }
         core.write_next(&mut engine);
         drop(engine);
-        core.bell.ring();
+        core.wake.notify();
     }
 }
 
@@ -83,7 +84,7 @@ impl Core {
     ) -> Result<Vec<Lease>, Refused> {
         let kinds = self.leased_kinds(kinds)?;
         let mut ask = {
-            let mut engine = self.engine();
+            let mut engine = self.state.lock();
             let now = self.clock.now();
             if engine.is_draining {
                 return Err(Refused::Draining);
@@ -92,7 +93,7 @@ impl Core {
             self.admit_leases(&mut engine, kinds.iter().copied(), now);
             OpenClaim { core: Arc::clone(self), number, kinds, given, is_over: false }
         };
-        self.bell.ring();
+        self.wake.notify();
         // A minimum wait, so that the dispatcher can respond.
         let wait = wait.max(Duration::from_millis(5));
         tokio::select! {
@@ -106,7 +107,7 @@ impl Core {
             }
         };
         let _ = tokio::time::timeout(GRANT_TIMEOUT, granted).await;
-        let fences = ask.end(&mut self.engine(), self.clock.now());
+        let fences = ask.end(&mut self.state.lock(), self.clock.now());
         Ok(fences.into_iter().filter_map(|fence| self.lease(fence)).collect())
     }
 
@@ -138,17 +139,17 @@ impl Core {
     /// payload cannot be read.
     fn lease(self: &Arc<Self>, fence: u64) -> Option<Lease> {
         let (job, number, mut lease) = {
-            let engine = self.engine();
+            let engine = self.state.lock();
             let running = engine.running.get(&fence)?;
             let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
-            let shown = super::attempt::shown(running.step);
+            let shown = super::plan::shown(running.step);
             let trace = live.head.trace.as_ref();
             let lease = Lease {
                 id: format!("lease_{fence}_{shown}_{}", live.id),
                 job: live.id.to_string(),
                 kind: live.head.kind.clone(),
                 number: shown,
-                keys: running.keys.iter().map(super::ask::text_of).collect(),
+                keys: running.keys.iter().map(super::query::text_of).collect(),
                 attempt: running.attempt,
                 fence,
                 payload: super::made::null(),
@@ -193,7 +194,7 @@ impl Core {
 
     /// Renews a lease.
     pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, Refused> {
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         let fence = Core::held(&engine, id)?;
         let running = engine.running.get_mut(&fence).expect("the lease was just found");

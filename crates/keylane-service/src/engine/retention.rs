@@ -1,16 +1,18 @@
 //! Removes expired data: finished jobs, idempotency keys, and entries of the audit log.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio_util::sync::CancellationToken;
 
-use super::Core;
-use super::dispatch::millis;
-use super::ends::Block;
+use super::audit::AuditLog;
+use super::clock::{Clock, millis};
+use super::ends::{Block, Ends};
+use super::executor::Executor;
+use super::store_status::StoreStatus;
 use crate::JobNumber;
-use crate::store::{Changes, JobFilter, ReadError, WriteError};
+use crate::store::{Changes, JobFilter, ReadError, Store, WriteError};
 
 /// Minimum pause between two complete scans.
 const REST: Duration = Duration::from_secs(30);
@@ -34,17 +36,34 @@ enum RemovalStopped {
     Write(#[from] WriteError),
 }
 
-impl Core {
+/// Removal of expired data.
+#[derive(Debug)]
+pub(super) struct Retention {
+    pub(super) store: Store,
+    pub(super) clock: Arc<Clock>,
+    pub(super) executor: Executor,
+    pub(super) status: Arc<StoreStatus>,
+    pub(super) audit: Arc<AuditLog>,
+    /// End times of finished jobs.
+    pub(super) ends: Arc<Ends>,
+    /// Retention time of finished jobs; unlimited if `None`.
+    pub(super) keep: Option<Duration>,
+    /// Cancelled when the service has stopped.
+    pub(super) stopped: CancellationToken,
+}
+
+impl Retention {
     /// Removes expired data until the service stops.
-    pub(super) async fn retain(self: Arc<Self>) {
+    pub(super) async fn run(self: Arc<Self>) {
         self.doubt_clock().await;
         let mut unread = Some(JobNumber(0));
         loop {
-            let began = Instant::now();
+            let began = self.clock.steady();
             if let Err(error) = self.remove_old(&mut unread).await {
                 tracing::warn!(%error, "expired data was not removed");
             }
-            let rest = REST.max(began.elapsed() * REST_SHARE);
+            let took = self.clock.steady().saturating_sub(began);
+            let rest = REST.max(took * REST_SHARE);
             tokio::select! {
                 () = self.stopped.cancelled() => return,
                 () = tokio::time::sleep(rest) => {}
@@ -55,8 +74,8 @@ impl Core {
     /// Checks for a clock that is far ahead of the newest job: it may be wrong, as on a machine
     /// that started without knowing the time. Data that is expired by such a clock stays until the
     /// clock has been consistent for an hour.
-    async fn doubt_clock(self: &Arc<Self>) {
-        let newest = self.read(|core| core.store.jobs(&JobFilter::default(), None, 1)).await;
+    async fn doubt_clock(&self) {
+        let newest = self.read(|store| store.jobs(&JobFilter::default(), None, 1)).await;
         let newest = newest.ok().and_then(|page| page.jobs.first().map(|job| job.created_ms));
         if newest.is_some_and(|newest| newest.saturating_add(FAR_AHEAD) < self.clock.now().0) {
             self.clock.doubt();
@@ -64,10 +83,7 @@ impl Core {
     }
 
     /// Removes expired data. `unread` is the first job that was not read since the start.
-    async fn remove_old(
-        self: &Arc<Self>,
-        unread: &mut Option<JobNumber>,
-    ) -> Result<(), RemovalStopped> {
+    async fn remove_old(&self, unread: &mut Option<JobNumber>) -> Result<(), RemovalStopped> {
         if let Some(left) = self.clock.doubted_for() {
             tracing::debug!(?left, "the clock was set forward; nothing is removed for its age");
             return Ok(());
@@ -75,28 +91,28 @@ impl Core {
         let now = self.clock.now().0;
         // A server without new requests since a full store has no other write that would show free
         // space.
-        let mut is_wanted = self.found_no_room.load(Relaxed);
+        let mut is_wanted = self.status.is_out_of_room();
         loop {
-            is_wanted |= self.read(move |core| core.store.has_expired(now)).await?;
+            is_wanted |= self.read(move |store| store.has_expired(now)).await?;
             if !is_wanted || self.stopped.is_cancelled() {
                 break;
             }
             let mut changes = Changes::new();
             changes.forget_idempotency(now);
             self.store.submit(changes).await?;
-            self.found_room();
+            self.status.found_room();
             is_wanted = false;
         }
-        let kept = self.kept_audit();
+        let kept = self.audit.kept();
         while !self.stopped.is_cancelled()
-            && self.read(move |core| core.store.has_old_audit(kept)).await?
+            && self.read(move |store| store.has_old_audit(kept)).await?
         {
             let mut changes = Changes::new();
             changes.forget_audit(kept);
             self.store.submit(changes).await?;
-            self.found_room();
+            self.status.found_room();
         }
-        let Some(keep) = self.settings.keep else { return Ok(()) };
+        let Some(keep) = self.keep else { return Ok(()) };
         let before = now.saturating_sub(millis(keep));
         if let Some(from) = *unread {
             self.learn_ends(before, from, unread).await?;
@@ -110,7 +126,7 @@ impl Core {
 
     /// Reads all jobs, for the first scan since the start.
     async fn learn_ends(
-        self: &Arc<Self>,
+        &self,
         before: u64,
         from: JobNumber,
         unread: &mut Option<JobNumber>,
@@ -118,7 +134,7 @@ impl Core {
         let mut from = from;
         while !self.stopped.is_cancelled() {
             *unread = Some(from);
-            let Some(next) = self.read(move |core| core.store.first_job_from(from)).await? else {
+            let Some(next) = self.read(move |store| store.first_job_from(from)).await? else {
                 *unread = None;
                 break;
             };
@@ -130,12 +146,8 @@ impl Core {
     }
 
     /// Removes the expired jobs of a block, and records when the others ended.
-    async fn remove_old_of(
-        self: &Arc<Self>,
-        block: Block,
-        before: u64,
-    ) -> Result<(), RemovalStopped> {
-        let ends = self.read(move |core| core.store.ends(block.numbers())).await;
+    async fn remove_old_of(&self, block: Block, before: u64) -> Result<(), RemovalStopped> {
+        let ends = self.read(move |store| store.ends(block.numbers())).await;
         let (old, kept): (Vec<_>, Vec<_>) = match ends {
             Ok(ends) => ends.into_iter().partition(|(_, ended)| *ended < before),
             Err(error) => {
@@ -153,7 +165,7 @@ impl Core {
             let removed = some.iter().map(|(job, _)| self.store.submit(removal(*job)));
             for removed in join_all(removed).await {
                 match removed {
-                    Ok(_) => self.found_room(),
+                    Ok(_) => self.status.found_room(),
                     Err(WriteError::NoSuchJob { .. } | WriteError::NotEnded { .. }) => {}
                     Err(error) => {
                         self.ends.note(block, 0);
@@ -167,12 +179,11 @@ impl Core {
 
     /// Runs a blocking read.
     async fn read<T: Send + 'static>(
-        self: &Arc<Self>,
-        look: impl FnOnce(&Core) -> Result<T, ReadError> + Send + 'static,
+        &self,
+        look: impl FnOnce(&Store) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
-        let core = Arc::clone(self);
-        let read = tokio::task::spawn_blocking(move || look(&core)).await;
-        read.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        let store = self.store.clone();
+        self.executor.blocking_or_panic(move || look(&store)).await
     }
 }
 
@@ -203,20 +214,21 @@ mod tests {
         let service = Service::builder(settings).kind("echo", Kind::new(echo)).start();
         let service = service.await.unwrap();
         let core = &service.core;
+        let retention = core.retention();
         let mut unread = Some(JobNumber(0));
         let first = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
         service.wait(first).await.unwrap();
-        core.remove_old(&mut unread).await.unwrap();
+        retention.remove_old(&mut unread).await.unwrap();
         assert_eq!(unread, None);
         clock.set(1_000_000_020_000);
-        core.follow_clock(&mut core.engine());
+        core.state.lock().follow_clock(&core.clock);
         let second = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
         service.wait(second).await.unwrap();
         for (now, left) in [(40_000, 1), (60_000, 0)] {
             assert!(core.store.job(second.number()).unwrap().is_some());
             clock.set(1_000_000_000_000 + now);
-            core.follow_clock(&mut core.engine());
-            core.remove_old(&mut unread).await.unwrap();
+            core.state.lock().follow_clock(&core.clock);
+            retention.remove_old(&mut unread).await.unwrap();
             let page = core.store.jobs(&JobFilter::default(), None, 9).unwrap();
             assert_eq!(page.jobs.len(), left, "at {now}");
         }

@@ -11,10 +11,12 @@
 //! get the last capacity. This lock is taken before the lock of the engine state, never while that
 //! is held.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Core, Refused};
+use super::engine_state::SharedState;
+use crate::head::Bounds;
+use crate::refused::Refused;
 
 /// Number of subtasks for which an upload reserves capacity at a time.
 const STEP: u64 = 1024;
@@ -22,9 +24,31 @@ const STEP: u64 = 1024;
 /// Size of keys for which an upload reserves capacity at a time, in bytes.
 const STEP_BYTES: u64 = 256 * 1024;
 
-/// Sum of all reservations.
-#[derive(Debug, Default)]
-pub(super) struct Incoming(Mutex<Capacity>);
+/// Sum of all reservations, and its bounds.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    reserved: Mutex<Capacity>,
+    state: Arc<SharedState>,
+    /// Maximum number of unfinished subtasks.
+    max_subtasks: u64,
+    /// Maximum size of their keys, in bytes.
+    max_key_bytes: u64,
+}
+
+impl Incoming {
+    pub(super) fn new(state: Arc<SharedState>, bounds: &Bounds) -> Self {
+        Incoming {
+            reserved: Mutex::default(),
+            state,
+            max_subtasks: bounds.waiting_subtasks,
+            max_key_bytes: bounds.waiting_key_bytes,
+        }
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, Capacity> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Capacity {
@@ -35,7 +59,7 @@ struct Capacity {
 /// Reservation of one upload, released on drop.
 #[derive(Debug)]
 pub(super) struct CapacityReservation {
-    core: Arc<Core>,
+    incoming: Arc<Incoming>,
     /// Share of this upload in `Incoming`.
     taken: Capacity,
     /// Capacity that the upload needs; at most `taken`, unless the reservation was refused.
@@ -43,9 +67,9 @@ pub(super) struct CapacityReservation {
 }
 
 impl CapacityReservation {
-    pub(super) fn new(core: &Arc<Core>) -> Self {
+    pub(super) fn new(incoming: &Arc<Incoming>) -> Self {
         CapacityReservation {
-            core: Arc::clone(core),
+            incoming: Arc::clone(incoming),
             taken: Capacity::default(),
             needed: Capacity::default(),
         }
@@ -75,34 +99,33 @@ impl CapacityReservation {
 
     /// Reserves the needed capacity, and up to `more` beyond it if that is available.
     fn grow(&mut self, more: u64, more_bytes: u64) -> Result<(), Refused> {
-        let bounds = &self.core.settings.bounds;
-        let incoming = &self.core.incoming.0;
-        let mut all = incoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let incoming = &*self.incoming;
+        let mut all = incoming.reserved();
         // Read after the reservations: a job is counted in the engine state before its reservation
         // is released, so it is never missed.
         let (unfinished, key_bytes) = {
-            let engine = self.core.engine();
+            let engine = incoming.state.lock();
             (engine.unfinished, engine.key_bytes)
         };
         let others = Capacity {
             subtasks: unfinished + (all.subtasks - self.taken.subtasks),
             key_bytes: key_bytes + (all.key_bytes - self.taken.key_bytes),
         };
-        let (most, waiting) = (bounds.waiting_subtasks, others.subtasks);
+        let (most, waiting) = (incoming.max_subtasks, others.subtasks);
         if waiting + self.needed.subtasks > most {
             let new = self.needed.subtasks;
             return Err(full(format!(
                 "{waiting} subtasks are unfinished or being submitted, this job has at least {new}, and the maximum is {most}"
             )));
         }
-        let (most, have) = (bounds.waiting_key_bytes, others.key_bytes + self.needed.key_bytes);
+        let (most, have) = (incoming.max_key_bytes, others.key_bytes + self.needed.key_bytes);
         if have > most {
             return Err(full(format!(
                 "the keys of all unfinished subtasks would have {have} bytes, and the maximum is {most}"
             )));
         }
         let want = Capacity {
-            subtasks: (self.needed.subtasks + more).min(bounds.waiting_subtasks - others.subtasks),
+            subtasks: (self.needed.subtasks + more).min(incoming.max_subtasks - others.subtasks),
             key_bytes: (self.needed.key_bytes + more_bytes).min(most - others.key_bytes),
         };
         all.subtasks = all.subtasks - self.taken.subtasks + want.subtasks;
@@ -114,7 +137,7 @@ impl CapacityReservation {
 
 impl Drop for CapacityReservation {
     fn drop(&mut self) {
-        let mut all = self.core.incoming.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.incoming.reserved();
         all.subtasks -= self.taken.subtasks;
         all.key_bytes -= self.taken.key_bytes;
     }

@@ -1,29 +1,19 @@
 //! Public handle of the service: start with its kinds, reload, and shutdown.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use keylane_process::{Guard, OpenError, Options, Registry};
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use super::audit::Audit;
-use super::calendar::Calendar;
-use super::engine_state::{EngineState, Totals, WriteBatch};
-use super::events::Events;
-use super::fences::Fences;
-use super::lease::OpenClaims;
-use super::order_check::OrderCheck;
-use super::schedules::Schedules;
-use super::timeline::{Recorder, RowAllocator};
-use super::{Clock, Core, Settings, StartError, StoreHealth, dispatch};
+use super::clock::SteadyClock;
+use super::core::Outside;
+use super::executor::Executor;
+use super::wall_clock::WallClock;
+use super::{Core, Settings, StartError, StoreHealth};
 use crate::kind::{Kind, Kinds};
-use crate::schedule::{self, Scheduler};
 use crate::store::{ReadError, Store};
 use crate::wire::Timestamp;
 
@@ -129,45 +119,15 @@ impl Service {
             let path = store.path().display();
             tracing::warn!("other users may read the store; run `chmod 600 {path}*`");
         }
-        let calendar = settings.clock.clone().map_or(Calendar::System, Calendar::Manual);
-        let clock = Clock::start(calendar.clone());
-        let boot = store.boot();
-        let scheduler = Scheduler::new(schedule::Settings {
-            order: settings.order,
-            first_fence: super::fences::first(boot),
-            ..schedule::Settings::new(settings.slots)
-        });
-        let chance = AtomicU64::new(clock.now().0 ^ boot.rotate_left(32));
-        let core = Arc::new(Core {
-            calendar,
-            schedules: Schedules::default(),
-            audit: Audit::default(),
-            ends: super::ends::Ends::default(),
-            settings,
-            kinds,
-            store,
+        let wall = settings.clock.clone().map_or(WallClock::System, WallClock::Manual);
+        let outside = Outside {
+            seed: wall.now().0 ^ store.boot().rotate_left(32),
+            wall,
+            steady: SteadyClock::system(),
+            executor: Executor::new(runtime),
             children,
-            clock,
-            events: Arc::new(Events::new(boot)),
-            timeline: Recorder::default(),
-            runtime: runtime.clone(),
-            tasks: TaskTracker::new(),
-            leases: TaskTracker::new(),
-            draining: CancellationToken::new(),
-            stopped: CancellationToken::new(),
-            bell: dispatch::Bell::default(),
-            engine: parking_lot::Mutex::new(engine(scheduler, boot)),
-            claims: Arc::default(),
-            answers: Mutex::default(),
-            health: Mutex::new(StoreHealth::Well),
-            found_no_room: AtomicBool::new(false),
-            full_logged_at: Mutex::default(),
-            chance,
-            websockets: AtomicU64::new(0),
-            incoming: super::room::Incoming::default(),
-            by_key: Mutex::default(),
-            summary: Mutex::default(),
-        });
+        };
+        let core = Arc::new(Core::new(settings, kinds, store, outside));
         // The core owns the store, so the store must not own the core.
         let committed = Arc::downgrade(&core);
         core.store.after_commits(move || {
@@ -176,16 +136,16 @@ impl Service {
             }
         });
         core.recover(&mut recovered)?;
-        core.schedules.recover(core.store.schedule_rows()?, core.calendar.now());
+        core.schedules.recover(core.store.schedule_rows()?, core.wall.now());
         let dispatching = Arc::clone(&core);
         let dispatcher = std::thread::Builder::new()
             .name("keylane-dispatch".into())
             .spawn(move || dispatching.dispatch())
             .map_err(StartError::Thread)?;
-        let (ticking, retaining) = (Arc::clone(&core).tick(), Arc::clone(&core).retain());
-        let ticker = runtime.spawn(async { _ = tokio::join!(ticking, retaining) });
-        let schedules = runtime.spawn(Arc::clone(&core).keep_schedules());
-        runtime.spawn(Arc::clone(&core.events).distribute(core.stopped.clone()));
+        let (ticking, retaining) = (Arc::clone(&core).tick(), core.retention().run());
+        let ticker = core.executor.spawn(async { _ = tokio::join!(ticking, retaining) });
+        let schedules = core.executor.spawn(Arc::clone(&core).keep_schedules());
+        core.executor.spawn(Arc::clone(&core.events).distribute(core.stopped.clone()));
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
 
@@ -219,7 +179,7 @@ impl Service {
     pub async fn reload_kinds(&self, kinds: Vec<(String, Kind)>) {
         let kept: Vec<_> = kinds.iter().flat_map(|(_, kind)| kind.handlers().cloned()).collect();
         let replaced = self.core.replace_kinds(kinds);
-        self.core.bell.ring();
+        self.core.wake.notify();
         let is_kept = |handler: &Arc<_>| kept.iter().any(|other| Arc::ptr_eq(other, handler));
         let gone = replaced.iter().flat_map(|kind| kind.handlers());
         for handler in gone.filter(|handler| !is_kept(handler)) {
@@ -254,7 +214,8 @@ impl Service {
     /// can be opened again. The last reply to a client may own it for a moment.
     async fn release(self) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(2);
-        while Arc::strong_count(&self.core) > 1 && tokio::time::Instant::now() < deadline {
+        let is_used = |core: &Arc<Core>| Arc::strong_count(core) > 1 || core.is_read();
+        while is_used(&self.core) && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         // Closing the store blocks until the writer has ended.
@@ -263,7 +224,7 @@ impl Service {
 
     fn end(&mut self) {
         self.core.stopped.cancel();
-        self.core.bell.ring();
+        self.core.wake.notify();
         if let Some(dispatcher) = self.dispatcher.take() {
             dispatcher.join().expect("the dispatcher does not panic");
         }
@@ -287,39 +248,12 @@ fn children(store: &Path, guard: Guard) -> Result<Registry, OpenError> {
     Registry::open(Path::new(&path), &Options::default().guard(guard).tell(report))
 }
 
-fn engine(scheduler: Scheduler, boot: u64) -> EngineState {
-    EngineState {
-        scheduler,
-        live: BTreeMap::new(),
-        running: HashMap::new(),
-        slots: RowAllocator::default(),
-        unwritten: WriteBatch::default(),
-        is_writing: false,
-        refused: None,
-        claimers: OpenClaims::default(),
-        next_expiry: None,
-        due: VecDeque::new(),
-        changed: HashSet::new(),
-        totals: Totals::default(),
-        order: OrderCheck::default(),
-        paused_keys: HashMap::new(),
-        holds: super::holds::Holds::default(),
-        careful: HashSet::new(),
-        fences: Fences::new(boot),
-        held_back: VecDeque::new(),
-        is_draining: false,
-        unfinished: 0,
-        key_bytes: 0,
-        retried: HashSet::new(),
-    }
-}
-
 impl Core {
     fn recover(
         self: &Arc<Self>,
         recovered: &mut crate::store::Recovered,
     ) -> Result<(), StartError> {
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         let was_clean = recovered.was_clean();
         self.set_kinds(&mut engine, now);
@@ -342,15 +276,15 @@ impl Core {
                         return Err(ReadError::Damaged(damage).into());
                     };
                     let job = recovered.look_at_damaged(job)?;
-                    Core::stop_for_damaged(&mut engine, job, damage, now);
+                    engine.stop_for_damaged(job, damage, now);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Core::hold_behind_damaged(&mut engine, &all, now);
+        engine.hold_behind_damaged(&all, now);
         if self.store.opened_full() {
             // No attempt begins before the fences of this start are reserved on the disk.
-            self.set_health(StoreHealth::Full);
+            self.status.set_health(StoreHealth::Full);
             engine.refused = Some(std::mem::take(&mut engine.unwritten));
         }
         self.write_next(&mut engine);
@@ -359,32 +293,20 @@ impl Core {
 
     /// Stops accepting and starting work.
     pub(crate) fn drain(&self) {
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         engine.is_draining = true;
         engine.scheduler.drain();
         self.draining.cancel();
     }
 
-    /// Follows a step of the wall clock, so that relative deadlines keep their distance.
-    pub(super) fn follow_clock(&self, engine: &mut EngineState) {
-        let Some(step) = self.clock.step() else { return };
-        engine.scheduler.shift(step);
-        let moved = |at: Timestamp| Timestamp(at.0.saturating_add_signed(step));
-        for held in engine.running.values_mut().filter_map(|running| running.lease.as_mut()) {
-            (held.expires, held.deadline) = (moved(held.expires), moved(held.deadline));
-        }
-        engine.next_expiry = engine.next_expiry.map(moved);
-        self.clock.follow(step);
-    }
-
     /// Returns true if the service shuts down.
     pub(crate) fn is_draining(&self) -> bool {
-        self.engine().is_draining
+        self.state.lock().is_draining
     }
 
     /// Cancels all running attempts.
     fn give_up_running(&self) {
-        let engine = self.engine();
+        let engine = self.state.lock();
         let here = engine.running.values().filter(|running| running.lease.is_none());
         here.for_each(|running| running.cancel.cancel());
     }

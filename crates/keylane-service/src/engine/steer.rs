@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use super::engine_state::{CommitEffect, EngineState, FinalState};
-use super::{Core, Refused};
+use super::Core;
+use super::engine_state::{EngineState, FinalState};
+use crate::refused::Refused;
 use crate::schedule::{HeadError, Step};
-use crate::store::{KeyRecord, KeyState, Outcome as Written, OutcomeKind};
+use crate::store::{KeyRecord, KeyState, OutcomeKind};
 use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
-use crate::{JobId, JobNumber, Key, SubtaskId};
+use crate::{JobNumber, Key, SubtaskId};
 
 impl Core {
     /// Cancels a job. Running attempts end by themselves or are cancelled, by the mode.
@@ -32,31 +33,13 @@ impl Core {
         let status = live.status();
         engine.unwritten.changes.status(job, status);
         engine.changed.insert(job);
-        self.drop_rest(engine, job, false, now);
+        engine.drop_rest(job, false, now);
         if mode == CancelMode::Kill {
             let runs = engine.running.values().filter(|running| running.job == job);
             runs.for_each(|running| running.cancel.cancel());
             self.kill_leases(engine, job, now);
         }
         Ok(())
-    }
-
-    /// Drops the waiting subtasks of a job: it was cancelled, or must fail at its first failure.
-    pub(super) fn drop_rest(
-        &self,
-        engine: &mut EngineState,
-        job: JobNumber,
-        is_failing: bool,
-        now: Timestamp,
-    ) {
-        let dropped = match is_failing {
-            true => engine.scheduler.fail_job(job, now.0),
-            false => engine.scheduler.cancel_job(job, now.0),
-        };
-        // A large job is over when its last slice has left the order: see `work_off`.
-        if let Some(outcome) = dropped.and_then(|dropped| dropped.over) {
-            self.record_job_end(engine, job, outcome, now);
-        }
     }
 
     pub(super) fn set_paused(
@@ -168,8 +151,7 @@ impl Core {
         let skipped = engine.scheduler.skip_head(&key.0, now.0);
         let skipped = skipped.map_err(|error| head_error(error, key))?;
         let step = Step::Subtask(skipped.subtask);
-        self.record_outcome(
-            engine,
+        engine.record_outcome(
             skipped.job,
             step,
             0,
@@ -177,7 +159,7 @@ impl Core {
             "skipped by an operator",
             now,
         );
-        self.apply_consequences(engine, skipped.job, &skipped.ended, now);
+        engine.apply_consequences(skipped.job, &skipped.ended, now);
         if let Some(live) = engine.live.get_mut(&skipped.job) {
             live.touch(now);
         }
@@ -186,48 +168,9 @@ impl Core {
         Ok(())
     }
 
-    /// Records the final outcome of a step without a run of its own.
-    #[expect(clippy::too_many_arguments, reason = "one argument per field of an outcome")]
-    pub(super) fn record_outcome(
-        &self,
-        engine: &mut EngineState,
-        job: JobNumber,
-        step: Step,
-        attempt: u32,
-        end: FinalState,
-        error: &str,
-        now: Timestamp,
-    ) {
-        let kind = match end {
-            FinalState::Succeeded => OutcomeKind::Succeeded,
-            FinalState::Failed => OutcomeKind::Failed,
-            FinalState::Cancelled => OutcomeKind::Cancelled,
-            FinalState::Skipped => OutcomeKind::Skipped,
-        };
-        let number = engine.live.get(&job).map_or(0, |live| live.plan.number(step));
-        let outcome = Written {
-            number,
-            attempt,
-            kind,
-            started_ms: now.0,
-            ended_ms: now.0,
-            result: error.as_bytes().to_vec(),
-        };
-        engine.unwritten.changes.ended(job, outcome);
-        if let Step::Subtask(number) = step {
-            engine.order.ended(SubtaskId { job, number });
-        }
-        if let (Step::Subtask(_), Some(live)) = (step, engine.live.get_mut(&job)) {
-            end.count(&mut live.ended);
-            engine.unfinished = engine.unfinished.saturating_sub(1);
-        }
-        let error = Some(error.to_owned());
-        engine.unwritten.effects.push(CommitEffect::Ended { job, step, end, error, result: None });
-    }
-
     fn key_changed(&self, key: &Key, now: Timestamp) {
         self.events.publish(|id| crate::wire::Event {
-            key: Some(super::ask::text_of(key)),
+            key: Some(super::query::text_of(key)),
             ..super::events::event(id, EventKind::KeyChanged, now)
         });
     }
@@ -240,7 +183,7 @@ fn over() -> Refused {
 fn head_error(error: HeadError, key: &Key) -> Refused {
     match error {
         HeadError::NoHead => Refused::Unknown {
-            what: format!("unfinished subtask with the key `{}`", super::ask::text_of(key)),
+            what: format!("unfinished subtask with the key `{}`", super::query::text_of(key)),
         },
         HeadError::Running => Refused::Conflict(
             "the key's first subtask runs; cancel its job, or wait for its end".into(),
@@ -262,9 +205,4 @@ pub(super) fn is_retried(only: RetryOnly, kind: Option<OutcomeKind>) -> bool {
         Some(OutcomeKind::Cancelled) | None => only == RetryOnly::Unsuccessful,
         _ => false,
     }
-}
-
-/// Returns the error for an unknown job.
-pub(super) fn unknown(id: JobId) -> Refused {
-    Refused::Unknown { what: format!("job {id}") }
 }

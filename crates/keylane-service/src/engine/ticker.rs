@@ -34,7 +34,7 @@ impl Core {
     }
 
     fn publish_changes(&self) {
-        let mut engine = self.engine();
+        let mut engine = self.state.lock();
         let now = self.clock.now();
         let changed: Vec<JobNumber> = engine.changed.iter().take(MAX_CHANGES).copied().collect();
         for job in changed {
@@ -45,8 +45,8 @@ impl Core {
             // Without followers the brief view is enough for the ring: a follower that returns
             // reads the job again.
             let view = match self.events.is_followed(job) {
-                true => super::ask::live_view(&self.kinds, &engine, job, &self.clock),
-                false => super::ask::brief_view(&engine, job),
+                true => super::query::live_view(&self.kinds, &engine, job, &self.clock),
+                false => super::query::brief_view(&engine, job),
             };
             let Some(view) = view else { continue };
             self.events.publish(|id| Event {

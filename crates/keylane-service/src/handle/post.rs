@@ -52,7 +52,7 @@ impl Post {
             return Err(failed(format!("`{}` is not http or https", url.scheme())));
         }
         // An error means that a provider is installed already, which is fine.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(10))
             // A redirected POST can turn into a GET without the payload.

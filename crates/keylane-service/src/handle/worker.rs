@@ -56,7 +56,7 @@ pub struct Workers {
 struct Crew {
     command: Command,
     /// Number of tasks after which a worker is replaced by a new one.
-    most_tasks: Option<u64>,
+    max_tasks: Option<u64>,
     /// One permit per worker that may exist.
     places: Arc<Semaphore>,
     /// Idle workers, used last in, first out.
@@ -124,9 +124,9 @@ enum Op {
 
 impl Workers {
     /// Returns a pool of at most `workers` processes of `command`.
-    pub fn new(command: Command, workers: usize, most_tasks: Option<u64>) -> Self {
+    pub fn new(command: Command, workers: usize, max_tasks: Option<u64>) -> Self {
         let places = Arc::new(Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)));
-        Workers { crew: Arc::new(Crew { command, most_tasks, places, idle: Mutex::default() }) }
+        Workers { crew: Arc::new(Crew { command, max_tasks, places, idle: Mutex::default() }) }
     }
 }
 
@@ -216,7 +216,7 @@ impl Crew {
     /// Returns a worker to the idle list, or ends it after its maximum number of tasks.
     fn keep(self: &Arc<Self>, mut worker: Worker, place: OwnedSemaphorePermit) {
         worker.tasks += 1;
-        if self.most_tasks.is_some_and(|most| worker.tasks >= most) {
+        if self.max_tasks.is_some_and(|most| worker.tasks >= most) {
             tokio::spawn(async move {
                 worker.dismiss().await;
                 drop(place);

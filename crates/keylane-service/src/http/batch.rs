@@ -10,10 +10,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::AppState;
-use super::extract::{Format, Submitter, format, json, query, whole};
-use super::jobs;
+use super::app_state::AppState;
+use super::extract::{Format, Submitter, format, json, query, read_body};
 use super::problem::ApiError;
+use super::request_headers::{scope_of, trace_of};
+use super::response::put_replayed;
 use crate::TraceContext;
 use crate::engine::{Intake, SubmitTicket, Submitted, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
@@ -46,9 +47,9 @@ async fn submit(
             "`Content-Type` must be application/json",
         ));
     }
-    let scope = jobs::scope_of(&parts.headers, &caller)?;
-    let trace = jobs::trace_of(&parts.headers);
-    let bytes = whole(body, state.core.settings.bounds.body_bytes).await?;
+    let scope = scope_of(&parts.headers, &caller)?;
+    let trace = trace_of(&parts.headers);
+    let bytes = read_body(body, state.core.settings.bounds.body_bytes).await?;
     let SubmitBatch { jobs } = json(&bytes)?;
     if !(1..=MAX_JOBS).contains(&jobs.len()) {
         let why = format!("has {} jobs; send 1 to {MAX_JOBS}", jobs.len());
@@ -69,7 +70,7 @@ async fn submit(
     let items = submitted.into_iter().map(accepted).collect();
     let mut response = (StatusCode::ACCEPTED, Json(Batch { items })).into_response();
     if replayed {
-        jobs::put_replayed(&mut response);
+        put_replayed(&mut response);
     }
     Ok(response)
 }
@@ -175,7 +176,8 @@ mod tests {
         let jobs = [job("echo", 0), job("none", 1), job("echo", 2), job("echo", 3)];
         let scope = Some(("somebody".to_owned(), "key".to_owned()));
         let batch = tokio::spawn(async move { one_by_one(&state, &jobs, scope, None).await });
-        let is_on_its_way = |place: usize| core.is_claimed("somebody", &key_in_batch("key", place));
+        let is_on_its_way =
+            |place: usize| core.idempotency.is_claimed("somebody", &key_in_batch("key", place));
         while ![0, 2, 3].into_iter().all(is_on_its_way) {
             tokio::task::yield_now().await;
         }

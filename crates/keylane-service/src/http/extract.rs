@@ -1,15 +1,17 @@
 //! Strict decoding of request bodies and queries. An error names the field and its rule.
 
+use std::net::{IpAddr, SocketAddr};
+
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequestParts, Request};
+use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{Extensions, HeaderMap, header};
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
 use super::auth::{Caller, Role};
-use super::guard::need;
-use super::pause::TooSlow;
+use super::body_timeout::TooSlow;
+use super::permission::need;
 use super::problem::ApiError;
 use crate::head::pointer;
 use crate::wire::Object;
@@ -69,7 +71,7 @@ pub(super) fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
 }
 
 /// Reads a whole body of at most `most` bytes.
-pub(super) async fn whole(body: Body, most: usize) -> Result<Bytes, ApiError> {
+pub(super) async fn read_body(body: Body, most: usize) -> Result<Bytes, ApiError> {
     axum::body::to_bytes(body, most).await.map_err(|error| {
         if causes(&error).any(|cause| cause.to_string().contains("length limit")) {
             return ApiError::new("too-large", format!("the body exceeds {most} bytes"));
@@ -93,10 +95,12 @@ fn causes<'a>(
 }
 
 /// Reads a small JSON body, or the default if it is empty.
-pub(super) async fn small<T: DeserializeOwned + Default>(request: Request) -> Result<T, ApiError> {
+pub(super) async fn read_optional_body<T: DeserializeOwned + Default>(
+    request: Request,
+) -> Result<T, ApiError> {
     const MAX_BYTES: usize = 64 * 1024;
     let (parts, body) = request.into_parts();
-    let bytes = whole(body, MAX_BYTES).await?;
+    let bytes = read_body(body, MAX_BYTES).await?;
     if !bytes.is_empty() && format(&parts.headers)? == Format::Lines {
         return Err(ApiError::new(
             "unsupported-media-type",
@@ -119,6 +123,12 @@ pub(super) fn query_of<T: DeserializeOwned>(uri: &axum::http::Uri) -> Result<T, 
         ApiError::new("invalid", format!("the query is invalid: {why}")).at("?", why)
     })?;
     Ok(asked.0)
+}
+
+/// Returns the client's address, if the server knows it.
+pub(super) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    let ConnectInfo(address) = extensions.get::<ConnectInfo<SocketAddr>>()?;
+    Some(address.ip().to_canonical())
 }
 
 macro_rules! callers {

@@ -7,13 +7,14 @@ use axum::http::request::Parts;
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use super::AppState;
-use super::audit::Operator;
+use super::app_state::AppState;
 use super::extract::{Reader, query};
+use super::operator::Operator;
 use super::problem::ApiError;
+use super::response::key_or_empty;
 use crate::engine::{Act, Action, KeyCommand};
 use crate::schedule::KeySort;
-use crate::wire::{KeyState, KeyView, Page};
+use crate::wire::{KeyView, Page};
 
 pub(super) fn router() -> Router<AppState> {
     Router::new().route("/v1/keys", get(list)).route("/v1/keys/{key}", get(show))
@@ -58,8 +59,8 @@ async fn list(
         SortQuery::Length => KeySort::Length,
     };
     let items = match asked.key {
-        Some(key) => state.core.key(key.as_bytes()).into_iter().collect(),
-        None => state.core.keys(sort, limit),
+        Some(key) => state.core.query.key(key.as_bytes()).into_iter().collect(),
+        None => state.core.query.keys(sort, limit),
     };
     Ok(Json(Page::new(items, None)))
 }
@@ -69,7 +70,7 @@ async fn show(
     _: Reader,
     Path(key): Path<String>,
 ) -> Result<Json<KeyView>, ApiError> {
-    let view = state.core.key(key.as_bytes());
+    let view = state.core.query.key(key.as_bytes());
     view.map(Json)
         .ok_or_else(|| ApiError::unknown(format!("unfinished subtask with the key `{key}`")))
 }
@@ -93,8 +94,8 @@ async fn steer(
 /// `..`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SteerQuery {
-    pub(super) key: String,
+struct SteerQuery {
+    key: String,
     what: KeyAction,
 }
 
@@ -136,11 +137,5 @@ async fn tell(
         KeyCommand::SkipHead => Action::SkipHead,
     });
     let view = state.core.steer_key(&key, command, act).await?;
-    Ok(Json(unless_gone(view, key)))
-}
-
-/// Returns the view of a key, empty if the key has no state left.
-pub(super) fn unless_gone(view: Option<KeyView>, key: String) -> KeyView {
-    let nothing = KeyView { key, state: KeyState::Open, length: 0, head: None, paused_since: None };
-    view.unwrap_or(nothing)
+    Ok(Json(key_or_empty(view, key)))
 }

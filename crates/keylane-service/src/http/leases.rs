@@ -8,8 +8,8 @@ use axum::extract::{Path, Request, State as Shared};
 use axum::http::StatusCode;
 use axum::routing::post;
 
-use super::AppState;
-use super::extract::{Leaser, json, small, whole};
+use super::app_state::AppState;
+use super::extract::{Leaser, json, read_body, read_optional_body};
 use super::problem::ApiError;
 use crate::engine::{MAX_CLAIM_WAIT, MAX_LEASES};
 use crate::handle::{Failure, Log};
@@ -36,7 +36,7 @@ async fn claim(
     _: Leaser,
     request: Request,
 ) -> Result<Json<Claim>, ApiError> {
-    let bytes = whole(request.into_body(), 64 * 1024).await?;
+    let bytes = read_body(request.into_body(), 64 * 1024).await?;
     let asked: ClaimRequest = json(&bytes)?;
     let most = asked.max.unwrap_or(1);
     if !(1..=MAX_LEASES).contains(&most) {
@@ -54,7 +54,7 @@ async fn heartbeat(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Json<HeartbeatResponse>, ApiError> {
-    let _: HeartbeatRequest = small(request).await?;
+    let _: HeartbeatRequest = read_optional_body(request).await?;
     Ok(Json(state.core.heartbeat(&id)?))
 }
 
@@ -64,7 +64,7 @@ async fn complete(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
-    let bytes = whole(request.into_body(), MAX_RESULT_BYTES).await?;
+    let bytes = read_body(request.into_body(), MAX_RESULT_BYTES).await?;
     let asked: CompleteRequest = super::extract::json_or_default(&bytes)?;
     state.core.complete(&id, asked.result, asked.log).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -76,7 +76,7 @@ async fn fail(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
-    let bytes = whole(request.into_body(), MAX_FAILURE_BYTES).await?;
+    let bytes = read_body(request.into_body(), MAX_FAILURE_BYTES).await?;
     let asked: FailRequest = json(&bytes)?;
     let failure = if asked.retry.unwrap_or(true) {
         Failure::passing(asked.error)

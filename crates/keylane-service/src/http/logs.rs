@@ -3,21 +3,28 @@
 use std::fmt::Write;
 
 use axum::Json;
+use axum::Router;
 use axum::extract::{Path, State as Shared};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 
-use super::AppState;
+use super::app_state::AppState;
+use super::blocking::blocking;
 use super::extract::Reader;
-use super::jobs::{OfJob, blocking};
+use super::job_path::JobPath;
 use super::problem::ApiError;
 use crate::schedule::Step;
 use crate::wire::AttemptLog;
 
-pub(super) async fn logs(
+pub(super) fn router() -> Router<AppState> {
+    Router::new().route("/v1/jobs/{id}/subtasks/{number}/logs", get(logs))
+}
+
+async fn logs(
     Shared(state): Shared<AppState>,
     _: Reader,
-    OfJob(id): OfJob,
+    JobPath(id): JobPath,
     Path((_, number)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
@@ -28,7 +35,7 @@ pub(super) async fn logs(
             number.parse().map_err(|_| ApiError::unknown(format!("subtask {number} of {id}")))?,
         ),
     };
-    let page = blocking(move || state.core.logs(id, step)).await?;
+    let page = blocking(move || state.core.query.logs(id, step)).await?;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if accept.is_some_and(|accept| accept.contains("text/plain")) {
         // axum sends a string as `text/plain; charset=utf-8`.

@@ -6,7 +6,8 @@ use axum::extract::State as Shared;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{AppState, schemas};
+use super::app_state::AppState;
+use super::schemas;
 use crate::kind::Kinds;
 use crate::wire;
 
@@ -54,8 +55,8 @@ use crate::wire;
         wire::Page<wire::KeyView>,
         wire::Page<wire::AttemptLog>,
         wire::Page<wire::Schedule>,
-        super::jobs::Explained,
-        super::server::Kinds,
+        wire::Explained,
+        wire::KindList,
     ))
 )]
 struct Schemas;

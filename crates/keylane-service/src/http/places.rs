@@ -3,10 +3,10 @@
 //!
 //! | bound | default | beyond it |
 //! |---|---|---|
-//! | `most_connections` | 4096 | the reserve; then the client waits in the system's backlog |
+//! | `max_connections` | 4096 | the reserve; then the client waits in the system's backlog |
 //! | the reserve, a 16th of these and at most 64, in addition to them | 64 | |
 //! | `max_connections_per_client`, by address | none | 429, and the connection is closed |
-//! | `most_websockets` | 2048 | 429, before the upgrade |
+//! | `max_websockets` | 2048 | 429, before the upgrade |
 //! | `max_event_streams` | 1024 | 429 |
 //!
 //! A connection of the reserve answers one request and is closed. It serves routes without
@@ -22,12 +22,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::Extensions;
-use axum::http::request::Parts;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::AppState;
 use super::problem::ApiError;
-use super::serve::Settings;
+use super::settings::Settings;
 
 /// Returns the size of the reserve for this maximum.
 fn reserve(most: usize) -> usize {
@@ -62,7 +60,7 @@ pub(super) struct OfConnection(pub(super) Arc<ConnectionPermit>);
 
 impl Places {
     pub(super) fn new(settings: &Settings) -> Arc<Self> {
-        let most = settings.most_connections.max(1);
+        let most = settings.max_connections.max(1);
         let reserve = reserve(most);
         Arc::new(Places {
             all: Arc::new(Semaphore::new(most + reserve)),
@@ -144,20 +142,23 @@ impl Drop for StreamPermit {
 /// Takes a permit for an event stream.
 ///
 /// Fails at the maximum, and on a connection of the reserve.
-pub(super) fn follow_events(parts: &Parts, state: &AppState) -> Result<StreamPermit, ApiError> {
-    let most = state.settings.max_event_streams;
-    stream(&parts.extensions, &state.event_streams, most, "event streams (`max_event_streams`)")
+pub(super) fn follow_events(
+    extensions: &Extensions,
+    streams: &Arc<Streams>,
+    max: usize,
+) -> Result<StreamPermit, ApiError> {
+    stream(extensions, streams, max, "event streams (`max_event_streams`)")
 }
 
 /// Takes a permit for a WebSocket.
 ///
 /// Fails at the maximum, and on a connection of the reserve.
 pub(super) fn follow_by_websocket(
-    parts: &Parts,
-    state: &AppState,
+    extensions: &Extensions,
+    streams: &Arc<Streams>,
+    max: usize,
 ) -> Result<StreamPermit, ApiError> {
-    let most = state.settings.most_websockets;
-    stream(&parts.extensions, &state.websockets, most, "WebSockets (`most_websockets`)")
+    stream(extensions, streams, max, "WebSockets (`max_websockets`)")
 }
 
 fn stream(
@@ -184,7 +185,7 @@ mod tests {
 
     fn places(most: usize, per_client: Option<usize>) -> Arc<Places> {
         Places::new(&Settings {
-            most_connections: most,
+            max_connections: most,
             max_connections_per_client: per_client,
             ..Settings::default()
         })

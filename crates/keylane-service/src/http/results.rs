@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use futures_util::stream::{self, Stream, StreamExt};
 use serde::Deserialize;
 
-use super::AppState;
+use super::app_state::AppState;
+use super::blocking::blocking;
 use super::extract::{Reader, query};
-use super::jobs::{OfJob, blocking, cursor_of, limit_of};
+use super::job_path::JobPath;
+use super::page_query::{cursor_of, limit_of};
 use super::problem::ApiError;
 use crate::JobId;
 use crate::engine::{Core, ResultOrder};
@@ -25,7 +29,7 @@ const READ_AT_ONCE: usize = 500;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResultsQuery {
+struct ResultsQuery {
     order: Option<ResultOrder>,
     cursor: Option<String>,
     limit: Option<usize>,
@@ -38,10 +42,14 @@ struct Results {
     order: ResultOrder,
 }
 
-pub(super) async fn results(
+pub(super) fn router() -> Router<AppState> {
+    Router::new().route("/v1/jobs/{id}/results", get(results))
+}
+
+async fn results(
     axum::extract::State(state): axum::extract::State<AppState>,
     _: Reader,
-    OfJob(id): OfJob,
+    JobPath(id): JobPath,
     parts: Parts,
 ) -> Result<Response, ApiError> {
     let asked: ResultsQuery = query(&parts)?;
@@ -68,7 +76,7 @@ pub(super) async fn results(
 impl Results {
     async fn page(&self, cursor: u64, limit: usize) -> Result<Page<OutcomeView>, ApiError> {
         let (core, id, order) = (Arc::clone(&self.core), self.id, self.order);
-        blocking(move || core.results(id, order, cursor, limit)).await
+        blocking(move || core.query.results(id, order, cursor, limit)).await
     }
 
     /// Returns all results from a cursor on, as a body without a length. An error on the way aborts

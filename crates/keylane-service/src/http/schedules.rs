@@ -8,12 +8,15 @@ use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 
-use super::AppState;
-use super::audit::Operator;
+use super::app_state::AppState;
 use super::auth::Caller;
-use super::extract::{Format, Reader, format, json, query, whole};
-use super::jobs;
+use super::blocking::blocking;
+use super::extract::{Format, Reader, format, json, query, read_body};
+use super::operator::Operator;
+use super::page_query::limit_of;
 use super::problem::ApiError;
+use super::request_headers::scope_of;
+use super::submit::respond;
 use crate::wire::{Page, Schedule, SetSchedule};
 
 /// Maximum size of a schedule, in bytes; all schedules are in memory. Handlers can fetch larger
@@ -46,11 +49,11 @@ async fn list(
     parts: Parts,
 ) -> Result<Json<Page<Schedule>>, ApiError> {
     let asked: ScheduleListQuery = query(&parts)?;
-    let limit = jobs::limit_of(asked.limit)?;
+    let limit = limit_of(asked.limit)?;
     // On the blocking pool, because the next times of a thousand schedules take some milliseconds
     // to compute.
     let page = move || Ok(state.core.schedule_page(asked.cursor.as_deref(), limit));
-    Ok(Json(jobs::blocking(page).await?))
+    Ok(Json(blocking(page).await?))
 }
 
 async fn show(
@@ -75,7 +78,7 @@ async fn set(
             "`Content-Type` must be application/json",
         ));
     }
-    let asked: SetSchedule = json(&whole(body, MAX_BYTES).await?)?;
+    let asked: SetSchedule = json(&read_body(body, MAX_BYTES).await?)?;
     // Without the job, whose payload only its handler may see.
     act.with(serde_json::json!({
         "cron": asked.cron,
@@ -122,7 +125,7 @@ async fn run(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let scope = jobs::scope_of(&headers, &caller)?;
+    let scope = scope_of(&headers, &caller)?;
     let submitted = state.core.run_schedule(name, scope, act).await?;
-    Ok(jobs::answer(&state, submitted, &headers).await?.into_response())
+    Ok(respond(&state, submitted, &headers).await?.into_response())
 }

@@ -39,7 +39,7 @@ fn text(least: usize, bytes: usize) -> Value {
     ]})
 }
 
-fn whole(least: u64, most: u64) -> Value {
+fn read_body(least: u64, most: u64) -> Value {
     json!({"type": "integer", "minimum": least, "maximum": most})
 }
 
@@ -52,7 +52,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         json!({"type": "object", "maxProperties": MAX_LABELS, "propertyNames": text(1, MAX_LABEL_BYTES),
             "additionalProperties": value})
     };
-    let positive = || whole(1, u32::MAX.into());
+    let positive = || read_body(1, u32::MAX.into());
     // A past time means now. Later times are at most a hundred years ahead.
     let time =
         json!({"type": "string", "format": "date-time", "pattern": "^(19[7-9]|20[0-9])[0-9]-"});
@@ -61,8 +61,8 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "labels", labels()),
         ("SubmitJob", "weight", positive()),
         ("SubmitJob", "attempts", positive()),
-        ("SubmitJob", "timeout_ms", whole(1, MAX_MS)),
-        ("SubmitJob", "delay_ms", whole(0, MAX_MS)),
+        ("SubmitJob", "timeout_ms", read_body(1, MAX_MS)),
+        ("SubmitJob", "delay_ms", read_body(0, MAX_MS)),
         ("SubmitJob", "run_at", time),
         ("SubmitJob", "key", key()),
         ("SubmitJob", "keys", keys()),
@@ -72,11 +72,11 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("JobPatch", "labels", labels()),
         ("JobPatch", "weight", positive()),
         ("CancelRequest", "reason", json!({"type": "string", "maxLength": MAX_TEXT})),
-        ("ClaimRequest", "max", whole(1, MAX_LEASES.into())),
-        ("ClaimRequest", "wait_ms", whole(0, MAX_SAFE)),
+        ("ClaimRequest", "max", read_body(1, MAX_LEASES.into())),
+        ("ClaimRequest", "wait_ms", read_body(0, MAX_SAFE)),
         ("HeartbeatRequest", "progress", json!({"type": "number", "minimum": 0, "maximum": 1})),
         ("FailRequest", "error", json!({"type": "string", "maxLength": MAX_TEXT})),
-        ("FailRequest", "after_ms", whole(0, MAX_MS)),
+        ("FailRequest", "after_ms", read_body(0, MAX_MS)),
         ("SetSchedule", "cron", json!({"type": "string", "format": "cron"})),
         ("SetSchedule", "time_zone", json!({"type": "string", "format": "iana-time-zone"})),
     ]
@@ -186,7 +186,7 @@ fn submission(schema: Value, kinds: &Kinds) -> Value {
 pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Value {
     let states = |all: &[&str]| all.join("|");
     match (path, name) {
-        (_, "limit") => whole(1, 1000),
+        (_, "limit") => read_body(1, 1000),
         ("/v1/schedules", "cursor") => json!({"type": "string"}),
         (_, "cursor") => json!({"type": "string", "pattern": "^[0-9]{1,15}$"}),
         ("/v1/jobs", "state") => {
@@ -213,12 +213,12 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
             json!({"type": "string", "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"})
         }
         (_, "If-Match") => json!({"type": "string", "pattern": r#"^(\*|(W/)?"[0-9]{1,15}")$"#}),
-        ("/v1/timeline", "after") => whole(0, MAX_SAFE),
+        ("/v1/timeline", "after") => read_body(0, MAX_SAFE),
         ("/v1/jobs/{id}", "id") if method == "put" => {
             // A client's identifier cannot have the form of a server's.
             json!({"type": "string", "pattern": "^(?!job_|batch$)[A-Za-z0-9_~-][A-Za-z0-9._~:-]{0,127}$"})
         }
-        ("/v1/jobs/{id}/subtasks/{number}", "number") => whole(0, u32::MAX.into()),
+        ("/v1/jobs/{id}/subtasks/{number}", "number") => read_body(0, u32::MAX.into()),
         ("/v1/jobs/{id}/subtasks/{number}/logs", "number") => {
             json!({"type": "string", "pattern": "^([0-9]{1,9}|split|fan-in)$"})
         }

@@ -20,107 +20,20 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::app_state::AppState;
 use super::auth::{Current, Tokens};
-use super::events::Events;
+use super::event_stream::EventStream;
 use super::places::{ConnectionPermit, OfConnection, Places};
+use super::router::router;
+use super::settings::{ServeError, Settings};
+use super::starting;
 use super::takeover::{self, TakeoverSlot, Watched};
 use super::tls::Tls;
-use super::unread::Unread;
-use super::{AppState, router};
+use super::write_timeout::Unread;
 use crate::Service;
-
-/// Settings of the HTTP server.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Address to listen on. A non-loopback address requires [`tokens`](Self::tokens). Default:
-    /// 127.0.0.1, port 7420.
-    pub listen: SocketAddr,
-    /// Tokens and their roles. Default: none; then every caller has every role.
-    pub tokens: Tokens,
-    /// Certificate and key. Default: none, for plain HTTP or a proxy that terminates TLS.
-    pub tls: Option<Tls>,
-    /// Accepted host names, in addition to IP addresses and `localhost`. Default: none.
-    pub hosts: Vec<String>,
-    /// Whether all requests that change state are refused. Default: no.
-    pub read_only: bool,
-    /// Name of the environment shown on the dashboard, such as `production`. Default: none.
-    pub environment: Option<String>,
-    /// Maximum number of connections; further ones wait. A reserve of a 16th of it, at most 64, is
-    /// added for probes and operators. Default: 4096.
-    pub most_connections: usize,
-    /// Maximum number of WebSockets. Default: 2048.
-    pub most_websockets: usize,
-    /// Maximum number of event streams. Default: 1024.
-    pub max_event_streams: usize,
-    /// Maximum number of connections per client address. Default: no limit, because all clients may
-    /// share one proxy.
-    pub max_connections_per_client: Option<usize>,
-    /// Timeout for a request's head, from the connection's start or the previous answer. Default:
-    /// 10 s.
-    pub head_timeout: Duration,
-    /// Timeout for a pause within a request's body, which may be sent record by record; and for a
-    /// client that reads nothing, or almost nothing, of an answer or a WebSocket. Default: 2 min.
-    pub body_timeout: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
-            tokens: Tokens::default(),
-            tls: None,
-            hosts: Vec::new(),
-            read_only: false,
-            environment: None,
-            most_connections: 4096,
-            most_websockets: 2048,
-            max_event_streams: 1024,
-            max_connections_per_client: None,
-            head_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(120),
-        }
-    }
-}
-
-impl Settings {
-    /// Checks that the settings restrict a publicly reachable server to callers with tokens.
-    ///
-    /// # Errors
-    /// If the address is reachable by others and there are no tokens.
-    pub fn check(&self) -> Result<(), ServeError> {
-        if !self.listen.ip().is_loopback() && self.tokens.is_empty() {
-            return Err(ServeError::Open(self.listen));
-        }
-        Ok(())
-    }
-}
-
-/// Error of starting or reloading a server.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The address is reachable by others, and there are no tokens.
-    #[error(
-        "the address {0} is reachable by others and no tokens are set; add tokens, or listen on 127.0.0.1"
-    )]
-    Open(SocketAddr),
-    /// A reload would switch encryption on or off.
-    #[error(
-        "tls_certificates: encryption cannot be switched on or off while the server listens; start it again"
-    )]
-    Encryption,
-    /// The address cannot be bound.
-    #[error("cannot listen on {listen}")]
-    Listen {
-        /// Address.
-        listen: SocketAddr,
-        /// Cause.
-        source: io::Error,
-    },
-}
 
 /// Running HTTP server.
 #[derive(Debug)]
@@ -130,6 +43,23 @@ pub struct Server {
     stopping: CancellationToken,
     state: AppState,
     /// TLS settings for connections accepted from now on.
+    tls: Current<Option<Tls>>,
+    connections: TaskTracker,
+}
+
+/// Bound address of a service that is starting. Answers `/livez`, says on `/readyz` that the service
+/// is starting, and refuses all other requests with 503.
+///
+/// A large store takes a while to recover. Probes get answers meanwhile, so that a supervisor does
+/// not take the start for a failure. Dropped, it stops accepting connections.
+#[derive(Debug)]
+pub struct StartingServer {
+    address: SocketAddr,
+    settings: Settings,
+    /// Stops accepting when it is dropped.
+    stopping: DropGuard,
+    /// Routes for connections accepted from now on.
+    routes: Current<Router>,
     tls: Current<Option<Tls>>,
     connections: TaskTracker,
 }
@@ -152,29 +82,55 @@ fn listener(listen: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(LISTEN_BACKLOG)
 }
 
+impl StartingServer {
+    /// Binds the address and answers probes on the current runtime.
+    ///
+    /// # Errors
+    /// If the address cannot be bound, or is reachable by others and there are no tokens.
+    pub async fn bind(settings: Settings) -> Result<StartingServer, ServeError> {
+        settings.check()?;
+        let listen = settings.listen;
+        let failed = |source| ServeError::Listen { listen, source };
+        let listener = listener(listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
+        let routes = Current::new(starting::router());
+        let tls = Current::new(settings.tls.clone());
+        let accepting = Accepting {
+            routes: routes.clone(),
+            tls: tls.clone(),
+            settings: Arc::new(settings.clone()),
+            stopping: stopping.clone(),
+            connections: connections.clone(),
+        };
+        tokio::spawn(accepting.run(listener));
+        let stopping = stopping.drop_guard();
+        Ok(StartingServer { address, settings, stopping, routes, tls, connections })
+    }
+
+    /// Returns the bound address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves the service, which has started.
+    #[must_use]
+    pub fn serve(self, service: &Service) -> Server {
+        let StartingServer { address, settings, stopping, routes, tls, connections } = self;
+        let state = AppState::new(service, settings);
+        routes.set(router(state.clone()));
+        Server { address, stopping: stopping.disarm(), state, tls, connections }
+    }
+}
+
 impl Server {
     /// Binds the address and serves on the current runtime.
     ///
     /// # Errors
     /// If the address cannot be bound, or is reachable by others and there are no tokens.
     pub async fn start(service: &Service, settings: Settings) -> Result<Server, ServeError> {
-        settings.check()?;
-        let listen = settings.listen;
-        let failed = |source| ServeError::Listen { listen, source };
-        let listener = listener(listen).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let state = AppState::new(service, settings);
-        let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
-        let tls = Current::new(state.settings.tls.clone());
-        let accepting = Accepting {
-            routes: router(state.clone()),
-            tls: tls.clone(),
-            settings: Arc::clone(&state.settings),
-            stopping: stopping.clone(),
-            connections: connections.clone(),
-        };
-        tokio::spawn(accepting.run(listener));
-        Ok(Server { address, stopping, state, tls, connections })
+        Ok(StartingServer::bind(settings).await?.serve(service))
     }
 
     /// Returns the bound address.
@@ -227,7 +183,7 @@ impl Server {
 }
 
 struct Accepting {
-    routes: Router,
+    routes: Current<Router>,
     tls: Current<Option<Tls>>,
     settings: Arc<Settings>,
     stopping: CancellationToken,
@@ -256,7 +212,7 @@ impl Accepting {
                     continue;
                 }
             };
-            let (routes, settings) = (self.routes.clone(), Arc::clone(&self.settings));
+            let (routes, settings) = (self.routes.get(), Arc::clone(&self.settings));
             let tls = self.tls.get();
             let Some(place) = places.take(permit, Some(peer.ip())) else {
                 turn_away(&stream, tls.is_some());
@@ -360,7 +316,7 @@ async fn answer<S>(
     routes: Router,
     settings: &Settings,
     stopping: CancellationToken,
-) -> Option<(S, Box<Events>, bool)>
+) -> Option<(S, Box<EventStream>, bool)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

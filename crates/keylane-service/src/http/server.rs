@@ -7,12 +7,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::AppState;
+use super::app_state::AppState;
 use super::extract::{Reader, query};
 use super::problem::{ApiError, CODES};
-use crate::wire::{Health, HealthCheck, KindView, SchedulerView, Summary, Timeline, Version};
+use crate::wire::{Health, HealthCheck, KindList, SchedulerView, Summary, Timeline, Version};
 
 /// Routes that require a token, if the server has tokens.
 pub(super) fn router() -> Router<AppState> {
@@ -34,13 +34,13 @@ pub(super) fn open_router() -> Router<AppState> {
         .route("/openapi.json", get(super::openapi::document))
 }
 
-async fn livez() -> &'static str {
+pub(super) async fn livez() -> &'static str {
     "ok\n"
 }
 
 async fn readyz(Shared(state): Shared<AppState>) -> (StatusCode, Json<Health>) {
     let core = &state.core;
-    let store = core.takes_no_jobs();
+    let store = core.status.takes_no_jobs();
     let draining = core.is_draining().then(|| "the server is about to stop".to_owned());
     let check = |name: &str, wrong: Option<String>| HealthCheck {
         name: name.to_owned(),
@@ -75,23 +75,16 @@ async fn problem(Path(code): Path<String>) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-/// Configured kinds.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(super) struct Kinds {
-    /// All kinds.
-    items: Vec<KindView>,
-}
-
-async fn kinds(Shared(state): Shared<AppState>, _: Reader) -> Json<Kinds> {
-    Json(Kinds { items: state.core.kind_views() })
+async fn kinds(Shared(state): Shared<AppState>, _: Reader) -> Json<KindList> {
+    Json(KindList { items: state.core.query.kind_views() })
 }
 
 async fn scheduler(Shared(state): Shared<AppState>, _: Reader) -> Json<SchedulerView> {
-    Json(state.core.scheduler_view())
+    Json(state.core.query.scheduler_view())
 }
 
 async fn summary(Shared(state): Shared<AppState>, _: Reader) -> Json<Summary> {
-    Json(state.core.summary())
+    Json(state.core.query.summary())
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -106,7 +99,7 @@ async fn timeline(
     parts: Parts,
 ) -> Result<Json<Timeline>, ApiError> {
     let asked: TimelineQuery = query(&parts)?;
-    Ok(Json(state.core.timeline_after(asked.after.unwrap_or(0))))
+    Ok(Json(state.core.query.timeline_after(asked.after.unwrap_or(0))))
 }
 
 async fn metrics(Shared(state): Shared<AppState>, _: Reader) -> Response {

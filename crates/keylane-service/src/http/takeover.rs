@@ -37,7 +37,7 @@ use bytes::Buf;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use super::events::Events;
+use super::event_stream::EventStream;
 
 /// Slot of a connection for the stream that takes it over.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +47,7 @@ pub(super) struct TakeoverSlot(Arc<SlotState>);
 struct SlotState {
     /// One of the steps below. Only the connection's own task reads and changes it.
     step: AtomicU8,
-    stream: Mutex<Option<Box<Events>>>,
+    stream: Mutex<Option<Box<EventStream>>>,
 }
 
 /// No stream is in the slot.
@@ -58,7 +58,7 @@ const OFFERED: u8 = 1;
 const WRITTEN: u8 = 2;
 
 impl TakeoverSlot {
-    fn offer(&self, stream: Box<Events>) {
+    fn offer(&self, stream: Box<EventStream>) {
         *self.0.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
         self.0.step.store(OFFERED, Relaxed);
     }
@@ -70,7 +70,7 @@ impl TakeoverSlot {
     }
 
     /// Takes the stream, once the library has written everything that the body yielded.
-    pub(super) fn take(&self) -> Option<Box<Events>> {
+    pub(super) fn take(&self) -> Option<Box<EventStream>> {
         if self.0.step.load(Relaxed) != WRITTEN {
             return None;
         }
@@ -90,11 +90,11 @@ pub(super) fn slot(parts: &Parts) -> Option<TakeoverSlot> {
 pub(super) struct FirstPart {
     slot: TakeoverSlot,
     /// Stream; `None` once it is in the slot.
-    stream: Option<Box<Events>>,
+    stream: Option<Box<EventStream>>,
 }
 
 impl FirstPart {
-    pub(super) fn new(slot: TakeoverSlot, stream: Events) -> Self {
+    pub(super) fn new(slot: TakeoverSlot, stream: EventStream) -> Self {
         FirstPart { slot, stream: Some(Box::new(stream)) }
     }
 }
@@ -178,7 +178,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 /// Sends a stream of events until the server stops or the client disconnects. `has_more` says that
 /// bytes behind the request were read already.
-pub(super) async fn send<S>(mut transport: S, mut events: Box<Events>, mut has_more: bool)
+pub(super) async fn send<S>(mut transport: S, mut events: Box<EventStream>, mut has_more: bool)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

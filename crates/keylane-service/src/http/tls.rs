@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::unread::Unread;
+use super::write_timeout::Unread;
 
 /// Certificate chain with its private key.
 #[derive(Clone)]
@@ -57,7 +57,7 @@ impl Tls {
         let chain = CertificateDer::pem_file_iter(certificates).map_err(failed(certificates))?;
         let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificates))?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Unfit)?

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use rust_embed::RustEmbed;
 
-use super::AppState;
+use super::app_state::AppState;
 use super::problem::ApiError;
 
 #[derive(RustEmbed)]

@@ -41,15 +41,16 @@ use serde_json::value::RawValue;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::task::JoinHandle;
 
-use super::AppState;
-use super::audit;
+use super::app_state::AppState;
 use super::auth::{Caller, Role};
-use super::extract::Reader;
-use super::guard::{need, read_only};
+use super::blocking::blocking;
+use super::extract::{Reader, json, peer};
 use super::handshake;
-use super::outbox::{Disconnected, Outbox, Unsent, outbox};
+use super::permission::{need, read_only};
 use super::places::{self, OfConnection};
 use super::problem::ApiError;
+use super::request_headers;
+use super::send_queue::{Disconnected, Outbox, Unsent, outbox};
 use super::ws_errors::close_code;
 use crate::JobId;
 use crate::engine::{Act, Action, Answered, Core, Feed, Followed, Reader as FeedReader};
@@ -116,7 +117,7 @@ async fn upgrade(
     Reader(caller): Reader,
     mut parts: Parts,
 ) -> Result<Response, ApiError> {
-    let from = audit::peer(&parts.extensions);
+    let from = peer(&parts.extensions);
     if let Err(refused) = handshake::check(&parts.headers) {
         return Ok(*refused);
     }
@@ -124,7 +125,11 @@ async fn upgrade(
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
     };
-    let place = places::follow_by_websocket(&parts, &state)?;
+    let place = places::follow_by_websocket(
+        &parts.extensions,
+        &state.websockets,
+        state.settings.max_websockets,
+    )?;
     let connection = parts.extensions.get::<OfConnection>().cloned();
     let most = state.core.settings.bounds.body_bytes;
     let upgrade = upgrade.read_buffer_size(READ_BUFFER).write_buffer_size(WRITE_BUFFER);
@@ -225,7 +230,7 @@ impl Client {
     }
 
     async fn handle(&mut self, text: &str) -> Message {
-        let (seq, done) = match super::extract::json::<ClientMessage>(text.as_bytes()) {
+        let (seq, done) = match json::<ClientMessage>(text.as_bytes()) {
             Ok(asked) => (Some(asked.seq), self.act(asked).await),
             Err(refusal) => (seq_of(text), Err(refusal)),
         };
@@ -285,9 +290,9 @@ impl Client {
     ) -> Result<Message, ApiError> {
         self.may_change(Role::Submit)?;
         let key = idempotency_key
-            .map(|key| super::jobs::idempotency_key(key.as_bytes(), "/idempotency_key"))
+            .map(|key| request_headers::idempotency_key(key.as_bytes(), "/idempotency_key"))
             .transpose()?;
-        let job: SubmitJob = super::extract::json(text.get().as_bytes())?;
+        let job: SubmitJob = json(text.get().as_bytes())?;
         let mut intake = self.state.core.begin_intake(job, false)?;
         intake.hash(text.get().as_bytes());
         intake.flush().await?;
@@ -302,12 +307,12 @@ impl Client {
 
     async fn named(&self, id: String) -> Result<JobId, ApiError> {
         let core = Arc::clone(&self.state.core);
-        super::jobs::blocking(move || core.resolve(&id)).await
+        blocking(move || core.query.resolve(&id)).await
     }
 
     async fn job(&self, id: JobId) -> Result<Job, ApiError> {
         let core = Arc::clone(&self.state.core);
-        let job = tokio::task::spawn_blocking(move || core.job(id)).await;
+        let job = tokio::task::spawn_blocking(move || core.query.job(id)).await;
         Ok(job.map_err(|_| ApiError::new("internal", "something went wrong in the server"))??)
     }
 
@@ -325,7 +330,7 @@ impl Client {
             Err(refusal) if refusal.code == "forbidden" => Answered::Denied,
             Err(refusal) => Answered::Refused(refusal.code),
         };
-        self.state.core.log_rest(&act, answered).await?;
+        self.state.core.audit.log_rest(&act, answered).await?;
         Ok(message(&ServerMessage::Job { seq, job: &cancelled? }))
     }
 
@@ -380,14 +385,14 @@ struct Connected(Arc<Core>);
 
 impl Connected {
     fn new(core: &Arc<Core>) -> Self {
-        core.websockets.fetch_add(1, Relaxed);
+        core.query.websockets.fetch_add(1, Relaxed);
         Connected(Arc::clone(core))
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        self.0.websockets.fetch_sub(1, Relaxed);
+        self.0.query.websockets.fetch_sub(1, Relaxed);
     }
 }
 

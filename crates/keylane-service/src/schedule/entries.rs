@@ -61,52 +61,12 @@ use std::any::Any;
 use super::job::{Course, StepState};
 use super::line_keys::KeySet;
 use super::packed::{Packed, PackedRecord, Popped};
-use super::roll::Roll;
 use super::scheduler::Scheduler;
+use super::slices::{Entry, SliceWork, Sweep};
 use super::task::{Phase, Task};
 use super::timers::Due;
 use super::{Accepted, EndedCounts, NewJob, NewSubtask, Outcome, Step};
 use crate::{JobNumber, SubtaskNumber};
-
-/// Subtasks that wait to enter.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// Slot of the job.
-    job: u32,
-    packed: Packed,
-    /// The caller may feed more subtasks.
-    is_open: bool,
-}
-
-/// Removal of the tasks of a cancelled or failed job from their lanes.
-#[derive(Debug)]
-pub(super) struct Sweep {
-    /// Slot of the job, kept until the sweep has ended.
-    pub(super) job: u32,
-    roll: Roll,
-}
-
-/// Type of work that is done in slices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SliceWork {
-    /// Removes dropped tasks from their lanes.
-    Sweep,
-    /// Enters subtasks of the first entry.
-    First,
-    /// Enters subtasks of an entry that passes others.
-    Passing,
-}
-
-impl SliceWork {
-    /// Types of work in the order in which they take turns after `self`.
-    fn next(self) -> [SliceWork; 3] {
-        match self {
-            SliceWork::Sweep => [SliceWork::First, SliceWork::Passing, SliceWork::Sweep],
-            SliceWork::First => [SliceWork::Passing, SliceWork::Sweep, SliceWork::First],
-            SliceWork::Passing => [SliceWork::Sweep, SliceWork::First, SliceWork::Passing],
-        }
-    }
-}
 
 /// Result of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::mem::discriminant;
 
-use keylane::allocate::Progress;
+use keylane::allocate::JobProgress;
 
 use super::job::{Job, Scheduled, StepState};
 use super::kinds::KindCapacity;
@@ -289,14 +289,14 @@ impl Scheduler {
             return Reason::Starting;
         }
         if mine.admitted {
-            let comes_first = |other: &Progress, job_other: &Job| {
+            let comes_first = |other: &JobProgress, job_other: &Job| {
                 other.admitted && needs_less(other, job_other, &mine, job)
             };
             let ahead = self.count_jobs(comes_first);
             let slots = self.slots;
             return Reason::NoSlot { running: mine.running, slots, ahead };
         }
-        let comes_first = |other: &Progress, job_other: &Job| {
+        let comes_first = |other: &JobProgress, job_other: &Job| {
             !other.admitted && !other.paused && job_other.share < job.share
         };
         let ahead = self.count_jobs(comes_first);
@@ -304,7 +304,7 @@ impl Scheduler {
     }
 
     /// Whether the next decision may give the job a slot.
-    fn has_room_for(&self, job: &Progress) -> bool {
+    fn has_room_for(&self, job: &JobProgress) -> bool {
         let is_below = |most: usize| self.allocator.active() < most;
         let may_be_admitted = job.admitted || self.max_active.is_none_or(is_below);
         self.allocator.busy() < self.allocator.workers() && may_be_admitted
@@ -312,7 +312,7 @@ impl Scheduler {
 
     /// Number of jobs with an offer that satisfy the condition, if there are few enough to check
     /// them all.
-    fn count_jobs(&self, is_so: impl Fn(&Progress, &Job) -> bool) -> Option<usize> {
+    fn count_jobs(&self, is_so: impl Fn(&JobProgress, &Job) -> bool) -> Option<usize> {
         if self.jobs.len() > RANKED {
             return None;
         }
@@ -411,7 +411,7 @@ fn reason_of_fan_in(job: &Job) -> Reason {
 }
 
 /// Whether a job comes before another by the lowest need for its weight.
-fn needs_less(one: &Progress, one_job: &Job, other: &Progress, other_job: &Job) -> bool {
+fn needs_less(one: &JobProgress, one_job: &Job, other: &JobProgress, other_job: &Job) -> bool {
     match (one.requirement(), other.requirement()) {
         (Some(one), Some(other)) => {
             let one = u128::from(one) * u128::from(other_job.weight);

@@ -89,7 +89,7 @@
 //! `start.rs` the next start and the limits of kinds, `end.rs` the effects of an end, `control.rs`
 //! and `keys.rs` the commands of operators, `explain.rs` the queries, `restore.rs` restarts and
 //! clock changes. Data structures: `lanes.rs` for the order, `job.rs`, `roll.rs`, `task.rs`,
-//! `kinds.rs`, `bucket.rs`, `timers.rs`, `time.rs`, `packed.rs`, and below them `slab.rs` and
+//! `kinds.rs`, `bucket.rs`, `timers.rs`, `time.rs`, `packed.rs`, `slices.rs`, and below them `slab.rs` and
 //! `list.rs`; `words.rs` and `answers.rs` have the types of inputs and outputs.
 
 mod answers;
@@ -109,6 +109,7 @@ mod restore;
 mod roll;
 mod scheduler;
 mod slab;
+mod slices;
 mod start;
 mod task;
 #[cfg(test)]

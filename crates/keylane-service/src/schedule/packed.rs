@@ -2,14 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::NewSubtask;
 use super::line_keys::KeySet;
+use super::words::{NewSubtask, SLICE};
 use crate::SubtaskNumber;
-
-/// Units of work of one slice: a subtask counts one unit, and each of its keys one more. With a
-/// million lanes in memory, a unit was measured at 0.2 to 1 µs, so a slice holds the lock for about
-/// a millisecond.
-pub(super) const SLICE: u32 = 1024;
 
 /// Number of bytes after which a slice is full, whatever its units: long keys cost by their bytes.
 const SLICE_BYTES: usize = 64 * 1024;

@@ -7,13 +7,13 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane::allocate::{self, Allocator, Record, Rule, Supply};
 
-use super::entries::{Entry, SliceWork, Sweep};
 use super::job::{Course, Job, Scheduled, StepState};
 use super::kinds::KindTable;
 use super::lanes::Lanes;
 use super::line_keys::LineKeys;
 use super::packed::Packed;
 use super::slab::Slab;
+use super::slices::{Entry, SliceWork, Sweep};
 use super::task::{Phase, Task, Tasks};
 use super::timers::{Due, Timers};
 use super::{

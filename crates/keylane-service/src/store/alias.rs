@@ -5,7 +5,6 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::{Damage, ReadError, WriteError};
-use super::handle::Store;
 use super::seal::seal;
 use crate::ids::{JobId, JobNumber};
 
@@ -20,19 +19,9 @@ pub struct Alias {
     pub body_hash: [u8; 32],
 }
 
-impl Store {
-    /// Returns the job with this identifier.
-    ///
-    /// # Errors
-    /// If the row is damaged.
-    pub fn alias(&self, name: &str) -> Result<Option<Alias>, ReadError> {
-        self.with_reader(|reader| find(reader, name))
-    }
-}
-
 pub(super) const COLUMNS: &str = "name, job, id, body_hash, seal";
 
-fn find(connection: &Connection, name: &str) -> Result<Option<Alias>, ReadError> {
+pub(super) fn find(connection: &Connection, name: &str) -> Result<Option<Alias>, ReadError> {
     let sql = format!("SELECT {COLUMNS} FROM alias WHERE name = ?1");
     let mut find = connection.prepare_cached(&sql)?;
     let mut rows = find.query([name])?;

@@ -8,7 +8,6 @@
 use rusqlite::{Connection, Row, params};
 
 use super::error::{Damage, ReadError};
-use super::handle::Store;
 use super::seal::seal;
 
 /// Maximum number of entries examined for a page.
@@ -80,34 +79,9 @@ impl AuditKept {
     }
 }
 
-impl Store {
-    /// Returns at most `most` matching entries with numbers below `before`, or from the newest on.
-    /// A page can be shorter than that, with others behind it. A damaged entry is returned as
-    /// stored.
-    ///
-    /// # Errors
-    /// If the log cannot be read.
-    pub fn audit(
-        &self,
-        filter: &AuditFilter,
-        before: Option<u64>,
-        most: usize,
-    ) -> Result<AuditPage, ReadError> {
-        self.with_reader(|reader| page(reader, filter, before, most))
-    }
-
-    /// Returns whether an entry is beyond the retention.
-    ///
-    /// # Errors
-    /// If the log cannot be read.
-    pub fn has_old_audit(&self, kept: AuditKept) -> Result<bool, ReadError> {
-        self.with_reader(|reader| Ok(last_old(reader, kept, 1)?.is_some()))
-    }
-}
-
 pub(super) const COLUMNS: &str = "number, at_ms, who, what, job, body, seal";
 
-fn page(
+pub(super) fn page(
     connection: &Connection,
     filter: &AuditFilter,
     before: Option<u64>,
@@ -228,7 +202,7 @@ pub(super) fn forget(connection: &Connection, kept: AuditKept) -> rusqlite::Resu
 }
 
 /// Returns the last of the oldest entries to delete, examining at most `most`.
-fn last_old(
+pub(super) fn last_old(
     connection: &Connection,
     kept: AuditKept,
     most: usize,

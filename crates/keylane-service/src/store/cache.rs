@@ -9,7 +9,7 @@ use crate::ids::{JobNumber, SubtaskNumber};
 
 #[derive(Debug)]
 pub(super) struct ChunkCache {
-    most_bytes: usize,
+    max_bytes: usize,
     /// No code that holds this lock unwinds.
     inner: Mutex<LruChunks>,
 }
@@ -32,8 +32,8 @@ struct CachedChunk {
 }
 
 impl ChunkCache {
-    pub(super) fn new(most_bytes: usize) -> Self {
-        ChunkCache { most_bytes, inner: Mutex::default() }
+    pub(super) fn new(max_bytes: usize) -> Self {
+        ChunkCache { max_bytes, inner: Mutex::default() }
     }
 
     fn inner(&self) -> MutexGuard<'_, LruChunks> {
@@ -55,13 +55,13 @@ impl ChunkCache {
 
     /// Caches a chunk, and evicts those used least recently.
     pub(super) fn put(&self, chunk: &Arc<Chunk>) {
-        if chunk.bytes() > self.most_bytes {
+        if chunk.bytes() > self.max_bytes {
             return;
         }
         let gone = {
             let mut inner = self.inner();
             inner.insert(chunk);
-            inner.shrink(self.most_bytes)
+            inner.shrink(self.max_bytes)
         };
         // Freed after the lock is released.
         drop(gone);
@@ -72,7 +72,7 @@ impl ChunkCache {
     pub(super) fn put_if_room(&self, chunk: &Arc<Chunk>) {
         let mut inner = self.inner();
         drop(inner.remove(place(chunk.job(), chunk.numbers().start)));
-        if inner.bytes + chunk.bytes() <= self.most_bytes {
+        if inner.bytes + chunk.bytes() <= self.max_bytes {
             inner.insert(chunk);
         }
     }
@@ -119,9 +119,9 @@ impl LruChunks {
         Some(chunk)
     }
 
-    fn shrink(&mut self, most_bytes: usize) -> Vec<Arc<Chunk>> {
+    fn shrink(&mut self, max_bytes: usize) -> Vec<Arc<Chunk>> {
         let mut gone = Vec::new();
-        while self.bytes > most_bytes {
+        while self.bytes > max_bytes {
             let (_, place) = self.uses.first_key_value().expect("what has bytes was used");
             gone.extend(self.remove(*place));
         }

@@ -9,15 +9,14 @@ use keylane::admit::OwnedPermit;
 use super::alias::Alias;
 use super::audit::{self, AuditKept, AuditRecord};
 use super::chunk::Chunk;
-use super::draft;
+use super::chunk::MAX_INLINE_BYTES;
 use super::error::WriteError;
 use super::logs::AttemptLog;
 use super::marks::{Mark, Stage};
 use super::outcome::{Outcome, OutcomeKind};
-use super::parts::UploadState;
 use super::schedules::ScheduleChange;
-use super::status::JobStatus;
-use super::upload::MAX_INLINE_BYTES;
+use super::status::{self, JobStatus};
+use super::upload_state::UploadState;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 
 /// List of changes that are written in one transaction, or not at all. They take effect when
@@ -148,7 +147,7 @@ impl Changes {
     /// Deletes a damaged job with all its data, regardless of the state in its row. `now_ms` is the
     /// time of the decision.
     pub fn remove_damaged(&mut self, job: JobNumber, now_ms: u64) {
-        self.push(Change::SetAside { job, status: draft::set_aside(now_ms) });
+        self.push(Change::SetAside { job, status: status::set_aside(now_ms) });
         self.push(Change::Purge(job));
     }
 
@@ -361,6 +360,17 @@ pub(super) struct Accept {
 }
 
 impl Change {
+    /// Returns whether the change is a chunk, or completes or discards an upload that has chunks.
+    /// The writer receives these in their order, behind all chunks of the same upload.
+    pub(super) fn is_of_upload(&self) -> bool {
+        match self {
+            Change::Chunk { .. } | Change::Abandon(_) => true,
+            Change::Accept(accept) => accept.inline.is_none() && accept.total > 0,
+            Change::Reform { upload, .. } => upload.is_some(),
+            _ => false,
+        }
+    }
+
     /// Returns the approximate size of the write, in bytes.
     pub(super) fn bytes(&self) -> usize {
         const ROW: usize = 64;
@@ -389,14 +399,21 @@ impl Change {
     }
 }
 
-/// Callback for the result of a request, called exactly once. Dropped without a call, it reports
-/// that nothing was written.
+/// Callback for the result of a request and its changes, called exactly once. Dropped without a
+/// call, it reports that nothing was written, without the changes.
 pub(super) struct WriteReply(Option<Box<Callback>>);
 
-type Callback = dyn FnOnce(Result<Committed, WriteError>) + Send;
+type Callback = dyn FnOnce(Result<Committed, WriteError>, Changes) + Send;
 
 impl WriteReply {
     pub(super) fn new(tell: impl FnOnce(Result<Committed, WriteError>) + Send + 'static) -> Self {
+        WriteReply::with_changes(move |result, _| tell(result))
+    }
+
+    /// Creates a reply that returns the changes with the result.
+    pub(super) fn with_changes(
+        tell: impl FnOnce(Result<Committed, WriteError>, Changes) + Send + 'static,
+    ) -> Self {
         WriteReply(Some(Box::new(tell)))
     }
 
@@ -405,9 +422,9 @@ impl WriteReply {
         WriteReply(None)
     }
 
-    pub(super) fn tell(mut self, result: Result<Committed, WriteError>) {
+    pub(super) fn tell(mut self, result: Result<Committed, WriteError>, changes: Vec<Change>) {
         if let Some(tell) = self.0.take() {
-            tell(result);
+            tell(result, Changes { list: changes });
         }
     }
 }
@@ -415,7 +432,8 @@ impl WriteReply {
 impl Drop for WriteReply {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
-            tell(Err(WriteError::Failed { cause: "the writer has ended".into() }));
+            let error = WriteError::Failed { cause: "the writer has ended".into() };
+            tell(Err(error), Changes::new());
         }
     }
 }
@@ -433,4 +451,11 @@ pub(super) struct Request {
     pub(super) answer: WriteReply,
     /// Admission permit for new work, released after the write.
     pub(super) _room: Option<OwnedPermit>,
+}
+
+impl Request {
+    /// Returns the approximate size of the write, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.changes.iter().map(Change::bytes).sum()
+    }
 }

@@ -16,6 +16,9 @@ use keylane_stream::leb128;
 use super::seal::{self, SEAL_BYTES};
 use crate::ids::{JobNumber, SubtaskNumber};
 
+/// Maximum size of subtasks stored in the job's own row, in bytes.
+pub(super) const MAX_INLINE_BYTES: usize = 8 * 1024;
+
 /// Maximum number of subtasks in a job: 2²⁴.
 pub const MAX_SUBTASKS: u32 = seal::PLACES as u32;
 

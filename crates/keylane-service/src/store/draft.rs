@@ -9,28 +9,26 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::alias;
 use super::audit;
-use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, KeyState, Request};
+use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, Request};
 use super::chunk::Chunk;
 use super::error::WriteError;
+use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::logs::{self, AttemptLog};
 use super::outcome::{Outcome, OutcomeRow};
 use super::read;
 use super::schedules;
-use super::seal::{self, place, rows_of, seal};
+use super::seal::{self, place, rows_of};
 use super::state::{JobMeta, WriterState};
 use super::status::{JobState, JobStatus};
 use super::tables;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
-/// Maximum number of a deleted job's chunks removed in one transaction, so that other writes come
-/// between.
-const CHUNKS_REMOVED: usize = 64;
+/// Size of the rows of a deleted job that are removed from a table in one transaction, in bytes, so
+/// that other writes come between. Removed rows are overwritten, which writes as many bytes.
+const BYTES_REMOVED: i64 = 1024 * 1024;
 
-/// Maximum number of outcome rows removed in one transaction.
-const ROWS_REMOVED: usize = 512;
-
-/// Maximum number of logs removed in one transaction: usually fewer bytes than the chunks.
-const LOGS_REMOVED: usize = 256;
+/// Maximum number of rows of a deleted job that are removed from a table in one transaction.
+const ROWS_REMOVED: i64 = 512;
 
 /// Maximum number of idempotency keys removed in one transaction.
 const KEYS_REMOVED: usize = 1024;
@@ -109,61 +107,74 @@ impl<'a> WriteTransaction<'a> {
             _ => None,
         });
         for change in changes {
-            let refused = match change {
-                Change::Chunk { upload, .. } => upload.failure(),
-                Change::Accept(accept) => self.refuses(accept)?,
-                Change::Mark { subtask: SubtaskId { job, number }, .. } => {
-                    self.takes(*job, Some(*number), false)?
-                }
-                Change::Outcome { job, outcome } => {
-                    self.takes(*job, Some(outcome.number), reopened == Some(*job))?
-                }
-                Change::Status { job, .. } => self.takes(*job, None, reopened == Some(*job))?,
-                Change::Reopen { job, status } => {
-                    reopened = Some(*job);
-                    let known = self.state.job(self.connection, *job)?;
-                    let goes_on = known.is_some_and(|known| !known.state.is_final());
-                    let refused = self.takes(*job, None, true)?;
-                    let refused = refused.or(goes_on.then_some(WriteError::NotEnded { job: *job }));
-                    let is_over = status.state.is_final();
-                    refused.or(is_over.then_some(WriteError::Ended { job: *job }))
-                }
-                Change::Enter { job, .. } => self.takes(*job, None, false)?,
-                // A damaged row's state is not trusted either.
-                Change::SetAside { job, .. } => self.takes(*job, None, true)?,
-                Change::Reform { job, upload, .. } => {
-                    let failed = upload.as_ref().and_then(|upload| upload.failure());
-                    failed.or(self.takes(*job, None, true)?)
-                }
-                // The preceding change has set it aside, so it has ended.
-                Change::Purge(job) if aside == Some(*job) => None,
-                Change::Settle(job) => {
-                    reopened = Some(*job);
-                    self.takes(*job, None, true)?
-                }
-                Change::Purge(job) => match self.state.job(self.connection, *job)? {
-                    None => Some(WriteError::NoSuchJob { job: *job }),
-                    Some(known) if !known.state.is_final() => {
-                        Some(WriteError::NotEnded { job: *job })
-                    }
-                    Some(_) => None,
-                },
-                Change::Schedule(change) => schedules::refusal(self.connection, change)?,
-                Change::Alias(alias) => alias::refusal(self.connection, alias)?,
-                Change::Abandon(_)
-                | Change::RaiseBoot(_)
-                | Change::Log { .. }
-                | Change::Key { .. }
-                | Change::Idempotency { .. }
-                | Change::ForgetIdempotency { .. }
-                | Change::Audit { .. }
-                | Change::ForgetAudit(_) => None,
-            };
+            let refused = self.refusal_of(change, aside, &mut reopened)?;
             if refused.is_some() {
                 return Ok(refused);
             }
         }
         Ok(None)
+    }
+
+    /// Returns the error of a change that cannot be applied. `aside` is the job that its request
+    /// sets aside, and `reopened` the one that it has reopened so far.
+    fn refusal_of(
+        &mut self,
+        change: &Change,
+        aside: Option<JobNumber>,
+        reopened: &mut Option<JobNumber>,
+    ) -> Result<Option<WriteError>, SqliteError> {
+        Ok(match change {
+            Change::Chunk { upload, .. } if upload.failure().is_some() => upload.failure(),
+            Change::Chunk { chunk, upload } if upload.is_extension => {
+                self.takes(chunk.job(), None, true)?
+            }
+            Change::Chunk { .. } => None,
+            Change::Accept(accept) => self.refuses(accept)?,
+            Change::Mark { subtask: SubtaskId { job, number }, .. } => {
+                self.takes(*job, Some(*number), false)?
+            }
+            Change::Outcome { job, outcome } => {
+                self.takes(*job, Some(outcome.number), *reopened == Some(*job))?
+            }
+            Change::Status { job, .. } => self.takes(*job, None, *reopened == Some(*job))?,
+            Change::Reopen { job, status } => {
+                *reopened = Some(*job);
+                let known = self.state.job(self.connection, *job)?;
+                let goes_on = known.is_some_and(|known| !known.state.is_final());
+                let refused = self.takes(*job, None, true)?;
+                let refused = refused.or(goes_on.then_some(WriteError::NotEnded { job: *job }));
+                let is_over = status.state.is_final();
+                refused.or(is_over.then_some(WriteError::Ended { job: *job }))
+            }
+            Change::Enter { job, .. } => self.takes(*job, None, false)?,
+            // A damaged row's state is not trusted either.
+            Change::SetAside { job, .. } => self.takes(*job, None, true)?,
+            Change::Reform { job, upload, .. } => {
+                let failed = upload.as_ref().and_then(|upload| upload.failure());
+                failed.or(self.takes(*job, None, true)?)
+            }
+            // The preceding change has set it aside, so it has ended.
+            Change::Purge(job) if aside == Some(*job) => None,
+            Change::Settle(job) => {
+                *reopened = Some(*job);
+                self.takes(*job, None, true)?
+            }
+            Change::Purge(job) => match self.state.job(self.connection, *job)? {
+                None => Some(WriteError::NoSuchJob { job: *job }),
+                Some(known) if !known.state.is_final() => Some(WriteError::NotEnded { job: *job }),
+                Some(_) => None,
+            },
+            Change::Schedule(change) => schedules::refusal(self.connection, change)?,
+            Change::Alias(alias) => alias::refusal(self.connection, alias)?,
+            Change::Abandon(_)
+            | Change::RaiseBoot(_)
+            | Change::Log { .. }
+            | Change::Key { .. }
+            | Change::Idempotency { .. }
+            | Change::ForgetIdempotency { .. }
+            | Change::Audit { .. }
+            | Change::ForgetAudit(_) => None,
+        })
     }
 
     /// Returns the error of a change to a job, or to one of its subtasks, that cannot be made.
@@ -388,25 +399,22 @@ impl<'a> WriteTransaction<'a> {
     fn remove_some(&mut self, job: JobNumber) -> rusqlite::Result<bool> {
         let (first, last) = rows_of(job);
         let mut more = false;
-        for (sql, most) in [
-            (
-                "DELETE FROM chunk WHERE place IN
-                 (SELECT place FROM chunk WHERE place BETWEEN ?1 AND ?2 ORDER BY place LIMIT ?3)",
-                CHUNKS_REMOVED,
-            ),
-            (
-                "DELETE FROM outcome WHERE place IN
-                 (SELECT place FROM outcome WHERE place BETWEEN ?1 AND ?2 ORDER BY place LIMIT ?3)",
-                ROWS_REMOVED,
-            ),
-            (
-                "DELETE FROM log WHERE rowid IN
-                 (SELECT rowid FROM log WHERE place BETWEEN ?1 AND ?2 LIMIT ?3)",
-                LOGS_REMOVED,
-            ),
-        ] {
-            let mut delete = self.connection.prepare_cached(sql)?;
-            more |= delete.execute(params![first, last, most as i64])? == most;
+        for table in ["chunk", "outcome", "log"] {
+            // The first rows, while those before them are together smaller than the bound.
+            let remove = format!(
+                "DELETE FROM {table} WHERE rowid IN
+                 (SELECT row FROM
+                  (SELECT row, sum(bytes) OVER (ORDER BY place, row) - bytes AS before FROM
+                   (SELECT rowid AS row, place, length(body) AS bytes FROM {table}
+                    WHERE place BETWEEN ?1 AND ?2 ORDER BY place LIMIT ?3))
+                  WHERE before < ?4)"
+            );
+            let mut remove = self.connection.prepare_cached(&remove)?;
+            remove.execute(params![first, last, ROWS_REMOVED, BYTES_REMOVED])?;
+            let rest =
+                format!("SELECT EXISTS (SELECT 1 FROM {table} WHERE place BETWEEN ?1 AND ?2)");
+            let mut rest = self.connection.prepare_cached(&rest)?;
+            more |= rest.query_row(params![first, last], |row| row.get::<_, bool>(0))?;
         }
         if !more {
             let mut loose = self.connection.prepare_cached("DELETE FROM loose WHERE job = ?1")?;
@@ -457,37 +465,4 @@ impl<'a> WriteTransaction<'a> {
         }
         Ok(())
     }
-}
-
-impl KeyState {
-    pub(super) fn code(self) -> i64 {
-        match self {
-            KeyState::Paused => 1,
-            KeyState::Stopped => 2,
-        }
-    }
-
-    pub(super) fn of_code(code: i64) -> Option<Self> {
-        [KeyState::Paused, KeyState::Stopped].into_iter().find(|state| state.code() == code)
-    }
-}
-
-pub(super) fn seal_of_key(key: &[u8], record: &KeyRecord) -> Vec<u8> {
-    let mut bytes = [key, record.reason.as_bytes()].concat();
-    let length = bytes.len();
-    seal(&mut bytes, &[key.len() as u64, record.state.code().cast_unsigned(), record.since_ms]);
-    bytes.split_off(length)
-}
-
-pub(super) fn seal_of_idempotency(entry: &Idempotency, id: JobId) -> Vec<u8> {
-    let Idempotency { scope, key, body_hash, expires_ms } = entry;
-    let mut bytes = [scope.as_bytes(), key.as_bytes(), body_hash, &id.0].concat();
-    let length = bytes.len();
-    seal(&mut bytes, &[scope.len() as u64, *expires_ms]);
-    bytes.split_off(length)
-}
-
-/// Status of a damaged job.
-pub(super) fn set_aside(ended_ms: u64) -> JobStatus {
-    JobStatus { ended_ms: Some(ended_ms), ..JobStatus::of(JobState::Damaged) }
 }

@@ -6,6 +6,7 @@ use super::change::{Change, Changes, Committed, WriteReply};
 use super::error::WriteError;
 use super::handle::Store;
 use super::parts::ChunkWriter;
+use super::upload_state::UploadState;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Upload of further subtasks for an accepted job. They are invisible until
@@ -24,7 +25,7 @@ impl Extension {
     pub(super) fn new(store: Store, job: JobNumber, total: u32) -> Self {
         // The cache may hold chunks of an earlier, broken extension, which are not the job's.
         store.cache().forget(job);
-        Extension { job, parts: ChunkWriter::new(store, job, total) }
+        Extension { job, parts: ChunkWriter::new(store, job, total, UploadState::of_extension()) }
     }
 
     /// Returns the number of the job's subtasks, including the pushed ones.
@@ -72,5 +73,12 @@ impl Extension {
         changes.push(Change::Reform { job: self.job, head: None, total, upload });
         self.parts.store.hand_over(changes, WriteReply::new(then), None);
         Ok(())
+    }
+}
+
+impl Store {
+    /// Begins the upload of further subtasks for an unfinished job that has `total` of them.
+    pub fn extend(&self, job: JobNumber, total: u32) -> Extension {
+        Extension::new(self.clone(), job, total)
     }
 }

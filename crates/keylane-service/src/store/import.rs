@@ -113,6 +113,9 @@ impl<E: Into<ImportError>> From<E> for Trouble {
     }
 }
 
+/// Error of a line at a place where its type is not allowed.
+const MISPLACED: &str = "it does not belong here";
+
 /// Position in the export, which determines the valid next lines.
 enum ImportPosition {
     /// Before the first line.
@@ -155,81 +158,90 @@ impl Import<'_> {
             (ImportPosition::Begin, _) => {
                 return Err("it is not the begin of an export".to_owned().into());
             }
-            (ImportPosition::Between, ExportLine::Key { key, state, since_ms, reason }) => {
-                let (key, record) = line::key(&key, &state, since_ms, reason)?;
-                let mut changes = Changes::new();
-                changes.key(key, Some(record));
-                self.write(changes)?;
-                ImportPosition::Between
-            }
-            (
-                ImportPosition::Between,
-                ExportLine::Idempotency { scope, key, body_hash, id, expires_ms },
-            ) => {
-                let (body_hash, id) = (line::hash(&body_hash)?, line::id(&id)?);
-                self.put(Idempotency { scope, key, body_hash, expires_ms }, id)?;
-                ImportPosition::Between
-            }
-            (ImportPosition::Between, ExportLine::Alias { name, id, body_hash }) => {
-                let (job, body_hash) = (line::id(&id)?, line::hash(&body_hash)?);
-                let mut changes = Changes::new();
-                changes.alias(Alias { name, job, body_hash });
-                self.write(changes)?;
-                ImportPosition::Between
-            }
-            (ImportPosition::Between, ExportLine::Schedule { name, version, body }) => {
-                let mut changes = Changes::new();
-                changes.schedule(&name, None, Some((version, line::decode(&body)?)));
-                self.write(changes)?;
-                ImportPosition::Between
-            }
-            (
-                ImportPosition::Between,
-                ExportLine::Audit { number, at_ms, who, what, job, body },
-            ) => {
-                let record = AuditRecord { at_ms, who, what, job, body: line::decode(&body)? };
-                self.log(number, record)?;
-                ImportPosition::Between
-            }
-            (
-                ImportPosition::Between,
-                ExportLine::Job { id, kind, created_ms, total, head, status },
-            ) => {
-                let new = line::new_job(kind, created_ms, &head, &status)?;
-                self.begin(line::id(&id)?, new, total)?
-            }
             (ImportPosition::Between, ExportLine::End { jobs }) if jobs == self.jobs => {
                 return Ok(Some(jobs));
             }
             (ImportPosition::Between, ExportLine::End { jobs }) => {
                 return Err(format!("{jobs} jobs were exported, and {} are here", self.jobs).into());
             }
+            (ImportPosition::Between, line) => self.take_between(line)?,
             (
                 ImportPosition::Subtasks { upload, new, total },
                 ExportLine::Subtask { keys, payload },
             ) => self.add(upload, new, total, &keys, &payload)?,
-            (
-                ImportPosition::Outcomes { job, mut changes },
-                ExportLine::Outcome { number, attempt, kind, started_ms, ended_ms, result },
-            ) => {
+            (ImportPosition::Outcomes { job, changes }, line) => {
+                self.take_outcome(job, changes, line)?
+            }
+            _ => return Err(MISPLACED.to_owned().into()),
+        };
+        Ok(None)
+    }
+
+    /// Takes a line behind a complete job.
+    fn take_between(&mut self, line: ExportLine) -> Result<ImportPosition, Trouble> {
+        Ok(match line {
+            ExportLine::Key { key, state, since_ms, reason } => {
+                let (key, record) = line::key(&key, &state, since_ms, reason)?;
+                let mut changes = Changes::new();
+                changes.key(key, Some(record));
+                self.write(changes)?;
+                ImportPosition::Between
+            }
+            ExportLine::Idempotency { scope, key, body_hash, id, expires_ms } => {
+                let (body_hash, id) = (line::hash(&body_hash)?, line::id(&id)?);
+                self.put(Idempotency { scope, key, body_hash, expires_ms }, id)?;
+                ImportPosition::Between
+            }
+            ExportLine::Alias { name, id, body_hash } => {
+                let (job, body_hash) = (line::id(&id)?, line::hash(&body_hash)?);
+                let mut changes = Changes::new();
+                changes.alias(Alias { name, job, body_hash });
+                self.write(changes)?;
+                ImportPosition::Between
+            }
+            ExportLine::Schedule { name, version, body } => {
+                let mut changes = Changes::new();
+                changes.schedule(&name, None, Some((version, line::decode(&body)?)));
+                self.write(changes)?;
+                ImportPosition::Between
+            }
+            ExportLine::Audit { number, at_ms, who, what, job, body } => {
+                let record = AuditRecord { at_ms, who, what, job, body: line::decode(&body)? };
+                self.log(number, record)?;
+                ImportPosition::Between
+            }
+            ExportLine::Job { id, kind, created_ms, total, head, status } => {
+                let new = line::new_job(kind, created_ms, &head, &status)?;
+                self.begin(line::id(&id)?, new, total)?
+            }
+            _ => return Err(MISPLACED.to_owned().into()),
+        })
+    }
+
+    /// Takes a line behind the subtasks of a job.
+    fn take_outcome(
+        &mut self,
+        job: JobNumber,
+        mut changes: Changes,
+        line: ExportLine,
+    ) -> Result<ImportPosition, Trouble> {
+        match line {
+            ExportLine::Outcome { number, attempt, kind, started_ms, ended_ms, result } => {
                 let (kind, result) = (line::kind(&kind)?, line::decode(&result)?);
                 let outcome = Outcome { number, attempt, kind, started_ms, ended_ms, result };
                 changes.ended(job, outcome);
-                self.record(job, changes)?
+                self.record(job, changes)
             }
-            (
-                ImportPosition::Outcomes { job, mut changes },
-                ExportLine::Log {
-                    number,
-                    fence,
-                    attempt,
-                    kind,
-                    started_ms,
-                    ended_ms,
-                    left_out,
-                    text,
-                },
-            ) => {
+            ExportLine::Log {
+                number,
+                fence,
+                attempt,
+                kind,
+                started_ms,
+                ended_ms,
+                left_out,
+                text,
+            } => {
                 let (kind, text) = (line::kind(&kind)?, line::decode(&text)?.into());
                 let log = AttemptLog {
                     number,
@@ -242,19 +254,16 @@ impl Import<'_> {
                     text,
                 };
                 changes.said(job, log);
-                self.record(job, changes)?
+                self.record(job, changes)
             }
-            (ImportPosition::Outcomes { job, mut changes }, ExportLine::Mark(mark)) => {
+            ExportLine::Mark(mark) => {
                 let (number, mark) = mark.read();
                 changes.mark(SubtaskId { job, number }, mark);
-                self.record(job, changes)?
+                self.record(job, changes)
             }
-            (ImportPosition::Outcomes { job, changes }, ExportLine::Status(status)) => {
-                self.end(job, changes, &status)?
-            }
-            _ => return Err("it does not belong here".to_owned().into()),
-        };
-        Ok(None)
+            ExportLine::Status(status) => self.end(job, changes, &status),
+            _ => Err(MISPLACED.to_owned().into()),
+        }
     }
 
     fn write(&self, changes: Changes) -> Result<(), Trouble> {

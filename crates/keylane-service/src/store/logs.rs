@@ -13,7 +13,6 @@ use keylane_stream::leb128;
 use rusqlite::{Connection, Row, params};
 
 use super::error::{Damage, ReadError};
-use super::handle::Store;
 use super::outcome::OutcomeKind;
 use super::seal::{at, place, rows_of, seal, unseal};
 use crate::ids::{JobNumber, SubtaskNumber};
@@ -43,28 +42,6 @@ pub struct AttemptLog {
     pub text: Bytes,
 }
 
-impl Store {
-    /// Returns the logs of the ended attempts at a subtask, in order: the last 32 with output.
-    ///
-    /// # Errors
-    /// If one of the logs is damaged.
-    pub fn logs(
-        &self,
-        job: JobNumber,
-        number: SubtaskNumber,
-    ) -> Result<Vec<AttemptLog>, ReadError> {
-        let place = place(job, number).cast_signed();
-        self.with_reader(|reader| {
-            let mut logs = Vec::new();
-            between(reader, place, place, |log| {
-                logs.push(log?);
-                Ok(())
-            })?;
-            Ok(logs)
-        })
-    }
-}
-
 /// Reads the logs of a job by subtask and attempt, and continues after a damaged one.
 pub(super) fn for_each_of(
     connection: &Connection,
@@ -75,7 +52,7 @@ pub(super) fn for_each_of(
     between(connection, first, last, then)
 }
 
-fn between(
+pub(super) fn between(
     connection: &Connection,
     first: i64,
     last: i64,

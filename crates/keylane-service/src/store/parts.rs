@@ -1,12 +1,13 @@
 //! Writer of a job's chunks, shared by the upload of a job and the extension of one.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::change::{Change, Changes, WriteReply};
 use super::chunk::{Chunk, MAX_SUBTASKS, Packer};
 use super::error::WriteError;
 use super::handle::Store;
+use super::upload_state::UploadState;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Subtasks that are packed into chunks and submitted to the writer.
@@ -21,29 +22,16 @@ pub(super) struct ChunkWriter {
     pub(super) state: Arc<UploadState>,
 }
 
-/// Result of the chunks of an upload.
-#[derive(Debug, Default)]
-pub(super) struct UploadState {
-    /// First failed write. Set by the writer; read by the writer and by the uploading caller.
-    failure: OnceLock<WriteError>,
-}
-
-impl UploadState {
-    pub(super) fn failure(&self) -> Option<WriteError> {
-        self.failure.get().cloned()
-    }
-
-    pub(super) fn fail(&self, error: &WriteError) {
-        // The first failure is kept.
-        let _ = self.failure.set(error.clone());
-    }
-}
-
 impl ChunkWriter {
     /// Creates a packer for a job that has `first` subtasks.
-    pub(super) fn new(store: Store, job: JobNumber, first: SubtaskNumber) -> Self {
+    pub(super) fn new(
+        store: Store,
+        job: JobNumber,
+        first: SubtaskNumber,
+        state: UploadState,
+    ) -> Self {
         let packer = Packer::new(job, first);
-        let (full, state) = (VecDeque::new(), Arc::default());
+        let (full, state) = (VecDeque::new(), Arc::new(state));
         ChunkWriter { store, packer, full, has_spilled: false, state }
     }
 

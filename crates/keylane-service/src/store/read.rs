@@ -1,5 +1,4 @@
-//! Read access to a store: each reader has its own connection and a snapshot of the commits before
-//! it began.
+//! Reads of the tables.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,9 +8,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::change::{Idempotency, KeyRecord, KeyState};
 use super::chunk::Chunk;
-use super::draft::{seal_of_idempotency, seal_of_key};
 use super::error::{Damage, ReadError};
-use super::handle::Store;
+use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::outcome::{self, Outcome, OutcomePlace, RecordedOutcome};
 use super::seal::{at, place, rows_of};
 use super::status::{FIRST_FINAL, JobState, JobStatus};
@@ -71,201 +69,6 @@ pub struct JobPage {
 /// Maximum number of rows examined for a page. It bounds the duration of a query with few matches.
 const MAX_LOOKED_AT: usize = 10_000;
 
-impl Store {
-    /// Returns a job, or `None` if it does not exist.
-    ///
-    /// # Errors
-    /// If the job's row is damaged.
-    pub fn job(&self, job: JobNumber) -> Result<Option<StoredJob>, ReadError> {
-        self.with_reader(|reader| Ok(find_job(reader, job)?.map(|(job, _)| job)))
-    }
-
-    /// Returns jobs with numbers below `before`, or from the last one on, in descending order. A
-    /// damaged job is reported by number and does not fail the page.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn jobs(
-        &self,
-        filter: &JobFilter,
-        before: Option<JobNumber>,
-        most: usize,
-    ) -> Result<JobPage, ReadError> {
-        self.with_reader(|reader| jobs(reader, filter, before, most))
-    }
-
-    /// Returns the identifier of a job with a damaged row, or `None` if the identifier cannot be
-    /// read.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn damaged_id(&self, job: JobNumber) -> Result<Option<JobId>, ReadError> {
-        match self.with_reader(|reader| fixed(reader, job)) {
-            Ok(found) => Ok(found.and_then(|(id, _)| id).filter(|id| id.number() == job)),
-            Err(ReadError::Damaged(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Returns the ended jobs in a range of numbers, with their end times. Damaged jobs are left
-    /// out.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn ends(&self, numbers: Range<u64>) -> Result<Vec<(JobNumber, u64)>, ReadError> {
-        self.with_reader(|reader| ends(reader, numbers))
-    }
-
-    /// Returns the first job with this number or a higher one.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn first_job_from(&self, from: JobNumber) -> Result<Option<JobNumber>, ReadError> {
-        self.with_reader(|reader| {
-            let sql = "SELECT min(number) FROM job WHERE number >= ?1";
-            let mut first = reader.prepare_cached(sql)?;
-            let first: Option<i64> = first.query_row([from.0.cast_signed()], |row| row.get(0))?;
-            Ok(first.map(|number| JobNumber(number.cast_unsigned())))
-        })
-    }
-
-    /// Returns whether idempotency keys expired at `time_ms` or before.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn has_expired(&self, time_ms: u64) -> Result<bool, ReadError> {
-        self.with_reader(|reader| {
-            let mut any =
-                reader.prepare_cached("SELECT 1 FROM idempotency WHERE expires_ms <= ?1")?;
-            Ok(any.exists([time_ms.cast_signed()])?)
-        })
-    }
-
-    /// Returns the chunk that contains a subtask. The chunk stays in the cache for its other
-    /// subtasks.
-    ///
-    /// # Errors
-    /// If the job or the subtask does not exist, or the chunk is damaged.
-    pub fn chunk(&self, job: JobNumber, number: SubtaskNumber) -> Result<Arc<Chunk>, ReadError> {
-        if let Some(chunk) = self.cache().get(job, number) {
-            return Ok(chunk);
-        }
-        let chunk = Arc::new(self.with_reader(|reader| find_chunk(reader, job, number))?);
-        self.cache().put(&chunk);
-        Ok(chunk)
-    }
-
-    /// Returns an iterator over the chunks with these subtasks, each read on demand.
-    pub fn chunks(
-        &self,
-        job: JobNumber,
-        numbers: Range<SubtaskNumber>,
-    ) -> impl Iterator<Item = Result<Arc<Chunk>, ReadError>> {
-        let mut numbers = numbers;
-        std::iter::from_fn(move || {
-            let number = (!numbers.is_empty()).then_some(numbers.start)?;
-            let chunk = self.chunk(job, number);
-            numbers.start = chunk.as_ref().map_or(numbers.end, |chunk| chunk.numbers().end);
-            Some(chunk)
-        })
-    }
-
-    /// Returns outcomes of a job in the order of their commits, from behind `after` if given. A
-    /// reopened subtask has a [`Reopened`](super::OutcomeKind::Reopened) entry, which invalidates
-    /// its earlier outcomes.
-    ///
-    /// # Errors
-    /// If one of the rows is damaged.
-    pub fn outcomes(
-        &self,
-        job: JobNumber,
-        after: Option<OutcomePlace>,
-        most: usize,
-    ) -> Result<Vec<RecordedOutcome>, ReadError> {
-        self.with_reader(|reader| outcomes(reader, job, after, most))
-    }
-
-    /// Returns the final outcomes of these subtasks, in the order of the request; `None` for a
-    /// subtask that has not ended.
-    ///
-    /// # Errors
-    /// If the job does not exist, or a row that was read is damaged.
-    pub fn outcomes_of(
-        &self,
-        job: JobNumber,
-        numbers: impl IntoIterator<Item = SubtaskNumber>,
-    ) -> Result<Vec<Option<Outcome>>, ReadError> {
-        self.with_reader(|reader| {
-            let snapshot = reader.unchecked_transaction()?;
-            let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
-            let places: Vec<_> = self.ended().with(&snapshot, job, total, |ended| {
-                numbers.into_iter().map(|number| ended.place(number)).collect()
-            })?;
-            // Subtasks that ended in one transaction share a row, which is read once.
-            let mut by_row: Vec<usize> = (0..places.len()).collect();
-            by_row.sort_unstable_by_key(|index| places[*index]);
-            let mut row: Option<(u64, Vec<Outcome>)> = None;
-            let mut found = vec![None; places.len()];
-            for index in by_row {
-                let Some(place) = places[index] else { continue };
-                let (wanted, within) = place.row();
-                if row.as_ref().is_none_or(|(number, _)| *number != wanted) {
-                    row = Some((wanted, read_row(&snapshot, job, wanted as u32)?));
-                }
-                let (_, outcomes) = row.as_ref().expect("it was read just now");
-                found[index] = outcomes.get(within as usize).cloned();
-            }
-            Ok(found)
-        })
-    }
-
-    /// Returns the current outcomes among these: those of subtasks that were not reopened since.
-    ///
-    /// # Errors
-    /// As [`outcomes_of`](Self::outcomes_of).
-    pub fn that_count(
-        &self,
-        job: JobNumber,
-        mut outcomes: Vec<RecordedOutcome>,
-    ) -> Result<Vec<RecordedOutcome>, ReadError> {
-        self.with_reader(|reader| {
-            let snapshot = reader.unchecked_transaction()?;
-            let total = find_job(&snapshot, job)?.ok_or(ReadError::NoSuchJob { job })?.0.total;
-            self.ended().with(&snapshot, job, total, |ended| {
-                outcomes.retain(|one| ended.place(one.outcome.number) == Some(one.place));
-            })?;
-            Ok(outcomes)
-        })
-    }
-
-    /// Returns the keys that are paused or stopped.
-    ///
-    /// # Errors
-    /// If one of the rows is damaged.
-    pub fn keys(&self) -> Result<Vec<(Key, KeyRecord)>, ReadError> {
-        self.with_reader(keys)
-    }
-
-    /// Returns the request and the job of an idempotency key.
-    ///
-    /// # Errors
-    /// If the row is damaged.
-    pub fn idempotent(
-        &self,
-        scope: &str,
-        key: &str,
-    ) -> Result<Option<(Idempotency, JobId)>, ReadError> {
-        self.with_reader(|reader| {
-            let mut find = reader.prepare_cached(
-                "SELECT scope, key, expires_ms, body_hash, id, seal FROM idempotency
-                 WHERE scope = ?1 AND key = ?2",
-            )?;
-            let mut rows = find.query([scope, key])?;
-            rows.next()?.map(idempotency_of).transpose()
-        })
-    }
-}
-
 /// Reads a job, and whether its chunk is in its row.
 pub(super) fn find_job(
     connection: &Connection,
@@ -298,7 +101,7 @@ pub(super) fn stored(row: &rusqlite::Row<'_>) -> Result<(StoredJob, bool), ReadE
     Ok((job, has_chunk))
 }
 
-fn jobs(
+pub(super) fn jobs(
     connection: &Connection,
     filter: &JobFilter,
     before: Option<JobNumber>,
@@ -382,7 +185,10 @@ impl fmt::Debug for JobFilter {
     }
 }
 
-fn ends(connection: &Connection, numbers: Range<u64>) -> Result<Vec<(JobNumber, u64)>, ReadError> {
+pub(super) fn ends(
+    connection: &Connection,
+    numbers: Range<u64>,
+) -> Result<Vec<(JobNumber, u64)>, ReadError> {
     let sql = format!("SELECT {JOB} FROM job WHERE number >= ?1 AND number < ?2");
     let mut find = connection.prepare_cached(&sql)?;
     let mut rows = find.query([numbers.start.cast_signed(), numbers.end.cast_signed()])?;
@@ -441,7 +247,7 @@ pub(super) fn chunk_of(row: &rusqlite::Row<'_>) -> Result<Option<Chunk>, ReadErr
     Ok(Chunk::open(job, first, row.get(1)?, row.get_ref(2)?.as_blob()?))
 }
 
-fn outcomes(
+pub(super) fn outcomes(
     connection: &Connection,
     job: JobNumber,
     after: Option<OutcomePlace>,
@@ -482,7 +288,7 @@ pub(super) fn row_of(row: &rusqlite::Row<'_>) -> Result<(u32, Vec<Outcome>), Rea
     Ok((number, outcomes.ok_or(damaged)?))
 }
 
-fn read_row(
+pub(super) fn read_row(
     connection: &Connection,
     job: JobNumber,
     number: u32,

@@ -8,7 +8,6 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::{Damage, ReadError, WriteError};
-use super::handle::Store;
 use super::seal::seal;
 
 /// Schedule as stored on the disk.
@@ -41,28 +40,6 @@ pub(super) struct ScheduleChange {
     pub(super) then: Option<(u64, Vec<u8>)>,
 }
 
-impl Store {
-    /// Returns all schedules, by name.
-    ///
-    /// # Errors
-    /// If one of the rows is damaged.
-    pub fn schedules(&self) -> Result<Vec<ScheduleRecord>, ReadError> {
-        self.with_reader(all)
-    }
-
-    /// Returns all schedules, damaged ones included.
-    pub(crate) fn schedule_rows(&self) -> Result<Vec<ScheduleRow>, ReadError> {
-        self.with_reader(|connection| {
-            let mut rows = Vec::new();
-            each_row(connection, |row| {
-                rows.push(row);
-                Ok(())
-            })?;
-            Ok(rows)
-        })
-    }
-}
-
 pub(super) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>, ReadError> {
     let mut all = Vec::new();
     for_each(connection, |record| {
@@ -85,7 +62,7 @@ pub(super) fn for_each(
 
 pub(super) const COLUMNS: &str = "name, version, body, seal";
 
-fn each_row(
+pub(super) fn each_row(
     connection: &Connection,
     mut then: impl FnMut(ScheduleRow) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {

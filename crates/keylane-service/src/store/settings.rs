@@ -8,12 +8,12 @@ pub struct Settings {
     /// Maximum size of the file and SQLite's log together, in bytes; `None` for no bound but the
     /// disk. A transaction may exceed it by 8 MiB and one submission. The log may exceed it by 16
     /// MiB while a reader keeps it from being emptied; then writes are refused. Default: none.
-    pub most_bytes: Option<u64>,
+    pub max_bytes: Option<u64>,
     /// Maximum size of the chunk cache, in bytes. Default: 64 MiB.
-    pub most_cache_bytes: usize,
+    pub max_cache_bytes: usize,
     /// Maximum size of accepted jobs and chunks in the writer's queue, in bytes; further callers
     /// wait for room, first come, first served. Default: 16 MiB.
-    pub most_waiting_bytes: usize,
+    pub max_waiting_bytes: usize,
     /// Whether recovery sets a damaged unfinished job to [`Damaged`](super::JobState::Damaged) and
     /// continues with the others, instead of failing. Meant for a single start on an operator's
     /// decision. Default: no.
@@ -24,9 +24,9 @@ impl Default for Settings {
     fn default() -> Self {
         const MIB: usize = 1024 * 1024;
         Settings {
-            most_bytes: None,
-            most_cache_bytes: 64 * MIB,
-            most_waiting_bytes: 16 * MIB,
+            max_bytes: None,
+            max_cache_bytes: 64 * MIB,
+            max_waiting_bytes: 16 * MIB,
             set_damaged_aside: false,
         }
     }

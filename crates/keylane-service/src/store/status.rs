@@ -180,6 +180,11 @@ impl JobStatus {
     }
 }
 
+/// Status of a damaged job.
+pub(super) fn set_aside(ended_ms: u64) -> JobStatus {
+    JobStatus { ended_ms: Some(ended_ms), ..JobStatus::of(JobState::Damaged) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

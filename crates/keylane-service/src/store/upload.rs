@@ -4,16 +4,14 @@
 use std::sync::Arc;
 
 use super::change::{Accept, Change, Changes, Committed, NewJob, WriteReply};
-use super::chunk::Chunk;
+use super::chunk::{Chunk, MAX_INLINE_BYTES};
 use super::error::WriteError;
 use super::handle::Store;
 use super::parts::ChunkWriter;
 use super::pending::Pending;
 use super::seal;
+use super::upload_state::UploadState;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
-
-/// Maximum size of subtasks stored in the job's own row, in bytes.
-pub(super) const MAX_INLINE_BYTES: usize = 8 * 1024;
 
 /// Upload of a job, subtask by subtask. It is invisible until [finished](Self::finish); dropped
 /// unfinished, it leaves no job.
@@ -58,7 +56,12 @@ pub struct Upload {
 
 impl Upload {
     pub(super) fn new(store: Store, job: JobNumber, id: JobId) -> Self {
-        Upload { job, id, parts: ChunkWriter::new(store, job, 0), is_finished: false }
+        Upload {
+            job,
+            id,
+            parts: ChunkWriter::new(store, job, 0, UploadState::default()),
+            is_finished: false,
+        }
     }
 
     /// Returns the number of the job.
@@ -142,7 +145,7 @@ impl Upload {
     /// If the job was not accepted.
     pub async fn finish_async(self, new: NewJob) -> Result<Committed, WriteError> {
         let (answer, pending) = Pending::new();
-        self.finish_with_async(new, move |written| answer.tell(written)).await;
+        self.finish_with_async(new, move |written| answer.tell(written, Vec::new())).await;
         pending.await
     }
 
@@ -162,7 +165,7 @@ impl Upload {
     fn finish_with_answer(mut self, new: NewJob, answer: WriteReply) {
         let accept = self.complete(new);
         if let Err(failed) = self.parts.flush() {
-            return answer.tell(Err(failed));
+            return answer.tell(Err(failed), Vec::new());
         }
         let room = self.parts.store.shared().queue.room(&accept.list);
         self.is_finished = true;
@@ -192,6 +195,28 @@ impl Upload {
 }
 
 impl Store {
+    /// Begins the upload of a job. `now_ms`, in milliseconds since 1970, becomes part of its
+    /// identifier.
+    ///
+    /// # Errors
+    /// If the numbers are exhausted.
+    pub fn upload(&self, now_ms: u64) -> Result<Upload, WriteError> {
+        let number = self.shared().take_number();
+        if number >= seal::JOBS {
+            return Err(WriteError::TooLarge { what: "jobs of a store", most: seal::JOBS });
+        }
+        let job = JobNumber(number);
+        // Randomness only makes identifiers hard to guess; the number makes them unique.
+        let chance = getrandom::u64().unwrap_or(number);
+        Ok(Upload::new(self.clone(), job, JobId::new(job, now_ms, chance)))
+    }
+
+    /// Begins the upload of a job that keeps its identifier from another store.
+    pub(super) fn upload_as(&self, id: JobId) -> Upload {
+        self.shared().pass_number(id.number());
+        Upload::new(self.clone(), id.number(), id)
+    }
+
     /// Submits jobs and other changes in one transaction, the jobs in this order, all or nothing.
     /// `then` is called with the result, under the rules of [`submit_with`](Self::submit_with).
     /// Waits for room without blocking a thread. Dropped before it is ready, the future submits

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use keylane_stream::sqlite::{
-    self, Checkpoint, GroupCommit, HighWaterMark, Lock, ReaderPool, SqliteError, WriteRefused,
+    self, BackgroundCheckpoint, Checkpoint, CheckpointState, GroupCommit, HighWaterMark, Lock,
+    ReaderPool, SqliteError, WriteRefused,
 };
 use rusqlite::Connection;
 
@@ -14,7 +15,7 @@ use super::boot::Highest;
 use super::change::{Change, Request, WriteReply};
 use super::draft::{CommitReport, WriteTransaction};
 use super::error::WriteError;
-use super::handle::StoreShared;
+use super::shared::StoreShared;
 use super::state::{Opened, WriterState};
 use crate::ids::JobNumber;
 
@@ -38,9 +39,12 @@ pub(super) struct Writer {
     pub(super) readers: Arc<ReaderPool>,
     /// Path of the file, and the maximum size of the file and its log together.
     pub(super) path: PathBuf,
-    pub(super) most_bytes: Option<u64>,
+    pub(super) max_bytes: Option<u64>,
     /// Whether the log may still contain deleted data.
     pub(super) is_log_stale: bool,
+    /// Passive checkpoints beside the writes. Uploads and the removal of deleted rows pause while
+    /// one runs, so that it is faster than what else is written.
+    pub(super) background: BackgroundCheckpoint,
     /// Lock of the store, released after the file is closed.
     pub(super) lock: Lock,
 }
@@ -66,8 +70,8 @@ impl Writer {
         if self.shared.failure().is_none() {
             self.close();
         }
-        let Writer { connection, mark, lock, .. } = self;
-        drop(connection);
+        let Writer { connection, background, mark, lock, .. } = self;
+        drop((background, connection));
         // The lock goes last: another process may open the file only after it is closed.
         drop((mark, lock, farewell));
     }
@@ -83,15 +87,22 @@ impl Writer {
             meta.put(&self.connection)?;
             Ok(self.connection.execute_batch("COMMIT")?)
         });
+        self.background.wait();
         if said.is_ok() {
             let _ = sqlite::checkpoint(&self.connection, Checkpoint::Full);
         }
     }
 
+    /// Returns whether transactions remove rows of deleted jobs.
+    fn is_sweeping(&self) -> bool {
+        let may = !self.resting && !self.shared.queue.holds_uploads() && self.failure().is_none();
+        may && !self.loose.is_empty()
+    }
+
     /// Checks the size bound of the file and its log. SQLite bounds the file alone, so an empty log
     /// suffices.
     fn keep_to_bound(&mut self) -> Result<(), SqliteError> {
-        let Some(most) = self.most_bytes else { return Ok(()) };
+        let Some(most) = self.max_bytes else { return Ok(()) };
         if sqlite::bytes_on_disk(&self.path) <= most {
             return Ok(());
         }
@@ -115,7 +126,7 @@ impl Writer {
     fn abandon(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
-                Change::Accept(accept) if accept.inline.is_none() && accept.total > 0 => {
+                Change::Accept(accept) if change.is_of_upload() => {
                     self.loose.push_back(accept.job);
                 }
                 Change::Abandon(job) => self.loose.push_back(*job),
@@ -130,9 +141,9 @@ impl GroupCommit for Writer {
     type Answers = CommitReport;
 
     fn next(&mut self) -> Option<Vec<Request>> {
-        let sweeps = !self.loose.is_empty() && !self.resting && self.failure().is_none();
-        let requests = self.shared.queue.take(sweeps)?;
-        if !requests.is_empty() {
+        let requests = self.shared.queue.take(self.is_sweeping())?;
+        // Asked again: a wait can end with the background checkpoint.
+        if !requests.is_empty() || !self.is_sweeping() {
             return Some(requests);
         }
         // Requests a transaction that only deletes.
@@ -140,13 +151,13 @@ impl GroupCommit for Writer {
     }
 
     fn bytes(request: &Request) -> usize {
-        request.changes.iter().map(Change::bytes).sum()
+        request.bytes()
     }
 
     fn write(&mut self, requests: &[Request]) -> Result<CommitReport, SqliteError> {
         self.keep_to_bound()?;
         sqlite::begin(&self.connection)?;
-        let sweep = self.loose.front().copied().filter(|_| !self.resting);
+        let sweep = self.loose.front().copied().filter(|_| self.is_sweeping());
         match WriteTransaction::new(&self.connection, &mut self.state).write_all(requests, sweep) {
             Ok(written) => Ok(written),
             Err(error) => {
@@ -178,7 +189,7 @@ impl GroupCommit for Writer {
             if answer.is_err() {
                 self.abandon(&request.changes);
             }
-            request.answer.tell(answer);
+            request.answer.tell(answer, request.changes);
         }
         self.shared.after_commit.call();
     }
@@ -193,7 +204,7 @@ impl GroupCommit for Writer {
                     upload.fail(&error);
                 }
             }
-            request.answer.tell(Err(error.clone()));
+            request.answer.tell(Err(error.clone()), request.changes);
         }
     }
 
@@ -210,7 +221,24 @@ impl GroupCommit for Writer {
         sqlite::log_bytes(&self.connection).unwrap_or(0)
     }
 
+    fn begin_checkpoint(&mut self) -> bool {
+        self.shared.queue.hold_uploads();
+        let shared = Arc::clone(&self.shared);
+        let runs = self.background.begin(move || shared.queue.release_uploads());
+        if !runs {
+            self.shared.queue.release_uploads();
+        }
+        runs
+    }
+
+    fn background_checkpoint(&mut self) -> CheckpointState {
+        self.background.poll()
+    }
+
     fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
+        if let CheckpointState::Ended(result) = self.background.wait() {
+            result?;
+        }
         let is_reset = matches!(mode, Checkpoint::Reset | Checkpoint::LongReset);
         let _pause = is_reset.then(|| self.readers.pause());
         self.is_log_stale &= mode == Checkpoint::Passive;
@@ -222,6 +250,6 @@ impl GroupCommit for Writer {
     }
 
     fn has_more(&self) -> bool {
-        self.shared.queue.waiting().0 > 0 || (!self.loose.is_empty() && !self.resting)
+        self.shared.queue.waiting().0 > 0 || self.is_sweeping()
     }
 }

@@ -310,3 +310,10 @@ pub struct RetryRequest {
     #[serde(default)]
     pub only: RetryOnly,
 }
+
+/// Reasons why a job waits.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Explained {
+    /// Reasons, most frequent first.
+    pub(crate) because: Vec<Because>,
+}

@@ -29,6 +29,7 @@ mod timeline;
 pub use audit::{AuditEntry, AuditOutcome};
 pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
+pub(crate) use job::Explained;
 pub use job::{
     CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnErrorChoice, OnFailChoice,
     RetryOnly, RetryRequest, SubmitJob, SubmitSubtask,
@@ -42,6 +43,7 @@ pub(crate) use object::Object;
 pub use page::{DamagedRow, Page};
 pub use problem::{FieldError, Problem};
 pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedule};
+pub(crate) use scheduler::KindList;
 pub use scheduler::{Because, Decision, RunningSubtask, SchedulerView};
 pub use server::{Health, HealthCheck, KindView, Version};
 pub use subtask::{OutcomeView, SubtaskState, SubtaskView};

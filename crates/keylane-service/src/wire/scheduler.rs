@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Timestamp;
+use super::{KindView, Timestamp};
 
 /// Reason for which subtasks wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -84,4 +84,12 @@ pub struct Decision {
     pub job: String,
     /// Rule: `keep`, `aged`, `admit` or `least`.
     pub rule: String,
+}
+
+/// Configured kinds.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = Kinds)]
+pub(crate) struct KindList {
+    /// All kinds.
+    pub(crate) items: Vec<KindView>,
 }

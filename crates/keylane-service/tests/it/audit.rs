@@ -602,7 +602,7 @@ async fn entries_are_found_by_who_what_job_and_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    let few = Settings { most_audit: 5, ..settings(folder.path()) };
+    let few = Settings { max_audit: 5, ..settings(folder.path()) };
     let scene = Scene::with(folder, few).await;
     for _ in 0..20 {
         scene.ask("POST /v1/keys/k/pause", "").await.expect(200);
@@ -642,7 +642,7 @@ async fn the_log_is_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_full_disk_there_is_no_action_without_its_entry() {
     let folder = tempfile::tempdir().unwrap();
-    let store = store::Settings { most_bytes: Some(1_000_000), ..store::Settings::default() };
+    let store = store::Settings { max_bytes: Some(1_000_000), ..store::Settings::default() };
     let full = Settings { store: store.clone(), ..settings(folder.path()) };
     let scene = Scene::with(folder, full).await;
     let job =

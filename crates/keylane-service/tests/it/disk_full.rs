@@ -12,8 +12,8 @@ use keylane_service::{Kind, Service, store};
 use serde_json::{Value, json};
 
 /// A store of at most the given number of bytes, in place of a disk.
-async fn start(folder: &Path, most_bytes: Option<u64>, actors: &Actors) -> Service {
-    let store = store::Settings { most_bytes, ..store::Settings::default() };
+async fn start(folder: &Path, max_bytes: Option<u64>, actors: &Actors) -> Service {
+    let store = store::Settings { max_bytes, ..store::Settings::default() };
     let settings = keylane_service::Settings { store, ..settings(folder) };
     let builder = builder_with(settings, &Log::default());
     builder.kind("stage", Kind::new(actors.clone())).start().await.unwrap()

@@ -93,14 +93,14 @@ async fn events_come_over_tls() {
     while events.chunk().await.unwrap().is_some() {}
 }
 
-/// A connection takes one of `most_connections` places, handshake or not.
+/// A connection takes one of `max_connections` places, handshake or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_never_shakes_hands_is_let_go() {
     let folder = tempfile::tempdir().unwrap();
     let papers = Papers::of("own");
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
     let head_timeout = Duration::from_millis(200);
-    let settings = Settings { most_connections: 1, head_timeout, ..settings(papers.tls()) };
+    let settings = Settings { max_connections: 1, head_timeout, ..settings(papers.tls()) };
     let (_server, plain) = serve_with(&service, settings).await;
     let mut silent = TcpStream::connect(plain.address).await.unwrap();
     // It waits behind the silent connection, and has its turn when that one is closed.

@@ -31,12 +31,12 @@ while read line; do
 done
 "#;
 
-fn workers(count: usize, most_tasks: Option<u64>) -> Workers {
-    crew(WORKER, count, most_tasks)
+fn workers(count: usize, max_tasks: Option<u64>) -> Workers {
+    crew(WORKER, count, max_tasks)
 }
 
-fn crew(script: &str, count: usize, most_tasks: Option<u64>) -> Workers {
-    Workers::new(Command::new(["sh", "-c", script]), count, most_tasks)
+fn crew(script: &str, count: usize, max_tasks: Option<u64>) -> Workers {
+    Workers::new(Command::new(["sh", "-c", script]), count, max_tasks)
 }
 
 /// Where a worker says what it was told, when it has begun with something that it does not end.

@@ -212,7 +212,7 @@ async fn who_comes_when_all_places_are_taken_waits_for_one() {
     let folder = tempfile::tempdir().unwrap();
     let service = service(folder.path(), Bounds::default()).await;
     let head_timeout = Duration::from_secs(600);
-    let one = Settings { most_connections: 1, head_timeout, ..Settings::default() };
+    let one = Settings { max_connections: 1, head_timeout, ..Settings::default() };
     let (_server, client) = serve_with(&service, one).await;
     let mut first = TcpStream::connect(client.address).await.unwrap();
     ask_whether_it_lives(&mut first).await;
@@ -278,7 +278,7 @@ async fn a_client_that_reads_nothing_makes_way() {
     let builder = builder_with(crate::common::settings(folder.path()), &Log::default());
     let service = builder.kind("grumble", grumbling(gate)).start().await.unwrap();
     let body_timeout = Duration::from_millis(100);
-    let settings = Settings { body_timeout, most_connections: 1, ..Settings::default() };
+    let settings = Settings { body_timeout, max_connections: 1, ..Settings::default() };
     let (_server, client) = serve_with(&service, settings).await;
     let mut stream = small(client.address).await;
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();

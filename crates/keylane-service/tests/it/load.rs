@@ -153,7 +153,7 @@ async fn the_bytes_of_keys_have_a_bound() {
 async fn when_streams_take_all_places_probes_and_operators_are_answered() {
     let folder = tempfile::tempdir().unwrap();
     let service = start(folder.path(), &Log::default()).await;
-    let few = Settings { most_connections: 32, max_event_streams: 100, ..Settings::default() };
+    let few = Settings { max_connections: 32, max_event_streams: 100, ..Settings::default() };
     let (_server, client) = serve_with(&service, few).await;
     let mut streams = Vec::new();
     for _ in 0..32 {
@@ -178,7 +178,7 @@ async fn when_streams_take_all_places_probes_and_operators_are_answered() {
 async fn streams_and_websockets_beyond_their_bounds_are_refused_before_they_begin() {
     let folder = tempfile::tempdir().unwrap();
     let service = start(folder.path(), &Log::default()).await;
-    let none = Settings { most_websockets: 0, max_event_streams: 1, ..Settings::default() };
+    let none = Settings { max_websockets: 0, max_event_streams: 1, ..Settings::default() };
     let (_server, client) = serve_with(&service, none).await;
     let first = client.http.get(format!("http://{}/v1/events", client.address)).send().await;
     let first = first.unwrap();

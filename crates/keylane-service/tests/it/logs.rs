@@ -288,8 +288,8 @@ async fn they_go_when_their_job_is_removed_or_too_old() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_loses_neither_an_end_nor_what_was_said_before_it() {
     let folder = tempfile::tempdir().unwrap();
-    let most_bytes = Some(1_400_000);
-    let store = store::Settings { most_bytes, ..store::Settings::default() };
+    let max_bytes = Some(1_400_000);
+    let store = store::Settings { max_bytes, ..store::Settings::default() };
     let service = start_with(Settings { store, ..settings(folder.path()) }).await;
     let (server, client) = serve(&service).await;
     let old = client.submit(r#"{"kind":"remote","payload":1}"#).await;

@@ -35,6 +35,7 @@ mod retention;
 mod retrying;
 mod schedules;
 mod schedules_crash;
+mod starting;
 mod steps;
 mod stops_well;
 mod store_alias;

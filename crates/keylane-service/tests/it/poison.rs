@@ -43,17 +43,15 @@ async fn a_subtask_that_kills_the_server_uses_up_its_attempts() {
     let address = server.address().await;
     let job = r#"{"kind":"poison","subtasks":[{"key":"k","payload":1},{"key":"k","payload":"poison"},{"key":"k","payload":2}]}"#;
     // So that the job is known before it runs.
-    let pause =
-        |what: &str| http.post(format!("http://{address}/v1/keys/k/{what}")).body("").send();
-    pause("pause").await.unwrap();
+    let pause = http.post(format!("http://{address}/v1/keys/k/pause")).body("").send();
+    pause.await.unwrap();
     let accepted = http.post(format!("http://{address}/v1/jobs")).body(job);
     let accepted = accepted.header("content-type", "application/json").send().await.unwrap();
     let accepted: Value = serde_json::from_str(&accepted.text().await.unwrap()).unwrap();
     let id = accepted["id"].as_str().unwrap().to_owned();
-    // The server may end before it answers that.
-    let _ = pause("resume").await;
     // The first end need not have been counted: its mark may not have been on the disk.
     let mut crashes = 0;
+    let mut is_resumed = false;
     let over = loop {
         if server.has_ended() {
             crashes += 1;
@@ -61,6 +59,8 @@ async fn a_subtask_that_kills_the_server_uses_up_its_attempts() {
             look_into(folder.path(), crashes);
             server.restart();
         }
+        // Repeated until it is answered: the server may end before that is on the disk.
+        is_resumed = is_resumed || resume(&http, &mut server).await;
         let Some(job) = job_of(&http, &mut server, &id).await else { continue };
         if job["state"] == "failed" {
             break job;
@@ -68,6 +68,13 @@ async fn a_subtask_that_kills_the_server_uses_up_its_attempts() {
     };
     assert!(crashes >= ATTEMPTS, "{crashes}");
     assert_eq!((&over["counts"]["succeeded"], &over["counts"]["failed"]), (&2.into(), &1.into()));
+}
+
+/// Resumes the key, and returns whether the server has answered.
+async fn resume(http: &reqwest::Client, server: &mut Child) -> bool {
+    let Some(address) = server.address_or_end().await else { return false };
+    let resumed = http.post(format!("http://{address}/v1/keys/k/resume")).body("").send().await;
+    resumed.is_ok_and(|resumed| resumed.status() == 200)
 }
 
 /// The job, if the server is there to say how it is.

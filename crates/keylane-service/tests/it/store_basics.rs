@@ -54,7 +54,7 @@ fn a_job_is_what_was_uploaded_small_or_large() {
     look(&store);
     drop(store);
     // With nothing in memory.
-    let none = Settings { most_cache_bytes: 0, ..Settings::default() };
+    let none = Settings { max_cache_bytes: 0, ..Settings::default() };
     look(&Store::open(&path, &none).unwrap().0);
 }
 
@@ -292,11 +292,20 @@ fn a_purged_job_is_gone_with_all_it_had() {
     assert_eq!(rows(&path, "loose"), 0);
 }
 
-/// Each transaction removes a part; when none is needed for that, no transaction changes anything.
+/// Each transaction removes a part.
 fn wait_until_swept(store: &Store) {
-    for _ in 0..100 {
+    while rows(store.path(), "loose") > 0 {
         submit(store, |_| ());
     }
+}
+
+/// Waits until the queued chunks are on the disk.
+fn wait_until_written(store: &Store) {
+    while store.stats().waiting > 0 {
+        submit(store, |_| ());
+    }
+    // The writer took the last ones before this.
+    submit(store, |_| ());
 }
 
 fn rows(path: &std::path::Path, table: &str) -> i64 {
@@ -314,7 +323,7 @@ fn an_upload_that_is_not_finished_leaves_nothing() {
     drop(dropped);
     let crashed = upload(&store, 20_000);
     // Flushed data are on the disk, and no reader sees them.
-    submit(&store, |_| ());
+    wait_until_written(&store);
     assert!(store.job(crashed.job()).unwrap().is_none());
     assert!(store.job(dropped_job).unwrap().is_none());
     let (_copied, copy) = copy_as_is(&path);
@@ -409,7 +418,7 @@ fn what_cannot_be_is_refused_whole_and_keeps_nobody_out() {
 fn callbacks_come_in_the_order_of_the_commits_and_may_submit_more() {
     let (_folder, path) = place();
     // Room for very little, so that a callback that waited for room would wait for ever.
-    let settings = Settings { most_waiting_bytes: 2000, ..Settings::default() };
+    let settings = Settings { max_waiting_bytes: 2000, ..Settings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let (done, all_done) = mpsc::channel();
@@ -451,6 +460,68 @@ fn callbacks_come_in_the_order_of_the_commits_and_may_submit_more() {
         accepted.push(job.job.entered);
     }
     assert_eq!(accepted, from_inside);
+}
+
+#[test]
+fn a_small_job_does_not_wait_for_the_chunks_of_a_large_one() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    // The writer waits in this callback until everything is in its queue.
+    let (go_on, waits) = mpsc::channel::<()>();
+    let (began, begins) = mpsc::channel();
+    store.submit_with(Changes::new(), move |committed| {
+        began.send(committed.unwrap().commit).unwrap();
+        let _ = waits.recv();
+    });
+    let before = begins.recv().unwrap();
+
+    let mut large = store.upload(NOW).unwrap();
+    let large_number = large.job();
+    while large.total() < 6 * 1024 {
+        large.push(&["key"], &[1; 1024]).unwrap();
+        if large.is_full() {
+            large.flush().unwrap();
+        }
+    }
+    let large = large.finish(new_job(large_number));
+    let small = upload(&store, 1);
+    let small_number = small.job();
+    let small = small.finish(new_job(small_number));
+    go_on.send(()).unwrap();
+
+    assert_eq!(small.wait().unwrap().commit, before + 1, "it is in the first transaction");
+    assert!(large.wait().unwrap().commit >= before + 6, "a MiB in a transaction");
+    assert_eq!(store.check().unwrap().damage, []);
+    assert_eq!(store.job(large_number).unwrap().unwrap().total, 6 * 1024);
+}
+
+#[test]
+fn requests_are_answered_while_uploads_wait_for_a_checkpoint() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    // Enough for several checkpoints beside the writer.
+    let mut large = store.upload(NOW).unwrap();
+    let large_number = large.job();
+    let mut small = Vec::new();
+    while large.total() < 96 * 1024 {
+        large.push(&["key"], &[1; 1024]).unwrap();
+        if large.is_full() {
+            large.flush().unwrap();
+            small.push(accepted(&store, 1));
+        }
+    }
+    large.finish(new_job(large_number)).wait().unwrap();
+    assert_eq!(store.check().unwrap().damage, []);
+    let log = std::fs::metadata(format!("{}-wal", path.display())).unwrap().len();
+    assert!(log <= 64 << 20, "the log restarts: {log}");
+    drop(store);
+    let (store, mut recovered) = open(&path);
+    for expected in small {
+        assert_eq!(recovered.next_job().unwrap().unwrap().job.number, expected);
+    }
+    assert_eq!(recovered.next_job().unwrap().unwrap().job.total, 96 * 1024);
+    drop(recovered);
+    assert_eq!(store.check().unwrap().damage, []);
 }
 
 #[test]
@@ -497,7 +568,7 @@ fn a_wait_can_be_a_future() {
 fn a_flush_that_is_given_up_loses_no_chunk() {
     let (_folder, path) = place();
     // Room for one chunk at most, and that is taken.
-    let settings = Settings { most_waiting_bytes: 2000, ..Settings::default() };
+    let settings = Settings { max_waiting_bytes: 2000, ..Settings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let mut upload = store.upload(NOW).unwrap();
     let job = upload.job();

@@ -1,7 +1,9 @@
 //! More subtasks of a job that is there: nothing of an extension that broke off is among those of the next one.
 
-use crate::store_support::{accepted, place};
-use keylane_service::store::{Extension, Settings, Store};
+use crate::store_support::{NOW, accepted, place};
+use keylane_service::store::{
+    Changes, Extension, JobState, JobStatus, Settings, Store, WriteError,
+};
 
 /// So large that a chunk is full with some hundred of them.
 fn payload(try_of: u8, number: u32, bytes: usize) -> Vec<u8> {
@@ -22,9 +24,9 @@ async fn push(extension: &mut Extension, try_of: u8, until: u32, bytes: usize) {
 #[tokio::test]
 async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
     // With nothing in memory, with one chunk, with all.
-    for most_cache_bytes in [0, 200 * 1024, 1 << 30] {
+    for max_cache_bytes in [0, 200 * 1024, 1 << 30] {
         let (_folder, path) = place();
-        let settings = Settings { most_cache_bytes, ..Settings::default() };
+        let settings = Settings { max_cache_bytes, ..Settings::default() };
         let (store, _) = Store::open(&path, &settings).unwrap();
         let job = accepted(&store, 1);
         // Chunks that begin at other places than those of the second.
@@ -41,7 +43,7 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
             for number in 1..1200 {
                 let chunk = store.chunk(job, number).unwrap();
                 let subtask = chunk.subtask(number).unwrap();
-                assert!(subtask.keys().eq([b"key 2"]), "{number} with {most_cache_bytes}");
+                assert!(subtask.keys().eq([b"key 2"]), "{number} with {max_cache_bytes}");
                 assert_eq!(subtask.payload(), payload(2, number, 180));
             }
             let report = store.check().unwrap();
@@ -53,4 +55,28 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
         assert_eq!(recovered.next_job().unwrap().unwrap().waiting(), 1200);
         look(&store);
     }
+}
+
+#[tokio::test]
+async fn an_extension_of_a_job_that_is_removed_meanwhile_leaves_nothing() {
+    let (_folder, path) = place();
+    let (store, _) = Store::open(&path, &Settings::default()).unwrap();
+    let job = accepted(&store, 1);
+    let mut extension = store.extend(job, 1);
+    push(&mut extension, 1, 1000, 260).await;
+    let mut end = Changes::new();
+    end.status(job, JobStatus { ended_ms: Some(NOW), ..JobStatus::of(JobState::Cancelled) });
+    store.submit(end).await.unwrap();
+    let mut removal = Changes::new();
+    removal.purge(job);
+    store.submit(removal).await.unwrap();
+    push(&mut extension, 1, 3000, 260).await;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    extension.finish_with(|written| drop(tell.send(written))).await.unwrap();
+    assert_eq!(told.await.unwrap(), Err(WriteError::NoSuchJob { job }));
+    assert_eq!(store.check().unwrap().damage, []);
+    drop(store);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let rows = connection.query_row("SELECT count(*) FROM chunk", [], |row| row.get::<_, i64>(0));
+    assert_eq!(rows, Ok(0));
 }

@@ -106,7 +106,7 @@ fn readers_do_not_keep_the_log_from_its_bound() {
 fn the_log_counts_as_part_of_the_store() {
     let (_folder, path) = place();
     let most = 4 * MIB;
-    let settings = Settings { most_bytes: Some(most), ..Settings::default() };
+    let settings = Settings { max_bytes: Some(most), ..Settings::default() };
     let (store, _recovered) = Store::open(&path, &settings).unwrap();
     let mut written = 0;
     loop {

@@ -35,7 +35,7 @@ fn bring(store: &Store, total: u32) -> Result<JobNumber, WriteError> {
 #[test]
 fn a_full_store_says_so_has_nothing_in_part_and_works_on() {
     let (_folder, path) = place();
-    let settings = Settings { most_bytes: Some(3_000_000), ..Settings::default() };
+    let settings = Settings { max_bytes: Some(3_000_000), ..Settings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let mut jobs = Vec::new();
     let full = loop {
@@ -76,7 +76,7 @@ fn a_full_store_says_so_has_nothing_in_part_and_works_on() {
 #[test]
 fn what_does_not_fit_does_not_keep_others_out() {
     let (_folder, path) = place();
-    let settings = Settings { most_bytes: Some(1_000_000), ..Settings::default() };
+    let settings = Settings { max_bytes: Some(1_000_000), ..Settings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let job = accepted(&store, 200);
     let large = vec![7; 2_000_000];

@@ -430,8 +430,8 @@ impl Both {
 
     fn recover(&mut self, clean: bool) {
         // Sometimes with nothing in memory.
-        let most_cache_bytes = if self.boots.is_multiple_of(2) { 0 } else { 1 << 20 };
-        let settings = Settings { most_cache_bytes, ..Settings::default() };
+        let max_cache_bytes = if self.boots.is_multiple_of(2) { 0 } else { 1 << 20 };
+        let settings = Settings { max_cache_bytes, ..Settings::default() };
         let (store, recovered) = Store::open(&self.path, &settings).unwrap();
         self.boots += 1;
         assert!(store.boot() > self.boot);

@@ -17,7 +17,7 @@ use super::source::KafkaSource;
 use super::start_offset::{StartAt, epochs_of};
 use super::topic_partition::TopicPartition;
 use super::transaction::{TransactionOutcome, TransactionalOutput, Transactions};
-use crate::source::{Assigned, Partition, Source as _, SourceError, SourceEvent};
+use crate::source::{Partition, Source as _, SourceError, SourceEvent};
 use crate::tracker::MapLimit;
 
 impl KafkaSource {
@@ -174,15 +174,10 @@ impl KafkaSource {
             };
             // If the client was told to stop fetching, it must be told to resume.
             let was_stopped = owned.pause_buffer.stopped;
-            *owned = OwnedPartition::new(name, owned.id, &progress, epochs);
+            *owned = OwnedPartition::new(name, owned.id, &progress, epochs).until(owned.end);
             owned.pause_buffer.stopped = was_stopped;
             let partition = owned.partition.clone();
-            let limit = self.map_limit;
-            events.push(SourceEvent::Assigned(Assigned {
-                partition: partition.clone(),
-                progress,
-                limit,
-            }));
+            owned.report(progress, self.map_limit, events);
             self.resume(&partition);
             self.seek(name);
         }

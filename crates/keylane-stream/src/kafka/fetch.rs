@@ -11,6 +11,7 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::error::{is_lasting, is_out_of_range};
 use super::metadata_thread::MetadataRequest;
+use super::partition::OwnedPartition;
 use super::pause_buffer::{FetchedItem, weight};
 use super::source::{KafkaSource, RETRY_INTERVAL, SEEK_RETRY_INTERVAL};
 use super::topic_partition::{TopicPartition, list};
@@ -44,6 +45,10 @@ impl FetchedBatch {
             FetchedItem::Reached(position) => {
                 self.flush(events);
                 events.push(SourceEvent::Reached { partition: partition.clone(), position });
+            }
+            FetchedItem::Ended => {
+                self.flush(events);
+                events.push(SourceEvent::Exhausted(partition.clone()));
             }
         }
     }
@@ -121,7 +126,7 @@ impl KafkaSource {
 
     /// Makes the client fetch a partition again, if it was told to stop.
     pub(super) fn resume_fetch(&mut self, name: &TopicPartition) {
-        let Some(owned) = self.owned.get_mut(name) else { return };
+        let Some(owned) = self.owned.get_mut(name).filter(|owned| !owned.is_ended) else { return };
         if std::mem::take(&mut owned.pause_buffer.stopped)
             && let Err(error) = self.consumer.resume(&list(std::slice::from_ref(name)))
         {
@@ -139,10 +144,10 @@ impl KafkaSource {
             message.topic().clone_into(&mut self.name.topic);
         }
         self.name.number = message.partition();
-        // Records of a lost partition, or of one whose offset is being resolved, are dropped.
-        let Some(owned) = self.owned.get_mut(&self.name).filter(|owned| !owned.resolving) else {
-            return;
-        };
+        // Records of a lost partition, of one whose offset is being resolved, or after the end are
+        // dropped.
+        let is_open = |owned: &&mut OwnedPartition| !owned.resolving && !owned.is_ended;
+        let Some(owned) = self.owned.get_mut(&self.name).filter(is_open) else { return };
         let position = Position::checked(message.offset()).expect("offsets begin at 0");
         if !owned.epochs.deliver(position, ffi::leader_epoch(message)) {
             owned.truncated_at = Some(position);
@@ -155,9 +160,48 @@ impl KafkaSource {
             self.ask(MetadataRequest::Bounds(vec![self.name.clone()]));
             return;
         }
+        if let Some(end) = owned.end.filter(|end| position >= *end) {
+            // The positions up to the end have no record.
+            return self.reach(end, batch, events);
+        }
         owned.next = position.next();
         let item = FetchedItem::Record(delivered(position, message));
         self.queue_or_add(item, batch, events);
+        self.end_if_due(batch, events);
+    }
+
+    /// Continues the partition `self.name` at a position, where no record is missing before it.
+    fn reach(
+        &mut self,
+        position: Position,
+        batch: &mut FetchedBatch,
+        events: &mut Vec<SourceEvent>,
+    ) {
+        self.owned.get_mut(&self.name).expect("the caller has looked it up").next = position;
+        self.queue_or_add(FetchedItem::Reached(position), batch, events);
+        self.end_if_due(batch, events);
+    }
+
+    /// Ends the partition `self.name` if nothing is left to read, and stops its fetching.
+    fn end_if_due(&mut self, batch: &mut FetchedBatch, events: &mut Vec<SourceEvent>) {
+        let owned = self.owned.get_mut(&self.name).expect("the caller has looked it up");
+        if owned.ends_now() {
+            self.queue_or_add(FetchedItem::Ended, batch, events);
+            self.stop_fetch();
+        }
+    }
+
+    /// Makes the client stop fetching the partition `self.name`.
+    fn stop_fetch(&mut self) {
+        let owned = self.owned.get_mut(&self.name).expect("the caller has looked it up");
+        if std::mem::replace(&mut owned.pause_buffer.stopped, true) {
+            return;
+        }
+        let stopped = self.consumer.pause(&list(std::slice::from_ref(&self.name)));
+        if let Err(error) = stopped {
+            let partition = self.name.partition();
+            self.notice(format!("{partition} cannot be paused: {error}"));
+        }
     }
 
     /// Delivers an item of the partition `self.name`, or buffers it while the partition is paused.
@@ -176,13 +220,8 @@ impl KafkaSource {
             self.ready.push_back(self.name.clone());
         }
         owned.pause_buffer.push(item);
-        if owned.pause_buffer.is_full() && !owned.pause_buffer.stopped {
-            owned.pause_buffer.stopped = true;
-            let stopped = self.consumer.pause(&list(std::slice::from_ref(&self.name)));
-            if let Err(error) = stopped {
-                let partition = self.name.partition();
-                self.notice(format!("{partition} cannot be paused: {error}"));
-            }
+        if owned.pause_buffer.is_full() {
+            self.stop_fetch();
         }
     }
 
@@ -238,13 +277,12 @@ impl KafkaSource {
     ) {
         let mut same = self.owned.iter_mut().filter(|(name, _)| name.number == number);
         let (Some((name, owned)), None) = (same.next(), same.next()) else { return };
-        let Some(position) = end_in(reason).filter(|end| *end >= owned.next && !owned.resolving)
-        else {
+        let is_open = !owned.resolving && !owned.is_ended;
+        let Some(position) = end_in(reason).filter(|end| *end >= owned.next && is_open) else {
             return;
         };
-        owned.next = position;
         self.name.clone_from(name);
-        self.queue_or_add(FetchedItem::Reached(position), batch, events);
+        self.reach(position, batch, events);
     }
 
     /// Some offset does not exist, and the client does not say which, so all of them are checked.
@@ -378,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_log_was_cut_is_read_from_the_clients_words() {
+    fn truncation_offsets_are_parsed_from_the_clients_message() {
         let truncation = "Partition log truncation detected at offset 25 (leader epoch 1): broker end \
                           offset is 20 (offset leader epoch 1). Reset to INVALID.: Local: Log truncation detected";
         assert_eq!(truncation_in(truncation), Some((Position::new(25), Position::new(20))));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_map_says_is_done_is_not_open() {
+    fn positions_completed_in_the_map_are_not_open() {
         let progress =
             Progress::with_map(Position::new(10), Position::new(20), vec![Position::new(15)]);
         let text = progress.encode(&identity(&committed(None, "").name, None));

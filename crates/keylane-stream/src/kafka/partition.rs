@@ -2,13 +2,13 @@
 
 use super::epochs::Epochs;
 use super::ffi::TopicId;
-use super::pause_buffer::PauseBuffer;
+use super::pause_buffer::{FetchedItem, PauseBuffer};
 use super::topic_partition::TopicPartition;
 use crate::Position;
-use crate::source::Partition;
-use crate::tracker::Progress;
+use crate::source::{Assigned, Partition, SourceEvent};
+use crate::tracker::{MapLimit, Progress};
 
-use super::start_offset::identity;
+use super::start_offset::{self, identity};
 
 /// An assigned partition, from its assignment to its release.
 #[derive(Debug)]
@@ -34,9 +34,31 @@ pub(super) struct OwnedPartition {
     /// Position where the log was truncated, if leader epochs show that.
     pub(super) truncated_at: Option<Position>,
     pub(super) pause_buffer: PauseBuffer,
+    /// One past the last position to deliver, if there is such an end.
+    pub(super) end: Option<Position>,
+    /// Whether the end was reported or is buffered. Nothing is delivered after it.
+    pub(super) is_ended: bool,
 }
 
 impl OwnedPartition {
+    /// Continues at a later position, and reports the skipped ones as missed.
+    pub(super) fn skip_to(&mut self, to: Position, events: &mut Vec<SourceEvent>) {
+        let positions = start_offset::open(&self.begun, self.next, to);
+        self.next = to;
+        let partition = self.partition.clone();
+        events.push(SourceEvent::Missed { partition: partition.clone(), positions });
+        // Behind the buffered items, which come before it.
+        let ends = self.ends_now();
+        if self.pause_buffer.must_queue() {
+            self.pause_buffer.push(FetchedItem::Reached(to));
+            ends.then(|| self.pause_buffer.push(FetchedItem::Ended));
+        } else {
+            let reached = partition.clone();
+            events.push(SourceEvent::Reached { partition: reached, position: to });
+            events.extend(ends.then_some(SourceEvent::Exhausted(partition)));
+        }
+    }
+
     /// Creates the state of a partition that begins at `progress`. `committed` is the leader epoch
     /// of the record before its watermark, `map` the highest one below its end.
     pub(super) fn new(
@@ -58,6 +80,36 @@ impl OwnedPartition {
             epochs: Epochs::new((watermark, committed), (end, map)),
             truncated_at: None,
             pause_buffer: PauseBuffer::default(),
+            end: None,
+            is_ended: false,
+        }
+    }
+
+    /// Sets the end, if there is one.
+    pub(super) fn until(mut self, end: Option<Position>) -> Self {
+        self.end = end;
+        self
+    }
+
+    /// Returns whether nothing is left to read, for the first time.
+    pub(super) fn ends_now(&mut self) -> bool {
+        let ends = !self.is_ended && self.end.is_some_and(|end| self.next >= end);
+        self.is_ended |= ends;
+        ends
+    }
+
+    /// Reports the assignment, and the end if nothing is left to read.
+    pub(super) fn report(
+        &mut self,
+        progress: Progress,
+        limit: MapLimit,
+        events: &mut Vec<SourceEvent>,
+    ) {
+        let partition = self.partition.clone();
+        let assigned = Assigned { partition: partition.clone(), progress, limit };
+        events.push(SourceEvent::Assigned(assigned));
+        if self.ends_now() {
+            events.push(SourceEvent::Exhausted(partition));
         }
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct PauseBuffer {
 pub(super) enum FetchedItem {
     Record(Delivered),
     Reached(Position),
+    /// The end of the partition.
+    Ended,
 }
 
 impl PauseBuffer {
@@ -60,7 +62,7 @@ impl FetchedItem {
     fn bytes(&self) -> usize {
         match self {
             FetchedItem::Record(delivered) => size_of::<FetchedItem>() + weight(delivered),
-            FetchedItem::Reached(_) => size_of::<FetchedItem>(),
+            FetchedItem::Reached(_) | FetchedItem::Ended => size_of::<FetchedItem>(),
         }
     }
 }
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_a_halt_queues_behind_what_was_kept() {
+    fn items_after_a_pause_queue_behind_buffered_ones() {
         let mut buffer = PauseBuffer { paused: true, ..PauseBuffer::default() };
         buffer.push(record(1, 1));
         assert!(buffer.must_queue() && !buffer.is_ready());

@@ -11,13 +11,12 @@ use super::context::{self, ClientEvent};
 use super::ffi::TopicId;
 use super::metadata_thread::{CommittedOffset, MetadataReply, MetadataRequest, OffsetBounds};
 use super::partition::OwnedPartition;
-use super::pause_buffer::FetchedItem;
 use super::pending_assignment::{PendingAssignment, ResolvedStart};
 use super::source::{KafkaSource, RETRY_INTERVAL};
-use super::start_offset::{self, Continuation, ReadState, StartAt, StartDecision, epochs_of};
+use super::start_offset::{Continuation, ReadState, StartAt, StartDecision, epochs_of};
 use super::topic_partition::TopicPartition;
 use crate::Position;
-use crate::source::{Assigned, Partition, SourceError, SourceEvent};
+use crate::source::{Partition, SourceError, SourceEvent};
 use crate::tracker::Progress;
 
 impl KafkaSource {
@@ -113,7 +112,10 @@ impl KafkaSource {
     }
 
     fn awaits_bounds(&self, name: &TopicPartition) -> bool {
-        let assignment_requested = |pending: &PendingAssignment| pending.unknown.contains_key(name);
+        let has_end = || self.ends.as_ref().is_none_or(|ends| ends.contains_key(name));
+        let assignment_requested = |pending: &PendingAssignment| {
+            pending.unknown.contains_key(name) || pending.names.contains(name) && !has_end()
+        };
         self.pending_assignments.front().is_some_and(assignment_requested)
             || self.owned.get(name).is_some_and(|owned| owned.resolving)
     }
@@ -149,9 +151,13 @@ impl KafkaSource {
                 }
             }
         }
-        if !pending.unknown.is_empty() {
-            let names = pending.unknown.keys().cloned().collect();
-            self.ask(MetadataRequest::Bounds(names));
+        let ends = self.ends.as_ref();
+        let is_open = |name: &TopicPartition| {
+            pending.unknown.contains_key(name) || ends.is_some_and(|ends| !ends.contains_key(name))
+        };
+        let open: Vec<_> = pending.names.iter().filter(|name| is_open(name)).cloned().collect();
+        if !open.is_empty() {
+            self.ask(MetadataRequest::Bounds(open));
         }
         self.accept_if_resolved(events)
     }
@@ -164,9 +170,15 @@ impl KafkaSource {
         for bounds in found {
             if self.owned.contains_key(&bounds.name) {
                 self.go_on(bounds, events)?;
-            } else if let Some(pending) = self.pending_assignments.front_mut()
-                && let Some(begin) = pending.unknown.remove(&bounds.name)
+                continue;
+            }
+            let Some(pending) = self.pending_assignments.front_mut() else { continue };
+            if let Some(ends) = self.ends.as_mut().filter(|_| pending.names.contains(&bounds.name))
             {
+                let end = Position::checked(bounds.end).unwrap_or_default();
+                ends.entry(bounds.name.clone()).or_insert(end);
+            }
+            if let Some(begin) = pending.unknown.remove(&bounds.name) {
                 let at = if begin == StartAt::Last { bounds.end } else { bounds.first };
                 let progress = Progress::up_to(Position::checked(at).unwrap_or_default());
                 let (id, epochs) = (bounds.id, (None, None));
@@ -178,7 +190,11 @@ impl KafkaSource {
 
     /// Accepts the first pending assignment once all its start positions are resolved.
     fn accept_if_resolved(&mut self, events: &mut Vec<SourceEvent>) -> Result<(), SourceError> {
-        let known = |pending: &mut PendingAssignment| pending.known.len() == pending.names.len();
+        let ends = self.ends.as_ref();
+        let known = |pending: &mut PendingAssignment| {
+            let has_end = |name| ends.is_none_or(|ends| ends.contains_key(name));
+            pending.known.len() == pending.names.len() && pending.names.iter().all(has_end)
+        };
         let Some(mut pending) = self.pending_assignments.pop_front_if(known) else { return Ok(()) };
         let mut list = TopicPartitionList::with_capacity(pending.names.len());
         let mut to_check = Vec::new();
@@ -188,20 +204,16 @@ impl KafkaSource {
             let at = Offset::Offset(progress.watermark().signed());
             list.add_partition_offset(&name.topic, name.number, at)
                 .expect("a position is a valid offset");
-            let owned = OwnedPartition::new(&name, id, &progress, epochs);
-            let partition = owned.partition.clone();
+            let end = self.end_of(&name);
+            let mut owned = OwnedPartition::new(&name, id, &progress, epochs).until(end);
             if let Some(id) = id {
                 self.ids.insert(name.topic.clone(), id);
             }
             if owned.epochs.below(owned.next).is_some() {
                 to_check.push(name.clone());
             }
+            owned.report(progress, self.map_limit, events);
             self.owned.insert(name, owned);
-            events.push(SourceEvent::Assigned(Assigned {
-                partition,
-                progress,
-                limit: self.map_limit,
-            }));
         }
         self.has_worked = true;
         self.accept(&list)?;
@@ -247,19 +259,12 @@ impl KafkaSource {
         }
         match what {
             Continuation::Seek(position) => owned.next = position,
-            Continuation::Skip(to) => {
-                let positions = start_offset::open(&owned.begun, owned.next, to);
-                owned.next = to;
-                let partition = owned.partition.clone();
-                events.push(SourceEvent::Missed { partition: partition.clone(), positions });
-                // Behind the buffered items, which come before it.
-                if owned.pause_buffer.must_queue() {
-                    owned.pause_buffer.push(FetchedItem::Reached(to));
-                } else {
-                    events.push(SourceEvent::Reached { partition, position: to });
-                }
-            }
+            Continuation::Skip(to) => owned.skip_to(to, events),
             Continuation::Anew(progress, positions) => {
+                if let Some(ends) = &mut self.ends {
+                    let end = Position::checked(bounds.end).unwrap_or_default();
+                    ends.insert(name.clone(), end);
+                }
                 self.reassign(name, bounds.id, progress, events);
                 if positions > 0 {
                     events.push(SourceEvent::Missed { partition: name.partition(), positions });
@@ -297,18 +302,15 @@ impl KafkaSource {
         let Some(owned) = self.owned.get_mut(name) else { return };
         // If the client was told to stop fetching, it must be told to resume.
         let was_stopped = owned.pause_buffer.stopped;
-        *owned = OwnedPartition::new(name, id.or(owned.id), &progress, (None, None));
+        let end = self.ends.as_ref().and_then(|ends| ends.get(name).copied());
+        *owned = OwnedPartition::new(name, id.or(owned.id), &progress, (None, None)).until(end);
         owned.pause_buffer.stopped = was_stopped;
         if let Some(id) = owned.id {
             self.ids.insert(name.topic.clone(), id);
         }
-        let (partition, limit) = (owned.partition.clone(), self.map_limit);
+        let partition = owned.partition.clone();
         events.push(SourceEvent::Lost(vec![partition.clone()]));
-        events.push(SourceEvent::Assigned(Assigned {
-            partition: partition.clone(),
-            progress,
-            limit,
-        }));
+        owned.report(progress, self.map_limit, events);
         crate::source::Source::resume(self, &partition);
     }
 

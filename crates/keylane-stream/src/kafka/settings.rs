@@ -68,6 +68,10 @@ pub struct KafkaSettings {
     pub map_limit: MapLimit,
     /// Version in which maps are written. All versions are read. Default: [`MapVersion::Two`].
     pub map_version: MapVersion,
+    /// Whether a partition is exhausted where it ended when this member first got it, instead of
+    /// waiting for more records. A member without partitions waits until it gets some. It requires
+    /// exactly one topic, by its name. Default: `false`.
+    pub to_the_end: bool,
 }
 
 /// Version of the map beside a committed offset.
@@ -232,6 +236,7 @@ impl KafkaSettings {
             recreated_topic: RecreatedTopic::default(),
             map_limit: MapLimit::KAFKA,
             map_version: MapVersion::default(),
+            to_the_end: false,
         }
     }
 
@@ -248,6 +253,10 @@ impl KafkaSettings {
     pub(super) fn config(&self) -> Result<ClientConfig, SourceError> {
         if self.topics.is_empty() {
             return Err(SourceError::new("`topics` is empty; name at least one topic"));
+        }
+        let is_one_topic = self.topics.len() == 1 && !self.topics[0].starts_with('^');
+        if self.to_the_end && !is_one_topic {
+            return Err(SourceError::new("`to_the_end` requires one topic; name only one"));
         }
         let mut defaults = DEFAULTS.to_vec();
         let mut fixed = FIXED.to_vec();
@@ -275,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_goes_to_librdkafka_untouched() {
+    fn client_settings_reach_librdkafka_unchanged() {
         let client = ClientSettings::new("here:9092")
             .set("sasl.mechanisms", "SCRAM-SHA-256")
             .set("queued.min.messages", "7");
@@ -287,11 +296,25 @@ mod tests {
     }
 
     #[test]
-    fn what_keylane_relies_on_cannot_be_changed() {
+    fn reserved_client_settings_are_refused() {
         for name in ["enable.auto.commit", "auto.offset.reset", "group.id", "group.protocol"] {
             let client = ClientSettings::new("here:9092").set(name, "true");
             let error = settings(client).config().unwrap_err().to_string();
             assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_that_of_one_topic() {
+        let of = |topics: &[&str]| {
+            let client = ClientSettings::new("here:9092");
+            let settings = KafkaSettings::new(client, topics.iter().copied(), "billing");
+            KafkaSettings { to_the_end: true, ..settings }.check()
+        };
+        assert!(of(&["orders"]).is_ok());
+        for topics in [&["orders", "bills"][..], &["^orders"]] {
+            let error = of(topics).unwrap_err().to_string();
+            assert!(error.contains("`to_the_end` requires one topic"), "{error}");
         }
     }
 

@@ -47,6 +47,8 @@ pub struct KafkaSource {
     pub(super) start_policy: StartPolicy,
     pub(super) map_limit: MapLimit,
     map_version: MapVersion,
+    /// Ends of the partitions that this member has or had, if they are read only to there.
+    pub(super) ends: Option<HashMap<TopicPartition, Position>>,
     pub(super) owned: HashMap<TopicPartition, OwnedPartition, RandomState>,
     /// Assignments that the client waits for, oldest first. The first one is being resolved.
     pub(super) pending_assignments: VecDeque<PendingAssignment>,
@@ -102,6 +104,7 @@ impl KafkaSource {
             },
             map_limit: settings.map_limit,
             map_version: settings.map_version,
+            ends: settings.to_the_end.then(HashMap::new),
             owned: HashMap::default(),
             pending_assignments: VecDeque::new(),
             revoked: VecDeque::new(),
@@ -126,6 +129,11 @@ impl KafkaSource {
         if let Some(metadata) = &self.metadata {
             metadata.ask(request);
         }
+    }
+
+    /// Returns where a partition ends, if it is read only to there.
+    pub(super) fn end_of(&self, name: &TopicPartition) -> Option<Position> {
+        self.ends.as_ref()?.get(name).copied()
     }
 
     pub(super) fn notice(&self, notice: impl Into<String>) {

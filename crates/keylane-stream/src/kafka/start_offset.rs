@@ -79,6 +79,10 @@ impl<T> StartDecision<T> {
 const OUT_OF_RANGE_REMEDY: &str = "set out_of_range to first or last (--out-of-range), or choose \
      the group's offsets with kafka-consumer-groups --reset-offsets";
 
+/// Remedy for progress that cannot be read.
+const FOREIGN_REMEDY: &str = "set policy.unreadable to Repeat (--foreign-progress repeat), or choose the \
+     group's offsets with kafka-consumer-groups --reset-offsets";
+
 /// Returns the number of incomplete positions from `next` to `to`.
 pub(super) fn open(begun: &Progress, next: Position, to: Position) -> u64 {
     let below_end = begun.end().min(to);
@@ -138,10 +142,17 @@ impl StartPolicy {
                     StartAt::At(found.into_progress()),
                     format!("{partition} is repeated from {at} on: {error}"),
                 )),
-                Err(error) => Err(SourceError::because(
-                    format!("the committed metadata of {partition} cannot be used"),
-                    error,
-                )),
+                Err(error) => {
+                    let what = format!("the committed metadata of {partition} cannot be used");
+                    Err(SourceError::because(
+                        match error {
+                            // It names its own remedy.
+                            MapError::Later => what,
+                            _ => format!("{what}; {FOREIGN_REMEDY}"),
+                        },
+                        error,
+                    ))
+                }
             },
             Ok(DecodedMap::TakenOver(progress)) => {
                 let notice =
@@ -389,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_retention_has_removed_is_passed_over_only_if_the_rules_say_so() {
+    fn records_removed_by_retention_are_skipped_only_by_policy() {
         let of = |rules| go_on(rules, Some(1), (4, 2, None), &bounds(7, 20, Some(1)));
         for (rule, to) in [(StartFrom::First, 7), (StartFrom::Last, 20)] {
             let decided = of(out_of_range(rule)).unwrap();
@@ -401,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_map_has_as_done_is_not_missed() {
+    fn positions_completed_in_the_map_are_not_counted_as_missed() {
         // 10 and 15 are open, and 20 to 24.
         assert_eq!(open(&progress(), AT(10), AT(25)), 7);
         assert_eq!(open(&progress(), AT(10), AT(16)), 2);

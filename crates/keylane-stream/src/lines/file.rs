@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
-use super::line_reader::{LineRead, read_line, without_return};
+use super::line_reader::{LineRead, read_line, without_mark, without_return};
 use super::state_file::{CheckedOffset, FileState, StateFile};
 use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
 use crate::thread_notify::ThreadNotify;
@@ -175,6 +175,7 @@ impl FileSource {
             self.ends.push_back(self.read);
             let position = self.next;
             self.next = position.next();
+            let line = if position == Position::ZERO { without_mark(line) } else { line };
             let record = Record::without_key(without_return(line));
             records.push(Delivered { position, written: SystemTime::now(), record });
         }

@@ -41,6 +41,17 @@ pub(super) fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Res
     }
 }
 
+/// The byte order mark that some programs put before UTF-8.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// Removes a byte order mark, which can stand before the first line.
+pub(super) fn without_mark(mut line: Vec<u8>) -> Vec<u8> {
+    if line.starts_with(BOM) {
+        line.drain(..BOM.len());
+    }
+    line
+}
+
 /// Removes the `\r` of a `\r\n`.
 pub(super) fn without_return(mut line: Vec<u8>) -> Vec<u8> {
     line.pop_if(|last| *last == b'\r');

@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use super::line_reader::{LineRead, read_line, without_return};
+use super::line_reader::{LineRead, read_line, without_mark, without_return};
 use crate::source::{Assigned, Commit, Source, SourceError, SourceEvent};
 use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
@@ -144,10 +144,12 @@ fn read_all(
     lines: &SyncSender<io::Result<Vec<u8>>>,
     wakeup: &ThreadNotify,
 ) {
+    let mut is_first = true;
     loop {
         let mut line = Vec::new();
         let line = match read_line(input, &mut line) {
             Ok(LineRead::End) => break,
+            Ok(_) if std::mem::take(&mut is_first) => Ok(without_return(without_mark(line))),
             Ok(LineRead::Line(_) | LineRead::Part(_)) => Ok(without_return(line)),
             Err(error) => Err(error),
         };

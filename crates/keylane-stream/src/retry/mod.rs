@@ -34,8 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod backoff;
 mod policy;
 
-pub use backoff::{Backoff, Jitter};
+pub use keylane::{Backoff, Jitter};
 pub use policy::{Attempts, Limit, OnExhausted, RetryDecision, RetryPolicy, Rule, RuleError};

@@ -50,6 +50,28 @@ pub fn reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Opens a connection for checkpoints beside the writer's.
+///
+/// # Errors
+/// If SQLite fails, or there is no file.
+pub(super) fn checkpointer(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    Ok(connection)
+}
+
+/// Copies as much of the log as readers allow, without waiting. Returns the size of the part of the
+/// log that is in the file then, in bytes.
+///
+/// # Errors
+/// If SQLite fails.
+pub(super) fn checkpoint_passively(connection: &Connection) -> Result<u64, SqliteError> {
+    let mut copy = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?;
+    let pages: i64 = copy.query_row([], |row| row.get(2))?;
+    Ok(pages_in_log(connection, pages)?)
+}
+
 /// Opens the only writing connection. Its commits are on the disk when they return. The file grows
 /// to at most `max_bytes`, if given.
 ///
@@ -153,10 +175,15 @@ pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result
 /// # Errors
 /// If SQLite fails.
 pub fn log_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let mut look = connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
+    let pages = look.query_row([], |row| row.get(1))?;
+    pages_in_log(connection, pages)
+}
+
+/// Returns the size of pages in the log, in bytes.
+fn pages_in_log(connection: &Connection, pages: i64) -> rusqlite::Result<u64> {
     /// Header of each page in the log, in bytes.
     const FRAME_HEADER: u64 = 24;
-    let mut look = connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?;
-    let pages: i64 = look.query_row([], |row| row.get(1))?;
     let page: i64 =
         connection.prepare_cached("PRAGMA page_size")?.query_row([], |row| row.get(0))?;
     // -1 stands for no log.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Checkpoint, SqliteError};
+use super::{Checkpoint, CheckpointState, SqliteError};
 
 /// Size at which a transaction is closed, in bytes. It bounds the latency of its requests.
 const FULL_TRANSACTION_BYTES: usize = 8 * 1024 * 1024;
@@ -19,6 +19,11 @@ const RESET_BYTES: u64 = 2 * CHECKPOINT_BYTES;
 /// Size of the log from which a reset waits for slow readers. Writes wait meanwhile, so this is
 /// beyond what short readers reach.
 const LONG_RESET_BYTES: u64 = 4 * CHECKPOINT_BYTES;
+
+/// Size of the uncopied part of the log, in bytes, that the writer copies itself after a background
+/// checkpoint. Requests wait meanwhile, so it is small; a larger part is copied in the background,
+/// again.
+const SHORT_CHECKPOINT_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Error of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +43,8 @@ pub trait GroupCommit {
     /// Answers of a transaction to its requests.
     type Answers;
 
-    /// Waits for requests, in order. Returns `None` at the end.
+    /// Waits for requests, in order. Returns `None` at the end, and may return an empty list when a
+    /// background checkpoint has ended.
     fn next(&mut self) -> Option<Vec<Self::Request>>;
 
     /// Returns the approximate size of a request, in bytes.
@@ -71,6 +77,17 @@ pub trait GroupCommit {
     /// If the checkpoint fails.
     fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError>;
 
+    /// Starts a passive checkpoint beside the writes. Returns whether it runs; otherwise
+    /// [`checkpoint`](Self::checkpoint) is called instead.
+    fn begin_checkpoint(&mut self) -> bool {
+        false
+    }
+
+    /// Returns the state of the background checkpoint, without waiting.
+    fn background_checkpoint(&mut self) -> CheckpointState {
+        CheckpointState::None
+    }
+
     /// Returns whether the log has content that was deleted from the file, and must be emptied
     /// before the next wait.
     fn is_log_stale(&self) -> bool {
@@ -87,6 +104,9 @@ pub trait GroupCommit {
 pub fn run<L: GroupCommit>(target: &mut L) {
     let mut schedule = CheckpointSchedule::default();
     while let Some(mut requests) = target.next() {
+        if requests.is_empty() {
+            schedule.after_write(target);
+        }
         while !requests.is_empty() {
             let later = requests.split_off(transaction_length::<L>(&requests));
             write(target, requests);
@@ -121,13 +141,19 @@ fn write<L: GroupCommit>(target: &mut L, requests: Vec<L::Request>) {
 
 /// Decides when to make a checkpoint.
 ///
-/// After 16 MiB of log, a passive checkpoint; then, unless a reader is active at that moment, the
-/// next transaction restarts the log. At 32 MiB, a reset: new readers wait, and active readers are
-/// awaited for a moment. If one takes longer, the reset is retried after each further 16 MiB. So
-/// while no reader takes longer than that moment, the log has at most 32 MiB and one transaction.
-/// From 64 MiB on, the reset waits 5 seconds for readers, so that also slow readers leave the log
-/// at most 64 MiB and one transaction. A reader that takes longer, such as a backup of a large
-/// store in use, lets the log grow until it ends.
+/// After each 16 MiB of log, a passive checkpoint in the background. Transactions that are written
+/// meanwhile lengthen the log; it is copied in the background again until at most 2 MiB are left.
+/// Each round is shorter than the one before it as long as copying is faster than writing. The
+/// writer copies the rest itself, and the next transaction restarts the log unless a reader is
+/// active at that moment. A store without background checkpoints copies everything itself.
+///
+/// From 32 MiB on, or if the log has deleted content, the writer resets the log after the background
+/// checkpoint: new readers wait, and active readers are awaited for a moment. If one takes longer,
+/// the reset is retried after each further 16 MiB. So while no reader takes longer than that moment,
+/// the log has at most 32 MiB and what is written during background checkpoints. From 64 MiB on, the
+/// reset waits for a background checkpoint and 5 seconds for readers, so that also slow readers
+/// leave the log at most 64 MiB and one transaction. A reader that takes longer, such as a backup of
+/// a large store in use, lets the log grow until it ends.
 #[derive(Debug, Default)]
 struct CheckpointSchedule {
     /// Size of the log after the previous transaction, in bytes.
@@ -142,28 +168,61 @@ impl CheckpointSchedule {
             return;
         }
         let bytes = target.log_bytes();
-        if bytes < std::mem::replace(&mut self.last_bytes, bytes) {
-            // The log has restarted.
+        let has_restarted = bytes < std::mem::replace(&mut self.last_bytes, bytes);
+        if has_restarted {
             self.tried_at = 0;
+        }
+        match target.background_checkpoint() {
+            CheckpointState::Running if bytes < LONG_RESET_BYTES => return,
+            CheckpointState::Ended(Ok(copied)) if !has_restarted => {
+                return self.copy_rest(target, bytes, copied);
+            }
+            CheckpointState::Ended(Err(error)) => return settle(target, Err(error)),
+            CheckpointState::Ended(Ok(_)) | CheckpointState::Running | CheckpointState::None => {}
         }
         if bytes < self.tried_at + CHECKPOINT_BYTES {
             return;
         }
         self.tried_at = bytes;
-        checkpoint(
-            target,
-            match bytes {
-                LONG_RESET_BYTES.. => Checkpoint::LongReset,
-                RESET_BYTES.. => Checkpoint::Reset,
-                _ if target.is_log_stale() => Checkpoint::Reset,
-                _ => Checkpoint::Passive,
-            },
-        );
+        if bytes >= LONG_RESET_BYTES || !target.begin_checkpoint() {
+            checkpoint(target, mode(target, bytes));
+        }
+    }
+
+    /// Continues after a background checkpoint.
+    fn copy_rest<L: GroupCommit>(&mut self, target: &mut L, bytes: u64, copied: u64) {
+        let is_kept_by_reader = copied < self.tried_at;
+        let left = bytes.saturating_sub(copied);
+        if is_kept_by_reader && bytes < RESET_BYTES {
+            // Without a wait for the reader, a repetition would copy nothing. It is tried again
+            // after further 16 MiB.
+            return;
+        }
+        self.tried_at = bytes;
+        let is_long = left > SHORT_CHECKPOINT_BYTES && !is_kept_by_reader;
+        if bytes >= LONG_RESET_BYTES || !is_long || !target.begin_checkpoint() {
+            checkpoint(target, mode(target, bytes));
+        }
+    }
+}
+
+/// Returns the kind of a checkpoint that the writer makes itself, for a log of this size.
+fn mode<L: GroupCommit>(target: &L, bytes: u64) -> Checkpoint {
+    match bytes {
+        LONG_RESET_BYTES.. => Checkpoint::LongReset,
+        RESET_BYTES.. => Checkpoint::Reset,
+        _ if target.is_log_stale() => Checkpoint::Reset,
+        _ => Checkpoint::Passive,
     }
 }
 
 fn checkpoint<L: GroupCommit>(target: &mut L, mode: Checkpoint) {
-    match target.checkpoint(mode) {
+    let result = target.checkpoint(mode);
+    settle(target, result);
+}
+
+fn settle<L: GroupCommit>(target: &mut L, result: Result<(), SqliteError>) {
+    match result {
         Err(SqliteError::Broken(cause)) => target.fail(cause),
         // A checkpoint without space or lock is repeated later.
         Err(SqliteError::Full | SqliteError::Busy) | Ok(()) => {}
@@ -190,6 +249,11 @@ mod tests {
     struct SimulatedLog {
         bytes: u64,
         checkpoints: Vec<(u64, Checkpoint)>,
+        /// Background checkpoints that were started, by the size of the log; `None` if it has none.
+        background: Option<Vec<u64>>,
+        state: Option<CheckpointState>,
+        is_stale: bool,
+        failed: Option<Arc<str>>,
     }
 
     impl GroupCommit for SimulatedLog {
@@ -213,10 +277,12 @@ mod tests {
         fn refuse(&mut self, _: Vec<()>, _: &WriteRefused) {}
 
         fn failure(&self) -> Option<Arc<str>> {
-            None
+            self.failed.clone()
         }
 
-        fn fail(&mut self, _: Arc<str>) {}
+        fn fail(&mut self, cause: Arc<str>) {
+            self.failed = Some(cause);
+        }
 
         fn log_bytes(&self) -> u64 {
             self.bytes
@@ -226,6 +292,103 @@ mod tests {
             self.checkpoints.push((self.bytes / CHECKPOINT_BYTES, mode));
             Ok(())
         }
+
+        fn begin_checkpoint(&mut self) -> bool {
+            let Some(background) = &mut self.background else { return false };
+            background.push(self.bytes / MIB);
+            self.state = Some(CheckpointState::Running);
+            true
+        }
+
+        fn background_checkpoint(&mut self) -> CheckpointState {
+            match &self.state {
+                Some(CheckpointState::Running) => CheckpointState::Running,
+                _ => self.state.take().unwrap_or(CheckpointState::None),
+            }
+        }
+
+        fn is_log_stale(&self) -> bool {
+            self.is_stale
+        }
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    /// Log with background checkpoints, and the schedule after 16 MiB of it.
+    fn with_background() -> (SimulatedLog, CheckpointSchedule) {
+        let mut log = SimulatedLog { background: Some(Vec::new()), ..SimulatedLog::default() };
+        let mut schedule = CheckpointSchedule::default();
+        grow(&mut log, &mut schedule, 0..17);
+        assert_eq!((log.background.as_deref(), &log.checkpoints[..]), (Some(&[16][..]), &[][..]));
+        (log, schedule)
+    }
+
+    fn grow(log: &mut SimulatedLog, schedule: &mut CheckpointSchedule, mib: std::ops::Range<u64>) {
+        for bytes in mib {
+            log.bytes = bytes * MIB;
+            schedule.after_write(log);
+        }
+    }
+
+    fn ended(log: &mut SimulatedLog, copied_mib: u64) {
+        log.state = Some(CheckpointState::Ended(Ok(copied_mib * MIB)));
+    }
+
+    #[test]
+    fn the_log_is_copied_in_the_background_until_little_is_left() {
+        let (mut log, mut schedule) = with_background();
+        grow(&mut log, &mut schedule, 17..24);
+        ended(&mut log, 16);
+        grow(&mut log, &mut schedule, 24..25);
+        assert_eq!(log.background, Some(vec![16, 24]), "8 MiB are left");
+        ended(&mut log, 24);
+        grow(&mut log, &mut schedule, 26..27);
+        assert_eq!(log.background, Some(vec![16, 24]), "2 MiB are left");
+        assert_eq!(log.checkpoints, [(1, Checkpoint::Passive)]);
+        // It restarts, and begins anew.
+        grow(&mut log, &mut schedule, 1..17);
+        assert_eq!(log.background, Some(vec![16, 24, 16]));
+    }
+
+    #[test]
+    fn a_log_with_deleted_content_or_too_long_is_reset_when_it_is_copied() {
+        let (mut log, mut schedule) = with_background();
+        log.is_stale = true;
+        ended(&mut log, 16);
+        grow(&mut log, &mut schedule, 17..18);
+        assert_eq!(log.checkpoints, [(1, Checkpoint::Reset)]);
+
+        let (mut log, mut schedule) = with_background();
+        grow(&mut log, &mut schedule, 17..40);
+        ended(&mut log, 39);
+        grow(&mut log, &mut schedule, 40..41);
+        assert_eq!(log.checkpoints, [(2, Checkpoint::Reset)]);
+    }
+
+    #[test]
+    fn readers_that_keep_the_log_are_waited_for_after_background_checkpoints_too() {
+        let (mut log, mut schedule) = with_background();
+        ended(&mut log, 3);
+        grow(&mut log, &mut schedule, 17..33);
+        assert_eq!((log.background.clone(), log.checkpoints.len()), (Some(vec![16, 32]), 0));
+        ended(&mut log, 3);
+        grow(&mut log, &mut schedule, 33..34);
+        assert_eq!(log.checkpoints, [(2, Checkpoint::Reset)]);
+        grow(&mut log, &mut schedule, 34..50);
+        assert_eq!(log.background, Some(vec![16, 32, 49]));
+        // A background checkpoint that does not end is not waited for, up to a bound.
+        grow(&mut log, &mut schedule, 50..66);
+        assert_eq!(log.checkpoints[1..], [(4, Checkpoint::LongReset)]);
+    }
+
+    #[test]
+    fn a_failed_background_checkpoint_is_a_failure_of_the_store() {
+        let (log, mut schedule) = with_background();
+        let cause = SqliteError::Broken("no".into());
+        let state = Some(CheckpointState::Ended(Err(cause)));
+        let mut log = SimulatedLog { state, ..log };
+        schedule.after_write(&mut log);
+        assert_eq!(log.failed.as_deref(), Some("no"));
     }
 
     #[test]

@@ -8,15 +8,18 @@
 //! - [`ReaderPool`] has the reading connections.
 //! - [`Layout`] describes a file and migrates older ones; [`writer`] and [`reader`] open
 //!   connections.
-//! - [`GroupCommit`] and [`run`] are the loop of the writer thread.
+//! - [`GroupCommit`] and [`run`] are the loop of the writer thread, and [`BackgroundCheckpoint`]
+//!   copies its log beside it.
 //! - [`HighWaterMark`] detects a damaged write-ahead log.
 
+mod background_checkpoint;
 mod connection;
 mod group_commit;
 mod high_water_mark;
 mod lock;
 mod reader_pool;
 
+pub use background_checkpoint::{BackgroundCheckpoint, CheckpointState};
 pub use connection::{
     Checkpoint, Layout, LayoutError, SqliteError, begin, bytes_on_disk, checkpoint, failure,
     log_bytes, reader, resolved, roll_back, sync_folder, writer,

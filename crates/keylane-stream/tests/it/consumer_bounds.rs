@@ -155,7 +155,7 @@ fn a_destination_with_less_room_than_it_said_gets_a_shorter_map() {
 /// A commit never covers an incomplete record, whatever fails; and all records are complete in the
 /// end.
 #[test]
-fn what_is_committed_is_always_true() {
+fn committed_progress_is_always_true() {
     for seed in 0..4 {
         let stream = MemoryStream::new("t", 1);
         let mut dice = Dice(seed);
@@ -194,7 +194,7 @@ fn what_is_committed_is_always_true() {
 
 /// The backlog of a stopped key has more than half of the room: the other keys use the rest.
 #[test]
-fn a_stopped_key_holds_nobody_back_who_has_room() {
+fn a_stopped_key_does_not_block_other_keys() {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..60).map(|number| keyed("bad", number)));
     stream.push_all(0, (60..2_000).map(|number| keyed(number % 50, number)));

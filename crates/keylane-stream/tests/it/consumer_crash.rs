@@ -91,7 +91,7 @@ struct Ledger {
     done_in_this_life: HashSet<u64>,
     /// Number of repeated records, and of those that a life completed and did not commit.
     repeated: u64,
-    most_uncommitted: u64,
+    max_uncommitted: u64,
     attempts: u64,
     ended: bool,
 }
@@ -135,7 +135,7 @@ impl Ledger {
         let is_done = |at: &u64| progress.is_some_and(|done| done.is_done(Position::new(*at)));
         let done = std::mem::take(&mut self.done_in_this_life);
         let uncommitted = done.into_iter().filter(|at| !is_done(at)).count() as u64;
-        self.most_uncommitted = self.most_uncommitted.max(uncommitted);
+        self.max_uncommitted = self.max_uncommitted.max(uncommitted);
     }
 }
 
@@ -185,7 +185,7 @@ fn nothing_is_lost_and_little_repeated_however_often_it_is_killed() {
         ledger.dies(journal.committed("group").unwrap().as_ref());
     }
     assert_eq!(ledger.done.len() as u64, records, "something was lost");
-    let (repeated, uncommitted) = (ledger.repeated, ledger.most_uncommitted);
+    let (repeated, uncommitted) = (ledger.repeated, ledger.max_uncommitted);
     assert!(uncommitted <= MAX_REPEATED, "{uncommitted} were to be done again");
     assert!(repeated <= killed * MAX_REPEATED);
     let journal = Journal::open(&path).unwrap();

@@ -260,7 +260,7 @@ fn a_dead_letter_keeps_all_that_is_known() {
 }
 
 #[test]
-fn a_record_is_not_done_while_nobody_takes_its_letter() {
+fn a_record_is_not_done_until_its_dead_letter_is_written() {
     let (stream, seen, grave) = (stream(), Watched::new(Vec::new()), Grave::default());
     grave.closed.store(true, Ordering::SeqCst);
     let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(grave.clone());
@@ -281,7 +281,7 @@ fn a_record_is_not_done_while_nobody_takes_its_letter() {
 }
 
 #[test]
-fn a_letter_that_nobody_takes_is_given_up_at_the_end() {
+fn an_unwritable_dead_letter_is_abandoned_at_shutdown() {
     let (stream, seen, grave) = (stream(), Watched::new(Vec::new()), Grave::default());
     grave.closed.store(true, Ordering::SeqCst);
     let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(grave.clone());
@@ -308,7 +308,7 @@ impl DeadLetters for Picky {
 }
 
 #[test]
-fn a_letter_that_nobody_takes_keeps_no_later_one_back() {
+fn an_unwritable_dead_letter_does_not_block_later_ones() {
     let (stream, grave) = (MemoryStream::new("t", 1), Grave::default());
     stream.push(0, keyed(0, 0));
     let consumer = builder(&stream, OnExhausted::DeadLetter).dead_letters(Picky(grave.clone()));

@@ -77,7 +77,7 @@ fn a_part_of_a_batch_does_not_wait_for_ever() {
 }
 
 #[test]
-fn what_came_while_a_batch_ran_is_the_next_one() {
+fn records_during_a_batch_form_the_next_one() {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..2).map(|number| keyed("k", number)));
     let (seen, door) = (Seen::default(), Door::closed());
@@ -344,7 +344,7 @@ fn a_key_that_stops_in_the_middle_of_a_batch_leaves_the_others_going() {
 }
 
 #[test]
-fn what_waits_for_company_is_let_go_of_when_the_partition_is_and_comes_again() {
+fn records_that_wait_for_a_batch_are_released_with_their_partition() {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..3).map(|number| keyed("k", number)));
     let first = builder(&stream, 1, OnExhausted::Stop)

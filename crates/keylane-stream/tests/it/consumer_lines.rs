@@ -65,7 +65,7 @@ fn a_file_is_gone_on_with_where_it_was_left() {
 }
 
 #[test]
-fn what_is_done_above_a_stuck_line_is_not_repeated() {
+fn lines_completed_above_a_stuck_line_are_not_repeated() {
     let (_folder, path, state) = place("a bad\nb 1\na 2\nb 3\nc 4\n");
     assert_eq!(handled(open(&path, &state).unwrap()), ["b 1", "b 3", "c 4"]);
     // The file grows, and the key is still stuck.
@@ -275,7 +275,7 @@ impl Drop for Lingering {
 /// Regression: the notification preceded the visible state, so the end was noticed only after the
 /// next wait.
 #[test]
-fn who_waits_for_a_pipe_learns_of_its_end_at_once() {
+fn a_waiting_poll_sees_the_end_of_a_pipe_at_once() {
     let door = Door::closed();
     let mut pipe = PipeSource::new("pipe", Lingering(door.clone())).unwrap();
     let mut events = Vec::new();

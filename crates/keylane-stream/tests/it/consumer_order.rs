@@ -132,7 +132,7 @@ fn futures_keep_the_order_of_each_key() {
     };
     let consumer = builder.start_async(runtime.handle().clone(), 100, handle).unwrap();
     check_all(&stream, consumer, &book);
-    book.change(|book| assert!(book.most_running <= 100 && book.most_running > 1));
+    book.change(|book| assert!(book.max_running <= 100 && book.max_running > 1));
 }
 
 /// Handles all of a stream with two keys and records without a key; a record ends once `together`

@@ -168,7 +168,7 @@ fn a_sink_that_panics_has_refused() {
 }
 
 #[test]
-fn what_is_given_up_is_not_written() {
+fn output_of_abandoned_records_is_not_written() {
     let stream = stream([(1, 1), (2, 2)]);
     let (door, written) = (Door::closed(), Watched::new(vec![]));
     let (entered, opened, enters) = (Watched::new(false), door.clone(), Watched::new(0));

@@ -35,7 +35,7 @@ fn waits_at(
 }
 
 #[test]
-fn what_runs_is_awaited_before_a_partition_is_given_back() {
+fn running_attempts_are_awaited_before_a_partition_is_released() {
     let stream = MemoryStream::new("t", 2);
     stream.push(0, keyed("slow", 0));
     stream.push(0, keyed("slow", 1));
@@ -105,7 +105,7 @@ fn progress_is_stored_while_a_partition_waits_to_be_given_back() {
 }
 
 #[test]
-fn what_runs_too_long_is_fenced() {
+fn attempts_beyond_the_revocation_deadline_are_fenced() {
     let stream = MemoryStream::new("t", 1);
     stream.push(0, keyed("slow", 0));
     let (door, current) = (Door::closed(), Watched::new(None));
@@ -190,7 +190,7 @@ fn a_partition_that_comes_back_begins_anew() {
 }
 
 #[test]
-fn what_waits_for_an_attempt_does_not_keep_its_key_from_a_partition_that_comes_back() {
+fn a_waiting_retry_does_not_block_its_key_in_a_reassigned_partition() {
     let stream = MemoryStream::new("t", 1);
     stream.push(0, keyed("a", 0));
     let hour = Duration::from_secs(3600);

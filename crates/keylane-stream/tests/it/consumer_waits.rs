@@ -256,7 +256,7 @@ fn for_now() -> CommitError {
 }
 
 #[test]
-fn for_the_answer_to_the_last_commit_when_the_time_to_stop_is_over() {
+fn waits_for_the_last_commit_after_the_shutdown_timeout() {
     let script = Script::new();
     let consumer = with_one_done(&script, HOUR);
     // Set by the source itself, as a test thread would be too late.
@@ -291,7 +291,7 @@ fn until_a_commit_is_tried_again_that_was_refused_for_now() {
 }
 
 #[test]
-fn for_the_loss_of_a_partition_that_is_somebody_elses() {
+fn waits_for_the_loss_of_a_reassigned_partition() {
     let script = Script::new();
     script.change(|state| state.answer = Some(Err(CommitError::NotOurs)));
     let consumer = with_one_done(&script, Duration::ZERO);
@@ -303,7 +303,7 @@ fn for_the_loss_of_a_partition_that_is_somebody_elses() {
 }
 
 #[test]
-fn for_the_end_of_a_transaction_before_the_next_one_is_cut() {
+fn waits_for_a_transaction_before_the_next_is_closed() {
     let script = Script::new();
     script.change(|state| (state.together, state.answer) = (true, None));
     script.assign(1);
@@ -320,7 +320,7 @@ fn for_the_end_of_a_transaction_before_the_next_one_is_cut() {
 }
 
 #[test]
-fn for_what_runs_of_a_partition_that_is_given_up() {
+fn waits_for_running_attempts_of_a_revoked_partition() {
     let script = Script::new();
     script.assign(0);
     script.push(0, 0, "slow");
@@ -358,7 +358,7 @@ fn for_what_runs_of_a_partition_that_is_given_up() {
 /// Regression: during a commit, the coordinator waited in a source that had failed and returned at
 /// once.
 #[test]
-fn for_what_runs_and_not_for_a_source_that_is_dead() {
+fn waits_for_running_attempts_and_not_for_a_failed_source() {
     let script = Script::new();
     script.change(|state| state.answer = None);
     script.assign(0);

@@ -17,7 +17,7 @@ fn at(number: u64) -> Position {
 }
 
 #[test]
-fn what_was_appended_is_read_and_is_there_after_reopening() {
+fn appended_records_are_read_also_after_reopening() {
     let (_folder, path) = place();
     let records: Vec<_> = (0..5000).map(record).collect();
     let journal = Journal::open(&path).unwrap();
@@ -289,7 +289,7 @@ fn other_files_are_left_alone() {
 /// Another program with SQLite's own tools delays writes only briefly, and meanwhile the error says
 /// so.
 #[test]
-fn who_holds_the_files_lock_delays_and_does_not_break_the_journal() {
+fn a_foreign_lock_on_the_file_delays_the_journal_and_breaks_nothing() {
     let (_folder, path) = place();
     let journal = Journal::open(&path).unwrap();
     let other = rusqlite::Connection::open(&path).unwrap();
@@ -300,7 +300,7 @@ fn who_holds_the_files_lock_delays_and_does_not_break_the_journal() {
 }
 
 #[test]
-fn an_outline_is_there_whoever_has_the_journal_open() {
+fn an_outline_is_read_while_the_journal_is_open() {
     let (_folder, path) = place();
     let journal = Journal::open(&path).unwrap();
     journal.append_all(&(0..5).map(record).collect::<Vec<_>>()).unwrap();

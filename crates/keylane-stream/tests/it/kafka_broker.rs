@@ -304,7 +304,7 @@ fn g2_members_under_the_brokers_own_protocol_hand_over_what_is_released_and_noth
 }
 
 #[test]
-fn a_member_that_comes_back_under_its_name_gets_its_partitions_and_disturbs_nobody() {
+fn a_static_member_that_returns_gets_its_partitions_without_a_rebalance() {
     let Some(brokers) = shared() else { return };
     let name = "static-member";
     create_topic(&brokers, name, 2);

@@ -172,7 +172,7 @@ fn copier(seed: u64) -> impl Fn(&Attempt) -> Result<Vec<Record>, Failure> + Send
 }
 
 #[test]
-fn what_is_made_of_records_is_seen_with_their_progress() {
+fn output_becomes_visible_with_the_progress() {
     let Some(broker) = broker() else { return };
     let brokers = broker.address();
     write_orders(&brokers, 0, 500);
@@ -249,7 +249,7 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
 }
 
 #[test]
-fn what_cannot_be_told_from_a_setting_is_refused() {
+fn conflicting_client_settings_are_refused() {
     let settings = settings("localhost:1", ORDERS, "copiers");
     for (name, value) in [("isolation.level", "read_uncommitted"), ("transactional.id", "mine")] {
         let client = settings.client.clone().set(name, value);

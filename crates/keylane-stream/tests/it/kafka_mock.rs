@@ -49,7 +49,7 @@ fn records_come_in_order_with_all_their_parts() {
 }
 
 #[test]
-fn what_is_done_out_of_order_is_not_delivered_as_open_after_a_restart() {
+fn records_completed_out_of_order_stay_completed_after_a_restart() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     write_numbers(&brokers, "orders", 0, 0..20);
@@ -218,7 +218,7 @@ fn a_broker_that_is_away_for_a_while_costs_nothing() {
 }
 
 #[test]
-fn metadata_of_somebody_else_is_refused_with_its_partition_named() {
+fn foreign_metadata_is_refused_with_its_partition_named() {
     let cluster = cluster(1);
     let brokers = cluster.bootstrap_servers();
     crate::kafka_support::commit_by_hand(

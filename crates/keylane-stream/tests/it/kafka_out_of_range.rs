@@ -81,7 +81,7 @@ fn records_that_retention_has_removed_are_passed_over_and_counted_on_demand() {
 }
 
 #[test]
-fn so_they_are_under_the_brokers_own_protocol() {
+fn records_removed_by_retention_with_the_broker_protocol() {
     let Some(brokers) = shared() else { return };
     let name = "gap-first-848";
     let settings = out_of_range(&brokers, name, StartFrom::First);
@@ -94,7 +94,7 @@ fn so_they_are_under_the_brokers_own_protocol() {
 }
 
 #[test]
-fn so_they_are_in_a_group_that_hands_over_all_at_once() {
+fn records_removed_by_retention_with_the_eager_protocol() {
     let Some(brokers) = shared() else { return };
     let name = "gap-first-range";
     let settings = out_of_range(&brokers, name, StartFrom::First);

@@ -62,7 +62,7 @@ fn a_record_that_had_to_be_sent_again_is_written_once() {
 }
 
 #[test]
-fn what_is_not_written_is_said_to_be_so() {
+fn lost_writes_are_reported() {
     let cluster = cluster();
     let sink = hasty_sink(&cluster);
     cluster.broker_down(1).unwrap();
@@ -205,7 +205,7 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
 }
 
 #[test]
-fn what_is_produced_after_processing_is_written_before_its_record_is_done() {
+fn output_is_written_before_its_record_is_done() {
     let Some(broker) = or_skip(Broker::start()) else { return };
     let (brokers, name) = (broker.address(), "orders");
     create_topic(&brokers, name, 1);

@@ -40,5 +40,7 @@ mod kafka_processes;
 mod kafka_sink;
 #[cfg(feature = "kafka")]
 mod kafka_support;
+#[cfg(feature = "kafka")]
+mod kafka_to_the_end;
 mod tracker_maps;
 mod tracker_model;

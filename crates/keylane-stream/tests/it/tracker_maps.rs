@@ -197,7 +197,7 @@ fn every_map_of_the_parallel_consumer_is_taken_over() {
 }
 
 #[test]
-fn the_policy_decides_what_becomes_of_the_unreadable() {
+fn the_policy_decides_about_unreadable_maps() {
     let repeat = MapPolicy { unreadable: UnreadableMapPolicy::Repeat, ..MapPolicy::default() };
     let damaged = Progress::up_to(at(4)).encode(STREAM);
     for (text, error) in [

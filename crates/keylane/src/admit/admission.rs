@@ -37,16 +37,24 @@
 //! read-modify-write. A release adds to that state, then reads `waiter_count`. If the read comes
 //! second, it sees the released slots. If the read comes first, the release's addition is ordered
 //! after it and sees everything done before it, including the raised `waiter_count`.
+//!
+//! # Why a caller of `wait_empty` needs no lasting emptiness
+//! A release that finds all slots free checks this once more under `empty_lock`, and then counts a
+//! moment. A caller returns when the count has risen since it came, even if new tasks were accepted
+//! meanwhile. It reads the count under the lock, so the check that raised the count comes later, and
+//! sees every slot that was taken before the call: the tasks of these slots have finished.
 
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
 use super::semaphore::{QueuedAcquire, Semaphore, TryAcquireError};
 use crate::sync::{
-    AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Thread, rounds, spin_hint, wait,
+    AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, Thread, rounds, spin_hint, wait,
     wait_timeout, yield_now,
 };
+use crate::unwind::call_catch_unwind;
 
 /// Rounds of collecting and spinning before a submitter goes to sleep. Together they take about as
 /// long as one sleep and wake-up.
@@ -91,7 +99,18 @@ pub(crate) struct Admission {
     empty: Condvar,
     /// Held between the check of the slots and the sleep on `empty`. Locked and unlocked before
     /// `empty` is signaled, so that no signal falls between check and sleep.
-    empty_lock: Mutex<()>,
+    empty_lock: Mutex<EmptyWaits>,
+}
+
+/// Callers of `wait_empty` and their event.
+#[derive(Debug, Default)]
+struct EmptyWaits {
+    /// Number of times that all slots were found free while callers waited.
+    moments: u64,
+    /// Wakers of waiting futures, each with the number of its wait.
+    wakers: Vec<(u64, Waker)>,
+    /// Number of the next wait.
+    next: u64,
 }
 
 impl Admission {
@@ -104,7 +123,7 @@ impl Admission {
             waiter_count: CachePadded::new(AtomicUsize::new(0)),
             abandoned: AtomicBool::new(false),
             empty: Condvar::new(),
-            empty_lock: Mutex::new(()),
+            empty_lock: Mutex::default(),
         }
     }
 
@@ -277,9 +296,22 @@ impl Admission {
 
     fn announce_empty(&self) {
         if self.waiter_count.load(Ordering::Acquire) != 0 && self.is_empty() {
-            drop(self.empty_lock.lock());
-            self.empty.notify_all();
+            let mut waits = self.empty_lock.lock();
+            // Otherwise the release of that slot comes here again.
+            if self.is_empty() {
+                waits.moments += 1;
+                self.wake_empty(waits);
+            }
         }
+    }
+
+    /// Wakes all callers of `wait_empty`.
+    fn wake_empty(&self, mut waits: MutexGuard<'_, EmptyWaits>) {
+        let wakers = std::mem::take(&mut waits.wakers);
+        drop(waits);
+        self.empty.notify_all();
+        // A waker runs foreign code, whose panic is not the releasing task's.
+        wakers.into_iter().for_each(|(_, waker)| call_catch_unwind(|| waker.wake()));
     }
 
     /// Number of accepted tasks that are unfinished or not collected yet.
@@ -302,23 +334,23 @@ impl Admission {
         self.slots.close();
         let guard = self.empty_lock.lock();
         self.abandoned.store(true, Ordering::Release);
-        drop(guard);
-        self.empty.notify_all();
+        self.wake_empty(guard);
     }
 
-    /// Waits until every accepted task has finished. Returns false if `deadline` or
-    /// [`abandon`](Self::abandon) came first.
+    /// Waits until every task that was accepted before the call has finished, at a moment without
+    /// any other. Returns false if `deadline` or [`abandon`](Self::abandon) came first.
     pub(crate) fn wait_empty(
         &self,
         deadline: Option<Instant>,
         collect: impl Fn() -> usize,
     ) -> bool {
         let _counted = self.count_waiter();
+        let since = self.empty_lock.lock().moments;
         self.release(collect());
         let mut guard = self.empty_lock.lock();
-        while !self.is_empty_synced() {
-            if self.abandoned.load(Ordering::Acquire) {
-                return false;
+        loop {
+            if let Some(is_empty) = self.empty_since(&guard, since) {
+                return is_empty;
             }
             guard = match deadline {
                 None => wait(&self.empty, guard),
@@ -328,7 +360,30 @@ impl Admission {
                 },
             };
         }
-        true
+    }
+
+    /// Waits as [`wait_empty`](Self::wait_empty) does, without blocking the thread.
+    pub(crate) async fn wait_empty_async(&self, collect: impl Fn() -> usize) -> bool {
+        let _counted = self.count_waiter();
+        let wait = self.begin_empty_wait();
+        self.release(collect());
+        std::future::poll_fn(|cx| wait.poll(cx)).await
+    }
+
+    fn begin_empty_wait(&self) -> EmptyWait<'_> {
+        let mut waits = self.empty_lock.lock();
+        let number = waits.next;
+        waits.next += 1;
+        EmptyWait { admission: self, since: waits.moments, number }
+    }
+
+    /// Returns whether all slots are or were free since `since` moments were counted, or `None`
+    /// while some are in use.
+    fn empty_since(&self, waits: &EmptyWaits, since: u64) -> Option<bool> {
+        if waits.moments != since || self.is_empty_synced() {
+            return Some(true);
+        }
+        self.abandoned.load(Ordering::Acquire).then_some(false)
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -365,6 +420,46 @@ impl Admission {
 
 fn cache_limit(capacity: usize, caches: usize) -> usize {
     capacity.checked_div(UNCACHED_PARTS * caches).map_or(0, |part| part.min(MAX_CACHED))
+}
+
+/// Future of `wait_empty_async`.
+struct EmptyWait<'a> {
+    admission: &'a Admission,
+    /// Moments that were counted when it began.
+    since: u64,
+    /// Number of the wait.
+    number: u64,
+}
+
+impl EmptyWait<'_> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        // A waker's clone and drop are user code, so neither runs under the lock.
+        let waker = cx.waker().clone();
+        let mut waits = self.admission.empty_lock.lock();
+        if let Some(is_empty) = self.admission.empty_since(&waits, self.since) {
+            return Poll::Ready(is_empty);
+        }
+        let replaced = waits.take_waker(self.number);
+        waits.wakers.push((self.number, waker));
+        drop(waits);
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+impl Drop for EmptyWait<'_> {
+    fn drop(&mut self) {
+        let waker = self.admission.empty_lock.lock().take_waker(self.number);
+        drop(waker);
+    }
+}
+
+impl EmptyWaits {
+    /// Removes the waker of a wait.
+    fn take_waker(&mut self, number: u64) -> Option<Waker> {
+        let index = self.wakers.iter().position(|(of, _)| *of == number)?;
+        Some(self.wakers.swap_remove(index).1)
+    }
 }
 
 /// Keeps `waiter_count` raised for the duration of a wait, however it ends.

@@ -4,6 +4,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::sync::Exclusive;
+
 /// Error of a capacity that is 0 or too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -77,19 +79,19 @@ impl fmt::Display for PushErrorKind {
 }
 
 /// Error of a push. It returns the rejected item, or a `Vec` of the items that were not pushed, in
-/// their order.
+/// their order. It is [`Send`] and [`Sync`] if the items are [`Send`].
 pub struct PushError<T> {
     kind: PushErrorKind,
-    rejected: T,
+    rejected: Exclusive<T>,
 }
 
 impl<T> PushError<T> {
     pub(super) fn new(kind: PushErrorKind, rejected: T) -> Self {
-        PushError { kind, rejected }
+        PushError { kind, rejected: Exclusive::new(rejected) }
     }
 
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> PushError<U> {
-        PushError { kind: self.kind, rejected: change(self.rejected) }
+        PushError::new(self.kind, change(self.rejected.into_inner()))
     }
 
     /// Reason for the rejection.
@@ -99,7 +101,7 @@ impl<T> PushError<T> {
 
     /// Returns the rejected item or items.
     pub fn into_inner(self) -> T {
-        self.rejected
+        self.rejected.into_inner()
     }
 }
 

@@ -401,6 +401,76 @@ fn a_last_rollup_wakes_wait_empty() {
     });
 }
 
+/// A future that waits until no slot is in use is woken by the last release, although the next task
+/// takes a slot at once; it has then seen the end of the task that was accepted before it.
+///
+/// Caught: `announce_empty` that wakes no future, or counts no moment.
+#[test]
+fn a_moment_without_tasks_wakes_a_future() {
+    check(|| {
+        let shop = Shop::full(1);
+        let finished = Arc::new(Plain::<bool>::default());
+        let mut waits = pin!(shop.admission.wait_empty_async(|| shop.collect()));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
+        let tasks = spawn({
+            let (shop, finished) = (shop.clone(), finished.clone());
+            move || {
+                finished.change(|finished| *finished = true);
+                shop.admission.release(1);
+                shop.admission.force().unwrap();
+            }
+        });
+        assert!(block_on(waits));
+        assert!(finished.get());
+        tasks.join().unwrap();
+    });
+}
+
+/// A release that has found no slot in use ends no wait that began after the next task was accepted.
+///
+/// Caught: `announce_empty` that does not check under `empty_lock`.
+#[test]
+fn an_earlier_moment_ends_no_wait() {
+    check(|| {
+        let shop = Shop::full(1);
+        let waker = waker();
+        let mut cx = Context::from_waker(&waker);
+        let mut earlier = pin!(shop.admission.wait_empty_async(|| shop.collect()));
+        assert!(earlier.as_mut().poll(&mut cx).is_pending());
+        let task = spawn({
+            let shop = shop.clone();
+            move || shop.admission.release(1)
+        });
+        shop.admission.force().unwrap();
+        let mut waits = pin!(shop.admission.wait_empty_async(|| shop.collect()));
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        task.join().unwrap();
+        assert!(waits.as_mut().poll(&mut cx).is_pending(), "the second task is unfinished");
+    });
+}
+
+/// A waiting future is woken, as a thread is, by the last of two tasks.
+///
+/// Caught: `announce_empty` that wakes no future.
+#[test]
+fn the_last_task_wakes_a_future() {
+    check(|| {
+        let shop = Shop::full(2);
+        let worker = spawn({
+            let shop = shop.clone();
+            move || shop.end_one(0)
+        });
+        let rollup = spawn({
+            let shop = shop.clone();
+            move || shop.admission.release(1)
+        });
+        assert!(block_on(shop.admission.wait_empty_async(|| shop.collect())));
+        worker.join().unwrap();
+        rollup.join().unwrap();
+        assert_eq!(shop.admission.in_use(), 0);
+    });
+}
+
 /// A waiter gets a slot that is in a cache or on its way there, and a cached slot is taken once.
 ///
 /// Caught: a worker that caches slots without checking for waiters; a submitter that takes a cached

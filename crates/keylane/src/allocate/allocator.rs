@@ -1,8 +1,8 @@
 //! Public scheduler type: applies each event to the rules, and records it on request.
 
-use super::record::{Entry, Event, Record};
+use super::record::{Event, Record, RecordedEvent};
 use super::rules::SchedulerState;
-use super::{Claimant, Decision, End, JobId, Order, Progress, Supply, Take};
+use super::{Claimant, Decision, End, JobId, JobProgress, Order, Supply, Take};
 
 /// Shares workers among jobs by the four rules: a pure state machine.
 ///
@@ -321,7 +321,7 @@ impl Allocator {
     }
 
     /// Progress of a job, or `None` if it has ended.
-    pub fn progress(&self, job: JobId) -> Option<Progress> {
+    pub fn progress(&self, job: JobId) -> Option<JobProgress> {
         self.rules.progress(job)
     }
 
@@ -353,7 +353,7 @@ impl Allocator {
 
     fn record_event(&mut self, at: u64, event: Event) {
         if let Some(record) = &mut self.record {
-            record.push(Entry { at, event });
+            record.push(RecordedEvent { at, event });
         }
     }
 }

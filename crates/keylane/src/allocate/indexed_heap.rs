@@ -107,7 +107,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::BTreeMap;
 

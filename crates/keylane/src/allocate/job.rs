@@ -28,7 +28,7 @@ pub enum Supply {
 
 /// Progress of a job, in numbers of subtasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct JobProgress {
     /// Subtasks that succeeded.
     pub done: u64,
     /// Subtasks that failed.
@@ -48,10 +48,10 @@ pub struct Progress {
     pub paused: bool,
 }
 
-impl Progress {
+impl JobProgress {
     /// Progress of a job without subtasks.
     pub(crate) fn none() -> Self {
-        Progress {
+        JobProgress {
             done: 0,
             failed: 0,
             running: 0,
@@ -155,8 +155,8 @@ impl ScheduledJob {
         self.splitter == Splitter::Closed && self.ready + self.running + self.waiting == 0
     }
 
-    pub(super) fn progress(&self) -> Progress {
-        Progress {
+    pub(super) fn progress(&self) -> JobProgress {
+        JobProgress {
             done: self.done,
             failed: self.failed,
             running: self.running,

@@ -28,8 +28,8 @@ mod sizing;
 
 pub use allocator::Allocator;
 pub use decision::{Claimant, Decision, End, JobId, Rule, Take};
-pub use job::{Progress, Supply};
+pub use job::{JobProgress, Supply};
 pub use policy::Order;
 pub(crate) use ready_bitmap::{MAX_SHARDS, ReadyBitmap};
-pub use record::{Divergence, Entry, Event, ParseRecordError, Record};
+pub use record::{Divergence, Event, ParseRecordError, Record, RecordedEvent};
 pub use sizing::{Machine, default_workers};

@@ -76,7 +76,7 @@ pub enum Event {
 
 /// An event with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct RecordedEvent {
     /// Time, in the caller's unit.
     pub at: u64,
     /// Event at that time.
@@ -114,7 +114,7 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub struct Record {
     capacity: usize,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<RecordedEvent>,
     /// State before the first of `entries`.
     base: SchedulerState,
     /// Number of dropped entries.
@@ -127,7 +127,7 @@ pub struct Divergence {
     /// Index of the entry; the oldest one is 0.
     pub entry: usize,
     /// Recorded entry.
-    pub recorded: Entry,
+    pub recorded: RecordedEvent,
     /// Decision of the replay: `None` if it assigns no worker, or if the entry is not a decision
     /// and is impossible.
     pub replayed: Option<Decision>,
@@ -152,7 +152,7 @@ impl Record {
         Record { capacity, entries: VecDeque::with_capacity(capacity), base, dropped: 0 }
     }
 
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: RecordedEvent) {
         if self.entries.len() == self.capacity {
             let Some(oldest) = self.entries.pop_front() else { return };
             oldest.event.apply(&mut self.base, oldest.at);
@@ -162,7 +162,7 @@ impl Record {
     }
 
     /// Iterates over the entries, oldest first.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &RecordedEvent> {
         self.entries.iter()
     }
 

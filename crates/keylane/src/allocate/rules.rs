@@ -3,7 +3,7 @@
 
 use super::indexed_heap::IndexedHeap;
 use super::job::{Rank, ScheduledJob, Since, Splitter};
-use super::{Claimant, Decision, End, JobId, Order, Progress, Rule, Supply, Take};
+use super::{Claimant, Decision, End, JobId, JobProgress, Order, Rule, Supply, Take};
 
 /// Slot in the id of a job that ended at its submission.
 const NO_SLOT: u32 = u32::MAX;
@@ -473,7 +473,7 @@ impl SchedulerState {
         self.find(id).is_some_and(|slot| question(self.job(slot)))
     }
 
-    pub(super) fn progress(&self, id: JobId) -> Option<Progress> {
+    pub(super) fn progress(&self, id: JobId) -> Option<JobProgress> {
         let slot = self.find(id)?;
         self.jobs[slot as usize].as_ref().map(ScheduledJob::progress)
     }

@@ -5,7 +5,6 @@
 //! is dropped: by its end, a panic, a cancellation through the handle, or the end of the runtime.
 
 use std::any::Any;
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -16,8 +15,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::task_cell::JoinState;
-use super::task_cell::{CancelFlag, TaskPhase, with_cancel_flag};
+use super::task_cell::{CancelFlag, JoinState, TakeWork, TaskPhase, with_cancel_flag};
 use super::{Outcome, PanicPayload, TaskCell};
 use crate::run::{ExecContext, RunSharedBody, SavedContext, Turn, TurnResult};
 use crate::sync::Mutex;
@@ -51,33 +49,46 @@ impl Runtime {
 }
 
 /// Future with its state, shared with its handle.
-pub(crate) struct FutureTask<T, F> {
-    cell: TaskCell<T, Infallible, F>,
+pub(crate) struct FutureTask<T, E, F: Future> {
+    cell: TaskCell<T, E, F>,
+    /// Converts the future's value.
+    outcome: fn(F::Output) -> Outcome<T, E>,
     runtime: Runtime,
     /// Aborts the running future. Set by the worker that spawns it.
     abort: Mutex<Option<AbortHandle>>,
 }
 
-impl<T, F> FutureTask<T, F> {
-    pub(crate) fn new(future: F, runtime: Runtime) -> Self {
-        FutureTask { cell: TaskCell::new(future), runtime, abort: Mutex::new(None) }
-    }
-
-    pub(crate) fn take_future(&self) -> Option<F> {
-        self.cell.take_body()
+impl<T, E, F: Future> FutureTask<T, E, F> {
+    pub(crate) fn new(
+        future: F,
+        outcome: fn(F::Output) -> Outcome<T, E>,
+        runtime: Runtime,
+    ) -> Self {
+        FutureTask { cell: TaskCell::new(future), outcome, runtime, abort: Mutex::new(None) }
     }
 }
 
-impl<T, F> CancelFlag for FutureTask<T, F> {
+impl<T, E, F: Future> TakeWork<F> for FutureTask<T, E, F> {
+    fn take_work(&self) -> Option<F> {
+        self.cell.take_body()
+    }
+
+    fn end_with(&self, turn: Turn) {
+        self.cell.end_with(turn);
+    }
+}
+
+impl<T, E, F: Future> CancelFlag for FutureTask<T, E, F> {
     fn is_cancel_requested(&self) -> bool {
         self.cell.is_cancel_requested()
     }
 }
 
-impl<T, F> RunSharedBody for FutureTask<T, F>
+impl<T, E, F> RunSharedBody for FutureTask<T, E, F>
 where
     T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
+    E: Send + 'static,
+    F: Future + Send + 'static,
 {
     fn run(self: Arc<Self>, ctx: &mut dyn ExecContext) {
         let Some(future) = self.cell.begin() else {
@@ -112,54 +123,57 @@ where
 
 /// Running future. Dropping it at any point first drops the future, then completes the handle, then
 /// ends the turn.
-struct CatchUnwind<T, F>
+struct CatchUnwind<T, E, F>
 where
     T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
+    E: Send + 'static,
+    F: Future + Send + 'static,
 {
     future: Option<Pin<Box<F>>>,
-    outcome: Option<Outcome<T>>,
-    end: FutureEnd<T, F>,
+    outcome: Option<Outcome<T, E>>,
+    end: FutureEnd<T, E, F>,
 }
 
-struct FutureEnd<T, F> {
-    task: Arc<FutureTask<T, F>>,
+struct FutureEnd<T, E, F: Future> {
+    task: Arc<FutureTask<T, E, F>>,
     context: SavedContext,
     /// Turn, until the handle is completed.
     turn: Option<Turn>,
 }
 
-impl<T, F> CatchUnwind<T, F>
+impl<T, E, F> CatchUnwind<T, E, F>
 where
     T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
+    E: Send + 'static,
+    F: Future + Send + 'static,
 {
     async fn run(mut self) {
         self.outcome = Some(poll_fn(|cx| self.step(cx)).await);
     }
 
     /// Polls the future in the context of its task: inside its pool, at its position.
-    fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T>> {
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, E>> {
         let CatchUnwind { future, end, .. } = self;
         let future = future.as_mut().expect("the future is present until the drop");
         let poll = AssertUnwindSafe(|| end.context.scope(|| future.as_mut().poll(cx)));
         match with_cancel_flag(end.task.clone(), || catch_unwind(poll)) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(value)) => Poll::Ready(Outcome::Completed(value)),
+            Ok(Poll::Ready(value)) => Poll::Ready((end.task.outcome)(value)),
             Err(payload) => Poll::Ready(self.panicked(payload)),
         }
     }
 
-    fn panicked(&self, payload: Box<dyn Any + Send>) -> Outcome<T> {
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> Outcome<T, E> {
         self.end.context.panicked(&*payload);
         Outcome::Panicked(PanicPayload::new(payload))
     }
 }
 
-impl<T, F> Drop for CatchUnwind<T, F>
+impl<T, E, F> Drop for CatchUnwind<T, E, F>
 where
     T: Send + 'static,
-    F: Future<Output = T> + Send + 'static,
+    E: Send + 'static,
+    F: Future + Send + 'static,
 {
     fn drop(&mut self) {
         let future = self.future.take();
@@ -173,6 +187,9 @@ where
         if turn_result == TurnResult::Void {
             self.end.context.cancelled();
         }
+        if matches!(outcome, Outcome::Failed(_)) {
+            self.end.context.failed();
+        }
         self.end.task.cell.complete(outcome);
         if let Some(turn) = self.end.turn.take() {
             turn.end(turn_result);
@@ -180,16 +197,17 @@ where
     }
 }
 
-impl<T, F> JoinState<T, Infallible> for FutureTask<T, F>
+impl<T, E, F> JoinState<T, E> for FutureTask<T, E, F>
 where
     T: Send,
-    F: Send,
+    E: Send,
+    F: Future + Send,
 {
-    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T>> {
+    fn poll(&self, waker: Option<&Waker>) -> Option<Outcome<T, E>> {
         self.cell.poll(waker)
     }
 
-    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T>> {
+    fn wait(&self, deadline: Option<Instant>) -> Option<Outcome<T, E>> {
         self.cell.wait(deadline)
     }
 

@@ -115,13 +115,15 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         self.cell.is_completed()
     }
 
-    /// Cancels the task. Returns true if it has not started.
+    /// Cancels the task. Returns true if its body does not run, and will not run any more.
     ///
     /// - Not started: it never will; its captures are dropped now, and its outcome is
     ///   [`Outcome::Cancelled`]. Its entry stays in the queues of its keys until its turn, so no
     ///   later task overtakes another. Returns true.
     /// - Running: [`is_cancelled`](crate::is_cancelled) returns true inside from now on, and the
     ///   body decides. A future is dropped at its next suspension. Returns false.
+    /// - Between two [attempts](crate::Task::retry): no further attempt starts; its captures are
+    ///   dropped now, its outcome is [`Outcome::Cancelled`], and its keys go on. Returns true.
     /// - Ended: no effect. Returns false.
     pub fn cancel(&self) -> bool {
         self.cell.cancel()
@@ -236,7 +238,7 @@ impl<H> WouldDeadlock<H> {
 
 impl<H> fmt::Debug for WouldDeadlock<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WouldDeadlock")
+        f.debug_tuple("WouldDeadlock").field(&self.reason).finish()
     }
 }
 

@@ -6,6 +6,7 @@ mod handle;
 #[cfg(all(test, loom))]
 mod models;
 mod outcome;
+mod retry_task;
 mod task_cell;
 mod task_fn;
 
@@ -13,6 +14,7 @@ mod task_fn;
 pub(crate) use future::{FutureTask, MAX_FUTURES, Runtime};
 pub use handle::{Handle, WouldDeadlock};
 pub use outcome::{Outcome, PanicPayload, TaskError};
+pub(crate) use retry_task::RetryTask;
 pub use task_cell::is_cancelled;
-pub(crate) use task_cell::{JoinState, TaskCell, TaskPhase, with_cancel_flag};
-pub(crate) use task_fn::{InfallibleFn, TaskFn};
+pub(crate) use task_cell::{JoinState, TakeWork, TaskCell, TaskPhase, with_cancel_flag};
+pub(crate) use task_fn::{FallibleFn, InfallibleFn, TaskFn};

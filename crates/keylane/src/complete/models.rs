@@ -229,3 +229,66 @@ fn an_abandoned_task_wakes_its_handle() {
         stopper.join().unwrap();
     });
 }
+
+/// A suspended task goes either to its next attempt or to the thread that cancels it: its captures
+/// are dropped once, its turn ends once and after that, and its handle gets one outcome.
+///
+/// Caught: `complete` that does not end the turn of a suspended task.
+#[test]
+fn a_suspended_task_is_resumed_or_cancelled() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let capture = Capture(world.clone());
+        let cell = Arc::new(TaskCell::<u32, Infallible, _>::new(move || {
+            capture.0.of_key.change(|value| *value += 1);
+        }));
+        let body = cell.begin().expect("it waits");
+        let worker = spawn({
+            let (cell, world) = (cell.clone(), world.clone());
+            move || {
+                body();
+                let turn = Turn::new(KeyTurn(world));
+                let attempt = match cell.suspend(body, turn) {
+                    Ok(()) => cell.resume(),
+                    Err(back) => Some(back),
+                };
+                let Some((body, turn)) = attempt else { return };
+                body();
+                drop(body);
+                cell.complete(Outcome::Completed(7));
+                turn.end(TurnResult::Done);
+            }
+        });
+        let canceller = spawn({
+            let cell = cell.clone();
+            move || JoinState::cancel(&*cell)
+        });
+        let outcome = cell.wait(None);
+        let was_cancelled = canceller.join().unwrap();
+        worker.join().unwrap();
+        assert_eq!(is_cancelled(outcome), was_cancelled);
+        assert_eq!(world.drops.load(Ordering::Relaxed), 1);
+        // The captures, the turn, and up to two attempts.
+        assert!((110..=112).contains(&world.of_key.get()));
+    });
+}
+
+/// A cancellation while an attempt fails either finds the suspended task or keeps it from being
+/// suspended, so that no attempt follows.
+///
+/// Caught: `cancel` that sets its flag after it has looked for the body; `suspend` that does not
+/// check the flag.
+#[test]
+fn a_cancellation_during_an_attempt_makes_it_the_last() {
+    check(|| {
+        let world = Arc::<World>::default();
+        let cell = Arc::new(TaskCell::<u32, Infallible, _>::new(|| ()));
+        let body = cell.begin().expect("it waits");
+        let canceller = spawn({
+            let cell = cell.clone();
+            move || JoinState::cancel(&*cell)
+        });
+        let suspended = cell.suspend(body, Turn::new(KeyTurn(world))).is_ok();
+        assert_eq!(canceller.join().unwrap(), suspended);
+    });
+}

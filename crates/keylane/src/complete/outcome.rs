@@ -26,10 +26,11 @@ pub enum Outcome<T, E = Infallible> {
     Failed(E),
     /// The body panicked. Its key continued with the next task.
     Panicked(PanicPayload),
-    /// The task was cancelled before it started, its future was cancelled, or its pool was stopped.
+    /// The task was cancelled before it started or between two attempts, its future was cancelled,
+    /// or its pool was stopped.
     Cancelled,
     /// A later task replaced this one before it started: see
-    /// [`Pool::submit_latest`](crate::Pool::submit_latest).
+    /// [`Task::latest`](crate::Task::latest).
     Superseded,
 }
 

@@ -27,7 +27,9 @@ struct CellInner<T, E, F> {
     /// Waker of the future that awaits the handle, to be woken when the state becomes `Completed`.
     waker: Option<Waker>,
     /// Turn of a task whose captures another thread drops. Stored by the worker that reached the
-    /// task; taken and ended by the dropping thread when it completes the task.
+    /// task; taken and ended by the dropping thread when it completes the task. Also the turn of a
+    /// suspended task, taken by its next attempt; and the entry of a delayed task, which a
+    /// cancellation withdraws.
     turn: Option<Turn>,
     /// Whether a thread waits for `completed`. Otherwise no signal is sent, which would cost a
     /// system call.
@@ -40,6 +42,9 @@ enum CellState<T, E, F> {
     Waiting(F),
     /// This thread runs the body, or drops it. Exit: `Completed`; then `CellInner::turn` ends.
     Running(ThreadId),
+    /// An attempt has failed, and another one follows; `CellInner::turn` holds the keys. Exits:
+    /// `Running`; `Completed`, if the task is cancelled or abandoned.
+    Suspended(F),
     /// A future that was spawned. Exit: `Completed`.
     #[cfg(feature = "tokio")]
     RunningElsewhere,
@@ -183,17 +188,36 @@ impl<T, E, F> TaskCell<T, E, F> {
         }
     }
 
-    /// Takes the body in order to run it now.
+    /// Takes the body of a task that does not run, in order to run or to drop it now.
     pub(crate) fn begin(&self) -> Option<F> {
+        self.state.lock().begin()
+    }
+
+    /// Keeps the body and the turn of a task whose attempt has failed for its next attempt. Returns
+    /// both if the task was cancelled: then no attempt follows.
+    pub(crate) fn suspend(&self, body: F, turn: Turn) -> Result<(), (F, Turn)> {
         let mut inner = self.state.lock();
-        let running = CellState::Running(std::thread::current().id());
-        match std::mem::replace(&mut inner.state, running) {
-            CellState::Waiting(body) => Some(body),
-            other => {
-                inner.state = other;
-                None
-            }
+        // A cancellation that comes later finds the body, since it takes the lock after it has set
+        // the flag.
+        if self.cancel.load(Ordering::Acquire) {
+            return Err((body, turn));
         }
+        debug_assert!(matches!(inner.state, CellState::Running(_)), "an attempt has just failed");
+        inner.state = CellState::Suspended(body);
+        let before = inner.turn.replace(turn);
+        drop(inner);
+        drop(before);
+        Ok(())
+    }
+
+    /// Takes the body and the turn of a suspended task for its next attempt.
+    pub(crate) fn resume(&self) -> Option<(F, Turn)> {
+        let mut inner = self.state.lock();
+        if !matches!(inner.state, CellState::Suspended(_)) {
+            return None;
+        }
+        let turn = inner.turn.take()?;
+        Some((inner.begin()?, turn))
     }
 
     /// Ends a turn when the captures of this task are dropped: at once, unless another thread is
@@ -210,7 +234,18 @@ impl<T, E, F> TaskCell<T, E, F> {
         let turn = turn();
         let mut inner = self.state.lock();
         if matches!(inner.state, CellState::Running(_)) {
-            debug_assert!(inner.turn.is_none(), "a worker reaches a task once");
+            let before = inner.turn.replace(turn);
+            drop(inner);
+            return drop(before);
+        }
+        drop(inner);
+        turn.end(TurnResult::Void);
+    }
+
+    /// Ends `turn`, which holds no key, when the task has ended, or before, if it has begun.
+    pub(crate) fn end_with(&self, turn: Turn) {
+        let mut inner = self.state.lock();
+        if matches!(inner.state, CellState::Waiting(_)) {
             inner.turn = Some(turn);
             return;
         }
@@ -327,6 +362,25 @@ pub(crate) trait JoinState<T, E>: Send + Sync {
     fn cancel(&self) -> bool;
 }
 
+/// Cell of a task that was rejected, as seen by its submission.
+pub(crate) trait TakeWork<W> {
+    /// Takes the work of a task that has not started.
+    fn take_work(&self) -> Option<W>;
+
+    /// Ends `turn`, which holds no key, when the task has ended, or before, if it has begun.
+    fn end_with(&self, turn: Turn);
+}
+
+impl<T, E, F: TaskFn<T, E>> TakeWork<F::Work> for TaskCell<T, E, F> {
+    fn take_work(&self) -> Option<F::Work> {
+        self.take_body().map(F::into_work)
+    }
+
+    fn end_with(&self, turn: Turn) {
+        TaskCell::end_with(self, turn);
+    }
+}
+
 impl<T, E, F> JoinState<T, E> for TaskCell<T, E, F>
 where
     T: Send,
@@ -389,6 +443,7 @@ where
             CellState::Running(thread) => TaskPhase::Running(Some(thread)),
             #[cfg(feature = "tokio")]
             CellState::RunningElsewhere => TaskPhase::Running(None),
+            CellState::Suspended(_) => TaskPhase::Running(None),
             CellState::Completed(_) | CellState::Taken => TaskPhase::Over,
         }
     }
@@ -400,15 +455,24 @@ where
     fn cancel(&self) -> bool {
         // The captures are dropped now; the entry keeps its position in the queues, so no later
         // task overtakes.
-        let in_time = self.drop_unrun(Outcome::Cancelled);
-        if !in_time {
-            self.cancel.store(true, Ordering::Release);
-        }
-        in_time
+        // The flag is set first, so that a running attempt is not the last but one: see `suspend`.
+        self.cancel.store(true, Ordering::Release);
+        self.drop_unrun(Outcome::Cancelled)
     }
 }
 
 impl<T, E, F> CellInner<T, E, F> {
+    fn begin(&mut self) -> Option<F> {
+        let running = CellState::Running(std::thread::current().id());
+        match std::mem::replace(&mut self.state, running) {
+            CellState::Waiting(body) | CellState::Suspended(body) => Some(body),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
     fn take_outcome(&mut self) -> Option<Outcome<T, E>> {
         match std::mem::replace(&mut self.state, CellState::Taken) {
             CellState::Completed(outcome) => Some(outcome),

@@ -1,5 +1,6 @@
 //! Answers questions about a running pool: what a task, a key or a job does, or why it waits.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -68,19 +69,24 @@ impl<'p, K> Inspector<'p, K> {
         TaskExplanation { state: TaskState::Taken, age: None }
     }
 
-    /// Returns the state of a key's tasks, or why they wait.
+    /// Returns the state of a key's tasks, or why they wait. The key is looked up by any borrowed
+    /// form, as in `HashMap`.
     ///
     /// It passes over the unfinished tasks of the key's shard, during which submissions and ends of
     /// tasks wait there. If the key is one of several keys of a waiting task, it passes over all
     /// shards, one after the other.
     ///
     /// ```
-    /// # let pool = keylane::Pool::<&str>::builder().build()?;
-    /// println!("{}", pool.inspect().explain_key(&"alice"));
+    /// let pool = keylane::Pool::<String>::builder().build()?;
+    /// println!("{}", pool.inspect().explain_key("alice"));
     /// # Ok::<(), keylane::BuildError>(())
     /// ```
-    pub fn explain_key(&self, key: &K) -> KeyExplanation<K> {
-        self.engine.explain_key(key)
+    pub fn explain_key<Q>(&self, key: &Q) -> KeyExplanation<K>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        self.engine.explain_key(&key.to_owned())
     }
 
     /// Returns the state of a job and why it makes no progress, if it makes none.

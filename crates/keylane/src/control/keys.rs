@@ -46,7 +46,7 @@ impl<'p, K, T> Keys<'p, K, T> {
     ///
     /// - A task that runs, or that a worker has just taken, ends as usual; [`paused`](Self::paused)
     ///   tells whether there is one. A rollup that has this key already and waits for another key,
-    ///   or for a worker, runs as well.
+    ///   or for a worker, runs as well. No further [attempt](crate::Task::retry) begins.
     /// - Tasks are accepted as before. They wait, and count for the capacity, until the key is
     ///   resumed, they are [taken](Self::take), or the pool is stopped.
     /// - A rollup waits until none of its keys is paused, and the tasks behind it on the other keys
@@ -107,6 +107,9 @@ impl<'p, K, T> Keys<'p, K, T> {
     ///   they are in memory.
     /// - Rollups stay, because they are tasks of other keys too. Subtasks of jobs stay; they end
     ///   with their job.
+    /// - [Delayed](crate::Task::after) tasks of the key come behind the others, by their times. A task
+    ///   between two [attempts](crate::Task::retry) has begun, and stays; so do tasks of a
+    ///   [scope](crate::Pool::scope).
     /// - Tasks submitted at the same time may or may not be among them. Later tasks run as usual
     ///   unless the key is paused: to empty a key for good, pause it first.
     ///
@@ -135,7 +138,7 @@ impl<'p, K, T> Keys<'p, K, T> {
         self.engine.take(&key.to_owned())
     }
 
-    /// Accepts tasks of a [closed](crate::Pool::close_key) key again, and returns whether it was
+    /// Accepts tasks of a [closed](crate::Task::last) key again, and returns whether it was
     /// closed. Tasks that are submitted before the key's last task has run run after it.
     pub fn reopen<Q>(&self, key: &Q) -> bool
     where

@@ -44,14 +44,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Returns whether any finished key refuses tasks.
     #[inline]
-    fn refuses_some(&self) -> bool {
+    pub(super) fn refuses_some(&self) -> bool {
         // Relaxed: only a hint. The keys are checked again under the locks of their inboxes.
         self.refusing.load(Ordering::Relaxed) != 0
     }
 
     /// Returns whether tasks with these claims are refused because one of their keys was finished.
     #[cold]
-    fn refuses(&self, claims: &Claims<K>) -> bool {
+    pub(super) fn refuses(&self, claims: &Claims<K>) -> bool {
         let refuses = |claim: &KeyClaim<K>| {
             let (shard, hash) = self.place_of(&claim.key);
             self.shards[shard].inbox.lock().refuses(hash, &claim.key)

@@ -20,6 +20,7 @@ pub(crate) struct Bounds<K> {
 }
 
 /// Proof of admission: the task has its permits of the gate and its keys, and these bytes.
+#[derive(Debug)]
 #[must_use = "an admitted task must be enqueued or retracted"]
 pub(crate) struct AdmissionTicket(Option<Cost>);
 

@@ -4,7 +4,7 @@
 //! Each operation is one section under the lock of the key's lanes, at no cost to other keys: see
 //! `../order/lanes/pause.rs`.
 
-use super::rates::PendingWakeups;
+use super::rate_state::PendingWakeups;
 use super::*;
 use crate::observe::{PauseReason, PausedKey};
 use crate::order::{PauseReasons, Stop, TakenKey, Unrun};
@@ -45,6 +45,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if offer {
             self.mark_ready(shard);
         }
+        self.resume_attempts();
         held
     }
 
@@ -52,11 +53,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// everything they had acquired.
     pub(crate) fn take_key(&self, key: &K) -> Vec<Unrun<K, X::Work>> {
         let (shard, hash) = self.place_of(key);
-        let (taken, left, recall, offer) = self.intact(|| {
+        let (mut taken, left, recall, offer) = self.intact(|| {
             let mut lanes = self.shards[shard].lanes.lock();
             let mut inbox = self.shards[shard].inbox.lock();
-            let TakenKey { tasks, left, recall } =
-                lanes.take_key(&mut inbox, hash, key, X::may_take);
+            let TakenKey { tasks, left, recall } = lanes
+                .take_key(&mut inbox, hash, key, |work| X::may_take(work) && !X::is_scoped(work));
             lanes.check();
             (tasks, left, recall, lanes.has_offer())
         });
@@ -69,6 +70,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.intact(|| self.forget(bounds, &taken));
         }
         self.admission.release(taken.len());
+        taken.append(&mut self.take_delayed(key));
         taken
     }
 

@@ -35,7 +35,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             yield_now();
         }
         self.await_scans();
-        self.is_behind_barrier(is_it) || self.is_behind_lanes(position, is_it)
+        self.is_delayed(is_it)
+            || self.is_behind_barrier(is_it)
+            || self.is_behind_lanes(position, is_it)
     }
 
     /// Returns whether a target is behind a waiting barrier, which is behind every running task.

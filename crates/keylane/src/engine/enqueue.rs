@@ -417,7 +417,7 @@ mod tests {
             let shard = engine.shard_of(engine.hasher.hash_one(2));
             engine.shards[shard].inbox.lock().spare_permits = 1;
             let refused =
-                pool.try_execute(2, || unreachable!("the task has no permit")).unwrap_err();
+                pool.task(2).try_execute(|| unreachable!("the task has no permit")).unwrap_err();
             assert_eq!(refused.kind(), SubmitErrorKind::Full);
             waits.join().unwrap().unwrap();
         });

@@ -8,7 +8,7 @@
 use std::any::Any;
 
 use super::*;
-use crate::allocate::{JobId, Progress};
+use crate::allocate::{JobId, JobProgress};
 use crate::observe::{
     BlockedSubmitter, CapacityKind, Holder, JobState, KeyExplanation, KeyQueuePosition, KeyState,
     PoolExplanation, PoolReason, Running, RunningTask, Snapshot, StallWatch, Stalled, StartRange,
@@ -66,6 +66,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Explains where the task with this name is that has not begun; `None` if it is not found.
     pub(crate) fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>> {
+        if let Some(left) = self.explain_delay(name) {
+            return Some(TaskExplanation { state: TaskState::Delayed { left }, age: None });
+        }
         let mut found = self.explain_place(name)?;
         if let TaskState::Ready { .. } | TaskState::Queued { .. } = found.state
             && let Some(left) = self.rates.shut_for()
@@ -331,9 +334,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let Some(place) = jobs.iter().position(|((its, _), _)| *its == id) else {
             return JobState::Over;
         };
-        let waits = |progress: &Progress| !progress.admitted && !progress.paused;
+        let waits = |progress: &JobProgress| !progress.admitted && !progress.paused;
         let progress = &jobs[place].1;
-        let Progress { running, ready, waiting, to_come, .. } = *progress;
+        let JobProgress { running, ready, waiting, to_come, .. } = *progress;
         if progress.paused {
             return JobState::Paused;
         }

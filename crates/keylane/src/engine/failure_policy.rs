@@ -6,7 +6,7 @@
 //! thread, and only if it is not a plain success; so where failures do not count, nothing is
 //! checked.
 
-use super::rates::PendingWakeups;
+use super::rate_state::PendingWakeups;
 use super::*;
 use crate::order::Stop;
 use crate::run::{TurnResult, take_turn_result};
@@ -29,7 +29,7 @@ use crate::run::{TurnResult, take_turn_result};
 ///
 /// let on_failure = OnFailure::StopKey { after: 2 };
 /// let pool = Pool::<&str>::builder().on_failure(on_failure).build()?;
-/// let failing = |n| pool.submit_fallible("alice", move || Err::<(), _>(n));
+/// let failing = |n| pool.task("alice").fallible().submit(move || Err::<(), _>(n));
 /// let (first, second) = (failing(1)?, failing(2)?);
 /// let third = pool.submit("alice", || "waits until the key is resumed")?;
 /// first.wait()?;

@@ -5,9 +5,11 @@
 //! capacity of its own, and a submission that finds none changes nothing. One section of the inbox,
 //! through which every task of the key comes, decides whether there is a task to replace.
 
-use super::rates::PendingWakeups;
+use super::rate_state::PendingWakeups;
 use super::*;
 use crate::order::Replacement;
+use crate::run::EndTurn;
+use crate::unwind::call_catch_unwind;
 
 /// Work that will not run, since a later task has replaced it.
 pub(crate) struct Superseded<K, W> {
@@ -17,8 +19,20 @@ pub(crate) struct Superseded<K, W> {
     pub(crate) by: SharedRollup<K, W>,
 }
 
+/// Keeps a task from beginning until the captures of the replaced work are dropped.
+struct Replacing<K: Key, X: Execute<K>, S> {
+    engine: Arc<Engine<K, X, S>>,
+    by: SharedRollup<K, X::Work>,
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Replacing<K, X, S> {
+    fn end(self: Box<Self>, _: TurnResult) {
+        self.engine.intact_quietly(|| self.engine.end_replacing(&self.by));
+    }
+}
+
 /// Replaced work of an accepted latest task, if any; or the rejected task.
-pub(crate) type LatestResult<K, W, M> = Result<Option<Superseded<K, W>>, RejectedTask<K, M>>;
+type LatestResult<K, W, M> = Result<Option<Superseded<K, W>>, RejectedTask<K, M>>;
 
 /// Result of putting a latest task into its inbox.
 enum PutResult<K, W> {
@@ -36,11 +50,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// if [`Execute::DROPS_REPLACED`].
     pub(crate) fn submit_latest<M: IntoWork<X::Work>>(
         &self,
-        key: K,
+        claims: Claims<K>,
         task: M,
         limit: WaitLimit,
     ) -> LatestResult<K, X::Work, M> {
-        let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
+        let weight = self.weight_of(&task);
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
             Ok(None) => {}
@@ -53,14 +67,30 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
+    /// Submits a task that takes over the permit of the one that it replaces. Without one to
+    /// replace it is rejected as `Full`.
+    pub(crate) fn replace_latest<M: IntoWork<X::Work>>(
+        &self,
+        claims: Claims<K>,
+        task: M,
+    ) -> Result<Superseded<K, X::Work>, RejectedTask<K, M>> {
+        let weight = self.weight_of(&task);
+        let mut task = Some(task);
+        match self.replace_at_once(&claims, &mut task, weight) {
+            Ok(Some(replaced)) => Ok(replaced),
+            Ok(None) => Err((SubmitErrorKind::Full, claims, unmade(task))),
+            Err(why) => Err((why, claims, unmade(task))),
+        }
+    }
+
     /// Submits like [`submit_latest`](Self::submit_latest), and waits for capacity without blocking
     /// the thread. Dropped before it is ready, it has changed nothing.
     pub(crate) async fn submit_latest_async<M: IntoWork<X::Work>>(
         &self,
-        key: K,
+        claims: Claims<K>,
         task: M,
     ) -> LatestResult<K, X::Work, M> {
-        let (claims, weight) = (Claims::exclusive(key), self.weight_of(&task));
+        let weight = self.weight_of(&task);
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
             Ok(None) => {}
@@ -73,27 +103,43 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
+    /// Ends replaced work: completes its handle and drops its captures. The replacing task begins
+    /// after that.
+    pub(crate) fn supersede(self: &Arc<Self>, replaced: Superseded<K, X::Work>)
+    where
+        S: Send + Sync + 'static,
+    {
+        let Superseded { work, by } = replaced;
+        let turn = match X::DROPS_REPLACED {
+            true => Turn::new(Replacing { engine: self.clone(), by }),
+            false => Turn::empty(),
+        };
+        call_catch_unwind(|| X::supersede(work, turn));
+    }
+
     /// Submits the last task of a key's life.
     pub(crate) fn submit_end<M: IntoWork<X::Work>>(
         &self,
-        key: K,
+        claims: Claims<K>,
         refuses: bool,
         task: M,
         limit: WaitLimit,
     ) -> Result<(), RejectedTask<K, M>> {
-        let claims = Claims::exclusive(key);
-        let (hash, shard, key) = self.find_inbox(&claims);
-        let inbox = self.shards[shard].inbox.lock();
         // Checked before the submission waits for capacity.
-        if !inbox.closed && inbox.has_end(hash as u32, key) {
-            drop(inbox);
+        if self.has_end(&claims) {
             return Err((SubmitErrorKind::KeyClosed, claims, task));
         }
-        drop(inbox);
         match self.admit(&claims, self.weight_of(&task), limit) {
             Ok(ticket) => self.enqueue_end(claims, refuses, task, ticket),
             Err(why) => Err((why, claims, task)),
         }
+    }
+
+    /// Returns whether the only key of these claims has an end.
+    pub(crate) fn has_end(&self, claims: &Claims<K>) -> bool {
+        let (hash, shard, key) = self.find_inbox(claims);
+        let inbox = self.shards[shard].inbox.lock();
+        !inbox.closed && inbox.has_end(hash as u32, key)
     }
 
     /// Enqueues an admitted end task, unless the key has one.
@@ -176,6 +222,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task.peek().map_or(0, |work| self.executor.weigh(work))
     }
 
+    fn bounds_bytes(&self) -> bool {
+        self.bounds.as_ref().is_some_and(|bounds| bounds.bytes.is_some())
+    }
+
+    /// Returns whether a task with these claims needs bytes of its own.
+    pub(super) fn needs_bytes(&self, claims: &Claims<K>, work: &X::Work) -> bool {
+        self.bounds_bytes() && claims.cost() + self.executor.weigh(work) != 0
+    }
+
     /// Replaces the latest task without a permit, if there is one; but not if the new task has a
     /// cost, since it must then wait for bytes like others.
     fn replace_at_once<M: IntoWork<X::Work>>(
@@ -184,8 +239,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task: &mut Option<M>,
         weight: usize,
     ) -> Result<Option<Superseded<K, X::Work>>, SubmitErrorKind> {
-        let bytes = self.bounds.as_ref().is_some_and(|bounds| bounds.bytes.is_some());
-        if bytes && weight != 0 {
+        if self.bounds_bytes() && claims.cost() + weight != 0 {
             return Ok(None);
         }
         let found = self.find_inbox(claims);
@@ -198,7 +252,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Enqueues an admitted latest task. If it replaces another one after all, its permit is
     /// released.
-    fn enqueue_latest<M: IntoWork<X::Work>>(
+    pub(crate) fn enqueue_latest<M: IntoWork<X::Work>>(
         &self,
         claims: Claims<K>,
         task: M,
@@ -298,8 +352,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Returns the hash, the shard and the key of claims with one key.
-    fn find_inbox<'a>(&self, claims: &'a Claims<K>) -> (u64, usize, &'a K) {
-        let Repr::One(claim) = &claims.0 else { unreachable!("a task with a role has one key") };
+    pub(super) fn find_inbox<'a>(&self, claims: &'a Claims<K>) -> (u64, usize, &'a K) {
+        let Repr::One(claim) = claims.0.bare() else {
+            unreachable!("a task with a role has one key")
+        };
         let hash = self.hasher.hash_one(&claim.key);
         (hash, self.shard_of(hash), &claim.key)
     }

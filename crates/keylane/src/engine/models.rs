@@ -760,7 +760,8 @@ fn the_latest_runs_or_is_replaced() {
             ReadyWork(Box::new(run) as Work)
         };
         let submit = |model: &Arc<ModelEngine>, task| {
-            let replaced = model.engine.submit_latest(0, task, WaitLimit::None).ok();
+            let replaced =
+                model.engine.submit_latest(Claims::exclusive(0), task, WaitLimit::None).ok();
             let Some(Superseded { work, by }) = replaced.expect("there is capacity") else {
                 return;
             };
@@ -799,7 +800,7 @@ fn nothing_comes_after_the_end_of_a_key() {
         let (seen, look) = (at_the_end.clone(), ran.clone());
         let end = move || seen.store(look.load(StdOrdering::Relaxed), StdOrdering::Relaxed);
         let end = ReadyWork(Box::new(end) as Work);
-        assert!(model.engine.submit_end(0, true, end, WaitLimit::None).is_ok());
+        assert!(model.engine.submit_end(Claims::exclusive(0), true, end, WaitLimit::None).is_ok());
         let accepted = producer.join().unwrap();
         model.engine.idle.start_searching();
         model.serve(0, &mut true);

@@ -12,7 +12,9 @@
 //! 2. Poison, once: set `poisoned`; then close the gate, which wakes submitters that wait for
 //!    capacity and threads that drain; then stop as `Engine::stop` does.
 //! 3. Discard: take everything that has not begun out of the shards, without a look at any key, and
-//!    drop it when nothing is locked. Handles then return `Cancelled`.
+//!    drop it when nothing is locked. Handles then return `Cancelled`. A task that a worker was
+//!    moving when it unwound is dropped with the worker's stack, or, if the inbox watches it, taken
+//!    from there.
 //! 4. Running bodies continue to their end, and their handles return their outcome. A job is
 //!    cancelled; it is over when its running subtasks are. A worker that dies while it serves a job
 //!    reports a failure.
@@ -79,6 +81,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         TraceEvents::poisoned(&self.settings.thread_name);
         self.admission.abandon();
         call_catch_unwind(|| self.begin_stop());
+        call_catch_unwind(|| self.end_delays(false).into_iter().for_each(drop_catch_unwind));
         for shard in &self.shards {
             let mut debris = Debris::default();
             let mut lanes = shard.lanes.lock();

@@ -24,152 +24,24 @@
 #[cfg(all(test, loom))]
 mod models;
 
-use std::time::Duration;
-
+use super::rate_state::{PendingWakeups, PoolRate, SWEEP_NANOS, Wakeup};
 use super::*;
 use crate::error::BuildError;
-use crate::order::{Bucket, RateDeadline, Role};
-use crate::run::{RateClock, Timer};
+use crate::order::{Bucket, MarkerRole, RateDeadline};
 use crate::unwind::drop_catch_unwind;
-
-/// Shortest time between two sweeps of full buckets, in nanoseconds. Short compared with the cost
-/// of keeping a bucket, long compared with the cost of a sweep.
-const SWEEP_NANOS: u64 = 1_000_000_000;
-
-/// Rate limits of a pool and their timer.
-#[derive(Debug)]
-pub(crate) struct Rates {
-    time: RateClock,
-    timer: Timer<Wakeup>,
-    /// Tokens for the tasks of all keys. Locked under a shard's lanes; only the timer's lock is
-    /// taken under it.
-    pool: Mutex<PoolRate>,
-    /// Whether the pool has a rate. Written under `pool`, read without it.
-    limits_pool: AtomicBool,
-    /// Whether the pool has no token, and the timer is set for the next one. Written under `pool`,
-    /// read without it.
-    shut: AtomicBool,
-}
-
-#[derive(Debug)]
-struct PoolRate {
-    rate: Option<Rate>,
-    bucket: Bucket,
-}
-
-/// Work of the timer thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wakeup {
-    /// Opens the pool.
-    Open,
-    /// Resumes a paused lane, as far as there are tokens.
-    RateDeadline { shard: usize, slot: usize },
-    /// Forgets full buckets.
-    Sweep { shard: usize },
-}
-
-/// Changes for the timer, to be made when the lanes are unlocked.
-#[derive(Debug, Default)]
-pub(super) struct PendingWakeups {
-    recall: Option<RateDeadline>,
-    sweep: Option<u64>,
-}
-
-impl PendingWakeups {
-    /// Creates a change of a key's deadline alone.
-    pub(super) fn recall(recall: Option<RateDeadline>) -> Self {
-        PendingWakeups { recall, sweep: None }
-    }
-}
-
-impl Rates {
-    pub(super) fn new(settings: &EngineSettings) -> Self {
-        Rates {
-            time: RateClock::new(settings.clock.clone()),
-            timer: Timer::new(),
-            pool: Mutex::new(PoolRate { rate: settings.rate, bucket: Bucket::default() }),
-            limits_pool: AtomicBool::new(settings.rate.is_some()),
-            shut: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns whether no task may begin.
-    #[inline]
-    pub(crate) fn is_shut(&self) -> bool {
-        self.shut.load(Ordering::Acquire)
-    }
-
-    /// Returns whether no task may begin, ordered with the store that clears the flag.
-    fn is_shut_synced(&self) -> bool {
-        self.shut.fetch_or(false, Ordering::AcqRel)
-    }
-
-    pub(crate) fn limits_pool(&self) -> bool {
-        self.limits_pool.load(Ordering::Acquire)
-    }
-
-    /// Returns the time left until `at`.
-    pub(super) fn left_until(&self, at: u64) -> Duration {
-        Duration::from_nanos(at.saturating_sub(self.time.now()))
-    }
-
-    /// Returns the time for which no task begins, if the pool is shut.
-    pub(super) fn shut_for(&self) -> Option<Duration> {
-        let pool = self.pool.lock();
-        let rate = pool.rate.filter(|_| self.is_shut())?;
-        Some(self.left_until(pool.bucket.next_at(rate)))
-    }
-
-    /// Takes a token of the pool, if there is one or none is needed. Otherwise shuts the pool and
-    /// returns false.
-    fn take(&self) -> bool {
-        let mut pool = self.pool.lock();
-        let Some(rate) = pool.rate else { return true };
-        let (now, next) = (self.time.now(), pool.bucket.next_at(rate));
-        if next <= now {
-            pool.bucket.take(rate, now);
-            return true;
-        }
-        if !self.shut.swap(true, Ordering::AcqRel) {
-            self.timer.set(None, Some(next), Wakeup::Open);
-        }
-        false
-    }
-
-    /// Opens the pool, unless there is still no token. Returns whether it was shut.
-    fn open(&self, pool: &PoolRate) -> bool {
-        if let Some(rate) = pool.rate
-            && let next = pool.bucket.next_at(rate)
-            && next > self.time.now()
-        {
-            if self.is_shut() {
-                self.timer.set(None, Some(next), Wakeup::Open);
-            }
-            return false;
-        }
-        self.shut.swap(false, Ordering::AcqRel)
-    }
-
-    /// Ends the timer: the pool is stopped, and nothing will begin any more.
-    pub(super) fn end(&self) {
-        self.timer.end();
-    }
-
-    pub(super) fn join(&self) {
-        self.timer.join();
-    }
-}
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Returns whether there is work for a worker that may begin now.
     pub(crate) fn offers_anything(&self) -> bool {
-        !self.rates.is_shut() && (self.ready_shards.any() || self.sharing.offers())
+        self.attempts.is_ready()
+            || !self.rates.is_shut() && (self.ready_shards.any() || self.sharing.offers())
     }
 
     /// Returns whether there is work that may begin now, for a worker that is about to fall asleep.
     pub(crate) fn offers_synced(&self) -> bool {
-        !self.rates.is_shut_synced()
-            && (self.ready_shards.any_synced() || self.sharing.offers_synced())
+        self.attempts.is_ready_synced()
+            || !self.rates.is_shut_synced()
+                && (self.ready_shards.any_synced() || self.sharing.offers_synced())
     }
 
     /// Takes a token of the pool for a task, if there is one now.
@@ -214,7 +86,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.return_token();
         }
         if let Held::Rollup(rollup) = &next.held
-            && rollup.role == Role::None
+            && rollup.role == MarkerRole::None
         {
             self.charge_rollup(rollup);
         }
@@ -232,7 +104,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let now = self.rates.time.now();
         let recall = match held {
             Held::Lane(slot) => lanes.charge_lane(*slot, now),
-            Held::Rollup(rollup) if rollup.role != Role::None => {
+            Held::Rollup(rollup) if rollup.role != MarkerRole::None => {
                 let (hash, key, _) = rollup.claim(0);
                 lanes.charge_key(hash, key, now)
             }
@@ -276,6 +148,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let now = self.rates.time.now();
         match wakeup {
             Wakeup::Open => self.open(self.rates.pool.lock()),
+            Wakeup::Attempt { number } => self.attempt_is_due(number),
+            Wakeup::Delayed { .. } => unreachable!("the timer enters delayed tasks itself"),
             Wakeup::RateDeadline { shard, slot } => {
                 let mut lanes = self.shards[shard].lanes.lock();
                 let (recall, left) = lanes.rate_deadline_passed(slot, now);
@@ -312,17 +186,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
+    /// Starts the timer, unless it runs.
+    pub(crate) fn start_timer(self: &Arc<Self>) -> std::io::Result<()> {
+        let engine = self.clone();
+        let run = move || {
+            engine.rates.timer.run(&engine.rates.time, |wakeup| match wakeup {
+                Wakeup::Delayed { number } => engine.delay_is_over(number),
+                wakeup => engine.intact_quietly(|| engine.fire(wakeup)),
+            })
+        };
+        self.rates.timer.start(format!("{}-timer", self.settings.thread_name), run)
+    }
+
     /// Enables rate limits, if they are not: marks all shards as checked, since a rollup may be
     /// taken in any of its own, and starts the timer.
     pub(crate) fn keep_rates(self: &Arc<Self>) -> Result<(), BuildError> {
-        let engine = self.clone();
-        let run = move || {
-            engine.rates.timer.run(&engine.rates.time, |wakeup| {
-                engine.intact_quietly(|| engine.fire(wakeup));
-            })
-        };
-        let name = format!("{}-rates", self.settings.thread_name);
-        self.rates.timer.start(name, run).map_err(BuildError::Thread)?;
+        self.start_timer().map_err(BuildError::Thread)?;
         // Also if they are enabled already: the thread that enabled them may not have reached this
         // line.
         self.shards.iter().for_each(|shard| shard.lanes.lock().is_checked = true);

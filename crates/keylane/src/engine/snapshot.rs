@@ -6,37 +6,30 @@ use super::{Engine, Execute, Key};
 use crate::admit::{ByteBound, KeyBound};
 use crate::observe::{Histogram, KeySnapshot, Snapshot, WorkerSnapshot};
 
+/// Sums over the shards of an engine, each of which is read at a time of its own.
+struct LaneTotals<K> {
+    lanes: Vec<KeySnapshot<K>>,
+    accepted: u64,
+    queued: usize,
+    blocked: usize,
+    ready: usize,
+    kept_turns: usize,
+    metered_keys: usize,
+}
+
+impl<K> Default for LaneTotals<K> {
+    fn default() -> Self {
+        let (queued, blocked, ready, kept_turns, metered_keys) = (0, 0, 0, 0, 0);
+        let (lanes, accepted) = (Vec::new(), 0);
+        LaneTotals { lanes, accepted, queued, blocked, ready, kept_turns, metered_keys }
+    }
+}
+
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Returns a snapshot with the `top` longest lanes, and the `top` lanes with the longest wait.
     pub(crate) fn snapshot(&self, top: usize) -> Snapshot<K> {
-        let mut lanes = Vec::new();
-        let (mut accepted, mut queued, mut blocked, mut ready, mut kept_turns) = (0, 0, 0, 0, 0);
-        let mut metered_keys = 0;
         let (mut wait_time, mut run_time) = (Histogram::default(), Histogram::default());
-        for shard in &self.shards {
-            let order = shard.lanes.lock();
-            let inbox = shard.inbox.lock();
-            accepted += inbox.accepted;
-            metered_keys += order.metered_keys();
-            let tasks = order.task_counts(&inbox);
-            let counts = if top == 0 { Vec::new() } else { order.counts(&inbox) };
-            drop(inbox);
-            drop(order);
-            let turns = shard.turns.lock();
-            kept_turns += turns.count_alone();
-            turns.add_times_to(&mut run_time);
-            drop(turns);
-            queued += tasks.queued;
-            blocked += tasks.blocked;
-            ready += tasks.ready;
-            lanes.extend(counts.into_iter().map(|count| KeySnapshot {
-                len: count.tasks,
-                head_age: self.clock.since(count.since),
-                running: count.running,
-                key: count.key,
-            }));
-            keep_extremes(&mut lanes, top);
-        }
+        let lanes = self.lane_totals(top, &mut run_time);
         self.admission.release(self.collect());
         let retired = self.workers.add_retired_to(&mut wait_time, &mut run_time);
         let workers = self.workers.map(|id, counters| {
@@ -59,29 +52,60 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             capacity_bytes: bytes.map(ByteBound::limit),
             bytes: bytes.map_or(0, ByteBound::in_use),
             submitters_held: keys.map_or(0, KeyBound::blocked),
-            metered_keys,
+            metered_keys: lanes.metered_keys,
             unfinished: self.admission.in_use(),
             submitters_waiting: self.admission.waiting() + bytes.map_or(0, ByteBound::waiting),
-            accepted,
+            accepted: lanes.accepted,
             refused: self.counters.refused(),
             finished: retired + workers.iter().map(|worker| worker.finished).sum::<u64>(),
             panicked: self.counters.panicked(),
             failed: self.counters.failed(),
             cancelled: self.counters.cancelled(),
+            retried: self.counters.retried(),
             superseded: self.counters.superseded(),
-            queued,
-            blocked,
-            ready,
-            running: workers.iter().filter(|worker| worker.busy).count() + kept_turns,
+            delayed: self.delays.len(),
+            queued: lanes.queued,
+            blocked: lanes.blocked,
+            ready: lanes.ready,
+            running: workers.iter().filter(|worker| worker.busy).count() + lanes.kept_turns,
             wait_time,
             run_time,
             violations: self.checker.as_ref().map(|checker| checker.violations()),
             workers_wanted: self.workers.wanted(),
             workers_asleep: self.idle.asleep(),
             workers,
-            oldest: by_age(lanes.clone(), top),
-            hottest: by_length(lanes, top),
+            oldest: by_age(lanes.lanes.clone(), top),
+            hottest: by_length(lanes.lanes, top),
         }
+    }
+
+    fn lane_totals(&self, top: usize, run_time: &mut Histogram) -> LaneTotals<K> {
+        let mut totals = LaneTotals::default();
+        for shard in &self.shards {
+            let order = shard.lanes.lock();
+            let inbox = shard.inbox.lock();
+            totals.accepted += inbox.accepted;
+            totals.metered_keys += order.metered_keys();
+            let tasks = order.task_counts(&inbox);
+            let counts = if top == 0 { Vec::new() } else { order.counts(&inbox) };
+            drop(inbox);
+            drop(order);
+            let turns = shard.turns.lock();
+            totals.kept_turns += turns.count_alone();
+            turns.add_times_to(run_time);
+            drop(turns);
+            totals.queued += tasks.queued;
+            totals.blocked += tasks.blocked;
+            totals.ready += tasks.ready;
+            totals.lanes.extend(counts.into_iter().map(|count| KeySnapshot {
+                len: count.tasks,
+                head_age: self.clock.since(count.since),
+                running: count.running,
+                key: count.key,
+            }));
+            keep_extremes(&mut totals.lanes, top);
+        }
+        totals
     }
 }
 

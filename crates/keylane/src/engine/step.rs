@@ -1,6 +1,6 @@
 //! Ends a worker's task and takes its next one, in one critical section of the shard.
 
-use super::rates::PendingWakeups;
+use super::rate_state::PendingWakeups;
 use super::*;
 use crate::unwind::drop_catch_unwind;
 

@@ -1,14 +1,30 @@
 //! Ends an engine: close, drain, stop.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Bounds, Engine, Execute, Key};
-use crate::error::ShutdownError;
+use crate::error::{ShutdownError, WaitIdleError};
 use crate::observe::TraceEvents;
 use crate::order::{Unrun, take_rollup};
 use crate::sync::Ordering;
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
+
+/// Engine of a pool, shared by the clones of the pool. The drop of the last one stops the engine.
+pub(crate) struct EngineOwner<K: Key, X: Execute<K>, S: BuildHasher>(Arc<Engine<K, X, S>>);
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> EngineOwner<K, X, S> {
+    pub(crate) fn new(engine: &Arc<Engine<K, X, S>>) -> Arc<Self> {
+        Arc::new(EngineOwner(engine.clone()))
+    }
+}
+
+impl<K: Key, X: Execute<K>, S: BuildHasher> Drop for EngineOwner<K, X, S> {
+    fn drop(&mut self) {
+        self.0.shut_down();
+    }
+}
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Refuses new work from now on.
@@ -25,18 +41,44 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Closes, and waits until all accepted tasks have ended.
     pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), ShutdownError> {
         self.close();
-        if self.is_inside() {
-            return Err(ShutdownError::FromInside);
-        }
-        if self.is_poisoned() {
-            return Err(ShutdownError::Poisoned);
-        }
+        Ok(self.wait_idle(timeout)?)
+    }
+
+    /// Closes, and waits until all accepted tasks have ended, without blocking the thread.
+    pub(crate) async fn drain_async(&self) -> Result<(), ShutdownError> {
+        self.close();
+        Ok(self.wait_idle_async().await?)
+    }
+
+    /// Waits for a moment without accepted and unfinished tasks.
+    pub(crate) fn wait_idle(&self, timeout: Option<Duration>) -> Result<(), WaitIdleError> {
+        self.check_wait()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match self.admission.wait_empty(deadline, || self.collect()) {
             true => Ok(()),
-            false if self.is_poisoned() => Err(ShutdownError::Poisoned),
-            false => Err(ShutdownError::TimedOut),
+            false if self.is_poisoned() => Err(WaitIdleError::Poisoned),
+            false => Err(WaitIdleError::TimedOut),
         }
+    }
+
+    /// Waits for a moment without accepted and unfinished tasks, without blocking the thread.
+    pub(crate) async fn wait_idle_async(&self) -> Result<(), WaitIdleError> {
+        self.check_wait()?;
+        match self.admission.wait_empty_async(|| self.collect()).await {
+            true => Ok(()),
+            false => Err(WaitIdleError::Poisoned),
+        }
+    }
+
+    /// Returns why the caller cannot wait for the end of all tasks.
+    fn check_wait(&self) -> Result<(), WaitIdleError> {
+        if self.is_inside() {
+            return Err(WaitIdleError::FromInside);
+        }
+        if self.is_poisoned() {
+            return Err(WaitIdleError::Poisoned);
+        }
+        Ok(())
     }
 
     /// Stops, drops the tasks that have not run, and waits for the workers, unless called from one.
@@ -68,17 +110,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.intact(|| self.take_unrun())
     }
 
-    /// Signals the workers to end after their current tasks, and ends the jobs.
+    /// Signals the workers to end after their current tasks, and ends the jobs and the tasks that
+    /// wait for a further attempt.
     pub(super) fn begin_stop(&self) {
         self.close();
         self.stopping.store(true, Ordering::Release);
         self.stop_jobs();
         self.rates.end();
+        self.end_attempts();
         self.idle.wake_all();
     }
 
     fn take_unrun(&self) -> Vec<Unrun<K, X::Work>> {
         let mut unrun = Vec::new();
+        let mut delayed = self.end_delays(true);
         // All inboxes are closed before the first is emptied: so a rollup is in all of its inboxes
         // or in none.
         for shard in &self.shards {
@@ -101,6 +146,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.forget(bounds, &unrun);
         }
         self.admission.release(unrun.len());
+        unrun.append(&mut delayed);
         TraceEvents::stopped(&self.settings.thread_name, unrun.len());
         unrun
     }

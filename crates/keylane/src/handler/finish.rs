@@ -8,11 +8,12 @@ use crate::engine::{Key, ReadyWork, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::pool::OnClosedKey;
+use crate::order::Claims;
+use crate::task::OnClosedKey;
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     /// Sends the last message of a key's life, which is handled after all messages that were sent
-    /// for the key before, exactly once: see [`Pool::close_key`](crate::Pool::close_key).
+    /// for the key before, exactly once: see [`Task::last`](crate::Task::last).
     ///
     /// # Errors
     ///
@@ -26,7 +27,12 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
         let refuses = after == OnClosedKey::Refuse;
-        refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::Endless))
+        refused(self.engine.submit_end(
+            Claims::exclusive(key),
+            refuses,
+            ReadyWork(message),
+            WaitLimit::Endless,
+        ))
     }
 
     /// Sends the last message of a key's life, if there is capacity and no other sender waits for
@@ -43,6 +49,11 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
         let refuses = after == OnClosedKey::Refuse;
-        refused(self.engine.submit_end(key, refuses, ReadyWork(message), WaitLimit::None))
+        refused(self.engine.submit_end(
+            Claims::exclusive(key),
+            refuses,
+            ReadyWork(message),
+            WaitLimit::None,
+        ))
     }
 }

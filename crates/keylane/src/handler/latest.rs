@@ -8,10 +8,11 @@ use crate::engine::{Key, ReadyWork, RejectedTask, Superseded, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
+use crate::order::Claims;
 
 impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
     /// Sends a message that replaces the latest one of its key, if that still waits, and returns
-    /// the replaced one: see [`Pool::submit_latest`](crate::Pool::submit_latest).
+    /// the replaced one: see [`Task::latest`](crate::Task::latest).
     ///
     /// With [costs](crate::Builder::capacity_bytes), a message with a cost waits for its bytes
     /// before it replaces another, whose bytes are free then.
@@ -34,7 +35,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// [`KeyClosed`](SubmitErrorKind::KeyClosed); the error contains the message.
     pub fn send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
         refused(
-            self.engine.submit_latest(key, ReadyWork(message), WaitLimit::Endless).map(message_of),
+            self.engine
+                .submit_latest(Claims::exclusive(key), ReadyWork(message), WaitLimit::Endless)
+                .map(message_of),
         )
     }
 
@@ -46,7 +49,11 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// As for [`send_latest`](Self::send_latest), or [`Full`](SubmitErrorKind::Full) or
     /// [`KeyFull`](SubmitErrorKind::KeyFull).
     pub fn try_send_latest(&self, key: K, message: M) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest(key, ReadyWork(message), WaitLimit::None).map(message_of))
+        refused(
+            self.engine
+                .submit_latest(Claims::exclusive(key), ReadyWork(message), WaitLimit::None)
+                .map(message_of),
+        )
     }
 
     /// Replaces the latest message as [`send_latest`](Self::send_latest) does, waiting for capacity
@@ -63,7 +70,11 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ) -> Result<Option<M>, SubmitError<(K, M)>> {
         let limit =
             Instant::now().checked_add(timeout).map_or(WaitLimit::Endless, WaitLimit::Until);
-        refused(self.engine.submit_latest(key, ReadyWork(message), limit).map(message_of))
+        refused(
+            self.engine
+                .submit_latest(Claims::exclusive(key), ReadyWork(message), limit)
+                .map(message_of),
+        )
     }
 
     /// Replaces the latest message as [`send_latest`](Self::send_latest) does, waiting for capacity
@@ -80,7 +91,12 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         key: K,
         message: M,
     ) -> Result<Option<M>, SubmitError<(K, M)>> {
-        refused(self.engine.submit_latest_async(key, ReadyWork(message)).await.map(message_of))
+        refused(
+            self.engine
+                .submit_latest_async(Claims::exclusive(key), ReadyWork(message))
+                .await
+                .map(message_of),
+        )
     }
 }
 

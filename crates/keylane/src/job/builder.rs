@@ -11,44 +11,17 @@ use super::fold::Fold;
 #[cfg(feature = "tokio")]
 use super::future::FutureSubtask;
 use super::handle::Job;
+use super::options::{OnError, ResultOrder};
 use super::sink::{Collect, Result as JobResult, Sink};
 use super::source::{JobSource, SubtaskSource};
 use super::subtask::{Closure, SubtaskBody};
 use crate::allocate::Supply;
-use crate::complete::{InfallibleFn, Outcome, TaskCell};
+use crate::complete::{FallibleFn, InfallibleFn, Outcome, TaskCell};
 use crate::engine::{Engine, JobControl, JobRunner, Key, WaitLimit, WeakJobControl};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
 use crate::pool::Closures;
 use crate::run::TaskBody;
-
-/// Policy for a failed subtask: one that returns an error or panics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnError {
-    /// Subtasks that have not started are dropped, and the job ends with the running ones.
-    #[default]
-    FailFast,
-    /// The others continue. If failures are not [folded](Subtasks::fold_outcomes), the first one is
-    /// the outcome of the job at the end.
-    FinishAll,
-}
-
-/// Order in which results are folded or collected.
-///
-/// In both orders, the results of subtasks with a common key that they do not merely share come in
-/// the order in which the subtasks were split, because a result is taken before the turn of its
-/// subtask ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ResultOrder {
-    /// Order in which the subtasks end: the default of a fold.
-    Completion,
-    /// Order in which the splitter has produced the subtasks: the default of a collection. In a
-    /// fold, at most some hundred results wait for an earlier one; the splitter is paused
-    /// meanwhile.
-    Submission,
-}
 
 /// Builder of a job: see [`Pool::job`](crate::Pool::job).
 #[must_use = "a job is submitted by `run`, `collect`, `fold` or `fold_outcomes`"]
@@ -191,7 +164,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I: IntoIterator<Item = F>,
         I::IntoIter: Send + 'static,
     {
-        self.with_source(subtasks.into_iter().map(|work| (Claims::none(), Closure(work))))
+        self.with_source(
+            subtasks.into_iter().map(|work| (Claims::none(), Closure(FallibleFn(work)))),
+        )
     }
 
     /// Sets the subtasks: closures with keys, as in [`Pool::submit`](crate::Pool::submit). A
@@ -222,7 +197,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I::IntoIter: Send + 'static,
     {
         self.with_source(
-            subtasks.into_iter().map(|(keys, work)| (keys.into_claims(), Closure(work))),
+            subtasks
+                .into_iter()
+                .map(|(keys, work)| (keys.into_claims(), Closure(FallibleFn(work)))),
         )
     }
 

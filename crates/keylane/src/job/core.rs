@@ -14,16 +14,15 @@ use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
+use super::batch_state::SharedBatch;
 #[cfg(feature = "tokio")]
-use futures::JobFutures;
-use shared_batch::SharedBatch;
-
-use super::builder::OnError;
+use super::future_slots::JobFutures;
 use super::keyed::{KeyedSubtask, OnGranted};
+use super::options::OnError;
 use super::sink::{Ending, OnPanic, Sink};
 use super::source::{JobSource, Numbered, Pull, SubtaskSource};
 use super::subtask::SubtaskBody;
-use crate::allocate::{End, JobId, Progress, Take};
+use crate::allocate::{End, JobId, JobProgress, Take};
 use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
 use crate::engine::{BatchReport, JobControl, JobRunner, Key, WeakJobControl, WorkerCtx};
 use crate::order::Claims;
@@ -63,7 +62,7 @@ pub(super) struct JobCore<K, I, F, T, E> {
     /// Reason for the end, if not the end of all subtasks. The first reason counts.
     ending: Mutex<Option<Ending>>,
     /// Final progress.
-    last: Mutex<Option<Progress>>,
+    last: Mutex<Option<JobProgress>>,
     results: PhantomData<fn() -> (T, E)>,
 }
 
@@ -277,7 +276,7 @@ where
         self.end(Ending::Cancelled);
     }
 
-    fn finish(&self, last: Progress) {
+    fn finish(&self, last: JobProgress) {
         *self.last.lock() = Some(last);
         // Released here, because the job may be dropped on any thread from now on.
         self.drop_waiting();
@@ -329,7 +328,7 @@ where
 pub(super) trait JobOps: Send + Sync {
     fn name(&self) -> &str;
     fn set_id(&self, id: JobId);
-    fn progress(&self) -> Progress;
+    fn progress(&self) -> JobProgress;
     fn cancel(&self);
     /// Calls `ask` with the job's scheduler. Returns false if the job has ended.
     fn ask(&self, ask: &mut dyn FnMut(&dyn JobControl, JobId) -> bool) -> bool;
@@ -351,7 +350,7 @@ where
         *self.id.lock() = Some(id);
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> JobProgress {
         loop {
             if let Some(last) = &*self.last.lock() {
                 return *last;

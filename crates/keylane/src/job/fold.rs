@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 
-use super::ResultOrder;
+use super::options::ResultOrder;
 use super::sink::{Ending, Numbered, OnPanic, Result, Sink, publish, value_or_failure};
 use crate::complete::{Outcome, PanicPayload};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};

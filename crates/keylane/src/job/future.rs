@@ -9,7 +9,6 @@ use std::task::{Context, Poll};
 
 use tokio::task::AbortHandle;
 
-use super::subtask::SubtaskBody;
 use crate::complete::{Outcome, PanicPayload, Runtime, with_cancel_flag};
 use crate::run::{SavedContext, Turn};
 use crate::sync::AtomicBool;
@@ -48,15 +47,14 @@ pub(super) struct FutureSubtask<F> {
     pub(super) runtime: Option<Runtime>,
 }
 
-impl<T, E, F> SubtaskBody<T, E> for FutureSubtask<F>
-where
-    T: Send + 'static,
-    E: Send + 'static,
-    F: Future<Output = Result<T, E>> + Send + 'static,
-{
-    const IS_FUTURE: bool = true;
-
-    fn run(self, keep: impl FnOnce() -> RunningFuture<T, E>) -> Option<Result<T, E>> {
+impl<F> FutureSubtask<F> {
+    /// Spawns the future on its runtime, with the state that `keep` returns.
+    pub(super) fn spawn<T, E>(self, keep: impl FnOnce() -> RunningFuture<T, E>)
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
         let FutureSubtask { future, runtime } = self;
         let runtime = runtime.expect("a job of futures is accepted only with a runtime");
         let running = keep();
@@ -64,7 +62,6 @@ where
         let catching = CatchUnwind { future: Some(Box::pin(future)), outcome: None, running };
         let abort = runtime.spawn(catching.run());
         job.began(index, abort);
-        None
     }
 }
 

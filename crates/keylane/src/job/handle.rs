@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::core::JobOps;
 use super::sink::Result as JobResult;
-use crate::allocate::{JobId, Progress};
+use crate::allocate::{JobId, JobProgress};
 use crate::complete::{JoinState, Outcome, WouldDeadlock};
 use crate::run::current_engine_hooks;
 
@@ -49,7 +49,7 @@ pub struct JobInfo {
     /// Name of the job; several jobs can have the same name.
     pub name: Arc<str>,
     /// Progress of the job.
-    pub progress: Progress,
+    pub progress: JobProgress,
 }
 
 impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
@@ -69,7 +69,7 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     }
 
     /// Progress of the job; after its end, its final progress.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> JobProgress {
         self.ops.progress()
     }
 

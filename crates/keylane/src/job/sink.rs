@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Weak;
 
-use super::ResultOrder;
+use super::options::ResultOrder;
 use crate::complete::{Outcome, PanicPayload, TaskCell};
 use crate::sync::Mutex;
 use crate::unwind::drop_catch_unwind;

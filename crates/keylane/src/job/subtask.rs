@@ -32,3 +32,18 @@ impl<T, E, F: TaskFn<T, E> + Send + 'static> SubtaskBody<T, E> for Closure<F> {
         Some(self.0.call())
     }
 }
+
+#[cfg(feature = "tokio")]
+impl<T, E, F> SubtaskBody<T, E> for super::future::FutureSubtask<F>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    F: Future<Output = Result<T, E>> + Send + 'static,
+{
+    const IS_FUTURE: bool = true;
+
+    fn run(self, keep: impl FnOnce() -> KeepFuture<T, E>) -> Option<Result<T, E>> {
+        self.spawn(keep);
+        None
+    }
+}

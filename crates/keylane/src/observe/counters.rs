@@ -20,6 +20,8 @@ struct OutcomeCounters {
     failed: AtomicUsize,
     /// Tasks cancelled before their start, and futures cancelled at any time.
     cancelled: AtomicUsize,
+    /// Attempts after the first.
+    retried: AtomicUsize,
     /// Tasks replaced by a later one of their key.
     superseded: AtomicUsize,
     /// Tasks that were refused.
@@ -43,6 +45,10 @@ impl Counters {
         self.outcomes.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn count_retried(&self) {
+        self.outcomes.retried.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_superseded(&self) {
         self.outcomes.superseded.fetch_add(1, Ordering::Relaxed);
     }
@@ -62,6 +68,10 @@ impl Counters {
 
     pub(crate) fn cancelled(&self) -> u64 {
         self.outcomes.cancelled.load(Ordering::Relaxed) as u64
+    }
+
+    pub(crate) fn retried(&self) -> u64 {
+        self.outcomes.retried.load(Ordering::Relaxed) as u64
     }
 
     pub(crate) fn superseded(&self) -> u64 {

@@ -107,6 +107,11 @@ impl<H, F: Copy + Ord> DetachedTurns<H, F> {
         }
     }
 
+    /// Claims of a turn.
+    pub(crate) fn held(&self, turn: usize) -> Option<&H> {
+        self.kept.get(turn).map(|kept| &kept.held)
+    }
+
     /// Claims of a turn whose body has returned.
     pub(crate) fn held_alone(&self, turn: usize) -> Option<&H> {
         let kept = self.kept.get(turn)?;

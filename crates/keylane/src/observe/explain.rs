@@ -35,6 +35,11 @@ pub enum TaskState<K> {
         /// Number of ready tasks before it in its shard.
         ahead: usize,
     },
+    /// The [delay](crate::Task::after) of the task is not over: it has no position in the order.
+    Delayed {
+        /// Time until its delay is over.
+        left: Duration,
+    },
     /// No worker has processed the task yet. No conflicting task is before it.
     Queued {
         /// Number of tasks before it in its shard.
@@ -278,6 +283,7 @@ impl<K: fmt::Debug> fmt::Display for TaskState<K> {
             TaskState::Over => f.write_str("over"),
             TaskState::Taken => f.write_str("taken by a worker"),
             TaskState::Running(running) => running.fmt(f),
+            TaskState::Delayed { left } => write!(f, "delayed for another {left:.1?}"),
             TaskState::Ready { ahead: 0 } => f.write_str("ready, waits for a worker"),
             TaskState::Ready { ahead } => write!(f, "ready, waits for a worker behind {ahead}"),
             TaskState::Queued { ahead } => {

@@ -79,9 +79,12 @@ impl<K> Snapshot<K> {
         for (outcome, tasks) in outcomes {
             text.sample("keylane_tasks_ended_total", &[("outcome", outcome)], tasks)?;
         }
+        let help = "Further attempts of failed tasks.";
+        text.counter("keylane_attempts_retried_total", help, self.retried)?;
         let help = "Unfinished tasks, by state.";
         text.family("keylane_tasks", help, "gauge")?;
         let states = [
+            ("delayed", self.delayed),
             ("queued", self.queued),
             ("blocked", self.blocked),
             ("ready", self.ready),

@@ -43,9 +43,13 @@ pub struct Snapshot<K> {
     /// Number of tasks cancelled before they started, counted when their turn comes; and of futures
     /// cancelled while they ran.
     pub cancelled: u64,
-    /// Number of tasks that never ran, because a [later one](crate::Pool::submit_latest) of their
+    /// Number of [further attempts](crate::Task::retry) that were scheduled.
+    pub retried: u64,
+    /// Number of tasks that never ran, because a [later one](crate::Task::latest) of their
     /// key replaced them. Not included in `finished`.
     pub superseded: u64,
+    /// Number of tasks whose [delay](crate::Task::after) is not over.
+    pub delayed: usize,
     /// Number of tasks that no worker has processed yet, so that it is unknown whether they could
     /// start. A rollup counts once for each of its keys, a barrier once for each shard, here and in
     /// the following fields.

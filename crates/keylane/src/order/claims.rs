@@ -228,11 +228,29 @@ impl<K> Claims<K> {
         }
     }
 
-    /// Returns the key of claims that have exactly one.
-    pub(crate) fn into_only_key(self) -> K {
+    /// Returns the key of claims with exactly one key and no descriptor.
+    pub(crate) fn only_key(&self) -> Option<&K> {
+        match self.0.bare() {
+            Repr::One(claim) => Some(&claim.key),
+            Repr::None | Repr::Many(_) | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => {
+                None
+            }
+        }
+    }
+
+    /// Returns claims that have exactly one key, used exclusively, and no descriptor, in their
+    /// simple form.
+    pub(crate) fn into_one_exclusive(self) -> Option<Self> {
         match self.0 {
-            Repr::One(claim) => claim.key,
-            _ => unreachable!("the claims have one key"),
+            Repr::One(KeyClaim { mode: Mode::Exclusive, .. }) => Some(self),
+            Repr::Many(mut claims) if claims.len() == 1 => {
+                Claims(Repr::One(claims.pop()?)).into_one_exclusive()
+            }
+            Repr::Weighed(weighed) => {
+                let Weighed { claims, bytes } = *weighed;
+                Some(Claims(claims).into_one_exclusive()?.with_cost(bytes))
+            }
+            _ => None,
         }
     }
 
@@ -269,11 +287,42 @@ impl<K> Repr<K> {
     }
 }
 
+/// Collects keys that are used exclusively.
+///
+/// ```
+/// use keylane::{Claims, Pool};
+///
+/// let pool = Pool::<u32>::builder().build()?;
+/// let even: Claims<u32> = (0..100).filter(|key| key % 2 == 0).collect();
+/// pool.execute(even, || println!("after everything on the even keys"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<K> FromIterator<K> for Claims<K> {
+    fn from_iter<I: IntoIterator<Item = K>>(keys: I) -> Self {
+        let mut claims = Claims::none();
+        claims.extend(keys);
+        claims
+    }
+}
+
+/// Adds keys that are used exclusively. A barrier stays a barrier.
+impl<K> Extend<K> for Claims<K> {
+    fn extend<I: IntoIterator<Item = K>>(&mut self, keys: I) {
+        let claims = std::mem::replace(self, Claims::none());
+        *self = keys.into_iter().fold(claims, Claims::and_exclusive);
+    }
+}
+
 /// Conversion into the claims of a task: from one key, an array or a vector of keys (all
 /// exclusive), or [`Claims`].
 ///
 /// A key that is listed twice counts once. It is shared if all its listings are shared, and limited
 /// by the smallest limit if all are limited; otherwise it is exclusive.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the key or the keys of a task for a pool with keys of type `{K}`",
+    label = "expected `{K}`, an array or a `Vec` of `{K}`, or `Claims<{K}>`",
+    note = "keys are owned: for a `Pool<String>` write `\"alice\".to_owned()`"
+)]
 pub trait IntoClaims<K> {
     /// Returns the keys, each with its mode.
     fn into_claims(self) -> Claims<K>;
@@ -295,7 +344,7 @@ impl<K> IntoClaims<K> for Claims<K> {
 
 impl<K> IntoClaims<K> for Vec<K> {
     fn into_claims(self) -> Claims<K> {
-        self.into_iter().fold(Claims::none(), Claims::and_exclusive)
+        self.into_iter().collect()
     }
 }
 

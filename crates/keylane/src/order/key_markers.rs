@@ -6,78 +6,19 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as TableEntry;
-
 use super::lane_index::spread;
-use super::{Inbox, InboxEntry, KeyClaim, Mode, Role, Rollup, TaskMeta};
+use super::marked_keys::{EndMark, KeyMarker, KeyMarkers, LatestMark};
+use super::{Inbox, InboxEntry, KeyClaim, MarkerRole, Mode, Replacement, Rollup, TaskMeta};
 use crate::unwind::drop_catch_unwind;
 
-/// Keys that an inbox watches.
-#[derive(Debug)]
-pub(super) struct KeyMarkers<K, W>(HashTable<KeyMarker<K, W>>);
-
-/// Key that is watched for its latest task, its end, or both.
-#[derive(Debug)]
-struct KeyMarker<K, W> {
-    hash: u32,
-    key: K,
-    /// Newest latest task of the key, until it has ended.
-    latest: Option<LatestMark<K, W>>,
-    /// End of the key: until the end task has ended, or, if it refuses later tasks, until the key
-    /// is reopened.
-    end: Option<EndMark<K, W>>,
-}
-
-#[derive(Debug)]
-struct LatestMark<K, W> {
-    task: Arc<Rollup<K, W>>,
-    /// Whether a conflicting task has come behind it, so that no later task can take its position.
-    sealed: bool,
-}
-
-#[derive(Debug)]
-struct EndMark<K, W> {
-    /// End task. Absent once it has ended.
-    task: Option<Arc<Rollup<K, W>>>,
-    /// Whether later tasks of the key are refused.
-    refuses: bool,
-}
-
-/// Replacement of a latest task.
-pub(crate) struct Replacement<K, W> {
-    /// Replaced work, which will not run.
-    pub(crate) work: W,
-    /// New task.
-    pub(crate) task: Arc<Rollup<K, W>>,
-    /// `None` if the new task took the position of the old one. Otherwise the new task was
-    /// appended, a tombstone remains in the old position, and the value tells whether the caller
-    /// must notify the workers.
-    pub(crate) appended: Option<bool>,
-}
-
-impl<K, W> Default for KeyMarkers<K, W> {
-    fn default() -> Self {
-        KeyMarkers(HashTable::new())
-    }
-}
-
-impl<K: Eq, W> KeyMarkers<K, W> {
-    fn find(&self, hash: u32, key: &K) -> Option<&KeyMarker<K, W>> {
-        self.0.find(spread(hash), |it| it.hash == hash && it.key == *key)
-    }
-
-    fn find_mut(&mut self, hash: u32, key: &K) -> Option<&mut KeyMarker<K, W>> {
-        self.0.find_mut(spread(hash), |it| it.hash == hash && it.key == *key)
-    }
-
-    fn open(&mut self, hash: u32, key: K) -> &mut KeyMarker<K, W> {
-        let is_it = |it: &KeyMarker<K, W>| it.hash == hash && it.key == key;
-        match self.0.entry(spread(hash), is_it, |it| spread(it.hash)) {
-            TableEntry::Occupied(found) => found.into_mut(),
-            TableEntry::Vacant(vacant) => {
-                vacant.insert(KeyMarker { hash, key, latest: None, end: None }).into_mut()
-            }
+impl<K, W> Inbox<K, W> {
+    /// Stops watching all keys without a comparison or a drop of one. Moves the keys and the watched
+    /// tasks that have not ended to the lists given.
+    pub(super) fn take_watched(&mut self, keys: &mut Vec<K>, tasks: &mut Vec<Arc<Rollup<K, W>>>) {
+        for marker in std::mem::take(&mut self.markers).0 {
+            tasks.extend(marker.latest.map(|latest| latest.task));
+            tasks.extend(marker.end.and_then(|end| end.task));
+            keys.push(marker.key);
         }
     }
 }
@@ -130,7 +71,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
             return Some(Replacement { work, task, appended: None });
         }
         let work = latest.task.take_superseded()?;
-        let task = self.single(Role::Latest, hash, key, time, make()).replacing(waits);
+        let task = self.single(MarkerRole::Latest, hash, key, time, make()).replacing(waits);
         let task = Arc::new(task);
         let appended = Some(self.push_task(hash, key, task.clone()));
         Some(Replacement { work, task, appended })
@@ -139,7 +80,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     /// Appends a task that may be replaced while it waits, and returns whether the caller must
     /// notify the workers.
     pub(crate) fn push_latest(&mut self, hash: u64, key: &K, time: u32, work: W) -> bool {
-        let task = self.single(Role::Latest, hash, key, time, work);
+        let task = self.single(MarkerRole::Latest, hash, key, time, work);
         self.push_task(hash, key, Arc::new(task))
     }
 
@@ -169,7 +110,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     ) -> bool {
         debug_assert!(!self.has_end(hash as u32, key));
         self.pass(hash as u32, key);
-        let task = Arc::new(self.single(Role::End, hash, key, time, work));
+        let task = Arc::new(self.single(MarkerRole::End, hash, key, time, work));
         let end = EndMark { task: Some(task.clone()), refuses };
         self.markers.open(hash as u32, key.clone()).end = Some(end);
         self.watched = true;
@@ -234,7 +175,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         }
     }
 
-    fn single(&mut self, role: Role, hash: u64, key: &K, time: u32, work: W) -> Rollup<K, W> {
+    fn single(&mut self, role: MarkerRole, hash: u64, key: &K, time: u32, work: W) -> Rollup<K, W> {
         let meta = TaskMeta { hash: hash as u32, seq: self.tick(), time };
         let claim = KeyClaim { key: key.clone(), mode: Mode::Exclusive };
         Rollup::single(role, hash, claim, meta, work)

@@ -10,7 +10,6 @@ mod counts;
 mod dequeue;
 mod drain;
 mod explain;
-mod failures;
 mod pause;
 mod rate;
 mod release;
@@ -23,18 +22,18 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use self::concurrency::ConcurrencyLimits;
 pub(crate) use self::explain::{AheadCounts, FoundTask};
-use self::failures::Failures;
 pub(crate) use self::pause::{PauseReasons, Stop, TakenKey};
-pub(crate) use self::rate::RateDeadline;
-use self::rate::RateLimiter;
+use super::concurrency_limits::ConcurrencyLimits;
+use super::failure_counts::FailureCounts;
 use super::hot_keys::HotKeys;
 use super::lane_index::{LaneIndex, spread};
+use super::rate_limiter::RateLimiter;
 use super::rollup::Grant;
 use super::segment_queue::DrainQueue;
 use super::{
-    Claims, Inbox, InboxEntry, KeyClaim, Mode, Repr, Role, Rollup, Scope, TaskMeta, TaskSlot,
+    Claims, Inbox, InboxEntry, KeyClaim, MarkerRole, Mode, RateDeadline, Repr, Rollup, Scope,
+    TaskMeta, TaskSlot,
 };
 
 /// Largest capacity of a wait queue that is kept for the next lane in the same slot.
@@ -92,7 +91,7 @@ pub(crate) struct Lanes<K, W> {
     /// Reasons of each paused lane, by slot. Exactly these lanes have a pause marker.
     paused: BTreeMap<usize, PauseReasons>,
     /// Consecutive failures of keys whose last task has failed, where failures are counted.
-    failures: HashTable<Failures<K>>,
+    failures: FailureCounts<K>,
     /// Concurrency limits that the holders of limited lanes ask for.
     limits: ConcurrencyLimits,
     /// Rate limits of keys. Absent until a key has a rate.
@@ -182,7 +181,7 @@ enum Granted<K, W> {
 impl<K: Eq + Clone, W> Granted<K, W> {
     /// Grants a part of a rollup. The last grant makes the rollup ready.
     fn part_of(rollup: &Arc<Rollup<K, W>>) -> Self {
-        let has_role = rollup.role != Role::None;
+        let has_role = rollup.role != MarkerRole::None;
         if has_role {
             return match rollup.grant_role() {
                 Grant::Work(work) => Granted::Ready(ReadyTask::all_of(rollup, work)),
@@ -216,7 +215,7 @@ impl<K: Eq + Clone, W> Granted<K, W> {
 impl<K: Clone + Eq, W> ReadyTask<K, W> {
     /// Creates the ready entry of a rollup that holds all its lanes.
     fn all_of(rollup: &Arc<Rollup<K, W>>, work: W) -> Self {
-        let key = (rollup.role != Role::None).then(|| rollup.claim(0).1.clone());
+        let key = (rollup.role != MarkerRole::None).then(|| rollup.claim(0).1.clone());
         let held = Held::Rollup(rollup.clone());
         ReadyTask { work, key, meta: rollup.meta, held }
     }
@@ -279,7 +278,7 @@ impl<K, W> Lanes<K, W> {
             last_refill: 0,
             replacing: Vec::new(),
             paused: BTreeMap::new(),
-            failures: HashTable::new(),
+            failures: FailureCounts::new(),
             limits: ConcurrencyLimits::default(),
             limiter: None,
             is_checked: false,
@@ -364,5 +363,17 @@ impl<K, W> LaneEntry<K, W> {
             LaneEntry::Part { rollup, .. } => rollup.meta.time,
             LaneEntry::PauseMarker => unreachable!("a pause marker is no task"),
         }
+    }
+}
+
+impl<K: Eq + Clone, W> Lanes<K, W> {
+    /// Counts a failed task, and returns the number of consecutive failures of its key.
+    pub(crate) fn count_failure(&mut self, hash: u32, key: &K) -> u32 {
+        self.failures.count(hash, key)
+    }
+
+    /// Resets the count of a key, and returns whether it had one.
+    pub(crate) fn forget_failures(&mut self, hash: u32, key: &K) -> bool {
+        self.failures.forget(hash, key)
     }
 }

@@ -4,17 +4,22 @@
 //! `README.md` beside this file has the protocol, its states and the proof sketch.
 
 mod claims;
+mod concurrency_limits;
 mod conflicts;
 mod entry;
+mod failure_counts;
 mod hot_keys;
 mod inbox;
 mod key_markers;
 mod lane_index;
 mod lanes;
+mod marked_keys;
 mod one_or_many;
 mod rate;
+mod rate_limiter;
 mod rollup;
 mod segment_queue;
+mod task_meta;
 mod task_slot;
 
 pub use claims::{Claims, IntoClaims};
@@ -23,14 +28,16 @@ pub use conflicts::Compatibility;
 pub(crate) use conflicts::{
     ConflictEntry, ConflictRegistry, ConflictScan, Descriptor, Inserted, PageScan, ScanBatch,
 };
-pub(crate) use entry::{InboxEntry, TaskMeta};
+pub(crate) use entry::InboxEntry;
 pub(crate) use inbox::Inbox;
-pub(crate) use key_markers::Replacement;
 pub(crate) use lanes::{
-    AheadCounts, Debris, FoundTask, Held, Lanes, PauseReasons, RateDeadline, Replaced, Stop,
-    TakenKey, Unrun, take_rollup,
+    AheadCounts, Debris, FoundTask, Held, Lanes, PauseReasons, Replaced, Stop, TakenKey, Unrun,
+    take_rollup,
 };
+pub(crate) use marked_keys::Replacement;
 pub(crate) use rate::Bucket;
 pub use rate::Rate;
-pub(crate) use rollup::{Role, Rollup, Scope, merge_claims};
+pub(crate) use rate_limiter::RateDeadline;
+pub(crate) use rollup::{MarkerRole, Rollup, Scope, merge_claims};
+pub(crate) use task_meta::TaskMeta;
 pub(crate) use task_slot::{SlotRef, TaskSlot};

@@ -109,7 +109,7 @@ impl Rate {
     }
 
     /// Returns the burst: the number of tasks that may begin at once.
-    pub const fn most_at_once(self) -> u32 {
+    pub const fn max_at_once(self) -> u32 {
         self.burst
     }
 

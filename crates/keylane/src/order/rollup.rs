@@ -30,7 +30,7 @@ pub(crate) struct Rollup<K, W> {
     /// Entry in the conflict index, if the task has a descriptor.
     pub(crate) member: Option<ConflictEntry>,
     /// Role of the task. Only a task with one key and without a descriptor has one.
-    pub(crate) role: Role,
+    pub(crate) role: MarkerRole,
 }
 
 /// Work of a rollup, and the reason why it may not begin although it holds its keys.
@@ -56,7 +56,7 @@ pub(crate) enum Grant<W> {
 
 /// Special handling of a task with one key while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum MarkerRole {
     None,
     /// Latest task of its key: its work may be replaced while it waits.
     Latest,
@@ -67,20 +67,20 @@ pub(crate) enum Role {
     Limited,
 }
 
-impl Role {
+impl MarkerRole {
     /// Returns whether the inbox watches the task until it ends.
     pub(crate) fn is_watched(self) -> bool {
-        matches!(self, Role::Latest | Role::End)
+        matches!(self, MarkerRole::Latest | MarkerRole::End)
     }
 
     /// Returns the role of a task with these claims.
     fn of<K>(scope: &Scope<K>) -> Self {
         match scope {
             Scope::Keys(claims) => match &**claims {
-                [(_, KeyClaim { mode: Mode::Limited(_), .. })] => Role::Limited,
-                _ => Role::None,
+                [(_, KeyClaim { mode: Mode::Limited(_), .. })] => MarkerRole::Limited,
+                _ => MarkerRole::None,
             },
-            Scope::Unkeyed { .. } | Scope::Everything { .. } => Role::None,
+            Scope::Unkeyed { .. } | Scope::Everything { .. } => MarkerRole::None,
         }
     }
 }
@@ -105,13 +105,13 @@ impl<K: Eq, W> Rollup<K, W> {
         };
         let slot = WorkCell { work: Some(work), replaced: 0, granted: false };
         let (work, pending) = (Mutex::new(slot), AtomicUsize::new(parts));
-        let role = Role::of(&scope);
+        let role = MarkerRole::of(&scope);
         Rollup { work, pending, scope, meta, member: None, role }
     }
 
     /// Adds the entry in the conflict index.
     pub(crate) fn with_member(self, member: ConflictEntry) -> Self {
-        Rollup { member: Some(member), role: Role::None, ..self }
+        Rollup { member: Some(member), role: MarkerRole::None, ..self }
     }
 
     /// Adds `grants` grants to wait for. The caller must hold back one grant meanwhile, so that
@@ -124,7 +124,7 @@ impl<K: Eq, W> Rollup<K, W> {
 
     /// Creates a task with a role. It has one key and one part, so `pending` plays no part.
     pub(crate) fn single(
-        role: Role,
+        role: MarkerRole,
         hash: u64,
         claim: KeyClaim<K>,
         meta: TaskMeta,
@@ -180,7 +180,7 @@ impl<K: Eq, W> Rollup<K, W> {
     /// Returns the work to a task with a role that was granted its key and goes back to its wait
     /// queue.
     pub(crate) fn wait_again(&self, work: W) {
-        debug_assert!(self.role != Role::None);
+        debug_assert!(self.role != MarkerRole::None);
         let mut slot = self.work.lock();
         slot.work = Some(work);
         slot.granted = false;
@@ -188,7 +188,7 @@ impl<K: Eq, W> Rollup<K, W> {
 
     /// Returns whether the task is a tombstone.
     pub(crate) fn is_tombstone(&self) -> bool {
-        self.role != Role::None && self.with_work(|work| work.is_none())
+        self.role != MarkerRole::None && self.with_work(|work| work.is_none())
     }
 
     /// Marks one part as granted, and returns whether it was the last.

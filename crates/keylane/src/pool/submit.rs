@@ -1,17 +1,17 @@
-//! Submits closures with a handle.
+//! Submits single tasks: the three short calls, tasks with options, and tasks that borrow.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
-use std::time::Duration;
 
-use super::{BatchRejected, Pool, Submission};
-use crate::complete::{Handle, InfallibleFn, TaskCell, TaskFn};
-use crate::engine::{AdmissionTicket, Key, ReadyWork, RejectedTask, WaitLimit};
+use super::Pool;
+use super::scope::{Scope, with_scope};
+use super::scoped_body::ScopeError;
+use crate::complete::Handle;
+use crate::engine::Key;
+use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::error::{BatchError, SubmitError};
 use crate::order::{Claims, IntoClaims};
-use crate::run::TaskBody;
+use crate::task::Task;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a task. Waits for capacity, first come, first served; never inside a task of this
@@ -37,15 +37,26 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         keys: impl IntoClaims<K>,
         work: F,
-    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    ) -> Result<Handle<T>, SubmitError<(Claims<K>, F)>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_with(keys.into_claims(), work, WaitLimit::Endless)
+        self.task(keys).submit(work)
     }
 
     /// Submits a task, if there is capacity and no other submitter waits for it.
+    ///
+    /// ```
+    /// use keylane::{Pool, SubmitErrorKind};
+    ///
+    /// let pool = Pool::<u64>::builder().capacity(1).build()?;
+    /// pool.keys().pause(&7);
+    /// pool.execute(7, || println!("takes the only permit"))?;
+    /// let refused = pool.try_submit(8, || "eight").unwrap_err();
+    /// assert_eq!(refused.kind(), SubmitErrorKind::Full);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -56,173 +67,100 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         &self,
         keys: impl IntoClaims<K>,
         work: F,
-    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    ) -> Result<Handle<T>, SubmitError<(Claims<K>, F)>>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.submit_with(keys.into_claims(), work, WaitLimit::None)
+        self.task(keys).try_submit(work)
     }
 
-    /// Submits a task, waiting for capacity for at most `timeout`.
+    /// Submits a task without a handle. Waits for capacity, as [`submit`](Self::submit) does.
     ///
-    /// # Errors
-    ///
-    /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
-    /// [`Closed`](SubmitErrorKind::Closed); the error contains the task.
-    pub fn submit_timeout<T, F>(
-        &self,
-        keys: impl IntoClaims<K>,
-        timeout: Duration,
-        work: F,
-    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        self.submit_with(keys.into_claims(), work, WaitLimit::for_at_most(timeout))
-    }
-
-    /// Submits a task, waiting for capacity without blocking the thread, in one wait queue with the
-    /// blocked threads. Needs no particular runtime.
-    ///
-    /// Cancel safe: dropped before it is ready, it has submitted nothing, and has left the wait
-    /// queue.
+    /// ```
+    /// let pool = keylane::Pool::<&str>::builder().build()?;
+    /// pool.execute("alice", || println!("alice pays 10"))?;
+    /// pool.execute(["alice", "bob"], || println!("a report on both"))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
     /// contains the task.
-    pub async fn submit_async<T, F>(
+    #[inline]
+    pub fn execute<F>(
         &self,
         keys: impl IntoClaims<K>,
         work: F,
-    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
+    ) -> Result<(), SubmitError<(Claims<K>, F)>>
     where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
+        F: FnOnce() + Send + 'static,
     {
-        let claims = keys.into_claims();
-        match self.engine.admit_async(&claims, 0).await {
-            Ok(ticket) => self.enter_with_handle(claims, work, ticket),
-            Err(why) => Err(SubmitError::new(why, (claims, work))),
-        }
+        self.task(keys).execute(work)
     }
 
-    /// Submits a batch in one pass, waiting for capacity as often as necessary. The tasks of the
-    /// batch are in order as if they had been submitted one by one.
+    /// Returns a task with these keys, to which options are added before one of its endings submits
+    /// it: see [`Task`].
     ///
-    /// The batch is submitted in pieces of at most 256 tasks, each when the iterator has yielded
-    /// it.
+    /// ```
+    /// use std::time::Duration;
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<&str>::builder().build()?;
+    /// let sum = pool.task(["alice", "bob"]).timeout(Duration::from_secs(1)).submit(|| 1 + 1)?;
+    /// assert_eq!(sum.join()?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn task(&self, keys: impl IntoClaims<K>) -> Task<'_, K, S> {
+        Task::new(&self.engine, keys.into_claims())
+    }
+
+    /// Calls `f` with a scope for tasks that borrow, and waits until all of them have ended, as
+    /// [`std::thread::scope`] does. They are tasks like all others: in order with each other and with
+    /// the tasks of the same keys that were submitted outside of the scope.
+    ///
+    /// - A task may submit further tasks to its scope. The scope waits for them, too.
+    /// - Tasks write their results to values that they borrow.
+    /// - A task that panics ends alone; the others run. If `f` panics, the panic goes on when all
+    ///   tasks have ended.
+    /// - A scope inside of a task of the same pool is refused: tasks of the caller's keys would wait
+    ///   for its end, and it for theirs. A scope of another pool is allowed there; a substitute takes
+    ///   the place of the waiting worker. Its tasks must not wait for the caller's keys, as by a
+    ///   scope of the caller's pool.
+    /// - The scope waits for tasks of a paused key until the key is resumed;
+    ///   [`take`](crate::control::Keys::take) does not take them. A stop of the pool drops those that
+    ///   have not begun, and [`shutdown_now`](Self::shutdown_now) does not return them.
+    ///
+    /// ```
+    /// use keylane::Pool;
+    ///
+    /// let pool = Pool::<usize>::builder().build()?;
+    /// let words = ["one", "three"].map(str::to_owned);
+    /// let mut lengths = [0; 2];
+    /// pool.scope(|scope| {
+    ///     for (key, (word, length)) in words.iter().zip(&mut lengths).enumerate() {
+    ///         scope.execute(key, move || *length = word.len()).expect("the pool is open");
+    ///     }
+    /// })?;
+    /// assert_eq!(lengths, [3, 5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its
-    /// key was [finished](SubmitErrorKind::KeyClosed): the handles of the tasks before it, and the
-    /// others, the refused one first. No task behind it is accepted.
-    pub fn submit_many<C, T, F>(
-        &self,
-        batch: impl IntoIterator<Item = (C, F)>,
-    ) -> Result<Vec<Handle<T>>, BatchRejected<K, T, F>>
-    where
-        C: IntoClaims<K>,
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        let mut cells = Vec::new();
-        let bodies = batch.into_iter().map(|(keys, work)| {
-            let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
-            cells.push(cell.clone());
-            (keys.into_claims(), ReadyWork(TaskBody::shared(cell)))
-        });
-        let Err((accepted, rejected, why)) = self.engine.enqueue_many(bodies) else {
-            return Ok(cells.into_iter().map(Handle::new).collect());
-        };
-        let rest = cells.split_off(accepted);
-        let rejected = rejected.into_iter().zip(rest).map(|((claims, body), cell)| {
-            let InfallibleFn(work) = cell.take_body().expect("a rejected cell was never shared");
-            drop(body);
-            (claims, work)
-        });
-        let rejected = rejected.collect();
-        Err(BatchError::new(cells.into_iter().map(Handle::new).collect(), rejected, why))
-    }
-
-    /// Submits work that can fail as [`submit`](Self::submit) does: an `Err` becomes
-    /// [`Outcome::Failed`](crate::Outcome::Failed).
+    /// [`ScopeError::FromInside`], at once, in a task of this pool. [`ScopeError::Panicked`] if a
+    /// task panicked, and [`ScopeError::Cancelled`] if the pool was stopped before all tasks had
+    /// begun; each after all tasks have ended. The value of `f` is dropped then.
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// As for [`submit`](Self::submit).
-    pub fn submit_fallible<T, E, F>(
+    /// If `f` does.
+    pub fn scope<'env, R>(
         &self,
-        keys: impl IntoClaims<K>,
-        work: F,
-    ) -> Result<Handle<T, E>, SubmitError<Submission<K, F>>>
-    where
-        T: Send + 'static,
-        E: Send + 'static,
-        F: FnOnce() -> Result<T, E> + Send + 'static,
-    {
-        let claims = keys.into_claims();
-        let ticket = match self.engine.admit(&claims, 0, WaitLimit::Endless) {
-            Ok(ticket) => ticket,
-            Err(why) => return Err(SubmitError::new(why, (claims, work))),
-        };
-        self.enter_cell(claims, Arc::new(TaskCell::new(work)), ticket)
-            .map_err(|(why, claims, work)| SubmitError::new(why, (claims, work)))
-    }
-
-    fn submit_with<T, F>(
-        &self,
-        claims: Claims<K>,
-        work: F,
-        limit: WaitLimit,
-    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        match self.engine.admit(&claims, 0, limit) {
-            Ok(ticket) => self.enter_with_handle(claims, work, ticket),
-            Err(why) => Err(SubmitError::new(why, (claims, work))),
-        }
-    }
-
-    fn enter_with_handle<T, F>(
-        &self,
-        claims: Claims<K>,
-        work: F,
-        ticket: AdmissionTicket,
-    ) -> Result<Handle<T>, SubmitError<Submission<K, F>>>
-    where
-        T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
-    {
-        let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
-        self.enter_cell(claims, cell, ticket)
-            .map_err(|(why, claims, InfallibleFn(work))| SubmitError::new(why, (claims, work)))
-    }
-
-    fn enter_cell<T, E, F>(
-        &self,
-        claims: Claims<K>,
-        cell: Arc<TaskCell<T, E, F>>,
-        ticket: AdmissionTicket,
-    ) -> Result<Handle<T, E>, RejectedTask<K, F>>
-    where
-        T: Send + 'static,
-        E: Send + 'static,
-        F: TaskFn<T, E> + Send + 'static,
-    {
-        let handle = Handle::new(cell.clone());
-        match self.engine.enqueue(claims, ReadyWork(TaskBody::shared(cell.clone())), ticket) {
-            Ok(()) => Ok(handle),
-            Err((why, claims, ReadyWork(body))) => {
-                let work = cell.take_body().expect("a rejected cell was never shared");
-                drop(body);
-                Err((why, claims, work))
-            }
-        }
+        f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, K, S>) -> R,
+    ) -> Result<R, ScopeError> {
+        with_scope(&self.engine, f)
     }
 }

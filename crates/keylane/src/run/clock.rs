@@ -1,4 +1,4 @@
-//! Clock of the rate limits: the system's, or one that a test advances.
+//! Clock of rate limits, delays and further attempts: the system's, or one that a test advances.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use crate::sync::{Mutex, Thread, park, park_timeout};
 
 /// Clock that advances only by calls of [`advance`](Self::advance), for tests of time limits.
 ///
-/// A pool that was [built](crate::Builder::clock) with one uses it for its rates. Clones share
-/// the same time.
+/// A pool that was [built](crate::Builder::clock) with one uses it for its rates, its delays and the
+/// waits between attempts. Clones share the same time.
 ///
 /// ```
 /// use std::time::Duration;

@@ -2,8 +2,10 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::attempt::AttemptEngine;
 use crate::sync::is_panicking;
 
 /// Result of a task for its keys. Of several reports, the greatest counts.
@@ -33,6 +35,16 @@ pub(crate) trait ExecContext {
 
     /// Keeps the turn until the body has returned and the returned `Turn` is dropped.
     fn keep_turn(&mut self) -> Turn;
+
+    /// Takes back a kept turn, which then ends with the body.
+    fn restore_turn(&mut self, turn: Turn) {
+        drop(turn);
+    }
+
+    /// Returns the engine that runs further attempts of the work, if there is one.
+    fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
+        None
+    }
 }
 
 /// End of a kept turn.
@@ -74,6 +86,11 @@ pub struct Turn(Option<Box<dyn EndTurn>>);
 impl Turn {
     pub(crate) fn new(end: impl EndTurn + 'static) -> Self {
         Turn(Some(Box::new(end)))
+    }
+
+    /// Creates a turn that holds nothing.
+    pub(crate) fn empty() -> Self {
+        Turn(None)
     }
 
     /// Ends the turn as failed.
@@ -198,6 +215,10 @@ impl<T: Send + Sync + 'static> ExecContext for KeepValueContext<'_, T> {
     fn keep_turn(&mut self) -> Turn {
         Turn::new(TurnAndValue { turn: self.ctx.keep_turn(), value: self.value.take() })
     }
+
+    fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
+        self.ctx.attempts()
+    }
 }
 
 /// Kept turn, with a value that is dropped after its end.
@@ -239,7 +260,7 @@ pub(crate) fn noop_context() -> impl ExecContext {
         fn panicked(&self, _: &(dyn Any + Send)) {}
 
         fn keep_turn(&mut self) -> Turn {
-            Turn(None)
+            Turn::empty()
         }
     }
 

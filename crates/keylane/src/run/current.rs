@@ -43,6 +43,10 @@ pub(crate) trait EngineHooks: Send + Sync {
     /// Reports the cancellation of such a task.
     #[cfg(feature = "tokio")]
     fn cancelled(&self);
+
+    /// Reports an error returned by such a task.
+    #[cfg(feature = "tokio")]
+    fn failed(&self);
 }
 
 /// Shard and slot of a lane, or one of the marks below. Fits into a `Cell`, because it is written
@@ -238,6 +242,13 @@ impl SavedContext {
     pub(crate) fn cancelled(&self) {
         if let Some(hooks) = &self.hooks {
             hooks.cancelled();
+        }
+    }
+
+    /// Reports to the pool that the task has returned an error.
+    pub(crate) fn failed(&self) {
+        if let Some(hooks) = &self.hooks {
+            hooks.failed();
         }
     }
 

@@ -1,6 +1,8 @@
 //! Runs ready tasks: worker threads, their sleep and wake-up, and the bodies of tasks.
 
 mod affinity;
+mod attempt;
+mod attempt_context;
 mod body;
 mod clock;
 mod context;
@@ -15,6 +17,8 @@ mod workers;
 
 pub use affinity::Placement;
 pub(crate) use affinity::{Affinity, ShardChoice};
+pub(crate) use attempt::{Attempt, AttemptEngine};
+pub(crate) use attempt_context::AttemptContext;
 pub(crate) use body::{RunBody, RunSharedBody, TaskBody, name_of};
 pub use clock::MockClock;
 pub(crate) use clock::RateClock;
@@ -35,4 +39,4 @@ pub use turn_keeper::TaskContext;
 pub(crate) use waits::{AwaitedTask, RegisteredWait, WaitingTask, waiting_threads};
 pub(crate) use worker::SpawnWorkers;
 pub use workers::MAX_SUBSTITUTES;
-pub(crate) use workers::WorkerSet;
+pub(crate) use workers::{Block, WorkerSet};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use self::trace::TraceBuffer;
 use super::current::{self, EngineHooks, Position};
-use super::{EndTurn, ExecContext, Sampler, ShardChoice, Turn, TurnResult};
+use super::{AttemptEngine, Block, EndTurn, ExecContext, Sampler, ShardChoice, Turn, TurnResult};
 use crate::allocate::{Claimant, End, Take};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
@@ -177,6 +177,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     fn work(&mut self) {
         while !self.is_retired() {
+            // One at a time, so that neither attempts nor tasks wait for all of the others.
+            self.run_attempt();
             if self.engine.rates.is_shut() {
                 self.idle();
                 continue;
@@ -197,7 +199,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.engine.idle.stop_searching();
             // A producer may have skipped a wake-up because this worker was searching, so pass the
             // search on.
-            if self.engine.ready_shards.any_synced() || self.engine.sharing.offers_synced() {
+            if self.engine.ready_shards.any_synced()
+                || self.engine.sharing.offers_synced()
+                || self.engine.attempts.is_ready_synced()
+            {
                 self.engine.idle.notify_work();
             }
         }
@@ -254,7 +259,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     fn has_choice(&self) -> bool {
         let engine = &self.engine;
         let Some(_) = &engine.affinity else { return engine.offers_anything() };
-        !engine.rates.is_shut() && (self.choices(false).is_some() || engine.sharing.offers())
+        engine.attempts.is_ready()
+            || !engine.rates.is_shut() && (self.choices(false).is_some() || engine.sharing.offers())
     }
 
     /// Publishes whether the worker is idle: other workers leave tasks of its home shards to it
@@ -316,7 +322,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.set_idle(false);
             let engine = &self.engine;
             engine.idle.stop_searching_and_pass_on(|| {
-                engine.offers_more(shard) || engine.sharing.offers_synced()
+                engine.offers_more(shard)
+                    || engine.sharing.offers_synced()
+                    || engine.attempts.is_ready_synced()
             });
             self.join_trace();
             self.sampler.restart(self.counters.now());
@@ -416,7 +424,40 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// Returns whether to leave the shard at the end of the slice. While there are jobs, the worker
     /// then asks the scheduler for its next assignment.
     fn must_leave(&self) -> bool {
-        self.must_end() || self.engine.sharing.has_jobs()
+        self.must_end() || self.engine.sharing.has_jobs() || self.engine.attempts.is_ready()
+    }
+
+    /// Runs a further attempt of failed work, if one is ready.
+    fn run_attempt(&mut self) {
+        if !self.engine.attempts.is_ready() {
+            return;
+        }
+        let Some(attempt) = self.engine.take_attempt() else { return };
+        self.stop_searching();
+        self.counters.set_position_free();
+        let engine: Arc<dyn AttemptEngine> = self.engine.clone();
+        attempt.run(&engine);
+        // The attempt has reported its result to its turn.
+        current::take_turn_result();
+        current::take_abnormal_end();
+        self.sampler.restart(self.counters.now());
+        self.counters.looked(self.sampler.now());
+        self.needs_before_task = true;
+    }
+
+    /// Ends the search of a worker that has found something else than a task of a shard.
+    fn stop_searching(&mut self) {
+        if self.searching {
+            self.searching = false;
+            self.set_idle(false);
+            let engine = &self.engine;
+            engine.idle.stop_searching_and_pass_on(|| {
+                engine.sharing.offers_synced()
+                    || engine.ready_shards.any_synced()
+                    || engine.attempts.is_ready_synced()
+            });
+            self.counters.fell_busy(self.counters.now());
+        }
     }
 
     fn must_end(&self) -> bool {
@@ -592,6 +633,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
         current::set_turn_result(TurnResult::Void);
     }
 
+    fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
+        Some(self.engine.clone())
+    }
+
     fn keep_turn(&mut self) -> Turn {
         // Placeholder until the engine returns the number: no shard has as many turns.
         let held = match std::mem::replace(&mut self.turn, TaskTurn::Kept(usize::MAX)) {
@@ -637,18 +682,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
     }
 
     fn block(&self) -> bool {
-        self.0.workers.block();
-        self.0.resync_worker_count();
-        if self.0.spawn_workers().is_err() {
-            // No error: the next wait tries again, for this one too.
-            TraceEvents::thread_refused(&self.0.settings.thread_name);
+        let engine = &self.0;
+        let start = |id, counters| Worker::start(engine.clone(), id, counters);
+        let Block { may_wait, spawn_error } = engine.workers.block(start);
+        if spawn_error.is_some() {
+            // No error of the wait: the next one tries again, for this one too.
+            TraceEvents::thread_refused(&engine.settings.thread_name);
         }
-        // Every waiting worker checks after it was counted, so the last of them sees all.
-        let goes_on = self.0.workers.has_unblocked();
-        if !goes_on {
-            self.unblock();
-        }
-        goes_on
+        engine.resync_worker_count();
+        may_wait
     }
 
     fn unblock(&self) {
@@ -664,5 +706,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
     #[cfg(feature = "tokio")]
     fn cancelled(&self) {
         self.0.counters.count_cancelled();
+    }
+
+    #[cfg(feature = "tokio")]
+    fn failed(&self) {
+        self.0.counters.count_failed();
     }
 }

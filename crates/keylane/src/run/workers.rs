@@ -22,7 +22,7 @@ pub(crate) struct WorkerSet {
     /// Number of workers on a lane that has used up its quantum.
     overtime: AtomicUsize,
     /// Maximum of `overtime`: half of the workers. Written under the lock of `list`.
-    most_overtime: AtomicUsize,
+    max_overtime: AtomicUsize,
     /// Time at which the pool was built. Never changes.
     epoch: Instant,
     /// Measurements of the workers. Never changes.
@@ -54,6 +54,16 @@ pub(crate) struct WorkerEntry {
     pub(crate) thread: Option<JoinHandle<()>>,
 }
 
+/// Answer to a worker that is about to wait inside a task.
+#[derive(Debug)]
+pub(crate) struct Block<E> {
+    /// Whether the worker may wait: some other worker does not. If false, it is not counted as
+    /// waiting.
+    pub(crate) may_wait: bool,
+    /// Error of the thread that could not be started.
+    pub(crate) spawn_error: Option<E>,
+}
+
 /// Sums over the retired workers.
 #[derive(Debug, Default)]
 struct RetiredStats {
@@ -66,6 +76,12 @@ impl WorkerList {
     /// Number of workers that there should be.
     fn due(&self) -> usize {
         self.wanted + self.blocked.min(MAX_SUBSTITUTES)
+    }
+
+    /// Whether a worker may be retired. One that does not wait is kept, also if more wait than have
+    /// substitutes.
+    fn has_surplus(&self) -> bool {
+        self.entries.len() > self.due().max(self.blocked + 1)
     }
 }
 
@@ -83,7 +99,7 @@ impl WorkerSet {
             }),
             surplus: AtomicBool::new(false),
             overtime: AtomicUsize::new(0),
-            most_overtime: AtomicUsize::new(wanted / 2),
+            max_overtime: AtomicUsize::new(wanted / 2),
         }
     }
 
@@ -93,6 +109,16 @@ impl WorkerSet {
         start: impl Fn(usize, Arc<WorkerCounters>) -> Result<JoinHandle<()>, E>,
     ) -> Result<(), E> {
         let mut list = self.list.lock();
+        let spawned = self.spawn_missing_in(&mut list, start);
+        self.update_surplus(&list);
+        spawned
+    }
+
+    fn spawn_missing_in<E>(
+        &self,
+        list: &mut WorkerList,
+        start: impl Fn(usize, Arc<WorkerCounters>) -> Result<JoinHandle<()>, E>,
+    ) -> Result<(), E> {
         while list.entries.len() < list.due() {
             let id = list.next_id;
             let counters = Arc::new(WorkerCounters::new(self.epoch, self.statistics));
@@ -100,14 +126,13 @@ impl WorkerSet {
             list.next_id += 1;
             list.entries.push(WorkerEntry { id, counters, thread });
         }
-        self.update_surplus(&list);
         Ok(())
     }
 
     pub(crate) fn set_wanted(&self, wanted: usize) {
         let mut list = self.list.lock();
         list.wanted = wanted;
-        self.most_overtime.store(wanted / 2, Ordering::Relaxed);
+        self.max_overtime.store(wanted / 2, Ordering::Relaxed);
         self.update_surplus(&list);
     }
 
@@ -120,17 +145,24 @@ impl WorkerSet {
         self.list.lock().due()
     }
 
-    pub(crate) fn block(&self) {
+    /// Counts the calling worker as waiting inside a task, and starts a substitute for it. Refuses
+    /// if every worker would wait, because no task would ever run again.
+    ///
+    /// One critical section, so that no worker is seen that is counted as waiting and whose
+    /// substitute has not started yet.
+    pub(crate) fn block<E>(
+        &self,
+        start: impl Fn(usize, Arc<WorkerCounters>) -> Result<JoinHandle<()>, E>,
+    ) -> Block<E> {
         let mut list = self.list.lock();
         list.blocked += 1;
+        let spawn_error = self.spawn_missing_in(&mut list, start).err();
+        let may_wait = list.entries.len() > list.blocked;
+        if !may_wait {
+            list.blocked -= 1;
+        }
         self.update_surplus(&list);
-    }
-
-    /// Returns whether some worker does not wait inside a task. Otherwise no task would ever run
-    /// again.
-    pub(crate) fn has_unblocked(&self) -> bool {
-        let list = self.list.lock();
-        list.entries.len() > list.blocked
+        Block { may_wait, spawn_error }
     }
 
     pub(crate) fn unblock(&self) {
@@ -140,7 +172,7 @@ impl WorkerSet {
     }
 
     fn update_surplus(&self, list: &WorkerList) {
-        self.surplus.store(list.entries.len() > list.due(), Ordering::Release);
+        self.surplus.store(list.has_surplus(), Ordering::Release);
     }
 
     #[inline]
@@ -150,7 +182,7 @@ impl WorkerSet {
 
     /// Counts the caller as on overtime. Returns false if half of the workers already are.
     pub(crate) fn try_overtime(&self) -> bool {
-        let most = self.most_overtime.load(Ordering::Relaxed);
+        let most = self.max_overtime.load(Ordering::Relaxed);
         let counted = self.overtime.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| {
             (count < most).then_some(count + 1)
         });
@@ -164,7 +196,7 @@ impl WorkerSet {
     /// Retires a worker if there are too many. Returns true if it must terminate.
     pub(crate) fn retire(&self, id: usize) -> bool {
         let mut list = self.list.lock();
-        if list.entries.len() <= list.due() {
+        if !list.has_surplus() {
             return false;
         }
         let leaving = list.entries.iter().position(|entry| entry.id == id);
@@ -222,21 +254,66 @@ mod tests {
     /// threads for 199 waiting tasks.
     #[test]
     fn substitutes_are_limited() {
-        let workers = WorkerSet::new(2, Statistics::Off, Instant::now());
-        let fill =
-            || workers.spawn_missing(|_, _| std::thread::Builder::new().spawn(|| ())).unwrap();
-        fill();
+        let workers = worker_set(2);
         for waits in 1..MAX_SUBSTITUTES + 2 {
-            workers.block();
-            fill();
-            assert!(workers.has_unblocked());
+            assert!(workers.block(start).may_wait);
             assert_eq!(workers.size(), 2 + waits.min(MAX_SUBSTITUTES));
         }
-        workers.block();
-        fill();
-        assert!(!workers.has_unblocked(), "the wait of the last worker must be refused");
-        assert_eq!(workers.take_handles().len(), 2 + MAX_SUBSTITUTES);
+        assert!(!workers.block(start).may_wait, "the wait of the last worker must be refused");
         workers.unblock();
-        assert!(workers.has_unblocked());
+        assert!(workers.block(start).may_wait);
+        assert_eq!(workers.take_handles().len(), 2 + MAX_SUBSTITUTES);
+    }
+
+    /// Regression test: a worker was counted as waiting in one critical section and its substitute
+    /// started in another; a wait that was judged in between was refused.
+    #[test]
+    fn no_wait_is_refused_while_threads_can_be_started() {
+        let workers = worker_set(1);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        assert!(workers.block(start).may_wait);
+                    }
+                });
+            }
+        });
+        assert_eq!(workers.take_handles().len(), 1 + 400);
+    }
+
+    #[test]
+    fn a_refused_thread_is_reported_and_the_last_worker_may_not_wait() {
+        let workers = worker_set(2);
+        let refuse = |_, _| Err("no thread");
+        let one = workers.block(refuse);
+        assert!(one.may_wait && one.spawn_error == Some("no thread"));
+        assert!(!workers.block(refuse).may_wait);
+        assert!(workers.block(start).may_wait, "the next wait starts the thread of the first, too");
+        assert_eq!(workers.take_handles().len(), 4);
+    }
+
+    /// Regression test: with more waiting workers than substitutes, a smaller number of workers
+    /// retired the last one that did not wait.
+    #[test]
+    fn the_last_worker_that_does_not_wait_is_never_retired() {
+        let workers = worker_set(10);
+        for _ in 0..MAX_SUBSTITUTES + 5 {
+            assert!(workers.block(start).may_wait);
+        }
+        workers.set_wanted(1);
+        let retired = (0..10 + MAX_SUBSTITUTES).filter(|&id| workers.retire(id)).count();
+        assert_eq!(retired, 4, "of 1,034 workers, 1,029 wait");
+        assert!(!workers.has_surplus());
+    }
+
+    fn worker_set(wanted: usize) -> WorkerSet {
+        let workers = WorkerSet::new(wanted, Statistics::Off, Instant::now());
+        workers.spawn_missing(start).unwrap();
+        workers
+    }
+
+    fn start(_: usize, _: Arc<WorkerCounters>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().spawn(|| ())
     }
 }

@@ -26,7 +26,7 @@ fn room_of(pool: &Pool<u32>) -> usize {
     let mut taken = 0;
     loop {
         let gate = gate.clone();
-        match pool.try_execute(Claims::none(), move || gate.pass()) {
+        match pool.task(Claims::none()).try_execute(move || gate.pass()) {
             Ok(()) => taken += 1,
             Err(error) => {
                 assert_eq!(error.kind(), SubmitErrorKind::Full);
@@ -60,8 +60,8 @@ fn accepted_and_unfinished_tasks_never_exceed_the_capacity() {
                         };
                         match n % 4 {
                             0 => pool.execute(keys, work).unwrap(),
-                            1 => pool.execute_timeout(keys, LONG, work).unwrap(),
-                            2 => block_on(pool.execute_async(keys, work)).unwrap(),
+                            1 => pool.task(keys).timeout(LONG).execute(work).unwrap(),
+                            2 => block_on(pool.task(keys).execute_async(work)).unwrap(),
                             _ => _ = pool.execute_many([(keys, work)]).unwrap(),
                         }
                         // Counted late and taken off early: never more than there are.
@@ -82,10 +82,10 @@ fn every_kind_of_task_takes_one_slot() {
     soon(|| {
         let pool = bounded(1, 4);
         let held = hold(&pool, Claims::barrier());
-        pool.try_execute([1, 2, 3, 4, 5], || {}).unwrap();
-        pool.try_execute(Claims::shared(1), || {}).unwrap();
-        pool.try_execute(Claims::barrier(), || {}).unwrap();
-        assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
+        pool.task([1, 2, 3, 4, 5]).try_execute(|| {}).unwrap();
+        pool.task(Claims::shared(1)).try_execute(|| {}).unwrap();
+        pool.task(Claims::barrier()).try_execute(|| {}).unwrap();
+        assert_eq!(pool.task(1).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::Full);
         assert_eq!(pool.inspect().snapshot(0).unfinished, 4);
         held.let_go();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
@@ -103,10 +103,10 @@ fn what_is_refused_comes_back_unharmed() {
         let error = pool.try_submit([3, 4], move || own.push("ran")).unwrap_err();
         assert_eq!(error.kind(), SubmitErrorKind::Full);
         let (claims, work) = error.into_inner();
-        let error = pool.submit_timeout(claims, Duration::ZERO, work).unwrap_err();
+        let error = pool.task(claims).timeout(Duration::ZERO).submit(work).unwrap_err();
         assert_eq!(error.kind(), SubmitErrorKind::TimedOut);
         let (claims, work) = error.into_inner();
-        let error = pool.execute_timeout(claims, Duration::from_millis(1), work).unwrap_err();
+        let error = pool.task(claims).timeout(Duration::from_millis(1)).execute(work).unwrap_err();
         assert_eq!(error.kind(), SubmitErrorKind::TimedOut);
         let (claims, work) = error.into_inner();
         held.let_go();
@@ -134,8 +134,8 @@ fn threads_and_futures_are_admitted_in_the_order_in_which_they_came() {
                     let key = 10 + n;
                     scope.spawn(move || match n % 4 {
                         0 => pool.execute(key, work).unwrap(),
-                        1 => block_on(pool.execute_async(key, work)).unwrap(),
-                        2 => pool.execute_timeout(key, LONG, work).unwrap(),
+                        1 => block_on(pool.task(key).execute_async(work)).unwrap(),
+                        2 => pool.task(key).timeout(LONG).execute(work).unwrap(),
                         _ => _ = pool.execute_many([(key, work)]).unwrap(),
                     });
                     await_line(pool, n as usize + 1);
@@ -157,13 +157,13 @@ fn a_freed_slot_belongs_to_the_waiter_before_it_knows() {
         let pool = bounded(1, 1);
         let held = hold(&pool, 1);
         let wakes = Wakes::new();
-        let mut waiter = Box::pin(pool.submit_async(2, || "waited"));
+        let mut waiter = Box::pin(pool.task(2).submit_async(|| "waited"));
         assert!(poll(waiter.as_mut(), &wakes).is_pending());
         held.let_go();
         wakes.wait();
         // It has been woken, and was not polled yet.
         for _ in 0..100 {
-            assert_eq!(pool.try_execute(3, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
+            assert_eq!(pool.task(3).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::Full);
         }
         let Poll::Ready(Ok(handle)) = poll(waiter.as_mut(), &wakes) else { panic!("it was told") };
         assert_eq!(handle.wait().unwrap().ok(), Some("waited"));
@@ -176,15 +176,17 @@ fn a_newcomer_does_not_pass_a_waiter() {
         let pool = bounded(2, 2);
         let (one, other) = (hold(&pool, 1), hold(&pool, 2));
         let wakes = Wakes::new();
-        let (mut first, mut second) =
-            (Box::pin(pool.execute_async(3, || {})), Box::pin(pool.execute_async(4, || {})));
+        let (mut first, mut second) = (
+            Box::pin(pool.task(3).execute_async(|| {})),
+            Box::pin(pool.task(4).execute_async(|| {})),
+        );
         assert!(poll(first.as_mut(), &wakes).is_pending());
         assert!(poll(second.as_mut(), &wakes).is_pending());
         one.let_go();
         wakes.wait();
         // A permit is free for the first; the second waits, so no other submitter may come in.
         assert!(poll(second.as_mut(), &wakes).is_pending());
-        assert_eq!(pool.try_execute(5, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
+        assert_eq!(pool.task(5).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::Full);
         assert!(poll(first.as_mut(), &wakes).is_ready());
         other.let_go();
         block_on(second).unwrap();
@@ -199,7 +201,7 @@ fn a_future_wakes_the_waker_that_it_was_polled_with_last() {
         let pool = bounded(1, 1);
         let held = hold(&pool, 1);
         let (old, new) = (Wakes::new(), Wakes::new());
-        let mut waiter = Box::pin(pool.execute_async(2, || {}));
+        let mut waiter = Box::pin(pool.task(2).execute_async(|| {}));
         assert!(poll(waiter.as_mut(), &old).is_pending());
         assert!(poll(waiter.as_mut(), &new).is_pending());
         held.let_go();
@@ -229,10 +231,10 @@ fn waits_that_are_given_up_neither_lose_a_slot_nor_take_one() {
                         let key = rng.below(3) as u32;
                         let done = if rng.below(2) == 0 {
                             let patience = Duration::from_micros(rng.below(60));
-                            pool.execute_timeout(key, patience, count).is_ok()
+                            pool.task(key).timeout(patience).execute(count).is_ok()
                         } else {
                             // Polled a few times, then dropped, perhaps with a permit.
-                            let mut future = pin!(pool.execute_async(key, count));
+                            let mut future = pin!(pool.task(key).execute_async(count));
                             (0..rng.below(6)).any(|_| {
                                 thread::yield_now();
                                 poll(future.as_mut(), &Wakes::new()).is_ready()
@@ -256,8 +258,8 @@ fn who_gives_up_at_the_head_of_the_line_lets_the_next_one_in() {
         let pool = bounded(1, 1);
         let held = hold(&pool, 1);
         let (first_wakes, second_wakes) = (Wakes::new(), Wakes::new());
-        let mut first = Box::pin(pool.execute_async(2, || {}));
-        let mut second = Box::pin(pool.execute_async(3, || {}));
+        let mut first = Box::pin(pool.task(2).execute_async(|| {}));
+        let mut second = Box::pin(pool.task(3).execute_async(|| {}));
         assert!(poll(first.as_mut(), &first_wakes).is_pending());
         assert!(poll(second.as_mut(), &second_wakes).is_pending());
         held.let_go();
@@ -279,7 +281,7 @@ fn a_drain_learns_that_a_granted_future_was_dropped() {
         let pool = bounded(1, 1);
         let held = hold(&pool, 1);
         let wakes = Wakes::new();
-        let mut waiter = Box::pin(pool.execute_async(2, || {}));
+        let mut waiter = Box::pin(pool.task(2).execute_async(|| {}));
         assert!(poll(waiter.as_mut(), &wakes).is_pending());
         held.let_go();
         wakes.wait();
@@ -313,9 +315,11 @@ fn closing_refuses_those_who_wait_and_returns_their_tasks() {
                     match n {
                         0 => pool.execute(2, work).map_err(|e| (e.kind(), e.into_inner().1)),
                         1 => pool
-                            .execute_timeout(2, LONG, work)
+                            .task(2)
+                            .timeout(LONG)
+                            .execute(work)
                             .map_err(|e| (e.kind(), e.into_inner().1)),
-                        _ => block_on(pool.execute_async(2, work))
+                        _ => block_on(pool.task(2).execute_async(work))
                             .map_err(|e| (e.kind(), e.into_inner().1)),
                     }
                 }));
@@ -374,12 +378,12 @@ fn a_task_that_submits_is_never_made_to_wait_and_the_overflow_shows() {
                 // The only worker is here, so waiting for capacity would last for ever.
                 match n % 5 {
                     0 => pool.execute(1, work).unwrap(),
-                    1 => pool.try_execute([1, 2], work).unwrap(),
-                    2 => pool.execute_timeout(1, Duration::ZERO, work).unwrap(),
+                    1 => pool.task([1, 2]).try_execute(work).unwrap(),
+                    2 => pool.task(1).timeout(Duration::ZERO).execute(work).unwrap(),
                     3 => _ = pool.execute_many([(1, work)]).unwrap(),
                     _ => {
                         let mut future: Pin<Box<dyn Future<Output = _>>> =
-                            Box::pin(pool.execute_async(1, work));
+                            Box::pin(pool.task(1).execute_async(work));
                         assert!(poll(future.as_mut(), &Wakes::new()).is_ready());
                     }
                 }
@@ -392,7 +396,7 @@ fn a_task_that_submits_is_never_made_to_wait_and_the_overflow_shows() {
         let snapshot = pool.inspect().snapshot(0);
         assert_eq!((snapshot.capacity, snapshot.unfinished), (2, 51));
         // Submitters from outside wait until the bound holds again.
-        assert_eq!(pool.try_execute(9, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
+        assert_eq!(pool.task(9).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::Full);
         gate.open();
         pool.execute(9, || {}).unwrap();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
@@ -411,7 +415,10 @@ fn a_task_of_another_pool_waits_like_anybody() {
         let next = back.clone();
         let passed_on = front
             .submit(1, move || {
-                assert_eq!(next.try_execute(2, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
+                assert_eq!(
+                    next.task(2).try_execute(|| {}).unwrap_err().kind(),
+                    SubmitErrorKind::Full
+                );
                 next.execute(2, || {}).unwrap();
             })
             .unwrap();

@@ -62,8 +62,8 @@ fn bytes_never_exceed_the_bound() {
                         let keys = keys.with_cost(bytes);
                         match n % 5 {
                             0 => pool.execute(keys, work).unwrap(),
-                            1 => pool.execute_timeout(keys, LONG, work).unwrap(),
-                            2 => block_on(pool.execute_async(keys, work)).unwrap(),
+                            1 => pool.task(keys).timeout(LONG).execute(work).unwrap(),
+                            2 => block_on(pool.task(keys).execute_async(work)).unwrap(),
                             3 => _ = pool.execute_many([(keys, work)]).unwrap(),
                             _ => drop(pool.submit(keys, work).unwrap()),
                         }
@@ -95,13 +95,13 @@ fn a_large_task_does_not_starve() {
             gates[0].open();
             eventually(|| pool.inspect().snapshot(0).bytes == 5);
             // A small one, which has come later, would fit.
-            let error = pool.try_execute(costing(1), || {}).unwrap_err();
+            let error = pool.task(costing(1)).try_execute(|| {}).unwrap_err();
             assert_eq!(error.kind(), SubmitErrorKind::Full);
             assert_eq!(error.into_inner().0.cost(), 1, "the claims come back with their cost");
-            let error = pool.execute_timeout(costing(1), Duration::ZERO, || {}).unwrap_err();
+            let error = pool.task(costing(1)).timeout(Duration::ZERO).execute(|| {}).unwrap_err();
             assert_eq!(error.kind(), SubmitErrorKind::TimedOut);
             // What weighs nothing waits for nothing.
-            pool.try_execute(Claims::none(), || {}).unwrap();
+            pool.task(Claims::none()).try_execute(|| {}).unwrap();
             let seen = log.clone();
             let own = &pool;
             scope.spawn(move || own.execute(costing(1), move || seen.push("small")).unwrap());
@@ -122,7 +122,7 @@ fn what_is_larger_than_the_bound_is_refused_with_a_clear_error() {
             let refused = pool.execute(costing(bytes), || {}).unwrap_err();
             assert_eq!(refused.kind(), SubmitErrorKind::TooLarge);
         }
-        let refused = block_on(pool.submit_async(costing(11), || {})).unwrap_err();
+        let refused = block_on(pool.task(costing(11)).submit_async(|| {})).unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::TooLarge);
         // A batch stops there, and the rest comes back in order.
         let batch = [3, 11, 4].map(|bytes| (costing(bytes), || {}));
@@ -179,7 +179,7 @@ fn every_end_of_a_task_gives_its_bytes_back() {
             // A wait that is given up, before and after the bytes are granted.
             let wakes = Wakes::new();
             for polls in 0..4 {
-                let mut future = Box::pin(pool.execute_async(keys.clone(), || {}));
+                let mut future = Box::pin(pool.task(keys.clone()).execute_async(|| {}));
                 (0..polls).any(|_| poll(future.as_mut(), &wakes).is_ready());
             }
             eventually(|| pool.inspect().snapshot(0).unfinished == 0);
@@ -220,7 +220,7 @@ fn a_task_that_submits_never_waits_for_bytes() {
         let seen = pool.submit(Claims::exclusive(1).with_cost(10), move || {
             let pool = own.upgrade().expect("it is used below");
             pool.execute(costing(10), || {}).unwrap();
-            block_on(pool.execute_async(costing(10), || {})).unwrap();
+            block_on(pool.task(costing(10)).execute_async(|| {})).unwrap();
             pool.execute_many([(costing(10), || {})]).unwrap();
             pool.inspect().snapshot(0).bytes
         });
@@ -309,14 +309,14 @@ fn all_bounds_together_neither_deadlock_nor_leak() {
                         let keys = keys.with_cost(rng.below(11) as usize);
                         let done = match rng.below(5) {
                             0 => pool.execute(keys, work).is_ok(),
-                            1 => pool.try_execute(keys, work).is_ok(),
+                            1 => pool.task(keys).try_execute(work).is_ok(),
                             2 => pool.execute_many([(keys, work)]).is_ok(),
                             3 => {
                                 let patience = Duration::from_micros(rng.below(60));
-                                pool.execute_timeout(keys, patience, work).is_ok()
+                                pool.task(keys).timeout(patience).execute(work).is_ok()
                             }
                             _ => {
-                                let mut future = Box::pin(pool.execute_async(keys, work));
+                                let mut future = Box::pin(pool.task(keys).execute_async(work));
                                 (0..rng.below(6)).any(|_| {
                                     thread::yield_now();
                                     poll(future.as_mut(), &Wakes::new()).is_ready()

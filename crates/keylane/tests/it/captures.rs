@@ -116,7 +116,7 @@ fn of_a_future_that_is_cancelled_before_it_began() {
         let pool = Arc::new(pool.runtime(runtime.handle().clone(), 10).build().unwrap());
         let watched = Watched::default();
         let (held, slow) = (hold(&pool, KEY), watched.capture());
-        let task = pool.submit_future(KEY, async move { drop(slow) }).unwrap();
+        let task = pool.task(KEY).submit(async move { drop(slow) }).unwrap();
         let next = || pool.submit(KEY, watched.is_gone()).unwrap();
         discard_slowly(&pool, &watched, held, move || assert!(task.cancel()), next);
     });
@@ -143,10 +143,11 @@ fn of_a_task_that_is_replaced_in_its_place() {
     soon(|| {
         let (pool, watched) = (one_worker(), Watched::default());
         let (held, slow) = (hold(&pool, KEY), watched.capture());
-        let old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let old = pool.task(KEY).latest().submit(move || drop(slow)).unwrap();
         let (submits, is_gone) = (pool.clone(), watched.is_gone());
         let (tell, new) = std::sync::mpsc::channel();
-        let replace = move || tell.send(submits.submit_latest(KEY, is_gone).unwrap()).unwrap();
+        let replace =
+            move || tell.send(submits.task(KEY).latest().submit(is_gone).unwrap()).unwrap();
         let next = || pool.submit(KEY, watched.is_gone()).unwrap();
         discard_slowly(&pool, &watched, held, replace, next);
         assert!(old.wait().unwrap().is_superseded());
@@ -160,11 +161,11 @@ fn of_a_task_that_is_replaced_by_one_behind_others() {
     soon(|| {
         let (pool, watched) = (one_worker(), Watched::default());
         let (held, slow) = (hold(&pool, KEY), watched.capture());
-        let _old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let _old = pool.task(KEY).latest().submit(move || drop(slow)).unwrap();
         let between = pool.submit(KEY, || ()).unwrap();
         let _opens = OpenAtLast(watched.goes_on.clone());
         let (submits, is_gone) = (pool.clone(), watched.is_gone());
-        let replaces = thread::spawn(move || submits.submit_latest(KEY, is_gone).unwrap());
+        let replaces = thread::spawn(move || submits.task(KEY).latest().submit(is_gone).unwrap());
         watched.entered.pass();
         held.let_go();
         assert!(between.wait().unwrap().is_completed(), "it does not wait for them");
@@ -181,10 +182,10 @@ fn of_a_task_that_is_replaced_while_its_key_is_paused() {
     soon(|| {
         let (pool, watched) = (one_worker(), Watched::default());
         let (held, slow) = (hold(&pool, KEY), watched.capture());
-        let _old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let _old = pool.task(KEY).latest().submit(move || drop(slow)).unwrap();
         let _opens = OpenAtLast(watched.goes_on.clone());
         let (submits, is_gone) = (pool.clone(), watched.is_gone());
-        let replaces = thread::spawn(move || submits.submit_latest(KEY, is_gone).unwrap());
+        let replaces = thread::spawn(move || submits.task(KEY).latest().submit(is_gone).unwrap());
         watched.entered.pass();
         held.let_go();
         worker_goes_on(&pool);
@@ -207,10 +208,10 @@ fn of_a_task_that_is_replaced_while_the_pool_is_stopped() {
     soon(|| {
         let (pool, watched) = (one_worker(), Watched::default());
         let (held, slow) = (hold(&pool, KEY), watched.capture());
-        let _old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
+        let _old = pool.task(KEY).latest().submit(move || drop(slow)).unwrap();
         let _opens = OpenAtLast(watched.goes_on.clone());
         let submits = pool.clone();
-        let replaces = thread::spawn(move || submits.submit_latest(KEY, || ()).unwrap());
+        let replaces = thread::spawn(move || submits.task(KEY).latest().submit(|| ()).unwrap());
         watched.entered.pass();
         held.let_go();
         worker_goes_on(&pool);
@@ -230,8 +231,8 @@ fn of_a_task_that_is_cancelled_and_then_replaced() {
     soon(|| {
         let (pool, watched) = (one_worker(), Watched::default());
         let (held, slow) = (hold(&pool, KEY), watched.capture());
-        let old = pool.submit_latest(KEY, move || drop(slow)).unwrap();
-        let next = || pool.submit_latest(KEY, watched.is_gone()).unwrap();
+        let old = pool.task(KEY).latest().submit(move || drop(slow)).unwrap();
+        let next = || pool.task(KEY).latest().submit(watched.is_gone()).unwrap();
         discard_slowly(&pool, &watched, held, move || assert!(old.cancel()), next);
     });
 }

@@ -47,7 +47,7 @@ fn the_end_is_last_and_runs_once<S: AnyHasher>() {
         pool.execute([A, B], write("message")).unwrap();
         pool.execute(Claims::shared(A), write("message")).unwrap();
     }
-    let end = pool.close_key(A, Refuse, write("end")).unwrap();
+    let end = pool.task(A).last(Refuse).submit(write("end")).unwrap();
     pool.execute(B, || {}).unwrap();
     running.let_go();
     assert!(end.wait().unwrap().is_completed());
@@ -61,17 +61,17 @@ fn everything_of_a_finished_key_is_refused_and_nothing_else<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
     let refused = || {
         assert_eq!(pool.submit(A, || 1).unwrap_err().kind(), KeyClosed);
-        assert_eq!(pool.try_execute(Claims::shared(A), || {}).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.task(Claims::shared(A)).try_execute(|| {}).unwrap_err().kind(), KeyClosed);
         assert_eq!(pool.submit([B, A], || 1).unwrap_err().kind(), KeyClosed);
-        assert_eq!(pool.submit_latest(A, || 1).unwrap_err().kind(), KeyClosed);
-        assert_eq!(pool.close_key(A, Refuse, || 1).unwrap_err().kind(), KeyClosed);
-        assert_eq!(pool.close_key(A, NewLife, || 1).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.task(A).latest().submit(|| 1).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.task(A).last(Refuse).submit(|| 1).unwrap_err().kind(), KeyClosed);
+        assert_eq!(pool.task(A).last(NewLife).submit(|| 1).unwrap_err().kind(), KeyClosed);
         let (claims, work) = pool.submit(A, || 7).unwrap_err().into_inner();
         assert_eq!((format!("{claims:?}"), work()), (format!("{:?}", Claims::exclusive(A)), 7));
         assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_completed());
     };
     let running = hold(&pool, A);
-    let end = pool.close_key(A, Refuse, || {}).unwrap();
+    let end = pool.task(A).last(Refuse).submit(|| {}).unwrap();
     refused();
     // A refused task releases its permit.
     eventually(|| pool.inspect().snapshot(0).unfinished == 2);
@@ -85,7 +85,7 @@ fn everything_of_a_finished_key_is_refused_and_nothing_else<S: AnyHasher>() {
 
 fn a_batch_gives_back_what_is_refused<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
+    assert!(pool.task(A).last(Refuse).submit(|| {}).unwrap().wait().unwrap().is_completed());
     let batch = |keys: &[u32]| keys.iter().map(|&key| (key, move || key)).collect::<Vec<_>>();
     let error = pool.submit_many(batch(&[B, 3, A, 4, A, B])).unwrap_err();
     assert_eq!(error.kind(), KeyClosed);
@@ -106,18 +106,18 @@ fn a_finished_key_is_refused_without_waiting_for_room<S: AnyHasher>() {
         let builder = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default());
         let builder = if bounded { builder.capacity_per_key(1) } else { builder };
         let pool = builder.build().unwrap();
-        assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
+        assert!(pool.task(A).last(Refuse).submit(|| {}).unwrap().wait().unwrap().is_completed());
         let running = hold(&pool, B);
         let kind = |refused: SubmitErrorKind| assert_eq!(refused, KeyClosed);
         kind(pool.try_submit(A, || {}).unwrap_err().kind());
         kind(pool.submit(A, || {}).unwrap_err().kind());
-        kind(pool.submit_timeout(A, LONG, || {}).unwrap_err().kind());
-        kind(pool.submit_timeout([A, 3], LONG, || {}).unwrap_err().kind());
+        kind(pool.task(A).timeout(LONG).submit(|| {}).unwrap_err().kind());
+        kind(pool.task([A, 3]).timeout(LONG).submit(|| {}).unwrap_err().kind());
         kind(pool.execute(Claims::shared(A), || {}).unwrap_err().kind());
         kind(pool.execute_many([(A, || {})]).unwrap_err().kind());
-        kind(pool.submit_latest(A, || {}).unwrap_err().kind());
-        kind(pool.close_key(A, NewLife, || {}).unwrap_err().kind());
-        kind(block_on(pool.submit_async(A, || {})).unwrap_err().kind());
+        kind(pool.task(A).latest().submit(|| {}).unwrap_err().kind());
+        kind(pool.task(A).last(NewLife).submit(|| {}).unwrap_err().kind());
+        kind(block_on(pool.task(A).submit_async(|| {})).unwrap_err().kind());
         assert_eq!(pool.try_submit(3, || {}).unwrap_err().kind(), Full);
         assert!(pool.keys().reopen(&A));
         assert_eq!(pool.try_submit(A, || {}).unwrap_err().kind(), Full);
@@ -133,7 +133,9 @@ fn nothing_behind_a_refused_task_is_accepted<S: AnyHasher>() {
         for several in [None, Some(refused - 1), Some(refused), Some(refused + 1)] {
             let pool = Pool::<u32>::builder().workers(2).capacity(10_000).hasher(S::default());
             let pool = pool.build().unwrap();
-            assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
+            assert!(
+                pool.task(A).last(Refuse).submit(|| {}).unwrap().wait().unwrap().is_completed()
+            );
             let claims = |n: i32| {
                 let key = if n == refused { A } else { 2 + n as u32 % 40 };
                 match several == Some(n) {
@@ -154,7 +156,7 @@ fn nothing_behind_a_refused_task_is_accepted<S: AnyHasher>() {
 
 fn the_subtasks_of_a_job_come_in<S: AnyHasher>() {
     let pool = pool_of::<S>(2);
-    assert!(pool.close_key(A, Refuse, || {}).unwrap().wait().unwrap().is_completed());
+    assert!(pool.task(A).last(Refuse).submit(|| {}).unwrap().wait().unwrap().is_completed());
     let job = pool.job("late").each_keyed([A, B, A].map(|key| (key, move || key))).collect();
     assert_eq!(job.unwrap().wait().unwrap().unwrap(), [A, B, A]);
 }
@@ -168,16 +170,16 @@ fn a_life_has_one_end_and_the_next_task_begins_a_new_one<S: AnyHasher>() {
     };
     let running = hold(&pool, A);
     pool.execute(A, write("first life")).unwrap();
-    drop(pool.close_key(A, NewLife, write("first end")).unwrap());
-    let refused = pool.close_key(A, NewLife, write("twice")).unwrap_err();
+    drop(pool.task(A).last(NewLife).submit(write("first end")).unwrap());
+    let refused = pool.task(A).last(NewLife).submit(write("twice")).unwrap_err();
     assert_eq!(refused.kind(), KeyClosed);
     pool.execute(A, write("second life")).unwrap();
-    drop(pool.close_key(A, NewLife, write("second end")).unwrap());
+    drop(pool.task(A).last(NewLife).submit(write("second end")).unwrap());
     // A rollup begins one as well, and so does a latest task.
     pool.execute([A, B], write("third life")).unwrap();
-    drop(pool.close_key(A, NewLife, write("third end")).unwrap());
-    pool.execute_latest(A, write("fourth life")).unwrap();
-    drop(pool.close_key(A, Refuse, write("fourth end")).unwrap());
+    drop(pool.task(A).last(NewLife).submit(write("third end")).unwrap());
+    pool.task(A).latest().execute(write("fourth life")).unwrap();
+    drop(pool.task(A).last(Refuse).submit(write("fourth end")).unwrap());
     assert_eq!(pool.execute(A, || {}).unwrap_err().kind(), KeyClosed);
     running.let_go();
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
@@ -186,7 +188,7 @@ fn a_life_has_one_end_and_the_next_task_begins_a_new_one<S: AnyHasher>() {
     assert!(pool.keys().reopen(&A));
     // An end that has run is forgotten.
     for _ in 0..3 {
-        let end = pool.close_key(A, NewLife, || {}).unwrap();
+        let end = pool.task(A).last(NewLife).submit(|| {}).unwrap();
         assert!(end.wait().unwrap().is_completed());
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     }
@@ -202,7 +204,7 @@ fn a_reopened_key_goes_on_behind_its_end<S: AnyHasher>() {
     };
     assert!(!pool.keys().reopen(&A));
     let running = hold(&pool, A);
-    drop(pool.close_key(A, Refuse, write("end")).unwrap());
+    drop(pool.task(A).last(Refuse).submit(write("end")).unwrap());
     assert!(pool.keys().reopen(&A));
     let late = pool.submit(A, write("late")).unwrap();
     assert!(!pool.keys().reopen(&A));
@@ -214,13 +216,13 @@ fn a_reopened_key_goes_on_behind_its_end<S: AnyHasher>() {
 fn a_failed_end_is_none<S: AnyHasher>() {
     let pool = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default()).build().unwrap();
     let running = hold(&pool, B);
-    let full = pool.try_close_key(A, Refuse, || {}).unwrap_err();
-    assert_eq!((full.kind(), full.into_inner().0), (Full, A));
+    let full = pool.task(A).last(Refuse).try_submit(|| {}).unwrap_err();
+    assert_eq!(full.kind(), Full);
     running.let_go();
     assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
     assert!(pool.keys().list_closed().is_empty());
     pool.close();
-    assert_eq!(pool.close_key(A, Refuse, || {}).unwrap_err().kind(), Closed);
+    assert_eq!(pool.task(A).last(Refuse).submit(|| {}).unwrap_err().kind(), Closed);
     assert!(pool.keys().list_closed().is_empty());
 }
 
@@ -233,7 +235,7 @@ fn an_end_is_held_and_not_taken_and_comes_back<S: AnyHasher>() {
     };
     pool.keys().pause(&A);
     pool.execute(A, write("taken")).unwrap();
-    let end = pool.close_key(A, NewLife, write("end")).unwrap();
+    let end = pool.task(A).last(NewLife).submit(write("end")).unwrap();
     assert!(pool.submit(B, || {}).unwrap().wait().unwrap().is_completed());
     assert!(!end.is_finished());
     assert_eq!(pool.keys().take(&A).len(), 1);
@@ -242,8 +244,8 @@ fn an_end_is_held_and_not_taken_and_comes_back<S: AnyHasher>() {
     assert_eq!(log.take(), ["end"]);
     pool.keys().pause(&A);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-    drop(pool.close_key(A, Refuse, write("end")).unwrap());
-    drop(pool.close_key(B, Refuse, || {}).unwrap());
+    drop(pool.task(A).last(Refuse).submit(write("end")).unwrap());
+    drop(pool.task(B).last(Refuse).submit(|| {}).unwrap());
     eventually(|| pool.inspect().snapshot(0).unfinished == 1);
     let unrun = pool.shutdown_now();
     assert_eq!((unrun.len(), log.len()), (1, 0));
@@ -254,7 +256,7 @@ fn an_end_is_held_and_not_taken_and_comes_back<S: AnyHasher>() {
 fn a_cancelled_end_is_an_end_all_the_same<S: AnyHasher>() {
     let pool = pool_of::<S>(1);
     let running = hold(&pool, A);
-    let end = pool.close_key(A, Refuse, || {}).unwrap();
+    let end = pool.task(A).last(Refuse).submit(|| {}).unwrap();
     assert!(end.cancel());
     running.let_go();
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
@@ -270,9 +272,9 @@ fn the_latest_of_a_key_is_before_its_end_or_refused<S: AnyHasher>() {
             move || log.push(name)
         };
         let running = hold(&pool, A);
-        pool.execute_latest(A, write("before")).unwrap();
-        drop(pool.close_key(A, after, write("end")).unwrap());
-        let late = pool.execute_latest(A, write("after"));
+        pool.task(A).latest().execute(write("before")).unwrap();
+        drop(pool.task(A).last(after).submit(write("end")).unwrap());
+        let late = pool.task(A).latest().execute(write("after"));
         assert_eq!(
             late.map_err(|error| error.kind()),
             match after {
@@ -350,7 +352,8 @@ fn nobody_overtakes_the_end_and_nobody_comes_after_it<S: AnyHasher>() {
         start.wait();
         (0..round * 30).for_each(|_| thread::yield_now());
         let at_the_end = ran.clone();
-        let end = pool.close_key(A, Refuse, move || at_the_end.load(Ordering::SeqCst)).unwrap();
+        let end =
+            pool.task(A).last(Refuse).submit(move || at_the_end.load(Ordering::SeqCst)).unwrap();
         producers.into_iter().for_each(|producer| producer.join().unwrap());
         let before = end.wait().unwrap().unwrap();
         pool.shutdown().unwrap();
@@ -383,7 +386,7 @@ fn nothing_stays_of_a_finished_key_that_was_not_asked_for() {
     for n in 0..200 {
         pool.execute(key(n), || {}).unwrap();
         let after = if n % 2 == 0 { NewLife } else { Refuse };
-        drop(pool.close_key(key(n), after, || {}).unwrap());
+        drop(pool.task(key(n)).last(after).submit(|| {}).unwrap());
     }
     eventually(|| pool.inspect().snapshot(0).unfinished == 0 && live.count() == 100);
     assert_eq!(pool.keys().list_closed().len(), 100);

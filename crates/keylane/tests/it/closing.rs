@@ -46,12 +46,12 @@ fn nothing_is_accepted_after_close_and_everything_comes_back<S: AnyHasher>() {
             let back = [
                 pool.submit(claims.clone(), work()).map(drop).unwrap_err(),
                 pool.try_submit(claims.clone(), work()).map(drop).unwrap_err(),
-                pool.submit_timeout(claims.clone(), LONG, work()).map(drop).unwrap_err(),
-                block_on(pool.submit_async(claims.clone(), work())).map(drop).unwrap_err(),
+                pool.task(claims.clone()).timeout(LONG).submit(work()).map(drop).unwrap_err(),
+                block_on(pool.task(claims.clone()).submit_async(work())).map(drop).unwrap_err(),
                 pool.execute(claims.clone(), work()).unwrap_err(),
-                pool.try_execute(claims.clone(), work()).unwrap_err(),
-                pool.execute_timeout(claims.clone(), LONG, work()).unwrap_err(),
-                block_on(pool.execute_async(claims.clone(), work())).unwrap_err(),
+                pool.task(claims.clone()).try_execute(work()).unwrap_err(),
+                pool.task(claims.clone()).timeout(LONG).execute(work()).unwrap_err(),
+                block_on(pool.task(claims.clone()).execute_async(work())).unwrap_err(),
             ];
             for error in back {
                 assert_eq!(error.kind(), SubmitErrorKind::Closed);

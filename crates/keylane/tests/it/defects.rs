@@ -63,10 +63,10 @@ fn seed_000_0c_a_rejected_task_kills_its_key() {
         for _ in 0..5 {
             let held = hold(&pool, 1);
             for keys in [vec![1], vec![1, 2], vec![2]] {
-                let error = pool.try_execute(keys.clone(), || {}).unwrap_err();
+                let error = pool.task(keys.clone()).try_execute(|| {}).unwrap_err();
                 assert_eq!(error.kind(), SubmitErrorKind::Full);
                 let now = Duration::ZERO;
-                assert!(pool.submit_timeout(keys, now, || {}).is_err());
+                assert!(pool.task(keys).timeout(now).submit(|| {}).is_err());
             }
             held.let_go();
             for keys in [vec![1], vec![1, 2], vec![2]] {
@@ -106,7 +106,7 @@ fn seed_000_0e_the_bound_and_the_shutdown_are_bypassed() {
         let ran = Arc::new(AtomicUsize::new(0));
         let submit = || {
             let ran = ran.clone();
-            pool.try_execute(1, move || _ = ran.fetch_add(1, Ordering::SeqCst))
+            pool.task(1).try_execute(move || _ = ran.fetch_add(1, Ordering::SeqCst))
         };
         let accepted = (0..10_000).filter(|_| submit().is_ok()).count();
         assert_eq!(accepted, 2);
@@ -170,9 +170,13 @@ fn seed_000_0h_the_close_event_overtakes_messages() {
                 pool.execute(connection, move || log.push(n)).unwrap();
             }
             let last = log.clone();
-            let closed =
-                pool.close_key(connection, OnClosedKey::Refuse, move || last.push(99)).unwrap();
-            let late = pool.try_execute(connection, || unreachable!("after the end")).unwrap_err();
+            let closed = pool
+                .task(connection)
+                .last(OnClosedKey::Refuse)
+                .submit(move || last.push(99))
+                .unwrap();
+            let late =
+                pool.task(connection).try_execute(|| unreachable!("after the end")).unwrap_err();
             assert_eq!(late.kind(), SubmitErrorKind::KeyClosed);
             assert!(closed.wait().unwrap().is_completed());
             assert!(log.take().into_iter().eq((0..10).chain([99])));
@@ -187,11 +191,14 @@ fn seed_001_1a_a_failed_replacement_poisons_its_key() {
     soon(|| {
         let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
         let running = hold(&pool, 2);
-        let refused = pool.try_submit_latest(1, || 0).unwrap_err();
+        let refused = pool.task(1).latest().try_submit(|| 0).unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::Full);
         running.let_go();
         for n in 0..5 {
-            assert_eq!(pool.submit_latest(1, move || n).unwrap().wait().unwrap().ok(), Some(n));
+            assert_eq!(
+                pool.task(1).latest().submit(move || n).unwrap().wait().unwrap().ok(),
+                Some(n)
+            );
         }
     });
 }
@@ -203,8 +210,8 @@ fn seed_001_1b_who_is_replaced_gets_anothers_result() {
     soon(|| {
         let pool = pool(2);
         let running = hold(&pool, 1);
-        let first = pool.submit_latest(1, || "text".to_owned()).unwrap();
-        let second = pool.submit_latest(1, || 42).unwrap();
+        let first = pool.task(1).latest().submit(|| "text".to_owned()).unwrap();
+        let second = pool.task(1).latest().submit(|| 42).unwrap();
         assert!(first.wait().unwrap().is_superseded());
         running.let_go();
         assert_eq!(second.wait().unwrap().ok(), Some(42));
@@ -476,7 +483,7 @@ fn seed_001_1m_the_capacity_is_read_outside_of_its_lock() {
         });
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         let held = hold(&pool, 1);
-        assert!(pool.try_execute(1, || {}).is_err(), "there is room for exactly one");
+        assert!(pool.task(1).try_execute(|| {}).is_err(), "there is room for exactly one");
         held.let_go();
     });
 }

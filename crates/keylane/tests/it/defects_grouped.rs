@@ -222,7 +222,10 @@ fn seed_003_3h_what_has_ended_is_kept_and_what_is_unrelated_is_waited_for() {
         let (_waits, begun) = hold_soon(&small, counted(9));
         let (_also, _) = hold_soon(&small, counted(9));
         assert!(!begun.is_open());
-        assert_eq!(small.try_execute(counted(5), || {}).unwrap_err().kind(), SubmitErrorKind::Full);
+        assert_eq!(
+            small.task(counted(5)).try_execute(|| {}).unwrap_err().kind(),
+            SubmitErrorKind::Full
+        );
         unrelated.let_go();
         assert!(Pool::<u32>::builder().workers(0).build().is_err());
     });

@@ -39,6 +39,7 @@ examples!(
     byte_bound,
     cancel,
     closing,
+    delayed,
     explain,
     fair_queue,
     #[cfg(feature = "tokio")]
@@ -61,6 +62,8 @@ examples!(
     rates,
     record,
     resize,
+    retry,
+    scope,
     rollup,
     shared,
     snapshot,

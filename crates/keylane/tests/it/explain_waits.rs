@@ -34,7 +34,7 @@ fn submitters_have_a_position_and_move_up() {
         eventually(|| pool.inspect().submitters().len() == place + 1);
     }
     let wakes = Wakes::new();
-    let mut third = Box::pin(pool.execute_async(A, || {}));
+    let mut third = Box::pin(pool.task(A).execute_async(|| {}));
     assert!(poll(third.as_mut(), &wakes).is_pending());
     let inside = pool.clone();
     threads.push(named("four", move || inside.execute(A, || {}).unwrap()));

@@ -26,7 +26,8 @@ fn a_key_waits_for_its_future_and_other_keys_do_not() {
     let (open, gate) = oneshot::channel::<()>();
     let first = log.clone();
     let slow = pool
-        .submit_future(1, async move {
+        .task(1)
+        .submit(async move {
             gate.await.unwrap();
             first.lock().unwrap().push("future");
         })
@@ -52,12 +53,13 @@ fn as_many_run_at_a_time_as_the_limit_says() {
     let handles: Vec<_> = (0..LIMIT as u32 * 20)
         .map(|key| {
             let (running, most, meet) = (running.clone(), most.clone(), meet.clone());
-            pool.submit_future(key, async move {
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                meet.wait().await;
-                running.fetch_sub(1, Ordering::SeqCst);
-            })
-            .unwrap()
+            pool.task(key)
+                .submit(async move {
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    meet.wait().await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                })
+                .unwrap()
         })
         .collect();
     assert!(handles.into_iter().all(|handle| handle.wait().unwrap().is_completed()));
@@ -69,7 +71,7 @@ fn a_panic_ends_the_future_alone() {
     let runtime = runtime();
     let pool = pool(&runtime, 10);
     let (panics, seen) = (Arc::new(AtomicUsize::new(0)), pool.inspect().snapshot(0).panicked);
-    let bad = pool.submit_future(1, async { panic!("as expected") }).unwrap();
+    let bad = pool.task(1).submit(async { panic!("as expected") }).unwrap();
     let count = panics.clone();
     let good = pool.submit(1, move || count.fetch_add(1, Ordering::SeqCst)).unwrap();
     match bad.wait().unwrap() {
@@ -96,7 +98,8 @@ fn a_cancelled_future_is_dropped_before_its_turn_ends() {
     let (begun, began) = mpsc::channel();
     let captured = Tell(tell.clone());
     let endless = pool
-        .submit_future(1, async move {
+        .task(1)
+        .submit(async move {
             let _captured = captured;
             begun.send(()).unwrap();
             pending::<()>().await;
@@ -115,8 +118,8 @@ fn a_future_that_has_not_begun_never_does_once_cancelled() {
     let runtime = runtime();
     let pool = pool(&runtime, 10);
     let (open, gate) = oneshot::channel::<()>();
-    let first = pool.submit_future(1, async move { gate.await.unwrap() }).unwrap();
-    let second = pool.submit_future(1, async { unreachable!("it was cancelled") }).unwrap();
+    let first = pool.task(1).submit(async move { gate.await.unwrap() }).unwrap();
+    let second = pool.task(1).submit(async { unreachable!("it was cancelled") }).unwrap();
     let third = pool.submit(1, || ()).unwrap();
     assert!(second.cancel());
     assert!(!third.is_finished(), "a successor never jumps");
@@ -132,13 +135,14 @@ fn the_end_of_the_runtime_ends_the_turns() {
     let pool = pool(&runtime, 10);
     let (begun, began) = mpsc::channel();
     let endless = pool
-        .submit_future(1, async move {
+        .task(1)
+        .submit(async move {
             begun.send(()).unwrap();
             pending::<()>().await;
         })
         .unwrap();
     began.recv().unwrap();
-    let queued = pool.submit_future(1, pending::<()>()).unwrap();
+    let queued = pool.task(1).submit(pending::<()>()).unwrap();
     let behind = pool.submit(1, || ()).unwrap();
     runtime.shutdown_background();
     assert!(endless.wait().unwrap().is_cancelled());
@@ -159,7 +163,8 @@ fn a_future_submits_to_its_own_full_pool_without_waiting() {
     );
     let own = pool.clone();
     let outer = pool
-        .submit_future(1, async move {
+        .task(1)
+        .submit(async move {
             let inner = own.submit(2, || 42).unwrap();
             inner.await.unwrap().unwrap()
         })
@@ -173,7 +178,8 @@ fn a_future_that_awaits_what_is_ordered_behind_it_gets_an_error() {
     let pool = Arc::new(pool(&runtime, 10));
     let own = pool.clone();
     let outer = pool
-        .submit_future(1, async move {
+        .task(1)
+        .submit(async move {
             let behind = own.submit(1, || ()).unwrap();
             behind.await.is_err()
         })
@@ -184,7 +190,7 @@ fn a_future_that_awaits_what_is_ordered_behind_it_gets_an_error() {
 #[test]
 fn without_a_runtime_the_future_comes_back() {
     let pool = Pool::<u32>::builder().workers(1).capacity(1).build().unwrap();
-    let error = pool.submit_future(1, async { 42 }).unwrap_err();
+    let error = pool.task(1).submit(async { 42 }).unwrap_err();
     assert_eq!(error.kind(), SubmitErrorKind::NoRuntime);
     let (_, future) = error.into_inner();
     assert_eq!(runtime().block_on(future), 42);
@@ -197,7 +203,7 @@ fn a_closed_pool_gives_the_future_back() {
     let runtime = runtime();
     let pool = pool(&runtime, 1);
     pool.close();
-    assert_eq!(pool.submit_future(1, async {}).unwrap_err().kind(), SubmitErrorKind::Closed);
+    assert_eq!(pool.task(1).submit(async {}).unwrap_err().kind(), SubmitErrorKind::Closed);
 }
 
 #[test]
@@ -214,7 +220,7 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
     // Without a runtime it is refused, and has taken nothing.
     let without = builder.build().unwrap();
     for _ in 0..3 {
-        let error = without.submit_future(Claims::exclusive(1).with_cost(9), async {}).unwrap_err();
+        let error = without.task(Claims::exclusive(1).with_cost(9)).submit(async {}).unwrap_err();
         assert_eq!(error.kind(), SubmitErrorKind::NoRuntime);
         assert_eq!(error.into_inner().0.cost(), 9);
     }
@@ -225,7 +231,8 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
         let (open, gate) = oneshot::channel::<()>();
         let (begun, runs) = mpsc::channel();
         let slow = pool
-            .submit_future(Claims::exclusive(1).with_cost(9), async move {
+            .task(Claims::exclusive(1).with_cost(9))
+            .submit(async move {
                 begun.send(()).unwrap();
                 gate.await.unwrap();
             })
@@ -260,7 +267,7 @@ fn a_future_cannot_await_its_own_handle() {
         let pool = pool(&runtime, 10);
         let (send, own) = oneshot::channel::<Handle<bool>>();
         let (say, said) = mpsc::channel();
-        let handle = pool.submit_future(keys, async move {
+        let handle = pool.task(keys).submit(async move {
             let refused = own.await.unwrap().await.is_err();
             say.send(refused).unwrap();
             refused
@@ -279,7 +286,7 @@ fn a_future_cannot_close_a_cycle_of_waits() {
     let (give, given) = mpsc::channel::<Handle<()>>();
     let waits = pool.submit(1, move || given.recv().unwrap().wait().is_ok()).unwrap();
     let (open, gate) = oneshot::channel::<Handle<()>>();
-    let future = pool.submit_future(2, async move { gate.await.unwrap().await.is_err() }).unwrap();
+    let future = pool.task(2).submit(async move { gate.await.unwrap().await.is_err() }).unwrap();
     let (behind_one, behind_two) = (pool.submit(1, || ()).unwrap(), pool.submit(2, || ()).unwrap());
     give.send(behind_two).unwrap();
     while !pool.inspect().stalled(Duration::ZERO).iter().any(|task| task.waits) {

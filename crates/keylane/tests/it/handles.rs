@@ -17,9 +17,9 @@ fn waiting_returns_what_the_body_returned() {
         assert_eq!(pool.submit(1, || "value").unwrap().wait().unwrap().ok(), Some("value"));
         let large = pool.submit([1, 2], || vec![7; 10_000]).unwrap();
         assert_eq!(large.wait().unwrap().unwrap().len(), 10_000);
-        let fails = pool.submit_fallible(1, || Err::<(), _>("no")).unwrap();
+        let fails = pool.task(1).fallible().submit(|| Err::<(), _>("no")).unwrap();
         assert!(matches!(fails.wait().unwrap(), Outcome::Failed("no")));
-        let works = pool.submit_fallible(1, || Ok::<_, &str>(3)).unwrap();
+        let works = pool.task(1).fallible().submit(|| Ok::<_, &str>(3)).unwrap();
         assert!(matches!(works.wait().unwrap(), Outcome::Completed(3)));
         let panics = pool.submit(1, || panic!("on {}", "purpose")).unwrap();
         let Outcome::<()>::Panicked(payload) = panics.wait().unwrap() else { panic!("it must") };

@@ -156,7 +156,7 @@ fn a_stop_for_failures_calls_back_what_a_token_has_let_go<S: AnyHasher>() {
     let (fail, begun) = (crate::common::Gate::new(), crate::common::Gate::new());
     let (pass, begins) = (fail.clone(), begun.clone());
     world.clock.advance(SECOND);
-    let failing = world.pool.submit_fallible(Claims::shared(A), move || {
+    let failing = world.pool.task(Claims::shared(A)).fallible().submit(move || {
         begins.open();
         pass.pass();
         Err::<(), _>("on purpose")
@@ -223,7 +223,8 @@ fn keeps_back<S: AnyHasher>(claims: Claims<u32>, subtasks: usize, stops: bool) {
     let job = granted_to_a_paused_job(&pool, &claims, subtasks, &begun);
     match stops {
         true => {
-            let failing = pool.submit_fallible(Claims::shared(A), || Err::<(), _>("on purpose"));
+            let failing =
+                pool.task(Claims::shared(A)).fallible().submit(|| Err::<(), _>("on purpose"));
             failing.unwrap().wait().unwrap();
             eventually(|| pool.keys().list_stopped().len() == 1);
         }

@@ -26,7 +26,7 @@ fn a_closed_pool_rejects() {
         assert_eq!(pool.execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
         assert_eq!(pool.submit(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
         assert_eq!(pool.try_submit(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
-        let late = pool.submit_timeout(1, LONG, || {}).unwrap_err();
+        let late = pool.task(1).timeout(LONG).submit(|| {}).unwrap_err();
         assert_eq!(late.kind(), SubmitErrorKind::Closed);
     });
 }
@@ -166,7 +166,7 @@ fn a_smaller_bound_blocks_until_enough_has_ended() {
             pool.execute(1, move || gate.pass()).unwrap();
         }
         pool.settings().set_capacity(2).unwrap();
-        assert_eq!(pool.try_execute(2, || {}).unwrap_err().kind(), SubmitErrorKind::Full);
+        assert_eq!(pool.task(2).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::Full);
         gate.open();
         // It comes in as soon as fewer than two are left.
         pool.execute(2, || {}).unwrap();

@@ -392,7 +392,7 @@ impl<S: AnyHasher> World<S> {
     fn submit_latest(&mut self, key: u32, fails: bool) {
         let keys = Keys::Some([(key, Mode::Alone)].into());
         let (body, gate) = self.body(fails);
-        let handle = match self.pool.submit_latest(key, body) {
+        let handle = match self.pool.task(key).latest().submit(body) {
             Ok(handle) => handle,
             Err(error) => {
                 assert_eq!(error.kind(), SubmitErrorKind::KeyClosed);
@@ -433,7 +433,7 @@ impl<S: AnyHasher> World<S> {
         let keys = Keys::Some([(key, Mode::Alone)].into());
         let (body, gate) = self.body(false);
         let after = if refuses { OnClosedKey::Refuse } else { OnClosedKey::NewLife };
-        match self.pool.close_key(key, after, body) {
+        match self.pool.task(key).last(after).submit(body) {
             Ok(handle) => {
                 assert!(self.key(key).end.is_none(), "accepted: {self:#?}");
                 self.pass(&keys);

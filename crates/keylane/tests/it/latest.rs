@@ -59,11 +59,11 @@ fn the_replaced_learns_it_and_the_new_one_has_its_own_result<S: AnyHasher>() {
             drop(one);
             "text".to_owned()
         };
-        let mut first = pool.submit_latest(A, text).unwrap();
+        let mut first = pool.task(A).latest().submit(text).unwrap();
         if enters {
             let_others_run(&pool);
         }
-        let second = pool.submit_latest(A, || 42).unwrap();
+        let second = pool.task(A).latest().submit(|| 42).unwrap();
         assert_eq!(live.count(), 0, "its captures are gone at once");
         assert!(superseded(&mut first), "it knows at once");
         running.let_go();
@@ -83,10 +83,10 @@ fn what_runs_is_not_replaced<S: AnyHasher>() {
         wait.pass();
         1
     };
-    let running = pool.submit_latest(A, run).unwrap();
+    let running = pool.task(A).latest().submit(run).unwrap();
     begun.pass();
-    let mut waits = pool.submit_latest(A, || 2).unwrap();
-    let last = pool.submit_latest(A, || 3).unwrap();
+    let mut waits = pool.task(A).latest().submit(|| 2).unwrap();
+    let last = pool.task(A).latest().submit(|| 3).unwrap();
     assert!(superseded(&mut waits));
     goes_on.open();
     assert_eq!(running.wait().unwrap().ok(), Some(1));
@@ -97,8 +97,8 @@ fn what_was_submitted_otherwise_is_not_replaced<S: AnyHasher>() {
     let pool = pool_of::<S>(1);
     let running = hold(&pool, A);
     let ordinary = pool.submit(A, || 1).unwrap();
-    let latest = pool.submit_latest(A, || 2).unwrap();
-    let other = pool.submit_latest(B, || 3).unwrap();
+    let latest = pool.task(A).latest().submit(|| 2).unwrap();
+    let other = pool.task(B).latest().submit(|| 3).unwrap();
     running.let_go();
     assert_eq!(ordinary.wait().unwrap().ok(), Some(1));
     assert_eq!(latest.wait().unwrap().ok(), Some(2));
@@ -122,14 +122,14 @@ fn the_new_one_runs_after_all_that_came_between<S: AnyHasher>() {
                 move || log.push(name)
             };
             let running = hold(&pool, A);
-            let mut old = pool.submit_latest(A, write("old")).unwrap();
+            let mut old = pool.task(A).latest().submit(write("old")).unwrap();
             if enters {
                 let_others_run(&pool);
             }
             pool.execute(between.clone(), write("between")).unwrap();
-            let mut new = pool.submit_latest(A, write("new")).unwrap();
+            let mut new = pool.task(A).latest().submit(write("new")).unwrap();
             assert!(superseded(&mut old));
-            let newest = pool.submit_latest(A, write("newest")).unwrap();
+            let newest = pool.task(A).latest().submit(write("newest")).unwrap();
             assert!(superseded(&mut new));
             pool.execute(A, write("last")).unwrap();
             running.let_go();
@@ -147,7 +147,7 @@ fn superseded_tasks_leave_no_more_behind_than_came_between<S: AnyHasher>() {
     for between in 0..20 {
         for _ in 0..50 {
             let ran = ran.clone();
-            pool.execute_latest(A, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
+            pool.task(A).latest().execute(move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap();
         }
         assert_eq!(
             pool.inspect().snapshot(0).unfinished,
@@ -168,7 +168,7 @@ fn other_keys_leave_nothing_behind<S: AnyHasher>() {
     let running = hold(&pool, A);
     for n in 0..2000 {
         let handle = pool.submit(B + n % 5, || {}).unwrap();
-        pool.try_execute_latest(A, || {}).unwrap();
+        pool.task(A).latest().try_execute(|| {}).unwrap();
         assert!(handle.wait().unwrap().is_completed());
         eventually(|| pool.inspect().snapshot(0).unfinished == 2);
     }
@@ -179,11 +179,11 @@ fn other_keys_leave_nothing_behind<S: AnyHasher>() {
 fn a_replacement_needs_no_room<S: AnyHasher>() {
     let pool = Pool::<u32>::builder().workers(1).capacity(2).hasher(S::default()).build().unwrap();
     let running = hold(&pool, A);
-    let mut old = pool.try_submit_latest(A, || 1).unwrap();
-    assert!(pool.try_execute(B, || {}).is_err(), "the pool is full");
-    let mut newer = pool.try_submit_latest(A, || 2).unwrap();
-    let mut newest = pool.submit_latest_timeout(A, Duration::ZERO, || 3).unwrap();
-    let last = block_on(pool.submit_latest_async(A, || 4)).unwrap();
+    let mut old = pool.task(A).latest().try_submit(|| 1).unwrap();
+    assert!(pool.task(B).try_execute(|| {}).is_err(), "the pool is full");
+    let mut newer = pool.task(A).latest().try_submit(|| 2).unwrap();
+    let mut newest = pool.task(A).latest().timeout(Duration::ZERO).submit(|| 3).unwrap();
+    let last = block_on(pool.task(A).latest().submit_async(|| 4)).unwrap();
     assert!(superseded(&mut old) && superseded(&mut newer) && superseded(&mut newest));
     assert_eq!(pool.inspect().snapshot(0).unfinished, 2);
     running.let_go();
@@ -197,25 +197,25 @@ fn a_failed_submission_changes_nothing<S: AnyHasher>() {
     let pool = Pool::<u32>::builder().workers(1).capacity(1).hasher(S::default()).build().unwrap();
     let running = hold(&pool, B);
     for _ in 0..5 {
-        let refused = pool.try_submit_latest(A, || 1).unwrap_err();
+        let refused = pool.task(A).latest().try_submit(|| 1).unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::Full);
-        let (key, work) = refused.into_inner();
-        assert_eq!((key, work()), (A, 1));
-        let late = pool.submit_latest_timeout(A, Duration::from_nanos(1), || 1).unwrap_err();
+        let (_, work) = refused.into_inner();
+        assert_eq!(work(), 1);
+        let late = pool.task(A).latest().timeout(Duration::from_nanos(1)).submit(|| 1).unwrap_err();
         assert_eq!(late.kind(), SubmitErrorKind::TimedOut);
     }
     running.let_go();
     for n in 0..5 {
-        assert_eq!(pool.submit_latest(A, move || n).unwrap().wait().unwrap().ok(), Some(n));
+        assert_eq!(pool.task(A).latest().submit(move || n).unwrap().wait().unwrap().ok(), Some(n));
     }
     // One that waits goes on although a later one is refused.
     pool.keys().pause(&A);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-    let waits = pool.submit_latest(A, || 6).unwrap();
+    let waits = pool.task(A).latest().submit(|| 6).unwrap();
     pool.close();
-    let refused = pool.try_submit_latest(A, || 7).unwrap_err();
+    let refused = pool.task(A).latest().try_submit(|| 7).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::Closed);
-    assert_eq!(pool.submit_latest(A, || 7).unwrap_err().kind(), SubmitErrorKind::Closed);
+    assert_eq!(pool.task(A).latest().submit(|| 7).unwrap_err().kind(), SubmitErrorKind::Closed);
     pool.keys().resume(&A);
     assert_eq!(waits.wait().unwrap().ok(), Some(6));
 }
@@ -225,7 +225,7 @@ fn a_drop_may_call_the_pool_and_may_panic<S: AnyHasher>() {
     impl<S: AnyHasher> Drop for Meddles<S> {
         fn drop(&mut self) {
             // Nothing is locked: each of these takes the locks of the key.
-            self.0.execute_latest(A, || {}).unwrap();
+            self.0.task(A).latest().execute(|| {}).unwrap();
             self.0.keys().pause(&A);
             self.0.keys().resume(&A);
             self.0.inspect().snapshot(5);
@@ -236,8 +236,8 @@ fn a_drop_may_call_the_pool_and_may_panic<S: AnyHasher>() {
     for panics in [false, true] {
         let running = hold(&pool, A);
         let meddles = Meddles(pool.clone(), panics);
-        let mut old = pool.submit_latest(A, move || drop(meddles)).unwrap();
-        let new = pool.submit_latest(A, || 1).unwrap();
+        let mut old = pool.task(A).latest().submit(move || drop(meddles)).unwrap();
+        let new = pool.task(A).latest().submit(|| 1).unwrap();
         assert!(superseded(&mut old));
         running.let_go();
         // The task that the drop has submitted came later.
@@ -249,12 +249,12 @@ fn a_drop_may_call_the_pool_and_may_panic<S: AnyHasher>() {
 fn a_cancelled_one_is_replaced_and_stays_cancelled<S: AnyHasher>() {
     let pool = pool_of::<S>(1);
     let running = hold(&pool, A);
-    let old = pool.submit_latest(A, || 1).unwrap();
+    let old = pool.task(A).latest().submit(|| 1).unwrap();
     assert!(old.cancel());
-    let new = pool.submit_latest(A, || 2).unwrap();
+    let new = pool.task(A).latest().submit(|| 2).unwrap();
     assert_eq!(pool.inspect().snapshot(0).unfinished, 2);
     assert!(old.wait().unwrap().is_cancelled());
-    let mut newer = pool.submit_latest(A, || 3).unwrap();
+    let mut newer = pool.task(A).latest().submit(|| 3).unwrap();
     assert!(!newer.cancel() || superseded(&mut newer) || newer.is_finished());
     assert!(new.wait().unwrap().is_superseded());
     running.let_go();
@@ -270,24 +270,24 @@ fn a_latest_task_is_held_and_taken_and_comes_back_like_any<S: AnyHasher>() {
     };
     pool.keys().pause(&A);
     pool.execute(A, write("first")).unwrap();
-    pool.execute_latest(A, write("old")).unwrap();
+    pool.task(A).latest().execute(write("old")).unwrap();
     let_others_run(&pool);
-    pool.execute_latest(A, write("taken")).unwrap();
+    pool.task(A).latest().execute(write("taken")).unwrap();
     pool.execute(A, write("second")).unwrap();
-    pool.execute_latest(A, write("also taken")).unwrap();
+    pool.task(A).latest().execute(write("also taken")).unwrap();
     let taken = pool.keys().take(&A);
     assert_eq!(taken.len(), 3);
     taken.into_iter().for_each(PendingTask::run);
     assert_eq!(log.take(), ["first", "second", "also taken"]);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     // A taken task cannot be replaced.
-    pool.execute_latest(A, write("new")).unwrap();
+    pool.task(A).latest().execute(write("new")).unwrap();
     pool.keys().resume(&A);
     eventually(|| log.len() == 1);
     pool.keys().pause(&A);
-    pool.execute_latest(A, write("third")).unwrap();
+    pool.task(A).latest().execute(write("third")).unwrap();
     pool.execute(A, write("fourth")).unwrap();
-    pool.execute_latest(A, write("fifth")).unwrap();
+    pool.task(A).latest().execute(write("fifth")).unwrap();
     let unrun = pool.shutdown_now();
     assert_eq!(unrun.len(), 2);
     unrun.into_iter().for_each(PendingTask::run);
@@ -300,8 +300,8 @@ fn it_can_be_submitted_from_inside<S: AnyHasher>() {
     );
     let inside = pool.clone();
     let handles = pool.submit(A, move || {
-        let old = inside.submit_latest(A, || 1).unwrap();
-        let new = inside.submit_latest(A, || 2).unwrap();
+        let old = inside.task(A).latest().submit(|| 1).unwrap();
+        let new = inside.task(A).latest().submit(|| 2).unwrap();
         let new = new.wait().unwrap_err().into_inner();
         (old, new)
     });
@@ -342,17 +342,17 @@ fn a_key_that_is_bounded_stays_so<S: AnyHasher>() {
     let builder = Pool::<u32>::builder().workers(1).capacity_per_key(2).hasher(S::default());
     let pool = builder.build().unwrap();
     let running = hold(&pool, A);
-    let mut first = pool.try_submit_latest(A, || 1).unwrap();
-    let second = pool.try_submit_latest(A, || 2).unwrap();
+    let mut first = pool.task(A).latest().try_submit(|| 1).unwrap();
+    let second = pool.task(A).latest().try_submit(|| 2).unwrap();
     assert!(superseded(&mut first));
-    let refused = pool.try_execute(A, || {}).unwrap_err();
+    let refused = pool.task(A).try_execute(|| {}).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
     running.let_go();
     assert!(second.wait().unwrap().is_completed());
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     let _running = hold(&pool, A);
-    pool.try_execute(A, || {}).unwrap();
-    let refused = pool.try_submit_latest(A, || {}).unwrap_err();
+    pool.task(A).try_execute(|| {}).unwrap();
+    let refused = pool.task(A).latest().try_submit(|| {}).unwrap_err();
     assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
 }
 
@@ -361,13 +361,13 @@ fn a_dropped_submission_has_replaced_nothing<S: AnyHasher>() {
     let live = Live::new();
     let running = hold(&pool, B);
     let one = live.one();
-    let mut waits = Box::pin(pool.submit_latest_async(A, move || drop(one)));
+    let mut waits = Box::pin(pool.task(A).latest().submit_async(move || drop(one)));
     let wakes = Wakes::new();
     assert!(poll(waits.as_mut(), &wakes).is_pending());
     assert_eq!(live.count(), 1);
     drop(waits);
     assert_eq!(live.count(), 0);
-    let mut waits = Box::pin(pool.submit_latest_async(A, || 1));
+    let mut waits = Box::pin(pool.task(A).latest().submit_async(|| 1));
     assert!(poll(waits.as_mut(), &wakes).is_pending());
     running.let_go();
     wakes.wait();
@@ -397,7 +397,7 @@ fn a_burst_from_many_threads_ends_with_the_last<S: AnyHasher>() {
                     match rng.below(8) {
                         0 => handles.push((key, n, pool.submit(key, body).unwrap())),
                         1 => handles.push((key, n, pool.submit([key, key + 1], body).unwrap())),
-                        _ => handles.push((key, n, pool.submit_latest(key, body).unwrap())),
+                        _ => handles.push((key, n, pool.task(key).latest().submit(body).unwrap())),
                     }
                 }
                 handles
@@ -415,7 +415,7 @@ fn a_burst_from_many_threads_ends_with_the_last<S: AnyHasher>() {
     }
     for key in 0..KEYS {
         let say = say.clone();
-        let last = pool.submit_latest(key, move || say.send((key, 9, 0)).unwrap()).unwrap();
+        let last = pool.task(key).latest().submit(move || say.send((key, 9, 0)).unwrap()).unwrap();
         assert!(last.wait().unwrap().is_completed());
     }
     pool.shutdown().unwrap();
@@ -455,14 +455,14 @@ fn nothing_stays_of_a_latest_task() {
     let pool = Pool::<Counted>::builder().workers(2).build().unwrap();
     for n in 0..200 {
         for _ in 0..3 {
-            pool.execute_latest(key(n % 20), || {}).unwrap();
+            pool.task(key(n % 20)).latest().execute(|| {}).unwrap();
             pool.execute(key(n % 7), || {}).unwrap();
         }
     }
     eventually(|| pool.inspect().snapshot(0).unfinished == 0 && watch.now() == 0);
     // Nor of one that never ran.
     pool.keys().pause(&key(1));
-    pool.execute_latest(key(1), || {}).unwrap();
+    pool.task(key(1)).latest().execute(|| {}).unwrap();
     drop(pool.keys().take(&key(1)));
     pool.keys().resume(&key(1));
     eventually(|| watch.now() == 0);

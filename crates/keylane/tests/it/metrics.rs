@@ -125,7 +125,7 @@ fn a_page_says_what_the_snapshot_does() {
         for task in 0..100 {
             pool.execute(Claims::exclusive(task % 7).with_cost(1), || {}).unwrap();
         }
-        pool.submit_fallible(1, || Err::<(), _>(())).unwrap().wait().unwrap();
+        pool.task(1).fallible().submit(|| Err::<(), _>(())).unwrap().wait().unwrap();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         pool.close();
         assert!(pool.execute(1, || {}).is_err());

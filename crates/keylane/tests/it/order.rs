@@ -50,20 +50,22 @@ fn every_way_to_submit_keeps_the_order<S: AnyHasher>() {
         drop(pool.submit(7, task(n(0))).unwrap());
         pool.execute(7, task(n(1))).unwrap();
         drop(pool.try_submit([7, 8], task(n(2))).unwrap());
-        pool.try_execute(vec![7, 7], task(n(3))).unwrap();
-        drop(pool.submit_timeout(7, LONG, task(n(4))).unwrap());
-        pool.execute_timeout(Claims::barrier(), LONG, task(n(5))).unwrap();
-        drop(block_on(pool.submit_async(7, task(n(6)))).unwrap());
-        block_on(pool.execute_async([9, 7], task(n(7)))).unwrap();
+        pool.task(vec![7, 7]).try_execute(task(n(3))).unwrap();
+        drop(pool.task(7).timeout(LONG).submit(task(n(4))).unwrap());
+        pool.task(Claims::barrier()).timeout(LONG).execute(task(n(5))).unwrap();
+        drop(block_on(pool.task(7).submit_async(task(n(6)))).unwrap());
+        block_on(pool.task([9, 7]).execute_async(task(n(7)))).unwrap();
         drop(pool.submit_many((8..11).map(|i| (7, task(n(i))))).unwrap());
         pool.execute_many((11..14).map(|i| ([7, i], task(n(i))))).unwrap();
         let fallible = task(n(14));
         drop(
-            pool.submit_fallible(7, move || {
-                fallible();
-                Err::<(), _>("on purpose")
-            })
-            .unwrap(),
+            pool.task(7)
+                .fallible()
+                .submit(move || {
+                    fallible();
+                    Err::<(), _>("on purpose")
+                })
+                .unwrap(),
         );
         // From inside: the submission happens while the task before it runs.
         let (outer, inner) = (task(n(15)), task(n(16)));

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use crate::common::{Collide, Gate, LONG, OpenAtLast, eventually, soon};
-use keylane::{Handle, KeyBuildHasher, Pool, ShutdownError, SubmitErrorKind};
+use crate::common::{Collide, Gate, LONG, OpenAtLast, block_on, eventually, soon};
+use keylane::{
+    Handle, KeyBuildHasher, OnClosedKey, Pool, ShutdownError, SubmitErrorKind, WaitIdleError,
+};
 
 /// Panics instead of waking.
 struct Panics;
@@ -51,7 +53,7 @@ fn a_waker_of_a_submission_that_waits_for_room() {
             let pool = Pool::<u32>::builder().workers(1).capacity(2).build().unwrap();
             let held = crate::common::hold(&pool, keys);
             let next = pool.submit(1, || ()).unwrap();
-            let mut waits = Box::pin(pool.submit_async(3, || ()));
+            let mut waits = Box::pin(pool.task(3).submit_async(|| ()));
             assert!(poll_with_panic(waits.as_mut()).is_pending());
             held.let_go();
             assert!(next.wait().unwrap().is_completed());
@@ -72,7 +74,7 @@ fn a_waker_of_a_submission_that_waits_for_its_key() {
             let pool = Pool::<u32>::builder().workers(1).capacity_per_key(1).build().unwrap();
             let held = crate::common::hold(&pool, keys);
             let next = pool.submit(3, || ()).unwrap();
-            let mut waits = Box::pin(pool.submit_async(1, || ()));
+            let mut waits = Box::pin(pool.task(1).submit_async(|| ()));
             assert!(poll_with_panic(waits.as_mut()).is_pending());
             held.let_go();
             assert!(next.wait().unwrap().is_completed());
@@ -239,7 +241,7 @@ fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
         assert_eq!(pool.execute(keys.key(1), || ()).unwrap_err().kind(), SubmitErrorKind::Poisoned);
         let several = [keys.key(1), keys.key(2)];
         assert_eq!(pool.try_submit(several, || ()).unwrap_err().kind(), SubmitErrorKind::Poisoned);
-        let latest = pool.submit_latest(keys.key(1), || ());
+        let latest = pool.task(keys.key(1)).latest().submit(|| ());
         assert_eq!(latest.unwrap_err().kind(), SubmitErrorKind::Poisoned);
         let batch = pool.execute_many([(keys.key(1), || ())]);
         assert_eq!(batch.unwrap_err().kind(), SubmitErrorKind::Poisoned);
@@ -279,6 +281,8 @@ fn a_key_that_panics_on_a_worker_poisons_the_pool() {
             let job = pool.job("waits").each_keyed(pieces).run().unwrap();
             let drains = pool.clone();
             let drains = thread::spawn(move || drains.shutdown());
+            let waits = pool.clone();
+            let waits = thread::spawn(move || block_on(waits.wait_idle_async()));
             eventually(|| pool.is_closed());
             keys.arm(true);
             gate.open();
@@ -289,6 +293,38 @@ fn a_key_that_panics_on_a_worker_poisons_the_pool() {
             }
             assert!(!job.wait().unwrap().is_completed());
             assert_eq!(drains.join().unwrap(), Err(ShutdownError::Poisoned));
+            assert_eq!(waits.join().unwrap(), Err(WaitIdleError::Poisoned));
+            is_poisoned(&pool, &keys);
+        });
+    }
+}
+
+/// A key's latest task and its last one are also referenced by the inbox. The worker panics while it
+/// moves such a task from the inbox into its lane, so the task is in neither.
+#[test]
+fn a_latest_task_and_an_end_that_were_being_entered_are_cancelled() {
+    for submit in [
+        |pool: &Pool<Key, Collide>, key| pool.task(key).latest().submit(|| ()).unwrap(),
+        |pool: &Pool<Key, Collide>, key| {
+            pool.task(key).last(OnClosedKey::Refuse).submit(|| ()).unwrap()
+        },
+    ] {
+        soon(move || {
+            let (keys, pool) = (Keys::new(Fault::Eq), colliding(1));
+            pool.keys().pause(&keys.key(1));
+            let (gate, begun) = (Gate::new(), Gate::new());
+            let _opens = OpenAtLast(gate.clone());
+            let (wait, runs) = (gate.clone(), begun.clone());
+            let running = move || {
+                runs.open();
+                wait.pass();
+            };
+            pool.execute(keys.key(0), running).unwrap();
+            begun.pass();
+            let entered = submit(&pool, keys.key(2));
+            keys.arm(true);
+            gate.open();
+            assert!(entered.wait().unwrap().is_cancelled());
             is_poisoned(&pool, &keys);
         });
     }
@@ -302,9 +338,9 @@ fn a_key_that_panics_in_a_submission_poisons_the_pool() {
         let key = keys.key(1);
         pool.keys().pause(&key);
         let waits = pool.submit(keys.key(1), || ()).unwrap();
-        let latest = pool.submit_latest(keys.key(1), || ()).unwrap();
+        let latest = pool.task(keys.key(1)).latest().submit(|| ()).unwrap();
         keys.arm(true);
-        let submits = || pool.submit_latest(keys.key(1), || ()).map(drop);
+        let submits = || pool.task(keys.key(1)).latest().submit(|| ()).map(drop);
         assert!(catch_unwind(AssertUnwindSafe(submits)).is_err(), "it learns of it");
         assert!(waits.wait().unwrap().is_cancelled());
         assert!(latest.wait().unwrap().is_cancelled());
@@ -357,8 +393,10 @@ fn a_hash_that_panics_costs_the_submission_alone() {
             panics(&|| drop(pool.submit(keys.key(1), || ())));
             panics(&|| drop(pool.execute(keys.key(1), || ())));
             panics(&|| drop(pool.submit([keys.key(1), keys.key(2)], || ())));
-            panics(&|| drop(pool.submit_latest(keys.key(1), || ())));
-            panics(&|| drop(pool.close_key(keys.key(1), keylane::OnClosedKey::NewLife, || ())));
+            panics(&|| drop(pool.task(keys.key(1)).latest().submit(|| ())));
+            panics(&|| {
+                drop(pool.task(keys.key(1)).last(keylane::OnClosedKey::NewLife).submit(|| ()))
+            });
             panics(&|| _ = pool.keys().pause(&keys.key(1)));
             keys.arm(false);
             // Both slots are there.

@@ -289,7 +289,7 @@ fn paused_tasks_count_and_a_drain_waits_for_them<S: AnyHasher>() {
     pool.keys().pause(&A);
     pool.execute(A, || {}).unwrap();
     pool.execute(A, || {}).unwrap();
-    assert!(pool.try_execute(B, || {}).is_err(), "they have their slots");
+    assert!(pool.task(B).try_execute(|| {}).is_err(), "they have their slots");
     assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
     pool.keys().resume(&A);
     assert_eq!(pool.shutdown(), Ok(()));

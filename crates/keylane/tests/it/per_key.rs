@@ -45,7 +45,7 @@ fn room_of<S: AnyHasher>(pool: &Pool<u32, S>, key: u32) -> usize {
     let mut taken = 0;
     loop {
         let gate = gate.clone();
-        match pool.try_execute(key, move || gate.pass()) {
+        match pool.task(key).try_execute(move || gate.pass()) {
             Ok(()) => taken += 1,
             Err(error) => {
                 assert_eq!(error.kind(), SubmitErrorKind::KeyFull);
@@ -63,14 +63,14 @@ fn a_hot_key_cannot_fill_the_pool<S: AnyHasher>() {
     let held = hold(&pool, 1);
     pool.execute(1, || {}).unwrap();
     pool.execute(Claims::shared(1), || {}).unwrap();
-    let error = pool.try_execute(1, || {}).unwrap_err();
+    let error = pool.task(1).try_execute(|| {}).unwrap_err();
     assert_eq!(error.kind(), SubmitErrorKind::KeyFull);
-    let error = pool.execute_timeout(1, Duration::from_millis(1), || {}).unwrap_err();
+    let error = pool.task(1).timeout(Duration::from_millis(1)).execute(|| {}).unwrap_err();
     assert_eq!(error.kind(), SubmitErrorKind::TimedOut);
-    assert_eq!(pool.try_execute([2, 1], || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
+    assert_eq!(pool.task([2, 1]).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
     // The rest of the pool is free for other keys.
     for key in 2..7 {
-        pool.try_execute(key, || {}).unwrap();
+        pool.task(key).try_execute(|| {}).unwrap();
     }
     held.let_go();
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
@@ -92,7 +92,7 @@ fn a_held_submitter_holds_nobody_else_up<S: AnyHasher>() {
         for key in 2..100 {
             let seen = log.clone();
             pool.submit(key, move || seen.push(key)).unwrap().wait().unwrap();
-            block_on(pool.execute_async(key, || {})).unwrap();
+            block_on(pool.task(key).execute_async(|| {})).unwrap();
         }
         assert!(log.take().into_iter().eq(2..100), "all the others were served meanwhile");
         held.let_go();
@@ -116,8 +116,8 @@ fn threads_and_futures_come_in_as_they_came<S: AnyHasher>() {
                     let work = move || log.push(n);
                     scope.spawn(move || match n % 5 {
                         0 => pool.execute(7, work).unwrap(),
-                        1 => block_on(pool.execute_async(7, work)).unwrap(),
-                        2 => pool.execute_timeout(7, LONG, work).unwrap(),
+                        1 => block_on(pool.task(7).execute_async(work)).unwrap(),
+                        2 => pool.task(7).timeout(LONG).execute(work).unwrap(),
                         3 => _ = pool.execute_many([(7, work)]).unwrap(),
                         _ => _ = pool.submit([7, 8], work).unwrap(),
                     });
@@ -135,14 +135,14 @@ fn nobody_passes_those_who_wait_at_a_key<S: AnyHasher>() {
     let pool = per_key::<S>(1, 10, 1);
     let held = hold(&pool, 1);
     let wakes = Wakes::new();
-    let mut waiter = Box::pin(pool.submit_async(1, || "waited"));
+    let mut waiter = Box::pin(pool.task(1).submit_async(|| "waited"));
     assert!(poll(waiter.as_mut(), &wakes).is_pending());
     held.let_go();
     wakes.wait();
     // The place is the waiter's from the moment at which it was freed.
     for _ in 0..100 {
-        assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
-        pool.try_execute(2, || {}).ok();
+        assert_eq!(pool.task(1).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
+        pool.task(2).try_execute(|| {}).ok();
     }
     assert_eq!(block_on(waiter).unwrap().wait().unwrap().ok(), Some("waited"));
 }
@@ -153,12 +153,12 @@ fn a_rollup_waits_for_all_of_its_keys_and_holds_no_others_up<S: AnyHasher>() {
     let log = Log::new();
     let seen = log.clone();
     let wakes = Wakes::new();
-    let mut rollup = Box::pin(pool.execute_async([1, 2, 3, 1], move || seen.push("rollup")));
+    let mut rollup = Box::pin(pool.task([1, 2, 3, 1]).execute_async(move || seen.push("rollup")));
     assert!(poll(rollup.as_mut(), &wakes).is_pending());
     // A later submitter for one of its keys waits behind it, even where there is capacity.
     let wakes_3 = Wakes::new();
     let seen = log.clone();
-    let mut behind = Box::pin(pool.execute_async(3, move || seen.push("behind")));
+    let mut behind = Box::pin(pool.task(3).execute_async(move || seen.push("behind")));
     assert!(poll(behind.as_mut(), &wakes_3).is_pending());
     one.let_go();
     wakes.wait();
@@ -192,8 +192,8 @@ fn crossing_rollups_all_come_in<S: AnyHasher>() {
                     let work = move || _ = ran.fetch_add(1, Ordering::SeqCst);
                     match n % 3 {
                         0 => pool.execute(keys, work).unwrap(),
-                        1 => block_on(pool.execute_async(keys, work)).unwrap(),
-                        _ => pool.execute_timeout(keys, LONG, work).unwrap(),
+                        1 => block_on(pool.task(keys).execute_async(work)).unwrap(),
+                        _ => pool.task(keys).timeout(LONG).execute(work).unwrap(),
                     }
                 }
             });
@@ -210,7 +210,8 @@ fn every_end_of_a_task_gives_its_place_back<S: AnyHasher>() {
         // Done, failed, panicked, cancelled; alone, shared, of several keys.
         for keys in [Claims::exclusive(1), Claims::shared(1), Claims::exclusive(1).and_shared(2)] {
             assert!(pool.submit(keys.clone(), || {}).unwrap().wait().unwrap().is_completed());
-            let failed = pool.submit_fallible(keys.clone(), || Err::<(), _>("on purpose")).unwrap();
+            let failed =
+                pool.task(keys.clone()).fallible().submit(|| Err::<(), _>("on purpose")).unwrap();
             assert!(matches!(failed.wait().unwrap(), Outcome::Failed("on purpose")));
             let panicked = pool.submit(keys.clone(), || panic!("on purpose")).unwrap();
             assert!(matches!(panicked.wait().unwrap(), Outcome::Panicked(_)));
@@ -219,7 +220,10 @@ fn every_end_of_a_task_gives_its_place_back<S: AnyHasher>() {
             let cancelled = pool.submit(keys.clone(), || {}).unwrap();
             assert!(cancelled.cancel());
             // It keeps its place in the line, and with it the key's.
-            assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
+            assert_eq!(
+                pool.task(1).try_execute(|| {}).unwrap_err().kind(),
+                SubmitErrorKind::KeyFull
+            );
             held.let_go();
         }
         // Neither of these counts in any key.
@@ -255,8 +259,8 @@ fn no_key_ever_has_more_than_it_may<S: AnyHasher>() {
                     };
                     match n % 4 {
                         0 => pool.execute(keys, work).unwrap(),
-                        1 => pool.execute_timeout(keys, LONG, work).unwrap(),
-                        2 => block_on(pool.execute_async(keys, work)).unwrap(),
+                        1 => pool.task(keys).timeout(LONG).execute(work).unwrap(),
+                        2 => block_on(pool.task(keys).execute_async(work)).unwrap(),
                         _ => _ = pool.execute_many([(keys, work)]).unwrap(),
                     }
                     let now = counts[key as usize].0.fetch_add(1, Ordering::SeqCst) + 1;
@@ -296,10 +300,10 @@ fn a_wait_that_is_given_up_leaves_no_trace<S: AnyHasher>() {
                     };
                     let done = if rng.below(2) == 0 {
                         let patience = Duration::from_micros(rng.below(60));
-                        pool.execute_timeout(keys, patience, count).is_ok()
+                        pool.task(keys).timeout(patience).execute(count).is_ok()
                     } else {
                         // Polled a few times, then dropped, perhaps with a permit.
-                        let mut future = Box::pin(pool.execute_async(keys, count));
+                        let mut future = Box::pin(pool.task(keys).execute_async(count));
                         (0..rng.below(6)).any(|_| {
                             thread::yield_now();
                             poll(future.as_mut(), &Wakes::new()).is_ready()
@@ -330,10 +334,12 @@ fn closing_and_stopping_wake_the_held<S: AnyHasher>() {
                     match n {
                         0 => pool.submit(1, work).map_err(|e| (e.kind(), e.into_inner().1)),
                         1 => pool
-                            .submit_timeout(1, LONG, work)
+                            .task(1)
+                            .timeout(LONG)
+                            .submit(work)
                             .map_err(|e| (e.kind(), e.into_inner().1)),
                         2 => pool.submit([1, 2], work).map_err(|e| (e.kind(), e.into_inner().1)),
-                        _ => block_on(pool.submit_async(1, work))
+                        _ => block_on(pool.task(1).submit_async(work))
                             .map_err(|e| (e.kind(), e.into_inner().1)),
                     }
                 }));
@@ -349,7 +355,7 @@ fn closing_and_stopping_wake_the_held<S: AnyHasher>() {
                 assert_eq!((kind, work()), (SubmitErrorKind::Closed, n));
             }
         });
-        assert_eq!(pool.try_execute(3, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
+        assert_eq!(pool.task(3).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::Closed);
         held.let_go();
         pool.shutdown().unwrap();
     }
@@ -369,11 +375,11 @@ fn a_task_that_submits_is_never_held<S: AnyHasher>() {
             let work = move || log.push(n);
             match n % 4 {
                 0 => pool.execute(1, work).unwrap(),
-                1 => pool.try_execute([1, 2], work).unwrap(),
+                1 => pool.task([1, 2]).try_execute(work).unwrap(),
                 2 => _ = pool.execute_many([(1, work)]).unwrap(),
                 _ => {
                     let mut future: Pin<Box<dyn Future<Output = _>>> =
-                        Box::pin(pool.execute_async(1, work));
+                        Box::pin(pool.task(1).execute_async(work));
                     assert!(poll(future.as_mut(), &Wakes::new()).is_ready());
                 }
             }
@@ -385,7 +391,7 @@ fn a_task_that_submits_is_never_held<S: AnyHasher>() {
     submitted.pass();
     let lane = &pool.inspect().snapshot(1).hottest[0];
     assert_eq!((lane.key, lane.len), (1, 41), "the overflow is counted");
-    assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
+    assert_eq!(pool.task(1).try_execute(|| {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
     gate.open();
     // Submitters from outside wait until the bound holds again.
     pool.execute(1, || {}).unwrap();
@@ -427,7 +433,7 @@ fn program<S: AnyHasher>(seed: u64) {
                 let gate = Gate::new();
                 let (wait, own, claims) = (gate.clone(), &pool, keys.clone());
                 let future: Pin<Box<dyn Future<Output = bool>>> = Box::pin(async move {
-                    own.execute_async(claims, move || wait.pass()).await.is_ok()
+                    own.task(claims).execute_async(move || wait.pass()).await.is_ok()
                 });
                 all.push(Submitted { keys, future: Some(future), gate });
             }
@@ -538,10 +544,13 @@ fn the_bound_holds_whatever_becomes_of_the_size_of_the_pool() {
         for capacity in [100_000, 3, 2, 100_000] {
             pool.settings().set_capacity(capacity).unwrap();
             pool.settings().set_workers(1 + capacity % 2).unwrap();
-            assert_eq!(pool.try_execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::KeyFull);
+            assert_eq!(
+                pool.task(1).try_execute(|| {}).unwrap_err().kind(),
+                SubmitErrorKind::KeyFull
+            );
         }
         for key in 2..1_000 {
-            pool.try_execute(key, || {}).unwrap();
+            pool.task(key).try_execute(|| {}).unwrap();
         }
         held.let_go();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);

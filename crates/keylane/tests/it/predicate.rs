@@ -90,16 +90,16 @@ fn every_way_to_submit_keeps_the_order<S: AnyHasher>() {
             0 => drop(pool.submit(all(), work).unwrap()),
             1 => pool.execute(all(), work).unwrap(),
             2 => drop(pool.try_submit(all(), work).unwrap()),
-            3 => pool.try_execute(all(), work).unwrap(),
-            4 => drop(pool.submit_timeout(all(), LONG, work).unwrap()),
-            5 => pool.execute_timeout(all(), LONG, work).unwrap(),
-            6 => drop(block_on(pool.submit_async(all(), work)).unwrap()),
+            3 => pool.task(all()).try_execute(work).unwrap(),
+            4 => drop(pool.task(all()).timeout(LONG).submit(work).unwrap()),
+            5 => pool.task(all()).timeout(LONG).execute(work).unwrap(),
+            6 => drop(block_on(pool.task(all()).submit_async(work)).unwrap()),
             7 => {
                 let fallible = move || {
                     work();
                     Ok::<_, ()>(n)
                 };
-                drop(pool.submit_fallible(all(), fallible).unwrap());
+                drop(pool.task(all()).fallible().submit(fallible).unwrap());
             }
             8 => drop(pool.submit_many([(all(), work)]).unwrap()),
             _ => _ = pool.execute_many([(all(), work)]).unwrap(),

@@ -69,7 +69,9 @@ fn a_key_stops_after_so_many_failures_in_a_row<S: AnyHasher>() {
 fn errors_count_as_panics_do<S: AnyHasher>() {
     let pool = stopping::<S>(1, 2);
     fail(&pool, Claims::exclusive(A));
-    assert!(!pool.submit_fallible(A, || Err::<(), _>(1)).unwrap().wait().unwrap().is_completed());
+    assert!(
+        !pool.task(A).fallible().submit(|| Err::<(), _>(1)).unwrap().wait().unwrap().is_completed()
+    );
     await_stop(&pool, A);
 }
 
@@ -80,7 +82,15 @@ fn a_success_in_between_begins_anew<S: AnyHasher>() {
         succeed(&pool, A);
         // Others don't count.
         fail(&pool, Claims::exclusive(B));
-        assert!(pool.submit_fallible(B, || Ok::<_, ()>(1)).unwrap().wait().unwrap().is_completed());
+        assert!(
+            pool.task(B)
+                .fallible()
+                .submit(|| Ok::<_, ()>(1))
+                .unwrap()
+                .wait()
+                .unwrap()
+                .is_completed()
+        );
     }
     succeed(&pool, A);
     succeed(&pool, B);
@@ -361,11 +371,11 @@ fn a_future_that_panics_counts_and_one_that_is_cancelled_does_not() {
         let builder = Pool::<u32>::builder().workers(1).runtime(runtime.handle().clone(), 4);
         let pool = builder.on_failure(OnFailure::StopKey { after: 2 }).build().unwrap();
         let panics = || {
-            let handle = pool.submit_future(A, async { panic!("on purpose") });
+            let handle = pool.task(A).submit(async { panic!("on purpose") });
             assert!(!handle.unwrap().wait().unwrap().is_completed());
         };
         panics();
-        let endless = pool.submit_future(A, std::future::pending::<()>()).unwrap();
+        let endless = pool.task(A).submit(std::future::pending::<()>()).unwrap();
         eventually(|| pool.inspect().snapshot(9).hottest.first().is_some_and(|lane| lane.running));
         endless.cancel();
         assert!(endless.wait().unwrap().is_cancelled());
@@ -375,7 +385,7 @@ fn a_future_that_panics_counts_and_one_that_is_cancelled_does_not() {
         eventually(|| pool.keys().list_stopped().len() == 1);
         pool.keys().resume(&A);
         panics();
-        let done = pool.submit_future(A, async { 1 }).unwrap();
+        let done = pool.task(A).submit(async { 1 }).unwrap();
         assert!(done.wait().unwrap().is_completed());
         panics();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);

@@ -202,7 +202,7 @@ fn the_latest_of_a_key_takes_its_place_while_it_waits<S: AnyHasher>() {
     let latest: Vec<_> = (10..13)
         .map(|n| {
             let log = log.clone();
-            pool.submit_latest(A, move || log.push(n)).unwrap()
+            pool.task(A).latest().submit(move || log.push(n)).unwrap()
         })
         .collect();
     look(&pool);
@@ -256,7 +256,7 @@ fn a_stopped_key_keeps_its_rate<S: AnyHasher>() {
     let clock = MockClock::new();
     let builder = builder::<S>(2, &clock).on_failure(OnFailure::StopKey { after: 1 });
     let pool = builder.rate_per_key(Rate::every(10 * MS)).build().unwrap();
-    let failing = pool.submit_fallible(A, || Err::<(), _>("no")).unwrap();
+    let failing = pool.task(A).fallible().submit(|| Err::<(), _>("no")).unwrap();
     let next = pool.submit(A, || {}).unwrap();
     failing.wait().unwrap();
     eventually(|| !pool.keys().list_stopped().is_empty());
@@ -697,7 +697,7 @@ fn there_is_one_more_thread_and_only_while_there_is_a_rate() {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         let names =
             tasks.filter_map(|it| std::fs::read_to_string(it.ok()?.path().join("comm")).ok());
-        names.filter(|name| name.trim() == "lone-rates").count()
+        names.filter(|name| name.trim() == "lone-timer").count()
     };
     let build = || Pool::<u32>::builder().workers(1).thread_name("lone");
     let pool = build().build().unwrap();

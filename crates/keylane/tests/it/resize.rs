@@ -128,7 +128,7 @@ fn more_room_lets_those_who_wait_in() {
         let held = hold(&pool, 1);
         let wakes: Vec<_> = (0..4).map(|_| Wakes::new()).collect();
         let mut waiters: Vec<_> =
-            (0..4).map(|key| Box::pin(pool.execute_async(key, || {}))).collect();
+            (0..4).map(|key| Box::pin(pool.task(key).execute_async(|| {}))).collect();
         for (waiter, wakes) in waiters.iter_mut().zip(&wakes) {
             assert!(poll(waiter.as_mut(), wakes).is_pending());
         }
@@ -153,12 +153,12 @@ fn less_room_admits_nobody_until_enough_has_ended() {
         pool.settings().set_capacity(2).unwrap();
         for left in [4, 3, 2] {
             eventually(|| pool.inspect().snapshot(0).unfinished == left);
-            let refused = pool.try_execute(9, || {}).unwrap_err();
+            let refused = pool.task(9).try_execute(|| {}).unwrap_err();
             assert_eq!(refused.kind(), SubmitErrorKind::Full, "{left} are unfinished");
             drop(held.pop());
         }
         eventually(|| pool.inspect().snapshot(0).unfinished == 1);
-        pool.try_execute(9, || {}).unwrap();
+        pool.task(9).try_execute(|| {}).unwrap();
         assert_eq!(pool.inspect().snapshot(0).capacity, 2);
     });
 }

@@ -30,11 +30,11 @@ fn readers_run_together<S: AnyHasher>() {
 fn a_writer_runs_alone<S: AnyHasher>() {
     let pool = pool_of::<S>(4);
     let key = Arc::new(RwLock::new(0));
-    let most_readers = Arc::new(AtomicUsize::new(0));
+    let max_readers = Arc::new(AtomicUsize::new(0));
     let mut rng = Rng(3);
     let mut writers = 0;
     for _ in 0..4_000 {
-        let (key, most_readers) = (key.clone(), most_readers.clone());
+        let (key, max_readers) = (key.clone(), max_readers.clone());
         if rng.below(4) == 0 {
             writers += 1;
             let alone = move || *key.try_write().expect("a writer is alone") += 1;
@@ -42,7 +42,7 @@ fn a_writer_runs_alone<S: AnyHasher>() {
         } else {
             let beside = move || {
                 let _read = key.try_read().expect("no writer is here");
-                most_readers.fetch_add(1, Ordering::Relaxed);
+                max_readers.fetch_add(1, Ordering::Relaxed);
             };
             pool.execute(Claims::shared(1), beside).unwrap();
         }
@@ -50,7 +50,7 @@ fn a_writer_runs_alone<S: AnyHasher>() {
     pool.shutdown().unwrap();
     assert_eq!(pool.inspect().snapshot(0).panicked, 0);
     assert_eq!(*key.read().unwrap(), writers);
-    assert_eq!(most_readers.load(Ordering::Relaxed), 4_000 - writers);
+    assert_eq!(max_readers.load(Ordering::Relaxed), 4_000 - writers);
 }
 
 fn a_reader_does_not_overtake_a_waiting_writer<S: AnyHasher>() {

@@ -21,7 +21,7 @@ fn how_tasks_ended_is_counted() {
         for key in 0..10 {
             pool.execute(key, || {}).unwrap();
         }
-        let failing = pool.submit_fallible(1, || Err::<(), _>("no")).unwrap();
+        let failing = pool.task(1).fallible().submit(|| Err::<(), _>("no")).unwrap();
         assert!(matches!(failing.wait().unwrap(), Outcome::Failed("no")));
         let panicking = pool.submit(1, || std::panic::resume_unwind(Box::new("quietly"))).unwrap();
         assert!(matches!(panicking.wait().unwrap(), Outcome::<()>::Panicked(_)));
@@ -51,8 +51,8 @@ fn who_did_not_get_in_is_counted_whatever_the_reason() {
         let _open = OpenAtLast(gate.clone());
         let wait = gate.clone();
         pool.execute(1, move || wait.pass()).unwrap();
-        assert!(pool.try_execute(2, || {}).is_err());
-        assert!(pool.submit_timeout(2, Duration::from_millis(1), || {}).is_err());
+        assert!(pool.task(2).try_execute(|| {}).is_err());
+        assert!(pool.task(2).timeout(Duration::from_millis(1)).submit(|| {}).is_err());
         assert_eq!(pool.inspect().snapshot(0).refused, 2);
         assert_eq!(pool.inspect().snapshot(0).accepted, 1);
     });

@@ -76,7 +76,7 @@ fn places_are_free_at_once<S: AnyHasher>() {
     for _ in 0..2 {
         pool.execute(Claims::exclusive(A).with_cost(50), || {}).unwrap();
     }
-    assert!(pool.try_execute(A, || {}).is_err(), "the key is full");
+    assert!(pool.task(A).try_execute(|| {}).is_err(), "the key is full");
     assert_eq!(pool.inspect().snapshot(0).bytes, 100);
     thread::scope(|scope| {
         let held = scope.spawn(|| pool.execute(A, || {}));
@@ -91,9 +91,9 @@ fn places_are_free_at_once<S: AnyHasher>() {
     drop(pool.keys().take(&A));
     assert_eq!(pool.inspect().snapshot(0).unfinished, 1);
     for _ in 0..2 {
-        pool.try_execute(Claims::exclusive(A).with_cost(50), || {}).unwrap();
+        pool.task(Claims::exclusive(A).with_cost(50)).try_execute(|| {}).unwrap();
     }
-    pool.try_execute(B, || {}).unwrap();
+    pool.task(B).try_execute(|| {}).unwrap();
     running.let_go();
     pool.shutdown().unwrap();
 }

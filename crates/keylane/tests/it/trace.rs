@@ -200,7 +200,7 @@ fn how_a_task_ended_is_told() {
         let pool = Pool::<u64>::builder().workers(1).build().unwrap();
         joined(&pool, 1);
         pool.inspect().start_trace(1000);
-        pool.submit_fallible(1, || Err::<(), _>(())).unwrap().wait().unwrap();
+        pool.task(1).fallible().submit(|| Err::<(), _>(())).unwrap().wait().unwrap();
         pool.submit(2, || std::panic::resume_unwind(Box::new("quietly"))).unwrap().wait().unwrap();
         let gate = Gate::new();
         let _open = OpenAtLast(gate.clone());

@@ -7,9 +7,9 @@
 //!  second)     keys)
 //! ```
 
-mod live;
-mod picture;
+mod snapshot;
 mod state;
+mod terminal;
 mod text;
 mod view;
 
@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::error::settle;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::refusal::settle;
-use super::server::{Server, block_on};
+use super::server::{ServerClient, block_on};
 use crate::exit::Ending;
 use crate::span::Span;
-use picture::Picture;
+use snapshot::ServerSnapshot;
 
 /// Shows a live view of a server: jobs, slots, and the oldest waiting keys.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ use picture::Picture;
 pub(crate) struct TopArgs {
     /// Interval of updates.
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    every: Span,
+    interval: Span,
 
     /// Print how it is once, and end: so also where the output is no terminal.
     #[arg(long)]
@@ -41,17 +41,17 @@ pub(crate) struct TopArgs {
     server: ServerArgs,
 }
 
-/// The shortest time between two looks: a server has better things to do.
-const LEAST_EVERY: Duration = Duration::from_millis(100);
+/// Minimum interval of updates, which bounds the load on the server.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `keylane top`.
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
-    settle(Server::new(&args.server).and_then(|server| {
+    settle(ServerClient::new(&args.server).and_then(|server| {
         if args.once || !io::stdout().is_terminal() {
-            let picture = block_on(Picture::take(&server))?;
+            let picture = block_on(ServerSnapshot::take(&server))?;
             io::stdout().lock().write_all(text::snapshot(&picture).as_bytes())?;
             return Ok(Ending::Finished { failed: 0 });
         }
-        block_on(live::run(server, args.every.0.max(LEAST_EVERY)))
+        block_on(terminal::run(server, args.interval.0.max(MIN_INTERVAL)))
     }))
 }

@@ -3,15 +3,15 @@
 use keylane_service::wire::{Job, JobState};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::picture::Picture;
-use crate::client::words::plain;
+use super::snapshot::ServerSnapshot;
+use crate::client::render::plain;
 
 /// State of the view.
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
-    pub(super) picture: Option<Picture>,
+    pub(super) picture: Option<ServerSnapshot>,
     /// The one before, for rates.
-    earlier: Option<Picture>,
+    earlier: Option<ServerSnapshot>,
     /// Why there is no newer one.
     pub(super) error: Option<String>,
     /// Outcome of the last command.
@@ -46,7 +46,7 @@ pub(super) enum UserAction {
 
 impl ViewState {
     /// There is a newer picture, or a reason why not.
-    pub(super) fn see(&mut self, picture: Result<Picture, String>) {
+    pub(super) fn see(&mut self, picture: Result<ServerSnapshot, String>) {
         match picture {
             Ok(picture) => {
                 self.earlier = self.picture.replace(picture);
@@ -183,9 +183,9 @@ impl ViewState {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::picture::tests::picture;
+    use super::super::snapshot::tests::picture;
     use super::*;
-    use crate::client::words::tests::job;
+    use crate::client::render::tests::job;
 
     fn id(last: char) -> String {
         format!("job_0199aaaaaaaa700080000000000000{last}0")

@@ -1,14 +1,14 @@
 //! Snapshot as plain text, for pipes, files and logs.
 
-use super::picture::Picture;
-use crate::client::words::{age, plain, table};
+use super::snapshot::ServerSnapshot;
+use crate::client::render::{age, plain, table};
 use crate::client::{keys, status};
 
 /// Columns of the list of running subtasks.
 pub(super) const SLOT_COLUMNS: [&str; 5] = ["SLOT", "SUBTASK", "KEY", "FOR", "WORKER"];
 
 /// Rows of the running subtasks.
-pub(super) fn slots(picture: &Picture) -> Vec<Vec<String>> {
+pub(super) fn slots(picture: &ServerSnapshot) -> Vec<Vec<String>> {
     let now = picture.summary.at;
     let row = |running: &keylane_service::wire::RunningSubtask| {
         let attempt = match running.attempt {
@@ -27,7 +27,7 @@ pub(super) fn slots(picture: &Picture) -> Vec<Vec<String>> {
 }
 
 /// Whole snapshot as text.
-pub(super) fn snapshot(picture: &Picture) -> String {
+pub(super) fn snapshot(picture: &ServerSnapshot) -> String {
     let [first, second] = picture.headline(None);
     let jobs: Vec<_> =
         picture.jobs.iter().map(|job| status::row(job, picture.summary.at)).collect();
@@ -42,9 +42,9 @@ pub(super) fn snapshot(picture: &Picture) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::picture::tests::picture;
+    use super::super::snapshot::tests::picture;
     use super::*;
-    use crate::client::words::tests::job;
+    use crate::client::render::tests::job;
 
     #[test]
     fn a_picture_is_text() {

@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Borders, Row, Table, TableState};
 use super::state::ViewState;
 use super::text::{SLOT_COLUMNS, slots};
 use crate::client::keys;
-use crate::client::words::{left, plain};
+use crate::client::render::{left, plain};
 
 /// Steps of a job's bar.
 const BAR: usize = 16;

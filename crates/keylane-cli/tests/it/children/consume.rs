@@ -102,7 +102,7 @@ fn commands_for_a_topic_are_ended_by_the_next_consumer_if_the_guard_was_killed_t
     let topic = format!("kafka://{}/orders", broker.address());
     crate::common::feed(subcommand("produce", [&topic, "--key", "1"]), b"a\n").expect(0, &[]);
     restart_without_a_file(|family| {
-        let words = [&*topic, "--group", "g", "--member", "one", "--", "sh", "-c"];
+        let words = [&*topic, "--group", "g", "--group-instance-id", "one", "--", "sh", "-c"];
         let mut consume = subcommand("consume", words);
         consume.arg(family.deaf_script("on")).stdin(Stdio::null());
         consume

@@ -73,7 +73,7 @@ fn it_passes_signals_on_and_ends_as_the_program_does() {
 }
 
 #[test]
-fn what_a_killed_program_has_left_gets_its_time_to_end() {
+fn processes_of_a_killed_program_get_a_grace_period() {
     let mut family = Family::new();
     let trap = format!("trap 'echo ended > {}; exit' TERM;", family.path("begun").display());
     let script = format!("{} ", family.script(&trap, "on"));

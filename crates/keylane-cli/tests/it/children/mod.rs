@@ -4,6 +4,8 @@
 mod consume;
 mod family;
 mod first_process;
+#[cfg(target_os = "linux")]
+mod long_lines;
 mod run;
 mod run_kills;
 mod serve;

@@ -160,7 +160,7 @@ fn a_run_beside_another_leaves_its_commands_alone() {
 #[test]
 fn commands_of_a_calibration_end_with_it() {
     let mut family = Family::new();
-    let words = ["--max", "1", "--", "sh", "-c", &family.script("", "on")];
+    let words = ["--max-workers", "1", "--", "sh", "-c", &family.script("", "on")];
     let mut calibration = subcommand("calibrate", words);
     let mut calibration = calibration.stderr(Stdio::null()).spawn().unwrap();
     assert_eq!(family.next(), "on");
@@ -169,7 +169,7 @@ fn commands_of_a_calibration_end_with_it() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_in_its_group_ends_with_it() {
+fn the_rest_of_a_process_group_ends_with_its_command() {
     let mut family = Family::new();
     let script = family.script("", "on").replace("; wait", "");
     let script = script.replace("sleep infinity", "sleep infinity > /dev/null 2>&1");

@@ -5,12 +5,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::fire::job_of;
+use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
 use super::when::Times;
-use super::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
+use crate::engine::Core;
 use crate::engine::audit::Act;
-use crate::engine::intake::Submitted;
-use crate::engine::{Core, Refused};
+use crate::engine::executor::Executor;
+use crate::engine::submit_reply::Submitted;
 use crate::head;
+use crate::refused::Refused;
 use crate::wire::{Event, EventKind, Page, Schedule, SetSchedule, Timestamp};
 
 /// Maximum length of a name, in bytes: it is also a label of its jobs.
@@ -79,7 +81,7 @@ impl Core {
         act: Arc<Act>,
     ) -> Result<(Schedule, bool), Refused> {
         let core = Arc::clone(self);
-        to_its_end(async move {
+        to_its_end(&self.executor, async move {
             core.check_schedule(&name, &asked)?;
             let _turn = core.schedules.turn(&name).await;
             // Times that were due before the change follow the old settings.
@@ -92,7 +94,7 @@ impl Core {
                 );
                 return Err(Refused::Conflict(why));
             }
-            let now = core.calendar.now();
+            let now = core.wall.now();
             let kept = StoredSchedule::set(asked, before.as_deref(), now);
             if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
                 core.change_by_hand(&name, before.as_deref(), kept, now, &act).await?;
@@ -129,7 +131,7 @@ impl Core {
             );
             wrong.push(("name".to_owned(), why));
         }
-        let now = self.calendar.now();
+        let now = self.wall.now();
         match Times::read(&asked.cron, asked.zone()) {
             Err((at, why)) => wrong.push((at.to_owned(), why)),
             Ok(times) if times.after(now.0).is_none() => {
@@ -160,12 +162,12 @@ impl Core {
         act: Arc<Act>,
     ) -> Result<Schedule, Refused> {
         let core = Arc::clone(self);
-        to_its_end(async move {
+        to_its_end(&self.executor, async move {
             let _turn = core.schedules.turn(&name).await;
             core.decide_due(&name).await;
             let entry = core.usable(&name)?;
             if entry.kept.paused != paused {
-                let now = core.calendar.now();
+                let now = core.wall.now();
                 let mut kept = (*entry.kept).clone();
                 kept.pause(paused, now);
                 kept.changed = now;
@@ -183,7 +185,7 @@ impl Core {
         act: Arc<Act>,
     ) -> Result<(), Refused> {
         let core = Arc::clone(self);
-        to_its_end(async move {
+        to_its_end(&self.executor, async move {
             let _turn = core.schedules.turn(&name).await;
             let entry = core.known(&name)?;
             core.change_schedule(&name, Some(entry.version), None, Some(&act)).await?;
@@ -201,7 +203,7 @@ impl Core {
         act: Arc<Act>,
     ) -> Result<Submitted, Refused> {
         let core = Arc::clone(self);
-        to_its_end(async move {
+        to_its_end(&self.executor, async move {
             let _turn = core.schedules.turn(&name).await;
             let entry = core.usable(&name)?;
             core.make_scheduled(&name, &entry, None, scope, Some(&act)).await
@@ -310,8 +312,9 @@ impl StoredSchedule {
 /// Runs a request to its end even if the client disconnects: a schedule's lock may be released only
 /// when its change is on the disk.
 async fn to_its_end<T: Send + 'static>(
+    executor: &Executor,
     work: impl Future<Output = Result<T, Refused>> + Send + 'static,
 ) -> Result<T, Refused> {
-    let done = tokio::spawn(work).await;
+    let done = executor.spawn(work).await;
     done.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())))
 }

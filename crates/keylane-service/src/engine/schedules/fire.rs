@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tokio::time::Instant;
 
 use super::super::audit::Act;
-use super::super::intake::{ExtraWrites, Submitted};
+use super::super::intake::ExtraWrites;
+use super::super::submit_reply::Submitted;
+use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
 use super::when::{Next, Span};
-use super::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
 use crate::JobId;
-use crate::engine::{Core, Refused};
+use crate::engine::Core;
+use crate::refused::Refused;
 use crate::wire::{Event, EventKind, Object, OverlapChoice, SubmitJob, Timestamp};
 
 /// Maximum number of schedules handled concurrently, so that their jobs share disk syncs.
@@ -33,8 +34,8 @@ impl Core {
             tokio::select! {
                 () = self.stopped.cancelled() => return,
                 () = self.schedules.changed.notified() => {}
-                () = self.calendar.reached(calendar) => {}
-                () = at(again) => {}
+                () = self.wall.reached(calendar) => {}
+                () = self.reached_steady(again) => {}
             }
             let due = self.due();
             let decided = futures_util::stream::iter(due)
@@ -43,6 +44,14 @@ impl Core {
                 () = self.stopped.cancelled() => return,
                 () = decided => {}
             }
+        }
+    }
+
+    /// Waits until the steady clock shows `moment`, or forever if there is none.
+    async fn reached_steady(&self, moment: Option<Duration>) {
+        match moment {
+            Some(moment) => tokio::time::sleep(moment.saturating_sub(self.clock.steady())).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -60,7 +69,7 @@ impl Core {
 
     /// Returns the schedules with a due time, except those that are held up until a later attempt.
     fn due(&self) -> Vec<String> {
-        let (now, steady) = (self.calendar.now().0, Instant::now());
+        let (now, steady) = (self.wall.now().0, self.clock.steady());
         let mut due = Vec::new();
         for (name, entry) in self.schedules.all().iter_mut() {
             if entry.held_up.as_ref().is_some_and(|(_, again)| *again > steady) {
@@ -101,7 +110,7 @@ impl Core {
     ) -> Result<bool, Refused> {
         let kept = &*entry.kept;
         let (Ok(times), false) = (&entry.times, kept.paused) else { return Ok(false) };
-        match times.next(kept.decided.0, self.calendar.now().0, kept.missed) {
+        match times.next(kept.decided.0, self.wall.now().0, kept.missed) {
             Next::Wait(_) => return Ok(false),
             Next::PassOver(missed) => {
                 self.pass_over(name, entry, SkippedTimes::missed(missed)).await?
@@ -127,7 +136,7 @@ impl Core {
     fn overlapped<'a>(&self, kept: &'a StoredSchedule) -> Option<&'a str> {
         let last = kept.last_job.as_deref().filter(|_| kept.overlap == OverlapChoice::Skip)?;
         let id = JobId::parse(last)?;
-        let is_live = self.engine().live.get(&id.number()).is_some_and(|live| live.id == id);
+        let is_live = self.state.lock().live.get(&id.number()).is_some_and(|live| live.id == id);
         is_live.then_some(last)
     }
 
@@ -182,9 +191,9 @@ impl Core {
         let (mut changes, changing) = self.changing(name, Some(entry.version), Some(kept));
         if let Some(act) = act {
             act.on_job(intake.id());
-            self.log(act, &mut changes);
+            self.audit.add(act, &mut changes);
         }
-        let also = ExtraWrites::new(changes, move |core| changing.done(core));
+        let also = ExtraWrites::new(changes, move |core| changing.done(&core.schedules));
         let submitted = intake.finish_with(scope, also).await;
         if let Some(act) = act {
             self.made(act, &submitted);
@@ -206,7 +215,7 @@ impl Core {
     fn made(&self, act: &Act, submitted: &Result<Submitted, Refused>) {
         match submitted {
             Ok(submitted) if submitted.replayed => act.settle(),
-            Ok(_) => self.was_done(act),
+            Ok(_) => self.audit.committed(act),
             Err(_) => act.on_no_job(),
         }
     }
@@ -241,7 +250,7 @@ impl Core {
 
     /// Records that a due time cannot be decided now: it stays due.
     fn hold_up(&self, name: &str, version: u64, refused: &Refused) {
-        let again = Instant::now() + AGAIN;
+        let again = self.clock.steady() + AGAIN;
         let why = refused.to_string();
         let mut all = self.schedules.all();
         let Some(entry) = all.get_mut(name).filter(|entry| entry.version == version) else {
@@ -259,19 +268,11 @@ impl Core {
 #[derive(Default)]
 struct Wakes {
     calendar: Option<u64>,
-    again: Option<Instant>,
+    again: Option<Duration>,
 }
 
 fn earlier<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     one.into_iter().chain(other).min()
-}
-
-/// Waits until `moment`, or forever if there is none.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Returns the job of a schedule, with the labels by which it is found.

@@ -117,7 +117,7 @@ fn spawn(server: &str, folder: &Path, variables: &[(&'static str, String)]) -> s
 
 /// A client of servers that are killed. One that has lost a connection at the wrong moment may wait for ever.
 pub(crate) fn client() -> reqwest::Client {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap()
 }
 

@@ -117,6 +117,11 @@ impl Answered {
 }
 
 impl Client {
+    pub(crate) fn of(address: SocketAddr) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Client { address, http: reqwest::Client::new() }
+    }
+
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -186,7 +191,6 @@ pub(crate) async fn serve(service: &Service) -> (Server, Client) {
 pub(crate) async fn serve_with(service: &Service, settings: http::Settings) -> (Server, Client) {
     let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..settings };
     let server = Server::start(service, settings).await.unwrap();
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let client = Client { address: server.address(), http: reqwest::Client::new() };
+    let client = Client::of(server.address());
     (server, client)
 }

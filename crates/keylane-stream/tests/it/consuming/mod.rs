@@ -111,7 +111,7 @@ pub(crate) struct Book {
     pub(crate) attempts: u64,
     pub(crate) broken: Vec<String>,
     running: usize,
-    pub(crate) most_running: usize,
+    pub(crate) max_running: usize,
 }
 
 #[derive(Debug, Default)]
@@ -128,7 +128,7 @@ impl Book {
     pub(crate) fn begin(&mut self, attempt: &Attempt) {
         self.attempts += 1;
         self.running += 1;
-        self.most_running = self.most_running.max(self.running);
+        self.max_running = self.max_running.max(self.running);
         let at = attempt.position();
         let lane = self.lane(attempt);
         let before = (lane.running.replace(at), lane.last_done);

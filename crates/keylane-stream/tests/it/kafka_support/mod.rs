@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -177,6 +177,7 @@ pub(crate) struct Driven {
     pub(crate) notices: Vec<String>,
     /// Number of skipped positions.
     pub(crate) missed: u64,
+    pub(crate) exhausted: BTreeSet<Partition>,
 }
 
 impl Driven {
@@ -195,6 +196,7 @@ impl Driven {
             lost: Vec::new(),
             notices: Vec::new(),
             missed: 0,
+            exhausted: BTreeSet::new(),
         }
     }
 
@@ -212,9 +214,14 @@ impl Driven {
                 SourceEvent::Assigned(assigned) => {
                     self.records.remove(&assigned.partition);
                     self.reached.remove(&assigned.partition);
+                    self.exhausted.remove(&assigned.partition);
                     self.assigned.insert(assigned.partition.clone(), assigned);
                 }
+                SourceEvent::Exhausted(partition) => {
+                    assert!(self.exhausted.insert(partition), "it ends once");
+                }
                 SourceEvent::Records { partition, records } => {
+                    assert!(!self.exhausted.contains(&partition), "{partition} has ended");
                     assert!(self.assigned.contains_key(&partition), "{partition} is not ours");
                     self.records.entry(partition).or_default().extend(records);
                 }

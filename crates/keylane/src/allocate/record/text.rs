@@ -30,7 +30,7 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 use super::super::job::{ScheduledJob, Splitter};
 use super::super::rules::{LooseWork, SchedulerState};
 use super::super::{Claimant, Decision, End, JobId, Order, Rule, Supply, Take};
-use super::{Entry, Event, Record};
+use super::{Event, Record, RecordedEvent};
 
 const FIRST_LINE: &str = "keylane record 1";
 
@@ -406,7 +406,7 @@ struct RecordReader {
     /// Jobs and their slots.
     jobs: Vec<(u32, ScheduledJob)>,
     free: Vec<u32>,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<RecordedEvent>,
 }
 
 impl RecordReader {
@@ -437,7 +437,7 @@ impl RecordReader {
             "free" => self.free.push(fields.take("slot")?),
             _ => {
                 let at = fields.take("at")?;
-                self.entries.push_back(Entry { at, event: read_event(&mut fields)? });
+                self.entries.push_back(RecordedEvent { at, event: read_event(&mut fields)? });
             }
         }
         fields.end()

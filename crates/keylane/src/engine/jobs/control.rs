@@ -4,7 +4,7 @@ use super::table::JobEntry;
 #[cfg(feature = "tokio")]
 use super::table::ended;
 use super::*;
-use crate::allocate::{Progress, Record, Supply};
+use crate::allocate::{JobProgress, Record, Supply};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Refuses further jobs, and cancels the existing ones.
@@ -27,7 +27,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if let Some(last) = before
                 && allocator.progress(id).is_none()
             {
-                table.remove(id, Progress { waiting: 0, ready: 0, to_come: Some(0), ..last });
+                table.remove(id, JobProgress { waiting: 0, ready: 0, to_come: Some(0), ..last });
             }
         });
         self.sharing.interrupt_batches();
@@ -81,14 +81,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if self.stopping() {
                 runner.stop();
             }
-            runner.finish(Progress::none());
+            runner.finish(JobProgress::none());
             self.admission.release(1);
         }
         id
     }
 
     /// Returns every job that is not over.
-    pub(crate) fn snapshot_jobs(&self) -> Vec<(JobRef<K, X::Work>, Progress)> {
+    pub(crate) fn snapshot_jobs(&self) -> Vec<(JobRef<K, X::Work>, JobProgress)> {
         self.with_jobs(|table, _| {
             let Some(allocator) = &table.allocator else { return Vec::new() };
             let jobs = table.jobs.iter().flatten();
@@ -130,7 +130,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> JobControl f
             match (before, allocator.progress(id)) {
                 (Some(last), None) if live => {
                     let end = if failed { End::Failed } else { End::Done };
-                    table.remove(id, Progress { waiting: 0, ..ended(last, end) });
+                    table.remove(id, JobProgress { waiting: 0, ..ended(last, end) });
                 }
                 _ => table.update_splitter_pause(id),
             }
@@ -158,7 +158,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> JobControl f
         })
     }
 
-    fn progress_of(&self, id: JobId) -> Option<Progress> {
+    fn progress_of(&self, id: JobId) -> Option<JobProgress> {
         self.with_jobs(|table, _| table.allocator.as_ref()?.progress(id))
     }
 

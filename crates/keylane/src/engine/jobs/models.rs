@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering as StdOrdering;
 use super::super::models::{Meeting, ModelEngine, Work};
 use super::test_job::TestJob;
 use super::*;
-use crate::allocate::{Progress, Supply};
+use crate::allocate::{JobProgress, Supply};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::yield_now;
 
@@ -100,7 +100,7 @@ impl JobRunner<u64, Work> for Pair {
         1
     }
 
-    fn finish(&self, _: Progress) {}
+    fn finish(&self, _: JobProgress) {}
 
     fn stop(&self) {}
 

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::{Assignment, CurrentJob, JobRunner, WorkerReport};
-use crate::allocate::{Allocator, Claimant, Decision, End, JobId, Order, Progress, Take};
+use crate::allocate::{Allocator, Claimant, Decision, End, JobId, JobProgress, Order, Take};
 use crate::observe::Clock;
 
-pub(super) struct JobTable<K, W> {
+pub(in crate::engine) struct JobTable<K, W> {
     /// Allocator; absent until there is a job.
     pub(super) allocator: Option<Box<Allocator>>,
     /// Jobs that are not over, by the slot of their id.
@@ -21,7 +21,7 @@ pub(super) struct JobTable<K, W> {
     /// Whether the pool is stopped, so that no job is admitted.
     pub(super) closed: bool,
     /// Jobs that this section has ended, with their progress.
-    pub(super) finished: Vec<(Arc<dyn JobRunner<K, W>>, Progress)>,
+    pub(super) finished: Vec<(Arc<dyn JobRunner<K, W>>, JobProgress)>,
 }
 
 pub(super) struct JobEntry<K, W> {
@@ -67,7 +67,7 @@ impl JobRules {
 }
 
 impl<K, W> JobTable<K, W> {
-    pub(super) fn new() -> Self {
+    pub(in crate::engine) fn new() -> Self {
         JobTable {
             allocator: None,
             jobs: Vec::new(),
@@ -109,7 +109,7 @@ impl<K, W> JobTable<K, W> {
     }
 
     /// Removes a job that is over.
-    pub(super) fn remove(&mut self, id: JobId, last: Progress) {
+    pub(super) fn remove(&mut self, id: JobId, last: JobProgress) {
         if let Some(entry) = self.jobs.get_mut(id.slot()).and_then(Option::take) {
             self.finished.push((entry.runner, last));
         }
@@ -215,8 +215,8 @@ impl<K, W> JobTable<K, W> {
 }
 
 /// Returns the progress of a job after its last worker has ended.
-pub(super) fn ended(before: Progress, end: End) -> Progress {
-    Progress {
+pub(super) fn ended(before: JobProgress, end: End) -> JobProgress {
+    JobProgress {
         done: before.done + u64::from(end == End::Done),
         failed: before.failed + u64::from(end == End::Failed),
         running: 0,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{BatchReport, JobRunner, WorkerCtx};
-use crate::allocate::{End, Progress, Take};
+use crate::allocate::{End, JobProgress, Take};
 use crate::sync::{AtomicU64, Mutex};
 
 /// Job of equal subtasks.
@@ -46,7 +46,7 @@ impl<W> JobRunner<u64, W> for TestJob {
         u64::MAX
     }
 
-    fn finish(&self, _: Progress) {}
+    fn finish(&self, _: JobProgress) {}
 
     fn stop(&self) {}
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use crate::allocate::{Claimant, End, JobId, Progress, Take};
+use crate::allocate::{Claimant, End, JobId, JobProgress, Take};
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
@@ -35,7 +35,7 @@ pub(crate) trait JobRunner<K, W>: Send + Sync {
     fn max_waiting(&self) -> u64;
 
     /// Ends the job: all its subtasks have ended, or were dropped.
-    fn finish(&self, last: Progress);
+    fn finish(&self, last: JobProgress);
 
     /// Notes that the pool is stopped.
     fn stop(&self);
@@ -188,7 +188,7 @@ pub(crate) trait JobControl: Send + Sync {
     fn cancel_job(&self, id: JobId);
     fn pause_job(&self, id: JobId, paused: bool) -> bool;
     fn set_job_weight(&self, id: JobId, weight: u32) -> bool;
-    fn progress_of(&self, id: JobId) -> Option<Progress>;
+    fn progress_of(&self, id: JobId) -> Option<JobProgress>;
     /// Returns whether the calling thread runs a task of this engine.
     fn is_here(&self) -> bool;
 }

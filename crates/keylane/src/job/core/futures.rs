@@ -4,36 +4,8 @@ use tokio::task::AbortHandle;
 
 use super::*;
 use crate::job::future::{FutureEvents, RunningFuture};
+use crate::job::future_slots::FutureSlot;
 use crate::run::SavedContext;
-
-/// Futures of a job.
-#[derive(Default)]
-pub(super) struct JobFutures {
-    slots: Slab<FutureSlot>,
-    /// Number of futures whose turns have not ended.
-    live: usize,
-    /// Set when the scheduler has no more subtasks of the job: the end of the last future then
-    /// publishes the result.
-    finished: bool,
-}
-
-/// State of a future.
-enum FutureSlot {
-    /// Being launched. Exits: `Running`; `Ended`, if it ends before the launch is complete.
-    New,
-    /// Can be aborted. Exit: removed.
-    Running(AbortHandle),
-    /// Ended. Exit: removed by its launch.
-    Ended,
-}
-
-impl JobFutures {
-    /// Records that the job has ended in the scheduler. Returns true if no future remains.
-    pub(super) fn finish(&mut self) -> bool {
-        self.finished = true;
-        self.live == 0
-    }
-}
 
 impl<K, I, F, T, E> JobCore<K, I, F, T, E>
 where

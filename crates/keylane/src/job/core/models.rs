@@ -7,6 +7,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
 use super::*;
+use crate::complete::FallibleFn;
 use crate::job::subtask::Closure;
 use crate::order::Repr;
 use crate::sync::model::{check, spawn};
@@ -120,7 +121,7 @@ fn stolen_subtasks_are_present_when_a_worker_is_assigned() {
                 ran.fetch_add(1, Relaxed);
                 Ok(())
             };
-            (Claims(Repr::None), Closure(count))
+            (Claims(Repr::None), Closure(FallibleFn(count)))
         };
         let pieces: Vec<_> = (0..3).map(piece).collect();
         let parts =

@@ -29,40 +29,7 @@
 //! run.
 
 use super::*;
-
-pub(super) struct SharedBatch<F> {
-    state: Mutex<BatchState<F>>,
-}
-
-struct BatchState<F> {
-    /// Subtasks that have not started, the next one first.
-    subtasks: VecDeque<Numbered<F>>,
-    /// Whether the batch is counted in `JobSharing::offers`. Then it has subtasks, unless the job
-    /// was cancelled.
-    is_open: bool,
-    /// Whether other workers have stolen subtasks.
-    was_stolen: bool,
-}
-
-impl<F> SharedBatch<F> {
-    /// Takes the next subtask, for the batch's own worker.
-    pub(super) fn take_next<K>(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<Numbered<F>> {
-        let mut state = self.state.lock();
-        let next = state.subtasks.pop_front();
-        let closes = state.subtasks.is_empty() && std::mem::take(&mut state.is_open);
-        drop(state);
-        if closes {
-            ctx.close_batch();
-        }
-        next
-    }
-
-    /// Drops the remaining subtasks of a cancelled job.
-    pub(super) fn drop_all(&self) {
-        let subtasks = std::mem::take(&mut self.state.lock().subtasks);
-        subtasks.into_iter().for_each(drop_catch_unwind);
-    }
-}
+use crate::job::batch_state::{BatchState, SharedBatch};
 
 impl<K, I, F, T, E> JobCore<K, I, F, T, E>
 where

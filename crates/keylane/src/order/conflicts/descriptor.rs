@@ -53,6 +53,10 @@ use crate::unwind::drop_catch_unwind;
 /// that the order is kept, and the panic goes to [`on_panic`](crate::Builder::on_panic); the
 /// submission succeeds. A descriptor is dropped when its task has ended, or by a thread that was
 /// comparing with it then; a panic in its drop is discarded.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot describe what a task conflicts with",
+    note = "implement `keylane::Compatibility` for `{Self}`: its `is_compatible` compares the descriptors of two tasks"
+)]
 pub trait Compatibility: Send + Sync + 'static {
     /// Returns whether a task with this descriptor may run at the same time as one with the other.
     fn is_compatible(&self, other: &Self) -> bool;

@@ -11,6 +11,7 @@ pub(crate) struct Debris<K, W> {
     waiting: Vec<VecDeque<LaneEntry<K, W>>>,
     rollups: Vec<Arc<Rollup<K, W>>>,
     entries: Vec<InboxEntry<K, W>>,
+    keys: Vec<K>,
 }
 
 impl<K, W> Default for Debris<K, W> {
@@ -20,6 +21,7 @@ impl<K, W> Default for Debris<K, W> {
             waiting: Vec::new(),
             rollups: Vec::new(),
             entries: Vec::new(),
+            keys: Vec::new(),
         }
     }
 }
@@ -43,6 +45,7 @@ impl<K: Eq, W> Debris<K, W> {
             }
         }
         self.rollups.into_iter().for_each(discard_rollup);
+        self.keys.into_iter().for_each(drop_catch_unwind);
         for entry in self.entries {
             match entry {
                 InboxEntry::Single { key, work, .. } => {
@@ -70,6 +73,8 @@ impl<K, W> Lanes<K, W> {
         debris.ready = std::mem::take(&mut self.ready);
         debris.rollups = std::mem::take(&mut self.replacing);
         debris.rollups.extend(self.fence.take().map(|fence| fence.rollup));
+        // A task that a worker was just moving into its lane is referenced by its marker alone.
+        inbox.take_watched(&mut debris.keys, &mut debris.rollups);
         let queues = self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.waiting));
         debris.waiting = queues.collect();
         self.paused.clear();

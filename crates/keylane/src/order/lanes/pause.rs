@@ -198,9 +198,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let mut taken = Removed { tasks: Vec::new(), watched: Vec::new() };
         // A tombstone is taken too.
         let is_taken = |task: &Rollup<K, W>| match task.role {
-            Role::Latest => true,
-            Role::Limited => task.with_work(|work| work.is_none_or(&may_take)),
-            Role::None | Role::End => false,
+            MarkerRole::Latest => true,
+            MarkerRole::Limited => task.with_work(|work| work.is_none_or(&may_take)),
+            MarkerRole::None | MarkerRole::End => false,
         };
         let (mut left, mut recall) = (None, None);
         if let Some(slot) = self.find(hash, key) {
@@ -270,9 +270,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     taken.tasks.push(Unrun::single(meta, KeyClaim { key, mode }, work));
                 }
                 ReadyTask { work, held: Held::Rollup(rollup), .. }
-                    if rollup.role != Role::End
+                    if rollup.role != MarkerRole::End
                         && self.is_alone_in(slot, &rollup)
-                        && (rollup.role == Role::Latest || may_take(&work)) =>
+                        && (rollup.role == MarkerRole::Latest || may_take(&work)) =>
                 {
                     left -= 1;
                     self.parts -= 1;
@@ -296,14 +296,23 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn must_wait_paused(&self, held: &Held<K, W>) -> bool {
         let slot = match held {
             Held::Lane(slot) => Some(*slot),
-            Held::Rollup(rollup) if rollup.role == Role::Limited => {
+            Held::Rollup(rollup) if rollup.role == MarkerRole::Limited => {
                 let (hash, key, _) = rollup.claim(0);
                 self.find(hash, key)
             }
             Held::Free | Held::Rollup(_) => None,
         };
-        let reasons = slot.and_then(|slot| self.paused.get(&slot));
-        reasons.is_some_and(PauseReasons::is_until_resumed)
+        slot.is_some_and(|slot| self.is_slot_paused(slot))
+    }
+
+    /// Returns whether the key of a lane is paused until it is resumed.
+    pub(crate) fn is_slot_paused(&self, slot: usize) -> bool {
+        self.paused.get(&slot).is_some_and(PauseReasons::is_until_resumed)
+    }
+
+    /// Returns whether a key is paused until it is resumed.
+    pub(crate) fn is_key_paused(&self, hash: u32, key: &K) -> bool {
+        self.find(hash, key).is_some_and(|slot| self.is_slot_paused(slot))
     }
 
     /// Returns a task with one key that was taken and has not begun to the front of its wait queue.
@@ -329,7 +338,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 // Tasks that were taken after this one may have come back before it.
                 let is_before = |other: &LaneEntry<K, W>| match other {
                     LaneEntry::Part { rollup: other, .. } => {
-                        other.role == Role::Limited
+                        other.role == MarkerRole::Limited
                             && rollup.meta.seq.wrapping_sub(other.meta.seq) < u32::MAX / 2
                     }
                     LaneEntry::Task { .. } | LaneEntry::PauseMarker => false,
@@ -398,14 +407,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Calls back a holder that has just become ready, if its key is paused: it returns to the
     /// front of the wait queue. Returns the changed deadline of the key, if any.
     pub(super) fn recall_if_paused(&mut self, slot: usize) -> Option<RateDeadline> {
-        let is_held = self.paused.get(&slot).is_some_and(PauseReasons::is_until_resumed);
-        if is_held && self.pause_lane(slot) { self.refresh_rate_limit(slot) } else { None }
+        if self.is_slot_paused(slot) && self.pause_lane(slot) {
+            self.refresh_rate_limit(slot)
+        } else {
+            None
+        }
     }
 
     /// Returns whether a task has a role, and this lane's key.
     pub(super) fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
         let lane = &self.lanes[slot];
-        task.role != Role::None && {
+        task.role != MarkerRole::None && {
             let (hash, key, _) = task.claim(0);
             hash == lane.hash && lane.key.as_ref() == Some(key)
         }

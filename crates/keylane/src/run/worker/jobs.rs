@@ -53,7 +53,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let mut report = None;
         let mut did_work = false;
         loop {
-            let wants_job = !self.must_end() && self.engine.take_token();
+            let wants_job =
+                !self.must_end() && !self.engine.attempts.is_ready() && self.engine.take_token();
             // Read before the assignment is made, so that a later request for a worker is noticed.
             let changes = self.engine.sharing.changes();
             let assignment =
@@ -148,18 +149,6 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             self.counters.looked(now);
         }
         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report })
-    }
-
-    fn stop_searching(&mut self) {
-        if self.searching {
-            self.searching = false;
-            self.set_idle(false);
-            let engine = &self.engine;
-            engine.idle.stop_searching_and_pass_on(|| {
-                engine.sharing.offers_synced() || engine.ready_shards.any_synced()
-            });
-            self.counters.fell_busy(self.counters.now());
-        }
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn history<S: AnyHasher>(seed: u64, capacity: usize) -> Vec<Story> {
                     match n % 4 {
                         0 => pool.execute(claims, work).unwrap(),
                         1 => _ = pool.execute_many([(claims, work)]).unwrap(),
-                        2 => drop(block_on(pool.submit_async(claims, work)).unwrap()),
+                        2 => drop(block_on(pool.task(claims).submit_async(work)).unwrap()),
                         _ => {
                             let handle = pool.submit(claims, work).unwrap();
                             cancelled = rng.below(3) == 0 && handle.cancel();

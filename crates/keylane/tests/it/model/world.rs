@@ -250,24 +250,28 @@ impl<S: AnyHasher> World<S> {
         let result = match (certain, how % 8) {
             (true, 0) => pool.submit(claims, work).map(Some).map_err(|e| e.kind()),
             (true, 1) => pool.execute(claims, || _ = work()).map(|()| None).map_err(|e| e.kind()),
-            (true, 2) => block_on(pool.submit_async(claims, work)).map(Some).map_err(|e| e.kind()),
+            (true, 2) => {
+                block_on(pool.task(claims).submit_async(work)).map(Some).map_err(|e| e.kind())
+            }
             (true, 3) => {
-                let execution = pool.execute_async(claims, || _ = work());
+                let execution = pool.task(claims).execute_async(|| _ = work());
                 block_on(execution).map(|()| None).map_err(|e| e.kind())
             }
             (_, 4) => {
                 let now = std::time::Duration::ZERO;
-                pool.submit_timeout(claims, now, work).map(Some).map_err(|e| e.kind())
+                pool.task(claims).timeout(now).submit(work).map(Some).map_err(|e| e.kind())
             }
             (_, 5) => {
                 // Waits for a moment, if there is no capacity.
-                let mut submission = Box::pin(pool.submit_async(claims, work));
+                let mut submission = Box::pin(pool.task(claims).submit_async(work));
                 match poll(submission.as_mut(), &Wakes::new()) {
                     std::task::Poll::Ready(result) => result.map(Some).map_err(|e| e.kind()),
                     std::task::Poll::Pending => Err(SubmitErrorKind::Full),
                 }
             }
-            (_, 6) => pool.try_execute(claims, || _ = work()).map(|()| None).map_err(|e| e.kind()),
+            (_, 6) => {
+                pool.task(claims).try_execute(|| _ = work()).map(|()| None).map_err(|e| e.kind())
+            }
             _ => pool.try_submit(claims, work).map(Some).map_err(|e| e.kind()),
         };
         self.judge(result, before);

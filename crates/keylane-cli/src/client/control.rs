@@ -1,0 +1,172 @@
+//! `keylane cancel`, `pause`, `resume` and `retry`: commands on jobs.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use keylane_service::wire::{CancelMode, Job, RetryOnly};
+use serde_json::{Value, json};
+
+use super::error::{Failed, say, settle};
+use super::options::{AFTER_HELP, ServerArgs};
+use super::render::{one_line, plain};
+use super::server::{ServerClient, block_on};
+use super::watch::worse;
+use crate::exit::Ending;
+
+/// Which jobs, and where.
+#[derive(Debug, Args)]
+struct JobSelection {
+    /// The jobs.
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+
+    /// Print each job as JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Cancels jobs: none of their waiting subtasks starts.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    jobs: JobSelection,
+
+    /// Also end running subtasks; by default they may finish.
+    #[arg(long)]
+    kill: bool,
+
+    /// Reason, for the audit log.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Pauses jobs: none of their subtasks starts until they are resumed.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct PauseArgs {
+    #[command(flatten)]
+    jobs: JobSelection,
+}
+
+/// Lets paused jobs go on.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct ResumeArgs {
+    #[command(flatten)]
+    jobs: JobSelection,
+}
+
+/// Retries failed subtasks of jobs.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct RetryArgs {
+    #[command(flatten)]
+    jobs: JobSelection,
+
+    /// Which subtasks.
+    #[arg(long, value_enum, default_value = "failed", value_name = "WHICH")]
+    only: Only,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// Subtasks that failed.
+    Failed,
+    /// Subtasks that failed or were cancelled.
+    Unsuccessful,
+}
+
+/// Runs `keylane cancel`.
+pub(crate) fn cancel(args: &CancelArgs) -> anyhow::Result<Ending> {
+    let mode = if args.kill { CancelMode::Kill } else { CancelMode::Graceful };
+    let mut request = json!({ "mode": mode });
+    if let Some(reason) = &args.reason {
+        request["reason"] = json!(reason);
+    }
+    args.jobs.tell("cancel", &request)
+}
+
+/// Runs `keylane pause`.
+pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<Ending> {
+    args.jobs.tell("pause", &json!({}))
+}
+
+/// Runs `keylane resume`.
+pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<Ending> {
+    args.jobs.tell("resume", &json!({}))
+}
+
+/// Runs `keylane retry`.
+pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<Ending> {
+    let only = match args.only {
+        Only::Failed => RetryOnly::Failed,
+        Only::Unsuccessful => RetryOnly::Unsuccessful,
+    };
+    args.jobs.tell("retry", &json!({ "only": only }))
+}
+
+impl JobSelection {
+    /// Sends the command for each job, also after one was refused.
+    fn tell(&self, what: &str, body: &Value) -> anyhow::Result<Ending> {
+        settle(ServerClient::new(&self.server).and_then(|server| {
+            block_on(async {
+                let mut ending = Ending::Finished { failed: 0 };
+                for id in &self.ids {
+                    match self.tell_one(&server, id, what, body).await {
+                        Ok(()) => {}
+                        Err(error) if is_refused(&error) => {
+                            say(format_args!("{}: {error:#}", plain(id)));
+                            ending = worse(ending, Ending::Refused);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(ending)
+            })
+        }))
+    }
+
+    async fn tell_one(
+        &self,
+        server: &ServerClient,
+        id: &str,
+        what: &str,
+        body: &Value,
+    ) -> anyhow::Result<()> {
+        let answer = server.post(&["v1", "jobs", id, what], body).await?;
+        let mut line = match self.json {
+            true => one_line(&answer.body),
+            false => {
+                let job: Job = answer.read()?;
+                format!("{} {}", plain(&job.id), job.state.as_str()).into_bytes()
+            }
+        };
+        line.push(b'\n');
+        Ok(io::stdout().lock().write_all(&line)?)
+    }
+}
+
+fn is_refused(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Failed::Refused(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use keylane_service::wire::{CancelRequest, RetryRequest};
+
+    use super::*;
+
+    #[test]
+    fn the_api_reads_what_is_sent() {
+        let cancel = json!({ "mode": CancelMode::Kill, "reason": "old" });
+        let cancel: CancelRequest = serde_json::from_value(cancel).unwrap();
+        assert_eq!((cancel.mode, cancel.reason.as_deref()), (CancelMode::Kill, Some("old")));
+        let retry: RetryRequest =
+            serde_json::from_value(json!({ "only": RetryOnly::Unsuccessful })).unwrap();
+        assert_eq!(retry.only, RetryOnly::Unsuccessful);
+    }
+}

@@ -1,0 +1,170 @@
+//! Errors of requests: the server's problem with its remedy, and the exit code for it.
+
+use std::fmt;
+use std::io::Write;
+
+use keylane_service::wire::Problem;
+use reqwest::StatusCode;
+
+use super::render::plain;
+use crate::exit::Ending;
+
+/// Why a request did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failed {
+    /// The server refused the request.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The connection failed, so no request was sent.
+    #[error("{server} was not reached: {why}; is `keylane serve` running there?")]
+    NotConnected { server: String, why: String },
+    /// The connection broke, or there was no answer in time.
+    #[error("{server} gave no answer: {why}; is `keylane serve` running there?")]
+    Unreachable { server: String, why: String },
+    /// The TLS handshake failed, so no request was sent.
+    #[error("{server} was reached and not believed: {why}")]
+    Untrusted { server: String, why: String },
+}
+
+impl Failed {
+    /// Whether a retry may succeed without a change.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Failed::Unreachable { .. } | Failed::NotConnected { .. } => true,
+            Failed::Untrusted { .. } => false,
+            Failed::Refused(refusal) => {
+                matches!(refusal.status.as_u16(), 408 | 425 | 429 | 502..=504)
+            }
+        }
+    }
+}
+
+/// Error response of the server.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    /// Problem of a Keylane server; a proxy returns another text.
+    problem: Result<Box<Problem>, String>,
+    /// Seconds after which to try again.
+    retry_after: Option<u64>,
+}
+
+/// Maximum number of characters that are quoted of a response that is not Keylane's.
+const MAX_QUOTED: usize = 300;
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, body: &[u8], retry_after: Option<u64>) -> Self {
+        let problem = serde_json::from_slice(body).map_err(|_| {
+            let text = String::from_utf8_lossy(body);
+            text.trim().chars().take(MAX_QUOTED).collect()
+        });
+        Refusal { status, problem, retry_after }
+    }
+
+    /// Problem code for programs.
+    pub(super) fn code(&self) -> &str {
+        self.problem.as_ref().map_or("", |problem| &problem.code)
+    }
+
+    /// Remedy for the user that the server cannot know.
+    fn remedy(&self) -> Option<String> {
+        let text = match self.code() {
+            "unauthorized" => "give a token with --token-file FILE, or in KEYLANE_TOKEN",
+            "forbidden" => "ask the operator of the server to give the token more roles",
+            "unknown" => "`keylane status` lists the jobs, `keylane keys` the keys",
+            "other-request" => "a new job needs a new --idempotency-key",
+            "backlog-full" | "too-many-requests" | "unavailable" => {
+                let seconds = self.retry_after.unwrap_or(1);
+                return Some(format!("try again in {seconds} s"));
+            }
+            "too-large" => {
+                "many subtasks go in as lines: --ndjson FILE, --csv FILE or --lines FILE"
+            }
+            "internal" => "the server's log has it under this request's number",
+            "" => "it is not a Keylane server that answered; check --server",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.status.as_u16();
+        match &self.problem {
+            Ok(problem) => {
+                write!(f, "{} ({status} {})", plain(&problem.detail), plain(&problem.code))?;
+                for error in &problem.errors {
+                    let pointer = if error.pointer.is_empty() { "/" } else { &*error.pointer };
+                    write!(f, "\n  {}: {}", plain(pointer), plain(&error.detail))?;
+                }
+                if problem.code == "internal" && !problem.instance.is_empty() {
+                    write!(f, "\n  request {}", plain(&problem.instance))?;
+                }
+            }
+            Err(text) if text.is_empty() => write!(f, "the answer was {}", self.status)?,
+            Err(text) => write!(f, "the answer was {}: {}", self.status, plain(text))?,
+        }
+        match self.remedy() {
+            Some(remedy) => write!(f, "\n  {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Writes a line to standard error. A lost standard error cannot be reported.
+pub(super) fn say(message: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "keylane: {message}");
+}
+
+/// Converts errors with an exit code of their own to that ending; other errors are unchanged.
+pub(super) fn settle(result: anyhow::Result<Ending>) -> anyhow::Result<Ending> {
+    let error = match result {
+        Ok(ending) => return Ok(ending),
+        Err(error) => error,
+    };
+    let ending = match error.downcast_ref::<Failed>() {
+        Some(Failed::Refused(_)) => Ending::Refused,
+        Some(
+            Failed::Unreachable { .. } | Failed::NotConnected { .. } | Failed::Untrusted { .. },
+        ) => Ending::Unreachable,
+        None if is_closed_pipe(&error) => {
+            return Ok(Ending::Signalled { signal: signal_hook::consts::SIGPIPE });
+        }
+        None => return Err(error),
+    };
+    say(format_args!("{error:#}"));
+    Ok(ending)
+}
+
+/// Whether the reader of the output has closed it.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_said_with_its_places_and_what_can_be_done() {
+        let body = br#"{"type":"/problems/invalid","title":"It makes no sense","status":422,
+            "detail":"there is no kind `x`","instance":"1-2","code":"invalid",
+            "errors":[{"pointer":"/kind","detail":"there is: resize"}]}"#;
+        let text = Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, body, None).to_string();
+        assert_eq!(text, "there is no kind `x` (422 invalid)\n  /kind: there is: resize");
+        let body = br#"{"type":"","title":"","status":429,"detail":"5 wait","instance":"","code":"backlog-full"}"#;
+        let text = Refusal::new(StatusCode::TOO_MANY_REQUESTS, body, Some(7)).to_string();
+        assert_eq!(text, "5 wait (429 backlog-full)\n  try again in 7 s");
+    }
+
+    #[test]
+    fn foreign_responses_are_quoted_without_control_characters() {
+        let refusal = Refusal::new(StatusCode::BAD_GATEWAY, b"<html>\x1b[31m", None);
+        let text = refusal.to_string();
+        assert!(text.starts_with("the answer was 502 Bad Gateway: <html>"), "{text}");
+        assert!(!text.contains('\x1b') && text.contains("check --server"), "{text}");
+        assert!(Failed::Refused(refusal).may_pass());
+    }
+}

@@ -1,0 +1,376 @@
+//! Handlers of records: a command, or an HTTP service.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use keylane_stream::consumer::{Attempt, Failure};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{StatusCode, Url, redirect};
+
+use super::environment::Environment;
+use super::keys::{Keys, NotJson, as_input};
+use super::metadata;
+use super::settings::PayloadAs;
+use super::validated::Class;
+use crate::input::Layout;
+use crate::output::{NotWritten, Output};
+use crate::process::{self, Children, Ended};
+use crate::template::{NoField, Template};
+
+/// The exit status of a command that refuses a record for good: `EX_DATAERR` of BSD's sysexits.
+const REFUSED: i32 = 65;
+
+/// The largest answer of a service that is read.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// Maximum number of characters of a response that a message quotes.
+const QUOTED: usize = 200;
+
+/// Why a record was not handled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotHandled {
+    #[error(fmt = exit)]
+    Exit {
+        what: String,
+        /// End of its standard error.
+        said: String,
+        refused: bool,
+    },
+    #[error("the command was not run: {0}")]
+    NotRun(#[source] io::Error),
+    #[error(transparent)]
+    NotWritten(#[from] NotWritten),
+    #[error(transparent)]
+    Unfit(#[from] NoField),
+    #[error(transparent)]
+    NotJson(#[from] NotJson),
+    #[error(fmt = worker_ended)]
+    WorkerEnded {
+        end: String,
+        /// End of its standard error during the attempt.
+        said: String,
+    },
+    #[error("there is no worker for it")]
+    NoWorker,
+    #[error(
+        "it contains a line end, and its handler gets a line; handle it without --worker and --batch"
+    )]
+    LineEnd,
+    #[error(
+        "the value `{0}` begins with `-`, and the command would take it for an option; write -- before the \
+         placeholder, as in `./handle -- {{}}`"
+    )]
+    Option(String),
+    #[error("the answer was {status}{quoted}")]
+    Answer { status: StatusCode, quoted: String },
+    #[error("the answer has more than {} MiB; a service may answer that much at most", MAX_ANSWER >> 20)]
+    LongAnswer,
+    #[error("no answer")]
+    NoAnswer(#[source] reqwest::Error),
+}
+
+fn exit(what: &str, said: &str, _: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(what)?;
+    write_said(said, f)
+}
+
+fn worker_ended(end: &str, said: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "its worker ended without answering it ({end})")?;
+    write_said(said, f)
+}
+
+/// A process's standard error is passed on unchanged; a dead letter has its end, too.
+fn write_said(said: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match said.trim() {
+        said if f.alternate() && !said.is_empty() => write!(f, ": {said}"),
+        _ => Ok(()),
+    }
+}
+
+/// Class of a failure.
+pub(super) fn classify(failure: &Failure) -> Class {
+    let refused = match failure.downcast_ref::<NotHandled>() {
+        Some(NotHandled::NotWritten(_)) => return Class::NotWritten,
+        Some(NotHandled::Exit { refused, .. }) => *refused,
+        // The record's bytes are not valid as a command line.
+        Some(NotHandled::NotRun(error)) => {
+            let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
+            kinds.contains(&error.kind())
+        }
+        Some(
+            NotHandled::Unfit(_)
+            | NotHandled::NotJson(_)
+            | NotHandled::LineEnd
+            | NotHandled::Option(_),
+        ) => true,
+        Some(NotHandled::WorkerEnded { .. } | NotHandled::NoWorker) => false,
+        Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
+        Some(NotHandled::NoAnswer(_) | NotHandled::LongAnswer) => false,
+        None => matches!(failure, Failure::NoKey),
+    };
+    if refused { Class::Refused } else { Class::Failed }
+}
+
+/// Whether a retry would get the same response. False for statuses that mean too early, too late or
+/// too often.
+fn is_refusal(status: StatusCode) -> bool {
+    let passing =
+        [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+    status.is_redirection() || status.is_client_error() && !passing.contains(&status)
+}
+
+/// Runs a command for each record.
+#[derive(Debug)]
+pub(super) struct Commands {
+    words: Vec<Template>,
+    /// Path of the program, if it is equal for all records.
+    program: Option<PathBuf>,
+    payload: PayloadAs,
+    keys: Arc<Keys>,
+    environment: Environment,
+    pub(super) children: Arc<Children>,
+    pub(super) output: Arc<Output>,
+}
+
+impl Commands {
+    pub(super) fn new(
+        words: &[String],
+        layout: &Layout,
+        payload: PayloadAs,
+        keys: Arc<Keys>,
+        environment: Environment,
+        output: Arc<Output>,
+        children: Arc<Children>,
+    ) -> anyhow::Result<Self> {
+        let mut words = templates(words, layout)?;
+        if payload == PayloadAs::Arg && !words.iter().any(Template::has_placeholder) {
+            words.push(Template::whole());
+        }
+        Self::of(words, payload, keys, environment, output, children)
+    }
+
+    /// For batches, which a command gets as lines: its arguments are equal for all.
+    pub(super) fn for_batches(
+        words: &[String],
+        layout: &Layout,
+        payload: PayloadAs,
+        keys: Arc<Keys>,
+        environment: Environment,
+        output: Arc<Output>,
+        children: Arc<Children>,
+    ) -> anyhow::Result<Self> {
+        let words = templates(words, layout)?;
+        anyhow::ensure!(
+            !words.iter().any(Template::has_placeholder),
+            "a command gets a batch as lines on its standard input; leave out {{}} or batch"
+        );
+        Self::of(words, payload, keys, environment, output, children)
+    }
+
+    fn of(
+        words: Vec<Template>,
+        payload: PayloadAs,
+        keys: Arc<Keys>,
+        environment: Environment,
+        output: Arc<Output>,
+        children: Arc<Children>,
+    ) -> anyhow::Result<Self> {
+        let program = words.first().and_then(Template::constant);
+        let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
+        Ok(Commands { words, program, payload, keys, environment, children, output })
+    }
+
+    /// Runs the command and writes its output.
+    pub(super) fn handle(&self, attempt: &Attempt) -> Result<(), NotHandled> {
+        self.run(&mut self.with_payload(attempt)?)
+    }
+
+    /// Runs a prepared command and writes its output.
+    pub(super) fn run(&self, command: &mut Command) -> Result<(), NotHandled> {
+        let ended = process::run_once(&self.children, command, &self.output);
+        let Ended { status, said, written } = ended.map_err(NotHandled::NotRun)?;
+        // However it ended: the policy for that could have the record done.
+        written?;
+        succeeded(status, said)
+    }
+
+    /// Runs the command and returns its output.
+    pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+        let mut command = self.with_payload(attempt)?;
+        let ended = process::ask_once(&self.children, &mut command, &self.output);
+        let Ended { status, said, written: answer } = ended.map_err(NotHandled::NotRun)?;
+        succeeded(status, said).map(|()| answer)
+    }
+
+    /// The command for a record, with its payload where that is wanted.
+    fn with_payload(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
+        self.keys.check(attempt.record())?;
+        let mut command = self.command(attempt)?;
+        let payload = match self.payload {
+            PayloadAs::Arg => return Ok(command),
+            PayloadAs::Stdin => keylane_process::whole_input(attempt.payload()),
+            PayloadAs::Json => keylane_process::whole_input(&metadata::envelope(attempt)),
+        };
+        command.stdin(payload.map_err(NotHandled::NotRun)?);
+        Ok(command)
+    }
+
+    /// The line that a handler of lines gets for a record.
+    pub(super) fn line_of(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+        line_of(attempt, &self.keys, self.payload)
+    }
+
+    /// The command for a record, or for several of which this is the first; its standard input is empty.
+    pub(super) fn command(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
+        let record = as_input(attempt.record(), attempt.position().get() + 1);
+        let key = self.keys.key_of(attempt.record()).unwrap_or_default();
+        let mut words = Vec::with_capacity(self.words.len());
+        let mut may_be_option = true;
+        for word in &self.words {
+            let mut text = Vec::new();
+            word.render(&record, &key, &mut text)?;
+            may_be_option &= word.constant() != Some(b"--");
+            if may_be_option && word.begins_with_placeholder() && text.starts_with(b"-") {
+                return Err(NotHandled::Option(quoted(&text)));
+            }
+            words.push(OsString::from_vec(text));
+        }
+        let name = &words[0];
+        let program = self.program.as_deref().map_or(name.as_os_str(), |path| path.as_os_str());
+        let mut command = Command::new(program);
+        command.arg0(name).args(&words[1..]);
+        self.environment.give(&mut command);
+        metadata::describe(&mut command, attempt, &key);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        Ok(command)
+    }
+}
+
+/// Record as a line: its payload, or the whole record.
+pub(super) fn line_of(
+    attempt: &Attempt,
+    keys: &Keys,
+    payload: PayloadAs,
+) -> Result<Vec<u8>, NotHandled> {
+    keys.check(attempt.record())?;
+    if payload == PayloadAs::Json {
+        return Ok(metadata::envelope(attempt));
+    }
+    let payload = attempt.payload();
+    if memchr::memchr(b'\n', payload).is_some() {
+        return Err(NotHandled::LineEnd);
+    }
+    Ok([payload, b"\n"].concat())
+}
+
+fn succeeded(status: ExitStatus, said: Vec<u8>) -> Result<(), NotHandled> {
+    match status.success() {
+        true => Ok(()),
+        false => Err(NotHandled::Exit {
+            what: process::describe(status),
+            said: String::from_utf8_lossy(&said).into_owned(),
+            refused: status.code() == Some(REFUSED),
+        }),
+    }
+}
+
+/// The beginning of a text, for a message.
+fn quoted(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(QUOTED)]).into_owned()
+}
+
+fn templates(words: &[String], layout: &Layout) -> anyhow::Result<Vec<Template>> {
+    words.iter().map(|word| Template::parse(word.as_bytes(), layout)).collect()
+}
+
+/// Posts each record to a service.
+#[derive(Debug)]
+pub(super) struct Posts {
+    client: reqwest::Client,
+    url: Url,
+    keys: Arc<Keys>,
+    /// Whether payloads are JSON.
+    pub(super) json: bool,
+    pub(super) payload: PayloadAs,
+}
+
+impl Posts {
+    pub(super) fn new(
+        url: &str,
+        timeout: Duration,
+        keys: Arc<Keys>,
+        json: bool,
+        payload: PayloadAs,
+    ) -> anyhow::Result<Self> {
+        // An error means that a provider is installed already, which is fine.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .timeout(timeout)
+            // A redirected POST can turn into a GET without the record.
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .context("cannot prepare for HTTP")?;
+        let url = Url::parse(url).with_context(|| format!("`{url}` is no address"))?;
+        Ok(Posts { client, url, keys, json, payload })
+    }
+
+    /// Posts the record and returns the response.
+    pub(super) async fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+        self.keys.check(attempt.record())?;
+        let body = match self.payload {
+            PayloadAs::Json => metadata::envelope(attempt),
+            PayloadAs::Arg | PayloadAs::Stdin => attempt.payload().to_vec(),
+        };
+        self.post(self.headers(attempt), body).await
+    }
+
+    /// Posts a body and returns the response.
+    pub(super) async fn post(
+        &self,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, NotHandled> {
+        let request = self.client.post(self.url.clone()).headers(headers).body(body);
+        let mut answer = request.send().await.map_err(NotHandled::NoAnswer)?;
+        let status = answer.status();
+        // To its end, so that the connection can be used again.
+        let mut body = Vec::new();
+        while let Some(part) = answer.chunk().await.map_err(NotHandled::NoAnswer)? {
+            if body.len() + part.len() > MAX_ANSWER {
+                return Err(NotHandled::LongAnswer);
+            }
+            body.extend_from_slice(&part);
+        }
+        if status.is_success() {
+            return Ok(body);
+        }
+        let quoted = match quoted(&body).trim() {
+            "" => String::new(),
+            text => format!(": {}", text.escape_debug()),
+        };
+        Err(NotHandled::Answer { status, quoted })
+    }
+
+    pub(super) fn headers(&self, attempt: &Attempt) -> HeaderMap {
+        let key = self.keys.key_of(attempt.record());
+        let mut headers = metadata::headers_of(attempt, key.as_deref());
+        let is_json = self.json || self.payload == PayloadAs::Json;
+        let kind = if is_json { "application/json" } else { "application/octet-stream" };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers
+    }
+
+    /// The line that a handler of lines gets for a record.
+    pub(super) fn line_of(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
+        line_of(attempt, &self.keys, self.payload)
+    }
+}

@@ -1,0 +1,459 @@
+//! Assembly of a consumer from its settings, and its shutdown.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use indicatif::ProgressBar;
+use keylane_stream::consumer::{
+    self, Attempt, Builder, Consumer, ConsumerEvent, ConsumerHandle, Failure, Outbox,
+    ShutdownReport, StartError, StopReason,
+};
+use keylane_stream::dead_letters::{DeadLetters, FileDeadLetters, JournalDeadLetters};
+use keylane_stream::journal::JournalSource;
+use keylane_stream::lines::{FileSource, PipeSource};
+use keylane_stream::sink::{JournalSink, Sink};
+use keylane_stream::source::Source;
+use tokio::runtime::{Handle, Runtime};
+
+use super::handlers::{Commands, NotHandled, Posts, classify};
+use super::journals::Journals;
+use super::keys::Keys;
+use super::log::{Level, Log};
+use super::output_records::Outputs;
+use super::settings::{ConsumeSettings, NoKey, RecordOrder};
+use super::status::Patience;
+use super::validated::{self, Handler, Plan};
+use super::workers::{Records, Workers};
+use super::{batches, config, endpoint, kafka};
+use crate::exit::Ending;
+use crate::input::{Layout, Uncompressed};
+use crate::output::Output;
+use crate::process::{self, Children};
+use crate::run::{Cause, RunEvent};
+use crate::signals;
+use crate::worker::DISPATCHERS;
+
+/// Maximum number of failures of one type, and of other events of one type, that are logged in a
+/// burst.
+const FAILURES_AT_ONCE: u32 = 20;
+const NOTICES_AT_ONCE: u32 = 3;
+
+/// Interval of checks for which there is no event.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Handles the records of a topic, a journal, a file or a pipe, in parallel across keys and in
+/// order within one; stores its progress and resumes there.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct ConsumeArgs {
+    /// TOML file with these settings; options of the command line take precedence.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    #[command(flatten)]
+    settings: ConsumeSettings,
+}
+
+const AFTER_HELP: &str = "\
+Exit code: 0; 1 to 100 for that many records that were skipped, dead-lettered or have stopped \
+their key; 101 for more; 255 if it could not go on; 128 and the signal's number if a signal ended it.
+
+Commands see the key in KEYLANE_KEY, and KEYLANE_STREAM, KEYLANE_PARTITION, KEYLANE_PARTITION_NUMBER, KEYLANE_POSITION, \
+KEYLANE_WRITTEN, KEYLANE_HEADERS, KEYLANE_TOMBSTONE and KEYLANE_ATTEMPT. \
+Interrupt once to let what runs finish, twice to end it.";
+
+/// Runs `keylane consume`.
+pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
+    let settings = match &args.config {
+        Some(path) => args.settings.or(config::load(path)?),
+        None => args.settings,
+    };
+    let plan = Plan::new(settings)?;
+    let (sender, events) = mpsc::channel();
+    let output = Arc::new(Output::new(ProgressBar::hidden(), sender.clone())?);
+    let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
+    let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
+    let log = Arc::new(Log::new(Arc::clone(&output)));
+    let mut journals = Journals::default();
+    let (source, sink) = ends(&plan, &mut journals)?;
+    let builder = builder(source, &plan, &keys, &mut journals, &log)?;
+    let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
+    let runtime = runtime(&plan)?;
+    // After the source, whose lock ensures that no other process consumes with this progress.
+    // Before the signal handlers, so that a signal ends the wait for an earlier process's commands.
+    let children = children(&plan)?;
+    // Before the first record is handled: its output may make a user send a signal at once.
+    signals::watch(sender.clone())?;
+    let parts = HandlerParts { layout, keys, output, children: children.clone(), results };
+    let (consumer, workers) = parts.start(&plan, builder, runtime.as_ref())?;
+    if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
+        let handle = consumer.handle();
+        let stalled = plan.stall_timeout;
+        let uncommitted = stalled.saturating_add(plan.commit_interval);
+        let patience = Patience { stalled, uncommitted };
+        let at = endpoint::listen(runtime.handle(), address, handle, patience)?;
+        log.say(Level::Info, format_args!("listening at http://{at}"));
+    }
+    let handle = consumer.handle();
+    let watch = workers.as_ref().map(Workers::watch);
+    let (done, ended) = mpsc::channel();
+    let left = children.clone();
+    thread::Builder::new().name("keylane-waiter".into()).spawn(move || {
+        let ended = consumer.wait();
+        leave(&ended, workers, left.as_deref());
+        let _ = done.send(ended);
+        let _ = sender.send(RunEvent::Drained);
+    })?;
+    let look = || watch.iter().for_each(|watch| watch());
+    let stopped = follow(&events, &handle, children.as_deref(), plan.shutdown_timeout, &log, look);
+    let ended = ended.recv().context("the consumer has panicked")?;
+    report(&ended, &log);
+    children.inspect(|children| children.dismiss());
+    if let Some(runtime) = runtime {
+        runtime.shutdown_background();
+    }
+    Ok(ending(&ended, stopped))
+}
+
+/// Parts of which the handler of records is made.
+struct HandlerParts {
+    layout: Layout,
+    keys: Arc<Keys>,
+    output: Arc<Output>,
+    /// Absent for a handler without processes.
+    children: Option<Arc<Children>>,
+    results: Results,
+}
+
+impl HandlerParts {
+    /// Starts the consumer with the planned handler, and returns the processes of workers.
+    fn start(
+        self,
+        plan: &Plan,
+        builder: Builder,
+        runtime: Option<&Runtime>,
+    ) -> anyhow::Result<(Consumer, Option<Workers>)> {
+        let HandlerParts { layout, keys, output, children, results } = self;
+        let environment = plan.environment.clone();
+        let processes = || children.expect("commands and workers have a registry");
+        let runtime = || runtime.expect("requests have a runtime").handle().clone();
+        let threads = |builder: Builder| builder.threads(plan.jobs);
+        let consumer = match &plan.handler {
+            Handler::Command(words) => {
+                let new = match plan.batch {
+                    Some(_) => Commands::for_batches,
+                    None => Commands::new,
+                };
+                let (payload, children) = (plan.payload, processes());
+                let commands = new(words, &layout, payload, keys, environment, output, children)?;
+                match plan.batch {
+                    Some(batch) => batches::start_commands(threads(builder), batch, commands)?,
+                    None => start_commands(threads(builder), commands, results)?,
+                }
+            }
+            Handler::Worker { words, timeout } => {
+                let start =
+                    |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
+                let records = Records::new(results.map(start).transpose()?, output);
+                let workers =
+                    Workers::start(words, plan.jobs, *timeout, &environment, records, processes())?;
+                let handler = workers.handler(keys, plan.payload);
+                let consumer = builder.threads(DISPATCHERS).start_with_acks(handler)?;
+                return Ok((consumer, Some(workers)));
+            }
+            Handler::Http { url, timeout } => {
+                let posts = Posts::new(url, *timeout, keys, plan.ndjson, plan.payload)?;
+                match plan.batch {
+                    Some(batch) => batches::start_posts(threads(builder), batch, posts, runtime())?,
+                    None => start_posts(builder, posts, results, runtime(), plan.jobs)?,
+                }
+            }
+        };
+        Ok((consumer, None))
+    }
+}
+
+/// Registry of the processes that handle records, if there are any. Ends those that an earlier
+/// process with the same progress has left. A group member has no local progress, so only its guard
+/// ends its processes.
+fn children(plan: &Plan) -> anyhow::Result<Option<Arc<Children>>> {
+    if matches!(plan.handler, Handler::Http { .. }) {
+        return Ok(None);
+    }
+    let registry = match &plan.source {
+        validated::PlannedSource::Journal { path, .. } => process::guarded_beside(path)?,
+        validated::PlannedSource::File { state, .. } => process::guarded_beside(state)?,
+        validated::PlannedSource::Kafka(_) | validated::PlannedSource::Stdin => process::guarded()?,
+    };
+    Ok(Some(Arc::new(Children::new(registry)?)))
+}
+
+/// Sink for results, and their conversion.
+type Results = Option<(Box<dyn Sink>, Outputs)>;
+
+fn start_commands(
+    builder: Builder,
+    commands: Commands,
+    results: Results,
+) -> Result<Consumer, StartError> {
+    let Some((sink, outputs)) = results else {
+        return builder.start(move |attempt: &Attempt| commands.handle(attempt));
+    };
+    builder.start_producing(sink, move |attempt: &Attempt| {
+        commands.ask(attempt).map(|answer| outputs.of(attempt, answer))
+    })
+}
+
+fn start_posts(
+    builder: Builder,
+    posts: Posts,
+    results: Results,
+    runtime: Handle,
+    jobs: usize,
+) -> Result<Consumer, StartError> {
+    let posts = Arc::new(posts);
+    let Some((sink, outputs)) = results else {
+        return builder.start_async(runtime, jobs, move |attempt| {
+            let posts = Arc::clone(&posts);
+            async move { posts.ask(&attempt).await.map(drop) }
+        });
+    };
+    let outputs = Arc::new(outputs);
+    builder.start_async_producing(runtime, jobs, sink, move |attempt| {
+        let (posts, outputs) = (Arc::clone(&posts), Arc::clone(&outputs));
+        async move { posts.ask(&attempt).await.map(|answer| outputs.of(&attempt, answer)) }
+    })
+}
+
+fn builder(
+    source: Box<dyn Source>,
+    plan: &Plan,
+    keys: &Arc<Keys>,
+    journals: &mut Journals,
+    log: &Arc<Log>,
+) -> anyhow::Result<Builder> {
+    let tell = Arc::clone(log);
+    let mut builder = Consumer::builder(source)
+        .unkeyed(match plan.no_key {
+            NoKey::Serial => consumer::UnkeyedPolicy::OneByOne,
+            NoKey::Unordered => consumer::UnkeyedPolicy::Unordered,
+            NoKey::Reject => consumer::UnkeyedPolicy::Reject,
+        })
+        .commit(plan.commit_interval, plan.commit_batch_size)
+        .max_in_flight(plan.max_in_flight, plan.max_in_flight_bytes)
+        .shutdown_timeout(plan.shutdown_timeout)
+        .retry(plan.policy.clone(), classify)
+        .on_event(move |notice| match notice {
+            // With one partition that is no news.
+            ConsumerEvent::Assigned(_) | ConsumerEvent::Released { running: 0, .. } => {}
+            notice @ ConsumerEvent::Failed { .. } => {
+                tell.say_seldom(Level::Warn, FAILURES_AT_ONCE, notice)
+            }
+            notice => tell.say_seldom(Level::Warn, NOTICES_AT_ONCE, notice),
+        });
+    builder = match plan.order {
+        RecordOrder::Key if plan.key.is_some() => {
+            let keys = Arc::clone(keys);
+            builder.by(move |record| keys.key_of(record))
+        }
+        RecordOrder::Key => builder.by_key(),
+        RecordOrder::Partition => builder.by_partition(),
+        RecordOrder::None => builder.unordered(),
+    };
+    if let Some(place) = &plan.dead_letters {
+        builder = builder.dead_letters(dead_letters(place, journals)?);
+    }
+    Ok(builder)
+}
+
+fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source>> {
+    Ok(match &plan.source {
+        validated::PlannedSource::Kafka(member) => kafka::source(member)?,
+        validated::PlannedSource::Journal { path, group, to_the_end } => {
+            let source = JournalSource::new(journals.source(path)?, group.as_str());
+            Box::new(if *to_the_end { source.to_the_end() } else { source })
+        }
+        validated::PlannedSource::File { path, state, follow } => {
+            refuse_compressed(path)?;
+            let source = FileSource::open(path, state)?;
+            Box::new(if *follow { source.follow() } else { source })
+        }
+        validated::PlannedSource::Stdin => {
+            let input = Uncompressed::new(std::io::stdin());
+            Box::new(PipeSource::new("standard input", input)?)
+        }
+    })
+}
+
+/// Refuses a file that is compressed.
+fn refuse_compressed(path: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(cannot)?;
+    Uncompressed::new(file).read(&mut [0]).map(drop).with_context(cannot)
+}
+
+/// Source of the records, and sink for their results if they are kept.
+type Ends = (Box<dyn Source>, Option<Box<dyn Sink>>);
+
+fn ends(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Ends> {
+    if let (
+        validated::PlannedSource::Kafka(member),
+        Some(validated::Output::ExactlyOnce { topic }),
+    ) = (&plan.source, &plan.output)
+    {
+        let (source, sink) = kafka::exactly_once(member, topic)?;
+        return Ok((source, Some(sink)));
+    }
+    let source = source(plan, journals)?;
+    let sink: Option<Box<dyn Sink>> = match &plan.output {
+        Some(validated::Output::Journal(path)) => {
+            Some(Box::new(JournalSink::new(journals.target(path)?)))
+        }
+        Some(validated::Output::Kafka { address, client }) => Some(kafka::output(address, client)?),
+        Some(validated::Output::ExactlyOnce { .. }) => unreachable!("its source is a topic"),
+        None => None,
+    };
+    Ok((source, sink))
+}
+
+fn dead_letters(
+    place: &validated::DeadLetters,
+    journals: &mut Journals,
+) -> anyhow::Result<Box<dyn DeadLetters>> {
+    Ok(match place {
+        validated::DeadLetters::File(path) => {
+            let letters = FileDeadLetters::open(path);
+            let cannot = || format!("cannot write dead letters to {}", path.display());
+            Box::new(letters.with_context(cannot)?)
+        }
+        validated::DeadLetters::Journal(path) => {
+            Box::new(JournalDeadLetters::new(journals.target(path)?))
+        }
+        validated::DeadLetters::Kafka { address, client } => kafka::dead_letters(address, client)?,
+    })
+}
+
+/// Tokio runtime, if requests or the endpoint need one.
+fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
+    let wanted = plan.listen.is_some() || matches!(plan.handler, Handler::Http { .. });
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().thread_name("keylane-io").worker_threads(2);
+    Ok(wanted.then(|| builder.build()).transpose()?)
+}
+
+/// Ends processes that outlive the consumer. Abandoned attempts are ended only now, when their end
+/// cannot be mistaken for a failed attempt.
+fn leave(ended: &ShutdownReport, workers: Option<Workers>, children: Option<&Children>) {
+    match workers {
+        Some(workers) if ended.abandoned > 0 => workers.abandon(),
+        Some(workers) => workers.close(),
+        None => {}
+    }
+    if ended.abandoned > 0 {
+        children.inspect(|children| children.terminate());
+    }
+}
+
+/// Waits for the end, and hurries it on demand. How that ends it if something asked for it: the first counts.
+fn follow(
+    events: &Receiver<RunEvent>,
+    handle: &ConsumerHandle,
+    children: Option<&Children>,
+    shutdown_timeout: Duration,
+    log: &Log,
+    look: impl Fn(),
+) -> Option<Ending> {
+    let mut asked = 0;
+    let mut stopped = None;
+    loop {
+        let cause = match events.recv_timeout(TICK) {
+            Ok(RunEvent::Stop(cause)) => cause,
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                look();
+                continue;
+            }
+        };
+        asked += 1;
+        let ending = match cause {
+            Cause::Signal(signal) => Ending::Signalled { signal },
+            Cause::OutputClosed => Ending::Signalled { signal: signal_hook::consts::SIGPIPE },
+            Cause::Error(error) => {
+                log.say(Level::Error, format_args!("{error:#}"));
+                Ending::Error
+            }
+        };
+        stopped.get_or_insert(ending);
+        match asked {
+            1 => {
+                handle.stop(shutdown_timeout);
+                log.say(Level::Info, "stopping; what runs may finish, interrupt again to end it");
+            }
+            2 => {
+                log.say(Level::Info, "ending what runs");
+                handle.stop(Duration::ZERO);
+            }
+            _ => _ = children.inspect(|children| children.kill()),
+        }
+    }
+    stopped
+}
+
+fn report(ended: &ShutdownReport, log: &Log) {
+    for stopped in &ended.stopped {
+        let record = &stopped.record;
+        let why = record.failure.as_deref().unwrap_or("it failed");
+        log.say(
+            Level::Warn,
+            format_args!(
+                "{} at {} is not done, nor is what is behind it: {why}",
+                stopped.partition, record.position
+            ),
+        );
+    }
+    let counts = &ended.counts;
+    let missed = match counts.missed {
+        0 => String::new(),
+        missed => format!(", {missed} removed before they were read"),
+    };
+    let level = match ended.reason {
+        StopReason::Failed { .. } | StopReason::Source(_) => Level::Error,
+        _ => Level::Info,
+    };
+    log.say(
+        level,
+        format_args!(
+            "ended because {}: {} handled, {} attempts failed, {} skipped, {} dead-lettered, {} given up{missed}",
+            ended.reason,
+            counts.handled,
+            counts.failed_attempts,
+            counts.skipped,
+            counts.dead_lettered,
+            ended.abandoned
+        ),
+    );
+}
+
+fn ending(ended: &ShutdownReport, stopped: Option<Ending>) -> Ending {
+    let counts = &ended.counts;
+    match (&ended.reason, stopped) {
+        // The failure is the lost output.
+        (StopReason::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
+        (StopReason::Failed { .. } | StopReason::Source(_), _) => Ending::Error,
+        (_, Some(stopped)) => stopped,
+        _ => Ending::Finished {
+            failed: counts.skipped + counts.dead_lettered + ended.stopped.len() as u64,
+        },
+    }
+}
+
+fn is_not_written(failure: &Failure) -> bool {
+    matches!(failure.downcast_ref(), Some(NotHandled::NotWritten(_)))
+}

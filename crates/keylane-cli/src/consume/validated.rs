@@ -1,0 +1,465 @@
+//! Validated settings with their defaults: errors are reported before the consumer starts.
+
+use std::fmt;
+use std::fs;
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use keylane_stream::retry::{Backoff, Limit, OnExhausted, RetryPolicy, Rule};
+
+use super::environment::Environment;
+use super::settings::{
+    ConsumeSettings, ForeignProgress, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
+    OnRefused, PayloadAs, RecordOrder,
+};
+use crate::span::Span;
+
+/// Validated settings of a consumer.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) source: PlannedSource,
+    pub(super) key: Option<String>,
+    pub(super) order: RecordOrder,
+    pub(super) no_key: NoKey,
+    pub(super) ndjson: bool,
+    pub(super) payload: PayloadAs,
+    pub(super) jobs: usize,
+    pub(super) handler: Handler,
+    /// Variables that a command gets.
+    pub(super) environment: Environment,
+    /// How records of a key are handled together, if they are.
+    pub(super) batch: Option<Batch>,
+    pub(super) policy: RetryPolicy<Class>,
+    pub(super) dead_letters: Option<DeadLetters>,
+    /// Sink for results.
+    pub(super) output: Option<Output>,
+    pub(super) commit_interval: Duration,
+    pub(super) commit_batch_size: u64,
+    pub(super) max_in_flight: usize,
+    pub(super) max_in_flight_bytes: usize,
+    pub(super) shutdown_timeout: Duration,
+    pub(super) listen: Option<String>,
+    pub(super) stall_timeout: Duration,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum PlannedSource {
+    Kafka(Kafka),
+    Journal { path: PathBuf, group: String, to_the_end: bool },
+    File { path: PathBuf, state: PathBuf, follow: bool },
+    Stdin,
+}
+
+/// A member of a group.
+#[derive(Debug, PartialEq)]
+pub(super) struct Kafka {
+    pub(super) address: String,
+    pub(super) group: String,
+    pub(super) client: Vec<String>,
+    pub(super) protocol: KafkaProtocol,
+    pub(super) member: Option<String>,
+    pub(super) start: KafkaStart,
+    pub(super) out_of_range: KafkaStart,
+    pub(super) foreign_progress: ForeignProgress,
+    pub(super) offset_map: OffsetMap,
+    pub(super) to_the_end: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Handler {
+    Command(Vec<String>),
+    Worker { words: Vec<String>, timeout: Option<Duration> },
+    Http { url: String, timeout: Duration },
+}
+
+/// Maximum number of records of a key in a batch, and the time for which the first waits for
+/// others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) most: usize,
+    pub(super) linger: Duration,
+}
+
+#[derive(Debug)]
+pub(super) enum DeadLetters {
+    File(PathBuf),
+    Journal(PathBuf),
+    Kafka { address: String, client: Vec<String> },
+}
+
+#[derive(Debug)]
+pub(super) enum Output {
+    Journal(PathBuf),
+    Kafka {
+        address: String,
+        client: Vec<String>,
+    },
+    /// Into this topic, by transactions with the progress in the source, which is a topic, too.
+    ExactlyOnce {
+        topic: String,
+    },
+}
+
+/// Class of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Class {
+    /// It may work the next time.
+    Failed,
+    /// It never will.
+    Refused,
+    /// The record was handled and its result is lost: no record can be completed.
+    NotWritten,
+}
+
+/// Settings that make no sense.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    /// Which of them to look at.
+    pub(super) setting: Option<&'static str>,
+    what: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+fn wrong<T>(setting: &'static str, what: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { setting: Some(setting), what: what.into() })
+}
+
+impl Plan {
+    pub(super) fn new(mut settings: ConsumeSettings) -> Result<Self, Wrong> {
+        settings.client = Some(client(&settings)?);
+        let handler = handler(&settings)?;
+        let policy = policy(&settings)?;
+        let client = settings.client.clone().unwrap_or_default();
+        let dead_letters = settings.dead_letters.as_deref();
+        let dead_letters =
+            dead_letters.map(|place| self::dead_letters(place, client)).transpose()?;
+        let output = output(&settings)?;
+        if dead_letters.is_none()
+            && policy.rules().any(|rule| rule.on_exhausted == OnExhausted::DeadLetter)
+        {
+            return wrong(
+                "on-fail",
+                "dead letters need a place; add dead-letters, as in file:PATH",
+            );
+        }
+        let order = settings.order.unwrap_or(RecordOrder::Key);
+        if order != RecordOrder::Key && settings.key.is_some() {
+            return wrong("key", "a key is for order by key; leave out one of key and order");
+        }
+        refuse_zeros(&settings)?;
+        let jobs = default_jobs(&handler);
+        if settings.env.is_some() && matches!(handler, Handler::Http { .. }) {
+            return wrong("env", "env is for a command, and an address starts none; leave out env");
+        }
+        let batch = batch(&settings)?;
+        let payload = payload(&settings)?;
+        let source = source(&settings)?;
+        listen(&settings)?;
+        if matches!(source, PlannedSource::File { .. } | PlannedSource::Stdin)
+            && order == RecordOrder::Key
+            && settings.key.is_none()
+        {
+            return wrong("source", "lines have no key of their own; add key, or order none");
+        }
+        Ok(Plan {
+            source,
+            key: settings.key,
+            order,
+            no_key: settings.no_key.unwrap_or(NoKey::Serial),
+            ndjson: settings.ndjson.unwrap_or(false),
+            payload,
+            jobs: settings.jobs.unwrap_or(jobs),
+            handler,
+            environment: Environment::new(settings.env),
+            batch,
+            policy,
+            dead_letters,
+            output,
+            commit_interval: span(settings.commit_interval, 1),
+            commit_batch_size: settings.commit_batch_size.unwrap_or(10_000),
+            max_in_flight: settings.max_in_flight.unwrap_or(4_096),
+            max_in_flight_bytes: settings.max_in_flight_bytes.unwrap_or(16 << 20),
+            shutdown_timeout: span(settings.shutdown_timeout, 30),
+            listen: settings.listen,
+            stall_timeout: span(settings.stall_timeout, 60),
+        })
+    }
+}
+
+fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), Wrong> {
+    for (name, zero) in [
+        ("jobs", settings.jobs == Some(0)),
+        ("batch", settings.batch == Some(0)),
+        ("commit-batch-size", settings.commit_batch_size == Some(0)),
+        ("max-in-flight", settings.max_in_flight == Some(0)),
+    ] {
+        if zero {
+            return wrong(name, format!("{name} is 1 at least"));
+        }
+    }
+    Ok(())
+}
+
+fn span(span: Option<Span>, default_seconds: u64) -> Duration {
+    span.map_or(Duration::from_secs(default_seconds), |span| span.0)
+}
+
+/// Default of `jobs`.
+fn default_jobs(handler: &Handler) -> usize {
+    match handler {
+        Handler::Http { .. } => 100,
+        Handler::Command(_) | Handler::Worker { .. } => {
+            thread::available_parallelism().map_or(1, usize::from)
+        }
+    }
+}
+
+/// Settings of the client: those of the file, then those with precedence.
+fn client(settings: &ConsumeSettings) -> Result<Vec<String>, Wrong> {
+    let mut client = Vec::new();
+    if let Some(path) = &settings.client_config {
+        let text = fs::read_to_string(path).or_else(|error| {
+            wrong(
+                "client-config",
+                format!("cannot read {}: {error}; check the name", path.display()),
+            )
+        })?;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with(['#', '!']) {
+                continue;
+            }
+            let Some((name, value)) = line.split_once('=') else {
+                // The line is not repeated, for it may be a secret.
+                let place = format!("{}:{}", path.display(), number + 1);
+                let what = format!("{place} is no setting of the client; write NAME=VALUE");
+                return wrong("client-config", what);
+            };
+            client.push(format!("{}={}", name.trim(), value.trim()));
+        }
+    }
+    client.extend(settings.client.iter().flatten().cloned());
+    Ok(client)
+}
+
+fn source(settings: &ConsumeSettings) -> Result<PlannedSource, Wrong> {
+    let Some(text) = settings.source.as_deref() else {
+        let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH or -";
+        return wrong("source", format!("there is no source; name one, as in {some}"));
+    };
+    match text.split_once(':') {
+        Some(("kafka", _)) => match &settings.group {
+            Some(group) => Ok(PlannedSource::Kafka(Kafka {
+                address: text.to_owned(),
+                group: group.clone(),
+                client: settings.client.clone().unwrap_or_default(),
+                protocol: settings.protocol.unwrap_or(KafkaProtocol::Cooperative),
+                member: settings.group_instance_id.clone(),
+                start: settings.start.unwrap_or(KafkaStart::First),
+                out_of_range: settings.out_of_range.unwrap_or(KafkaStart::Refuse),
+                foreign_progress: settings.foreign_progress.unwrap_or(ForeignProgress::Refuse),
+                offset_map: settings.offset_map.unwrap_or(OffsetMap::Kl2),
+                to_the_end: settings.to_the_end.unwrap_or(false),
+            })),
+            None => wrong("source", "a topic's progress belongs to a group; add group"),
+        },
+        Some(("journal", path)) if !path.is_empty() => match &settings.group {
+            Some(group) => Ok(PlannedSource::Journal {
+                path: path.into(),
+                group: group.clone(),
+                to_the_end: settings.to_the_end.unwrap_or(false),
+            }),
+            None => wrong("source", "a journal's progress belongs to a group; add group"),
+        },
+        Some(("file", path)) if !path.is_empty() => {
+            let state = settings.state.clone();
+            let state = state.unwrap_or_else(|| format!("{path}.keylane").into());
+            let follow = !settings.to_the_end.unwrap_or(true);
+            Ok(PlannedSource::File { path: path.into(), state, follow })
+        }
+        _ if text == "-" => Ok(PlannedSource::Stdin),
+        _ => {
+            let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH or -";
+            wrong("source", format!("`{text}` is no source; write {some}"))
+        }
+    }
+}
+
+fn handler(settings: &ConsumeSettings) -> Result<Handler, Wrong> {
+    let timeout = settings.http_timeout.map_or(Duration::from_secs(30), |span| span.0);
+    let worker = settings.worker.unwrap_or(false);
+    match (settings.command.as_deref(), &settings.http) {
+        (Some([]), None) => wrong("command", "the command is empty; name a program"),
+        (Some(words), None) if worker => {
+            let timeout = settings.worker_timeout.map(|span| span.0);
+            Ok(Handler::Worker { words: words.to_vec(), timeout })
+        }
+        _ if settings.worker_timeout.is_some() => {
+            wrong("worker-timeout", "only a worker has answers to be late with; add worker")
+        }
+        (Some(words), None) => Ok(Handler::Command(words.to_vec())),
+        (None, Some(_)) if worker => wrong("worker", "an address is no worker; name a command"),
+        (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
+            Ok(Handler::Http { url: url.clone(), timeout })
+        }
+        (None, Some(url)) => {
+            wrong("http", format!("`{url}` does not begin with http:// or https://"))
+        }
+        (None, None) => {
+            wrong("command", "the records have no handler; add a command after --, or http")
+        }
+        (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
+    }
+}
+
+/// Checks the listening address: the endpoint has no authentication, and shows keys.
+fn listen(settings: &ConsumeSettings) -> Result<(), Wrong> {
+    let Some(address) = settings.listen.as_deref() else { return Ok(()) };
+    // An invalid address is refused when the socket is bound.
+    let resolved: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
+    if settings.listen_insecure == Some(true) || resolved.iter().all(|at| at.ip().is_loopback()) {
+        return Ok(());
+    }
+    let what = format!(
+        "{address} is not loopback, and what listens there shows keys to all that reach it; listen at \
+         127.0.0.1, or add listen-insecure"
+    );
+    wrong("listen", what)
+}
+
+fn payload(settings: &ConsumeSettings) -> Result<PayloadAs, Wrong> {
+    let payload = settings.payload.unwrap_or(PayloadAs::Arg);
+    let is_plain_command = settings.http.is_none() && settings.worker != Some(true);
+    match payload {
+        PayloadAs::Stdin if !is_plain_command => wrong(
+            "payload",
+            "`stdin` is for a command that runs for each record; leave out payload, or write json",
+        ),
+        PayloadAs::Stdin if settings.batch.is_some() => wrong(
+            "payload",
+            "a command gets a batch as lines on its standard input; leave out payload, or write json",
+        ),
+        payload => Ok(payload),
+    }
+}
+
+fn batch(settings: &ConsumeSettings) -> Result<Option<Batch>, Wrong> {
+    let Some(most) = settings.batch else {
+        return match settings.linger {
+            Some(_) => wrong("linger", "only a batch waits for company; add batch"),
+            None => Ok(None),
+        };
+    };
+    if settings.worker == Some(true) {
+        return wrong("batch", "a worker gets a line for each record; leave out batch or worker");
+    }
+    if settings.output.is_some() {
+        return wrong(
+            "batch",
+            "what comes of a batch belongs to none of its records; leave out batch or output",
+        );
+    }
+    if settings.order == Some(RecordOrder::None) {
+        return wrong("batch", "a batch has records of a key; leave out batch or order none");
+    }
+    let linger = settings.linger.map_or(Duration::from_millis(5), |span| span.0);
+    Ok(Some(Batch { most, linger }))
+}
+
+fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<Class>, Wrong> {
+    let first = settings.backoff.map_or(Duration::from_secs(1), |span| span.0);
+    let max = settings.max_backoff.map_or(Duration::from_secs(60).max(first), |span| span.0);
+    let on_exhausted = match settings.on_fail.unwrap_or(OnFail::Stop) {
+        OnFail::DeadLetter => OnExhausted::DeadLetter,
+        OnFail::Skip => OnExhausted::Skip,
+        OnFail::StopKey => OnExhausted::StopKey,
+        OnFail::Stop => OnExhausted::Stop,
+    };
+    let attempts = Some(settings.attempts.unwrap_or(10)).filter(|attempts| *attempts > 0);
+    let limit = Limit { attempts, time: None };
+    let failed =
+        Rule { limit, backoff: Backoff { first, max, ..Backoff::default() }, on_exhausted };
+    let refused = match settings.on_refused {
+        Some(OnRefused::Retry) => failed,
+        other => Rule {
+            limit: Limit::attempts(1),
+            on_exhausted: match other {
+                Some(OnRefused::DeadLetter) => OnExhausted::DeadLetter,
+                Some(OnRefused::Skip) => OnExhausted::Skip,
+                Some(OnRefused::StopKey) => OnExhausted::StopKey,
+                Some(OnRefused::Stop) => OnExhausted::Stop,
+                Some(OnRefused::Retry) | None => on_exhausted,
+            },
+            ..failed
+        },
+    };
+    // Neither skipped nor written as a dead letter, because the record is correct: it is delivered
+    // again at the next start.
+    let not_written = Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Stop, ..failed };
+    let policy = RetryPolicy::new(failed)
+        .and_then(|policy| policy.with(Class::Refused, refused))
+        .and_then(|policy| policy.with(Class::NotWritten, not_written));
+    policy.or_else(|error| wrong("max-backoff", error.to_string()))
+}
+
+/// Requirements of exactly once.
+const ONCE: &str = "exactly once is from a topic to a topic of the same brokers; name both as \
+                    kafka://HOST:PORT/TOPIC, with the same hosts, or leave out exactly-once";
+
+fn output(settings: &ConsumeSettings) -> Result<Option<Output>, Wrong> {
+    let Some(text) = settings.output.as_deref() else {
+        return match settings.exactly_once {
+            Some(true) => wrong("exactly-once", ONCE),
+            _ => Ok(None),
+        };
+    };
+    match text.split_once(':') {
+        Some(("kafka", _)) if settings.source.as_deref() == Some(text) => {
+            let endless = "is the source; its own output would be consumed";
+            wrong("output", format!("{text} {endless}, name another topic"))
+        }
+        Some(("kafka", _)) if settings.exactly_once == Some(true) => {
+            // One transaction is of one cluster, which both settings must name in the same form.
+            let parts =
+                |text: &str| text.rsplit_once('/').map(|(b, t)| (b.to_owned(), t.to_owned()));
+            let from = settings.source.as_deref().and_then(parts);
+            match (from, parts(text)) {
+                (Some((brokers, _)), Some((same, topic))) if brokers == same => {
+                    Ok(Some(Output::ExactlyOnce { topic }))
+                }
+                _ => wrong("exactly-once", ONCE),
+            }
+        }
+        Some(("kafka", _)) => {
+            let client = settings.client.clone().unwrap_or_default();
+            Ok(Some(Output::Kafka { address: text.to_owned(), client }))
+        }
+        Some(("journal", _)) if settings.exactly_once == Some(true) => wrong("exactly-once", ONCE),
+        Some(("journal", path)) if !path.is_empty() => Ok(Some(Output::Journal(path.into()))),
+        _ => {
+            let some = "journal:PATH or kafka://HOST:PORT/TOPIC";
+            wrong("output", format!("`{text}` is no place for output; write {some}"))
+        }
+    }
+}
+
+fn dead_letters(text: &str, client: Vec<String>) -> Result<DeadLetters, Wrong> {
+    match text.split_once(':') {
+        Some(("kafka", _)) => Ok(DeadLetters::Kafka { address: text.to_owned(), client }),
+        Some(("file", path)) if !path.is_empty() => Ok(DeadLetters::File(path.into())),
+        Some(("journal", path)) if !path.is_empty() => Ok(DeadLetters::Journal(path.into())),
+        _ => {
+            let some = "file:PATH, journal:PATH or kafka://HOST:PORT/TOPIC";
+            wrong("dead-letters", format!("`{text}` is no place; write {some}"))
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Tips for command lines that are refused: those of the parser can mislead, and `--` before a command is easily
+//! forgotten.
+
+use std::ffi::OsString;
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Subcommands with a command of the user after `--`, and an example of each.
+const WITH_COMMAND: [(&str, &str); 3] = [
+    ("run", "keylane run --key 1 -- echo"),
+    ("consume", "keylane consume - --order none -- echo"),
+    ("calibrate", "keylane calibrate -- gzip -9 file"),
+];
+
+/// Replaces tips that mislead, and adds one where `--` is missing. `words` is the command line.
+pub(crate) fn improve(refusal: &mut clap::Error, words: &[OsString]) {
+    let mut tips = match refusal.remove(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => tips,
+        _ => Vec::new(),
+    };
+    // It would make an unknown option a part of the user's command.
+    tips.retain(|tip| !tip.to_string().starts_with("to pass "));
+    tips.extend(missing_dashes(refusal, words).map(StyledStr::from));
+    if !tips.is_empty() {
+        refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
+}
+
+/// The tip for a command without `--` before it.
+fn missing_dashes(refusal: &clap::Error, words: &[OsString]) -> Option<String> {
+    let (_, example) =
+        WITH_COMMAND.iter().find(|(name, _)| words.get(1).is_some_and(|w| w == name))?;
+    let is_command = match (refusal.kind(), refusal.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => !word.starts_with('-'),
+        (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) => {
+            missing.iter().any(|name| name.contains("COMMAND"))
+        }
+        _ => false,
+    };
+    (is_command && !words.iter().any(|word| word == "--"))
+        .then(|| format!("write -- before the command, as in '{example}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn refused(text: &str) -> String {
+        let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
+        let mut refusal = Cli::try_parse_from(&words).unwrap_err();
+        improve(&mut refusal, &words);
+        refusal.to_string()
+    }
+
+    #[test]
+    fn an_unknown_option_is_no_part_of_the_command() {
+        for text in ["k run --resume --key 1 -- echo", "k run -0 --key 1 -- echo"] {
+            let refused = refused(text);
+            assert!(
+                refused.contains("unexpected argument") && !refused.contains("to pass"),
+                "{refused}"
+            );
+        }
+        assert!(refused("k run --ke 1 -- echo").contains("a similar argument exists: '--key'"));
+    }
+
+    #[test]
+    fn dashes_are_missed_where_there_are_none() {
+        let tip = "write -- before the command, as in 'keylane run --key 1 -- echo'";
+        for text in ["k run --key 1 file echo {}", "k run --key 1 echo", "k run --key 1 ::: a b"] {
+            assert!(refused(text).contains(tip), "{text}: {}", refused(text));
+        }
+        for text in ["k run --key 1 a b -- echo", "k run --resume --key 1", "k run -- echo"] {
+            assert!(!refused(text).contains("write --"), "{text}: {}", refused(text));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Results of the records that a run gives to workers.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use crate::run_stats::{Place, RunStats};
+use crate::worker::{Observer, Pending};
+
+use super::event::{Cause, RunEvent};
+
+/// A run as an observer: it keeps count, and ends when its workers are no good.
+#[derive(Debug)]
+pub(super) struct RunObserver {
+    pub(super) stats: Arc<RunStats>,
+    pub(super) events: Sender<RunEvent>,
+}
+
+impl Observer for RunObserver {
+    type Ticket = Place;
+
+    fn is_stopping(&self) -> bool {
+        self.stats.is_stopping()
+    }
+
+    fn not_run(&self, _place: Place) {
+        self.stats.not_run(1);
+    }
+
+    fn started(&self) {
+        self.stats.started();
+    }
+
+    fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Place>>) {
+        // A write error ends the run, which reports it.
+        let _ = self.stats.output.write(lines);
+        self.stats.succeeded(records.len() as u64);
+    }
+
+    fn lost(&self, records: &mut Vec<Pending<Place>>, end: &dyn Display, _said: &[u8]) {
+        for Pending { ticket, key, .. } in records {
+            let why = format_args!("its worker ended without answering it ({end})");
+            self.stats.failed(ticket, key, why);
+        }
+    }
+
+    fn print_stderr(&self, text: &[u8]) {
+        self.stats.output.write_error(|err| err.write_all(text));
+    }
+
+    fn withdrawn(&self, records: &mut Vec<Pending<Place>>) {
+        self.stats.withdrawn(records.len() as u64);
+    }
+
+    fn on_fatal(&self, error: anyhow::Error) -> bool {
+        self.stats.stop();
+        // The supervisor may have ended the run already.
+        let _ = self.events.send(RunEvent::Stop(Cause::Error(error)));
+        true
+    }
+
+    fn name(&self, Place { number, line }: &Place) -> String {
+        format!("record {number} (line {line})")
+    }
+
+    fn print(&self, message: &dyn Display) {
+        self.stats.output.say(message);
+    }
+}

@@ -1,0 +1,293 @@
+//! Table of slots, and its dispatchers: choice of a slot for a record.
+
+use std::io::Write;
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use keylane::Turn;
+
+use crate::key::RecordKey;
+use crate::process::Children;
+
+use super::affinity::KeyAffinity;
+use super::observer::Observer;
+use super::slot::{Pending, Phase, Slot};
+
+/// Time without an answer after which a child may be withholding answers.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// All slots and their shared state.
+#[derive(Debug)]
+pub(crate) struct WorkerPool<E: Observer> {
+    pub(super) table: Mutex<SlotTable<E::Ticket>>,
+    /// Notifies dispatchers: a slot may have capacity, or starts have stopped.
+    pub(super) room: Condvar,
+    /// Notifies slot_threads: an empty slot has a record, or the run is over.
+    pub(super) wanted: Condvar,
+    pub(crate) children: Arc<Children>,
+    pub(crate) observer: E,
+    /// Timeout of a child's oldest line; then the child is ended.
+    answer_within: Option<Duration>,
+    /// The command to start; locked because building a process changes it.
+    pub(super) command: Mutex<Command>,
+}
+
+#[derive(Debug)]
+pub(super) struct SlotTable<T> {
+    pub(super) slots: Vec<Slot<T>>,
+    pub(super) affinity: KeyAffinity,
+    /// Whether a key's next record may follow the last one into its child before that is answered.
+    follows: bool,
+    /// Number of dispatchers that wait for capacity.
+    pub(super) waiting: usize,
+    /// True once no record will come any more.
+    pub(super) over: bool,
+    /// True once the user was warned about a silent child.
+    hinted: bool,
+}
+
+impl<E: Observer> WorkerPool<E> {
+    pub(crate) fn new(jobs: usize, command: Command, children: Arc<Children>, observer: E) -> Self {
+        let now = Instant::now();
+        let slots = (0..jobs).map(|_| Slot::new(now)).collect();
+        Self {
+            table: Mutex::new(SlotTable {
+                slots,
+                affinity: KeyAffinity::default(),
+                follows: true,
+                waiting: 0,
+                over: false,
+                hinted: false,
+            }),
+            room: Condvar::new(),
+            wanted: Condvar::new(),
+            children,
+            observer,
+            answer_within: None,
+            command: Mutex::new(command),
+        }
+    }
+
+    /// Sets the timeout of an answer, which [`check_health`](Self::check_health) enforces.
+    pub(crate) fn answer_within(mut self, time: Option<Duration>) -> Self {
+        self.answer_within = time;
+        self
+    }
+
+    /// Keeps the turn of each record until its answer, so that observers of turns see the duration
+    /// of records. A hot key then takes a round trip per record.
+    pub(crate) fn keep_turns(self) -> Self {
+        self.lock().follows = false;
+        self
+    }
+
+    /// Starts the slot_threads.
+    pub(crate) fn spawn(self: &Arc<Self>, jobs: usize) -> anyhow::Result<Vec<JoinHandle<()>>> {
+        let spawn = |index| {
+            let pool = Arc::clone(self);
+            Ok(thread::Builder::new()
+                .name(format!("keylane-slot-{index}"))
+                .spawn(move || pool.run_slot(index))?)
+        };
+        (0..jobs).map(spawn).collect()
+    }
+
+    /// Gives a record to the least busy slot; waits while none has capacity. Without a turn, the
+    /// ticket keeps back the key's other records.
+    pub(crate) fn dispatch(
+        self: &Arc<Self>,
+        ticket: E::Ticket,
+        key: &RecordKey,
+        line: &[u8],
+        turn: Option<Turn>,
+    ) {
+        let mut table = self.lock();
+        let index = loop {
+            if self.observer.is_stopping() {
+                drop(table);
+                return self.observer.not_run(ticket);
+            }
+            if let Some(index) = table.place_for(key, line.len()) {
+                break index;
+            }
+            table.waiting += 1;
+            table = self.room.wait(table).expect("no holder of the lock panics");
+            table.waiting -= 1;
+        };
+        self.observer.started();
+        let given_back = table.enter(index, ticket, key, line, turn);
+        if matches!(table.slots[index].phase, Phase::Empty) {
+            self.wanted.notify_all();
+        }
+        self.write_without_blocking(index, table);
+        drop(given_back);
+    }
+
+    /// Writes due lines; in a thread of its own if that may block.
+    pub(super) fn write_without_blocking(
+        self: &Arc<Self>,
+        index: usize,
+        table: MutexGuard<'_, SlotTable<E::Ticket>>,
+    ) {
+        if !table.slots[index].may_block() {
+            return self.write_due(index, table);
+        }
+        drop(table);
+        let pool = Arc::clone(self);
+        thread::spawn(move || pool.write_due(index, pool.lock()));
+    }
+
+    /// Writes the slot's outbox to its child for as long as that is due.
+    pub(super) fn write_due<'c>(
+        &'c self,
+        index: usize,
+        mut table: MutexGuard<'c, SlotTable<E::Ticket>>,
+    ) {
+        while let Some((pipe, lines)) = table.slots[index].begin_write(Instant::now()) {
+            drop(table);
+            // So that the child gets all of these lines or none, even if this process is killed.
+            keylane_process::widen_pipe(&*pipe, lines.len());
+            // A child that has closed its input is about to end; its slot thread
+            // sees that and reports the records it had.
+            let _ = (&*pipe).write_all(&lines);
+            drop(pipe);
+            table = self.lock();
+            table.slots[index].end_write(lines);
+        }
+        if table.over {
+            table.slots[index].close_input();
+        }
+    }
+
+    /// Unblocks the keys of completed records.
+    pub(super) fn release(&self, records: &mut Vec<Pending<E::Ticket>>) {
+        if records.iter().any(|record| record.is_pinned) {
+            let mut table = self.lock();
+            for record in records.iter().filter(|record| record.is_pinned) {
+                table.affinity.unpin(&record.key);
+            }
+        }
+        records.clear();
+    }
+
+    /// Abandons records that no child has received.
+    pub(crate) fn stop(&self) {
+        let mut withdrawn = Vec::new();
+        let mut table = self.lock();
+        for slot in &mut table.slots {
+            slot.withdraw(&mut withdrawn);
+        }
+        drop(table);
+        self.room.notify_all();
+        self.observer.withdrawn(&mut withdrawn);
+        self.release(&mut withdrawn);
+    }
+
+    /// Lets all children go: their input ends, and no other is started.
+    pub(crate) fn close(&self) {
+        let mut table = self.lock();
+        table.over = true;
+        table.slots.iter_mut().for_each(Slot::close_input);
+        drop(table);
+        self.wanted.notify_all();
+    }
+
+    /// Checks children that do not answer. Once the whole input was read and `unfinished` records
+    /// are left, a child whose input ends must answer its records: at once if no further record can
+    /// come, else after a while.
+    pub(crate) fn check_health(
+        &self,
+        input_ended: bool,
+        unfinished: impl FnOnce() -> usize,
+        now: Instant,
+    ) {
+        let entered: usize = self.lock().slots.iter().map(Slot::turns_held).sum();
+        let nothing_else = input_ended && entered == unfinished();
+        let mut table = self.lock();
+        let mut silent = None;
+        let mut overdue = Vec::new();
+        for slot in &mut table.slots {
+            if self
+                .answer_within
+                .is_some_and(|time| slot.sent() > 0 && slot.silent_for(now) >= time)
+            {
+                let name = slot.oldest_sent().map(|record| self.observer.name(&record.ticket));
+                overdue.extend(slot.group.zip(name));
+            }
+            let is_silent = slot.sent() > 0 && slot.silent_for(now) >= SILENCE;
+            if is_silent {
+                silent = slot.oldest_sent().map(|record| self.observer.name(&record.ticket));
+            }
+            if input_ended && is_silent {
+                slot.leave();
+            } else if nothing_else {
+                slot.close_input();
+            }
+        }
+        let silent = silent.filter(|_| !table.hinted);
+        table.hinted |= silent.is_some();
+        drop(table);
+        for (group, record) in overdue {
+            self.observer
+                .print(&format_args!("a worker has not answered {record} in time; it is ended"));
+            self.children.kill_one(group);
+        }
+        if let Some(record) = silent {
+            self.observer.print(&format_args!(
+                "note: a worker has not answered {record} for {} s; if it \
+                 keeps its input or output back, run it unbuffered (sed -u, python -u, grep \
+                 --line-buffered, mawk -W interactive); --worker-timeout ends one that \
+                 does not answer",
+                SILENCE.as_secs()
+            ));
+        }
+    }
+
+    /// Reports an error that makes the workers useless. Returns whether the run ends.
+    pub(super) fn on_fatal(&self, error: anyhow::Error) -> bool {
+        let over = self.observer.on_fatal(error);
+        self.room.notify_all();
+        over
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, SlotTable<E::Ticket>> {
+        self.table.lock().expect("no holder of the lock panics")
+    }
+}
+
+impl<T> SlotTable<T> {
+    /// The slot for a record: where its key is at home, else the least busy.
+    fn place_for(&self, key: &RecordKey, length: usize) -> Option<usize> {
+        // The window does not keep a key from its home. It can exceed it by one
+        // record, because then the turn is held.
+        self.affinity.of(key).or_else(|| self.least_busy(length))
+    }
+
+    fn least_busy(&self, length: usize) -> Option<usize> {
+        let open = self.slots.iter().enumerate().filter(|(_, slot)| slot.has_room(length));
+        open.min_by_key(|(_, slot)| slot.load()).map(|(index, _)| index)
+    }
+
+    /// Enters a record; gives the turn back if the key can go on at once.
+    fn enter(
+        &mut self,
+        index: usize,
+        ticket: T,
+        key: &RecordKey,
+        line: &[u8],
+        turn: Option<Turn>,
+    ) -> Option<Turn> {
+        let slot = &mut self.slots[index];
+        let is_pinned =
+            self.follows && turn.is_some() && slot.is_quick() && slot.has_room(line.len());
+        let (turn, given_back) = if is_pinned { (None, turn) } else { (turn, None) };
+        let (key_of, length) = (key.clone(), line.len());
+        slot.enter(line, Pending { ticket, key: key_of, length, is_pinned, _turn: turn });
+        if is_pinned {
+            self.affinity.pin(key, index);
+        }
+        given_back
+    }
+}

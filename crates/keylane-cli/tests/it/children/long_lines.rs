@@ -1,0 +1,51 @@
+//! After a kill of `keylane` a worker has a line whole or not at all, up to the size of a pipe. A longer line can be cut,
+//! and then lacks its line end.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{keylane, named_pipe};
+
+/// What a worker reads of a line of this length if `keylane` is killed while the worker reads the first byte.
+fn received(length: usize) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let [begun, go, ended] = ["begun", "go", "ended"].map(|name| folder.path().join(name));
+    for pipe in [&begun, &go, &ended] {
+        named_pipe(pipe);
+    }
+    // SIGTERM of the guard is ignored, and SIGKILL comes seconds later.
+    let worker = "trap '' TERM; dd bs=1 count=1 of=got 2> /dev/null; echo > begun; read -r it < go
+        cat >> got; echo > ended";
+    let words = ["-j1", "--key", "/^./", "--worker", "--", "sh", "-c", worker];
+    let mut run = keylane(words)
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let line = [&vec![b'x'; length - 1][..], b"\n"].concat();
+    run.stdin.as_mut().unwrap().write_all(&line).unwrap();
+    fs::read(begun).unwrap();
+    kill_process(Pid::from_child(&run), Signal::KILL).unwrap();
+    run.wait().unwrap();
+    fs::write(go, "\n").unwrap();
+    fs::read(ended).unwrap();
+    fs::read(folder.path().join("got")).unwrap()
+}
+
+#[test]
+fn a_line_up_to_the_size_of_a_pipe_is_whole_after_a_kill() {
+    for length in [100, 100_000, 900_000] {
+        let got = received(length);
+        assert_eq!((got.len(), got.last()), (length, Some(&b'\n')));
+    }
+}
+
+#[test]
+fn a_longer_line_that_is_cut_lacks_its_line_end() {
+    let got = received(8 << 20);
+    assert!(got.len() < 8 << 20 && !got.contains(&b'\n'), "{}", got.len());
+}

@@ -1,0 +1,264 @@
+//! Operator requests on their way through the service, and their entries.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::engine::idempotency::Keyed;
+use crate::store::AuditRecord;
+use crate::wire::{AuditOutcome, Timestamp};
+
+/// Maximum length of the name of a job, a key or a schedule, in bytes.
+pub(super) const MAX_NAME_BYTES: usize = 256;
+
+/// Maximum length of a reason, in bytes.
+const MAX_REASON_BYTES: usize = 1024;
+
+/// Maximum length of the parameters, in bytes. Of larger parameters only the names are kept.
+const MAX_PARAMETER_BYTES: usize = 2048;
+
+/// Action of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    CancelJob,
+    PauseJob,
+    ResumeJob,
+    RetryJob,
+    PatchJob,
+    PurgeJob,
+    /// Command on a key that is not parsed yet.
+    SteerKey,
+    PauseKey,
+    ResumeKey,
+    RetryHead,
+    SkipHead,
+    PutSchedule,
+    DeleteSchedule,
+    PauseSchedule,
+    ResumeSchedule,
+    RunSchedule,
+}
+
+impl Action {
+    pub(crate) const ALL: [Action; 16] = [
+        Action::CancelJob,
+        Action::PauseJob,
+        Action::ResumeJob,
+        Action::RetryJob,
+        Action::PatchJob,
+        Action::PurgeJob,
+        Action::SteerKey,
+        Action::PauseKey,
+        Action::ResumeKey,
+        Action::RetryHead,
+        Action::SkipHead,
+        Action::PutSchedule,
+        Action::DeleteSchedule,
+        Action::PauseSchedule,
+        Action::ResumeSchedule,
+        Action::RunSchedule,
+    ];
+
+    /// Returns the name of the action in the log.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Action::CancelJob => "job.cancel",
+            Action::PauseJob => "job.pause",
+            Action::ResumeJob => "job.resume",
+            Action::RetryJob => "job.retry",
+            Action::PatchJob => "job.patch",
+            Action::PurgeJob => "job.purge",
+            Action::SteerKey => "key.steer",
+            Action::PauseKey => "key.pause",
+            Action::ResumeKey => "key.resume",
+            Action::RetryHead => "key.retry-head",
+            Action::SkipHead => "key.skip-head",
+            Action::PutSchedule => "schedule.put",
+            Action::DeleteSchedule => "schedule.delete",
+            Action::PauseSchedule => "schedule.pause",
+            Action::ResumeSchedule => "schedule.resume",
+            Action::RunSchedule => "schedule.run",
+        }
+    }
+}
+
+/// Operator request on its way through the service.
+#[derive(Debug)]
+pub(crate) struct Act {
+    pub(super) who: String,
+    from: Option<IpAddr>,
+    /// Its idempotency key.
+    pub(super) keyed: Option<Keyed>,
+    /// Known content of the entry. No code panics while it holds this lock.
+    said: Mutex<AuditDraft>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct AuditDraft {
+    action: Action,
+    pub(super) job: Option<String>,
+    key: Option<String>,
+    schedule: Option<String>,
+    reason: Option<String>,
+    parameters: Option<Value>,
+    /// The entry is on its way to the disk, or the request needs none.
+    pub(super) is_settled: bool,
+}
+
+/// Stored content of an entry, besides the searchable columns.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct AuditPayload {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) schedule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) parameters: Option<Value>,
+    pub(super) outcome: AuditOutcome,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) problem: Option<String>,
+}
+
+/// Cuts a text to `most` bytes; the cut is marked.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    const CUT: &str = "…";
+    match text.len() <= most {
+        true => text.to_owned(),
+        false => text[..text.floor_char_boundary(most - CUT.len())].to_owned() + CUT,
+    }
+}
+
+impl Act {
+    pub(crate) fn new(who: &str, from: Option<IpAddr>, action: Action) -> Self {
+        let said = AuditDraft {
+            action,
+            job: None,
+            key: None,
+            schedule: None,
+            reason: None,
+            parameters: None,
+            is_settled: false,
+        };
+        Act { who: cut(who, MAX_NAME_BYTES), from, keyed: None, said: Mutex::new(said) }
+    }
+
+    /// Sets the idempotency key.
+    pub(crate) fn keyed(self, keyed: Option<Keyed>) -> Self {
+        Act { keyed, ..self }
+    }
+
+    /// Creates the context of an action by the program that embeds the service.
+    pub(crate) fn in_process(action: Action) -> Self {
+        Act::new("in-process", None, action)
+    }
+
+    pub(super) fn said(&self) -> MutexGuard<'_, AuditDraft> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is(&self, action: Action) {
+        self.said().action = action;
+    }
+
+    pub(crate) fn on_job(&self, job: impl fmt::Display) {
+        self.said().job = Some(cut(&job.to_string(), MAX_NAME_BYTES));
+    }
+
+    /// Removes the job, because none was created.
+    pub(in crate::engine) fn on_no_job(&self) {
+        self.said().job = None;
+    }
+
+    pub(crate) fn on_key(&self, key: &str) {
+        self.said().key = Some(cut(key, MAX_NAME_BYTES));
+    }
+
+    pub(crate) fn on_schedule(&self, name: &str) {
+        self.said().schedule = Some(cut(name, MAX_NAME_BYTES));
+    }
+
+    pub(crate) fn because(&self, reason: Option<&str>) {
+        self.said().reason = reason.map(|reason| cut(reason, MAX_REASON_BYTES));
+    }
+
+    /// Sets the request parameters: an object without payloads. Absent values are left out.
+    pub(crate) fn with(&self, mut parameters: Value) {
+        if let Value::Object(fields) = &mut parameters {
+            fields.retain(|_, value| !value.is_null());
+        }
+        let is_small = parameters.to_string().len() <= MAX_PARAMETER_BYTES;
+        let names = |parameters: &Value| {
+            let names = parameters.as_object().into_iter().flat_map(serde_json::Map::keys);
+            json!({"too_large": names.collect::<Vec<_>>()})
+        };
+        let kept = if is_small { parameters } else { names(&parameters) };
+        self.said().parameters = Some(kept);
+    }
+
+    /// Marks the context as settled: its entry is written, or it needs none.
+    pub(in crate::engine) fn settle(&self) {
+        self.said().is_settled = true;
+    }
+
+    pub(super) fn record(
+        &self,
+        at: Timestamp,
+        outcome: AuditOutcome,
+        problem: Option<&str>,
+    ) -> AuditRecord {
+        let AuditDraft { action, job, key, schedule, reason, parameters, .. } = self.said().clone();
+        let (who, what) = (self.who.clone(), action.word());
+        let from = self.from.map(|from| from.to_string());
+        let problem = problem.map(str::to_owned);
+        let body = AuditPayload { from, key, schedule, reason, parameters, outcome, problem };
+        let body = serde_json::to_vec(&body).expect("an entry can be written as JSON");
+        AuditRecord { at_ms: at.0, who, what: what.to_owned(), job, body }
+    }
+
+    /// Reports the outcome in the server's own log.
+    pub(super) fn report(&self, outcome: AuditOutcome, problem: Option<&str>) {
+        let AuditDraft { action, job, key, schedule, reason, .. } = self.said().clone();
+        let (caller, what) = (&*self.who, action.word());
+        tracing::info!(caller, what, job, key, schedule, reason, ?outcome, problem, "operator");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_longer_than_its_bound() {
+        for (text, most, cut_to) in
+            [("abc", 3, "abc"), ("abcd", 3, "…"), ("aééé", 6, "aé…"), ("", 3, "")]
+        {
+            assert_eq!(cut(text, most), cut_to);
+        }
+        let act = Act::new(&"w".repeat(9999), None, Action::CancelJob);
+        act.on_job("j".repeat(9999));
+        act.on_key(&"ü".repeat(9999));
+        act.on_schedule(&"s".repeat(9999));
+        act.because(Some(&"\u{1}".repeat(9999)));
+        act.with(json!({"labels": "l".repeat(9999), "weight": 3}));
+        let record = act.record(Timestamp(1), AuditOutcome::Refused, Some("conflict"));
+        let body: Value = serde_json::from_slice(&record.body).unwrap();
+        assert_eq!(body["parameters"], json!({"too_large": ["labels", "weight"]}));
+        // JSON escapes take up to six bytes per byte.
+        assert!(record.body.len() < 8 * 1024, "{}", record.body.len());
+        assert!(record.who.len() + record.job.unwrap().len() <= 512);
+    }
+
+    #[test]
+    fn words_are_there_once() {
+        let mut words = Action::ALL.map(Action::word);
+        words.sort_unstable();
+        assert!(words.windows(2).all(|two| two[0] != two[1]));
+    }
+}

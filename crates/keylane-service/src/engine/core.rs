@@ -1,0 +1,188 @@
+//! Parts of the engine, and their composition.
+//!
+//! | part | owns | depends on |
+//! |---|---|---|
+//! | [`EngineState`] | order, active jobs, running attempts, next batch | nothing: time is a parameter |
+//! | [`Query`] | cached answers | state, store, kinds, clock |
+//! | [`AuditLog`] | counters | store, clock, idempotency keys |
+//! | [`IdempotencyKeys`] | locks of requests in progress | store, clock, executor |
+//! | [`Incoming`] | reserved capacity | state |
+//! | [`Retention`] | nothing | store, clock, end times of jobs, audit log |
+//! | [`StoreStatus`] | health of the store | clock |
+//! | [`Events`], [`Recorder`] | recent events, recent runs | nothing |
+//!
+//! Clocks, randomness, the runtime and the store are passed in ([`Outside`]). Submission, dispatch,
+//! persistence and control are methods of [`Core`], in the files that `mod.rs` lists for them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use keylane_process::Registry;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::audit::AuditLog;
+use super::clock::{Clock, SteadyClock};
+use super::ends::Ends;
+use super::engine_state::{EngineState, SharedState};
+use super::events::Events;
+use super::executor::Executor;
+use super::fences;
+use super::idempotency::IdempotencyKeys;
+use super::query::Query;
+use super::random::Random;
+use super::retention::Retention;
+use super::room::Incoming;
+use super::schedules::Schedules;
+use super::settings::Settings;
+use super::store_status::StoreStatus;
+use super::submit_reply::PendingReply;
+use super::thread_notify::ThreadNotify;
+use super::timeline::Recorder;
+use super::wall_clock::WallClock;
+use crate::kind::Kinds;
+use crate::schedule::{self, Scheduler};
+use crate::store::Store;
+
+/// State shared by all parts of the service.
+pub(crate) struct Core {
+    pub(crate) settings: Settings,
+    pub(crate) kinds: Arc<Kinds>,
+    pub(crate) store: Store,
+    /// Registry of the processes that handlers start.
+    pub(crate) children: Registry,
+    pub(crate) clock: Arc<Clock>,
+    /// Wall clock of the schedules.
+    pub(super) wall: WallClock,
+    pub(super) schedules: Schedules,
+    pub(crate) audit: Arc<AuditLog>,
+    /// End times of finished jobs.
+    pub(super) ends: Arc<Ends>,
+    pub(crate) events: Arc<Events>,
+    pub(super) timeline: Arc<Recorder>,
+    pub(super) executor: Executor,
+    /// Local attempts, from their start until their handlers end.
+    pub(crate) tasks: TaskTracker,
+    /// Leases held by remote workers.
+    pub(crate) leases: TaskTracker,
+    /// Cancelled when the service starts to shut down: it accepts and starts nothing more.
+    pub(crate) draining: CancellationToken,
+    /// Cancelled when the service has stopped: it waits for nothing more.
+    pub(crate) stopped: CancellationToken,
+    /// Wakes the dispatcher.
+    pub(super) wake: ThreadNotify,
+    pub(super) state: Arc<SharedState>,
+    pub(crate) idempotency: Arc<IdempotencyKeys>,
+    /// Replies to clients whose jobs are accepted, sent when their commit has ended. Locked alone,
+    /// or after every other lock.
+    pub(super) answers: Mutex<Vec<PendingReply>>,
+    pub(crate) status: Arc<StoreStatus>,
+    /// Jitter of backoffs.
+    pub(super) random: Random,
+    /// Capacity used by jobs whose submission is in progress.
+    pub(super) incoming: Arc<Incoming>,
+    pub(crate) query: Query,
+}
+
+/// Everything that the engine takes from outside of the process, except for the store.
+pub(super) struct Outside {
+    pub(super) wall: WallClock,
+    pub(super) steady: SteadyClock,
+    /// Seed of the random numbers.
+    pub(super) seed: u64,
+    pub(super) executor: Executor,
+    /// Registry of the processes that handlers start.
+    pub(super) children: Registry,
+}
+
+impl Core {
+    /// Composes the parts of the engine. Nothing runs yet.
+    pub(super) fn new(settings: Settings, kinds: Kinds, store: Store, outside: Outside) -> Self {
+        let Outside { wall, steady, seed, executor, children } = outside;
+        let boot = store.boot();
+        let clock = Arc::new(Clock::start(wall.clone(), steady));
+        let state = Arc::new(SharedState::new(EngineState::new(scheduler(&settings, boot), boot)));
+        let (kinds, timeline) = (Arc::new(kinds), Arc::new(Recorder::default()));
+        let status = Arc::new(StoreStatus::new(Arc::clone(&clock)));
+        let query = Query::new(
+            store.clone(),
+            Arc::clone(&state),
+            Arc::clone(&kinds),
+            Arc::clone(&clock),
+            Arc::clone(&status),
+            Arc::clone(&timeline),
+        );
+        let keep = settings.keep_idempotency;
+        let idempotency =
+            IdempotencyKeys::new(store.clone(), Arc::clone(&clock), executor.clone(), keep);
+        let idempotency = Arc::new(idempotency);
+        let audit = AuditLog::new(
+            store.clone(),
+            Arc::clone(&clock),
+            Arc::clone(&status),
+            Arc::clone(&idempotency),
+            settings.keep_audit,
+            settings.max_audit,
+        );
+        Core {
+            incoming: Arc::new(Incoming::new(Arc::clone(&state), &settings.bounds)),
+            events: Arc::new(Events::new(boot)),
+            schedules: Schedules::default(),
+            audit: Arc::new(audit),
+            ends: Arc::default(),
+            tasks: TaskTracker::new(),
+            leases: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            wake: ThreadNotify::default(),
+            answers: Mutex::default(),
+            random: Random::seeded(seed),
+            query,
+            settings,
+            kinds,
+            store,
+            children,
+            clock,
+            wall,
+            timeline,
+            executor,
+            state,
+            idempotency,
+            status,
+        }
+    }
+
+    /// Returns the removal of expired data, to be run as a task.
+    pub(super) fn retention(&self) -> Arc<Retention> {
+        Arc::new(Retention {
+            store: self.store.clone(),
+            clock: Arc::clone(&self.clock),
+            executor: self.executor.clone(),
+            status: Arc::clone(&self.status),
+            audit: Arc::clone(&self.audit),
+            ends: Arc::clone(&self.ends),
+            keep: self.settings.keep,
+            stopped: self.stopped.clone(),
+        })
+    }
+
+    /// Returns true if a read that a request began still has the store.
+    pub(super) fn is_read(&self) -> bool {
+        // This struct and the audit log have it at rest.
+        Arc::strong_count(&self.idempotency) > 2
+    }
+}
+
+fn scheduler(settings: &Settings, boot: u64) -> Scheduler {
+    Scheduler::new(schedule::Settings {
+        order: settings.order,
+        first_fence: fences::first(boot),
+        ..schedule::Settings::new(settings.slots)
+    })
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("store", &self.store).finish_non_exhaustive()
+    }
+}

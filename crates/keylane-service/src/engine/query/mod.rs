@@ -1,0 +1,71 @@
+//! Queries of the API: jobs, subtasks, keys, and the whole service.
+//!
+//! Queries read the state in memory and the store, and change neither.
+
+mod caches;
+mod client_id;
+mod damaged_jobs;
+mod job;
+mod logs;
+mod outcome_view;
+mod reason_text;
+mod results;
+mod subtask;
+mod summary;
+mod text;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use self::caches::{ByKey, KeptSummary};
+use super::clock::Clock;
+use super::engine_state::SharedState;
+use super::store_status::StoreStatus;
+use super::timeline::Recorder;
+use crate::kind::Kinds;
+use crate::store::Store;
+
+pub(crate) use job::Wanted;
+pub(super) use job::{brief_view, final_view, live_view, unknown};
+pub(crate) use results::ResultOrder;
+pub(super) use text::{rule_text, text_of};
+
+/// Answers to queries.
+#[derive(Debug)]
+pub(crate) struct Query {
+    store: Store,
+    state: Arc<SharedState>,
+    kinds: Arc<Kinds>,
+    clock: Arc<Clock>,
+    status: Arc<StoreStatus>,
+    timeline: Arc<Recorder>,
+    /// Number of open WebSockets.
+    pub(crate) websockets: AtomicU64,
+    /// Subtasks by key, of the job whose results were last requested in that order.
+    by_key: Mutex<Option<ByKey>>,
+    /// Last summary, reused for a while.
+    summary: Mutex<Option<KeptSummary>>,
+}
+
+impl Query {
+    pub(super) fn new(
+        store: Store,
+        state: Arc<SharedState>,
+        kinds: Arc<Kinds>,
+        clock: Arc<Clock>,
+        status: Arc<StoreStatus>,
+        timeline: Arc<Recorder>,
+    ) -> Self {
+        Query {
+            store,
+            state,
+            kinds,
+            clock,
+            status,
+            timeline,
+            websockets: AtomicU64::new(0),
+            by_key: Mutex::default(),
+            summary: Mutex::default(),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! API forms of states and outcomes.
+
+use super::text::raw;
+use crate::SubtaskNumber;
+use crate::schedule::State;
+use crate::store::{self, OutcomeKind};
+use crate::wire::{OutcomeView, SubtaskState, Timestamp};
+
+pub(super) fn subtask_state(state: &State) -> SubtaskState {
+    match state {
+        State::Scheduled { .. } | State::Waiting | State::Stopped => SubtaskState::Waiting,
+        State::Ready => SubtaskState::Ready,
+        State::Running { .. } => SubtaskState::Running,
+        State::BackingOff { .. } => SubtaskState::BackingOff,
+    }
+}
+
+pub(super) fn outcome_state(kind: OutcomeKind) -> SubtaskState {
+    match kind {
+        OutcomeKind::Succeeded => SubtaskState::Succeeded,
+        OutcomeKind::Failed => SubtaskState::Failed,
+        OutcomeKind::Skipped => SubtaskState::Skipped,
+        _ => SubtaskState::Cancelled,
+    }
+}
+
+pub(super) fn outcome_view(
+    number: SubtaskNumber,
+    outcome: &store::Outcome,
+    keys: Vec<String>,
+) -> OutcomeView {
+    let is_result = outcome.kind == OutcomeKind::Succeeded;
+    let said = (!outcome.result.is_empty()).then(|| outcome.result.clone());
+    OutcomeView {
+        number,
+        keys,
+        outcome: outcome_state(outcome.kind),
+        attempt: outcome.attempt,
+        started_at: Some(Timestamp(outcome.started_ms)),
+        ended_at: Timestamp(outcome.ended_ms),
+        result: said.clone().filter(|_| is_result).and_then(|bytes| raw(&bytes)),
+        error: said
+            .filter(|_| !is_result)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}

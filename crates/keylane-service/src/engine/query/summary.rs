@@ -1,0 +1,226 @@
+//! Queries for the whole service: keys, slots, running subtasks, and a summary in numbers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use parking_lot::MutexGuard;
+
+use super::Query;
+use super::outcome_view::subtask_state;
+use super::text::{rule_text, text_of};
+use crate::JobNumber;
+use crate::engine::clock::millis;
+use crate::engine::engine_state::{EngineState, RunningAttempt};
+use crate::engine::plan::shown;
+use crate::engine::query::KeptSummary;
+use crate::engine::store_status::StoreHealth;
+use crate::schedule::{self, KeySort, State};
+use crate::wire::{
+    Decision, JobState, KeyHead, KeyState, KeyView, KindView, RunningSubtask, SchedulerView, Slice,
+    Summary, Timeline, Timestamp,
+};
+
+/// Maximum number of paused keys that are checked for keys without subtasks.
+const MAX_PAUSED_SCANNED: usize = 10_000;
+
+/// Number of jobs counted before other threads get the lock.
+const JOBS_COUNTED: usize = 1000;
+
+impl Query {
+    /// Returns the keys with unfinished subtasks, and the paused keys. In the order by head age, a
+    /// paused key without subtasks counts from the begin of its pause, so that a forgotten pause
+    /// comes first.
+    pub(crate) fn keys(&self, sort: KeySort, limit: usize) -> Vec<KeyView> {
+        let now = self.clock.now();
+        let engine = self.state.lock();
+        let keys = engine.scheduler.keys(sort, limit);
+        let mut views: Vec<_> = keys.into_iter().map(|key| key_view(&engine, key, now)).collect();
+        let paused = engine.paused_keys.keys().take(MAX_PAUSED_SCANNED);
+        let idle = paused.filter_map(|key| engine.scheduler.key(&key.0));
+        let idle = idle.filter(|key| key.head.is_none());
+        views.extend(idle.map(|key| key_view(&engine, key, now)));
+        drop(engine);
+        if sort == KeySort::HeadAge {
+            views.sort_by_key(|key| key.head.as_ref().map(|head| head.since).or(key.paused_since));
+        }
+        views.truncate(limit);
+        views
+    }
+
+    /// Returns a key. `None` if it has no unfinished subtask and is not paused.
+    pub(crate) fn key(&self, key: &[u8]) -> Option<KeyView> {
+        let engine = self.state.lock();
+        let found = engine.scheduler.key(key)?;
+        Some(key_view(&engine, found, self.clock.now()))
+    }
+
+    /// Returns the shares of the slots.
+    pub(crate) fn scheduler_view(&self) -> SchedulerView {
+        let engine = self.state.lock();
+        let slots = engine.scheduler.slots();
+        let name = |job: JobNumber| {
+            engine.live.get(&job).map_or_else(String::new, |live| live.id.to_string())
+        };
+        let mut running: Vec<_> =
+            engine.running.values().map(|running| running_view(&engine, running)).collect();
+        running.sort_unstable_by_key(|running| running.slot);
+        let decisions = engine.scheduler.decisions(200);
+        let decisions = decisions.map(|decision| Decision {
+            at: Timestamp(decision.at),
+            job: name(decision.start.job),
+            rule: rule_text(decision.rule()).into(),
+        });
+        SchedulerView {
+            slots: slots.total as u64,
+            busy: slots.busy as u64,
+            jobs: slots.unfinished_jobs as u64,
+            active: slots.active_jobs as u64,
+            draining: slots.draining,
+            decisions: decisions.collect(),
+            running,
+        }
+    }
+
+    /// Returns the runs since position `place`, and the running ones.
+    pub(crate) fn timeline_after(&self, place: u64) -> Timeline {
+        const MAX_RUNNING: usize = 1000;
+        let mut timeline = self.timeline.after(place);
+        let engine = self.state.lock();
+        let running = engine.running.values().take(MAX_RUNNING).map(|running| {
+            let view = running_view(&engine, running);
+            Slice {
+                slot: view.slot,
+                job: view.job,
+                number: view.number,
+                keys: view.keys,
+                attempt: view.attempt,
+                begin: view.since,
+                end: None,
+                outcome: None,
+                rule: rule_text(running.rule).into(),
+            }
+        });
+        timeline.slices.extend(running);
+        timeline
+    }
+
+    /// Returns the summary, at most a moment old: counting reads every unfinished job under the
+    /// lock, so it is repeated only after twenty times its own duration.
+    pub(crate) fn summary(&self) -> Summary {
+        let mut kept = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = self.clock.steady();
+        let is_recent = |kept: &&KeptSummary| counted.saturating_sub(kept.counted) < kept.took * 20;
+        if let Some(kept) = kept.as_ref().filter(is_recent) {
+            return kept.summary.clone();
+        }
+        let summary = self.count_all();
+        let took = self.clock.steady().saturating_sub(counted);
+        *kept = Some(KeptSummary { summary: summary.clone(), counted, took });
+        summary
+    }
+
+    /// Counts everything. Jobs that begin or end during the count may be missing, or be counted
+    /// although they are over.
+    fn count_all(&self) -> Summary {
+        let now = self.clock.now();
+        // Before any lock, because a disk can be slow.
+        let store_bytes = self.store.bytes();
+        let mut states: HashMap<JobState, u64> = HashMap::new();
+        let mut all = schedule::Counts::default();
+        let mut engine = self.state.lock();
+        let mut next = JobNumber(0);
+        loop {
+            let mut page = engine.live.range(next..).take(JOBS_COUNTED + 1);
+            for (number, live) in page.by_ref().take(JOBS_COUNTED) {
+                let counts = engine.scheduler.counts(*number).unwrap_or_default();
+                *states.entry(live.state()).or_default() += 1;
+                all.waiting += counts.waiting + counts.scheduled + counts.stopped + counts.entering;
+                all.ready += counts.ready;
+                all.backing_off += counts.backing_off;
+            }
+            let Some((number, _)) = page.next() else { break };
+            next = *number;
+            MutexGuard::bump(&mut engine);
+        }
+        let slots = engine.scheduler.slots();
+        let jobs = states.into_iter().map(|(state, count)| (state.as_str().into(), count));
+        let oldest = engine.scheduler.keys(KeySort::HeadAge, 1).pop().and_then(|key| key.head);
+        let totals = engine.totals;
+        let store = match &*self.status.health() {
+            StoreHealth::Well => "ok",
+            StoreHealth::Full => "full",
+            StoreHealth::Failed(_) => "failed",
+        };
+        Summary {
+            at: now,
+            slots: slots.total as u64,
+            busy: slots.busy as u64,
+            jobs: jobs.collect(),
+            waiting: all.waiting,
+            ready: all.ready,
+            backing_off: all.backing_off,
+            succeeded_total: totals.succeeded,
+            failed_total: totals.failed,
+            cancelled_total: totals.cancelled,
+            retried_total: totals.retried,
+            keys: slots.keys as u64,
+            oldest_head_ms: oldest.map_or(0, |head| now.0.saturating_sub(head.since)),
+            store_bytes,
+            store: store.into(),
+            websockets: self.websockets.load(std::sync::atomic::Ordering::Relaxed),
+            started_at: self.clock.started(),
+            draining: slots.draining,
+        }
+    }
+
+    /// Returns the configured kinds.
+    pub(crate) fn kind_views(&self) -> Vec<KindView> {
+        let view = |name: &Arc<str>, kind: &crate::kind::Kind| KindView {
+            name: name.to_string(),
+            handler: kind.sort().into(),
+            concurrency: kind.concurrency.map(|most| most as u64),
+            per_second: kind.rate.map(|rate| rate.per_second),
+            attempts: kind.attempts,
+            timeout_ms: kind.timeout.map(millis),
+            split: kind.split.is_some(),
+            fan_in: kind.fan_in.is_some(),
+        };
+        let there_are = self.kinds.all().into_iter().filter(|entry| entry.is_there);
+        there_are.map(|entry| view(&entry.name, &entry.kind)).collect()
+    }
+}
+
+fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtask {
+    RunningSubtask {
+        slot: running.slot,
+        job: engine.live.get(&running.job).map_or_else(String::new, |live| live.id.to_string()),
+        number: shown(running.step),
+        keys: running.keys.iter().map(text_of).collect(),
+        attempt: running.attempt,
+        since: running.since,
+        worker: running.lease.as_ref().and_then(|lease| lease.worker.clone()),
+    }
+}
+
+fn key_view(engine: &EngineState, key: schedule::KeyView, now: Timestamp) -> KeyView {
+    let is_stopped = key.head.is_some_and(|head| head.state == State::Stopped);
+    let head = key.head.map(|head| KeyHead {
+        job: engine.live.get(&head.of.job).map_or_else(String::new, |live| live.id.to_string()),
+        number: shown(head.of.step),
+        state: subtask_state(&head.state),
+        since: Timestamp(head.since),
+        age_ms: now.0.saturating_sub(head.since),
+        attempts: head.attempts,
+    });
+    KeyView {
+        key: text_of(&key.key),
+        state: match (key.paused, is_stopped) {
+            (true, _) => KeyState::Paused,
+            (false, true) => KeyState::Stopped,
+            (false, false) => KeyState::Open,
+        },
+        length: key.length.into(),
+        head,
+        paused_since: engine.paused_keys.get(&key.key).copied(),
+    }
+}

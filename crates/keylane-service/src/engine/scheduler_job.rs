@@ -1,0 +1,83 @@
+//! Forms that the scheduler has of kinds, jobs and counts.
+
+use crate::head::Head;
+use crate::kind::Kind;
+use crate::schedule::{
+    self, EndedCounts, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome,
+};
+use crate::store::{Counts, JobState as Stored};
+use crate::wire::{JobState, OnErrorChoice, OnFailChoice};
+use crate::{JobNumber, Key};
+
+/// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
+pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
+    let concurrency = kind.concurrency.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+    let concurrency = match (concurrency, wanted) {
+        (Some(most), Some(wanted)) => Some(most.min(wanted)),
+        (most, wanted) => most.or(wanted),
+    };
+    // The split and fan-in steps of a kind for remote workers run here.
+    let subtasks_only = wanted.is_some();
+    KindLimits { concurrency, rate: kind.rate.map(rate_of), subtasks_only }
+}
+
+/// Converts a rate to tokens per interval: whole numbers, exact to a thousandth.
+fn rate_of(rate: crate::kind::Rate) -> schedule::Rate {
+    let per_second = if rate.per_second.is_finite() { rate.per_second.max(0.001) } else { 1e6 };
+    let (tokens, period_ms) = match per_second {
+        // Tokens per thousand seconds.
+        few if few < 1000.0 => ((few * 1000.0).round(), 1_000_000),
+        many => (many.min(1e9).round(), 1000),
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 10^9")]
+    let tokens = tokens as u32;
+    schedule::Rate { tokens, period_ms, burst: rate.burst.max(1) }
+}
+
+pub(super) fn new_subtask(
+    number: u32,
+    keys: &[Key],
+    attempts_made: u32,
+) -> NewSubtask<impl Iterator<Item = &[u8]>> {
+    NewSubtask { number, keys: keys.iter().map(|key| &*key.0), attempts_made }
+}
+
+/// Returns the scheduler's description of a job, with the subtasks given.
+pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S) -> NewJob<S> {
+    NewJob {
+        kind: KindId(kind),
+        weight: head.weight,
+        on_error: match head.on_error {
+            OnErrorChoice::FinishAll => OnError::FinishAll,
+            OnErrorChoice::FailFast => OnError::FailFast,
+        },
+        on_fail: match head.on_fail {
+            OnFailChoice::Continue => OnFail::Continue,
+            OnFailChoice::StopKey => OnFail::StopKey,
+        },
+        attempts_allowed: head.attempts,
+        start_at: head.run_at.map(|at| at.0),
+        split: head.split.then_some(0),
+        fan_in: head.fan_in.then_some(0),
+        ..NewJob::new(number, subtasks)
+    }
+}
+
+/// Converts stored counts for the scheduler, which counts a skipped subtask as failed: also after a
+/// restart.
+pub(super) fn ended_counts(counts: &Counts) -> EndedCounts {
+    EndedCounts {
+        succeeded: counts.succeeded.into(),
+        failed: u64::from(counts.failed) + u64::from(counts.skipped),
+        cancelled: counts.cancelled.into(),
+    }
+}
+
+/// Returns the states of an outcome in the store and in the API.
+pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
+    match outcome {
+        Outcome::Succeeded => (Stored::Succeeded, JobState::Succeeded),
+        Outcome::Failed => (Stored::Failed, JobState::Failed),
+        Outcome::Cancelled => (Stored::Cancelled, JobState::Cancelled),
+    }
+}

@@ -1,0 +1,57 @@
+//! Changes of schedules on the disk.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::table::{ScheduleEntry, ScheduleUpdate, StoredSchedule};
+use crate::engine::audit::Act;
+use crate::engine::core::Core;
+use crate::engine::engine_state::first_version;
+use crate::refused::Refused;
+use crate::store::Changes;
+
+impl Core {
+    /// Returns the changes that store `kept`, or delete the schedule if it is `None`, provided that
+    /// the stored version is `was`; and the entry to publish after the commit.
+    pub(super) fn changing(
+        &self,
+        name: &str,
+        was: Option<u64>,
+        kept: Option<StoredSchedule>,
+    ) -> (Changes, ScheduleUpdate) {
+        let version = first_version(self.wall.now()).max(was.unwrap_or(0) + 1);
+        let mut changes = Changes::new();
+        let body = |kept| serde_json::to_vec(kept).expect("a schedule can be written as JSON");
+        changes.schedule(name, was, kept.as_ref().map(|kept| (version, body(kept))));
+        let then = kept.map(|kept| ScheduleEntry::new(version, kept));
+        (changes, ScheduleUpdate { name: name.to_owned(), then })
+    }
+
+    /// Changes a schedule, with the audit entry of `act` if a client requested it. Returns when the
+    /// change is on the disk. The caller holds the schedule's lock.
+    pub(super) async fn change_schedule(
+        self: &Arc<Self>,
+        name: &str,
+        was: Option<u64>,
+        kept: Option<StoredSchedule>,
+        act: Option<&Act>,
+    ) -> Result<(), Refused> {
+        let (mut changes, changing) = self.changing(name, was, kept);
+        if let Some(act) = act {
+            self.audit.add(act, &mut changes);
+        }
+        let (reply, replied) = oneshot::channel();
+        let core = Arc::clone(self);
+        self.store.submit_with(changes, move |written| {
+            let answer = written.map(|_| changing.done(&core.schedules));
+            // The receiver waits for this unless the runtime ends.
+            let _ = reply.send(answer.map_err(|error| core.status.write_refused(error)));
+        });
+        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        if let Some(act) = act {
+            self.audit.committed(act);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,62 @@
+//! Replies to the clients of submissions.
+
+use tokio::sync::oneshot;
+
+use super::claims::Claim;
+use crate::JobId;
+use crate::refused::Refused;
+use crate::wire::Job;
+
+/// Result of a submission.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    pub(crate) id: JobId,
+    pub(crate) job: Job,
+    /// The job had been submitted before, under this idempotency key or client id.
+    pub(crate) replayed: bool,
+}
+
+/// Job that was handed to the store, or one that was accepted before. Jobs are accepted in the
+/// order in which they are handed over.
+#[derive(Debug)]
+pub(crate) enum SubmitTicket {
+    Before(Box<Submitted>),
+    /// The result is pending. An equal submission waits until it is decided.
+    Coming(oneshot::Receiver<Result<Submitted, Refused>>),
+}
+
+impl SubmitTicket {
+    /// Waits until the job is accepted or refused. Dropping the future does not cancel the
+    /// submission.
+    pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
+        match self {
+            SubmitTicket::Before(before) => Ok(*before),
+            SubmitTicket::Coming(replied) => {
+                replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+            }
+        }
+    }
+}
+
+/// Pending reply to the client of a job, with the locks that are held until then.
+pub(super) struct Reply {
+    pub(super) reply: oneshot::Sender<Result<Submitted, Refused>>,
+    pub(super) claims: Vec<Claim>,
+}
+
+/// Reply that waits for the rest of its commit.
+#[derive(Debug)]
+pub(super) struct PendingReply {
+    pub(super) reply: oneshot::Sender<Result<Submitted, Refused>>,
+    pub(super) submitted: Submitted,
+    pub(super) claims: Vec<Claim>,
+}
+
+impl PendingReply {
+    /// Releases the locks and replies.
+    pub(super) fn reply(self) {
+        drop(self.claims);
+        // A client that no longer waits can query the job by its idempotency key.
+        let _ = self.reply.send(Ok(self.submitted));
+    }
+}

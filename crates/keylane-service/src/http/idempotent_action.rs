@@ -1,0 +1,122 @@
+//! Idempotent operators' requests: an action with an `Idempotency-Key` is executed once, and a
+//! repeated request is answered with the present state.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawPathParams, Request};
+use axum::http::{StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+
+use super::app_state::AppState;
+use super::auth::{Caller, Role};
+use super::blocking::blocking;
+use super::extract::{query_of, read_body};
+use super::problem::ApiError;
+use super::request_headers::scope_of;
+use super::response::{key_or_empty, put_replayed, steered};
+use crate::JobId;
+use crate::engine::{Action, Before, Keyed, KeyedClaim};
+
+/// Reads the idempotency key of a request. The body, which is hashed, is read and put back.
+///
+/// Returns `None` for a run of a schedule, whose key belongs to the job that it creates, and for a
+/// caller without the role.
+pub(super) async fn key_of(
+    state: &AppState,
+    action: Action,
+    request: Request,
+) -> Result<(Request, Option<Keyed>), ApiError> {
+    let caller = request.extensions().get::<Caller>().cloned();
+    let caller = caller.filter(|caller| caller.may(Role::Operate));
+    let Some(caller) = caller.filter(|_| action != Action::RunSchedule) else {
+        return Ok((request, None));
+    };
+    let Some(scope) = scope_of(request.headers(), &caller)? else { return Ok((request, None)) };
+    let (parts, body) = request.into_parts();
+    let body = read_body(body, state.core.settings.bounds.body_bytes).await?;
+    let uri = parts.uri.path_and_query().map_or("", |path| path.as_str());
+    let keyed = Keyed::new(scope, parts.method.as_str(), uri, &body);
+    Ok((Request::from_parts(parts, Body::from(body)), Some(keyed)))
+}
+
+/// Returns the answer to a repeated request; otherwise a claim, which permits the execution for as
+/// long as it is held.
+pub(super) async fn done_before(
+    state: &AppState,
+    keyed: &Keyed,
+    action: Action,
+    names: Option<&RawPathParams>,
+    uri: &Uri,
+) -> Result<Result<Response, KeyedClaim>, ApiError> {
+    let job = match state.core.idempotency.claim_keyed(keyed).await? {
+        Before::Nothing(claim) => return Ok(Err(claim)),
+        Before::Same(job) => job,
+    };
+    let mut response = present(state, action, job, names, uri).await?;
+    put_replayed(&mut response);
+    Ok(Ok(response))
+}
+
+/// Executes a request to its end even if its client disconnects, because a repeated request could
+/// not know its progress.
+pub(super) async fn run(claim: KeyedClaim, request: Request, next: Next) -> Response {
+    let run = tokio::spawn(async move {
+        let response = next.run(request).await;
+        drop(claim);
+        response
+    });
+    run.await.unwrap_or_else(|panic| {
+        tracing::error!(%panic, "a request made the server panic");
+        ApiError::new("internal", "something went wrong in the server").into_response()
+    })
+}
+
+/// Key that the query of a command names.
+#[derive(Debug, Deserialize)]
+struct TargetKey {
+    key: String,
+}
+
+/// Returns the present state of the action's target.
+async fn present(
+    state: &AppState,
+    action: Action,
+    job: JobId,
+    names: Option<&RawPathParams>,
+    uri: &Uri,
+) -> Result<Response, ApiError> {
+    let named = |wanted: &str| {
+        let found = names.into_iter().flatten().find(|(name, _)| *name == wanted);
+        found.map(|(_, value)| value.to_owned()).unwrap_or_default()
+    };
+    let core = std::sync::Arc::clone(&state.core);
+    Ok(match action {
+        Action::CancelJob | Action::RetryJob => {
+            steered(&blocking(move || core.query.job(job)).await?)
+        }
+        Action::PauseJob | Action::ResumeJob | Action::PatchJob => {
+            Json(blocking(move || core.query.job(job)).await?).into_response()
+        }
+        Action::PurgeJob | Action::DeleteSchedule => StatusCode::NO_CONTENT.into_response(),
+        Action::SteerKey
+        | Action::PauseKey
+        | Action::ResumeKey
+        | Action::RetryHead
+        | Action::SkipHead => {
+            let key = match named("key") {
+                key if !key.is_empty() => key,
+                _ => query_of::<TargetKey>(uri)?.key,
+            };
+            Json(key_or_empty(core.query.key(key.as_bytes()), key)).into_response()
+        }
+        Action::PutSchedule
+        | Action::PauseSchedule
+        | Action::ResumeSchedule
+        | Action::RunSchedule => {
+            let name = named("name");
+            Json(core.schedule(&name)?).into_response()
+        }
+    })
+}

@@ -1,0 +1,104 @@
+//! `/v1/jobs`: actions of operators on jobs.
+
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, post};
+use axum::{Json, Router};
+
+use super::app_state::AppState;
+use super::extract::read_optional_body;
+use super::job_path::JobPath;
+use super::operator::Operator;
+use super::problem::ApiError;
+use super::response::{put_tag, steered};
+use crate::wire::{CancelRequest, JobPatch, RetryRequest};
+
+pub(super) fn router() -> Router<AppState> {
+    Router::new()
+        .route("/v1/jobs/{id}", delete(purge).patch(patch))
+        .route("/v1/jobs/{id}/cancel", post(cancel))
+        .route("/v1/jobs/{id}/pause", post(pause))
+        .route("/v1/jobs/{id}/resume", post(resume))
+        .route("/v1/jobs/{id}/retry", post(retry))
+}
+
+async fn cancel(
+    State(state): State<AppState>,
+    Operator(act): Operator,
+    JobPath(id): JobPath,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let asked: CancelRequest = read_optional_body(request).await?;
+    act.because(asked.reason.as_deref());
+    act.with(serde_json::json!({"mode": asked.mode}));
+    Ok(steered(&state.core.cancel_job(id, &asked, &act).await?))
+}
+
+async fn pause(
+    State(state): State<AppState>,
+    Operator(act): Operator,
+    JobPath(id): JobPath,
+) -> Result<Response, ApiError> {
+    Ok(Json(state.core.pause_job(id, true, &act).await?).into_response())
+}
+
+async fn resume(
+    State(state): State<AppState>,
+    Operator(act): Operator,
+    JobPath(id): JobPath,
+) -> Result<Response, ApiError> {
+    Ok(Json(state.core.pause_job(id, false, &act).await?).into_response())
+}
+
+async fn retry(
+    State(state): State<AppState>,
+    Operator(act): Operator,
+    JobPath(id): JobPath,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let asked: RetryRequest = read_optional_body(request).await?;
+    act.with(serde_json::json!({"only": asked.only}));
+    Ok(steered(&state.core.retry_job(id, asked.only, &act).await?))
+}
+
+async fn patch(
+    State(state): State<AppState>,
+    Operator(act): Operator,
+    JobPath(id): JobPath,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let wanted = request.headers().get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
+    let version = match wanted.map(str::trim) {
+        None => {
+            let detail = "a change names the version that it is of: send `If-Match` with the job's `ETag`, or `*`";
+            return Err(ApiError::new("precondition-required", detail));
+        }
+        Some("*") => None,
+        Some(tag) => {
+            let number = tag.trim_start_matches("W/").trim_matches('"').parse();
+            Some(number.map_err(|_| {
+                ApiError::new("stale", "`If-Match` is not an `ETag` of this server")
+            })?)
+        }
+    };
+    let asked: JobPatch = read_optional_body(request).await?;
+    act.with(serde_json::json!({
+        "name": asked.name,
+        "weight": asked.weight,
+        "labels": asked.labels,
+    }));
+    let job = state.core.patch_job(id, asked, version, &act).await?;
+    let mut response = Json(&job).into_response();
+    put_tag(&mut response, &job);
+    Ok(response)
+}
+
+async fn purge(
+    State(state): State<AppState>,
+    Operator(act): Operator,
+    JobPath(id): JobPath,
+) -> Result<StatusCode, ApiError> {
+    state.core.purge_job(id, &act).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,58 @@
+//! Routes of the service, behind the checks of every request.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+
+use super::app_state::AppState;
+use super::middleware::{self, Guard};
+use super::settings::Settings;
+use super::{
+    audit, audit_layer, batch, body_timeout, events, job_control, jobs, keys, leases, logs,
+    results, schedules, server, submit, ui, ws,
+};
+use crate::Service;
+
+/// Builds all routes with their guards.
+pub(super) fn router(state: AppState) -> Router {
+    let settings = &state.settings;
+    let guard = Guard::new(state.tokens.clone(), settings.hosts.clone(), settings.read_only);
+    let guard = Arc::new(guard);
+    // Operators' actions, each recorded in the audit log.
+    let operated = Router::new()
+        .merge(job_control::router())
+        .merge(keys::operator_router())
+        .merge(schedules::operator_router())
+        .layer(from_fn_with_state(state.clone(), audit_layer::write_down));
+    let guarded = Router::new()
+        .merge(operated)
+        .merge(audit::router())
+        .merge(jobs::router())
+        .merge(submit::router())
+        .merge(results::router())
+        .merge(logs::router())
+        .merge(batch::router())
+        .merge(keys::router())
+        .merge(leases::router())
+        .merge(schedules::router())
+        .merge(events::router())
+        .merge(ws::router())
+        .merge(server::router())
+        .layer(from_fn_with_state(Arc::clone(&guard), middleware::admit))
+        .layer(from_fn_with_state(Arc::clone(settings), body_timeout::bound));
+    // Probes, and the page that asks for a token, come without one.
+    Router::new()
+        .merge(guarded)
+        .merge(server::open_router())
+        .merge(ui::router())
+        .with_state(state)
+        .layer(from_fn_with_state(guard, middleware::number))
+}
+
+/// Returns the routes of a service without a server, for tests and for embedding in another server.
+///
+/// They have the guards of [`Settings`], and none of a server's limits on connections and time.
+pub fn routes(service: &Service, settings: Settings) -> Router {
+    router(AppState::new(service, settings))
+}

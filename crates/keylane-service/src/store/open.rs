@@ -1,0 +1,235 @@
+//! Opening of a store: the checks of the file, the record of the opening, and the start of the writer.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use keylane_stream::sqlite::{
+    self, BackgroundCheckpoint, HighWaterMark, LayoutError, Lock, ReaderPool,
+};
+use rusqlite::{Connection, ErrorCode};
+
+use super::boot::{self, Highest};
+use super::error::{Damage, OpenError, ReadError};
+use super::handle::{OpenedStore, Store};
+use super::read;
+use super::recover::Recovered;
+use super::settings::Settings;
+use super::shared::StoreShared;
+use super::state::{Opened, WriterState};
+use super::tables::{LAYOUT, Meta};
+use super::writer::Writer;
+use crate::ids::JobNumber;
+
+impl Store {
+    /// Opens a store, or creates it, and returns its unfinished jobs.
+    ///
+    /// The file `path` has companions: SQLite's `-wal` and `-shm`, which must be copied with it
+    /// while it is open; `-mark`, the high-water mark of acknowledged commits; `-boot`, which keeps
+    /// fences rising when the store is replaced by a copy; and `-lock`. The file system must be
+    /// local.
+    ///
+    /// # Errors
+    /// If the store is open already, is not a store, was written by a later version, lacks
+    /// acknowledged commits, is damaged in a part that opening reads, or cannot be opened. Recovery
+    /// and [`check`](Self::check) cover the rest.
+    pub fn open(
+        path: impl AsRef<Path>,
+        settings: &Settings,
+    ) -> Result<(Store, Recovered), OpenError> {
+        let path =
+            sqlite::resolved(path.as_ref()).map_err(OpenError::io("find the store's folder"))?;
+        let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
+        let (connection, was) = open_file(&path, settings)?;
+        let mut mark = open_mark(&path, &was)?;
+        let mut highest_boot = Highest::open(&path);
+        let next_boot = boot::next(was.boot, highest_boot.number(), boot::seconds());
+        let reading = OpenError::reading(&path);
+        let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
+        let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
+        let opened_full = record_opening(&path, &connection, &meta, &mut mark, &mut highest_boot)?;
+        sqlite::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
+
+        let opened = Opened { boot: meta.boot, unfinished: count };
+        let state = WriterState::load(&connection, opened).map_err(&reading)?;
+        let loose = loose(&connection).map_err(|error| reading(error.into()))?;
+        let marks = state.marks.all();
+        let was_clean = was.clean || was.boot == 0;
+        let shared = StoreShared::new(settings.max_waiting_bytes, &meta, was_clean);
+        let shared = Arc::new(shared);
+        let writer = Writer {
+            connection,
+            state,
+            mark,
+            highest_boot,
+            shared,
+            loose,
+            resting: false,
+            opened,
+            readers: Arc::new(ReaderPool::new(&path)),
+            path: path.clone(),
+            max_bytes: settings.max_bytes,
+            is_log_stale: false,
+            background: BackgroundCheckpoint::new(&path),
+            lock,
+        };
+        let opened = OpenedStore { path, boot: meta.boot, opened_full };
+        let store = start(opened, writer, settings)?;
+        let recovered = Recovered::new(store.clone(), was_clean, unfinished, marks, settings)
+            .map_err(OpenError::reading(store.path()))?;
+        Ok((store, recovered))
+    }
+}
+
+/// Records the opening in the file and in its companions. Returns whether the disk was full, so that
+/// the next transaction records it.
+fn record_opening(
+    path: &Path,
+    connection: &Connection,
+    meta: &Meta,
+    mark: &mut HighWaterMark,
+    highest_boot: &mut Highest,
+) -> Result<bool, OpenError> {
+    let opened_full = match meta.put(connection) {
+        Ok(()) => false,
+        // Each transaction writes this again, so a full disk only delays it.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => true,
+        Err(error) => return Err(sqlite(path)(error)),
+    };
+    match mark.set(meta.commits) {
+        // The mark on the disk is not beyond the commits, so the store is usable.
+        Err(error) if !opened_full => return Err(OpenError::io("write the mark")(error)),
+        _ => {}
+    }
+    match highest_boot.raise(meta.boot) {
+        Err(error) if !opened_full => {
+            Err(OpenError::io("write the number of the opening (-boot)")(error))
+        }
+        _ => Ok(opened_full),
+    }
+}
+
+/// Starts the writer, and returns the handle of the store.
+fn start(opened: OpenedStore, writer: Writer, settings: &Settings) -> Result<Store, OpenError> {
+    let (shared, readers) = (Arc::clone(&writer.shared), Arc::clone(&writer.readers));
+    let writer = thread::Builder::new()
+        .name("keylane-store".into())
+        .spawn(move || writer.run())
+        .map_err(OpenError::io("start the writer"))?;
+    Ok(Store::new(opened, shared, readers, writer, settings.max_cache_bytes))
+}
+
+fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
+    move |error| {
+        let why = error.to_string();
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::NotADatabase) => OpenError::NotAStore {
+                path: path.to_owned(),
+                why: "it is no SQLite database".into(),
+            },
+            Some(rusqlite::ErrorCode::DatabaseCorrupt) => OpenError::Damaged(Damage::File { why }),
+            _ => OpenError::Sqlite { path: path.to_owned(), why: why.into() },
+        }
+    }
+}
+
+/// Capacity of the statement cache. More than the writer uses, so that each is prepared once.
+const MAX_STATEMENTS: usize = 64;
+
+/// Opens the file and reads its recorded counters.
+fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), OpenError> {
+    let mut connection = sqlite::writer(path, settings.max_bytes).map_err(sqlite(path))?;
+    connection.set_prepared_statement_cache_capacity(MAX_STATEMENTS);
+    LAYOUT.prepare(&mut connection).map_err(sqlite(path))?;
+    examine(&connection, path)?;
+    if let Some(meta) = Meta::load(&connection).map_err(OpenError::reading(path))? {
+        return Ok((connection, meta));
+    }
+    let id = || -> rusqlite::Result<[u8; 16]> {
+        connection.query_row("SELECT randomblob(16)", [], |row| row.get(0))
+    };
+    let id = id().map_err(sqlite(path))?;
+    let meta =
+        Meta { id, boot: 0, clean: true, commits: 0, numbers: 1, entered: 1, unfinished: Some(0) };
+    Ok((connection, meta))
+}
+
+/// Earlier version with equal tables, which can be read without a migration.
+const LIKE_THIS: i32 = 7;
+
+/// Checks that the file is a store of this version.
+pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+    let path = path.to_owned();
+    match LAYOUT.examine(connection).map_err(sqlite(&path))? {
+        Ok(()) => Ok(()),
+        // This version has the same tables.
+        Err(LayoutError::Later(LIKE_THIS)) => Ok(()),
+        Err(LayoutError::Later(version)) if version < LAYOUT.version() => {
+            Err(OpenError::Earlier { path, version })
+        }
+        Err(LayoutError::Later(version)) => Err(OpenError::Later { path, version }),
+        Err(LayoutError::Foreign) => {
+            let why = "it is another application's database".into();
+            Err(OpenError::NotAStore { path, why })
+        }
+    }
+}
+
+/// Returns the unfinished jobs in their order, and the number to record for them.
+///
+/// The recorded number shows whether the index is complete. If the two differ, the rows themselves
+/// are read and the index is rebuilt: SQLite would not update a row through an index entry that
+/// disagrees with it.
+fn unfinished(
+    connection: &Connection,
+    was: &Meta,
+) -> Result<(Vec<(u64, JobNumber)>, u64), ReadError> {
+    let listed = read::unfinished(connection)?;
+    let count = listed.len() as u64;
+    if was.unfinished == Some(count) {
+        return Ok((listed, count));
+    }
+    let census = read::census(connection)?;
+    let count = census.unfinished.len() as u64;
+    if let Some(missing) = was.unfinished.and_then(|known| known.checked_sub(count))
+        && missing > 0
+    {
+        return Err(ReadError::Damaged(Damage::MissingJobs { count: missing }));
+    }
+    if was.unfinished.is_some() {
+        connection.execute_batch("REINDEX job_by_state")?;
+    }
+    Ok((census.unfinished, count))
+}
+
+/// Magic number of the mark's file.
+const MARK: [u8; 4] = *b"KLM2";
+
+fn open_mark(path: &Path, was: &Meta) -> Result<HighWaterMark, OpenError> {
+    let (mark, acknowledged) = HighWaterMark::open(path, MARK, was.id)?;
+    all_there(was, acknowledged, mark.path())?;
+    Ok(mark)
+}
+
+/// Checks the mark as opening does, without a change.
+pub(super) fn look_at_mark(path: &Path, was: &Meta) -> Result<(), OpenError> {
+    let (mark, acknowledged) = HighWaterMark::look(path, MARK, was.id)?;
+    all_there(was, acknowledged, &mark)
+}
+
+fn all_there(was: &Meta, acknowledged: Option<u64>, mark: &Path) -> Result<(), OpenError> {
+    match acknowledged {
+        Some(acknowledged) if acknowledged > was.commits => {
+            Err(OpenError::Lost { has: was.commits, acknowledged, mark: mark.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the jobs with chunks but no main row: unfinished uploads.
+fn loose(connection: &Connection) -> rusqlite::Result<VecDeque<JobNumber>> {
+    let mut all = connection.prepare("SELECT job FROM loose")?;
+    let jobs = all.query_map([], |row| Ok(JobNumber(row.get::<_, i64>(0)?.cast_unsigned())))?;
+    jobs.collect()
+}

@@ -1,0 +1,60 @@
+//! Probes of a server that is starting get answers, and its clients are told to come back.
+
+use crate::common::{Client, Log, builder};
+use keylane_service::Kind;
+use keylane_service::handle::Function;
+use keylane_service::http::{Settings, StartingServer};
+
+async fn bind() -> (StartingServer, Client) {
+    let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+    let starting = StartingServer::bind(settings).await.unwrap();
+    let client = Client::of(starting.address());
+    (starting, client)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_starting_server_is_alive_and_not_ready() {
+    let (starting, client) = bind().await;
+    let alive = client.send("GET", "/livez", &[], "").await;
+    assert_eq!((alive.status, &*alive.text), (200, "ok\n"));
+    let ready = client.send("GET", "/readyz", &[], "").await;
+    assert_eq!((ready.status, &ready.json()["checks"][0]["name"]), (503, &"started".into()));
+    for (method, path) in
+        [("POST", "/v1/jobs"), ("GET", "/v1/jobs/x"), ("GET", "/"), ("GET", "/metrics")]
+    {
+        let refused = client.send(method, path, &[], "").await;
+        assert_eq!(
+            (refused.status, &refused.json()["code"]),
+            (503, &"unavailable".into()),
+            "{path}"
+        );
+        assert_eq!(refused.headers["retry-after"], "1", "{path}");
+        assert_eq!(refused.headers["connection"], "close", "{path}");
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    let kind = Kind::new(Function::new(|_| async { Ok(None) }));
+    let service = builder(folder.path(), &Log::default()).kind("k", kind).start().await.unwrap();
+    let address = starting.address();
+    let server = starting.serve(&service);
+    assert_eq!(server.address(), address);
+    assert_eq!(client.send("GET", "/readyz", &[], "").await.status, 200);
+    let id = client.submit(r#"{"kind":"k","payload":1}"#).await;
+    assert_eq!(client.wait(&id).await["state"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_given_up_frees_the_address() {
+    let (starting, client) = bind().await;
+    assert_eq!(client.send("GET", "/livez", &[], "").await.status, 200);
+    let listen = starting.address();
+    drop(starting);
+    // The accepting task ends soon after.
+    loop {
+        let settings = Settings { listen, ..Settings::default() };
+        if StartingServer::bind(settings).await.is_ok() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,124 @@
+//! Handlers that are called again for a message when they fail.
+//!
+//! Between two calls the message and its kept turn are in a [`MessageAttempt`], which the engine
+//! runs on a worker when its time has come: `../engine/attempts.rs`. A call after the first costs an
+//! allocation; the first costs none.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::engine::Key;
+use crate::retry::{Failures, Retry, random};
+use crate::run::{Attempt, AttemptContext, AttemptEngine, ExecContext, Turn, TurnResult};
+use crate::sync::Mutex;
+use crate::unwind::drop_catch_unwind;
+
+/// Handler that can fail, and the rules for its further calls.
+pub(crate) struct RetryingHandler<K, M> {
+    handler: Box<TryHandle<K, M>>,
+    retry: Retry,
+}
+
+/// Handles a message, given the number of the attempt. Returns whether that succeeded.
+type TryHandle<K, M> = dyn Fn(&K, &M, u32) -> bool + Send + Sync;
+
+/// Message that the handler has failed for.
+struct MessageAttempt<K, M> {
+    handler: Arc<RetryingHandler<K, M>>,
+    key: K,
+    /// Taken by the thread that goes on with the message or gives it up.
+    state: Mutex<Option<Suspended<M>>>,
+}
+
+/// Message between two calls.
+struct Suspended<M> {
+    message: M,
+    failures: Failures,
+    turn: Turn,
+}
+
+impl<K: Key, M: Send + 'static> RetryingHandler<K, M> {
+    pub(crate) fn new<E>(
+        retry: Retry,
+        handler: impl Fn(&K, &M, u32) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let handler = move |key: &K, message: &M, attempt| match handler(key, message, attempt) {
+            Ok(()) => true,
+            Err(error) => {
+                drop(error);
+                false
+            }
+        };
+        Arc::new(RetryingHandler { handler: Box::new(handler), retry })
+    }
+
+    /// Calls the handler for a new message.
+    pub(crate) fn handle(self: &Arc<Self>, key: &K, message: M, ctx: &mut dyn ExecContext) {
+        let failures = Failures::default();
+        if (self.handler)(key, &message, failures.attempt()) {
+            return;
+        }
+        let work = || {
+            let (handler, key) = (self.clone(), key.clone());
+            Arc::new(MessageAttempt { handler, key, state: Mutex::new(None) })
+        };
+        self.after_failure(work, message, failures, ctx);
+    }
+
+    /// Schedules the next call for a message, or ends it as failed.
+    fn after_failure(
+        &self,
+        work: impl FnOnce() -> Arc<MessageAttempt<K, M>>,
+        message: M,
+        mut failures: Failures,
+        ctx: &mut dyn ExecContext,
+    ) {
+        let engine = ctx.attempts().filter(|engine| !engine.is_stopping());
+        let next = engine.and_then(|engine| {
+            let delay = self.retry.after_failure(&mut failures, engine.now(), random)?;
+            Some((engine, delay))
+        });
+        let Some((engine, delay)) = next else {
+            drop_catch_unwind(message);
+            return ctx.failed();
+        };
+        let work = work();
+        let turn = ctx.keep_turn();
+        turn.back_off(delay);
+        let location = turn.location();
+        *work.state.lock() = Some(Suspended { message, failures, turn });
+        let number = engine.number_attempt();
+        if !engine.schedule_attempt(number, delay, work.clone(), location) {
+            work.give_up();
+        }
+    }
+}
+
+impl<K: Key, M: Send + 'static> Attempt for MessageAttempt<K, M> {
+    fn run(self: Arc<Self>, engine: &Arc<dyn AttemptEngine>) {
+        let Some(suspended) = self.state.lock().take() else { return };
+        let Suspended { message, failures, turn } = suspended;
+        let mut ctx = AttemptContext::new(engine, turn);
+        let call = || (self.handler.handler)(&self.key, &message, failures.attempt());
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(true) => drop_catch_unwind(message),
+            Ok(false) => {
+                self.handler.after_failure(|| self.clone(), message, failures, &mut ctx);
+            }
+            Err(payload) => {
+                ctx.panicked(&*payload);
+                drop_catch_unwind(payload);
+                drop_catch_unwind(message);
+            }
+        }
+        ctx.end();
+    }
+
+    fn give_up(&self) {
+        let suspended = self.state.lock().take();
+        if let Some(Suspended { message, turn, .. }) = suspended {
+            drop_catch_unwind(message);
+            turn.end(TurnResult::Void);
+        }
+    }
+}

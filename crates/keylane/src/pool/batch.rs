@@ -1,0 +1,87 @@
+//! Submits many tasks in one pass.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::Pool;
+use crate::complete::{Handle, InfallibleFn, TakeWork, TaskCell};
+use crate::engine::{Key, ReadyWork};
+use crate::error::BatchError;
+#[cfg(doc)]
+use crate::error::SubmitErrorKind;
+use crate::order::{Claims, IntoClaims};
+use crate::run::TaskBody;
+use crate::task::Detached;
+
+/// Rejected task of a batch: its claims and its closure.
+type Rejected<K, F> = (Claims<K>, F);
+
+/// Error of a batch with handles: those of the accepted tasks, and the other tasks.
+type BatchRejected<K, T, F> = BatchError<Vec<Handle<T>>, Rejected<K, F>>;
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
+    /// Submits a batch in one pass, waiting for capacity as often as necessary. The tasks of the
+    /// batch are in order as if they had been submitted one by one.
+    ///
+    /// The batch is submitted in pieces of at most 256 tasks, each when the iterator has yielded
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its
+    /// key was [finished](SubmitErrorKind::KeyClosed): the handles of the tasks before it, and the
+    /// others, the refused one first. No task behind it is accepted.
+    pub fn submit_many<C, T, F>(
+        &self,
+        batch: impl IntoIterator<Item = (C, F)>,
+    ) -> Result<Vec<Handle<T>>, BatchRejected<K, T, F>>
+    where
+        C: IntoClaims<K>,
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let mut cells = Vec::new();
+        let bodies = batch.into_iter().map(|(keys, work)| {
+            let cell = Arc::new(TaskCell::new(InfallibleFn(work)));
+            cells.push(cell.clone());
+            (keys.into_claims(), ReadyWork(TaskBody::shared(cell)))
+        });
+        let Err((accepted, rejected, why)) = self.engine.enqueue_many(bodies) else {
+            return Ok(cells.into_iter().map(Handle::new).collect());
+        };
+        let rest = cells.split_off(accepted);
+        let rejected = rejected.into_iter().zip(rest).map(|((claims, body), cell)| {
+            let work = cell.take_work().expect("a rejected cell was never shared");
+            drop(body);
+            (claims, work)
+        });
+        let rejected = rejected.collect();
+        Err(BatchError::new(cells.into_iter().map(Handle::new).collect(), rejected, why))
+    }
+
+    /// Submits a batch without handles in one pass, waiting for capacity as often as necessary. The
+    /// tasks of the batch are in order as if they had been submitted one by one.
+    ///
+    /// The batch is submitted in pieces of at most 256 tasks, each when the iterator has yielded
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// If the pool is closed meanwhile, a task is [too large](SubmitErrorKind::TooLarge), or its
+    /// key was [finished](SubmitErrorKind::KeyClosed): the number of accepted tasks before it, and
+    /// the others, the refused one first. No task behind it is accepted.
+    pub fn execute_many<C, F>(
+        &self,
+        batch: impl IntoIterator<Item = (C, F)>,
+    ) -> Result<usize, BatchError<usize, Rejected<K, F>>>
+    where
+        C: IntoClaims<K>,
+        F: FnOnce() + Send + 'static,
+    {
+        let batch = batch.into_iter().map(|(keys, work)| (keys.into_claims(), Detached(work)));
+        self.engine.enqueue_many(batch).map_err(|(accepted, rejected, why)| {
+            let rejected = rejected.into_iter().map(|(claims, Detached(work))| (claims, work));
+            BatchError::new(accepted, rejected.collect(), why)
+        })
+    }
+}

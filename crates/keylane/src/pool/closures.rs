@@ -1,0 +1,42 @@
+//! Executor of closures.
+
+use super::scoped_body::ScopedBody;
+use crate::admit::Cost;
+use crate::engine::{Execute, Key};
+use crate::job::KeyedSubtask;
+use crate::order::SlotRef;
+use crate::run::{ExecContext, TaskBody, Turn};
+
+/// Executor of closures.
+pub(crate) struct Closures;
+
+impl<K: Key> Execute<K> for Closures {
+    type Work = TaskBody;
+    const WANTS_KEY: bool = false;
+    const DROPS_REPLACED: bool = true;
+
+    #[inline]
+    fn execute(&self, _: Option<&K>, work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
+        TaskBody::run_in_slot(work, ctx);
+    }
+
+    fn supersede(work: TaskBody, turn: Turn) {
+        work.supersede(turn);
+    }
+
+    fn name(work: &TaskBody) -> Option<usize> {
+        work.name()
+    }
+
+    fn may_take(work: &TaskBody) -> bool {
+        !work.is::<KeyedSubtask>()
+    }
+
+    fn is_scoped(work: &TaskBody) -> bool {
+        work.is::<ScopedBody>()
+    }
+
+    fn charge(work: TaskBody, cost: Cost) -> TaskBody {
+        work.with(cost)
+    }
+}

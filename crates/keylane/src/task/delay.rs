@@ -1,0 +1,113 @@
+//! Submits tasks whose delay begins when they are accepted.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::role::{OnClosedKey, Permit, Role};
+use crate::engine::{AdmissionTicket, DelayedRole, Engine, Key, RejectedTask};
+use crate::order::Claims;
+use crate::pool::Closures;
+use crate::run::{EndTurn, TaskBody, Turn, TurnResult};
+use crate::unwind::call_catch_unwind;
+
+/// Time at which a task enters the order.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Delay {
+    /// After this time from its acceptance.
+    For(Duration),
+    Until(Instant),
+}
+
+impl Delay {
+    /// Time left from now.
+    fn left(self) -> Duration {
+        match self {
+            Delay::For(delay) => delay,
+            Delay::Until(at) => at.saturating_duration_since(Instant::now()),
+        }
+    }
+}
+
+/// Withdraws a delayed task that was cancelled.
+pub(super) struct Withdraw<K: Key, S> {
+    engine: Arc<Engine<K, Closures, S>>,
+    number: u64,
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for Withdraw<K, S> {
+    fn end(self: Box<Self>, _: TurnResult) {
+        self.engine.withdraw_delayed(self.number);
+    }
+}
+
+/// Accepts a task with a delay. Returns a turn that withdraws it when it ends.
+pub(super) fn submit_delayed<K: Key, S: BuildHasher + Send + Sync + 'static>(
+    engine: &Arc<Engine<K, Closures, S>>,
+    (role, permit): (Role, Permit),
+    claims: Claims<K>,
+    body: TaskBody,
+    delay: Delay,
+) -> Result<Turn, RejectedTask<K, TaskBody>> {
+    let ticket = match permit {
+        Permit::Ticket(ticket) => Some(ticket),
+        Permit::Replaced => None,
+        Permit::Wait(limit) => match replace(engine, role, claims, body, delay) {
+            Ok(withdraw) => return Ok(withdraw),
+            Err((why, claims, body)) if why.is_full() => {
+                return match engine.admit(&claims, 0, limit) {
+                    Ok(ticket) => put(engine, role, claims, body, Some(ticket), delay),
+                    Err(why) => Err((why, claims, body)),
+                };
+            }
+            Err(refused) => return Err(refused),
+        },
+    };
+    put(engine, role, claims, body, ticket, delay)
+}
+
+/// Lets a latest task take over the permits of the one that it replaces.
+fn replace<K: Key, S: BuildHasher + Send + Sync + 'static>(
+    engine: &Arc<Engine<K, Closures, S>>,
+    role: Role,
+    claims: Claims<K>,
+    body: TaskBody,
+    delay: Delay,
+) -> Result<Turn, RejectedTask<K, TaskBody>> {
+    match role {
+        Role::Latest => put(engine, role, claims, body, None, delay),
+        Role::Ordinary | Role::Last(_) => Err((crate::SubmitErrorKind::Full, claims, body)),
+    }
+}
+
+/// Delays an admitted task, or a latest one that replaces another.
+fn put<K: Key, S: BuildHasher + Send + Sync + 'static>(
+    engine: &Arc<Engine<K, Closures, S>>,
+    role: Role,
+    claims: Claims<K>,
+    body: TaskBody,
+    ticket: Option<AdmissionTicket>,
+    delay: Delay,
+) -> Result<Turn, RejectedTask<K, TaskBody>> {
+    let number = match (role, ticket) {
+        (Role::Ordinary, Some(ticket)) => {
+            engine.delay(claims, body, ticket, DelayedRole::Ordinary, delay.left())?
+        }
+        (Role::Last(after), Some(ticket)) => {
+            let role = DelayedRole::End { refuses: after == OnClosedKey::Refuse };
+            engine.delay(claims, body, ticket, role, delay.left())?
+        }
+        (Role::Ordinary | Role::Last(_), None) => {
+            unreachable!("only a latest task replaces another")
+        }
+        (Role::Latest, ticket) => {
+            let (number, replaced) = engine.delay_latest(claims, body, ticket, delay.left())?;
+            if let Some(replaced) = replaced {
+                // Completes its handle and drops its captures.
+                call_catch_unwind(|| replaced.supersede(Turn::empty()));
+            }
+            number
+        }
+    };
+    Ok(Turn::new(Withdraw { engine: engine.clone(), number }))
+}

@@ -1,0 +1,153 @@
+//! Entry of a task into its pool: how it is admitted, and whether it replaces another task or is
+//! the last one of its key.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use super::delay::{Delay, submit_delayed};
+use super::prepared::{PoolContext, PreparedWork};
+use super::role::{OnClosedKey, Permit, Role};
+use crate::complete::{Handle, InfallibleFn};
+use crate::engine::{Engine, IntoWork, Key, ReadyWork, RejectedTask};
+use crate::error::{SubmitError, SubmitErrorKind};
+use crate::order::Claims;
+use crate::pool::Closures;
+use crate::run::{ExecContext, RunBody, TaskBody};
+
+/// Error with a rejected task: its claims and its work.
+pub(crate) type Rejected<K, W> = SubmitError<(Claims<K>, W)>;
+
+/// Task without its work, and the pool that it is for.
+#[doc(hidden)]
+pub struct Entry<'p, K: Key, S: BuildHasher + Send + Sync + 'static> {
+    pub(super) engine: &'p Arc<Engine<K, Closures, S>>,
+    pub(super) claims: Claims<K>,
+    pub(super) role: Role,
+    pub(super) permit: Permit,
+    pub(super) delay: Option<Delay>,
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Entry<'_, K, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("role", &self.role).finish_non_exhaustive()
+    }
+}
+
+/// Closure without a handle.
+pub(crate) struct Detached<F>(pub(crate) F);
+
+impl<F: FnOnce() -> T + Send + 'static, T> RunBody for Detached<F> {
+    #[inline]
+    fn run(self, _: &mut dyn ExecContext) {
+        (self.0)();
+    }
+}
+
+impl<F: FnOnce() -> T + Send + 'static, T> IntoWork<TaskBody> for Detached<F> {
+    #[inline(always)]
+    fn into_work(self) -> TaskBody {
+        TaskBody::new(self)
+    }
+}
+
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
+    /// Submits work with a handle.
+    pub(super) fn submit<W, T, E>(
+        self,
+        work: W,
+        prepare: impl FnOnce(W, PoolContext<'_>) -> PreparedWork<W, T, E>,
+    ) -> Result<Handle<T, E>, Rejected<K, W>> {
+        let Entry { engine, claims, role, permit, delay } = self;
+        let pool = PoolContext(&engine.settings);
+        // An ordinary task is prepared when it is admitted: most refused ones cost no allocation.
+        let (permit, claims) = match (role, permit) {
+            (Role::Ordinary, Permit::Wait(limit)) => match engine.admit(&claims, 0, limit) {
+                Ok(ticket) => (Permit::Ticket(ticket), claims),
+                Err(why) => return Err(SubmitError::new(why, (claims, work))),
+            },
+            (_, permit) => (permit, claims),
+        };
+        let PreparedWork { body, handle, cell } = prepare(work, pool);
+        let entered = match delay {
+            None => enqueue(engine, role, permit, claims, ReadyWork(body))
+                .map_err(|(why, claims, ReadyWork(body))| (why, claims, body)),
+            Some(delay) => submit_delayed(engine, (role, permit), claims, body, delay)
+                .map(|withdraw| cell.end_with(withdraw)),
+        };
+        match entered {
+            Ok(()) => Ok(handle),
+            Err((why, claims, body)) => {
+                let work = cell.take_work().expect("rejected work was never shared");
+                drop(body);
+                Err(SubmitError::new(why, (claims, work)))
+            }
+        }
+    }
+
+    /// Submits a closure without a handle. Only an ordinary task has no state to share.
+    #[inline]
+    pub(super) fn execute<F, T>(self, work: F) -> Result<(), Rejected<K, F>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let Entry { engine, claims, role, permit, delay } = self;
+        let entered = match (role, permit, delay) {
+            (Role::Ordinary, Permit::Wait(limit), None) => {
+                engine.submit(claims, Detached(work), limit)
+            }
+            (Role::Ordinary, Permit::Ticket(ticket), None) => {
+                engine.enqueue(claims, Detached(work), ticket)
+            }
+            (role, permit, delay) => {
+                let entry = Entry { engine, claims, role, permit, delay };
+                let prepare = |work, _: PoolContext<'_>| PreparedWork::closure(InfallibleFn(work));
+                return entry.submit(work, prepare).map(drop);
+            }
+        };
+        entered.map_err(|(why, claims, Detached(work))| SubmitError::new(why, (claims, work)))
+    }
+
+    /// Waits for a ticket without blocking the thread. Dropped before it is ready, it has acquired
+    /// nothing.
+    pub(super) async fn admit(self) -> Result<Self, (SubmitErrorKind, Claims<K>)> {
+        let Entry { engine, claims, role, delay, .. } = self;
+        if matches!(role, Role::Last(_)) && delay.is_none() && engine.has_end(&claims) {
+            return Err((SubmitErrorKind::KeyClosed, claims));
+        }
+        match engine.admit_async(&claims, 0).await {
+            Ok(ticket) => Ok(Entry { engine, claims, role, permit: Permit::Ticket(ticket), delay }),
+            Err(why) => Err((why, claims)),
+        }
+    }
+}
+
+/// Enqueues a prepared task.
+fn enqueue<K: Key, S: BuildHasher + Send + Sync + 'static>(
+    engine: &Arc<Engine<K, Closures, S>>,
+    role: Role,
+    permit: Permit,
+    claims: Claims<K>,
+    body: ReadyWork<TaskBody>,
+) -> Result<(), RejectedTask<K, ReadyWork<TaskBody>>> {
+    let replaced = match (role, permit) {
+        (Role::Ordinary, Permit::Wait(limit)) => return engine.submit(claims, body, limit),
+        (Role::Ordinary, Permit::Ticket(ticket)) => return engine.enqueue(claims, body, ticket),
+        (Role::Last(after), permit) => {
+            let refuses = after == OnClosedKey::Refuse;
+            return match permit {
+                Permit::Ticket(ticket) => engine.enqueue_end(claims, refuses, body, ticket),
+                Permit::Wait(limit) => engine.submit_end(claims, refuses, body, limit),
+                Permit::Replaced => unreachable!("only a latest task replaces another"),
+            };
+        }
+        (Role::Latest, Permit::Wait(limit)) => engine.submit_latest(claims, body, limit)?,
+        (Role::Latest, Permit::Ticket(ticket)) => engine.enqueue_latest(claims, body, ticket)?,
+        (_, Permit::Replaced) => Some(engine.replace_latest(claims, body)?),
+    };
+    if let Some(replaced) = replaced {
+        engine.supersede(replaced);
+    }
+    Ok(())
+}
