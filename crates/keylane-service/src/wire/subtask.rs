@@ -66,6 +66,9 @@ pub struct SubtaskView {
     pub state: SubtaskState,
     /// Number of started attempts.
     pub attempts: u32,
+    /// Maximum number of attempts.
+    #[serde(default)]
+    pub max_attempts: u32,
     /// Input of its handler.
     #[schema(value_type = serde_json::Value)]
     pub payload: Box<RawValue>,

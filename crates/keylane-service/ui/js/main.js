@@ -89,12 +89,14 @@ function navigate(takesFocus) {
     document.title = `${text} · Keylane`;
   };
   if (view) view({ app, root, path: rest, query, signal: current.signal, title });
-  else
+  else {
+    title("No such page");
     fill(
       root,
       h("h1", { tabindex: -1 }, "No such page"),
       empty("There is nothing here", h("p", null, h("a", { href: href([]) }, "Go to the overview"))),
     );
+  }
   if (!takesFocus) return;
   scrollTo(0, 0);
   const heading = root.querySelector("h1");

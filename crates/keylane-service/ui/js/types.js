@@ -60,6 +60,7 @@
  * @property {string[]} keys
  * @property {SubtaskState} state
  * @property {number} attempts
+ * @property {number} max_attempts
  * @property {unknown} payload
  * @property {Outcome} [outcome]
  * @property {Because} [waiting_because]

@@ -74,6 +74,31 @@ describe("overview", () => {
       await page.locator("[data-key]").first().waitFor();
     }));
 
+  test("the header and the tile give the same rate, also after a restart of the server", () =>
+    on({}, async ({ page, mock }) => {
+      const rates = () =>
+        page.evaluate(() => {
+          const tile = [...document.querySelectorAll(".tile")].find((one) => /Per second/.test(one.textContent ?? ""));
+          const vital = [...document.querySelectorAll(".vitals > span")].find((one) => /a second/.test(one.textContent ?? ""));
+          return [tile?.querySelector("dd > span")?.textContent, vital?.querySelector("b")?.textContent];
+        });
+      await until(async () => /\d/.test((await rates())[0] ?? ""), "a rate");
+      mock.engine.restart();
+      const [tile] = await until(async () => {
+        const both = await rates();
+        return both[1] === "–" && both;
+      }, "an unknown rate in the header");
+      assert.equal(tile, "–");
+    }));
+
+  test("the page of an unknown address has a title of its own", () =>
+    on({ path: "submit" }, async ({ page }) => {
+      await page.waitForFunction(() => document.title.startsWith("Submit"));
+      await page.evaluate(() => (location.hash = "#/elsewhere"));
+      await page.getByRole("heading", { name: "No such page" }).waitFor();
+      assert.equal(await page.title(), "No such page · Keylane");
+    }));
+
   test("pointing at a bar says what it is, and a click opens it", () =>
     on({}, async ({ page }) => {
       await page.locator(".legend li").first().waitFor();
@@ -367,6 +392,7 @@ describe("a job", () => {
       await until(async () => (await logs.count()) === 2, "one for each attempt");
       // The newest is on top, and nothing in it is taken for a part of the page.
       const [second, first] = await logs.allInnerTexts();
+      await page.getByText("2 of 2", { exact: true }).waitFor();
       for (const text of [second, first]) assert.match(text, /without the first 2.0 KiB[^]*no such <b>picture<\/b>/);
       assert.match(second, /Log of attempt 2\s+Succeeded/);
       assert.match(first, /Log of attempt 1\s+Failed/);
@@ -426,6 +452,18 @@ describe("keys", () => {
       await page.getByRole("button", { name: "Longest lane" }).click();
       await until(async () => (await keys()).startsWith("k0"), "the longest first");
       assert.match(page.url(), /sort=length/);
+    }));
+
+  test("the name of a key is as large as other headings, and the environment stays on one line on a phone", () =>
+    on({ scene: "still", path: "keys/k0", mock: { environment: "staging-eu/1" }, size: PHONE }, async ({ page }) => {
+      const size = (/** @type {string} */ of) =>
+        page.locator(of).first().evaluate((element) => getComputedStyle(element).fontSize);
+      const key = await size("h1.mono");
+      const height = await page.locator(".environment").evaluate((label) => label.getBoundingClientRect().height);
+      assert.ok(height > 0 && height < 30, `${height} px`);
+      await page.evaluate(() => (location.hash = "#/keys"));
+      await page.getByRole("heading", { name: "Keys" }).waitFor();
+      assert.equal(key, await size("h1"));
     }));
 
   test("a key is paused and resumed, after a question that names the effect", () =>

@@ -397,12 +397,17 @@ impl Query {
 
     /// Returns the numbering of a job's steps in the store.
     pub(super) fn plan(&self, id: JobId) -> Result<StepNumbers, Refused> {
+        self.plan_and_attempts(id).map(|(plan, _)| plan)
+    }
+
+    /// Returns the plan of a job, and the maximum number of attempts of its subtasks.
+    pub(super) fn plan_and_attempts(&self, id: JobId) -> Result<(StepNumbers, u32), Refused> {
         if let Some(live) = self.state.lock().live.get(&id.number()).filter(|live| live.id == id) {
-            return Ok(live.plan);
+            return Ok((live.plan, live.head.attempts));
         }
         let stored = self.stored(id)?;
         let head: Head = serde_json::from_slice(&stored.head).unwrap_or_default();
-        Ok(StepNumbers::new(&head, stored.total))
+        Ok((StepNumbers::new(&head, stored.total), head.attempts))
     }
 }
 

@@ -89,7 +89,7 @@ impl Query {
         id: JobId,
         numbers: std::ops::Range<SubtaskNumber>,
     ) -> Result<Vec<SubtaskView>, Refused> {
-        let plan = self.plan(id)?;
+        let (plan, max_attempts) = self.plan_and_attempts(id)?;
         let first = plan.number(Step::Subtask(numbers.start));
         let outcomes = self.outcomes_in(id, first..first + (numbers.end - numbers.start))?;
         let now = self.clock.now();
@@ -106,6 +106,7 @@ impl Query {
                 keys,
                 state,
                 attempts,
+                max_attempts: max_attempts.max(1),
                 payload,
                 outcome,
                 waiting_because: because,

@@ -67,7 +67,7 @@ function tiles({ app, signal }) {
     if (!summary) return;
     const ended = app.model.rate();
     all.busy.set(count(summary.busy), `of ${count(summary.slots)}`);
-    if (ended !== null) all.rate.set(short(ended));
+    all.rate.set(ended === null ? "–" : short(ended));
     rate.show(ratesOf(samples));
     all.ready.set(count(summary.ready));
     all.waiting.set(count(summary.waiting), summary.keys > 0 ? `in ${plural(summary.keys, "key")}` : "");

@@ -60,12 +60,12 @@ export function showSubtask(view) {
  * @param {Subtask} subtask
  * @param {AttemptLog[]} logs
  */
-function parts(app, { keys, attempts, payload: given, outcome, waiting_because: because }, logs) {
+function parts(app, { keys, attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
   const took = outcome?.started_at && duration(Date.parse(outcome.ended_at) - Date.parse(outcome.started_at));
   /** @type {[string, import("../dom.js").Child | import("../dom.js").Child[] | undefined][]} */
   const rows = [
     [keys.length === 1 ? "Key" : "Keys", keys.length === 0 ? "none" : keys.flatMap((key) => [keyLink(key), " "])],
-    ["Attempts", attempts],
+    ["Attempts", `${attempts} of ${most}`],
     ["Started", outcome?.started_at && ago(outcome.started_at)],
     ["Ended", outcome && ago(outcome.ended_at)],
     ["Duration", took],

@@ -599,7 +599,8 @@ export class Engine extends EventEmitter {
 
   subtaskView(subtask) {
     const { number, keys, state, attempts, payload, outcome } = subtask;
-    return { number, keys, state, attempts, payload, outcome, waiting_because: this.why(subtask) };
+    const { attempts: max_attempts } = subtask.job;
+    return { number, keys, state, attempts, max_attempts, payload, outcome, waiting_because: this.why(subtask) };
   }
 
   scheduler() {
@@ -620,6 +621,11 @@ export class Engine extends EventEmitter {
       })),
       decisions: this.decisions,
     };
+  }
+
+  /** Counts from zero, as after a restart of the server. */
+  restart() {
+    this.totals = { succeeded: 0, failed: 0, cancelled: 0, retried: 0 };
   }
 
   summary() {
