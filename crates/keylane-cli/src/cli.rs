@@ -8,11 +8,11 @@ use std::thread;
 use clap::{Args, Parser, Subcommand};
 
 use crate::calibrate::CalibrateArgs;
+use crate::duration_arg::DurationArg;
 use crate::input::InputFormat;
 use crate::key::NoKey;
 use crate::progress::ProgressMode;
 use crate::simulate::SimulateArgs;
-use crate::span::Span;
 
 /// Runs everything in parallel, except what must stay in order.
 #[derive(Debug, Parser)]
@@ -108,7 +108,7 @@ pub(crate) struct RunArgs {
     /// Timeout of a worker's answer to a record; then the worker is ended and the record has
     /// failed.
     #[arg(long, value_name = "TIME", requires = "worker")]
-    pub(crate) worker_timeout: Option<Span>,
+    pub(crate) worker_timeout: Option<DurationArg>,
 
     /// Where a trace of the run goes: which record ran when and in which slot, for Perfetto and other
     /// viewers of the Trace Event Format.

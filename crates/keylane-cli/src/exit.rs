@@ -12,7 +12,7 @@ const MAX_COUNTED: u64 = 100;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum ExitOutcome {
     /// Every record was read and run; this many of them failed.
     Finished { failed: u64 },
     /// The input, the command or the usage was wrong.
@@ -31,7 +31,7 @@ pub(crate) enum Ending {
     StillGoing,
 }
 
-impl Ending {
+impl ExitOutcome {
     /// True if the end of the run needs no message: the reader of the output has closed it.
     pub(crate) fn is_quiet(self) -> bool {
         self == Self::Signalled { signal: signal_hook::consts::SIGPIPE }
@@ -53,39 +53,39 @@ impl Ending {
     }
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
+impl From<ExitOutcome> for ExitCode {
+    fn from(ending: ExitOutcome) -> Self {
         ExitCode::from(ending.number())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Ending;
+    use super::ExitOutcome;
 
     #[test]
     fn failures_are_counted_up_to_a_hundred() {
-        let number = |failed| Ending::Finished { failed }.number();
+        let number = |failed| ExitOutcome::Finished { failed }.number();
         assert_eq!([0, 1, 100, 101, 101], [0, 1, 100, 101, 1_000_000].map(number));
     }
 
     #[test]
     fn what_a_server_says_has_numbers_of_its_own() {
         let endings = [
-            Ending::Finished { failed: 0 },
-            Ending::JobFailed,
-            Ending::JobCancelled,
-            Ending::Refused,
-            Ending::Unreachable,
-            Ending::StillGoing,
+            ExitOutcome::Finished { failed: 0 },
+            ExitOutcome::JobFailed,
+            ExitOutcome::JobCancelled,
+            ExitOutcome::Refused,
+            ExitOutcome::Unreachable,
+            ExitOutcome::StillGoing,
         ];
-        assert_eq!(endings.map(Ending::number), [0, 1, 3, 4, 5, 6]);
+        assert_eq!(endings.map(ExitOutcome::number), [0, 1, 3, 4, 5, 6]);
     }
 
     #[test]
     fn a_signal_exits_as_the_shell_reports_it() {
-        assert_eq!(Ending::Signalled { signal: 2 }.number(), 130);
-        assert_eq!(Ending::Signalled { signal: 15 }.number(), 143);
-        assert_eq!(Ending::Signalled { signal: 13 }.number(), 141);
+        assert_eq!(ExitOutcome::Signalled { signal: 2 }.number(), 130);
+        assert_eq!(ExitOutcome::Signalled { signal: 15 }.number(), 143);
+        assert_eq!(ExitOutcome::Signalled { signal: 13 }.number(), 141);
     }
 }

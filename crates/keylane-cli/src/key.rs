@@ -20,7 +20,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use regex::bytes::Regex;
 
-use crate::input::{Field, InputRecord, Layout, Value};
+use crate::input::{FieldLayout, FieldSelector, FieldValue, InputRecord};
 use crate::template::Template;
 
 /// Maximum number of bytes of a key in a message.
@@ -84,15 +84,15 @@ pub(crate) struct KeyMissing;
 /// How the key of every record is found.
 #[derive(Debug)]
 pub(crate) struct KeyRule {
-    select: Select,
+    select: KeySelector,
     nulls: Vec<Vec<u8>>,
     no_key: NoKey,
     scratch: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum Select {
-    Field(Field),
+enum KeySelector {
+    Field(FieldSelector),
     Match(Regex),
     Template(Template),
 }
@@ -102,9 +102,9 @@ impl KeyRule {
         text: &str,
         nulls: Vec<Vec<u8>>,
         no_key: NoKey,
-        layout: &Layout,
+        layout: &FieldLayout,
     ) -> anyhow::Result<Self> {
-        let select = Select::parse(text, layout).with_context(|| format!("--key {text}"))?;
+        let select = KeySelector::parse(text, layout).with_context(|| format!("--key {text}"))?;
         Ok(Self { select, nulls, no_key, scratch: Vec::new() })
     }
 
@@ -113,12 +113,12 @@ impl KeyRule {
         let nulls = &self.nulls;
         let absent = |text: &[u8]| nulls.iter().any(|null| null == text);
         let text = match &self.select {
-            Select::Field(field) => match field.of(record) {
-                Value::Text(text) => text,
-                Value::Missing | Value::Null => Cow::Borrowed(&b""[..]),
+            KeySelector::Field(field) => match field.of(record) {
+                FieldValue::Text(text) => text,
+                FieldValue::Missing | FieldValue::Null => Cow::Borrowed(&b""[..]),
             },
-            Select::Match(regex) => Cow::Borrowed(matched(regex, &record.raw)),
-            Select::Template(template) => {
+            KeySelector::Match(regex) => Cow::Borrowed(matched(regex, &record.raw)),
+            KeySelector::Template(template) => {
                 match template.render_key(record, absent, &mut self.scratch) {
                     true => Cow::Borrowed(self.scratch.as_slice()),
                     false => Cow::Borrowed(&b""[..]),
@@ -136,8 +136,8 @@ impl KeyRule {
     }
 }
 
-impl Select {
-    fn parse(text: &str, layout: &Layout) -> anyhow::Result<Self> {
+impl KeySelector {
+    fn parse(text: &str, layout: &FieldLayout) -> anyhow::Result<Self> {
         if let Some(inner) = text.strip_prefix('/') {
             let pattern = inner.strip_suffix('/').context("a regex ends with a slash, too")?;
             return Ok(Self::Match(Regex::new(pattern)?));
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    fn key(rule: &str, layout: &Layout, raw: &str) -> RecordKey {
+    fn key(rule: &str, layout: &FieldLayout, raw: &str) -> RecordKey {
         let mut rule = KeyRule::new(rule, vec![b"NA".to_vec()], NoKey::Unordered, layout).unwrap();
         let row = ByteRecord::from(raw.split(',').collect::<Vec<_>>());
         rule.key_of(&InputRecord { number: 3, line: 4, raw: raw.into(), row }).unwrap()
@@ -182,29 +182,29 @@ mod tests {
 
     #[test]
     fn each_form_selects_what_it_says() {
-        let table = Layout::Named(ByteRecord::from(vec!["a", "b"]));
+        let table = FieldLayout::Named(ByteRecord::from(vec!["a", "b"]));
         assert_eq!(key("b", &table, "x,y"), named("y"));
         assert_eq!(key("1", &table, "x,y"), named("x"));
         assert_eq!(key("{b}/{a}", &table, "x,y"), named("y/x"));
         assert_eq!(key("/x,(.)/", &table, "x,y"), named("y"));
         assert_eq!(key("/x./", &table, "x,y"), named("x,"));
-        assert_eq!(key("2", &Layout::Lines, "GET /a"), named("/a"));
-        assert_eq!(key(".u.id", &Layout::Ndjson, r#"{"u":{"id":5}}"#), named("5"));
-        assert_eq!(key("u", &Layout::Ndjson, r#"{"u":"me"}"#), named("me"));
+        assert_eq!(key("2", &FieldLayout::Lines, "GET /a"), named("/a"));
+        assert_eq!(key(".u.id", &FieldLayout::Ndjson, r#"{"u":{"id":5}}"#), named("5"));
+        assert_eq!(key("u", &FieldLayout::Ndjson, r#"{"u":"me"}"#), named("me"));
     }
 
     #[test]
     fn missing_null_empty_and_named_values_are_no_key() {
-        let table = Layout::Named(ByteRecord::from(vec!["a", "b"]));
+        let table = FieldLayout::Named(ByteRecord::from(vec!["a", "b"]));
         for raw in ["x,", "x,NA"] {
             assert_eq!(key("b", &table, raw), RecordKey::Unkeyed(3), "{raw}");
         }
         assert_eq!(key("{a}-{b}", &table, "NA,"), RecordKey::Unkeyed(3));
         assert_eq!(key("{a}-{b}", &table, "x,NA"), named("x-"));
         assert_eq!(key("/z(.)/", &table, "x,y"), RecordKey::Unkeyed(3));
-        assert_eq!(key(".u", &Layout::Ndjson, r#"{"u":null}"#), RecordKey::Unkeyed(3));
-        assert_eq!(key(".u", &Layout::Ndjson, "{}"), RecordKey::Unkeyed(3));
-        assert_eq!(key("9", &Layout::Lines, "a b"), RecordKey::Unkeyed(3));
+        assert_eq!(key(".u", &FieldLayout::Ndjson, r#"{"u":null}"#), RecordKey::Unkeyed(3));
+        assert_eq!(key(".u", &FieldLayout::Ndjson, "{}"), RecordKey::Unkeyed(3));
+        assert_eq!(key("9", &FieldLayout::Lines, "a b"), RecordKey::Unkeyed(3));
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn records_without_key_follow_the_policy() {
-        let rule = |no_key| KeyRule::new("1", vec![], no_key, &Layout::Lines).unwrap();
+        let rule = |no_key| KeyRule::new("1", vec![], no_key, &FieldLayout::Lines).unwrap();
         let empty = InputRecord::default();
         assert_eq!(rule(NoKey::Serial).key_of(&empty).unwrap(), RecordKey::Serial);
         assert!(rule(NoKey::Error).key_of(&empty).is_err());
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn wrong_rules_say_what_to_write() {
-        let table = Layout::Named(ByteRecord::from(vec!["a", "a"]));
-        let message = |rule: &str, layout: &Layout| {
+        let table = FieldLayout::Named(ByteRecord::from(vec!["a", "a"]));
+        let message = |rule: &str, layout: &FieldLayout| {
             format!("{:#}", KeyRule::new(rule, vec![], NoKey::Unordered, layout).unwrap_err())
         };
         assert!(message("a", &table).contains("give the number instead"));
@@ -236,7 +236,7 @@ mod tests {
         assert!(message("/(/", &table).contains("unclosed group"));
         assert!(message("{key}", &table).contains("cannot be made from {key}"));
         assert!(message("{{", &table).contains("the same for all records"));
-        assert!(message("id", &Layout::Lines).contains("is no number"));
-        assert!(message("7", &Layout::Numbered(Some(2))).contains("the rows have 2"));
+        assert!(message("id", &FieldLayout::Lines).contains("is no number"));
+        assert!(message("7", &FieldLayout::Numbered(Some(2))).contains("the rows have 2"));
     }
 }

@@ -13,6 +13,7 @@ mod cli;
 mod client;
 #[cfg(feature = "consume")]
 mod consume;
+mod duration_arg;
 mod exit;
 mod features;
 mod hints;
@@ -29,7 +30,6 @@ mod run_stats;
 mod serve;
 mod signals;
 mod simulate;
-mod span;
 mod svg;
 mod template;
 mod worker;
@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 fn main() -> ExitCode {
     // Before anything else: as a guard, or as the first process of a container, this does something else.
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // A write to a closed terminal fails, and must not change the exit code.
             let _ = writeln!(std::io::stderr(), "keylane: {error:#}");
-            Ending::Error.into()
+            ExitOutcome::Error.into()
         }
     }
 }
@@ -90,5 +90,5 @@ fn usage(refusal: &clap::Error) -> anyhow::Result<ExitCode> {
     }
     // A failure to print cannot be reported anywhere.
     let _ = refusal.print();
-    Ok(if refusal.use_stderr() { Ending::Error.into() } else { ExitCode::SUCCESS })
+    Ok(if refusal.use_stderr() { ExitOutcome::Error.into() } else { ExitCode::SUCCESS })
 }

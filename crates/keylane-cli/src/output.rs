@@ -11,9 +11,9 @@ use std::sync::mpsc::Sender;
 use indicatif::ProgressBar;
 use thiserror::Error;
 
-use crate::run::{Cause, RunEvent};
+use crate::run::{RunEvent, StopCause};
 
-/// Error of output that was not written. Its cause is reported once, to the supervisor, and ends
+/// Error of output that was not written. Its cause is reported once, to the coordinator, and ends
 /// the run.
 #[derive(Debug, Error)]
 #[error("what it printed was not written to standard output")]
@@ -21,7 +21,7 @@ pub(crate) struct NotWritten;
 
 /// Standard output and standard error of the run.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct StandardOutput {
     /// Held while one piece is written to either of them. A file, not
     /// `Stdout`, because that would look for line ends in every piece.
     stdout: Mutex<File>,
@@ -32,7 +32,7 @@ pub(crate) struct Output {
     events: Sender<RunEvent>,
 }
 
-impl Output {
+impl StandardOutput {
     pub(crate) fn new(bar: ProgressBar, events: Sender<RunEvent>) -> io::Result<Self> {
         let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Self { stdout: Mutex::new(stdout), bar, closed: AtomicBool::new(false), events })
@@ -89,12 +89,14 @@ impl Output {
         self.write_error(|err| err.write_all(format!("keylane: {message}\n").as_bytes()));
     }
 
-    /// Reports the error to the supervisor, before the writer's record can end.
+    /// Reports the error to the coordinator, before the writer's record can end.
     fn close(&self, error: io::Error) {
         self.closed.store(true, Ordering::Relaxed);
         let cause = match error.kind() {
-            ErrorKind::BrokenPipe => Cause::OutputClosed,
-            _ => Cause::Error(anyhow::Error::new(error).context("cannot write to standard output")),
+            ErrorKind::BrokenPipe => StopCause::OutputClosed,
+            _ => StopCause::Error(
+                anyhow::Error::new(error).context("cannot write to standard output"),
+            ),
         };
         // The run may be over already; then there is no run to stop.
         let _ = self.events.send(RunEvent::Stop(cause));

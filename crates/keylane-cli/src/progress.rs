@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use keylane::observe::KeySnapshot;
 
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 use crate::key::RecordKey;
 use crate::run::RecordPool;
 use crate::run_stats::{RecordCounts, RunStats, records};
@@ -70,17 +70,19 @@ impl ProgressDisplay {
     }
 
     /// Shows the progress until `finish`.
-    pub(crate) fn show(self, stats: &Arc<RunStats>, pool: &Arc<RecordPool>) -> Shown {
+    pub(crate) fn show(self, stats: &Arc<RunStats>, pool: &Arc<RecordPool>) -> ActiveProgress {
         let (mode, bar) = (self.mode, self.bar.clone());
         let period = match mode {
             ProgressMode::Bar => BAR_EVERY,
             ProgressMode::Plain => LINE_EVERY,
-            ProgressMode::Auto | ProgressMode::None => return Shown { mode, bar, updater: None },
+            ProgressMode::Auto | ProgressMode::None => {
+                return ActiveProgress { mode, bar, updater: None };
+            }
         };
         let (stop, stopped) = mpsc::channel();
         let (stats, pool) = (Arc::clone(stats), Arc::clone(pool));
         let updater = thread::spawn(move || {
-            let mut busy = Busy::default();
+            let mut busy = BusyTime::default();
             let mut last = Instant::now();
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 let now = Instant::now();
@@ -88,10 +90,10 @@ impl ProgressDisplay {
                 self.update(&stats, &pool, busy);
             }
         });
-        Shown { mode, bar, updater: Some((stop, updater)) }
+        ActiveProgress { mode, bar, updater: Some((stop, updater)) }
     }
 
-    fn update(&self, stats: &RunStats, pool: &RecordPool, busy: Busy) {
+    fn update(&self, stats: &RunStats, pool: &RecordPool, busy: BusyTime) {
         let (counts, elapsed) = (stats.counts(), stats.elapsed());
         let share = self.share(&counts);
         // All lanes, because of each all but the first record wait for their key.
@@ -119,15 +121,15 @@ impl ProgressDisplay {
 
 /// A progress report under way.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ActiveProgress {
     mode: ProgressMode,
     bar: ProgressBar,
     updater: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Shown {
+impl ActiveProgress {
     /// Ends the display with the final counts and failures.
-    pub(crate) fn finish(self, stats: &RunStats, ending: Ending) {
+    pub(crate) fn finish(self, stats: &RunStats, ending: ExitOutcome) {
         if let Some((stop, updater)) = self.updater {
             drop(stop);
             // A report that failed must not fail the run.
@@ -209,9 +211,9 @@ fn left(share: Option<f64>, elapsed: Duration, hottest_seconds: f64) -> String {
 
 /// Sum of the durations of all records so far, in seconds: the number of running records, over time.
 #[derive(Debug, Default, Clone, Copy)]
-struct Busy(f64);
+struct BusyTime(f64);
 
-impl Busy {
+impl BusyTime {
     fn add(&mut self, running: u64, time: Duration) {
         self.0 += running as f64 * time.as_secs_f64();
     }
@@ -245,11 +247,11 @@ mod tests {
     /// 4 records run at a time for 10 seconds, 40 of 80 are done, and 30 of the rest have a key in common.
     #[test]
     fn the_hottest_key_takes_its_records_one_after_another() {
-        let mut busy = Busy::default();
+        let mut busy = BusyTime::default();
         (0..10).for_each(|_| busy.add(4, Duration::from_secs(1)));
         let each = busy.of_each(40);
         assert_eq!(left(Some(0.5), Duration::from_secs(10), each * 30.0), ", 30 s left");
         assert_eq!(left(Some(0.5), Duration::from_secs(10), each * 3.0), ", 10 s left");
-        assert_eq!(Busy::default().of_each(0), 0.0);
+        assert_eq!(BusyTime::default().of_each(0), 0.0);
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::key::RecordKey;
-use crate::output::Output;
+use crate::output::StandardOutput;
 
 /// Where a record was, for messages about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RecordLocation {
     /// The record's number, counted from one.
     pub(crate) number: u64,
     /// The line on which it begins.
@@ -20,7 +20,7 @@ pub(crate) struct Place {
 /// they are a moment apart.
 #[derive(Debug)]
 pub(crate) struct RunStats {
-    pub(crate) output: Output,
+    pub(crate) output: StandardOutput,
     started: Instant,
     read: AtomicU64,
     keyless: AtomicU64,
@@ -60,7 +60,7 @@ impl RecordCounts {
 }
 
 impl RunStats {
-    pub(crate) fn new(output: Output) -> Self {
+    pub(crate) fn new(output: StandardOutput) -> Self {
         Self {
             output,
             started: Instant::now(),
@@ -91,16 +91,16 @@ impl RunStats {
     }
 
     /// A record that had started failed.
-    pub(crate) fn failed(&self, place: &Place, key: &RecordKey, why: impl Display) {
+    pub(crate) fn failed(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
         self.running.fetch_sub(1, Relaxed);
         self.refused(place, key, why);
     }
 
     /// A record failed before it could start.
-    pub(crate) fn refused(&self, place: &Place, key: &RecordKey, why: impl Display) {
+    pub(crate) fn refused(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
         self.done.fetch_add(1, Relaxed);
         self.failed.fetch_add(1, Relaxed);
-        let Place { number, line } = place;
+        let RecordLocation { number, line } = place;
         self.output.say(format_args!("record {number} (line {line}, {key}): {why}"));
     }
 

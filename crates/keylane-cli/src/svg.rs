@@ -9,7 +9,7 @@ pub(crate) const COLOURS: [&str; 6] =
 
 /// A drawing under way.
 #[derive(Debug)]
-pub(crate) struct Svg {
+pub(crate) struct SvgDrawing {
     width: u32,
     height: u32,
     body: String,
@@ -17,22 +17,22 @@ pub(crate) struct Svg {
 
 /// Position of a text relative to its point.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Anchor {
+pub(crate) enum TextAnchor {
     Start,
     Middle,
     End,
 }
 
-impl Svg {
+impl SvgDrawing {
     pub(crate) fn new(width: u32, height: u32) -> Self {
-        Svg { width, height, body: String::new() }
+        SvgDrawing { width, height, body: String::new() }
     }
 
-    pub(crate) fn text(&mut self, x: f64, y: f64, anchor: Anchor, text: impl Display) {
+    pub(crate) fn text(&mut self, x: f64, y: f64, anchor: TextAnchor, text: impl Display) {
         let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
+            TextAnchor::Start => "start",
+            TextAnchor::Middle => "middle",
+            TextAnchor::End => "end",
         };
         let text = escape(&text.to_string());
         self.push(format_args!(
@@ -76,7 +76,7 @@ impl Svg {
 
     /// The whole file.
     pub(crate) fn finish(self) -> String {
-        let Svg { width, height, body } = self;
+        let SvgDrawing { width, height, body } = self;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" font-family=\"system-ui, sans-serif\" \
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_escaped_and_every_page_is_readable() {
-        let mut svg = Svg::new(10, 10);
-        svg.text(1.0, 2.0, Anchor::Middle, "<a & \"b\">");
+        let mut svg = SvgDrawing::new(10, 10);
+        svg.text(1.0, 2.0, TextAnchor::Middle, "<a & \"b\">");
         svg.curve(&[(0.0, 1.0), (2.0, 3.0)], COLOURS[0], true);
         let text = svg.finish();
         assert_eq!(text.matches("<circle").count(), 2);

@@ -6,7 +6,7 @@
 
 use anyhow::Context;
 
-use crate::input::{Field, InputRecord, Layout, Value};
+use crate::input::{FieldLayout, FieldSelector, FieldValue, InputRecord};
 
 /// A text with placeholders.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ enum TemplatePart {
     Whole,
     Key,
     Number,
-    Field { name: String, field: Field },
+    Field { name: String, field: FieldSelector },
 }
 
 /// The record lacks a field that the template names.
@@ -28,7 +28,7 @@ pub(crate) struct NoField(pub(crate) String);
 
 impl Template {
     /// Parses `text`, finding its fields in `layout`.
-    pub(crate) fn parse(text: &[u8], layout: &Layout) -> anyhow::Result<Self> {
+    pub(crate) fn parse(text: &[u8], layout: &FieldLayout) -> anyhow::Result<Self> {
         let mut parts = Vec::new();
         let mut literal = Vec::new();
         let mut rest = text;
@@ -95,9 +95,9 @@ impl Template {
                     into.extend_from_slice(record.number.to_string().as_bytes())
                 }
                 TemplatePart::Field { name, field } => match field.of(record) {
-                    Value::Text(text) => into.extend_from_slice(&text),
-                    Value::Null => {}
-                    Value::Missing => return Err(NoField(name.clone())),
+                    FieldValue::Text(text) => into.extend_from_slice(&text),
+                    FieldValue::Null => {}
+                    FieldValue::Missing => return Err(NoField(name.clone())),
                 },
             }
         }
@@ -125,7 +125,7 @@ impl Template {
                     into.extend_from_slice(record.number.to_string().as_bytes());
                 }
                 TemplatePart::Field { field, .. } => {
-                    if let Value::Text(text) = field.of(record)
+                    if let FieldValue::Text(text) = field.of(record)
                         && !text.is_empty()
                         && !absent(&text)
                     {
@@ -143,7 +143,7 @@ impl Template {
 }
 
 impl TemplatePart {
-    fn named(name: &[u8], layout: &Layout) -> anyhow::Result<Self> {
+    fn named(name: &[u8], layout: &FieldLayout) -> anyhow::Result<Self> {
         Ok(match name {
             b"" => Self::Whole,
             b"key" => Self::Key,
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     fn rendered(text: &str) -> String {
-        let layout = Layout::Named(ByteRecord::from(vec!["name", "n o"]));
+        let layout = FieldLayout::Named(ByteRecord::from(vec!["name", "n o"]));
         let record = InputRecord {
             number: 7,
             line: 8,
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_placeholder_that_names_nothing_is_refused_with_the_names_there_are() {
-        let layout = Layout::Named(ByteRecord::from(vec!["a", "b"]));
+        let layout = FieldLayout::Named(ByteRecord::from(vec!["a", "b"]));
         let message =
             |text: &str| format!("{:#}", Template::parse(text.as_bytes(), &layout).unwrap_err());
         assert!(message("{c}").contains("there is no column `c`; the columns are a, b"));
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_missing_field_is_named_and_null_is_empty() {
-        let template = Template::parse(b"<{a}>{b}", &Layout::Ndjson).unwrap();
+        let template = Template::parse(b"<{a}>{b}", &FieldLayout::Ndjson).unwrap();
         let mut record =
             InputRecord { raw: br#"{"a":null,"b":1}"#.to_vec(), ..InputRecord::default() };
         let mut out = Vec::new();

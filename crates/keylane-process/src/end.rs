@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::scan::{self, Process};
-use crate::table::{GroupSlot, Header};
+use crate::scan::{self, RunningProcess};
+use crate::table::{GroupSlot, TableHeader};
 
 /// Pause between two looks at the processes: the shortest and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
@@ -20,7 +20,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_m
 /// The table's parent is gone, so the table does not change meanwhile. A process that cannot be
 /// killed, because the system waits for a device on its behalf, is waited for.
 pub(crate) fn end_all(
-    header: &Header,
+    header: &TableHeader,
     slots: &[GroupSlot],
     grace: Duration,
     mut tell: impl FnMut(usize),
@@ -62,7 +62,7 @@ pub(crate) fn end_all(
 
 /// Signals a registered group as a whole, so that no process slips through by forking. Another process is signalled
 /// alone: its group may contain processes that are not ours.
-fn send(process: Process, groups: &HashSet<i32>, signal: Signal) {
+fn send(process: RunningProcess, groups: &HashSet<i32>, signal: Signal) {
     // It may have ended meanwhile.
     let _ = match Pid::from_raw(process.group)
         .filter(|group| groups.contains(&group.as_raw_nonzero().get()))

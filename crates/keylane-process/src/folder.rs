@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, geteuid};
 
-use crate::leftovers::{OpenError, Tell, end_leftovers, lock};
+use crate::leftovers::{MessageSink, RegistryOpenError, end_leftovers, lock};
 use crate::{scan, table};
 
 /// How the names of tables begin.
@@ -31,8 +31,10 @@ pub(crate) fn prepare(folder: &Path) -> io::Result<bool> {
 }
 
 /// Ends the processes in the tables of ended processes, and removes these tables.
-pub(crate) fn end_abandoned(folder: &Path, tell: &Tell) -> Result<(), OpenError> {
-    let io = |doing| move |source| OpenError::Io { doing, path: Some(folder.to_owned()), source };
+pub(crate) fn end_abandoned(folder: &Path, tell: &MessageSink) -> Result<(), RegistryOpenError> {
+    let io = |doing| {
+        move |source| RegistryOpenError::Io { doing, path: Some(folder.to_owned()), source }
+    };
     for entry in fs::read_dir(folder).map_err(io("list"))? {
         let entry = entry.map_err(io("list"))?;
         if entry.file_name().to_string_lossy().starts_with(TABLE_NAME) {
@@ -42,8 +44,9 @@ pub(crate) fn end_abandoned(folder: &Path, tell: &Tell) -> Result<(), OpenError>
     Ok(())
 }
 
-fn end_one(path: &Path, tell: &Tell) -> Result<(), OpenError> {
-    let io = |doing| move |source| OpenError::Io { doing, path: Some(path.to_owned()), source };
+fn end_one(path: &Path, tell: &MessageSink) -> Result<(), RegistryOpenError> {
+    let io =
+        |doing| move |source| RegistryOpenError::Io { doing, path: Some(path.to_owned()), source };
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         // The process has ended in good order meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use crate::leftovers::Tell;
+use crate::leftovers::MessageSink;
 use crate::program::{has_entrance, own_program};
 use crate::{GRACE, end, say, table};
 
@@ -34,7 +34,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Mechanism that ends the children of a killed process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Guard {
+pub enum GuardMechanism {
     /// None, until the next start with the same table.
     #[default]
     None,
@@ -73,8 +73,8 @@ fn guard() -> io::Result<()> {
         Ok(Some(found)) => found,
         // It was cleared by a parent that was killed before it could dismiss the guard.
         Ok(None) => return Ok(()),
-        Err(table::Unreadable::Io(error)) => return Err(error),
-        Err(table::Unreadable::Format) => return Err(io::ErrorKind::InvalidData.into()),
+        Err(table::TableReadError::Io(error)) => return Err(error),
+        Err(table::TableReadError::Format) => return Err(io::ErrorKind::InvalidData.into()),
     };
     let process = header.process;
     end::end_all(&header, &slots, GRACE, |count| {
@@ -104,7 +104,7 @@ fn wait_for_end() -> io::Result<bool> {
 /// for the first: this process is gone, and every child that it forked has either executed its
 /// program or ended.
 #[derive(Debug)]
-pub(crate) struct Guarding {
+pub(crate) struct GuardHandle {
     /// The pipe's write end. A child that was forked has it, too, until it gets to its program.
     pipe: PipeWriter,
     shared: Arc<GuardShared>,
@@ -126,18 +126,18 @@ struct GuardState {
 }
 
 /// State of the thread that replaces guards.
-struct Watch {
+struct GuardWatcher {
     shared: Arc<GuardShared>,
     /// The pipe's read end, for the next guard.
     pipe: PipeReader,
     /// The table, for the next guard.
     file: File,
-    tell: Tell,
+    tell: MessageSink,
 }
 
-impl Guarding {
+impl GuardHandle {
     /// Starts a guard of this table.
-    pub(crate) fn start(file: File, tell: Tell) -> io::Result<Self> {
+    pub(crate) fn start(file: File, tell: MessageSink) -> io::Result<Self> {
         if !has_entrance() {
             let why = "a guard is this program started again, so its main must begin with \
                        keylane_process::enter; call it there, or choose Guard::None";
@@ -145,10 +145,10 @@ impl Guarding {
         }
         let (end, pipe) = io::pipe()?;
         let shared = Arc::new(GuardShared::default());
-        let watch = Watch { shared: Arc::clone(&shared), pipe: end, file, tell };
+        let watch = GuardWatcher { shared: Arc::clone(&shared), pipe: end, file, tell };
         let guard = watch.start_one()?;
         thread::Builder::new().name("keylane-guard".into()).spawn(move || watch.run(guard))?;
-        Ok(Guarding { pipe, shared })
+        Ok(GuardHandle { pipe, shared })
     }
 
     /// Ends the guard: no child is left.
@@ -164,7 +164,7 @@ impl Guarding {
     }
 }
 
-impl Watch {
+impl GuardWatcher {
     /// Replaces guards until they are dismissed. Starts and ends no child.
     fn run(self, mut guard: Child) {
         loop {

@@ -6,15 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::table::{self, Unreadable};
+use crate::table::{self, TableReadError};
 use crate::{GRACE, end, scan};
 
 /// Passes a message to users: into a log, or to standard error.
-pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+pub(crate) type MessageSink = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Why a registry was not opened.
 #[derive(Debug)]
-pub enum OpenError {
+pub enum RegistryOpenError {
     /// The table is no table, or that of a later version.
     Unreadable {
         /// Path of the table.
@@ -31,13 +31,13 @@ pub enum OpenError {
     },
 }
 
-impl Unreadable {
+impl TableReadError {
     /// The error with the path of the table.
-    pub(crate) fn of(self, path: &Path) -> OpenError {
+    pub(crate) fn of(self, path: &Path) -> RegistryOpenError {
         let path = path.to_owned();
         match self {
-            Unreadable::Format => OpenError::Unreadable { path },
-            Unreadable::Io(source) => OpenError::Io {
+            TableReadError::Format => RegistryOpenError::Unreadable { path },
+            TableReadError::Io(source) => RegistryOpenError::Io {
                 doing: "end the processes that are listed in",
                 path: Some(path),
                 source,
@@ -46,28 +46,30 @@ impl Unreadable {
     }
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for RegistryOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Unreadable { path } => write!(
+            RegistryOpenError::Unreadable { path } => write!(
                 f,
                 "{} is no list of child processes that this version can read; end what an earlier \
                  process has left running, and delete the file",
                 path.display()
             ),
-            OpenError::Io { doing, path: Some(path), source } => {
+            RegistryOpenError::Io { doing, path: Some(path), source } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
             }
-            OpenError::Io { doing, path: None, source } => write!(f, "cannot {doing}: {source}"),
+            RegistryOpenError::Io { doing, path: None, source } => {
+                write!(f, "cannot {doing}: {source}")
+            }
         }
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for RegistryOpenError {}
 
 /// Locks the table. While an earlier owner's processes are being ended, the lock is held by the
 /// process that does so.
-pub(crate) fn lock(file: &File, tell: &Tell) -> io::Result<()> {
+pub(crate) fn lock(file: &File, tell: &MessageSink) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::Error(error)) => Err(error),
@@ -83,18 +85,18 @@ pub(crate) fn lock(file: &File, tell: &Tell) -> io::Result<()> {
 }
 
 /// Ends the processes that the table lists, if its process numbers are valid here, and clears it.
-pub(crate) fn end_leftovers(file: &File, tell: &Tell) -> Result<(), Unreadable> {
+pub(crate) fn end_leftovers(file: &File, tell: &MessageSink) -> Result<(), TableReadError> {
     let Some((header, slots)) = table::read(file)? else { return Ok(()) };
     // A table of another boot lists none of this boot's processes; one of another container lists
     // unreachable ones; the processes in a copied table may be another server's.
-    let is_ours = header.machine == scan::here().map_err(Unreadable::Io)?
-        && header.file == table::identity(file).map_err(Unreadable::Io)?;
+    let is_ours = header.machine == scan::here().map_err(TableReadError::Io)?
+        && header.file == table::identity(file).map_err(TableReadError::Io)?;
     if is_ours {
         let process = header.process;
         let ended = end::end_all(&header, &slots, GRACE, |count| {
             tell(&format!("ending {count} child processes that process {process} has left"));
         });
-        ended.map_err(Unreadable::Io)?;
+        ended.map_err(TableReadError::Io)?;
     }
-    table::clear(file).map_err(Unreadable::Io)
+    table::clear(file).map_err(TableReadError::Io)
 }

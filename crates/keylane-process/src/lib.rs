@@ -6,7 +6,7 @@
 //! - [`Registry`]: a table of the running process groups, in a file or in memory. A start finds the
 //!   groups that an earlier process left, and ends them before it returns. A process without a file
 //!   of its own has a table in a [folder](Registry::in_folder).
-//! - The guard ([`Guard::ThisProgram`]): a small process that ends all groups in the table once its
+//! - The guard ([`GuardMechanism::ThisProgram`]): a small process that ends all groups in the table once its
 //!   parent is gone. [`enter`] is its entry point, at the start of `main`.
 //! - [`enter_as_init`]: reaps orphans where the program is the first process of a container.
 //!
@@ -47,12 +47,12 @@ mod scan;
 mod table;
 
 pub use entrance::enter;
-pub use guard::Guard;
+pub use guard::GuardMechanism;
 pub use init::enter_as_init;
 pub use input::{whole_input, widen_pipe};
-pub use leftovers::OpenError;
+pub use leftovers::RegistryOpenError;
 pub use limits::within_limits;
-pub use registry::{Options, Place, Registry};
+pub use registry::{Registry, RegistryEntry, RegistryOptions};
 pub use scan::has_ended;
 
 use std::time::Duration;

@@ -9,29 +9,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use crate::guard::{Guard, Guarding};
-use crate::leftovers::{OpenError, Tell, end_leftovers, lock};
-use crate::table::{self, GroupSlot, Header};
+use crate::guard::{GuardHandle, GuardMechanism};
+use crate::leftovers::{MessageSink, RegistryOpenError, end_leftovers, lock};
+use crate::table::{self, GroupSlot, TableHeader};
 use crate::{TAG, folder, say, scan};
 
 /// How a registry is opened.
 #[derive(Clone)]
-pub struct Options {
-    guard: Guard,
-    tell: Tell,
+pub struct RegistryOptions {
+    guard: GuardMechanism,
+    tell: MessageSink,
 }
 
-impl Default for Options {
+impl Default for RegistryOptions {
     /// Without a guard; messages go to standard error.
     fn default() -> Self {
-        Options { guard: Guard::None, tell: Arc::new(say) }
+        RegistryOptions { guard: GuardMechanism::None, tell: Arc::new(say) }
     }
 }
 
-impl Options {
+impl RegistryOptions {
     /// Sets the mechanism that ends the children if this process is killed.
     #[must_use]
-    pub fn guard(mut self, guard: Guard) -> Self {
+    pub fn guard(mut self, guard: GuardMechanism) -> Self {
         self.guard = guard;
         self
     }
@@ -44,7 +44,7 @@ impl Options {
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for RegistryOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("guard", &self.guard).finish_non_exhaustive()
     }
@@ -63,14 +63,14 @@ struct RegistryInner {
     file: File,
     /// Path of a table that no later process is to find, once it is empty.
     own_path: Option<PathBuf>,
-    header: Header,
-    slots: Mutex<Slots>,
-    guarding: Option<Guarding>,
+    header: TableHeader,
+    slots: Mutex<FreeSlots>,
+    guarding: Option<GuardHandle>,
 }
 
 /// Which slots are free.
 #[derive(Debug, Default)]
-struct Slots {
+struct FreeSlots {
     /// Numbers of slots in the table that are in use by no place; the last is used next.
     free: Vec<usize>,
     /// Number of slots in the table.
@@ -87,8 +87,8 @@ impl Registry {
     /// # Errors
     ///
     /// Returns an error if there is no space, or the guard cannot be started.
-    pub fn in_memory(options: &Options) -> Result<Self, OpenError> {
-        let io = |doing| move |source| OpenError::Io { doing, path: None, source };
+    pub fn in_memory(options: &RegistryOptions) -> Result<Self, RegistryOpenError> {
+        let io = |doing| move |source| RegistryOpenError::Io { doing, path: None, source };
         let file = tempfile_in_memory().map_err(io("keep a list of child processes"))?;
         Self::with_table(file, None, options).map_err(io("start the guard of child processes"))
     }
@@ -107,7 +107,7 @@ impl Registry {
     ///
     /// Returns an error if a table there cannot be opened or is invalid, or the guard cannot be
     /// started.
-    pub fn in_folder(path: &Path, options: &Options) -> Result<Self, OpenError> {
+    pub fn in_folder(path: &Path, options: &RegistryOptions) -> Result<Self, RegistryOpenError> {
         match folder::prepare(path) {
             Ok(true) => folder::end_abandoned(path, &options.tell)?,
             Ok(false) => {
@@ -122,7 +122,7 @@ impl Registry {
             Err(_) => return Self::in_memory(options),
         }
         let Ok((file, own)) = folder::new_table(path) else { return Self::in_memory(options) };
-        let io = |source| OpenError::Io {
+        let io = |source| RegistryOpenError::Io {
             doing: "start the guard of child processes with",
             path: Some(own.clone()),
             source,
@@ -139,8 +139,10 @@ impl Registry {
     /// # Errors
     ///
     /// Returns an error if the file cannot be opened or is invalid, or the guard cannot be started.
-    pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
-        let io = |doing| move |source| OpenError::Io { doing, path: Some(path.to_owned()), source };
+    pub fn open(path: &Path, options: &RegistryOptions) -> Result<Self, RegistryOpenError> {
+        let io = |doing| {
+            move |source| RegistryOpenError::Io { doing, path: Some(path.to_owned()), source }
+        };
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -155,24 +157,28 @@ impl Registry {
     }
 
     /// The table is locked by this process, and empty or out of date.
-    fn with_table(file: File, own_path: Option<PathBuf>, options: &Options) -> io::Result<Self> {
-        let header = Header {
+    fn with_table(
+        file: File,
+        own_path: Option<PathBuf>,
+        options: &RegistryOptions,
+    ) -> io::Result<Self> {
+        let header = TableHeader {
             machine: scan::here()?,
             file: table::identity(&file)?,
             session: scan::own_session(),
             process: std::process::id(),
             tag: tag()?,
         };
-        let mut slots = Slots::default();
+        let mut slots = FreeSlots::default();
         match slots.begin(&file, &header) {
             // A full disk prevents the start of children only.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             begun => begun?,
         }
         let guarding = match options.guard {
-            Guard::None => None,
-            Guard::ThisProgram => {
-                Some(Guarding::start(file.try_clone()?, Arc::clone(&options.tell))?)
+            GuardMechanism::None => None,
+            GuardMechanism::ThisProgram => {
+                Some(GuardHandle::start(file.try_clone()?, Arc::clone(&options.tell))?)
             }
         };
         let inner = RegistryInner { file, own_path, header, slots: Mutex::new(slots), guarding };
@@ -184,8 +190,8 @@ impl Registry {
     /// # Errors
     ///
     /// Returns an error if the table is full and cannot grow: the child must then not be started.
-    pub fn reserve(&self) -> io::Result<Place> {
-        let Some(inner) = &self.inner else { return Ok(Place::default()) };
+    pub fn reserve(&self) -> io::Result<RegistryEntry> {
+        let Some(inner) = &self.inner else { return Ok(RegistryEntry::default()) };
         let mut slots = inner.slots();
         slots.begin(&inner.file, &inner.header)?;
         if slots.free.is_empty() {
@@ -197,8 +203,8 @@ impl Registry {
         let index = slots.free.pop();
         drop(slots);
         let index = index.expect("the table has just got free slots");
-        let taken = Taken { inner: Arc::clone(inner), index, before: scan::now() };
-        Ok(Place { taken: Some(taken), leader: None })
+        let taken = OccupiedSlot { inner: Arc::clone(inner), index, before: scan::now() };
+        Ok(RegistryEntry { taken: Some(taken), leader: None })
     }
 
     /// Declares that this process ends with no child left. With a child left this has no effect:
@@ -218,7 +224,7 @@ impl fmt::Debug for Registry {
 }
 
 impl RegistryInner {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
+    fn slots(&self) -> MutexGuard<'_, FreeSlots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -235,7 +241,7 @@ impl RegistryInner {
                 // One that stays is removed by the next start.
                 let _ = fs::remove_file(path);
             }
-            *slots = Slots { dismissed: true, ..Slots::default() };
+            *slots = FreeSlots { dismissed: true, ..FreeSlots::default() };
         }
         if let Some(guarding) = &self.guarding {
             guarding.dismiss();
@@ -249,8 +255,8 @@ impl Drop for RegistryInner {
     }
 }
 
-impl Slots {
-    fn begin(&mut self, file: &File, header: &Header) -> io::Result<()> {
+impl FreeSlots {
+    fn begin(&mut self, file: &File, header: &TableHeader) -> io::Result<()> {
         if self.dismissed {
             let why = "the process is about to end, and starts nothing more";
             return Err(io::Error::new(io::ErrorKind::NotConnected, why));
@@ -268,19 +274,19 @@ impl Slots {
 /// allowed only once the group is gone.
 #[derive(Debug, Default)]
 #[must_use = "a child is looked after as long as its place is there"]
-pub struct Place {
-    taken: Option<Taken>,
+pub struct RegistryEntry {
+    taken: Option<OccupiedSlot>,
     leader: Option<Pid>,
 }
 
-struct Taken {
+struct OccupiedSlot {
     inner: Arc<RegistryInner>,
     index: usize,
     /// Milliseconds since the machine's start when the place was reserved.
     before: u64,
 }
 
-impl Place {
+impl RegistryEntry {
     /// Name and value of the environment variable that the child must be started with.
     #[must_use]
     pub fn tag(&self) -> Option<(&'static str, &str)> {
@@ -293,7 +299,7 @@ impl Place {
     /// If it cannot be written. The group has been sent SIGKILL then, and is to be reaped.
     pub fn register(&mut self, leader: Pid) -> io::Result<()> {
         self.leader = Some(leader);
-        let Some(Taken { inner, index, before }) = &self.taken else { return Ok(()) };
+        let Some(OccupiedSlot { inner, index, before }) = &self.taken else { return Ok(()) };
         let slot = GroupSlot { leader, before: *before, after: scan::now() };
         table::write(&inner.file, *index, Some(slot)).inspect_err(|_| {
             let _ = kill_process_group(leader, Signal::KILL);
@@ -314,13 +320,13 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Taken {
+impl fmt::Debug for OccupiedSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Taken").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl Drop for Taken {
+impl Drop for OccupiedSlot {
     fn drop(&mut self) {
         let mut slots = self.inner.slots();
         // Overwriting needs no space; a slot that cannot be freed is not used again, and names a

@@ -8,7 +8,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::TAG;
-use crate::table::{GroupSlot, Header};
+use crate::table::{GroupSlot, TableHeader};
 
 /// Scope in which process numbers are comparable: one boot of a machine, and one pid namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub(crate) struct PidScope {
 
 /// A process that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct RunningProcess {
     pub(crate) number: Pid,
     pub(crate) group: i32,
 }
 
 /// One line of `/proc/*/stat`.
-struct Stat {
+struct ProcStat {
     number: Pid,
     /// False for a process that has ended and was not reaped.
     lives: bool,
@@ -68,7 +68,10 @@ pub(crate) fn runs(process: Pid) -> bool {
 
 /// Running processes that belong to a registry: those of its groups, and those of its parent's
 /// session that have its tag.
-pub(crate) fn belonging(header: &Header, slots: &[GroupSlot]) -> io::Result<Vec<Process>> {
+pub(crate) fn belonging(
+    header: &TableHeader,
+    slots: &[GroupSlot],
+) -> io::Result<Vec<RunningProcess>> {
     let all = stats()?;
     let is_ours = |slot: &GroupSlot| {
         let leader = all.iter().find(|stat| stat.number == slot.leader);
@@ -83,12 +86,12 @@ pub(crate) fn belonging(header: &Header, slots: &[GroupSlot]) -> io::Result<Vec<
         .map(|slot| slot.leader.as_raw_nonzero().get())
         .collect();
     let own = rustix::process::getpid();
-    let belongs = |stat: &&Stat| {
+    let belongs = |stat: &&ProcStat| {
         let in_session = stat.lives && stat.session == header.session && stat.number != own;
         in_session && (groups.contains(&stat.group) || has_tag(stat.number, &header.tag))
     };
     let found = all.iter().filter(belongs);
-    Ok(found.map(|stat| Process { number: stat.number, group: stat.group }).collect())
+    Ok(found.map(|stat| RunningProcess { number: stat.number, group: stat.group }).collect())
 }
 
 /// Whether no process of the group runs. Zombies do not count.
@@ -113,7 +116,7 @@ fn has_tag(process: Pid, tag: &str) -> bool {
     environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
 }
 
-fn stats() -> io::Result<Vec<Stat>> {
+fn stats() -> io::Result<Vec<ProcStat>> {
     let ticks = rustix::param::clock_ticks_per_second().max(1);
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -127,7 +130,7 @@ fn stats() -> io::Result<Vec<Stat>> {
     Ok(all)
 }
 
-fn read_stat(number: Pid, ticks: u64) -> Option<Stat> {
+fn read_stat(number: Pid, ticks: u64) -> Option<ProcStat> {
     let path = format!("/proc/{}/stat", number.as_raw_nonzero());
     // The name is no UTF-8 at times, and may contain spaces and parentheses.
     let text = fs::read(Path::new(&path)).ok()?;
@@ -136,7 +139,7 @@ fn read_stat(number: Pid, ticks: u64) -> Option<Stat> {
     // From the third field on: state, parent, group, session; the twenty-second is the start.
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let started: u64 = fields.get(19)?.parse().ok()?;
-    Some(Stat {
+    Some(ProcStat {
         number,
         lives: !matches!(*fields.first()?, "Z" | "X" | "x"),
         group: fields.get(2)?.parse().ok()?,

@@ -32,7 +32,7 @@ const BLOCK: usize = 60;
 
 /// Identity of the parent whose children a table lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct TableHeader {
     /// Where the numbers of processes mean anything.
     pub(crate) machine: Machine,
     /// Device and inode of the table. They invalidate a copy, whose original may be in use.
@@ -57,7 +57,7 @@ pub(crate) struct GroupSlot {
 
 /// Why a table was not read.
 #[derive(Debug)]
-pub(crate) enum Unreadable {
+pub(crate) enum TableReadError {
     Io(io::Error),
     Format,
 }
@@ -69,24 +69,24 @@ pub(crate) fn identity(file: &File) -> io::Result<String> {
 }
 
 /// Reads a table; none if it is empty.
-pub(crate) fn read(file: &File) -> Result<Option<(Header, Vec<GroupSlot>)>, Unreadable> {
-    let length = file.metadata().map_err(Unreadable::Io)?.len();
-    let mut bytes = vec![0; usize::try_from(length).map_err(|_| Unreadable::Format)?];
-    file.read_exact_at(&mut bytes, 0).map_err(Unreadable::Io)?;
+pub(crate) fn read(file: &File) -> Result<Option<(TableHeader, Vec<GroupSlot>)>, TableReadError> {
+    let length = file.metadata().map_err(TableReadError::Io)?.len();
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| TableReadError::Format)?];
+    file.read_exact_at(&mut bytes, 0).map_err(TableReadError::Io)?;
     if bytes.is_empty() {
         return Ok(None);
     }
-    let (header, slots) = bytes.split_at_checked(HEADER).ok_or(Unreadable::Format)?;
-    let header = parse_header(header).ok_or(Unreadable::Format)?;
+    let (header, slots) = bytes.split_at_checked(HEADER).ok_or(TableReadError::Format)?;
+    let header = parse_header(header).ok_or(TableReadError::Format)?;
     // A last slot that is cut off was never written to: a group is registered by one write to a whole slot.
     let slots = slots.chunks_exact(SLOT).filter_map(parse_slot).collect();
     Ok(Some((header, slots)))
 }
 
 /// Writes a header over the existing content, and free slots; returns the number of slots.
-pub(crate) fn begin(file: &File, header: &Header) -> io::Result<usize> {
+pub(crate) fn begin(file: &File, header: &TableHeader) -> io::Result<usize> {
     file.set_len(0)?;
-    let Header { machine, file: identity, session, process, tag } = header;
+    let TableHeader { machine, file: identity, session, process, tag } = header;
     let text = format!(
         "{MAGIC} boot={} pidns={} file={identity} session={session} process={process} tag={tag}",
         machine.boot, machine.pid_namespace
@@ -127,13 +127,13 @@ fn line(text: &str, length: usize) -> Vec<u8> {
     line
 }
 
-fn parse_header(bytes: &[u8]) -> Option<Header> {
+fn parse_header(bytes: &[u8]) -> Option<TableHeader> {
     let text = std::str::from_utf8(bytes).ok()?.strip_prefix(MAGIC)?;
     let field = |name: &str| {
         text.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     };
     let machine = Machine { boot: field("boot")?.into(), pid_namespace: field("pidns")?.into() };
-    Some(Header {
+    Some(TableHeader {
         machine,
         file: field("file")?.into(),
         session: field("session")?.parse().ok()?,
@@ -153,10 +153,10 @@ fn parse_slot(bytes: &[u8]) -> Option<GroupSlot> {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
+    fn header() -> TableHeader {
         let machine = Machine { boot: "b-1".into(), pid_namespace: "pid:[7]".into() };
         let file = "64768:9".into();
-        Header { machine, file, session: 12, process: 34, tag: "56".repeat(16) }
+        TableHeader { machine, file, session: 12, process: 34, tag: "56".repeat(16) }
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         for text in ["something else".repeat(100), "keylane-children 2".into(), MAGIC.into()] {
             file.set_len(0).unwrap();
             file.write_all_at(text.as_bytes(), 0).unwrap();
-            assert!(matches!(read(&file), Err(Unreadable::Format)), "{text}");
+            assert!(matches!(read(&file), Err(TableReadError::Format)), "{text}");
         }
     }
 }

@@ -7,11 +7,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use keylane_process::{Options, Registry, has_ended};
+use keylane_process::{Registry, RegistryOptions, has_ended};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 fn open(folder: &Path) -> Registry {
-    Registry::in_folder(folder, &Options::default().tell(|_| {})).unwrap()
+    Registry::in_folder(folder, &RegistryOptions::default().tell(|_| {})).unwrap()
 }
 
 fn tables(folder: &Path) -> Vec<PathBuf> {
@@ -70,7 +70,7 @@ fn a_folder_that_others_can_use_is_not_used() {
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
     let (told, said) = std::sync::mpsc::channel();
-    let options = Options::default().tell(move |text| told.send(text.to_owned()).unwrap());
+    let options = RegistryOptions::default().tell(move |text| told.send(text.to_owned()).unwrap());
     let registry = Registry::in_folder(&folder, &options).unwrap();
     assert!(said.recv().unwrap().contains("this user alone"));
     drop(registry.reserve().unwrap());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use keylane_process::{OpenError, Options, Place, Registry, has_ended};
+use keylane_process::{Registry, RegistryEntry, RegistryOpenError, RegistryOptions, has_ended};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// A registry's file, and what was said.
@@ -25,10 +25,10 @@ impl Table {
         self.folder.path().join("children")
     }
 
-    fn open(&self) -> Result<Registry, OpenError> {
+    fn open(&self) -> Result<Registry, RegistryOpenError> {
         let said = Arc::clone(&self.said);
         let tell = move |text: &str| said.lock().unwrap().push(text.to_owned());
-        Registry::open(&self.path(), &Options::default().tell(tell))
+        Registry::open(&self.path(), &RegistryOptions::default().tell(tell))
     }
 
     fn said(&self) -> String {
@@ -37,7 +37,7 @@ impl Table {
 }
 
 /// Starts a shell that leads its own group and says a word when the script has got to `echo`.
-fn start(place: &Place, script: &str) -> Child {
+fn start(place: &RegistryEntry, script: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdout(Stdio::piped()).stdin(Stdio::null()).process_group(0);
     if let Some((name, value)) = place.tag() {

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::curve::{Curve, Point};
+use super::curve::{CurvePoint, ScalingCurve};
 
 /// Less than this can be noise.
 const LEAST_GAIN: f64 = 0.03;
@@ -24,12 +24,12 @@ const MAX_COST: f64 = 2.0;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Advice {
     pub(super) workers: usize,
-    pub(super) why_not_more: Why,
+    pub(super) why_not_more: AdviceReason,
 }
 
 /// Why the next larger number of workers is not better.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Why {
+pub(super) enum AdviceReason {
     /// No larger number was measured.
     Largest,
     /// It is hardly faster, or slower.
@@ -41,34 +41,34 @@ pub(super) enum Why {
 }
 
 /// Advice for a curve, with the maximum lateness of a light task.
-pub(super) fn advise(curve: &Curve, latency_ms: f64) -> Advice {
+pub(super) fn advise(curve: &ScalingCurve, latency_ms: f64) -> Advice {
     let mut best = &curve.points[0];
-    let mut why_not_more = Why::Largest;
+    let mut why_not_more = AdviceReason::Largest;
     for next in &curve.points[1..] {
         match refusal(best, next, latency_ms) {
-            None => (best, why_not_more) = (next, Why::Largest),
+            None => (best, why_not_more) = (next, AdviceReason::Largest),
             // The first after the best is the one that people ask about.
-            Some(why) if why_not_more == Why::Largest => why_not_more = why,
+            Some(why) if why_not_more == AdviceReason::Largest => why_not_more = why,
             Some(_) => {}
         }
     }
     Advice { workers: best.workers, why_not_more }
 }
 
-fn refusal(best: &Point, next: &Point, limit_ms: f64) -> Option<Why> {
+fn refusal(best: &CurvePoint, next: &CurvePoint, limit_ms: f64) -> Option<AdviceReason> {
     let gain = next.rate() / best.rate() - 1.0;
     let cost = next.cost() / best.cost() - 1.0;
     let share = next.workers as f64 / best.workers as f64 - 1.0;
     let p99_ms = next.light_p99_ms;
     let next = next.workers;
     if gain < LEAST_GAIN.max(share * LEAST_SHARE) {
-        return Some(Why::LittleGain { next, gain });
+        return Some(AdviceReason::LittleGain { next, gain });
     }
     // Lateness that fewer workers cause too is not caused by more of them.
     if p99_ms > limit_ms && p99_ms > 2.0 * best.light_p99_ms {
-        return Some(Why::Late { next, p99_ms, limit_ms });
+        return Some(AdviceReason::Late { next, p99_ms, limit_ms });
     }
-    (cost > MAX_COST * gain).then_some(Why::Cost { next, gain, cost })
+    (cost > MAX_COST * gain).then_some(AdviceReason::Cost { next, gain, cost })
 }
 
 impl fmt::Display for Advice {
@@ -77,20 +77,20 @@ impl fmt::Display for Advice {
         write!(f, "{} worker{plural}: ", self.workers)?;
         let percent = |part: f64| format!("{:.0} %", 100.0 * part);
         match self.why_not_more {
-            Why::Largest => write!(f, "the most that were measured, and still worth it"),
-            Why::LittleGain { next, gain } if gain <= 0.0 => {
+            AdviceReason::Largest => write!(f, "the most that were measured, and still worth it"),
+            AdviceReason::LittleGain { next, gain } if gain <= 0.0 => {
                 write!(f, "with {next} it is no faster")
             }
-            Why::LittleGain { next, gain } => {
+            AdviceReason::LittleGain { next, gain } => {
                 write!(f, "with {next} it is only {} faster", percent(gain))
             }
-            Why::Cost { next, gain, cost } => write!(
+            AdviceReason::Cost { next, gain, cost } => write!(
                 f,
                 "with {next} it is {} faster, for {} more CPU time",
                 percent(gain),
                 percent(cost)
             ),
-            Why::Late { next, p99_ms, limit_ms } => write!(
+            AdviceReason::Late { next, p99_ms, limit_ms } => write!(
                 f,
                 "with {next} a light task beside it is {p99_ms:.1} ms late, above {limit_ms} ms"
             ),
@@ -104,8 +104,8 @@ mod tests {
 
     /// For each number of workers: units a second, CPU seconds for each thousand, and how late the
     /// light task is.
-    fn curve(points: &[(u64, f64, f64)]) -> Curve {
-        let point = |(index, (units, cpu, light)): (usize, &(u64, f64, f64))| Point {
+    fn curve(points: &[(u64, f64, f64)]) -> ScalingCurve {
+        let point = |(index, (units, cpu, light)): (usize, &(u64, f64, f64))| CurvePoint {
             workers: index + 1,
             seconds: 1.0,
             units: *units,
@@ -113,7 +113,10 @@ mod tests {
             light_p50_ms: 0.1,
             light_p99_ms: *light,
         };
-        Curve { workload: "x".into(), points: points.iter().enumerate().map(point).collect() }
+        ScalingCurve {
+            workload: "x".into(),
+            points: points.iter().enumerate().map(point).collect(),
+        }
     }
 
     fn advice(points: &[(u64, f64, f64)]) -> Advice {
@@ -127,7 +130,7 @@ mod tests {
         let points = points.map(|(time, cpu)| ((1e6 / time) as u64, cpu, 0.5));
         let advice = advice(&points);
         assert_eq!(advice.workers, 3);
-        assert!(matches!(advice.why_not_more, Why::Cost { next: 4, .. }));
+        assert!(matches!(advice.why_not_more, AdviceReason::Cost { next: 4, .. }));
         let text = advice.to_string();
         assert_eq!(text, "3 workers: with 4 it is 7 % faster, for 53 % more CPU time");
     }
@@ -142,7 +145,7 @@ mod tests {
     #[test]
     fn a_curve_that_rises_to_its_end_speaks_for_the_most_that_was_measured() {
         let advice = advice(&[(100, 1.0, 0.1), (200, 1.0, 0.1), (300, 1.0, 0.1)]);
-        assert_eq!((advice.workers, advice.why_not_more), (3, Why::Largest));
+        assert_eq!((advice.workers, advice.why_not_more), (3, AdviceReason::Largest));
     }
 
     #[test]

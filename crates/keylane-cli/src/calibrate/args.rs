@@ -18,7 +18,7 @@ pub(crate) struct CalibrateArgs {
         value_name = "WHAT",
         conflicts_with = "command"
     )]
-    pub(super) workload: Choice,
+    pub(super) workload: WorkloadArg,
 
     /// Duration of the measurement of each number of workers.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
@@ -47,7 +47,7 @@ pub(crate) struct CalibrateArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Choice {
+pub(crate) enum WorkloadArg {
     /// Arithmetic that stays in the processor.
     Cpu,
     /// Reading more memory than the caches hold.

@@ -1,6 +1,6 @@
 //! Curves as a CSV table: a line for each point, with units in the names of the columns.
 
-use super::curve::Curve;
+use super::curve::ScalingCurve;
 
 const COLUMNS: [&str; 10] = [
     "workload",
@@ -15,7 +15,7 @@ const COLUMNS: [&str; 10] = [
     "light_p99_ms",
 ];
 
-pub(super) fn write(curves: &[Curve]) -> anyhow::Result<Vec<u8>> {
+pub(super) fn write(curves: &[ScalingCurve]) -> anyhow::Result<Vec<u8>> {
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(COLUMNS)?;
     for curve in curves {
@@ -39,12 +39,12 @@ pub(super) fn write(curves: &[Curve]) -> anyhow::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::curve::Point;
+    use super::super::curve::CurvePoint;
     use super::*;
 
     #[test]
     fn every_point_is_a_row_and_names_are_quoted_where_they_must_be() {
-        let point = Point {
+        let point = CurvePoint {
             workers: 1,
             seconds: 0.5,
             units: 10,
@@ -52,7 +52,7 @@ mod tests {
             light_p50_ms: 0.1,
             light_p99_ms: 0.2,
         };
-        let curve = Curve { workload: "sh -c a,b".into(), points: vec![point] };
+        let curve = ScalingCurve { workload: "sh -c a,b".into(), points: vec![point] };
         let text = String::from_utf8(write(&[curve]).unwrap()).unwrap();
         let row = "\"sh -c a,b\",1,0.500000,10,20.000,1.0000,1.0000,0.250000,0.1000,0.2000";
         assert_eq!(text, format!("{}\n{row}\n", COLUMNS.join(",")));

@@ -2,7 +2,7 @@
 
 /// Measurement of one number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Point {
+pub(super) struct CurvePoint {
     pub(super) workers: usize,
     pub(super) seconds: f64,
     /// Pieces of work that were finished.
@@ -14,7 +14,7 @@ pub(super) struct Point {
     pub(super) light_p99_ms: f64,
 }
 
-impl Point {
+impl CurvePoint {
     /// Pieces of work a second.
     pub(super) fn rate(&self) -> f64 {
         self.units as f64 / self.seconds
@@ -28,19 +28,19 @@ impl Point {
 
 /// One kind of work with more and more workers. It has at least one point, the first with one worker.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Curve {
+pub(super) struct ScalingCurve {
     pub(super) workload: String,
-    pub(super) points: Vec<Point>,
+    pub(super) points: Vec<CurvePoint>,
 }
 
-impl Curve {
+impl ScalingCurve {
     /// Ratio of the throughput to that of one worker.
-    pub(super) fn speed_up(&self, point: &Point) -> f64 {
+    pub(super) fn speed_up(&self, point: &CurvePoint) -> f64 {
         point.rate() / self.points[0].rate()
     }
 
     /// The part of each worker that is not lost: 1 if twice the workers are twice as fast.
-    pub(super) fn efficiency(&self, point: &Point) -> f64 {
+    pub(super) fn efficiency(&self, point: &CurvePoint) -> f64 {
         self.speed_up(point) / point.workers as f64
     }
 }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn figures_are_relative_to_one_worker() {
-        let point = |workers, units, cpu_seconds| Point {
+        let point = |workers, units, cpu_seconds| CurvePoint {
             workers,
             seconds: 2.0,
             units,
@@ -83,8 +83,10 @@ mod tests {
             light_p50_ms: 0.1,
             light_p99_ms: 0.2,
         };
-        let curve =
-            Curve { workload: "x".into(), points: vec![point(1, 100, 2.0), point(4, 300, 7.5)] };
+        let curve = ScalingCurve {
+            workload: "x".into(),
+            points: vec![point(1, 100, 2.0), point(4, 300, 7.5)],
+        };
         let last = &curve.points[1];
         assert_eq!((curve.speed_up(last), curve.efficiency(last)), (3.0, 0.75));
         assert_eq!((last.rate(), last.cost()), (150.0, 0.025));

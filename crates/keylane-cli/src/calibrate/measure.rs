@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::curve::Point;
-use super::probe::{self, Lateness};
+use super::curve::CurvePoint;
+use super::probe::{self, ProbeDelays};
 use super::workload::Workload;
 
 /// State shared by all threads of a measurement.
-struct Shared<'a> {
+struct MeasurementState<'a> {
     workload: &'a Workload,
     /// Held for writing until all threads are there, so that none begins before the clock runs.
     gate: RwLock<()>,
@@ -33,8 +33,8 @@ pub(super) fn measure(
     workload: &Workload,
     workers: usize,
     time: Duration,
-) -> anyhow::Result<Point> {
-    let shared = Shared { workload, gate: RwLock::new(()), stop: AtomicBool::new(false) };
+) -> anyhow::Result<CurvePoint> {
+    let shared = MeasurementState { workload, gate: RwLock::new(()), stop: AtomicBool::new(false) };
     let shared = &shared;
     scope(|scope| {
         let (failed, failures) = channel();
@@ -55,7 +55,7 @@ pub(super) fn measure(
         let seconds = start.elapsed().as_secs_f64();
         let cpu_seconds = (cpu_time() - cpu_before).as_secs_f64();
         let light = light.join().expect("the light task does not panic");
-        Ok(Point {
+        Ok(CurvePoint {
             workers,
             seconds,
             units,
@@ -68,10 +68,10 @@ pub(super) fn measure(
 
 fn start<'scope, 'env: 'scope>(
     scope: &'scope Scope<'scope, 'env>,
-    shared: &'env Shared<'env>,
+    shared: &'env MeasurementState<'env>,
     workers: usize,
     failed: &Sender<()>,
-) -> io::Result<(Vec<WorkerThread<'scope>>, ScopedJoinHandle<'scope, Lateness>)> {
+) -> io::Result<(Vec<WorkerThread<'scope>>, ScopedJoinHandle<'scope, ProbeDelays>)> {
     let work = (0..workers).map(|number| {
         let failed = failed.clone();
         Builder::new().spawn_scoped(scope, move || {
@@ -91,7 +91,7 @@ fn start<'scope, 'env: 'scope>(
     Ok((work, light))
 }
 
-fn work(shared: &Shared<'_>, number: u64) -> anyhow::Result<u64> {
+fn work(shared: &MeasurementState<'_>, number: u64) -> anyhow::Result<u64> {
     drop(shared.gate.read());
     let (mut state, mut units) = (number, 0);
     loop {
@@ -139,11 +139,11 @@ mod tests {
     use keylane_process::Registry;
 
     use super::*;
-    use crate::process::Children;
+    use crate::process::ChildProcesses;
 
     fn shell(script: &str) -> Workload {
         let words = ["sh", "-c", script].map(OsString::from).to_vec();
-        let children = Arc::new(Children::new(Registry::default()).unwrap());
+        let children = Arc::new(ChildProcesses::new(Registry::default()).unwrap());
         Workload::Command { program: PathBuf::from("/bin/sh"), words, children }
     }
 

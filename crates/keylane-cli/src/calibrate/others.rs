@@ -15,15 +15,15 @@ const BUSY_SHARE: f64 = 0.1;
 
 /// Counters at the start of the measurement.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct CpuUsageMeter {
     busy: Option<Duration>,
     own: Duration,
     begun: Instant,
 }
 
-impl Meter {
+impl CpuUsageMeter {
     pub(super) fn start() -> Self {
-        Meter { busy: busy_time(), own: cpu_time(), begun: Instant::now() }
+        CpuUsageMeter { busy: busy_time(), own: cpu_time(), begun: Instant::now() }
     }
 
     /// Processors that others used on average since the start, if that is known.

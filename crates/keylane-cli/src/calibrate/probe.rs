@@ -20,10 +20,10 @@ const MAX_SAMPLES: usize = 10_000_000;
 
 /// From when each was due until it was done, in milliseconds, in ascending order.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Lateness(Vec<f64>);
+pub(super) struct ProbeDelays(Vec<f64>);
 
 /// Runs until `stop` is set, and at least once.
-pub(super) fn run(stop: &AtomicBool) -> Lateness {
+pub(super) fn run(stop: &AtomicBool) -> ProbeDelays {
     let mut due = Instant::now();
     let mut late = Vec::new();
     loop {
@@ -32,13 +32,13 @@ pub(super) fn run(stop: &AtomicBool) -> Lateness {
         late.push(due.elapsed().as_secs_f64() * 1000.0);
         if stop.load(Ordering::Relaxed) || late.len() == MAX_SAMPLES {
             late.sort_unstable_by(f64::total_cmp);
-            return Lateness(late);
+            return ProbeDelays(late);
         }
         due += PERIOD;
     }
 }
 
-impl Lateness {
+impl ProbeDelays {
     /// Lateness at this percentile, in milliseconds.
     pub(super) fn percentile(&self, percent: usize) -> f64 {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn percentiles_are_by_rank() {
-        let late = Lateness((1..=200).map(f64::from).collect());
+        let late = ProbeDelays((1..=200).map(f64::from).collect());
         assert_eq!((late.percentile(50), late.percentile(99)), (100.0, 198.0));
-        assert_eq!(Lateness(vec![7.0]).percentile(99), 7.0);
+        assert_eq!(ProbeDelays(vec![7.0]).percentile(99), 7.0);
     }
 
     #[test]

@@ -9,14 +9,14 @@ use keylane::allocate::Machine;
 use signal_hook::consts::SIGPIPE;
 
 use super::advice::advise;
-use super::curve::{Curve, sizes};
+use super::curve::{ScalingCurve, sizes};
 use super::measure::measure;
-use super::others::{Meter, warning};
+use super::others::{CpuUsageMeter, warning};
 use super::workload::Workload;
 use super::{CalibrateArgs, csv, plot, table};
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
-pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitOutcome> {
     let machine = Machine::here();
     let most = args.max_workers.unwrap_or(2 * machine.logical);
     let sizes = sizes(machine.physical, machine.logical, most);
@@ -28,9 +28,9 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     let mut table =
         LiveTable { reader_is_gone: false, has_files: args.csv.is_some() || args.svg.is_some() };
     for workload in Workload::all(args)? {
-        let meter = Meter::start();
+        let meter = CpuUsageMeter::start();
         let Some(curve) = climb(&workload, &sizes, args, &machine, &mut table)? else {
-            return Ok(Ending::Signalled { signal: SIGPIPE });
+            return Ok(ExitOutcome::Signalled { signal: SIGPIPE });
         };
         let others = meter.others();
         if let Some(warning) = others.and_then(|others| warning(others, machine.logical)) {
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<Ending> {
     if let Some(path) = &args.svg {
         write(path, plot::draw(&curves).as_bytes())?;
     }
-    Ok(Ending::Finished { failed: 0 })
+    Ok(ExitOutcome::Finished { failed: 0 })
 }
 
 /// Measures one workload at each size and prints each row at once. None if the reader of the output
@@ -59,8 +59,8 @@ fn climb(
     args: &CalibrateArgs,
     machine: &Machine,
     table: &mut LiveTable,
-) -> anyhow::Result<Option<Curve>> {
-    let mut curve = Curve { workload: workload.name(), points: Vec::new() };
+) -> anyhow::Result<Option<ScalingCurve>> {
+    let mut curve = ScalingCurve { workload: workload.name(), points: Vec::new() };
     table.say(&format!("{}, {:?} for each line", curve.workload, args.seconds))?;
     table.say(&table::header())?;
     for &workers in sizes {

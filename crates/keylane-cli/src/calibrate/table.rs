@@ -1,6 +1,6 @@
 //! Curve on a terminal: a line for each number of workers, with a bar for its throughput.
 
-use super::curve::{Curve, Point};
+use super::curve::{CurvePoint, ScalingCurve};
 
 /// Length of the longest bar, in characters.
 const BAR: f64 = 30.0;
@@ -13,7 +13,7 @@ pub(super) fn header() -> String {
 }
 
 /// Row of a point; a full bar is `full` times the throughput of one worker.
-pub(super) fn row(curve: &Curve, point: &Point, full: f64) -> String {
+pub(super) fn row(curve: &ScalingCurve, point: &CurvePoint, full: f64) -> String {
     let speed_up = curve.speed_up(point);
     let length = (speed_up / full * BAR).round().clamp(0.0, BAR) as usize;
     let row = format!(
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_row_has_a_figure_under_each_heading() {
-        let point = |workers, units| Point {
+        let point = |workers, units| CurvePoint {
             workers,
             seconds: 1.0,
             units,
@@ -43,7 +43,8 @@ mod tests {
             light_p50_ms: 0.25,
             light_p99_ms: 1.5,
         };
-        let curve = Curve { workload: "x".into(), points: vec![point(1, 100), point(2, 150)] };
+        let curve =
+            ScalingCurve { workload: "x".into(), points: vec![point(1, 100), point(2, 150)] };
         let row = row(&curve, &curve.points[1], 3.0);
         assert_eq!(
             row,

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::CalibrateArgs;
-use super::args::Choice;
-use crate::process::{Children, describe, guarded, resolve};
+use super::args::WorkloadArg;
+use crate::process::{ChildProcesses, describe, guarded, resolve};
 
 /// Number of arithmetic steps in a piece of work: about 0.1 ms, so that counting the pieces does
 /// not dominate.
@@ -30,7 +30,7 @@ const WORD: usize = size_of::<u64>();
 pub(super) enum Workload {
     Cpu,
     Memory(Arc<[u64]>),
-    Command { program: PathBuf, words: Vec<OsString>, children: Arc<Children> },
+    Command { program: PathBuf, words: Vec<OsString>, children: Arc<ChildProcesses> },
 }
 
 impl Workload {
@@ -38,14 +38,14 @@ impl Workload {
     pub(super) fn all(args: &CalibrateArgs) -> anyhow::Result<Vec<Workload>> {
         if !args.command.is_empty() {
             let program = resolve(&args.command[0])?;
-            let children = Arc::new(Children::new(guarded()?)?);
+            let children = Arc::new(ChildProcesses::new(guarded()?)?);
             return Ok(vec![Workload::Command { program, words: args.command.clone(), children }]);
         }
         let memory = || Workload::Memory((0..(MEMORY_BYTES / WORD) as u64).collect());
         Ok(match args.workload {
-            Choice::Cpu => vec![Workload::Cpu],
-            Choice::Memory => vec![memory()],
-            Choice::Both => vec![Workload::Cpu, memory()],
+            WorkloadArg::Cpu => vec![Workload::Cpu],
+            WorkloadArg::Memory => vec![memory()],
+            WorkloadArg::Both => vec![Workload::Cpu, memory()],
         })
     }
 
@@ -91,7 +91,7 @@ fn read_a_stretch(memory: &[u64], state: u64) -> u64 {
     next(state).wrapping_add(black_box(words.iter().fold(0, |sum, word| sum ^ word)))
 }
 
-fn run_once(program: &Path, words: &[OsString], children: &Children) -> anyhow::Result<()> {
+fn run_once(program: &Path, words: &[OsString], children: &ChildProcesses) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
     let mut child = children

@@ -8,7 +8,7 @@ use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{plain, table};
 use super::server::ServerClient;
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Shows the commands of operators and their outcomes, newest first.
 #[derive(Debug, Args)]
@@ -43,8 +43,8 @@ pub(crate) struct AuditArgs {
 }
 
 /// Runs `keylane audit`.
-pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<Ending> {
-    settle(args.show().map(|()| Ending::Finished { failed: 0 }))
+pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitOutcome> {
+    settle(args.show().map(|()| ExitOutcome::Finished { failed: 0 }))
 }
 
 impl AuditArgs {

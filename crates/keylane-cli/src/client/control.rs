@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 use keylane_service::wire::{CancelMode, Job, RetryOnly};
 use serde_json::{Value, json};
 
-use super::error::{Failed, say, settle};
+use super::error::{RequestError, say, settle};
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{one_line, plain};
 use super::server::{ServerClient, block_on};
 use super::watch::worse;
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Which jobs, and where.
 #[derive(Debug, Args)]
@@ -69,11 +69,11 @@ pub(crate) struct RetryArgs {
 
     /// Which subtasks.
     #[arg(long, value_enum, default_value = "failed", value_name = "WHICH")]
-    only: Only,
+    only: RetryFilter,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Only {
+enum RetryFilter {
     /// Subtasks that failed.
     Failed,
     /// Subtasks that failed or were cancelled.
@@ -81,7 +81,7 @@ enum Only {
 }
 
 /// Runs `keylane cancel`.
-pub(crate) fn cancel(args: &CancelArgs) -> anyhow::Result<Ending> {
+pub(crate) fn cancel(args: &CancelArgs) -> anyhow::Result<ExitOutcome> {
     let mode = if args.kill { CancelMode::Kill } else { CancelMode::Graceful };
     let mut request = json!({ "mode": mode });
     if let Some(reason) = &args.reason {
@@ -91,36 +91,36 @@ pub(crate) fn cancel(args: &CancelArgs) -> anyhow::Result<Ending> {
 }
 
 /// Runs `keylane pause`.
-pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<Ending> {
+pub(crate) fn pause(args: &PauseArgs) -> anyhow::Result<ExitOutcome> {
     args.jobs.tell("pause", &json!({}))
 }
 
 /// Runs `keylane resume`.
-pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<Ending> {
+pub(crate) fn resume(args: &ResumeArgs) -> anyhow::Result<ExitOutcome> {
     args.jobs.tell("resume", &json!({}))
 }
 
 /// Runs `keylane retry`.
-pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<Ending> {
+pub(crate) fn retry(args: &RetryArgs) -> anyhow::Result<ExitOutcome> {
     let only = match args.only {
-        Only::Failed => RetryOnly::Failed,
-        Only::Unsuccessful => RetryOnly::Unsuccessful,
+        RetryFilter::Failed => RetryOnly::Failed,
+        RetryFilter::Unsuccessful => RetryOnly::Unsuccessful,
     };
     args.jobs.tell("retry", &json!({ "only": only }))
 }
 
 impl JobSelection {
     /// Sends the command for each job, also after one was refused.
-    fn tell(&self, what: &str, body: &Value) -> anyhow::Result<Ending> {
+    fn tell(&self, what: &str, body: &Value) -> anyhow::Result<ExitOutcome> {
         settle(ServerClient::new(&self.server).and_then(|server| {
             block_on(async {
-                let mut ending = Ending::Finished { failed: 0 };
+                let mut ending = ExitOutcome::Finished { failed: 0 };
                 for id in &self.ids {
                     match self.tell_one(&server, id, what, body).await {
                         Ok(()) => {}
                         Err(error) if is_refused(&error) => {
                             say(format_args!("{}: {error:#}", plain(id)));
-                            ending = worse(ending, Ending::Refused);
+                            ending = worse(ending, ExitOutcome::Refused);
                         }
                         Err(error) => return Err(error),
                     }
@@ -151,7 +151,7 @@ impl JobSelection {
 }
 
 fn is_refused(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Failed::Refused(_)))
+    matches!(error.downcast_ref(), Some(RequestError::Refused(_)))
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use keylane_service::wire::Problem;
 use reqwest::StatusCode;
 
 use super::render::plain;
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Why a request did not succeed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failed {
+pub(super) enum RequestError {
     /// The server refused the request.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(ErrorResponse),
     /// The connection failed, so no request was sent.
     #[error("{server} was not reached: {why}; is `keylane serve` running there?")]
     NotConnected { server: String, why: String },
@@ -26,13 +26,13 @@ pub(super) enum Failed {
     Untrusted { server: String, why: String },
 }
 
-impl Failed {
+impl RequestError {
     /// Whether a retry may succeed without a change.
     pub(super) fn may_pass(&self) -> bool {
         match self {
-            Failed::Unreachable { .. } | Failed::NotConnected { .. } => true,
-            Failed::Untrusted { .. } => false,
-            Failed::Refused(refusal) => {
+            RequestError::Unreachable { .. } | RequestError::NotConnected { .. } => true,
+            RequestError::Untrusted { .. } => false,
+            RequestError::Refused(refusal) => {
                 matches!(refusal.status.as_u16(), 408 | 425 | 429 | 502..=504)
             }
         }
@@ -41,7 +41,7 @@ impl Failed {
 
 /// Error response of the server.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ErrorResponse {
     pub(super) status: StatusCode,
     /// Problem of a Keylane server; a proxy returns another text.
     problem: Result<Box<Problem>, String>,
@@ -52,13 +52,13 @@ pub(super) struct Refusal {
 /// Maximum number of characters that are quoted of a response that is not Keylane's.
 const MAX_QUOTED: usize = 300;
 
-impl Refusal {
+impl ErrorResponse {
     pub(super) fn new(status: StatusCode, body: &[u8], retry_after: Option<u64>) -> Self {
         let problem = serde_json::from_slice(body).map_err(|_| {
             let text = String::from_utf8_lossy(body);
             text.trim().chars().take(MAX_QUOTED).collect()
         });
-        Refusal { status, problem, retry_after }
+        ErrorResponse { status, problem, retry_after }
     }
 
     /// Problem code for programs.
@@ -88,7 +88,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ErrorResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.status.as_u16();
         match &self.problem {
@@ -118,18 +118,20 @@ pub(super) fn say(message: impl fmt::Display) {
 }
 
 /// Converts errors with an exit code of their own to that ending; other errors are unchanged.
-pub(super) fn settle(result: anyhow::Result<Ending>) -> anyhow::Result<Ending> {
+pub(super) fn settle(result: anyhow::Result<ExitOutcome>) -> anyhow::Result<ExitOutcome> {
     let error = match result {
         Ok(ending) => return Ok(ending),
         Err(error) => error,
     };
-    let ending = match error.downcast_ref::<Failed>() {
-        Some(Failed::Refused(_)) => Ending::Refused,
+    let ending = match error.downcast_ref::<RequestError>() {
+        Some(RequestError::Refused(_)) => ExitOutcome::Refused,
         Some(
-            Failed::Unreachable { .. } | Failed::NotConnected { .. } | Failed::Untrusted { .. },
-        ) => Ending::Unreachable,
+            RequestError::Unreachable { .. }
+            | RequestError::NotConnected { .. }
+            | RequestError::Untrusted { .. },
+        ) => ExitOutcome::Unreachable,
         None if is_closed_pipe(&error) => {
-            return Ok(Ending::Signalled { signal: signal_hook::consts::SIGPIPE });
+            return Ok(ExitOutcome::Signalled { signal: signal_hook::consts::SIGPIPE });
         }
         None => return Err(error),
     };
@@ -152,19 +154,19 @@ mod tests {
         let body = br#"{"type":"/problems/invalid","title":"It makes no sense","status":422,
             "detail":"there is no kind `x`","instance":"1-2","code":"invalid",
             "errors":[{"pointer":"/kind","detail":"there is: resize"}]}"#;
-        let text = Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, body, None).to_string();
+        let text = ErrorResponse::new(StatusCode::UNPROCESSABLE_ENTITY, body, None).to_string();
         assert_eq!(text, "there is no kind `x` (422 invalid)\n  /kind: there is: resize");
         let body = br#"{"type":"","title":"","status":429,"detail":"5 wait","instance":"","code":"backlog-full"}"#;
-        let text = Refusal::new(StatusCode::TOO_MANY_REQUESTS, body, Some(7)).to_string();
+        let text = ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, body, Some(7)).to_string();
         assert_eq!(text, "5 wait (429 backlog-full)\n  try again in 7 s");
     }
 
     #[test]
     fn foreign_responses_are_quoted_without_control_characters() {
-        let refusal = Refusal::new(StatusCode::BAD_GATEWAY, b"<html>\x1b[31m", None);
+        let refusal = ErrorResponse::new(StatusCode::BAD_GATEWAY, b"<html>\x1b[31m", None);
         let text = refusal.to_string();
         assert!(text.starts_with("the answer was 502 Bad Gateway: <html>"), "{text}");
         assert!(!text.contains('\x1b') && text.contains("check --server"), "{text}");
-        assert!(Failed::Refused(refusal).may_pass());
+        assert!(RequestError::Refused(refusal).may_pass());
     }
 }

@@ -11,10 +11,10 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use reqwest::{Method, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::error::{Failed, say};
+use super::error::{RequestError, say};
 use super::render::plain;
 use super::server::ServerClient;
-use super::sse::Parser;
+use super::sse::SseParser;
 
 /// Maximum silence of a stream: the server sends a line every 15 seconds.
 const MAX_SILENCE: Duration = Duration::from_secs(50);
@@ -32,7 +32,7 @@ const MAX_BARREN: u32 = 3;
 
 /// A job that is being followed.
 #[derive(Debug)]
-pub(super) struct Follower<'a, F> {
+pub(super) struct JobFollower<'a, F> {
     server: &'a ServerClient,
     id: &'a str,
     /// Callback for each new state.
@@ -49,7 +49,7 @@ pub(super) struct Follower<'a, F> {
 }
 
 /// How a stream came to its end.
-enum Left {
+enum StreamEnd {
     /// The job is over.
     Over,
     /// It broke off; whether an event had come.
@@ -65,7 +65,7 @@ pub(super) async fn follow(
     patience: Duration,
     tell: impl FnMut(&Job),
 ) -> anyhow::Result<Job> {
-    let follower = Follower {
+    let follower = JobFollower {
         server,
         id,
         tell,
@@ -78,7 +78,7 @@ pub(super) async fn follow(
     follower.run().await
 }
 
-impl<F: FnMut(&Job)> Follower<'_, F> {
+impl<F: FnMut(&Job)> JobFollower<'_, F> {
     async fn run(mut self) -> anyhow::Result<Job> {
         let (mut barren, mut lost_at) = (0, None);
         let mut pause = self.pause;
@@ -86,9 +86,9 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
             let streams = barren < MAX_BARREN;
             let round = if streams { self.stream().await } else { self.poll().await };
             match round {
-                Ok(Left::Over) => break,
-                Ok(Left::NotOffered) => barren = MAX_BARREN,
-                Ok(Left::Broken { fruitful }) => {
+                Ok(StreamEnd::Over) => break,
+                Ok(StreamEnd::NotOffered) => barren = MAX_BARREN,
+                Ok(StreamEnd::Broken { fruitful }) => {
                     if streams {
                         barren = if fruitful { 0 } else { barren + 1 };
                     }
@@ -109,7 +109,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
 
     /// Whether to retry after an error. A server that was never reached is not retried.
     fn on_error(&self, error: anyhow::Error, lost_at: &mut Option<Instant>) -> anyhow::Result<()> {
-        let may_pass = error.downcast_ref::<Failed>().is_some_and(Failed::may_pass);
+        let may_pass = error.downcast_ref::<RequestError>().is_some_and(RequestError::may_pass);
         if !may_pass || self.known.is_none() {
             return Err(error);
         }
@@ -156,7 +156,7 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         Ok(())
     }
 
-    async fn stream(&mut self) -> anyhow::Result<Left> {
+    async fn stream(&mut self) -> anyhow::Result<StreamEnd> {
         let url = self.server.url(&["v1", "jobs", self.id, "events"])?;
         let mut request = self.server.request(Method::GET, url).header(ACCEPT, "text/event-stream");
         if !self.after.is_empty() {
@@ -165,19 +165,19 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
         let response = match self.server.send(request).await {
             Ok(response) => response,
             // The job itself may be missing: the next request for it will report that.
-            Err(error) if is_not_offered(&error) => return Ok(Left::NotOffered),
+            Err(error) if is_not_offered(&error) => return Ok(StreamEnd::NotOffered),
             Err(error) => return Err(error),
         };
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
-            return Ok(Left::NotOffered);
+            return Ok(StreamEnd::NotOffered);
         }
         // The stream is open, so no change between request and stream is missed.
         self.poll_once().await?;
         if self.is_over() {
-            return Ok(Left::Over);
+            return Ok(StreamEnd::Over);
         }
-        let mut parser = Parser::after(&self.after);
+        let mut parser = SseParser::after(&self.after);
         let left = self.listen(response, &mut parser).await;
         parser.id().clone_into(&mut self.after);
         if let Some(millis) = parser.retry_ms() {
@@ -189,8 +189,8 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
     async fn listen(
         &mut self,
         mut response: Response,
-        parser: &mut Parser,
-    ) -> anyhow::Result<Left> {
+        parser: &mut SseParser,
+    ) -> anyhow::Result<StreamEnd> {
         let mut fruitful = false;
         // Silence and an error are an end like any other: it goes on where it was.
         while let Ok(Ok(Some(bytes))) = timeout(MAX_SILENCE, response.chunk()).await {
@@ -198,11 +198,11 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
                 fruitful = true;
                 self.happened(&event.name, &event.data).await?;
                 if self.is_over() {
-                    return Ok(Left::Over);
+                    return Ok(StreamEnd::Over);
                 }
             }
         }
-        Ok(Left::Broken { fruitful })
+        Ok(StreamEnd::Broken { fruitful })
     }
 
     async fn happened(&mut self, name: &str, data: &str) -> anyhow::Result<()> {
@@ -222,14 +222,14 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
     }
 
     /// One request that is answered when there is news.
-    async fn poll(&mut self) -> anyhow::Result<Left> {
+    async fn poll(&mut self) -> anyhow::Result<StreamEnd> {
         let Some(tag) = self.tag.clone() else {
             self.poll_once().await?;
             if self.tag.is_none() {
                 // A server without tags answers at once, so the pause is here.
                 sleep(self.pause.max(Duration::from_secs(1))).await;
             }
-            return Ok(Left::Broken { fruitful: true });
+            return Ok(StreamEnd::Broken { fruitful: true });
         };
         let url = self.server.url(&["v1", "jobs", self.id])?;
         let request = self.server.request(Method::GET, url);
@@ -245,18 +245,18 @@ impl<F: FnMut(&Job)> Follower<'_, F> {
             if asked_at.elapsed() < Duration::from_secs(1) {
                 sleep(self.pause).await;
             }
-            return Ok(Left::Broken { fruitful: true });
+            return Ok(StreamEnd::Broken { fruitful: true });
         }
         self.tag = answer.headers.get(ETAG).cloned();
         self.update(answer.read()?);
-        Ok(Left::Broken { fruitful: true })
+        Ok(StreamEnd::Broken { fruitful: true })
     }
 }
 
 /// Whether there is no stream of events here, rather than no server.
 fn is_not_offered(error: &anyhow::Error) -> bool {
-    match error.downcast_ref::<Failed>() {
-        Some(Failed::Refused(refusal)) => matches!(refusal.status.as_u16(), 404..=406 | 501),
+    match error.downcast_ref::<RequestError>() {
+        Some(RequestError::Refused(refusal)) => matches!(refusal.status.as_u16(), 404..=406 | 501),
         _ => false,
     }
 }

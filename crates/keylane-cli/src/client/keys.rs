@@ -10,7 +10,7 @@ use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{plain, table};
 use super::server::{ServerClient, block_on};
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 use crate::progress::clock;
 
 /// Shows which keys wait, or pauses, resumes, retries or skips at one.
@@ -21,14 +21,14 @@ pub(crate) struct KeysArgs {
     action: Option<KeyAction>,
 
     #[command(flatten)]
-    list: ListArgs,
+    list: ListKeysArgs,
 }
 
 #[derive(Debug, Args)]
-struct ListArgs {
+struct ListKeysArgs {
     /// Which keys come first.
     #[arg(long, value_enum, default_value = "head-age", value_name = "ORDER")]
-    sort: Sort,
+    sort: KeySortOrder,
 
     /// Maximum number of keys.
     #[arg(long, value_name = "N", default_value = "20")]
@@ -49,7 +49,7 @@ struct ServerOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Sort {
+enum KeySortOrder {
     /// Oldest head first.
     HeadAge,
     /// Most unfinished subtasks first.
@@ -79,7 +79,7 @@ struct KeyArgs {
 }
 
 /// Runs `keylane keys`.
-pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<ExitOutcome> {
     let done = match &args.action {
         None => args.list.show(),
         Some(KeyAction::Pause(one)) => one.tell("pause"),
@@ -87,12 +87,12 @@ pub(crate) fn run(args: &KeysArgs) -> anyhow::Result<Ending> {
         Some(KeyAction::RetryHead(one)) => one.tell("retry-head"),
         Some(KeyAction::SkipHead(one)) => one.tell("skip-head"),
     };
-    settle(done.map(|()| Ending::Finished { failed: 0 }))
+    settle(done.map(|()| ExitOutcome::Finished { failed: 0 }))
 }
 
-impl ListArgs {
+impl ListKeysArgs {
     fn show(&self) -> anyhow::Result<()> {
-        let sort = if self.sort == Sort::HeadAge { "head_age" } else { "length" };
+        let sort = if self.sort == KeySortOrder::HeadAge { "head_age" } else { "length" };
         let limit = self.limit.to_string();
         let server = ServerClient::new(&self.how.server)?;
         let query = [("sort", sort), ("limit", &limit)];

@@ -22,7 +22,7 @@ pub(super) fn show<T: DeserializeOwned>(
     json: bool,
     table: impl FnOnce(&[T]) -> String,
 ) -> anyhow::Result<()> {
-    let Listed { items, damaged, more } = block_on(read(server, path, asked, limit))?;
+    let ListResult { items, damaged, more } = block_on(read(server, path, asked, limit))?;
     print(&items, json, table)?;
     for row in &damaged {
         say(format_args!("not shown: {}", plain(&row.problem)));
@@ -35,7 +35,7 @@ pub(super) fn show<T: DeserializeOwned>(
 
 /// Items of a list, the rows that could not be shown, and whether there are more.
 #[derive(Default)]
-struct Listed {
+struct ListResult {
     items: Vec<Box<RawValue>>,
     damaged: Vec<DamagedRow>,
     more: bool,
@@ -47,8 +47,8 @@ async fn read(
     path: &[&str],
     asked: &[(&str, &str)],
     limit: usize,
-) -> anyhow::Result<Listed> {
-    let mut listed = Listed::default();
+) -> anyhow::Result<ListResult> {
+    let mut listed = ListResult::default();
     let mut cursor: Option<String> = None;
     loop {
         let wanted = (limit - listed.items.len()).min(MAX_ON_A_PAGE).to_string();

@@ -11,7 +11,7 @@ use super::error::{say, settle};
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{one_line, plain};
 use super::server::{ServerClient, block_on};
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Prints the logs of the attempts at a subtask, such as the standard error of commands.
 #[derive(Debug, Args)]
@@ -34,8 +34,8 @@ pub(crate) struct LogsArgs {
 }
 
 /// Runs `keylane logs`.
-pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<Ending> {
-    settle(print(args).map(|()| Ending::Finished { failed: 0 }))
+pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<ExitOutcome> {
+    settle(print(args).map(|()| ExitOutcome::Finished { failed: 0 }))
 }
 
 fn print(args: &LogsArgs) -> anyhow::Result<()> {

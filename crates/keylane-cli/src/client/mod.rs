@@ -34,7 +34,7 @@ mod watch;
 
 use clap::Subcommand;
 
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// The subcommands that ask a running server.
 #[derive(Debug, Subcommand)]
@@ -55,7 +55,7 @@ pub(crate) enum ClientCommand {
 }
 
 impl ClientCommand {
-    pub(crate) fn run(&self) -> anyhow::Result<Ending> {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitOutcome> {
         match self {
             ClientCommand::Submit(args) => submit::run(args),
             ClientCommand::Status(args) => status::run(args),

@@ -23,11 +23,11 @@ const STEPS: f64 = 1000.0;
 pub(super) struct ProgressBars {
     mode: ProgressMode,
     bars: MultiProgress,
-    rows: RefCell<Vec<Row>>,
+    rows: RefCell<Vec<JobProgressBar>>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct JobProgressBar {
     bar: ProgressBar,
     /// The state that the last line was about, and when that was.
     said: Option<(JobState, Instant)>,
@@ -54,7 +54,7 @@ impl ProgressBars {
             _ => ProgressBar::hidden(),
         };
         let mut rows = self.rows.borrow_mut();
-        rows.push(Row { bar, said: None });
+        rows.push(JobProgressBar { bar, said: None });
         rows.len() - 1
     }
 

@@ -17,7 +17,7 @@ use super::options::{AFTER_HELP, ServerArgs};
 use super::render::one_line;
 use super::server::{ServerClient, block_on};
 use super::watch::PATIENCE;
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Prints the results of a job's ended subtasks, a line of JSON each.
 #[derive(Debug, Args)]
@@ -76,11 +76,11 @@ struct ResultLine {
 const ON_A_PAGE: &str = "1000";
 
 /// Runs `keylane results`.
-pub(crate) fn run(args: &ResultsArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &ResultsArgs) -> anyhow::Result<ExitOutcome> {
     settle(ServerClient::new(&args.server).and_then(|server| block_on(print(args, &server))))
 }
 
-async fn print(args: &ResultsArgs, server: &ServerClient) -> anyhow::Result<Ending> {
+async fn print(args: &ResultsArgs, server: &ServerClient) -> anyhow::Result<ExitOutcome> {
     let default = if args.follow { PrintOrder::Completion } else { PrintOrder::Submit };
     let order = args.order.unwrap_or(default);
     if args.follow && order != PrintOrder::Completion {
@@ -111,7 +111,7 @@ async fn print(args: &ResultsArgs, server: &ServerClient) -> anyhow::Result<Endi
         }
         cursor = Some(next);
     }
-    Ok(Ending::Finished { failed: 0 })
+    Ok(ExitOutcome::Finished { failed: 0 })
 }
 
 fn has_failed(item: &RawValue) -> anyhow::Result<bool> {

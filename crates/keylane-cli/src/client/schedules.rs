@@ -19,7 +19,7 @@ use super::render::{one_line, plain, table};
 use super::server::{ANSWER_WITHIN, ServerClient, ServerResponse, block_on};
 use super::submit::read_payload;
 use super::subtasks::json;
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Shows the jobs that are made again and again, or sets, removes, pauses, resumes or runs one.
 #[derive(Debug, Args)]
@@ -29,29 +29,29 @@ pub(crate) struct SchedulesArgs {
     action: Option<ScheduleAction>,
 
     #[command(flatten)]
-    list: List,
+    list: ListSchedulesArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum ScheduleAction {
     /// Lists all schedules, by name; the default.
-    List(List),
+    List(ListSchedulesArgs),
     /// When one makes its jobs, its last one, and why a time made none.
     Show(ScheduleArgs),
     /// Makes a schedule, or changes all of one.
-    Set(Box<Set>),
+    Set(Box<SetScheduleArgs>),
     /// Removes one; the jobs that it made stay.
-    Remove(Remove),
+    Remove(RemoveScheduleArgs),
     /// Makes no jobs until it is resumed.
     Pause(ScheduleArgs),
     /// Makes jobs again, from its next time on.
     Resume(ScheduleArgs),
     /// Makes its job now, also while it is paused, and prints the job's id.
-    Run(Run),
+    Run(RunScheduleArgs),
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct ListSchedulesArgs {
     /// Maximum number of schedules.
     #[arg(long, value_name = "N", default_value = "50")]
     limit: usize,
@@ -81,7 +81,7 @@ struct ScheduleArgs {
 }
 
 #[derive(Debug, Args)]
-struct Remove {
+struct RemoveScheduleArgs {
     /// The schedule.
     #[arg(value_name = "NAME")]
     name: String,
@@ -91,7 +91,7 @@ struct Remove {
 }
 
 #[derive(Debug, Args)]
-struct Run {
+struct RunScheduleArgs {
     #[command(flatten)]
     one: ScheduleArgs,
 
@@ -102,7 +102,7 @@ struct Run {
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("work").required(true))]
-struct Set {
+struct SetScheduleArgs {
     #[command(flatten)]
     one: ScheduleArgs,
 
@@ -138,11 +138,11 @@ struct Set {
 
     /// Whether a job is made while the one before is not over.
     #[arg(long, value_enum, default_value = "allow", value_name = "WHAT")]
-    overlap: Overlap,
+    overlap: OverlapPolicy,
 
     /// Handling of times that passed while the server was down or its disk full.
     #[arg(long, value_enum, default_value = "once", value_name = "WHAT")]
-    missed: Missed,
+    missed: MissedRunPolicy,
 
     /// Pause the schedule until it is resumed. By default an existing schedule is unchanged.
     #[arg(long)]
@@ -150,7 +150,7 @@ struct Set {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Overlap {
+enum OverlapPolicy {
     /// It is.
     Allow,
     /// The time is passed over.
@@ -158,7 +158,7 @@ enum Overlap {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Missed {
+enum MissedRunPolicy {
     /// ScheduleArgs job for all missed times.
     Once,
     /// They are passed over.
@@ -167,7 +167,7 @@ enum Missed {
 
 /// The API's `SetSchedule`.
 #[derive(Debug, Serialize)]
-struct Asked<'a> {
+struct SetScheduleBody<'a> {
     cron: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_zone: Option<&'a str>,
@@ -191,7 +191,7 @@ struct ScheduledJob<'a> {
 }
 
 /// Runs `keylane schedules`.
-pub(crate) fn run(args: &SchedulesArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &SchedulesArgs) -> anyhow::Result<ExitOutcome> {
     let done = match &args.action {
         None => args.list.show(),
         Some(ScheduleAction::List(list)) => list.show(),
@@ -202,10 +202,10 @@ pub(crate) fn run(args: &SchedulesArgs) -> anyhow::Result<Ending> {
         Some(ScheduleAction::Resume(one)) => one.tell(Method::POST, Some("resume")),
         Some(ScheduleAction::Run(run)) => run.send(),
     };
-    settle(done.map(|()| Ending::Finished { failed: 0 }))
+    settle(done.map(|()| ExitOutcome::Finished { failed: 0 }))
 }
 
-impl List {
+impl ListSchedulesArgs {
     fn show(&self) -> anyhow::Result<()> {
         let server = ServerClient::new(&self.how.server)?;
         list::show(&server, &["v1", "schedules"], &[], self.limit, self.how.json, |schedules| {
@@ -238,7 +238,7 @@ fn line(mut bytes: Vec<u8>) -> anyhow::Result<()> {
     Ok(io::stdout().lock().write_all(&bytes)?)
 }
 
-impl Remove {
+impl RemoveScheduleArgs {
     fn send(&self) -> anyhow::Result<()> {
         let server = ServerClient::new(&self.server)?;
         let url = server.url(&["v1", "schedules", &self.name])?;
@@ -247,7 +247,7 @@ impl Remove {
     }
 }
 
-impl Run {
+impl RunScheduleArgs {
     fn send(&self) -> anyhow::Result<()> {
         let server = ServerClient::new(&self.one.how.server)?;
         let url = server.url(&["v1", "schedules", &self.one.name, "run"])?;
@@ -264,7 +264,7 @@ impl Run {
     }
 }
 
-impl Set {
+impl SetScheduleArgs {
     fn send(&self) -> anyhow::Result<()> {
         let body = serde_json::to_vec(&self.asked()?)?;
         let server = ServerClient::new(&self.one.how.server)?;
@@ -274,18 +274,18 @@ impl Set {
         self.one.how.print(&block_on(server.answer(request))?)
     }
 
-    fn asked(&self) -> anyhow::Result<Asked<'_>> {
-        Ok(Asked {
+    fn asked(&self) -> anyhow::Result<SetScheduleBody<'_>> {
+        Ok(SetScheduleBody {
             cron: &self.cron,
             time_zone: self.time_zone.as_deref(),
             job: self.job()?,
             overlap: match self.overlap {
-                Overlap::Allow => OverlapChoice::Allow,
-                Overlap::Skip => OverlapChoice::Skip,
+                OverlapPolicy::Allow => OverlapChoice::Allow,
+                OverlapPolicy::Skip => OverlapChoice::Skip,
             },
             missed: match self.missed {
-                Missed::Once => MissedChoice::Once,
-                Missed::Skip => MissedChoice::Skip,
+                MissedRunPolicy::Once => MissedChoice::Once,
+                MissedRunPolicy::Skip => MissedChoice::Skip,
             },
             paused: self.paused.then_some(true),
         })
@@ -382,10 +382,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Words {
         #[command(flatten)]
-        set: Set,
+        set: SetScheduleArgs,
     }
 
-    fn set(words: &[&str]) -> Result<Set, clap::Error> {
+    fn set(words: &[&str]) -> Result<SetScheduleArgs, clap::Error> {
         let words = [&["set", "report", "--cron", "@daily"], words].concat();
         Words::try_parse_from(words).map(|words| words.set)
     }

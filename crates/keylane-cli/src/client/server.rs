@@ -10,7 +10,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::error::{Failed, Refusal};
+use super::error::{ErrorResponse, RequestError};
 use super::options::ServerArgs;
 use super::tls;
 
@@ -142,24 +142,24 @@ impl ServerClient {
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
         // A refusal counts even if its body cannot be read.
         let body = response.bytes().await.unwrap_or_default();
-        Err(Failed::Refused(Refusal::new(status, &body, retry_after)).into())
+        Err(RequestError::Refused(ErrorResponse::new(status, &body, retry_after)).into())
     }
 
     /// The server is not there, or not any more.
-    pub(super) fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Failed {
+    pub(super) fn broken(&self, error: &(dyn std::error::Error + 'static)) -> RequestError {
         let server = self.base.origin().ascii_serialization();
         // The innermost cause helps most; the outer ones only mention a failure.
         let mut cause = error;
         while let Some(inner) = cause.source() {
             if let Some(why) = tls::explained(inner) {
-                return Failed::Untrusted { server, why };
+                return RequestError::Untrusted { server, why };
             }
             cause = inner;
         }
         let why = cause.to_string();
         match error.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect) {
-            true => Failed::NotConnected { server, why },
-            false => Failed::Unreachable { server, why },
+            true => RequestError::NotConnected { server, why },
+            false => RequestError::Unreachable { server, why },
         }
     }
 }

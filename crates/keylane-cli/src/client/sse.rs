@@ -17,7 +17,7 @@ pub(super) struct SseEvent {
 
 /// A stream, as far as it has come.
 #[derive(Debug, Default)]
-pub(super) struct Parser {
+pub(super) struct SseParser {
     /// Start of an incomplete line.
     rest: Vec<u8>,
     /// The last byte was a CR: a LF after it belongs to it.
@@ -32,12 +32,15 @@ pub(super) struct Parser {
 /// Error of a stream that is invalid or has a too long event.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream of events is not valid")]
-pub(super) struct Senseless;
+pub(super) struct InvalidStream;
 
-impl Parser {
+impl SseParser {
     /// A stream that goes on after the event of this id.
     pub(super) fn after(id: &str) -> Self {
-        Parser { event: SseEvent { id: id.to_owned(), ..SseEvent::default() }, ..Parser::default() }
+        SseParser {
+            event: SseEvent { id: id.to_owned(), ..SseEvent::default() },
+            ..SseParser::default()
+        }
     }
 
     /// Where the stream goes on.
@@ -50,7 +53,7 @@ impl Parser {
     }
 
     /// Parses more bytes and returns the completed events.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, Senseless> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, InvalidStream> {
         let mut events = Vec::new();
         for &byte in bytes {
             match byte {
@@ -69,7 +72,7 @@ impl Parser {
             }
         }
         let is_long = self.rest.len() + self.event.data.len() > MAX_BYTES;
-        if is_long { Err(Senseless) } else { Ok(events) }
+        if is_long { Err(InvalidStream) } else { Ok(events) }
     }
 
     fn line(&mut self, line: &[u8]) -> Option<SseEvent> {
@@ -123,7 +126,7 @@ mod tests {
 
     #[test]
     fn events_are_what_the_standard_says() {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         assert_eq!(parser.feed(STREAM.as_bytes()).unwrap(), expected());
         assert_eq!((parser.id(), parser.retry_ms()), ("7-2", Some(250)));
     }
@@ -131,7 +134,7 @@ mod tests {
     #[test]
     fn pieces_do_not_matter() {
         for size in 1..12 {
-            let mut parser = Parser::default();
+            let mut parser = SseParser::default();
             let pieces = STREAM.as_bytes().chunks(size);
             let events: Vec<_> = pieces.flat_map(|piece| parser.feed(piece).unwrap()).collect();
             assert_eq!(events, expected(), "{size}");
@@ -140,17 +143,17 @@ mod tests {
 
     #[test]
     fn a_stream_that_goes_on_knows_where() {
-        let mut parser = Parser::after("7-2");
+        let mut parser = SseParser::after("7-2");
         assert_eq!(parser.feed(b"data: x\n\n").unwrap(), [event("", "x", "7-2")]);
     }
 
     #[test]
     fn an_event_without_end_does_not_fill_the_memory() {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         let line = format!("data: {}\n", "x".repeat(1 << 20));
         let fed = (0..40).find(|_| parser.feed(line.as_bytes()).is_err());
         assert!(fed.is_some_and(|round| round < 20));
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         assert!((0..40).any(|_| parser.feed(&[b'x'; 1 << 20]).is_err()));
     }
 }

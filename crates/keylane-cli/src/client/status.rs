@@ -11,7 +11,7 @@ use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{self, age, because, one_line, plain, table};
 use super::server::{ServerClient, block_on};
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Shows the state of the named jobs, or of all jobs as a table.
 #[derive(Debug, Args)]
@@ -51,13 +51,13 @@ pub(crate) struct StatusArgs {
 }
 
 /// Runs `keylane status`.
-pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitOutcome> {
     settle(ServerClient::new(&args.server).and_then(|server| {
         match args.ids.is_empty() {
             true => list(args, &server)?,
             false => block_on(show(args, &server))?,
         }
-        Ok(Ending::Finished { failed: 0 })
+        Ok(ExitOutcome::Finished { failed: 0 })
     }))
 }
 

@@ -17,18 +17,18 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::error::{Failed, settle};
+use super::error::{RequestError, settle};
 use super::options::{AFTER_HELP, ServerArgs};
 use super::progress_bars::ProgressBars;
 use super::render::one_line;
 use super::server::{ServerClient, ServerResponse, block_on};
-use super::subtasks::{Keyless, Reading, Shape, Subtasks, json};
+use super::subtasks::{InputOptions, KeylessPolicy, RecordConversion, SubtaskReader, json};
 use super::upload;
 use super::watch::{PATIENCE, watch};
-use crate::exit::Ending;
-use crate::input::{InputFormat, Origin};
+use crate::duration_arg::DurationArg;
+use crate::exit::ExitOutcome;
+use crate::input::{InputFile, InputFormat};
 use crate::progress::ProgressMode;
-use crate::span::Span;
 
 /// Hands a job to a server, and prints its id.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) struct SubmitArgs {
 
     /// Handling of records without a key.
     #[arg(long, value_enum, default_value = "unordered", value_name = "POLICY")]
-    no_key: Keyless,
+    no_key: KeylessPolicy,
 
     /// A value that means "no key"; can be given several times.
     #[arg(long, value_name = "VALUE")]
@@ -65,7 +65,7 @@ pub(crate) struct SubmitArgs {
 
     /// For finding it again; can be given several times.
     #[arg(long, value_name = "NAME=VALUE")]
-    label: Vec<Label>,
+    label: Vec<LabelArg>,
 
     /// Its claim to spare workers beside other jobs: 1 by default.
     #[arg(long, value_name = "N")]
@@ -73,11 +73,11 @@ pub(crate) struct SubmitArgs {
 
     /// Minimum delay before the start.
     #[arg(long, value_name = "TIME", conflicts_with = "at")]
-    delay: Option<Span>,
+    delay: Option<DurationArg>,
 
     /// Not before this time, such as 2026-01-31T12:00:00Z.
     #[arg(long, value_name = "WHEN")]
-    at: Option<When>,
+    at: Option<RunAtArg>,
 
     /// Maximum number of attempts per subtask; by default the kind's.
     #[arg(long, value_name = "N")]
@@ -85,7 +85,7 @@ pub(crate) struct SubmitArgs {
 
     /// Timeout of an attempt; by default the kind's.
     #[arg(long, value_name = "TIME")]
-    timeout: Option<Span>,
+    timeout: Option<DurationArg>,
 
     /// Whether others go on when a subtask has failed for good.
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -110,7 +110,7 @@ pub(crate) struct SubmitArgs {
 
     /// Follow the job to its end, or for this duration, and exit by its outcome.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true)]
-    wait: Option<Option<Span>>,
+    wait: Option<Option<DurationArg>>,
 
     /// Print the job as JSON instead of its id: as it was accepted, or with
     /// --wait as it ended.
@@ -178,28 +178,28 @@ enum OnFailArg {
 }
 
 #[derive(Debug, Clone)]
-struct Label(String, String);
+struct LabelArg(String, String);
 
-impl FromStr for Label {
+impl FromStr for LabelArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let split = text.split_once('=').filter(|(name, _)| !name.is_empty());
         let (name, value) =
             split.ok_or_else(|| format!("`{text}` is no label; write name=value"))?;
-        Ok(Label(name.to_owned(), value.to_owned()))
+        Ok(LabelArg(name.to_owned(), value.to_owned()))
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct When(Timestamp);
+struct RunAtArg(Timestamp);
 
-impl FromStr for When {
+impl FromStr for RunAtArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let read = serde_json::from_value(serde_json::Value::String(text.to_owned()));
-        read.map(When).map_err(|_| {
+        read.map(RunAtArg).map_err(|_| {
             format!("`{text}` is no time; write 2026-01-31T12:00:00Z, or with +01:00 at the end")
         })
     }
@@ -238,11 +238,11 @@ struct JobHead<'a> {
 }
 
 /// Runs `keylane submit`.
-pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<ExitOutcome> {
     settle(ServerClient::new(&args.server).and_then(|server| block_on(submit(args, &server))))
 }
 
-async fn submit(args: &SubmitArgs, server: &ServerClient) -> anyhow::Result<Ending> {
+async fn submit(args: &SubmitArgs, server: &ServerClient) -> anyhow::Result<ExitOutcome> {
     let answer = match args.input()? {
         Some((path, format, shape)) => args.upload(server, path, format, shape).await?,
         None => {
@@ -253,7 +253,7 @@ async fn submit(args: &SubmitArgs, server: &ServerClient) -> anyhow::Result<Endi
     let job: Job = answer.read()?;
     let Some(within) = args.wait else {
         print(args.json, &job.id, &answer.body)?;
-        return Ok(Ending::Finished { failed: 0 });
+        return Ok(ExitOutcome::Finished { failed: 0 });
     };
     if !args.json {
         // With the id the user can continue, even if this command fails later.
@@ -272,14 +272,14 @@ fn print(as_json: bool, id: &str, body: &[u8]) -> io::Result<()> {
 
 impl SubmitArgs {
     /// Input with many subtasks, if one was given.
-    fn input(&self) -> anyhow::Result<Option<(&Path, InputFormat, Shape)>> {
+    fn input(&self) -> anyhow::Result<Option<(&Path, InputFormat, RecordConversion)>> {
         let work = &self.work;
         let inputs = [
-            (&work.lines, InputFormat::Lines, Shape::Payload),
-            (&work.ndjson, InputFormat::Ndjson, Shape::Payload),
-            (&work.csv, InputFormat::Csv, Shape::Payload),
-            (&work.tsv, InputFormat::Tsv, Shape::Payload),
-            (&work.subtasks, InputFormat::Ndjson, Shape::Whole),
+            (&work.lines, InputFormat::Lines, RecordConversion::Payload),
+            (&work.ndjson, InputFormat::Ndjson, RecordConversion::Payload),
+            (&work.csv, InputFormat::Csv, RecordConversion::Payload),
+            (&work.tsv, InputFormat::Tsv, RecordConversion::Payload),
+            (&work.subtasks, InputFormat::Ndjson, RecordConversion::Whole),
         ];
         let found = inputs
             .into_iter()
@@ -289,7 +289,7 @@ impl SubmitArgs {
         ensure!(is_table || !self.header, "--header is about --csv and --tsv");
         if let Some((_, _, shape)) = found {
             ensure!(self.key.len() <= 1, "each record's key is found in one way: give --key once");
-            let has_own = shape == Shape::Whole && !self.key.is_empty();
+            let has_own = shape == RecordConversion::Whole && !self.key.is_empty();
             ensure!(!has_own, "the lines of --subtasks have their own keys; leave out --key");
         }
         Ok(found)
@@ -309,9 +309,12 @@ impl SubmitArgs {
     }
 
     fn head(&self, payload: Option<Box<RawValue>>, keyed: bool) -> anyhow::Result<JobHead<'_>> {
-        let millis = |span: Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
-        let labels: BTreeMap<_, _> =
-            self.label.iter().map(|Label(name, value)| (name.as_str(), value.as_str())).collect();
+        let millis = |span: DurationArg| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+        let labels: BTreeMap<_, _> = self
+            .label
+            .iter()
+            .map(|LabelArg(name, value)| (name.as_str(), value.as_str()))
+            .collect();
         ensure!(labels.len() == self.label.len(), "a label can be given once only");
         let keys = if keyed { &*self.key } else { &[] };
         Ok(JobHead {
@@ -343,9 +346,9 @@ impl SubmitArgs {
         server: &ServerClient,
         path: &Path,
         format: InputFormat,
-        shape: Shape,
+        shape: RecordConversion,
     ) -> anyhow::Result<ServerResponse> {
-        let reading = Reading {
+        let reading = InputOptions {
             format,
             header: self.header,
             shape,
@@ -353,7 +356,7 @@ impl SubmitArgs {
             nulls: self.null_value.iter().map(|null| null.clone().into_bytes()).collect(),
             keyless: self.no_key,
         };
-        let subtasks = Subtasks::new(Origin::open(Some(path))?, reading)?;
+        let subtasks = SubtaskReader::new(InputFile::open(Some(path))?, reading)?;
         let head = serde_json::to_vec(&self.head(None, false)?)?;
         let bar = self.upload_bar();
         let (body, broken) = upload::start(head, subtasks, bar.clone())?;
@@ -394,8 +397,8 @@ impl SubmitArgs {
             request = request.header("idempotency-key", key);
         }
         let answer = server.answer(request.header(CONTENT_TYPE, kind).body(body)).await;
-        answer.map_err(|error| match error.downcast_ref::<Failed>() {
-            Some(Failed::Unreachable { .. }) if !self.is_safe_again() => error.context(
+        answer.map_err(|error| match error.downcast_ref::<RequestError>() {
+            Some(RequestError::Unreachable { .. }) if !self.is_safe_again() => error.context(
                 "whether the job was accepted is not known; with --id or --idempotency-key it can be sent again \
                  safely",
             ),
@@ -413,8 +416,8 @@ impl SubmitArgs {
         &self,
         server: &ServerClient,
         job: &Job,
-        within: Option<Span>,
-    ) -> anyhow::Result<Ending> {
+        within: Option<DurationArg>,
+    ) -> anyhow::Result<ExitOutcome> {
         let bars = ProgressBars::new(self.progress);
         let within = within.map_or(Duration::MAX, |span| span.0);
         let ids = [job.id.as_str()];
@@ -425,7 +428,7 @@ impl SubmitArgs {
                 let now = server.get(&["v1", "jobs", &job.id], &[]).await?;
                 print(true, &job.id, &now.body)?;
             }
-            return Ok(Ending::StillGoing);
+            return Ok(ExitOutcome::StillGoing);
         };
         let (jobs, ending) = watched?;
         if let Some(job) = jobs.first().filter(|_| self.json) {

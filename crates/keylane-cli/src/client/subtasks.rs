@@ -7,12 +7,12 @@ use clap::ValueEnum;
 use csv::ByteRecord;
 use serde_json::value::RawValue;
 
-use crate::input::{InputFormat, InputRecord, InputSource, Layout, Origin};
+use crate::input::{FieldLayout, InputFile, InputFormat, InputRecord, InputSource};
 use crate::key::{KeyRule, NoKey, RecordKey};
 
 /// Handling of records without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Keyless {
+pub(crate) enum KeylessPolicy {
     /// Their subtasks have none, and wait for no other.
     Unordered,
     /// An error: the job is not submitted.
@@ -21,7 +21,7 @@ pub(crate) enum Keyless {
 
 /// Conversion of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum RecordConversion {
     /// The payload of a subtask.
     Payload,
     /// The record is a subtask in the API's format.
@@ -30,39 +30,39 @@ pub(super) enum Shape {
 
 /// The subtasks of an input, one after another.
 #[derive(Debug)]
-pub(super) struct Subtasks {
+pub(super) struct SubtaskReader {
     source: InputSource,
     record: InputRecord,
     rule: Option<KeyRule>,
-    shape: Shape,
+    shape: RecordConversion,
     /// The names of a table's columns, as JSON.
     names: Option<Vec<String>>,
 }
 
 /// How an input is read.
 #[derive(Debug, Clone)]
-pub(super) struct Reading {
+pub(super) struct InputOptions {
     pub(super) format: InputFormat,
     pub(super) header: bool,
-    pub(super) shape: Shape,
+    pub(super) shape: RecordConversion,
     /// As in `keylane run`.
     pub(super) key: Option<String>,
     pub(super) nulls: Vec<Vec<u8>>,
-    pub(super) keyless: Keyless,
+    pub(super) keyless: KeylessPolicy,
 }
 
-impl Subtasks {
+impl SubtaskReader {
     /// Starts reading; errors in the key's rule or the header are found here.
-    pub(super) fn new(origin: Origin, reading: Reading) -> anyhow::Result<Self> {
+    pub(super) fn new(origin: InputFile, reading: InputOptions) -> anyhow::Result<Self> {
         let source = InputSource::new(origin, reading.format, reading.header)?;
         let no_key = match reading.keyless {
-            Keyless::Unordered => NoKey::Unordered,
-            Keyless::Error => NoKey::Error,
+            KeylessPolicy::Unordered => NoKey::Unordered,
+            KeylessPolicy::Error => NoKey::Error,
         };
         let rule =
             reading.key.map(|key| KeyRule::new(&key, reading.nulls, no_key, source.layout()));
         let names = match source.layout() {
-            Layout::Named(header) => Some(names(header)?),
+            FieldLayout::Named(header) => Some(names(header)?),
             _ => None,
         };
         Ok(Self {
@@ -85,7 +85,7 @@ impl Subtasks {
     }
 
     fn write(&mut self, into: &mut Vec<u8>) -> anyhow::Result<()> {
-        if self.shape == Shape::Whole {
+        if self.shape == RecordConversion::Whole {
             into.extend_from_slice(self.record.raw.trim_ascii());
             into.push(b'\n');
             return Ok(());
@@ -109,8 +109,8 @@ impl Subtasks {
     /// A JSON value is itself, a line a text, a row an object by the header, or else a list.
     fn payload(&self, into: &mut Vec<u8>) -> anyhow::Result<()> {
         match (self.source.layout(), &self.names) {
-            (Layout::Ndjson, _) => into.extend_from_slice(self.record.raw.trim_ascii()),
-            (Layout::Lines, _) => string(&self.record.raw, into)?,
+            (FieldLayout::Ndjson, _) => into.extend_from_slice(self.record.raw.trim_ascii()),
+            (FieldLayout::Lines, _) => string(&self.record.raw, into)?,
             (_, Some(names)) => {
                 for (index, (name, value)) in names.iter().zip(&self.record.row).enumerate() {
                     into.push(if index == 0 { b'{' } else { b',' });
@@ -169,10 +169,10 @@ mod tests {
 
     use super::*;
 
-    fn made(input: &str, reading: Reading) -> anyhow::Result<Vec<String>> {
+    fn made(input: &str, reading: InputOptions) -> anyhow::Result<Vec<String>> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), input).unwrap();
-        let mut subtasks = Subtasks::new(Origin::open(Some(file.path()))?, reading)?;
+        let mut subtasks = SubtaskReader::new(InputFile::open(Some(file.path()))?, reading)?;
         let mut bytes = Vec::new();
         while subtasks.next(&mut bytes)? {}
         let lines: Vec<String> = String::from_utf8(bytes)?.lines().map(String::from).collect();
@@ -182,14 +182,14 @@ mod tests {
         Ok(lines)
     }
 
-    fn reading(format: InputFormat, key: Option<&str>) -> Reading {
-        Reading {
+    fn reading(format: InputFormat, key: Option<&str>) -> InputOptions {
+        InputOptions {
             format,
             header: false,
-            shape: Shape::Payload,
+            shape: RecordConversion::Payload,
             key: key.map(String::from),
             nulls: vec![b"NA".to_vec()],
-            keyless: Keyless::Unordered,
+            keyless: KeylessPolicy::Unordered,
         }
     }
 
@@ -204,13 +204,14 @@ mod tests {
         assert_eq!(values, [r#"{"key":"7","payload":{"u": 7, "n": 1e400}}"#]);
         let rows = made("a,\"b\nc\"\nNA,d\n", reading(InputFormat::Csv, Some("1"))).unwrap();
         assert_eq!(rows, [r#"{"key":"a","payload":["a","b\nc"]}"#, r#"{"payload":["NA","d"]}"#]);
-        let named = Reading { header: true, ..reading(InputFormat::Tsv, None) };
+        let named = InputOptions { header: true, ..reading(InputFormat::Tsv, None) };
         assert_eq!(made("u\tn\n1\t2\n", named).unwrap(), [r#"{"payload":{"u":"1","n":"2"}}"#]);
     }
 
     #[test]
     fn whole_subtasks_stay_as_they_are() {
-        let whole = Reading { shape: Shape::Whole, ..reading(InputFormat::Ndjson, None) };
+        let whole =
+            InputOptions { shape: RecordConversion::Whole, ..reading(InputFormat::Ndjson, None) };
         let line = r#"{"keys":["a","b"],"payload":[1]}"#;
         assert_eq!(made(&format!("{line}\n"), whole).unwrap(), [line]);
     }
@@ -218,15 +219,17 @@ mod tests {
     #[test]
     fn invalid_subtasks_are_named_with_their_line() {
         let why = |input: &str, reading| format!("{:#}", made(input, reading).unwrap_err());
-        let strict =
-            Reading { keyless: Keyless::Error, ..reading(InputFormat::Ndjson, Some(".u")) };
+        let strict = InputOptions {
+            keyless: KeylessPolicy::Error,
+            ..reading(InputFormat::Ndjson, Some(".u"))
+        };
         let message = why("{\"u\":1}\n{\"v\":2}\n", strict);
         assert!(message.contains(":2: the record has no key"), "{message}");
         assert!(
             why("{\"u\":1}\n{\n", reading(InputFormat::Ndjson, None))
                 .contains(":2: not valid JSON")
         );
-        let named = Reading { header: true, ..reading(InputFormat::Csv, None) };
+        let named = InputOptions { header: true, ..reading(InputFormat::Csv, None) };
         assert!(why("a,a\n1,2\n", named).contains("two columns are called \"a\""));
     }
 }

@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use indicatif::ProgressBar;
 use tokio::runtime::Handle;
 
-use super::subtasks::Subtasks;
+use super::subtasks::SubtaskReader;
 
 /// Number of bytes sent at a time: large enough that the cost of calls is small.
 const PIECE: usize = 64 << 10;
@@ -25,16 +25,16 @@ const MAX_PIECES: usize = 16;
 pub(super) struct BrokenOff;
 
 /// A body that is being read.
-pub(super) type Body = Channel<Bytes, BrokenOff>;
+pub(super) type BodyStream = Channel<Bytes, BrokenOff>;
 
 /// Sender of the body, filled by a thread. Unless it is marked as complete, the body ends as
 /// broken, also when the thread panics.
-struct Filling {
+struct BodyWriter {
     pieces: Option<Sender<Bytes, BrokenOff>>,
     runtime: Handle,
 }
 
-impl Filling {
+impl BodyWriter {
     /// Sends a piece; false if the receiver is gone.
     fn send(&mut self, piece: Vec<u8>) -> bool {
         let Some(pieces) = &mut self.pieces else { return false };
@@ -47,7 +47,7 @@ impl Filling {
     }
 }
 
-impl Drop for Filling {
+impl Drop for BodyWriter {
     fn drop(&mut self) {
         if let Some(pieces) = self.pieces.take() {
             pieces.abort(BrokenOff);
@@ -58,12 +58,12 @@ impl Drop for Filling {
 /// Starts to read. The receiver gets a reading error before the body ends as broken.
 pub(super) fn start(
     head: Vec<u8>,
-    subtasks: Subtasks,
+    subtasks: SubtaskReader,
     bar: ProgressBar,
-) -> anyhow::Result<(Body, Receiver<anyhow::Error>)> {
+) -> anyhow::Result<(BodyStream, Receiver<anyhow::Error>)> {
     let (pieces, body) = Channel::new(MAX_PIECES);
     let (tell, broken) = channel();
-    let filling = Filling { pieces: Some(pieces), runtime: Handle::current() };
+    let filling = BodyWriter { pieces: Some(pieces), runtime: Handle::current() };
     thread::Builder::new()
         .name("keylane-upload".into())
         .spawn(move || {
@@ -83,9 +83,9 @@ pub(super) fn start(
 
 /// Sends the line of the head and those of all subtasks; false if the server stopped reading.
 fn fill(
-    filling: &mut Filling,
+    filling: &mut BodyWriter,
     head: Vec<u8>,
-    mut subtasks: Subtasks,
+    mut subtasks: SubtaskReader,
     bar: &ProgressBar,
 ) -> anyhow::Result<bool> {
     let mut piece = head;

@@ -8,15 +8,15 @@ use futures_util::future::join_all;
 use keylane_service::wire::{Job, JobState};
 use tokio::sync::mpsc;
 
-use super::error::{Failed, settle};
+use super::error::{RequestError, settle};
 use super::follow::follow;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::progress_bars::ProgressBars;
 use super::server::{ServerClient, block_on};
-use crate::exit::Ending;
+use crate::duration_arg::DurationArg;
+use crate::exit::ExitOutcome;
 use crate::progress::ProgressMode;
 use crate::signals;
-use crate::span::Span;
 
 /// Default timeout for a server that does not answer: longer than a restart takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ pub(crate) struct WatchArgs {
 
     /// Timeout for a server that does not answer.
     #[arg(long, value_name = "TIME", default_value = "2m")]
-    reconnect_timeout: Span,
+    reconnect_timeout: DurationArg,
 
     /// Print each job when it is over, as JSON.
     #[arg(long)]
@@ -49,7 +49,7 @@ pub(crate) struct WatchArgs {
 }
 
 /// Runs `keylane watch`.
-pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<ExitOutcome> {
     anyhow::ensure!(
         args.ids.len() <= MAX_JOBS,
         "these are {} jobs, and {MAX_JOBS} can be watched at once",
@@ -81,7 +81,7 @@ pub(super) async fn watch(
     ids: &[&str],
     bars: &ProgressBars,
     patience: Duration,
-) -> anyhow::Result<(Vec<Job>, Ending)> {
+) -> anyhow::Result<(Vec<Job>, ExitOutcome)> {
     let (tell, mut signalled) = mpsc::unbounded_channel();
     signals::each(move |signal| tell.send(signal).is_ok())?;
     let each = ids.iter().map(|id| {
@@ -93,12 +93,12 @@ pub(super) async fn watch(
         Some(signal) = signalled.recv() => {
             bars.leave();
             bars.say(go_on(ids));
-            return Ok((Vec::new(), Ending::Signalled { signal }));
+            return Ok((Vec::new(), ExitOutcome::Signalled { signal }));
         }
     };
     bars.leave();
     let mut jobs = Vec::new();
-    let mut ending = Ending::Finished { failed: 0 };
+    let mut ending = ExitOutcome::Finished { failed: 0 };
     for result in followed {
         let own = match result {
             Ok(job) => {
@@ -122,32 +122,34 @@ fn go_on(ids: &[&str]) -> String {
     format!("{which}; `keylane watch {}` follows again", ids.join(" "))
 }
 
-pub(super) fn ending_of(job: &Job) -> Ending {
+pub(super) fn ending_of(job: &Job) -> ExitOutcome {
     match job.state {
-        JobState::Failed => Ending::JobFailed,
-        JobState::Cancelled => Ending::JobCancelled,
-        _ => Ending::Finished { failed: 0 },
+        JobState::Failed => ExitOutcome::JobFailed,
+        JobState::Cancelled => ExitOutcome::JobCancelled,
+        _ => ExitOutcome::Finished { failed: 0 },
     }
 }
 
-fn ending_of_error(error: &anyhow::Error) -> Ending {
-    match error.downcast_ref::<Failed>() {
-        Some(Failed::Refused(_)) => Ending::Refused,
+fn ending_of_error(error: &anyhow::Error) -> ExitOutcome {
+    match error.downcast_ref::<RequestError>() {
+        Some(RequestError::Refused(_)) => ExitOutcome::Refused,
         Some(
-            Failed::Unreachable { .. } | Failed::NotConnected { .. } | Failed::Untrusted { .. },
-        ) => Ending::Unreachable,
-        None => Ending::Error,
+            RequestError::Unreachable { .. }
+            | RequestError::NotConnected { .. }
+            | RequestError::Untrusted { .. },
+        ) => ExitOutcome::Unreachable,
+        None => ExitOutcome::Error,
     }
 }
 
 /// The more important of two endings: unknown outcomes first, then failures.
-pub(super) fn worse(one: Ending, other: Ending) -> Ending {
-    let rank = |ending: Ending| match ending {
-        Ending::Error => 5,
-        Ending::Unreachable => 4,
-        Ending::Refused => 3,
-        Ending::JobFailed => 2,
-        Ending::JobCancelled => 1,
+pub(super) fn worse(one: ExitOutcome, other: ExitOutcome) -> ExitOutcome {
+    let rank = |ending: ExitOutcome| match ending {
+        ExitOutcome::Error => 5,
+        ExitOutcome::Unreachable => 4,
+        ExitOutcome::Refused => 3,
+        ExitOutcome::JobFailed => 2,
+        ExitOutcome::JobCancelled => 1,
         _ => 0,
     };
     if rank(other) > rank(one) { other } else { one }
@@ -162,10 +164,10 @@ mod tests {
     fn a_failure_counts_more_than_a_cancelled_job() {
         let ending = |states: &[&str]| {
             let jobs = states.iter().map(|state| job(&format!("{{\"state\":\"{state}\"}}")));
-            jobs.map(|job| ending_of(&job)).fold(Ending::Finished { failed: 0 }, worse)
+            jobs.map(|job| ending_of(&job)).fold(ExitOutcome::Finished { failed: 0 }, worse)
         };
-        assert_eq!(ending(&["succeeded", "succeeded"]), Ending::Finished { failed: 0 });
-        assert_eq!(ending(&["succeeded", "cancelled"]), Ending::JobCancelled);
-        assert_eq!(ending(&["failed", "cancelled", "succeeded"]), Ending::JobFailed);
+        assert_eq!(ending(&["succeeded", "succeeded"]), ExitOutcome::Finished { failed: 0 });
+        assert_eq!(ending(&["succeeded", "cancelled"]), ExitOutcome::JobCancelled);
+        assert_eq!(ending(&["failed", "cancelled", "succeeded"]), ExitOutcome::JobFailed);
     }
 }

@@ -11,15 +11,15 @@ use keylane_stream::consumer::{
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
 
-use super::handlers::{Commands, NotHandled, Posts};
+use super::handlers::{CommandHandler, HttpHandler, NotHandled};
 use super::settings::PayloadAs;
 use super::validated;
 
 /// Starts a consumer with a command per batch.
 pub(super) fn start_commands(
     builder: Builder,
-    batch: validated::Batch,
-    commands: Commands,
+    batch: validated::BatchLimits,
+    commands: CommandHandler,
 ) -> Result<Consumer, StartError> {
     let commands = Arc::new(commands);
     let lines = Arc::clone(&commands);
@@ -29,24 +29,24 @@ pub(super) fn start_commands(
 /// Starts a consumer with a request per batch.
 pub(super) fn start_posts(
     builder: Builder,
-    batch: validated::Batch,
-    posts: Posts,
+    batch: validated::BatchLimits,
+    posts: HttpHandler,
     runtime: Handle,
 ) -> Result<Consumer, StartError> {
     let posts = Arc::new(posts);
     let lines = Arc::clone(&posts);
-    let handle = move |batch: Lines<'_>| runtime.block_on(posts.post_all(batch));
+    let handle = move |batch: RecordLines<'_>| runtime.block_on(posts.post_all(batch));
     start(builder, batch, move |one| lines.line_of(one), handle)
 }
 
 /// Records of a key with the lines that their handler gets, one behind another.
-type Lines<'a> = (&'a [Attempt], Vec<u8>);
+type RecordLines<'a> = (&'a [Attempt], Vec<u8>);
 
 fn start(
     builder: Builder,
-    validated::Batch { most, linger }: validated::Batch,
+    validated::BatchLimits { most, linger }: validated::BatchLimits,
     line_of: impl Fn(&Attempt) -> Result<Vec<u8>, NotHandled> + Send + Sync + 'static,
-    handle: impl Fn(Lines<'_>) -> Result<(), NotHandled> + Send + Sync + 'static,
+    handle: impl Fn(RecordLines<'_>) -> Result<(), NotHandled> + Send + Sync + 'static,
 ) -> Result<Consumer, StartError> {
     let batch = BatchConfig { max_records: most, linger, split: true, by: BatchBy::Key };
     builder.start_batches(batch, move |batch: &[Attempt]| {
@@ -75,9 +75,9 @@ fn failure(error: NotHandled) -> Failure {
     }
 }
 
-impl Commands {
+impl CommandHandler {
     /// Runs the command with the payloads on its standard input, and writes its output.
-    fn handle_all(&self, (batch, lines): Lines<'_>) -> Result<(), NotHandled> {
+    fn handle_all(&self, (batch, lines): RecordLines<'_>) -> Result<(), NotHandled> {
         let (first, last) = (&batch[0], &batch[batch.len() - 1]);
         let mut command = self.command(first)?;
         command
@@ -88,8 +88,8 @@ impl Commands {
     }
 }
 
-impl Posts {
-    async fn post_all(&self, (batch, lines): Lines<'_>) -> Result<(), NotHandled> {
+impl HttpHandler {
+    async fn post_all(&self, (batch, lines): RecordLines<'_>) -> Result<(), NotHandled> {
         let (first, last) = (&batch[0], &batch[batch.len() - 1]);
         let mut headers = self.headers(first);
         let mut put = |name, value: String| {

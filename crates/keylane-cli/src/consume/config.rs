@@ -10,14 +10,14 @@ use clap::{Args, Subcommand};
 
 use super::kafka;
 use super::settings::ConsumeSettings;
-use super::validated::{Handler, Plan, PlannedSource};
-use crate::exit::Ending;
+use super::validated::{ConsumePlan, HandlerPlan, PlannedSource};
+use crate::exit::ExitOutcome;
 use crate::message::say;
 use crate::process;
 use crate::renamed::{self, file};
 
 /// Keys of the file with other names than before.
-const RENAMED: &[file::Table] = &[file::Table { path: &[], keys: renamed::CONSUME }];
+const RENAMED: &[file::RenamedKeys] = &[file::RenamedKeys { path: &[], keys: renamed::CONSUME }];
 
 /// Checks and explains configuration files of keylane consume.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ enum ConfigCommand {
 }
 
 /// Runs `keylane config`.
-pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitOutcome> {
     match &args.what {
         ConfigCommand::Example => print!("{EXAMPLE}"),
         ConfigCommand::Check { file } => {
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<Ending> {
             println!("{}: the configuration is valid", file.display());
         }
     }
-    Ok(Ending::Finished { failed: 0 })
+    Ok(ExitOutcome::Finished { failed: 0 })
 }
 
 fn check(path: &Path) -> anyhow::Result<()> {
@@ -64,8 +64,8 @@ fn check(path: &Path) -> anyhow::Result<()> {
         let line = line.map_or(String::new(), |line| format!(":{line}"));
         anyhow!("{}{line}: {what}", path.display())
     };
-    let plan = Plan::new(settings.or(added)).map_err(|wrong| at(wrong.setting, &wrong))?;
-    if let Handler::Command(words) | Handler::Worker { words, .. } = &plan.handler
+    let plan = ConsumePlan::new(settings.or(added)).map_err(|wrong| at(wrong.setting, &wrong))?;
+    if let HandlerPlan::Command(words) | HandlerPlan::Worker { words, .. } = &plan.handler
         && let Some(program) = words.first().filter(|program| !program.contains('{'))
     {
         let found = process::resolve(OsStr::new(program));
@@ -191,7 +191,7 @@ mod tests {
             ..ConsumeSettings::default()
         };
         let plan = |settings| {
-            let plan = format!("{:?}", Plan::new(settings).unwrap());
+            let plan = format!("{:?}", ConsumePlan::new(settings).unwrap());
             // Its rules are in a map, which has no order.
             let mut words: Vec<String> =
                 plan.split([' ', ',', '{', '}']).map(String::from).collect();
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn both_names_of_a_key_are_an_error_that_has_both() {
-        for renamed::Renamed { old, new } in renamed::CONSUME {
+        for renamed::RenamedSetting { old, new } in renamed::CONSUME {
             for keys in [[old, new], [new, old]] {
                 let error = parsed(&keys.map(|key| *key)).unwrap_err().to_string();
                 assert!(error.contains(&format!("`{old}`")), "{error}");

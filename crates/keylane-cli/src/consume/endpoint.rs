@@ -16,7 +16,7 @@ use keylane_stream::consumer::{ConsumerHandle, ConsumerStatus};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::status::{Lag, Patience, complaints, metrics, unready};
+use super::status::{HealthThresholds, PartitionLag, complaints, metrics, unready};
 
 /// Timeout for the consumer's status. The consumer answers between two waits of at most 100 ms,
 /// unless its source hangs.
@@ -33,7 +33,7 @@ pub(super) fn listen(
     runtime: &tokio::runtime::Handle,
     address: &str,
     handle: ConsumerHandle,
-    patience: Patience,
+    patience: HealthThresholds,
 ) -> anyhow::Result<SocketAddr> {
     let listener = runtime.block_on(TcpListener::bind(address)).with_context(|| {
         format!("cannot listen at {address}; give an address and a free port, like 127.0.0.1:9100")
@@ -70,7 +70,7 @@ async fn answer(
     request: Request<Incoming>,
     is_local: bool,
     handle: ConsumerHandle,
-    patience: Patience,
+    patience: HealthThresholds,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     if request.method() != Method::GET {
         return Ok(text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n".to_owned()));
@@ -82,7 +82,7 @@ async fn answer(
     let asked = tokio::task::spawn_blocking(move || handle.status(PATIENCE)).await;
     let status = asked.ok().flatten();
     let lags: Vec<_> = status.iter().flat_map(|status| &status.partitions).collect();
-    let lags: Vec<_> = lags.into_iter().map(|held| Lag::new(held, patience)).collect();
+    let lags: Vec<_> = lags.into_iter().map(|held| PartitionLag::new(held, patience)).collect();
     Ok(match (request.uri().path(), &status) {
         ("/healthz", status) => health(status.as_ref(), &lags, patience),
         ("/readyz", status) => readiness(status.as_ref()),
@@ -101,8 +101,8 @@ async fn answer(
 
 fn health(
     status: Option<&ConsumerStatus>,
-    lags: &[Lag],
-    patience: Patience,
+    lags: &[PartitionLag],
+    patience: HealthThresholds,
 ) -> Response<Full<Bytes>> {
     let complaints = match status {
         None => vec!["the consumer does not answer".to_owned()],

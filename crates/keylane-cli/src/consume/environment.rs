@@ -10,12 +10,12 @@ const ALL: &str = "*";
 
 /// Names of the variables that handlers get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Environment(Vec<String>);
+pub(super) struct HandlerEnvironment(Vec<String>);
 
-impl Environment {
+impl HandlerEnvironment {
     /// These names, or the default ones.
     pub(super) fn new(names: Option<Vec<String>>) -> Self {
-        Environment(names.unwrap_or_else(|| DEFAULT_ENVIRONMENT.map(String::from).into()))
+        HandlerEnvironment(names.unwrap_or_else(|| DEFAULT_ENVIRONMENT.map(String::from).into()))
     }
 
     /// Restricts the command's environment to the selected variables.

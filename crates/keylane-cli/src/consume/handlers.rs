@@ -15,14 +15,14 @@ use keylane_stream::consumer::{Attempt, Failure};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url, redirect};
 
-use super::environment::Environment;
-use super::keys::{Keys, NotJson, as_input};
+use super::environment::HandlerEnvironment;
+use super::keys::{KeyExtractor, NotJson, as_input};
 use super::metadata;
 use super::settings::PayloadAs;
-use super::validated::Class;
-use crate::input::Layout;
-use crate::output::{NotWritten, Output};
-use crate::process::{self, Children, Ended};
+use super::validated::FailureClass;
+use crate::input::FieldLayout;
+use crate::output::{NotWritten, StandardOutput};
+use crate::process::{self, ChildProcesses, CommandResult};
 use crate::template::{NoField, Template};
 
 /// The exit status of a command that refuses a record for good: `EX_DATAERR` of BSD's sysexits.
@@ -96,9 +96,9 @@ fn write_said(said: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// Class of a failure.
-pub(super) fn classify(failure: &Failure) -> Class {
+pub(super) fn classify(failure: &Failure) -> FailureClass {
     let refused = match failure.downcast_ref::<NotHandled>() {
-        Some(NotHandled::NotWritten(_)) => return Class::NotWritten,
+        Some(NotHandled::NotWritten(_)) => return FailureClass::NotWritten,
         Some(NotHandled::Exit { refused, .. }) => *refused,
         // The record's bytes are not valid as a command line.
         Some(NotHandled::NotRun(error)) => {
@@ -116,7 +116,7 @@ pub(super) fn classify(failure: &Failure) -> Class {
         Some(NotHandled::NoAnswer(_) | NotHandled::LongAnswer) => false,
         None => matches!(failure, Failure::NoKey),
     };
-    if refused { Class::Refused } else { Class::Failed }
+    if refused { FailureClass::Refused } else { FailureClass::Failed }
 }
 
 /// Whether a retry would get the same response. False for statuses that mean too early, too late or
@@ -129,26 +129,26 @@ fn is_refusal(status: StatusCode) -> bool {
 
 /// Runs a command for each record.
 #[derive(Debug)]
-pub(super) struct Commands {
+pub(super) struct CommandHandler {
     words: Vec<Template>,
     /// Path of the program, if it is equal for all records.
     program: Option<PathBuf>,
     payload: PayloadAs,
-    keys: Arc<Keys>,
-    environment: Environment,
-    pub(super) children: Arc<Children>,
-    pub(super) output: Arc<Output>,
+    keys: Arc<KeyExtractor>,
+    environment: HandlerEnvironment,
+    pub(super) children: Arc<ChildProcesses>,
+    pub(super) output: Arc<StandardOutput>,
 }
 
-impl Commands {
+impl CommandHandler {
     pub(super) fn new(
         words: &[String],
-        layout: &Layout,
+        layout: &FieldLayout,
         payload: PayloadAs,
-        keys: Arc<Keys>,
-        environment: Environment,
-        output: Arc<Output>,
-        children: Arc<Children>,
+        keys: Arc<KeyExtractor>,
+        environment: HandlerEnvironment,
+        output: Arc<StandardOutput>,
+        children: Arc<ChildProcesses>,
     ) -> anyhow::Result<Self> {
         let mut words = templates(words, layout)?;
         if payload == PayloadAs::Arg && !words.iter().any(Template::has_placeholder) {
@@ -160,12 +160,12 @@ impl Commands {
     /// For batches, which a command gets as lines: its arguments are equal for all.
     pub(super) fn for_batches(
         words: &[String],
-        layout: &Layout,
+        layout: &FieldLayout,
         payload: PayloadAs,
-        keys: Arc<Keys>,
-        environment: Environment,
-        output: Arc<Output>,
-        children: Arc<Children>,
+        keys: Arc<KeyExtractor>,
+        environment: HandlerEnvironment,
+        output: Arc<StandardOutput>,
+        children: Arc<ChildProcesses>,
     ) -> anyhow::Result<Self> {
         let words = templates(words, layout)?;
         anyhow::ensure!(
@@ -178,14 +178,14 @@ impl Commands {
     fn of(
         words: Vec<Template>,
         payload: PayloadAs,
-        keys: Arc<Keys>,
-        environment: Environment,
-        output: Arc<Output>,
-        children: Arc<Children>,
+        keys: Arc<KeyExtractor>,
+        environment: HandlerEnvironment,
+        output: Arc<StandardOutput>,
+        children: Arc<ChildProcesses>,
     ) -> anyhow::Result<Self> {
         let program = words.first().and_then(Template::constant);
         let program = program.map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
-        Ok(Commands { words, program, payload, keys, environment, children, output })
+        Ok(CommandHandler { words, program, payload, keys, environment, children, output })
     }
 
     /// Runs the command and writes its output.
@@ -196,7 +196,7 @@ impl Commands {
     /// Runs a prepared command and writes its output.
     pub(super) fn run(&self, command: &mut Command) -> Result<(), NotHandled> {
         let ended = process::run_once(&self.children, command, &self.output);
-        let Ended { status, said, written } = ended.map_err(NotHandled::NotRun)?;
+        let CommandResult { status, said, written } = ended.map_err(NotHandled::NotRun)?;
         // However it ended: the policy for that could have the record done.
         written?;
         succeeded(status, said)
@@ -206,7 +206,7 @@ impl Commands {
     pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
         let mut command = self.with_payload(attempt)?;
         let ended = process::ask_once(&self.children, &mut command, &self.output);
-        let Ended { status, said, written: answer } = ended.map_err(NotHandled::NotRun)?;
+        let CommandResult { status, said, written: answer } = ended.map_err(NotHandled::NotRun)?;
         succeeded(status, said).map(|()| answer)
     }
 
@@ -257,7 +257,7 @@ impl Commands {
 /// Record as a line: its payload, or the whole record.
 pub(super) fn line_of(
     attempt: &Attempt,
-    keys: &Keys,
+    keys: &KeyExtractor,
     payload: PayloadAs,
 ) -> Result<Vec<u8>, NotHandled> {
     keys.check(attempt.record())?;
@@ -287,26 +287,26 @@ fn quoted(text: &[u8]) -> String {
     String::from_utf8_lossy(&text[..text.len().min(QUOTED)]).into_owned()
 }
 
-fn templates(words: &[String], layout: &Layout) -> anyhow::Result<Vec<Template>> {
+fn templates(words: &[String], layout: &FieldLayout) -> anyhow::Result<Vec<Template>> {
     words.iter().map(|word| Template::parse(word.as_bytes(), layout)).collect()
 }
 
 /// Posts each record to a service.
 #[derive(Debug)]
-pub(super) struct Posts {
+pub(super) struct HttpHandler {
     client: reqwest::Client,
     url: Url,
-    keys: Arc<Keys>,
+    keys: Arc<KeyExtractor>,
     /// Whether payloads are JSON.
     pub(super) json: bool,
     pub(super) payload: PayloadAs,
 }
 
-impl Posts {
+impl HttpHandler {
     pub(super) fn new(
         url: &str,
         timeout: Duration,
-        keys: Arc<Keys>,
+        keys: Arc<KeyExtractor>,
         json: bool,
         payload: PayloadAs,
     ) -> anyhow::Result<Self> {
@@ -320,7 +320,7 @@ impl Posts {
             .build()
             .context("cannot prepare for HTTP")?;
         let url = Url::parse(url).with_context(|| format!("`{url}` is no address"))?;
-        Ok(Posts { client, url, keys, json, payload })
+        Ok(HttpHandler { client, url, keys, json, payload })
     }
 
     /// Posts the record and returns the response.

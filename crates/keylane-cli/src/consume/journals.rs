@@ -8,12 +8,12 @@ use keylane_stream::journal::Journal;
 
 /// Journals that are open, each with its path in full.
 #[derive(Debug, Default)]
-pub(super) struct Journals {
+pub(super) struct OpenJournals {
     source: Option<PathBuf>,
     targets: Vec<(PathBuf, Journal)>,
 }
 
-impl Journals {
+impl OpenJournals {
     /// The journal that is consumed; it must be there.
     pub(super) fn source(&mut self, path: &Path) -> anyhow::Result<Journal> {
         ensure!(path.exists(), "there is no journal {}; keylane produce makes one", path.display());

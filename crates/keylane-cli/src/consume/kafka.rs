@@ -15,16 +15,16 @@ use keylane_stream::source::Source;
 use keylane_stream::tracker::{MapPolicy, UnreadableMapPolicy};
 
 use super::settings::{ForeignProgress, KafkaProtocol, KafkaStart, OffsetMap};
-use super::status::Lag;
-use super::validated::Kafka;
+use super::status::PartitionLag;
+use super::validated::KafkaMember;
 
-pub(super) fn source(kafka: &Kafka) -> anyhow::Result<Box<dyn Source>> {
+pub(super) fn source(kafka: &KafkaMember) -> anyhow::Result<Box<dyn Source>> {
     Ok(Box::new(KafkaSource::join(settings(kafka)?)?))
 }
 
 /// Source, and sink for the results of its records, in common transactions.
 pub(super) fn exactly_once(
-    kafka: &Kafka,
+    kafka: &KafkaMember,
     output: &str,
 ) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
     let settings = settings(kafka)?;
@@ -33,7 +33,7 @@ pub(super) fn exactly_once(
     Ok((Box::new(source), Box::new(output)))
 }
 
-fn settings(kafka: &Kafka) -> anyhow::Result<KafkaSettings> {
+fn settings(kafka: &KafkaMember) -> anyhow::Result<KafkaSettings> {
     let (client, address) = client(&kafka.address, &kafka.client)?;
     let settings = KafkaSettings::new(client, [address.topic], kafka.group.as_str());
     Ok(KafkaSettings {
@@ -81,7 +81,7 @@ fn check_topic(client: &ClientSettings, topic: &str) -> anyhow::Result<()> {
 }
 
 /// Checks the client's settings and the source, without a connection.
-pub(super) fn check(kafka: &Kafka) -> anyhow::Result<()> {
+pub(super) fn check(kafka: &KafkaMember) -> anyhow::Result<()> {
     Ok(settings(kafka)?.check()?)
 }
 
@@ -100,14 +100,18 @@ pub(super) fn output(address: &str, settings: &[String]) -> anyhow::Result<Box<d
     Ok(Box::new(KafkaOutput::new(&client, address.topic)?))
 }
 
-pub(super) fn lags(address: &str, settings: &[String], group: &str) -> anyhow::Result<Vec<Lag>> {
+pub(super) fn lags(
+    address: &str,
+    settings: &[String],
+    group: &str,
+) -> anyhow::Result<Vec<PartitionLag>> {
     let (client, address) = client(address, settings)?;
     let lags = lag(&client, group, &address.topic)?;
     let of = |lag: keylane_stream::kafka::Lag| {
         let committed = lag.committed.unwrap_or(lag.first).get();
         let highest_done = lag.highest_done.map_or(committed, |highest| highest.get());
         let above = lag.end.get().saturating_sub(highest_done);
-        Lag {
+        PartitionLag {
             partition: lag.partition.to_string(),
             topic: lag.partition.stream().to_owned(),
             group: Some(group.to_owned()),
@@ -138,7 +142,7 @@ fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings,
 type SendResult = Result<Written, SendError>;
 
 /// Records on their way to a topic.
-pub(super) struct Sends {
+pub(super) struct PendingSends {
     sink: KafkaSink,
     topic: String,
     answers: (Sender<SendResult>, Receiver<SendResult>),
@@ -147,11 +151,17 @@ pub(super) struct Sends {
     pub(super) written: u64,
 }
 
-impl Sends {
+impl PendingSends {
     pub(super) fn new(address: &str, settings: &[String]) -> anyhow::Result<Self> {
         let (client, address) = client(address, settings)?;
         let sink = KafkaSink::new(&client)?;
-        Ok(Sends { sink, topic: address.topic, answers: mpsc::channel(), pending: 0, written: 0 })
+        Ok(PendingSends {
+            sink,
+            topic: address.topic,
+            answers: mpsc::channel(),
+            pending: 0,
+            written: 0,
+        })
     }
 
     pub(super) fn append(&mut self, record: &Record) -> anyhow::Result<()> {

@@ -4,12 +4,12 @@ use std::sync::{Mutex, PoisonError};
 
 use keylane_stream::Record;
 
-use crate::input::{self, Layout};
+use crate::input::{self, FieldLayout};
 use crate::key::{KeyRule, NoKey};
 
 /// How the keys of records are found.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct KeyExtractor {
     /// None for the record's own key. Locked for the buffers that it reuses.
     rule: Option<Mutex<KeyRule>>,
     /// Whether payloads have to be JSON.
@@ -21,11 +21,11 @@ pub(super) struct Keys {
 #[error("its payload is {0}")]
 pub(super) struct NotJson(String);
 
-impl Keys {
-    pub(super) fn new(text: Option<&str>, layout: &Layout) -> anyhow::Result<Self> {
+impl KeyExtractor {
+    pub(super) fn new(text: Option<&str>, layout: &FieldLayout) -> anyhow::Result<Self> {
         let rule = |text| KeyRule::new(text, Vec::new(), NoKey::Unordered, layout);
-        let json = matches!(layout, Layout::Ndjson);
-        Ok(Keys { rule: text.map(rule).transpose()?.map(Mutex::new), json })
+        let json = matches!(layout, FieldLayout::Ndjson);
+        Ok(KeyExtractor { rule: text.map(rule).transpose()?.map(Mutex::new), json })
     }
 
     /// Whether a record can be handled: its payload is JSON, if it has to be. A tombstone has none.

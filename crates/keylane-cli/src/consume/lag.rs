@@ -7,8 +7,8 @@ use clap::Args;
 use keylane_stream::journal::Journal;
 
 use super::kafka;
-use super::status::{Lag, table};
-use crate::exit::Ending;
+use super::status::{PartitionLag, table};
+use crate::exit::ExitOutcome;
 
 /// Shows the lag of consumers, and the reasons for it.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub(crate) struct LagArgs {
 }
 
 /// Runs `keylane lag`.
-pub(crate) fn run(args: &LagArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &LagArgs) -> anyhow::Result<ExitOutcome> {
     let lags = match args.of.split_once(':') {
         Some(("journal", path)) => stored(path, args.group.as_deref())?,
         Some(("kafka", _)) => {
@@ -54,16 +54,16 @@ pub(crate) fn run(args: &LagArgs) -> anyhow::Result<Ending> {
         false if lags.is_empty() => println!("no group has stored any progress"),
         false => print!("{}", table(&lags)),
     }
-    Ok(Ending::Finished { failed: 0 })
+    Ok(ExitOutcome::Finished { failed: 0 })
 }
 
-fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<Lag>> {
+fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<PartitionLag>> {
     let outline = Journal::info(path)?;
     let wanted = |name: &str| group.is_none_or(|group| group == name);
     let of = |(name, progress): (String, keylane_stream::tracker::Progress)| {
         let gaps = progress.incomplete().len() as u64;
         let above = progress.end() > progress.watermark();
-        Lag {
+        PartitionLag {
             partition: path.to_owned(),
             topic: path.to_owned(),
             group: Some(name),
@@ -83,7 +83,7 @@ fn stored(path: &str, group: Option<&str>) -> anyhow::Result<Vec<Lag>> {
     Ok(lags)
 }
 
-fn asked(address: &str) -> anyhow::Result<Vec<Lag>> {
+fn asked(address: &str) -> anyhow::Result<Vec<PartitionLag>> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

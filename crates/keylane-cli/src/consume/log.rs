@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::output::Output;
+use crate::output::StandardOutput;
 
 /// Maximum number of line types that are tracked. Beyond it, the longest silent ones are forgotten.
 const MAX_KINDS: usize = 256;
@@ -14,7 +14,7 @@ const MAX_KINDS: usize = 256;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum LogLevel {
     Info,
     Warn,
     Error,
@@ -22,14 +22,14 @@ pub(super) enum Level {
 
 /// Log that omits lines that resemble many recent ones.
 #[derive(Debug)]
-pub(super) struct Log {
-    output: Arc<Output>,
-    kinds: Mutex<HashMap<String, Kind>>,
+pub(super) struct ThrottledLog {
+    output: Arc<StandardOutput>,
+    kinds: Mutex<HashMap<String, LineThrottle>>,
 }
 
 /// Lines that differ in their numbers alone.
 #[derive(Debug)]
-struct Kind {
+struct LineThrottle {
     /// Number of lines that may be written at once; grows by one per [`INTERVAL`].
     left: u32,
     /// When one came back last.
@@ -38,25 +38,25 @@ struct Kind {
     omitted: u64,
 }
 
-impl Log {
-    pub(super) fn new(output: Arc<Output>) -> Self {
-        Log { output, kinds: Mutex::default() }
+impl ThrottledLog {
+    pub(super) fn new(output: Arc<StandardOutput>) -> Self {
+        ThrottledLog { output, kinds: Mutex::default() }
     }
 
     /// Writes a line, however often it comes.
-    pub(super) fn say(&self, level: Level, message: impl Display) {
+    pub(super) fn say(&self, level: LogLevel, message: impl Display) {
         let time = jiff::Timestamp::now();
         let level = match level {
-            Level::Info => "INFO",
-            Level::Warn => "WARN",
-            Level::Error => "ERROR",
+            LogLevel::Info => "INFO",
+            LogLevel::Warn => "WARN",
+            LogLevel::Error => "ERROR",
         };
         let line = format!("{time:.3} {level} keylane: {message}\n");
         self.output.write_error(|err| std::io::Write::write_all(err, line.as_bytes()));
     }
 
     /// Writes a line, if no more than `burst` of its kind came before it in a short time.
-    pub(super) fn say_seldom(&self, level: Level, burst: u32, message: impl Display) {
+    pub(super) fn say_seldom(&self, level: LogLevel, burst: u32, message: impl Display) {
         let message = message.to_string();
         match self.omitted_before(&message, burst, Instant::now()) {
             Some(0) => self.say(level, message),
@@ -76,7 +76,7 @@ impl Log {
             let oldest = oldest.map(|(name, _)| name.clone());
             oldest.and_then(|oldest| kinds.remove(&oldest));
         }
-        let new = || Kind { left: burst, since: now, omitted: 0 };
+        let new = || LineThrottle { left: burst, since: now, omitted: 0 };
         let kind = kinds.entry(name).or_insert_with(new);
         let passed = now.saturating_duration_since(kind.since).as_secs() / INTERVAL.as_secs();
         if passed > 0 {
@@ -104,7 +104,9 @@ mod tests {
     #[test]
     fn lines_that_differ_in_numbers_alone_are_left_out_after_some() {
         let (events, _) = mpsc::channel();
-        let log = Log::new(Arc::new(Output::new(ProgressBar::hidden(), events).unwrap()));
+        let log = ThrottledLog::new(Arc::new(
+            StandardOutput::new(ProgressBar::hidden(), events).unwrap(),
+        ));
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         let told = |text: &str, at| log.omitted_before(text, 2, at);
@@ -122,7 +124,9 @@ mod tests {
     #[test]
     fn the_number_of_line_types_is_bounded() {
         let (events, _) = mpsc::channel();
-        let log = Log::new(Arc::new(Output::new(ProgressBar::hidden(), events).unwrap()));
+        let log = ThrottledLog::new(Arc::new(
+            StandardOutput::new(ProgressBar::hidden(), events).unwrap(),
+        ));
         for kind in 0..2 * MAX_KINDS {
             let letters: String = kind.to_string().bytes().map(|d| char::from(d + 49)).collect();
             assert_eq!(log.omitted_before(&letters, 1, Instant::now()), Some(0));

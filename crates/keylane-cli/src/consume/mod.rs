@@ -34,7 +34,7 @@ mod workers;
 
 use clap::Subcommand;
 
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// The subcommands about streams of records.
 #[derive(Debug, Subcommand)]
@@ -46,7 +46,7 @@ pub(crate) enum ConsumeCommand {
 }
 
 impl ConsumeCommand {
-    pub(crate) fn run(self) -> anyhow::Result<Ending> {
+    pub(crate) fn run(self) -> anyhow::Result<ExitOutcome> {
         match self {
             ConsumeCommand::Consume(args) => run::run(*args),
             ConsumeCommand::Produce(args) => produce::run(args),

@@ -37,11 +37,11 @@ pub(super) fn lags(_: &str, _: &[String], _: &str) -> anyhow::Result<Vec<Lag>> {
 }
 
 /// Never constructed.
-pub(super) struct Sends {
+pub(super) struct PendingSends {
     pub(super) written: u64,
 }
 
-impl Sends {
+impl PendingSends {
     pub(super) fn new(_: &str, _: &[String]) -> anyhow::Result<Self> {
         bail!(WITHOUT)
     }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use keylane_stream::Record;
 use keylane_stream::consumer::Attempt;
 
-use super::keys::Keys;
+use super::keys::KeyExtractor;
 
 /// Makes records of answers.
 #[derive(Debug)]
-pub(super) struct Outputs {
-    keys: Arc<Keys>,
+pub(super) struct OutputRecordBuilder {
+    keys: Arc<KeyExtractor>,
 }
 
-impl Outputs {
-    pub(super) fn new(keys: Arc<Keys>) -> Self {
-        Outputs { keys }
+impl OutputRecordBuilder {
+    pub(super) fn new(keys: Arc<KeyExtractor>) -> Self {
+        OutputRecordBuilder { keys }
     }
 
     /// Output record of a response: it has the ordering key, and the name of its source record;

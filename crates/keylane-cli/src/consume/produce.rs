@@ -10,9 +10,9 @@ use clap::Args;
 use keylane_stream::Record;
 use keylane_stream::journal::{Journal, PendingAppend};
 
-use super::kafka::Sends;
-use crate::exit::Ending;
-use crate::input::{InputFormat, InputSource, Origin};
+use super::kafka::PendingSends;
+use crate::exit::ExitOutcome;
+use crate::input::{InputFile, InputFormat, InputSource};
 use crate::key::{KeyRule, NoKey};
 
 /// Maximum number of records in flight.
@@ -51,9 +51,9 @@ pub(crate) struct ProduceArgs {
 }
 
 /// Runs `keylane produce`.
-pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<ExitOutcome> {
     let format = if args.ndjson { InputFormat::Ndjson } else { InputFormat::Lines };
-    let mut source = InputSource::new(Origin::open(args.file.as_deref())?, format, false)?;
+    let mut source = InputSource::new(InputFile::open(args.file.as_deref())?, format, false)?;
     let nulls: Vec<_> = args.null_value.into_iter().map(OsStringExt::into_vec).collect();
     let rule = |text: &str| KeyRule::new(text, nulls, NoKey::Unordered, source.layout());
     let mut rule = args.key.as_deref().map(rule).transpose()?;
@@ -62,13 +62,13 @@ pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
         Some(("journal", path)) if !path.is_empty() => {
             let journal = Journal::open(path)?;
             let mut appends =
-                Appends { journal, pending: VecDeque::new(), appended: 0, settled: 0 };
+                AppendQueue { journal, pending: VecDeque::new(), appended: 0, settled: 0 };
             let append = |record| appends.append(record);
             let produced = append_all(&mut source, rule.as_mut(), append);
             (produced, appends.settle(0), appends.appended)
         }
         Some(("kafka", _)) => {
-            let mut sends = Sends::new(&args.to, &args.client)?;
+            let mut sends = PendingSends::new(&args.to, &args.client)?;
             let append = |record| sends.append(&record);
             let produced = append_all(&mut source, rule.as_mut(), append);
             (produced, sends.settle(), sends.written)
@@ -80,7 +80,7 @@ pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<Ending> {
     };
     let place = args.to.strip_prefix("journal:").unwrap_or(&args.to);
     eprintln!("keylane: {count} records are in {place}");
-    produced.and(settled).map(|()| Ending::Finished { failed: 0 })
+    produced.and(settled).map(|()| ExitOutcome::Finished { failed: 0 })
 }
 
 fn append_all(
@@ -101,7 +101,7 @@ fn append_all(
 }
 
 /// Records on their way to the disk, which share its syncs.
-struct Appends {
+struct AppendQueue {
     journal: Journal,
     pending: VecDeque<PendingAppend>,
     /// Number of records written.
@@ -110,7 +110,7 @@ struct Appends {
     settled: u64,
 }
 
-impl Appends {
+impl AppendQueue {
     fn append(&mut self, record: Record) -> anyhow::Result<()> {
         self.pending.push_back(self.journal.append_later(&[record])?);
         if self.pending.len() >= ON_THEIR_WAY {

@@ -22,21 +22,21 @@ use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
 
-use super::handlers::{Commands, NotHandled, Posts, classify};
-use super::journals::Journals;
-use super::keys::Keys;
-use super::log::{Level, Log};
-use super::output_records::Outputs;
+use super::handlers::{CommandHandler, HttpHandler, NotHandled, classify};
+use super::journals::OpenJournals;
+use super::keys::KeyExtractor;
+use super::log::{LogLevel, ThrottledLog};
+use super::output_records::OutputRecordBuilder;
 use super::settings::{ConsumeSettings, NoKey, RecordOrder};
-use super::status::Patience;
-use super::validated::{self, Handler, Plan};
-use super::workers::{Records, Workers};
+use super::status::HealthThresholds;
+use super::validated::{self, ConsumePlan, HandlerPlan};
+use super::workers::{ConsumerObserver, WorkerProcesses};
 use super::{batches, config, endpoint, kafka};
-use crate::exit::Ending;
-use crate::input::{Layout, Uncompressed};
-use crate::output::Output;
-use crate::process::{self, Children};
-use crate::run::{Cause, RunEvent};
+use crate::exit::ExitOutcome;
+use crate::input::{FieldLayout, UncompressedReader};
+use crate::output::StandardOutput;
+use crate::process::{self, ChildProcesses};
+use crate::run::{RunEvent, StopCause};
 use crate::signals;
 use crate::worker::DISPATCHERS;
 
@@ -70,21 +70,21 @@ KEYLANE_WRITTEN, KEYLANE_HEADERS, KEYLANE_TOMBSTONE and KEYLANE_ATTEMPT. \
 Interrupt once to let what runs finish, twice to end it.";
 
 /// Runs `keylane consume`.
-pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
     let settings = match &args.config {
         Some(path) => args.settings.or(config::load(path)?),
         None => args.settings,
     };
-    let plan = Plan::new(settings)?;
+    let plan = ConsumePlan::new(settings)?;
     let (sender, events) = mpsc::channel();
-    let output = Arc::new(Output::new(ProgressBar::hidden(), sender.clone())?);
-    let layout = if plan.ndjson { Layout::Ndjson } else { Layout::Lines };
-    let keys = Arc::new(Keys::new(plan.key.as_deref(), &layout)?);
-    let log = Arc::new(Log::new(Arc::clone(&output)));
-    let mut journals = Journals::default();
+    let output = Arc::new(StandardOutput::new(ProgressBar::hidden(), sender.clone())?);
+    let layout = if plan.ndjson { FieldLayout::Ndjson } else { FieldLayout::Lines };
+    let keys = Arc::new(KeyExtractor::new(plan.key.as_deref(), &layout)?);
+    let log = Arc::new(ThrottledLog::new(Arc::clone(&output)));
+    let mut journals = OpenJournals::default();
     let (source, sink) = ends(&plan, &mut journals)?;
     let builder = builder(source, &plan, &keys, &mut journals, &log)?;
-    let results = sink.map(|sink| (sink, Outputs::new(keys.clone())));
+    let results = sink.map(|sink| (sink, OutputRecordBuilder::new(keys.clone())));
     let runtime = runtime(&plan)?;
     // After the source, whose lock ensures that no other process consumes with this progress.
     // Before the signal handlers, so that a signal ends the wait for an earlier process's commands.
@@ -97,12 +97,12 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
         let handle = consumer.handle();
         let stalled = plan.stall_timeout;
         let uncommitted = stalled.saturating_add(plan.commit_interval);
-        let patience = Patience { stalled, uncommitted };
+        let patience = HealthThresholds { stalled, uncommitted };
         let at = endpoint::listen(runtime.handle(), address, handle, patience)?;
-        log.say(Level::Info, format_args!("listening at http://{at}"));
+        log.say(LogLevel::Info, format_args!("listening at http://{at}"));
     }
     let handle = consumer.handle();
-    let watch = workers.as_ref().map(Workers::watch);
+    let watch = workers.as_ref().map(WorkerProcesses::watch);
     let (done, ended) = mpsc::channel();
     let left = children.clone();
     thread::Builder::new().name("keylane-waiter".into()).spawn(move || {
@@ -124,32 +124,32 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<Ending> {
 
 /// Parts of which the handler of records is made.
 struct HandlerParts {
-    layout: Layout,
-    keys: Arc<Keys>,
-    output: Arc<Output>,
+    layout: FieldLayout,
+    keys: Arc<KeyExtractor>,
+    output: Arc<StandardOutput>,
     /// Absent for a handler without processes.
-    children: Option<Arc<Children>>,
-    results: Results,
+    children: Option<Arc<ChildProcesses>>,
+    results: ResultSink,
 }
 
 impl HandlerParts {
     /// Starts the consumer with the planned handler, and returns the processes of workers.
     fn start(
         self,
-        plan: &Plan,
+        plan: &ConsumePlan,
         builder: Builder,
         runtime: Option<&Runtime>,
-    ) -> anyhow::Result<(Consumer, Option<Workers>)> {
+    ) -> anyhow::Result<(Consumer, Option<WorkerProcesses>)> {
         let HandlerParts { layout, keys, output, children, results } = self;
         let environment = plan.environment.clone();
         let processes = || children.expect("commands and workers have a registry");
         let runtime = || runtime.expect("requests have a runtime").handle().clone();
         let threads = |builder: Builder| builder.threads(plan.jobs);
         let consumer = match &plan.handler {
-            Handler::Command(words) => {
+            HandlerPlan::Command(words) => {
                 let new = match plan.batch {
-                    Some(_) => Commands::for_batches,
-                    None => Commands::new,
+                    Some(_) => CommandHandler::for_batches,
+                    None => CommandHandler::new,
                 };
                 let (payload, children) = (plan.payload, processes());
                 let commands = new(words, &layout, payload, keys, environment, output, children)?;
@@ -158,18 +158,24 @@ impl HandlerParts {
                     None => start_commands(threads(builder), commands, results)?,
                 }
             }
-            Handler::Worker { words, timeout } => {
+            HandlerPlan::Worker { words, timeout } => {
                 let start =
                     |(sink, outputs)| Ok::<_, std::io::Error>((Outbox::start(sink)?, outputs));
-                let records = Records::new(results.map(start).transpose()?, output);
-                let workers =
-                    Workers::start(words, plan.jobs, *timeout, &environment, records, processes())?;
+                let records = ConsumerObserver::new(results.map(start).transpose()?, output);
+                let workers = WorkerProcesses::start(
+                    words,
+                    plan.jobs,
+                    *timeout,
+                    &environment,
+                    records,
+                    processes(),
+                )?;
                 let handler = workers.handler(keys, plan.payload);
                 let consumer = builder.threads(DISPATCHERS).start_with_acks(handler)?;
                 return Ok((consumer, Some(workers)));
             }
-            Handler::Http { url, timeout } => {
-                let posts = Posts::new(url, *timeout, keys, plan.ndjson, plan.payload)?;
+            HandlerPlan::Http { url, timeout } => {
+                let posts = HttpHandler::new(url, *timeout, keys, plan.ndjson, plan.payload)?;
                 match plan.batch {
                     Some(batch) => batches::start_posts(threads(builder), batch, posts, runtime())?,
                     None => start_posts(builder, posts, results, runtime(), plan.jobs)?,
@@ -183,8 +189,8 @@ impl HandlerParts {
 /// Registry of the processes that handle records, if there are any. Ends those that an earlier
 /// process with the same progress has left. A group member has no local progress, so only its guard
 /// ends its processes.
-fn children(plan: &Plan) -> anyhow::Result<Option<Arc<Children>>> {
-    if matches!(plan.handler, Handler::Http { .. }) {
+fn children(plan: &ConsumePlan) -> anyhow::Result<Option<Arc<ChildProcesses>>> {
+    if matches!(plan.handler, HandlerPlan::Http { .. }) {
         return Ok(None);
     }
     let registry = match &plan.source {
@@ -192,16 +198,16 @@ fn children(plan: &Plan) -> anyhow::Result<Option<Arc<Children>>> {
         validated::PlannedSource::File { state, .. } => process::guarded_beside(state)?,
         validated::PlannedSource::Kafka(_) | validated::PlannedSource::Stdin => process::guarded()?,
     };
-    Ok(Some(Arc::new(Children::new(registry)?)))
+    Ok(Some(Arc::new(ChildProcesses::new(registry)?)))
 }
 
 /// Sink for results, and their conversion.
-type Results = Option<(Box<dyn Sink>, Outputs)>;
+type ResultSink = Option<(Box<dyn Sink>, OutputRecordBuilder)>;
 
 fn start_commands(
     builder: Builder,
-    commands: Commands,
-    results: Results,
+    commands: CommandHandler,
+    results: ResultSink,
 ) -> Result<Consumer, StartError> {
     let Some((sink, outputs)) = results else {
         return builder.start(move |attempt: &Attempt| commands.handle(attempt));
@@ -213,8 +219,8 @@ fn start_commands(
 
 fn start_posts(
     builder: Builder,
-    posts: Posts,
-    results: Results,
+    posts: HttpHandler,
+    results: ResultSink,
     runtime: Handle,
     jobs: usize,
 ) -> Result<Consumer, StartError> {
@@ -234,10 +240,10 @@ fn start_posts(
 
 fn builder(
     source: Box<dyn Source>,
-    plan: &Plan,
-    keys: &Arc<Keys>,
-    journals: &mut Journals,
-    log: &Arc<Log>,
+    plan: &ConsumePlan,
+    keys: &Arc<KeyExtractor>,
+    journals: &mut OpenJournals,
+    log: &Arc<ThrottledLog>,
 ) -> anyhow::Result<Builder> {
     let tell = Arc::clone(log);
     let mut builder = Consumer::builder(source)
@@ -254,9 +260,9 @@ fn builder(
             // With one partition that is no news.
             ConsumerEvent::Assigned(_) | ConsumerEvent::Released { running: 0, .. } => {}
             notice @ ConsumerEvent::Failed { .. } => {
-                tell.say_seldom(Level::Warn, FAILURES_AT_ONCE, notice)
+                tell.say_seldom(LogLevel::Warn, FAILURES_AT_ONCE, notice)
             }
-            notice => tell.say_seldom(Level::Warn, NOTICES_AT_ONCE, notice),
+            notice => tell.say_seldom(LogLevel::Warn, NOTICES_AT_ONCE, notice),
         });
     builder = match plan.order {
         RecordOrder::Key if plan.key.is_some() => {
@@ -273,7 +279,7 @@ fn builder(
     Ok(builder)
 }
 
-fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source>> {
+fn source(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Box<dyn Source>> {
     Ok(match &plan.source {
         validated::PlannedSource::Kafka(member) => kafka::source(member)?,
         validated::PlannedSource::Journal { path, group, to_the_end } => {
@@ -286,7 +292,7 @@ fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source
             Box::new(if *follow { source.follow() } else { source })
         }
         validated::PlannedSource::Stdin => {
-            let input = Uncompressed::new(std::io::stdin());
+            let input = UncompressedReader::new(std::io::stdin());
             Box::new(PipeSource::new("standard input", input)?)
         }
     })
@@ -296,16 +302,16 @@ fn source(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Box<dyn Source
 fn refuse_compressed(path: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot read {}", path.display());
     let file = File::open(path).with_context(cannot)?;
-    Uncompressed::new(file).read(&mut [0]).map(drop).with_context(cannot)
+    UncompressedReader::new(file).read(&mut [0]).map(drop).with_context(cannot)
 }
 
 /// Source of the records, and sink for their results if they are kept.
-type Ends = (Box<dyn Source>, Option<Box<dyn Sink>>);
+type Endpoints = (Box<dyn Source>, Option<Box<dyn Sink>>);
 
-fn ends(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Ends> {
+fn ends(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Endpoints> {
     if let (
         validated::PlannedSource::Kafka(member),
-        Some(validated::Output::ExactlyOnce { topic }),
+        Some(validated::OutputTarget::ExactlyOnce { topic }),
     ) = (&plan.source, &plan.output)
     {
         let (source, sink) = kafka::exactly_once(member, topic)?;
@@ -313,11 +319,13 @@ fn ends(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Ends> {
     }
     let source = source(plan, journals)?;
     let sink: Option<Box<dyn Sink>> = match &plan.output {
-        Some(validated::Output::Journal(path)) => {
+        Some(validated::OutputTarget::Journal(path)) => {
             Some(Box::new(JournalSink::new(journals.target(path)?)))
         }
-        Some(validated::Output::Kafka { address, client }) => Some(kafka::output(address, client)?),
-        Some(validated::Output::ExactlyOnce { .. }) => unreachable!("its source is a topic"),
+        Some(validated::OutputTarget::Kafka { address, client }) => {
+            Some(kafka::output(address, client)?)
+        }
+        Some(validated::OutputTarget::ExactlyOnce { .. }) => unreachable!("its source is a topic"),
         None => None,
     };
     Ok((source, sink))
@@ -325,7 +333,7 @@ fn ends(plan: &Plan, journals: &mut Journals) -> anyhow::Result<Ends> {
 
 fn dead_letters(
     place: &validated::DeadLetters,
-    journals: &mut Journals,
+    journals: &mut OpenJournals,
 ) -> anyhow::Result<Box<dyn DeadLetters>> {
     Ok(match place {
         validated::DeadLetters::File(path) => {
@@ -341,8 +349,8 @@ fn dead_letters(
 }
 
 /// Tokio runtime, if requests or the endpoint need one.
-fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
-    let wanted = plan.listen.is_some() || matches!(plan.handler, Handler::Http { .. });
+fn runtime(plan: &ConsumePlan) -> anyhow::Result<Option<Runtime>> {
+    let wanted = plan.listen.is_some() || matches!(plan.handler, HandlerPlan::Http { .. });
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.enable_all().thread_name("keylane-io").worker_threads(2);
     Ok(wanted.then(|| builder.build()).transpose()?)
@@ -350,7 +358,11 @@ fn runtime(plan: &Plan) -> anyhow::Result<Option<Runtime>> {
 
 /// Ends processes that outlive the consumer. Abandoned attempts are ended only now, when their end
 /// cannot be mistaken for a failed attempt.
-fn leave(ended: &ShutdownReport, workers: Option<Workers>, children: Option<&Children>) {
+fn leave(
+    ended: &ShutdownReport,
+    workers: Option<WorkerProcesses>,
+    children: Option<&ChildProcesses>,
+) {
     match workers {
         Some(workers) if ended.abandoned > 0 => workers.abandon(),
         Some(workers) => workers.close(),
@@ -365,11 +377,11 @@ fn leave(ended: &ShutdownReport, workers: Option<Workers>, children: Option<&Chi
 fn follow(
     events: &Receiver<RunEvent>,
     handle: &ConsumerHandle,
-    children: Option<&Children>,
+    children: Option<&ChildProcesses>,
     shutdown_timeout: Duration,
-    log: &Log,
+    log: &ThrottledLog,
     look: impl Fn(),
-) -> Option<Ending> {
+) -> Option<ExitOutcome> {
     let mut asked = 0;
     let mut stopped = None;
     loop {
@@ -383,21 +395,26 @@ fn follow(
         };
         asked += 1;
         let ending = match cause {
-            Cause::Signal(signal) => Ending::Signalled { signal },
-            Cause::OutputClosed => Ending::Signalled { signal: signal_hook::consts::SIGPIPE },
-            Cause::Error(error) => {
-                log.say(Level::Error, format_args!("{error:#}"));
-                Ending::Error
+            StopCause::Signal(signal) => ExitOutcome::Signalled { signal },
+            StopCause::OutputClosed => {
+                ExitOutcome::Signalled { signal: signal_hook::consts::SIGPIPE }
+            }
+            StopCause::Error(error) => {
+                log.say(LogLevel::Error, format_args!("{error:#}"));
+                ExitOutcome::Error
             }
         };
         stopped.get_or_insert(ending);
         match asked {
             1 => {
                 handle.stop(shutdown_timeout);
-                log.say(Level::Info, "stopping; what runs may finish, interrupt again to end it");
+                log.say(
+                    LogLevel::Info,
+                    "stopping; what runs may finish, interrupt again to end it",
+                );
             }
             2 => {
-                log.say(Level::Info, "ending what runs");
+                log.say(LogLevel::Info, "ending what runs");
                 handle.stop(Duration::ZERO);
             }
             _ => _ = children.inspect(|children| children.kill()),
@@ -406,12 +423,12 @@ fn follow(
     stopped
 }
 
-fn report(ended: &ShutdownReport, log: &Log) {
+fn report(ended: &ShutdownReport, log: &ThrottledLog) {
     for stopped in &ended.stopped {
         let record = &stopped.record;
         let why = record.failure.as_deref().unwrap_or("it failed");
         log.say(
-            Level::Warn,
+            LogLevel::Warn,
             format_args!(
                 "{} at {} is not done, nor is what is behind it: {why}",
                 stopped.partition, record.position
@@ -424,8 +441,8 @@ fn report(ended: &ShutdownReport, log: &Log) {
         missed => format!(", {missed} removed before they were read"),
     };
     let level = match ended.reason {
-        StopReason::Failed { .. } | StopReason::Source(_) => Level::Error,
-        _ => Level::Info,
+        StopReason::Failed { .. } | StopReason::Source(_) => LogLevel::Error,
+        _ => LogLevel::Info,
     };
     log.say(
         level,
@@ -441,14 +458,14 @@ fn report(ended: &ShutdownReport, log: &Log) {
     );
 }
 
-fn ending(ended: &ShutdownReport, stopped: Option<Ending>) -> Ending {
+fn ending(ended: &ShutdownReport, stopped: Option<ExitOutcome>) -> ExitOutcome {
     let counts = &ended.counts;
     match (&ended.reason, stopped) {
         // The failure is the lost output.
         (StopReason::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
-        (StopReason::Failed { .. } | StopReason::Source(_), _) => Ending::Error,
+        (StopReason::Failed { .. } | StopReason::Source(_), _) => ExitOutcome::Error,
         (_, Some(stopped)) => stopped,
-        _ => Ending::Finished {
+        _ => ExitOutcome::Finished {
             failed: counts.skipped + counts.dead_lettered + ended.stopped.len() as u64,
         },
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use crate::span::Span;
+use crate::duration_arg::DurationArg;
 
 /// The settings, as far as they were given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
@@ -105,7 +105,7 @@ pub(crate) struct ConsumeSettings {
     /// Timeout of a worker's answer; then the worker is ended and its records have failed. No
     /// timeout by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) worker_timeout: Option<Span>,
+    pub(crate) worker_timeout: Option<DurationArg>,
 
     /// Variable of this environment that the command gets; repeatable; * is all of them. PATH,
     /// HOME, LANG and TZ by default.
@@ -118,7 +118,7 @@ pub(crate) struct ConsumeSettings {
 
     /// Timeout of a response: 30s by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) http_timeout: Option<Span>,
+    pub(crate) http_timeout: Option<DurationArg>,
 
     /// Handle up to N records of a key at once, one after another of them: the
     /// command gets their payloads as lines on its input, the service as the
@@ -128,7 +128,7 @@ pub(crate) struct ConsumeSettings {
 
     /// Time for which the first record of a batch waits for others: 5ms by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) linger: Option<Span>,
+    pub(crate) linger: Option<DurationArg>,
 
     /// Maximum number of attempts per record: 10 by default; 0 means unlimited.
     #[arg(long, value_name = "N")]
@@ -137,11 +137,11 @@ pub(crate) struct ConsumeSettings {
     /// The wait after the first failure: 1s by default. It doubles with each
     /// further one, and a part of it is left to chance.
     #[arg(long, value_name = "TIME")]
-    pub(crate) backoff: Option<Span>,
+    pub(crate) backoff: Option<DurationArg>,
 
     /// The longest wait between attempts: 1m by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) max_backoff: Option<Span>,
+    pub(crate) max_backoff: Option<DurationArg>,
 
     /// Action after the last attempt: by default the consumer stops.
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -169,7 +169,7 @@ pub(crate) struct ConsumeSettings {
 
     /// Interval at which progress is stored: 1s by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) commit_interval: Option<Span>,
+    pub(crate) commit_interval: Option<DurationArg>,
 
     /// Number of records after which progress is stored sooner: 10,000 by default.
     #[arg(long, value_name = "N")]
@@ -185,7 +185,7 @@ pub(crate) struct ConsumeSettings {
 
     /// Time to wait for running handlers at shutdown: 30s by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) shutdown_timeout: Option<Span>,
+    pub(crate) shutdown_timeout: Option<DurationArg>,
 
     /// Serve /healthz, /readyz, /metrics and /lag at this address, such as
     /// 127.0.0.1:9100.
@@ -198,7 +198,7 @@ pub(crate) struct ConsumeSettings {
 
     /// Time without progress after which a partition is unhealthy: 1m by default.
     #[arg(long, value_name = "TIME")]
-    pub(crate) stall_timeout: Option<Span>,
+    pub(crate) stall_timeout: Option<DurationArg>,
 
     /// The command and its arguments, as in keylane run.
     #[arg(last = true, value_name = "COMMAND")]

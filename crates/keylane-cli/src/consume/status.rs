@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// From when on a consumer is unhealthy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct HealthThresholds {
     /// Time without progress, or without a broker.
     pub(crate) stalled: Duration,
     /// Maximum healthy age of unstored progress; progress with a long commit interval may be older
@@ -20,7 +20,7 @@ pub(crate) struct Patience {
 
 /// Lag of a partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Lag {
+pub(crate) struct PartitionLag {
     pub(crate) partition: String,
     /// Its topic, journal or file.
     #[serde(default)]
@@ -51,19 +51,19 @@ pub(crate) struct LiveLag {
     pub(crate) oldest_seconds: f64,
     /// Incomplete record that was admitted first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) oldest: Option<Blocked>,
+    pub(crate) oldest: Option<BlockedRecord>,
     pub(crate) without_progress_seconds: f64,
     /// Age of the oldest unstored progress, in seconds.
     #[serde(default)]
     pub(crate) uncommitted_seconds: f64,
     pub(crate) stalled: bool,
     pub(crate) blocked_count: u64,
-    pub(crate) blocked: Vec<Blocked>,
+    pub(crate) blocked: Vec<BlockedRecord>,
 }
 
 /// A record that waits for something else than its turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Blocked {
+pub(crate) struct BlockedRecord {
     pub(crate) position: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
@@ -71,9 +71,9 @@ pub(crate) struct Blocked {
     pub(crate) why: String,
 }
 
-impl Lag {
-    pub(crate) fn new(held: &PartitionStatus, patience: Patience) -> Self {
-        Lag {
+impl PartitionLag {
+    pub(crate) fn new(held: &PartitionStatus, patience: HealthThresholds) -> Self {
+        PartitionLag {
             partition: held.partition.to_string(),
             topic: held.partition.stream().to_owned(),
             group: None,
@@ -86,13 +86,13 @@ impl Lag {
                 held: held.buffered as u64,
                 held_by: held.paused_by.map(|by| format!("{by:?}").to_lowercase()),
                 oldest_seconds: held.oldest.as_ref().map_or(0.0, |oldest| oldest.age.as_secs_f64()),
-                oldest: held.oldest.as_ref().map(Blocked::new),
+                oldest: held.oldest.as_ref().map(BlockedRecord::new),
                 without_progress_seconds: held.without_progress.as_secs_f64(),
                 uncommitted_seconds: held.uncommitted.as_secs_f64(),
                 stalled: held.without_progress >= patience.stalled
                     || held.uncommitted >= patience.uncommitted,
                 blocked_count: held.blocked_count as u64,
-                blocked: held.blocked.iter().map(Blocked::new).collect(),
+                blocked: held.blocked.iter().map(BlockedRecord::new).collect(),
             }),
         }
     }
@@ -104,7 +104,7 @@ impl Lag {
     }
 }
 
-impl Blocked {
+impl BlockedRecord {
     fn new(record: &PendingRecord) -> Self {
         let failure = record.failure.as_deref().unwrap_or_default();
         let why = match &record.reason {
@@ -121,7 +121,7 @@ impl Blocked {
             }
             _ => "running".to_owned(),
         };
-        Blocked {
+        BlockedRecord {
             position: record.position.get(),
             key: record.key.as_ref().map(|key| String::from_utf8_lossy(key).into_owned()),
             failed_attempts: record.failed_attempts,
@@ -131,7 +131,11 @@ impl Blocked {
 }
 
 /// Reasons for which a consumer is unhealthy, one line each; empty if it is healthy.
-pub(crate) fn complaints(status: &ConsumerStatus, lags: &[Lag], patience: Patience) -> Vec<String> {
+pub(crate) fn complaints(
+    status: &ConsumerStatus,
+    lags: &[PartitionLag],
+    patience: HealthThresholds,
+) -> Vec<String> {
     let mut complaints = Vec::new();
     if let Some(since) = status.unreachable.filter(|since| *since >= patience.stalled) {
         complaints.push(format!("no broker has been connected for {:.1} s", since.as_secs_f64()));
@@ -171,11 +175,11 @@ pub(crate) fn unready(status: &ConsumerStatus) -> Option<&'static str> {
 }
 
 /// Status in the text format of Prometheus.
-pub(crate) fn metrics(status: &ConsumerStatus, lags: &[Lag]) -> String {
+pub(crate) fn metrics(status: &ConsumerStatus, lags: &[PartitionLag]) -> String {
     let mut text = String::new();
     put_counts(&mut text, &status.counts);
     put_state(&mut text, status);
-    type Gauge = (&'static str, &'static str, fn(&Lag) -> Option<f64>);
+    type Gauge = (&'static str, &'static str, fn(&PartitionLag) -> Option<f64>);
     let gauges: [Gauge; 12] = [
         ("committed", "All positions below are done and stored.", |lag| Some(lag.committed as f64)),
         ("highest_done", "One past the highest position that is done.", |lag| {
@@ -278,7 +282,7 @@ fn put_state(text: &mut String, status: &ConsumerStatus) {
 }
 
 /// Lag as a table for humans.
-pub(crate) fn table(lags: &[Lag]) -> String {
+pub(crate) fn table(lags: &[PartitionLag]) -> String {
     let mut text = String::new();
     for lag in lags {
         let group = lag.group.as_ref().map_or(String::new(), |group| format!(", group {group}"));

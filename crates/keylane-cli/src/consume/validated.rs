@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use keylane_stream::retry::{Backoff, Limit, OnExhausted, RetryPolicy, Rule};
 
-use super::environment::Environment;
+use super::environment::HandlerEnvironment;
 use super::settings::{
     ConsumeSettings, ForeignProgress, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
     OnRefused, PayloadAs, RecordOrder,
 };
-use crate::span::Span;
+use crate::duration_arg::DurationArg;
 
 /// Validated settings of a consumer.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ConsumePlan {
     pub(super) source: PlannedSource,
     pub(super) key: Option<String>,
     pub(super) order: RecordOrder,
@@ -26,15 +26,15 @@ pub(super) struct Plan {
     pub(super) ndjson: bool,
     pub(super) payload: PayloadAs,
     pub(super) jobs: usize,
-    pub(super) handler: Handler,
+    pub(super) handler: HandlerPlan,
     /// Variables that a command gets.
-    pub(super) environment: Environment,
+    pub(super) environment: HandlerEnvironment,
     /// How records of a key are handled together, if they are.
-    pub(super) batch: Option<Batch>,
-    pub(super) policy: RetryPolicy<Class>,
+    pub(super) batch: Option<BatchLimits>,
+    pub(super) policy: RetryPolicy<FailureClass>,
     pub(super) dead_letters: Option<DeadLetters>,
     /// Sink for results.
-    pub(super) output: Option<Output>,
+    pub(super) output: Option<OutputTarget>,
     pub(super) commit_interval: Duration,
     pub(super) commit_batch_size: u64,
     pub(super) max_in_flight: usize,
@@ -46,7 +46,7 @@ pub(super) struct Plan {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum PlannedSource {
-    Kafka(Kafka),
+    Kafka(KafkaMember),
     Journal { path: PathBuf, group: String, to_the_end: bool },
     File { path: PathBuf, state: PathBuf, follow: bool },
     Stdin,
@@ -54,7 +54,7 @@ pub(super) enum PlannedSource {
 
 /// A member of a group.
 #[derive(Debug, PartialEq)]
-pub(super) struct Kafka {
+pub(super) struct KafkaMember {
     pub(super) address: String,
     pub(super) group: String,
     pub(super) client: Vec<String>,
@@ -68,7 +68,7 @@ pub(super) struct Kafka {
 }
 
 #[derive(Debug)]
-pub(super) enum Handler {
+pub(super) enum HandlerPlan {
     Command(Vec<String>),
     Worker { words: Vec<String>, timeout: Option<Duration> },
     Http { url: String, timeout: Duration },
@@ -77,7 +77,7 @@ pub(super) enum Handler {
 /// Maximum number of records of a key in a batch, and the time for which the first waits for
 /// others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Batch {
+pub(super) struct BatchLimits {
     pub(super) most: usize,
     pub(super) linger: Duration,
 }
@@ -90,7 +90,7 @@ pub(super) enum DeadLetters {
 }
 
 #[derive(Debug)]
-pub(super) enum Output {
+pub(super) enum OutputTarget {
     Journal(PathBuf),
     Kafka {
         address: String,
@@ -104,7 +104,7 @@ pub(super) enum Output {
 
 /// Class of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Class {
+pub(super) enum FailureClass {
     /// It may work the next time.
     Failed,
     /// It never will.
@@ -115,26 +115,26 @@ pub(super) enum Class {
 
 /// Settings that make no sense.
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(super) struct InvalidSettings {
     /// Which of them to look at.
     pub(super) setting: Option<&'static str>,
     what: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for InvalidSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for InvalidSettings {}
 
-fn wrong<T>(setting: &'static str, what: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { setting: Some(setting), what: what.into() })
+fn wrong<T>(setting: &'static str, what: impl Into<String>) -> Result<T, InvalidSettings> {
+    Err(InvalidSettings { setting: Some(setting), what: what.into() })
 }
 
-impl Plan {
-    pub(super) fn new(mut settings: ConsumeSettings) -> Result<Self, Wrong> {
+impl ConsumePlan {
+    pub(super) fn new(mut settings: ConsumeSettings) -> Result<Self, InvalidSettings> {
         settings.client = Some(client(&settings)?);
         let handler = handler(&settings)?;
         let policy = policy(&settings)?;
@@ -157,7 +157,7 @@ impl Plan {
         }
         refuse_zeros(&settings)?;
         let jobs = default_jobs(&handler);
-        if settings.env.is_some() && matches!(handler, Handler::Http { .. }) {
+        if settings.env.is_some() && matches!(handler, HandlerPlan::Http { .. }) {
             return wrong("env", "env is for a command, and an address starts none; leave out env");
         }
         let batch = batch(&settings)?;
@@ -170,7 +170,7 @@ impl Plan {
         {
             return wrong("source", "lines have no key of their own; add key, or order none");
         }
-        Ok(Plan {
+        Ok(ConsumePlan {
             source,
             key: settings.key,
             order,
@@ -179,7 +179,7 @@ impl Plan {
             payload,
             jobs: settings.jobs.unwrap_or(jobs),
             handler,
-            environment: Environment::new(settings.env),
+            environment: HandlerEnvironment::new(settings.env),
             batch,
             policy,
             dead_letters,
@@ -195,7 +195,7 @@ impl Plan {
     }
 }
 
-fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), Wrong> {
+fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), InvalidSettings> {
     for (name, zero) in [
         ("jobs", settings.jobs == Some(0)),
         ("batch", settings.batch == Some(0)),
@@ -209,22 +209,22 @@ fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn span(span: Option<Span>, default_seconds: u64) -> Duration {
+fn span(span: Option<DurationArg>, default_seconds: u64) -> Duration {
     span.map_or(Duration::from_secs(default_seconds), |span| span.0)
 }
 
 /// Default of `jobs`.
-fn default_jobs(handler: &Handler) -> usize {
+fn default_jobs(handler: &HandlerPlan) -> usize {
     match handler {
-        Handler::Http { .. } => 100,
-        Handler::Command(_) | Handler::Worker { .. } => {
+        HandlerPlan::Http { .. } => 100,
+        HandlerPlan::Command(_) | HandlerPlan::Worker { .. } => {
             thread::available_parallelism().map_or(1, usize::from)
         }
     }
 }
 
 /// Settings of the client: those of the file, then those with precedence.
-fn client(settings: &ConsumeSettings) -> Result<Vec<String>, Wrong> {
+fn client(settings: &ConsumeSettings) -> Result<Vec<String>, InvalidSettings> {
     let mut client = Vec::new();
     if let Some(path) = &settings.client_config {
         let text = fs::read_to_string(path).or_else(|error| {
@@ -251,14 +251,14 @@ fn client(settings: &ConsumeSettings) -> Result<Vec<String>, Wrong> {
     Ok(client)
 }
 
-fn source(settings: &ConsumeSettings) -> Result<PlannedSource, Wrong> {
+fn source(settings: &ConsumeSettings) -> Result<PlannedSource, InvalidSettings> {
     let Some(text) = settings.source.as_deref() else {
         let some = "kafka://HOST:PORT/TOPIC, journal:PATH, file:PATH or -";
         return wrong("source", format!("there is no source; name one, as in {some}"));
     };
     match text.split_once(':') {
         Some(("kafka", _)) => match &settings.group {
-            Some(group) => Ok(PlannedSource::Kafka(Kafka {
+            Some(group) => Ok(PlannedSource::Kafka(KafkaMember {
                 address: text.to_owned(),
                 group: group.clone(),
                 client: settings.client.clone().unwrap_or_default(),
@@ -294,22 +294,22 @@ fn source(settings: &ConsumeSettings) -> Result<PlannedSource, Wrong> {
     }
 }
 
-fn handler(settings: &ConsumeSettings) -> Result<Handler, Wrong> {
+fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
     let timeout = settings.http_timeout.map_or(Duration::from_secs(30), |span| span.0);
     let worker = settings.worker.unwrap_or(false);
     match (settings.command.as_deref(), &settings.http) {
         (Some([]), None) => wrong("command", "the command is empty; name a program"),
         (Some(words), None) if worker => {
             let timeout = settings.worker_timeout.map(|span| span.0);
-            Ok(Handler::Worker { words: words.to_vec(), timeout })
+            Ok(HandlerPlan::Worker { words: words.to_vec(), timeout })
         }
         _ if settings.worker_timeout.is_some() => {
             wrong("worker-timeout", "only a worker has answers to be late with; add worker")
         }
-        (Some(words), None) => Ok(Handler::Command(words.to_vec())),
+        (Some(words), None) => Ok(HandlerPlan::Command(words.to_vec())),
         (None, Some(_)) if worker => wrong("worker", "an address is no worker; name a command"),
         (None, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
-            Ok(Handler::Http { url: url.clone(), timeout })
+            Ok(HandlerPlan::Http { url: url.clone(), timeout })
         }
         (None, Some(url)) => {
             wrong("http", format!("`{url}` does not begin with http:// or https://"))
@@ -322,7 +322,7 @@ fn handler(settings: &ConsumeSettings) -> Result<Handler, Wrong> {
 }
 
 /// Checks the listening address: the endpoint has no authentication, and shows keys.
-fn listen(settings: &ConsumeSettings) -> Result<(), Wrong> {
+fn listen(settings: &ConsumeSettings) -> Result<(), InvalidSettings> {
     let Some(address) = settings.listen.as_deref() else { return Ok(()) };
     // An invalid address is refused when the socket is bound.
     let resolved: Vec<_> = address.to_socket_addrs().into_iter().flatten().collect();
@@ -336,7 +336,7 @@ fn listen(settings: &ConsumeSettings) -> Result<(), Wrong> {
     wrong("listen", what)
 }
 
-fn payload(settings: &ConsumeSettings) -> Result<PayloadAs, Wrong> {
+fn payload(settings: &ConsumeSettings) -> Result<PayloadAs, InvalidSettings> {
     let payload = settings.payload.unwrap_or(PayloadAs::Arg);
     let is_plain_command = settings.http.is_none() && settings.worker != Some(true);
     match payload {
@@ -352,7 +352,7 @@ fn payload(settings: &ConsumeSettings) -> Result<PayloadAs, Wrong> {
     }
 }
 
-fn batch(settings: &ConsumeSettings) -> Result<Option<Batch>, Wrong> {
+fn batch(settings: &ConsumeSettings) -> Result<Option<BatchLimits>, InvalidSettings> {
     let Some(most) = settings.batch else {
         return match settings.linger {
             Some(_) => wrong("linger", "only a batch waits for company; add batch"),
@@ -372,10 +372,10 @@ fn batch(settings: &ConsumeSettings) -> Result<Option<Batch>, Wrong> {
         return wrong("batch", "a batch has records of a key; leave out batch or order none");
     }
     let linger = settings.linger.map_or(Duration::from_millis(5), |span| span.0);
-    Ok(Some(Batch { most, linger }))
+    Ok(Some(BatchLimits { most, linger }))
 }
 
-fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<Class>, Wrong> {
+fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<FailureClass>, InvalidSettings> {
     let first = settings.backoff.map_or(Duration::from_secs(1), |span| span.0);
     let max = settings.max_backoff.map_or(Duration::from_secs(60).max(first), |span| span.0);
     let on_exhausted = match settings.on_fail.unwrap_or(OnFail::Stop) {
@@ -406,8 +406,8 @@ fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<Class>, Wrong> {
     // again at the next start.
     let not_written = Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Stop, ..failed };
     let policy = RetryPolicy::new(failed)
-        .and_then(|policy| policy.with(Class::Refused, refused))
-        .and_then(|policy| policy.with(Class::NotWritten, not_written));
+        .and_then(|policy| policy.with(FailureClass::Refused, refused))
+        .and_then(|policy| policy.with(FailureClass::NotWritten, not_written));
     policy.or_else(|error| wrong("max-backoff", error.to_string()))
 }
 
@@ -415,7 +415,7 @@ fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<Class>, Wrong> {
 const ONCE: &str = "exactly once is from a topic to a topic of the same brokers; name both as \
                     kafka://HOST:PORT/TOPIC, with the same hosts, or leave out exactly-once";
 
-fn output(settings: &ConsumeSettings) -> Result<Option<Output>, Wrong> {
+fn output(settings: &ConsumeSettings) -> Result<Option<OutputTarget>, InvalidSettings> {
     let Some(text) = settings.output.as_deref() else {
         return match settings.exactly_once {
             Some(true) => wrong("exactly-once", ONCE),
@@ -434,17 +434,17 @@ fn output(settings: &ConsumeSettings) -> Result<Option<Output>, Wrong> {
             let from = settings.source.as_deref().and_then(parts);
             match (from, parts(text)) {
                 (Some((brokers, _)), Some((same, topic))) if brokers == same => {
-                    Ok(Some(Output::ExactlyOnce { topic }))
+                    Ok(Some(OutputTarget::ExactlyOnce { topic }))
                 }
                 _ => wrong("exactly-once", ONCE),
             }
         }
         Some(("kafka", _)) => {
             let client = settings.client.clone().unwrap_or_default();
-            Ok(Some(Output::Kafka { address: text.to_owned(), client }))
+            Ok(Some(OutputTarget::Kafka { address: text.to_owned(), client }))
         }
         Some(("journal", _)) if settings.exactly_once == Some(true) => wrong("exactly-once", ONCE),
-        Some(("journal", path)) if !path.is_empty() => Ok(Some(Output::Journal(path.into()))),
+        Some(("journal", path)) if !path.is_empty() => Ok(Some(OutputTarget::Journal(path.into()))),
         _ => {
             let some = "journal:PATH or kafka://HOST:PORT/TOPIC";
             wrong("output", format!("`{text}` is no place for output; write {some}"))
@@ -452,7 +452,7 @@ fn output(settings: &ConsumeSettings) -> Result<Option<Output>, Wrong> {
     }
 }
 
-fn dead_letters(text: &str, client: Vec<String>) -> Result<DeadLetters, Wrong> {
+fn dead_letters(text: &str, client: Vec<String>) -> Result<DeadLetters, InvalidSettings> {
     match text.split_once(':') {
         Some(("kafka", _)) => Ok(DeadLetters::Kafka { address: text.to_owned(), client }),
         Some(("file", path)) if !path.is_empty() => Ok(DeadLetters::File(path.into())),

@@ -10,32 +10,32 @@ use std::time::{Duration, Instant};
 
 use keylane_stream::consumer::{Ack, Attempt, Outbox};
 
-use super::environment::Environment;
+use super::environment::HandlerEnvironment;
 use super::handlers::{NotHandled, line_of};
-use super::keys::Keys;
-use super::output_records::Outputs;
+use super::keys::KeyExtractor;
+use super::output_records::OutputRecordBuilder;
 use super::settings::PayloadAs;
 use crate::key::RecordKey;
-use crate::output::{NotWritten, Output};
-use crate::process::Children;
-use crate::worker::{self, Observer, Pending, WorkerPool};
+use crate::output::{NotWritten, StandardOutput};
+use crate::process::ChildProcesses;
+use crate::worker::{self, PendingRecord, RecordObserver, WorkerPool};
 
 /// The children, and the threads that look after them.
 #[derive(Debug)]
-pub(super) struct Workers {
-    pool: Arc<WorkerPool<Records>>,
+pub(super) struct WorkerProcesses {
+    pool: Arc<WorkerPool<ConsumerObserver>>,
     slot_threads: Vec<JoinHandle<()>>,
 }
 
-impl Workers {
+impl WorkerProcesses {
     /// Starts the workers. A worker that does not answer a record within `timeout` is ended.
     pub(super) fn start(
         words: &[String],
         jobs: usize,
         timeout: Option<Duration>,
-        environment: &Environment,
-        records: Records,
-        children: Arc<Children>,
+        environment: &HandlerEnvironment,
+        records: ConsumerObserver,
+        children: Arc<ChildProcesses>,
     ) -> anyhow::Result<Self> {
         let words: Vec<_> = words.iter().map(Into::into).collect();
         let mut command = worker::command(&words)?;
@@ -45,19 +45,21 @@ impl Workers {
         let pool = WorkerPool::new(jobs, command, children, records);
         let pool = Arc::new(pool.answer_within(timeout));
         let slot_threads = pool.spawn(jobs)?;
-        Ok(Workers { pool, slot_threads })
+        Ok(WorkerProcesses { pool, slot_threads })
     }
 
     /// Handler that gives a record to a worker. It waits until a worker has capacity.
     pub(super) fn handler(
         &self,
-        keys: Arc<Keys>,
+        keys: Arc<KeyExtractor>,
         payload: PayloadAs,
     ) -> impl Fn(Attempt, Ack) + Send + Sync + 'static {
         let pool = Arc::clone(&self.pool);
         move |attempt, ack| match line_of(&attempt, &keys, payload) {
             // The answer that is owed holds the key's turn.
-            Ok(line) => pool.dispatch(Ticket { attempt, ack }, &RecordKey::Serial, &line, None),
+            Ok(line) => {
+                pool.dispatch(RecordTicket { attempt, ack }, &RecordKey::Serial, &line, None)
+            }
             Err(error) => ack.failed(error),
         }
     }
@@ -85,41 +87,44 @@ impl Workers {
 
 /// A consumer as an observer: an answer is the end of a record, and the end of a child a failed attempt.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct ConsumerObserver {
     /// Where answers go, unless they are printed.
-    results: Option<(Outbox, Outputs)>,
-    output: Arc<Output>,
+    results: Option<(Outbox, OutputRecordBuilder)>,
+    output: Arc<StandardOutput>,
     /// True once no answer counts any more.
     stopping: AtomicBool,
 }
 
 /// A record that a child has or is to have.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct RecordTicket {
     attempt: Attempt,
     ack: Ack,
 }
 
-impl Records {
-    pub(super) fn new(results: Option<(Outbox, Outputs)>, output: Arc<Output>) -> Self {
-        Records { results, output, stopping: AtomicBool::new(false) }
+impl ConsumerObserver {
+    pub(super) fn new(
+        results: Option<(Outbox, OutputRecordBuilder)>,
+        output: Arc<StandardOutput>,
+    ) -> Self {
+        ConsumerObserver { results, output, stopping: AtomicBool::new(false) }
     }
 }
 
-impl Observer for Records {
-    type Ticket = Ticket;
+impl RecordObserver for ConsumerObserver {
+    type Ticket = RecordTicket;
 
     fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
     }
 
-    fn not_run(&self, ticket: Ticket) {
+    fn not_run(&self, ticket: RecordTicket) {
         drop(ticket);
     }
 
     fn started(&self) {}
 
-    fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Ticket>>) {
+    fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<RecordTicket>>) {
         let tickets = records.drain(..).map(|record| record.ticket);
         let Some((outbox, outputs)) = &self.results else {
             return match self.output.write(lines) {
@@ -129,12 +134,14 @@ impl Observer for Records {
                 }
             };
         };
-        for (line, Ticket { attempt, ack }) in lines.split_inclusive(|b| *b == b'\n').zip(tickets) {
+        for (line, RecordTicket { attempt, ack }) in
+            lines.split_inclusive(|b| *b == b'\n').zip(tickets)
+        {
             outbox.send(outputs.of(&attempt, line.to_vec()), ack);
         }
     }
 
-    fn lost(&self, records: &mut Vec<Pending<Ticket>>, end: &dyn Display, said: &[u8]) {
+    fn lost(&self, records: &mut Vec<PendingRecord<RecordTicket>>, end: &dyn Display, said: &[u8]) {
         for record in records.drain(..) {
             record.ticket.ack.failed(NotHandled::WorkerEnded {
                 end: end.to_string(),
@@ -147,7 +154,7 @@ impl Observer for Records {
         self.output.write_error(|err| err.write_all(text));
     }
 
-    fn withdrawn(&self, records: &mut Vec<Pending<Ticket>>) {
+    fn withdrawn(&self, records: &mut Vec<PendingRecord<RecordTicket>>) {
         for record in records.drain(..) {
             record.ticket.ack.failed(NotHandled::NoWorker);
         }
@@ -161,7 +168,7 @@ impl Observer for Records {
         self.is_stopping()
     }
 
-    fn name(&self, ticket: &Ticket) -> String {
+    fn name(&self, ticket: &RecordTicket) -> String {
         format!("the record at {}", ticket.attempt.position())
     }
 

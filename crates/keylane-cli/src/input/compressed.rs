@@ -22,23 +22,23 @@ const FORMATS: [CompressionFormat; 3] = [
 #[error(
     "it is compressed with {name}; decompress it first, as in `{program} -dc FILE | keylane ...`"
 )]
-pub(crate) struct Compressed {
+pub(crate) struct CompressedInput {
     name: &'static str,
     program: &'static str,
 }
 
 /// An input that is checked at its beginning.
 #[derive(Debug)]
-pub(crate) struct Uncompressed<R> {
+pub(crate) struct UncompressedReader<R> {
     input: R,
     /// The first bytes, until they are passed on.
     head: Vec<u8>,
     is_checked: bool,
 }
 
-impl<R: Read> Uncompressed<R> {
+impl<R: Read> UncompressedReader<R> {
     pub(crate) fn new(input: R) -> Self {
-        Uncompressed { input, head: Vec::new(), is_checked: false }
+        UncompressedReader { input, head: Vec::new(), is_checked: false }
     }
 
     /// Reads until it is certain that no format begins like this: mostly one byte suffices, so that a line from a
@@ -56,7 +56,7 @@ impl<R: Read> Uncompressed<R> {
             if let Some(CompressionFormat { name, program, .. }) =
                 FORMATS.iter().find(|format| format.begin == self.head)
             {
-                let refusal = Compressed { name, program };
+                let refusal = CompressedInput { name, program };
                 return Err(io::Error::new(io::ErrorKind::InvalidData, refusal));
             }
         }
@@ -65,7 +65,7 @@ impl<R: Read> Uncompressed<R> {
     }
 }
 
-impl<R: Read> Read for Uncompressed<R> {
+impl<R: Read> Read for UncompressedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if !self.is_checked {
             self.check()?;
@@ -88,7 +88,8 @@ mod tests {
     fn each_format_is_refused_with_the_program_that_reads_it() {
         for CompressionFormat { name, begin, .. } in FORMATS {
             let input = [begin, b"more"].concat();
-            let error = Uncompressed::new(&input[..]).read(&mut [0; 9]).unwrap_err().to_string();
+            let error =
+                UncompressedReader::new(&input[..]).read(&mut [0; 9]).unwrap_err().to_string();
             let remedy = format!("with {name}; decompress it first, as in `{name} -dc FILE");
             assert!(error.contains(&remedy), "{error}");
         }
@@ -100,7 +101,7 @@ mod tests {
             [&b""[..], b"a", b"a\nb", b"(", b"\x28\xB5", b"\x1F\x8B\x09 no gzip", b"\xFD7zip"]
         {
             let mut read = Vec::new();
-            Uncompressed::new(text).read_to_end(&mut read).unwrap();
+            UncompressedReader::new(text).read_to_end(&mut read).unwrap();
             assert_eq!(read, text);
         }
     }
@@ -118,7 +119,7 @@ mod tests {
                 Ok(count)
             }
         }
-        let mut input = Uncompressed::new(Terminal(b"x\n"));
+        let mut input = UncompressedReader::new(Terminal(b"x\n"));
         let mut buffer = [0; 9];
         let first = input.read(&mut buffer).unwrap();
         let second = input.read(&mut buffer[first..]).unwrap();

@@ -10,12 +10,12 @@ pub(crate) struct InputError {
     pub(crate) file: String,
     /// The line on which the record begins, counted from one.
     pub(crate) line: u64,
-    pub(crate) what: Flaw,
+    pub(crate) what: RecordFlaw,
 }
 
 /// Problem in the input, with the remedy.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Flaw {
+pub(crate) enum RecordFlaw {
     #[error("reading failed: {0}")]
     Read(#[source] io::Error),
     #[error(

@@ -1,23 +1,23 @@
 //! Reference to a field of a record, resolved once against the input's layout so that each use is
 //! cheap.
 
-use super::json::Path;
+use super::json::JsonPath;
 use super::record::InputRecord;
-use super::value::Value;
+use super::value::FieldValue;
 
 /// Where in a record a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Field {
+pub(crate) enum FieldSelector {
     /// A column of a table, from zero.
     Column(usize),
     /// A run of bytes between blanks of a line, from zero.
     Word(usize),
     /// A value inside a JSON text.
-    Path(Path),
+    Path(JsonPath),
 }
 
-impl Field {
-    pub(crate) fn of<'r>(&self, record: &'r InputRecord) -> Value<'r> {
+impl FieldSelector {
+    pub(crate) fn of<'r>(&self, record: &'r InputRecord) -> FieldValue<'r> {
         match self {
             Self::Column(index) => record.row.get(*index).into(),
             Self::Word(index) => words(&record.raw).nth(*index).into(),
@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn words_are_what_blanks_separate() {
         let record = InputRecord { raw: b"  GET \t /a  200".to_vec(), ..InputRecord::default() };
-        let word = |index| Field::Word(index).of(&record);
-        assert_eq!(word(1), Value::Text(Cow::Borrowed(b"/a")));
-        assert_eq!(word(3), Value::Missing);
+        let word = |index| FieldSelector::Word(index).of(&record);
+        assert_eq!(word(1), FieldValue::Text(Cow::Borrowed(b"/a")));
+        assert_eq!(word(3), FieldValue::Missing);
     }
 }

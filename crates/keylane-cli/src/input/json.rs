@@ -7,15 +7,15 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::error::Flaw;
-use super::value::Value;
+use super::error::RecordFlaw;
+use super::value::FieldValue;
 
 /// Names of members from the outermost object inwards; a number also indexes
 /// an array, from zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Path(Vec<String>);
+pub(crate) struct JsonPath(Vec<String>);
 
-impl Path {
+impl JsonPath {
     /// The path of one member of the outermost object.
     pub(super) fn member(name: &str) -> Self {
         Self(vec![name.to_owned()])
@@ -41,12 +41,12 @@ impl Path {
     }
 
     /// The value at this path of `json`, which [`check`] has accepted.
-    pub(super) fn find<'r>(&self, json: &'r [u8]) -> Value<'r> {
+    pub(super) fn find<'r>(&self, json: &'r [u8]) -> FieldValue<'r> {
         let mut here = str::from_utf8(json).expect("the record was checked when it was read");
         for step in &self.0 {
             match step_into(here, step) {
                 Some(inner) => here = inner.get(),
-                None => return Value::Missing,
+                None => return FieldValue::Missing,
             }
         }
         text_of(here.trim_ascii())
@@ -54,9 +54,10 @@ impl Path {
 }
 
 /// Accepts exactly one JSON value in UTF-8.
-pub(crate) fn check(json: &[u8]) -> Result<(), Flaw> {
-    let text = str::from_utf8(json).map_err(|error| Flaw::Utf8(error.valid_up_to() + 1))?;
-    serde_json::from_str::<IgnoredAny>(text).map_err(|error| Flaw::Json(column_only(&error)))?;
+pub(crate) fn check(json: &[u8]) -> Result<(), RecordFlaw> {
+    let text = str::from_utf8(json).map_err(|error| RecordFlaw::Utf8(error.valid_up_to() + 1))?;
+    serde_json::from_str::<IgnoredAny>(text)
+        .map_err(|error| RecordFlaw::Json(column_only(&error)))?;
     Ok(())
 }
 
@@ -67,11 +68,11 @@ fn column_only(error: &serde_json::Error) -> String {
     format!("{what} at column {}", error.column())
 }
 
-fn text_of(json: &str) -> Value<'_> {
+fn text_of(json: &str) -> FieldValue<'_> {
     match json.as_bytes().first() {
-        Some(b'n') => Value::Null,
-        Some(b'"') => Value::Text(unquoted(json)),
-        _ => Value::Text(Cow::Borrowed(json.as_bytes())),
+        Some(b'n') => FieldValue::Null,
+        Some(b'"') => FieldValue::Text(unquoted(json)),
+        _ => FieldValue::Text(Cow::Borrowed(json.as_bytes())),
     }
 }
 
@@ -110,7 +111,7 @@ impl<'de> Visitor<'de> for PathStep<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(matches) = map.next_key_seed(Name(self.0))? {
+        while let Some(matches) = map.next_key_seed(MemberName(self.0))? {
             if matches {
                 found = Some(map.next_value()?);
             } else {
@@ -135,9 +136,9 @@ impl<'de> Visitor<'de> for PathStep<'_> {
 }
 
 /// Compares a member's name without copying it.
-struct Name<'s>(&'s str);
+struct MemberName<'s>(&'s str);
 
-impl<'de> DeserializeSeed<'de> for Name<'_> {
+impl<'de> DeserializeSeed<'de> for MemberName<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<bool, D::Error> {
@@ -145,7 +146,7 @@ impl<'de> DeserializeSeed<'de> for Name<'_> {
     }
 }
 
-impl Visitor<'_> for Name<'_> {
+impl Visitor<'_> for MemberName<'_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,10 +163,10 @@ mod tests {
     use super::*;
 
     fn found(path: &str, json: &str) -> Option<String> {
-        match Path::parse(path).unwrap().find(json.as_bytes()) {
-            Value::Text(text) => Some(String::from_utf8(text.into_owned()).unwrap()),
-            Value::Null => Some("<null>".into()),
-            Value::Missing => None,
+        match JsonPath::parse(path).unwrap().find(json.as_bytes()) {
+            FieldValue::Text(text) => Some(String::from_utf8(text.into_owned()).unwrap()),
+            FieldValue::Null => Some("<null>".into()),
+            FieldValue::Missing => None,
         }
     }
 
@@ -194,6 +195,8 @@ mod tests {
 
     #[test]
     fn malformed_paths_are_refused() {
-        assert!(["", ".", "a", ".a..b", ".a.", ".\"a"].iter().all(|p| Path::parse(p).is_none()));
+        assert!(
+            ["", ".", "a", ".a..b", ".a.", ".\"a"].iter().all(|p| JsonPath::parse(p).is_none())
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::MAX_RECORD;
-use super::error::Flaw;
+use super::error::RecordFlaw;
 
 /// Read-ahead of the input: large enough that system calls do not show.
 pub(super) const READ_AHEAD: usize = 64 << 10;
@@ -29,14 +29,14 @@ impl<R: Read> LineReader<R> {
     }
 
     /// Reads the next line into `into`; false at the end of the input.
-    pub(super) fn next(&mut self, into: &mut Vec<u8>) -> Result<bool, Flaw> {
+    pub(super) fn next(&mut self, into: &mut Vec<u8>) -> Result<bool, RecordFlaw> {
         into.clear();
         self.line += 1;
         loop {
             let ahead = match self.input.fill_buf() {
                 Ok(ahead) => ahead,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Flaw::Read(error)),
+                Err(error) => return Err(RecordFlaw::Read(error)),
             };
             if ahead.is_empty() {
                 self.remove_mark(into);
@@ -47,7 +47,7 @@ impl<R: Read> LineReader<R> {
             into.extend_from_slice(&ahead[..taken]);
             self.input.consume(taken + usize::from(end.is_some()));
             if into.len() > MAX_RECORD {
-                return Err(Flaw::TooLong);
+                return Err(RecordFlaw::TooLong);
             }
             if end.is_some() {
                 self.remove_mark(into);
@@ -95,6 +95,6 @@ mod tests {
     #[test]
     fn a_line_without_end_is_refused_before_it_fills_the_memory() {
         let mut lines = LineReader::new(io::repeat(b'x'));
-        assert!(matches!(lines.next(&mut Vec::new()), Err(Flaw::TooLong)));
+        assert!(matches!(lines.next(&mut Vec::new()), Err(RecordFlaw::TooLong)));
     }
 }

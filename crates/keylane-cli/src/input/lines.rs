@@ -2,20 +2,20 @@
 
 use std::io::Read;
 
-use super::error::Flaw;
+use super::error::RecordFlaw;
 use super::line_reader::LineReader;
 use super::record::InputRecord;
 
 /// Lines of any bytes.
 #[derive(Debug)]
-pub(super) struct Lines<R>(LineReader<R>);
+pub(super) struct LineRecords<R>(LineReader<R>);
 
-impl<R: Read> Lines<R> {
+impl<R: Read> LineRecords<R> {
     pub(super) fn new(input: R) -> Self {
         Self(LineReader::new(input))
     }
 
-    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, Flaw> {
+    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, RecordFlaw> {
         let more = self.0.next(&mut record.raw);
         record.line = self.0.line();
         more

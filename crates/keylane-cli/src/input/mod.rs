@@ -14,12 +14,12 @@ mod source;
 mod table;
 mod value;
 
-pub(crate) use compressed::Uncompressed;
-pub(crate) use field::Field;
+pub(crate) use compressed::UncompressedReader;
+pub(crate) use field::FieldSelector;
 pub(crate) use json::check as check_json;
 pub(crate) use record::InputRecord;
-pub(crate) use source::{InputFormat, InputSource, Layout, Origin};
-pub(crate) use value::Value;
+pub(crate) use source::{FieldLayout, InputFile, InputFormat, InputSource};
+pub(crate) use value::FieldValue;
 
 /// Longest record that is read. A longer one is nearly always a quote that is
 /// never closed or a file without line ends, and would fill the memory.

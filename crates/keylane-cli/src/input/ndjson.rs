@@ -2,21 +2,21 @@
 
 use std::io::Read;
 
-use super::error::Flaw;
+use super::error::RecordFlaw;
 use super::json;
 use super::line_reader::LineReader;
 use super::record::InputRecord;
 
 /// Newline-delimited JSON.
 #[derive(Debug)]
-pub(super) struct Ndjson<R>(LineReader<R>);
+pub(super) struct NdjsonRecords<R>(LineReader<R>);
 
-impl<R: Read> Ndjson<R> {
+impl<R: Read> NdjsonRecords<R> {
     pub(super) fn new(input: R) -> Self {
         Self(LineReader::new(input))
     }
 
-    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, Flaw> {
+    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, RecordFlaw> {
         loop {
             let more = self.0.next(&mut record.raw);
             record.line = self.0.line();

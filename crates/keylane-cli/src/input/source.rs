@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use csv::ByteRecord;
 
-use super::compressed::Uncompressed;
-use super::error::{Flaw, InputError};
-use super::field::Field;
+use super::compressed::UncompressedReader;
+use super::error::{InputError, RecordFlaw};
+use super::field::FieldSelector;
 use super::json;
-use super::lines::Lines;
-use super::ndjson::Ndjson;
+use super::lines::LineRecords;
+use super::ndjson::NdjsonRecords;
 use super::record::InputRecord;
-use super::table::{Dialect, Table};
+use super::table::{TableDialect, TableRecords};
 
 /// How the bytes are cut into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub(crate) enum InputFormat {
 
 /// An opened file or pipe.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct InputFile {
     name: String,
     file: File,
     read: Arc<AtomicU64>,
 }
 
-impl Origin {
+impl InputFile {
     /// Opens `path`, or standard input for none and for `-`.
     pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let (name, file) = match path {
@@ -69,7 +69,7 @@ impl Origin {
     }
 }
 
-impl Read for Origin {
+impl Read for InputFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(into)?;
         self.read.fetch_add(count as u64, Ordering::Relaxed);
@@ -81,46 +81,51 @@ impl Read for Origin {
 #[derive(Debug)]
 pub(crate) struct InputSource {
     name: String,
-    records: Records,
-    layout: Layout,
+    records: RecordReader,
+    layout: FieldLayout,
 }
 
 #[derive(Debug)]
-enum Records {
-    Lines(Lines<Uncompressed<Origin>>),
-    Table(Box<Table<Uncompressed<Origin>>>),
-    Ndjson(Ndjson<Uncompressed<Origin>>),
+enum RecordReader {
+    Lines(LineRecords<UncompressedReader<InputFile>>),
+    Table(Box<TableRecords<UncompressedReader<InputFile>>>),
+    Ndjson(NdjsonRecords<UncompressedReader<InputFile>>),
 }
 
 impl InputSource {
     /// Begins to read; a table's first row is read here, so that wrong column
     /// names are found before any command starts.
     pub(crate) fn new(
-        origin: Origin,
+        origin: InputFile,
         format: InputFormat,
         header: bool,
     ) -> Result<Self, InputError> {
         let name = origin.name.clone();
-        let origin = Uncompressed::new(origin);
-        let dialect = if format == InputFormat::Tsv { Dialect::Tsv } else { Dialect::Csv };
+        let origin = UncompressedReader::new(origin);
+        let dialect =
+            if format == InputFormat::Tsv { TableDialect::Tsv } else { TableDialect::Csv };
         let (records, layout) = match format {
-            InputFormat::Lines => (Records::Lines(Lines::new(origin)), Layout::Lines),
-            InputFormat::Ndjson => (Records::Ndjson(Ndjson::new(origin)), Layout::Ndjson),
+            InputFormat::Lines => {
+                (RecordReader::Lines(LineRecords::new(origin)), FieldLayout::Lines)
+            }
+            InputFormat::Ndjson => {
+                (RecordReader::Ndjson(NdjsonRecords::new(origin)), FieldLayout::Ndjson)
+            }
             InputFormat::Csv | InputFormat::Tsv => {
-                let mut table = Box::new(Table::new(origin, dialect));
+                let mut table = Box::new(TableRecords::new(origin, dialect));
                 let layout = if header {
-                    table.header().map(Layout::Named)
+                    table.header().map(FieldLayout::Named)
                 } else {
-                    table.width().map(Layout::Numbered)
+                    table.width().map(FieldLayout::Numbered)
                 };
                 let located = |(line, what)| InputError { file: name.clone(), line, what };
-                (Records::Table(table), layout.map_err(located)?)
+                (RecordReader::Table(table), layout.map_err(located)?)
             }
         };
         Ok(Self { name, records, layout })
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
+    pub(crate) fn layout(&self) -> &FieldLayout {
         &self.layout
     }
 
@@ -132,23 +137,23 @@ impl InputSource {
     /// Reads the next record; false at the end.
     pub(crate) fn next(&mut self, record: &mut InputRecord) -> Result<bool, InputError> {
         let more = match &mut self.records {
-            Records::Lines(lines) => lines.next(record),
-            Records::Table(table) => table.next(record),
-            Records::Ndjson(values) => values.next(record),
+            RecordReader::Lines(lines) => lines.next(record),
+            RecordReader::Table(table) => table.next(record),
+            RecordReader::Ndjson(values) => values.next(record),
         };
         let more = more.map_err(|what| self.located(record.line, what))?;
         record.number += u64::from(more);
         Ok(more)
     }
 
-    fn located(&self, line: u64, what: Flaw) -> InputError {
+    fn located(&self, line: u64, what: RecordFlaw) -> InputError {
         InputError { file: self.name.clone(), line, what }
     }
 }
 
 /// Which fields the records have, as far as it is known before reading them.
 #[derive(Debug)]
-pub(crate) enum Layout {
+pub(crate) enum FieldLayout {
     Lines,
     /// A table with a header.
     Named(ByteRecord),
@@ -157,12 +162,12 @@ pub(crate) enum Layout {
     Ndjson,
 }
 
-impl Layout {
+impl FieldLayout {
     /// Resolves a field's name given by a user: a column's name before its number, a member of the
     /// JSON object, or a word's number.
-    pub(crate) fn field(&self, name: &str) -> anyhow::Result<Field> {
+    pub(crate) fn field(&self, name: &str) -> anyhow::Result<FieldSelector> {
         match self {
-            Self::Lines => number(name).map(Field::Word).with_context(|| {
+            Self::Lines => number(name).map(FieldSelector::Word).with_context(|| {
                 several(name).unwrap_or_else(|| {
                     format!(
                         "lines have numbered fields, counted from 1, and \
@@ -171,25 +176,25 @@ impl Layout {
                     )
                 })
             }),
-            Self::Ndjson => Ok(Field::Path(json::Path::member(name))),
+            Self::Ndjson => Ok(FieldSelector::Path(json::JsonPath::member(name))),
             Self::Named(header) => named(header, name),
             Self::Numbered(width) => numbered(*width, name),
         }
     }
 
     /// Finds the value at a path like `.a.b`.
-    pub(crate) fn path(&self, path: &str) -> anyhow::Result<Field> {
+    pub(crate) fn path(&self, path: &str) -> anyhow::Result<FieldSelector> {
         anyhow::ensure!(
             matches!(self, Self::Ndjson),
             "the path `{path}` needs --ndjson; name a column, or write a template like {{1}}"
         );
-        let parsed = json::Path::parse(path).with_context(|| {
+        let parsed = json::JsonPath::parse(path).with_context(|| {
             format!(
                 "`{path}` is no path; write .name or .outer.inner, with quotes around a name \
                  that contains a dot"
             )
         })?;
-        Ok(Field::Path(parsed))
+        Ok(FieldSelector::Path(parsed))
     }
 }
 
@@ -209,10 +214,10 @@ fn number(name: &str) -> Option<usize> {
     name.parse::<usize>().ok()?.checked_sub(1)
 }
 
-fn named(header: &ByteRecord, name: &str) -> anyhow::Result<Field> {
+fn named(header: &ByteRecord, name: &str) -> anyhow::Result<FieldSelector> {
     let mut same = header.iter().enumerate().filter(|(_, column)| *column == name.as_bytes());
     match (same.next(), same.next()) {
-        (Some((index, _)), None) => Ok(Field::Column(index)),
+        (Some((index, _)), None) => Ok(FieldSelector::Column(index)),
         (Some((first, _)), Some((second, _))) => anyhow::bail!(
             "columns {} and {} are both called `{name}`; give the number instead",
             first + 1,
@@ -220,7 +225,7 @@ fn named(header: &ByteRecord, name: &str) -> anyhow::Result<Field> {
         ),
         (None, _) => number(name)
             .filter(|index| *index < header.len())
-            .map(Field::Column)
+            .map(FieldSelector::Column)
             .with_context(|| {
                 let names: Vec<_> = header.iter().map(String::from_utf8_lossy).collect();
                 several(name).unwrap_or_else(|| {
@@ -230,7 +235,7 @@ fn named(header: &ByteRecord, name: &str) -> anyhow::Result<Field> {
     }
 }
 
-fn numbered(width: Option<usize>, name: &str) -> anyhow::Result<Field> {
+fn numbered(width: Option<usize>, name: &str) -> anyhow::Result<FieldSelector> {
     let index = number(name).with_context(|| {
         several(name).unwrap_or_else(|| {
             format!(
@@ -242,5 +247,5 @@ fn numbered(width: Option<usize>, name: &str) -> anyhow::Result<Field> {
     if let Some(width) = width {
         anyhow::ensure!(index < width, "there is no column {name}; the rows have {width}");
     }
-    Ok(Field::Column(index))
+    Ok(FieldSelector::Column(index))
 }

@@ -5,14 +5,14 @@ use std::io::Read;
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
-use super::error::Flaw;
+use super::error::RecordFlaw;
 use super::line_reader::READ_AHEAD;
 use super::record::InputRecord;
 use super::recording_reader::RecordingReader;
 
 /// How fields are separated.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Dialect {
+pub(super) enum TableDialect {
     /// Commas; a field may be quoted and may then contain line ends.
     Csv,
     /// Tabs; neither tabs nor line ends can be part of a field.
@@ -22,7 +22,7 @@ pub(super) enum Dialect {
 /// A table of which the first row has been read already, so that its width is
 /// known before the first record is used.
 #[derive(Debug)]
-pub(super) struct Table<R> {
+pub(super) struct TableRecords<R> {
     rows: Reader<RecordingReader<R>>,
     quoted: bool,
     /// Lines that ended before the part of the input not yet taken.
@@ -31,11 +31,11 @@ pub(super) struct Table<R> {
     first: Option<InputRecord>,
 }
 
-impl<R: Read> Table<R> {
-    pub(super) fn new(input: R, dialect: Dialect) -> Self {
+impl<R: Read> TableRecords<R> {
+    pub(super) fn new(input: R, dialect: TableDialect) -> Self {
         let (separator, quoted) = match dialect {
-            Dialect::Csv => (b',', true),
-            Dialect::Tsv => (b'\t', false),
+            TableDialect::Csv => (b',', true),
+            TableDialect::Tsv => (b'\t', false),
         };
         let rows = ReaderBuilder::new()
             .has_headers(false)
@@ -47,17 +47,17 @@ impl<R: Read> Table<R> {
     }
 
     /// Reads the header; the line it is on comes with an error.
-    pub(super) fn header(&mut self) -> Result<ByteRecord, (u64, Flaw)> {
+    pub(super) fn header(&mut self) -> Result<ByteRecord, (u64, RecordFlaw)> {
         let mut record = InputRecord::default();
         match self.next(&mut record) {
             Ok(true) => Ok(record.row),
-            Ok(false) => Err((1, Flaw::NoHeader)),
+            Ok(false) => Err((1, RecordFlaw::NoHeader)),
             Err(flaw) => Err((record.line, flaw)),
         }
     }
 
     /// Number of fields of the rows; none if there are no rows.
-    pub(super) fn width(&mut self) -> Result<Option<usize>, (u64, Flaw)> {
+    pub(super) fn width(&mut self) -> Result<Option<usize>, (u64, RecordFlaw)> {
         let mut record = InputRecord::default();
         match self.next(&mut record) {
             Ok(true) => {
@@ -70,7 +70,7 @@ impl<R: Read> Table<R> {
         }
     }
 
-    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, Flaw> {
+    pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, RecordFlaw> {
         if let Some(first) = self.first.take() {
             *record = InputRecord { number: record.number, ..first };
             return Ok(true);
@@ -81,7 +81,7 @@ impl<R: Read> Table<R> {
             return Ok(false);
         }
         if self.quoted && ends_inside_quotes(&record.raw) {
-            return Err(Flaw::OpenQuote);
+            return Err(RecordFlaw::OpenQuote);
         }
         Ok(true)
     }
@@ -105,15 +105,15 @@ impl<R: Read> Table<R> {
         record.raw.extend_from_slice(raw);
     }
 
-    fn flaw(&self, error: csv::Error) -> Flaw {
+    fn flaw(&self, error: csv::Error) -> RecordFlaw {
         if self.rows.get_ref().overrun() {
-            return Flaw::TooLong;
+            return RecordFlaw::TooLong;
         }
         match error.into_kind() {
             ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                Flaw::Ragged { expected: expected_len, found: len }
+                RecordFlaw::Ragged { expected: expected_len, found: len }
             }
-            ErrorKind::Io(error) => Flaw::Read(error),
+            ErrorKind::Io(error) => RecordFlaw::Read(error),
             other => unreachable!("reading raw rows fails in no other way: {other:?}"),
         }
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn rows(text: &str) -> Vec<(u64, String, Vec<String>)> {
-        let mut table = Table::new(text.as_bytes(), Dialect::Csv);
+        let mut table = TableRecords::new(text.as_bytes(), TableDialect::Csv);
         let mut record = InputRecord::default();
         let mut seen = Vec::new();
         while table.next(&mut record).unwrap() {
@@ -187,34 +187,35 @@ mod tests {
     #[test]
     fn an_open_quote_is_found_with_and_without_a_last_line_end() {
         for text in ["a,b\n1,\"2", "a,b\n1,\"2\n", "a,b\n1,\"2\"\"\n3,4\n"] {
-            let mut table = Table::new(text.as_bytes(), Dialect::Csv);
+            let mut table = TableRecords::new(text.as_bytes(), TableDialect::Csv);
             let mut record = InputRecord::default();
             assert!(table.next(&mut record).unwrap());
-            assert!(matches!(table.next(&mut record), Err(Flaw::OpenQuote)), "{text:?}");
+            assert!(matches!(table.next(&mut record), Err(RecordFlaw::OpenQuote)), "{text:?}");
             assert_eq!(record.line, 2);
         }
     }
 
     #[test]
     fn an_open_quote_does_not_swallow_an_endless_input() {
-        let mut table = Table::new((&b"a,\""[..]).chain(std::io::repeat(b'x')), Dialect::Csv);
-        assert!(matches!(table.next(&mut InputRecord::default()), Err(Flaw::TooLong)));
+        let mut table =
+            TableRecords::new((&b"a,\""[..]).chain(std::io::repeat(b'x')), TableDialect::Csv);
+        assert!(matches!(table.next(&mut InputRecord::default()), Err(RecordFlaw::TooLong)));
     }
 
     #[test]
     fn a_row_of_another_width_is_refused_with_its_line() {
-        let mut table = Table::new(&b"a,b\n1,2\n1,2,3\n"[..], Dialect::Csv);
+        let mut table = TableRecords::new(&b"a,b\n1,2\n1,2,3\n"[..], TableDialect::Csv);
         let mut record = InputRecord::default();
         assert_eq!(table.width().unwrap(), Some(2));
         assert!(table.next(&mut record).unwrap() && table.next(&mut record).unwrap());
         let flaw = table.next(&mut record).unwrap_err();
-        assert!(matches!(flaw, Flaw::Ragged { expected: 2, found: 3 }));
+        assert!(matches!(flaw, RecordFlaw::Ragged { expected: 2, found: 3 }));
         assert_eq!(record.line, 3);
     }
 
     #[test]
     fn tabs_know_no_quotes() {
-        let mut table = Table::new(&b"\"a\tb\"\n"[..], Dialect::Tsv);
+        let mut table = TableRecords::new(&b"\"a\tb\"\n"[..], TableDialect::Tsv);
         let mut record = InputRecord::default();
         assert!(table.next(&mut record).unwrap());
         assert_eq!(&record.row, &ByteRecord::from(vec!["\"a", "b\""]));

@@ -10,13 +10,13 @@ const IN_MEMORY: usize = 1 << 20;
 
 /// Output of one stream so far.
 #[derive(Debug, Default)]
-pub(super) struct Capture {
+pub(super) struct OutputCapture {
     memory: Vec<u8>,
     /// Output before `memory`.
     spilled: Option<File>,
 }
 
-impl Capture {
+impl OutputCapture {
     pub(super) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.memory.len() + bytes.len() > IN_MEMORY {
             self.spill()?;
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn large_output_comes_back_whole_and_not_from_memory() {
-        let mut capture = Capture::default();
+        let mut capture = OutputCapture::default();
         let mut expected = Vec::new();
         for byte in 0..100u8 {
             let piece = vec![byte; 50_000];

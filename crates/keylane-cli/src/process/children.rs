@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::Duration;
 
-use keylane_process::{Place, Registry};
+use keylane_process::{Registry, RegistryEntry};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
@@ -36,7 +36,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// The children that were started and not reaped.
 #[derive(Debug)]
-pub(crate) struct Children {
+pub(crate) struct ChildProcesses {
     state: Mutex<ChildSet>,
     /// Lists the children for the case that this process is killed.
     registry: Registry,
@@ -47,14 +47,14 @@ pub(crate) struct Children {
 #[derive(Debug)]
 struct ChildSet {
     /// Each group's place in the registry.
-    groups: HashMap<Pid, Place>,
+    groups: HashMap<Pid, RegistryEntry>,
     /// Signal for children that start after the end was requested.
     ending: Option<Signal>,
     /// Dropped to make `abandoned` readable.
     abandon: Option<PipeWriter>,
 }
 
-impl Children {
+impl ChildProcesses {
     pub(crate) fn new(registry: Registry) -> io::Result<Self> {
         let (abandoned, abandon) = io::pipe()?;
         let state = ChildSet { groups: HashMap::new(), ending: None, abandon: Some(abandon) };
@@ -163,7 +163,7 @@ impl Children {
 
 /// Waits until no process of a group runs that was killed and whose leader was reaped; mostly
 /// returns at once.
-fn wait_until_gone(place: &Place) {
+fn wait_until_gone(place: &RegistryEntry) {
     let mut looks = 0;
     while !place.is_gone() {
         looks += 1;

@@ -6,7 +6,7 @@ use std::process::Child;
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::capture::Capture;
+use super::capture::OutputCapture;
 use super::children::poll_again;
 
 /// A pipe's default size, so that one read empties it.
@@ -14,9 +14,9 @@ const PIECE: usize = 64 << 10;
 
 /// Output of a child.
 #[derive(Debug, Default)]
-pub(super) struct Printed {
-    pub(super) stdout: Capture,
-    pub(super) stderr: Capture,
+pub(super) struct CapturedOutput {
+    pub(super) stdout: OutputCapture,
+    pub(super) stderr: OutputCapture,
 }
 
 /// Reads until all writers have closed both streams, or `abandoned` becomes readable.
@@ -24,8 +24,8 @@ pub(super) fn collect(
     child: &mut Child,
     abandoned: &PipeReader,
     buffer: &mut Vec<u8>,
-) -> io::Result<Printed> {
-    let mut printed = Printed::default();
+) -> io::Result<CapturedOutput> {
+    let mut printed = CapturedOutput::default();
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     buffer.resize(PIECE, 0);
     while stdout.is_some() || stderr.is_some() {
@@ -62,7 +62,11 @@ fn as_fd<S: AsFd>(stream: &Option<S>) -> Option<BorrowedFd<'_>> {
 }
 
 /// Reads available bytes; drops the stream at its end.
-fn take<S: Read>(stream: &mut Option<S>, into: &mut Capture, buffer: &mut [u8]) -> io::Result<()> {
+fn take<S: Read>(
+    stream: &mut Option<S>,
+    into: &mut OutputCapture,
+    buffer: &mut [u8],
+) -> io::Result<()> {
     let Some(open) = stream else { return Ok(()) };
     match open.read(buffer) {
         Ok(0) => *stream = None,

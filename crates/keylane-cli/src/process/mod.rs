@@ -9,9 +9,9 @@ mod refused;
 mod registry;
 mod run_one;
 
-pub(crate) use children::Children;
+pub(crate) use children::ChildProcesses;
 pub(crate) use program::resolve;
-pub(crate) use record_process::{Processes, describe};
+pub(crate) use record_process::{RecordProcessRunner, describe};
 pub(crate) use refused::why_not_started;
 pub(crate) use registry::{guarded, guarded_beside};
-pub(crate) use run_one::{Ended, ask_once, run_once};
+pub(crate) use run_one::{CommandResult, ask_once, run_once};

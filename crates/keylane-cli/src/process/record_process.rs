@@ -14,11 +14,11 @@ use std::sync::mpsc::Sender;
 use anyhow::anyhow;
 
 use crate::key::RecordKey;
-use crate::run::{Cause, RunEvent};
-use crate::run_stats::{Place, RunStats};
+use crate::run::{RunEvent, StopCause};
+use crate::run_stats::{RecordLocation, RunStats};
 
-use super::children::Children;
-use super::collect::{Printed, collect};
+use super::children::ChildProcesses;
+use super::collect::{CapturedOutput, collect};
 use super::refused::why_not_started;
 
 thread_local! {
@@ -28,17 +28,17 @@ thread_local! {
 
 /// Runs a process per record.
 #[derive(Debug)]
-pub(crate) struct Processes {
-    pub(crate) children: Children,
+pub(crate) struct RecordProcessRunner {
+    pub(crate) children: ChildProcesses,
     pub(crate) stats: Arc<RunStats>,
     pub(crate) events: Sender<RunEvent>,
     /// Path of the program, if it is equal for all records.
     pub(crate) program: Option<PathBuf>,
 }
 
-impl Processes {
+impl RecordProcessRunner {
     /// Runs the command of one record to its end.
-    pub(crate) fn run(&self, place: &Place, key: &RecordKey, argv: Vec<Vec<u8>>) {
+    pub(crate) fn run(&self, place: &RecordLocation, key: &RecordKey, argv: Vec<Vec<u8>>) {
         if self.stats.is_stopping() {
             return self.stats.not_run(1);
         }
@@ -49,7 +49,7 @@ impl Processes {
         }
     }
 
-    fn finish(&self, place: &Place, key: &RecordKey, mut child: Child) {
+    fn finish(&self, place: &RecordLocation, key: &RecordKey, mut child: Child) {
         let printed =
             BUFFER.with_borrow_mut(|buffer| collect(&mut child, self.children.abandoned(), buffer));
         let status = self.children.reap(&mut child);
@@ -71,7 +71,7 @@ impl Processes {
         }
     }
 
-    fn command(&self, place: &Place, key: &RecordKey, argv: Vec<Vec<u8>>) -> Command {
+    fn command(&self, place: &RecordLocation, key: &RecordKey, argv: Vec<Vec<u8>>) -> Command {
         let mut words = argv.into_iter().map(OsString::from_vec);
         let name = words.next().expect("a command has at least one word");
         let mut command =
@@ -88,9 +88,9 @@ impl Processes {
         command
     }
 
-    fn emit(&self, mut printed: Printed) {
+    fn emit(&self, mut printed: CapturedOutput) {
         if !(printed.stdout.is_empty() && printed.stderr.is_empty()) {
-            let Printed { stdout, stderr } = &mut printed;
+            let CapturedOutput { stdout, stderr } = &mut printed;
             let output = &self.stats.output;
             // A write error ends the run, which reports it.
             let _ = output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
@@ -99,7 +99,7 @@ impl Processes {
 
     /// Fails a record whose bytes are not a valid command line; a program that cannot be run would
     /// fail for every record, and ends the run.
-    fn not_started(&self, place: &Place, key: &RecordKey, error: io::Error) {
+    fn not_started(&self, place: &RecordLocation, key: &RecordKey, error: io::Error) {
         let why = match error.kind() {
             io::ErrorKind::InvalidInput => {
                 "it has a NUL byte, which no argument can contain; use --worker".to_owned()
@@ -126,8 +126,8 @@ impl Processes {
     /// Ends the run.
     fn stop(&self, error: anyhow::Error) {
         self.stats.stop();
-        // The supervisor may have ended the run already.
-        let _ = self.events.send(RunEvent::Stop(Cause::Error(error)));
+        // The coordinator may have ended the run already.
+        let _ = self.events.send(RunEvent::Stop(StopCause::Error(error)));
     }
 }
 

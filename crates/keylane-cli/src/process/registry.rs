@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use keylane_process::{Guard, Options, Registry};
+use keylane_process::{GuardMechanism, Registry, RegistryOptions};
 
 /// Registry in this user's folder of registries, for a process that has no file of its own. Ends
 /// the processes that an earlier process with that folder has left before it returns.
@@ -21,6 +21,6 @@ pub(crate) fn guarded_beside(path: &Path) -> anyhow::Result<Registry> {
     Ok(Registry::open(Path::new(&name), &options())?)
 }
 
-fn options() -> Options {
-    Options::default().guard(Guard::ThisProgram)
+fn options() -> RegistryOptions {
+    RegistryOptions::default().guard(GuardMechanism::ThisProgram)
 }

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::io;
 use std::process::{Command, ExitStatus};
 
-use crate::output::{NotWritten, Output};
+use crate::output::{NotWritten, StandardOutput};
 
-use super::children::Children;
-use super::collect::{Printed, collect};
+use super::children::ChildProcesses;
+use super::collect::{CapturedOutput, collect};
 
 thread_local! {
     /// Each thread's buffer for reading from pipes, used again and again.
@@ -19,7 +19,7 @@ thread_local! {
 const MAX_SAID: usize = 2048;
 
 /// How a command has ended.
-pub(crate) struct Ended<W> {
+pub(crate) struct CommandResult<W> {
     pub(crate) status: ExitStatus,
     /// End of its standard error.
     pub(crate) said: Vec<u8>,
@@ -30,11 +30,11 @@ pub(crate) struct Ended<W> {
 /// Runs a command to its end and writes its output in one piece. Returns its exit status and the
 /// result of the write.
 pub(crate) fn run_once(
-    children: &Children,
+    children: &ChildProcesses,
     command: &mut Command,
-    output: &Output,
-) -> io::Result<Ended<Result<(), NotWritten>>> {
-    let (status, Printed { mut stdout, mut stderr }) = run(children, command)?;
+    output: &StandardOutput,
+) -> io::Result<CommandResult<Result<(), NotWritten>>> {
+    let (status, CapturedOutput { mut stdout, mut stderr }) = run(children, command)?;
     // An empty output is never an error.
     let written = match (stdout.is_empty(), stderr.is_empty()) {
         (true, true) => Ok(()),
@@ -44,25 +44,28 @@ pub(crate) fn run_once(
         }
         (false, _) => output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err)),
     };
-    Ok(Ended { status, said: stderr.end(MAX_SAID)?, written })
+    Ok(CommandResult { status, said: stderr.end(MAX_SAID)?, written })
 }
 
 /// Runs a command to its end and returns its exit status and output; its standard error is written.
 pub(crate) fn ask_once(
-    children: &Children,
+    children: &ChildProcesses,
     command: &mut Command,
-    output: &Output,
-) -> io::Result<Ended<Vec<u8>>> {
-    let (status, Printed { mut stdout, mut stderr }) = run(children, command)?;
+    output: &StandardOutput,
+) -> io::Result<CommandResult<Vec<u8>>> {
+    let (status, CapturedOutput { mut stdout, mut stderr }) = run(children, command)?;
     if !stderr.is_empty() {
         output.write_error(|err| stderr.write_to(err));
     }
     let mut answer = Vec::new();
     stdout.write_to(&mut answer)?;
-    Ok(Ended { status, said: stderr.end(MAX_SAID)?, written: answer })
+    Ok(CommandResult { status, said: stderr.end(MAX_SAID)?, written: answer })
 }
 
-fn run(children: &Children, command: &mut Command) -> io::Result<(ExitStatus, Printed)> {
+fn run(
+    children: &ChildProcesses,
+    command: &mut Command,
+) -> io::Result<(ExitStatus, CapturedOutput)> {
     let mut child = children.spawn(command)?;
     let printed =
         BUFFER.with_borrow_mut(|buffer| collect(&mut child, children.abandoned(), buffer));

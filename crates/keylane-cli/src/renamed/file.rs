@@ -8,14 +8,14 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::Renamed;
+use super::RenamedSetting;
 
 /// Renamed keys of a table.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Table {
+pub(crate) struct RenamedKeys {
     /// Path of the table; `*` is every table that stands there.
     pub(crate) path: &'static [&'static str],
-    pub(crate) keys: &'static [Renamed],
+    pub(crate) keys: &'static [RenamedSetting],
 }
 
 /// An old name in a file.
@@ -23,14 +23,14 @@ pub(crate) struct Table {
 pub(crate) struct OldKey {
     /// Number of the line, from 1 on.
     pub(crate) line: usize,
-    pub(crate) name: Renamed,
+    pub(crate) name: RenamedSetting,
 }
 
 impl OldKey {
     /// Message for users about this key of this file.
     pub(crate) fn warning(&self, path: &Path) -> String {
         let (path, line) = (path.display(), self.line);
-        let Renamed { old, new } = self.name;
+        let RenamedSetting { old, new } = self.name;
         format!("warning: {path}:{line}: `{old}` is an old name, write `{new}`")
     }
 }
@@ -64,7 +64,7 @@ impl ConfigReadError {
 /// Returns an error if the text is invalid, or if a key is set by both of its names.
 pub(crate) fn parse<T: DeserializeOwned>(
     text: &str,
-    tables: &[Table],
+    tables: &[RenamedKeys],
 ) -> Result<(T, Vec<OldKey>), ConfigReadError> {
     let mut root = DeTable::parse(text)?;
     let mut found = Vec::new();
@@ -102,7 +102,7 @@ fn rename_at<'t>(
 
 fn rename(
     table: &mut DeTable<'_>,
-    renamed: &[Renamed],
+    renamed: &[RenamedSetting],
     text: &str,
     found: &mut Vec<OldKey>,
 ) -> Result<(), ConfigReadError> {
@@ -118,7 +118,7 @@ fn rename(
     Ok(())
 }
 
-fn both_names(Renamed { old, new }: Renamed) -> String {
+fn both_names(RenamedSetting { old, new }: RenamedSetting) -> String {
     format!("`{old}` is the old name of `{new}`, and both are set: leave out `{old}`")
 }
 
@@ -132,9 +132,9 @@ mod tests {
 
     use super::*;
 
-    const TABLES: &[Table] = &[
-        Table { path: &[], keys: &[Renamed::new("old", "new")] },
-        Table { path: &["of", "*", "in"], keys: &[Renamed::new("least", "min")] },
+    const TABLES: &[RenamedKeys] = &[
+        RenamedKeys { path: &[], keys: &[RenamedSetting::new("old", "new")] },
+        RenamedKeys { path: &["of", "*", "in"], keys: &[RenamedSetting::new("least", "min")] },
     ];
 
     type Parsed = Result<(BTreeMap<String, toml::Value>, Vec<OldKey>), ConfigReadError>;

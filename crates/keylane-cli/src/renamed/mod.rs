@@ -9,25 +9,25 @@ pub(crate) use options::with_new_names;
 
 /// A setting with another name than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Renamed {
+pub(crate) struct RenamedSetting {
     pub(crate) old: &'static str,
     pub(crate) new: &'static str,
 }
 
-impl Renamed {
+impl RenamedSetting {
     pub(crate) const fn new(old: &'static str, new: &'static str) -> Self {
-        Renamed { old, new }
+        RenamedSetting { old, new }
     }
 }
 
 /// Options of `keylane consume` without their dashes, which are also keys of its configuration file.
-pub(crate) const CONSUME: &[Renamed] = &[
-    Renamed::new("member", "group-instance-id"),
-    Renamed::new("longest-backoff", "max-backoff"),
-    Renamed::new("commit-every", "commit-interval"),
-    Renamed::new("commit-after", "commit-batch-size"),
-    Renamed::new("most-records", "max-in-flight"),
-    Renamed::new("most-bytes", "max-in-flight-bytes"),
-    Renamed::new("stop-within", "shutdown-timeout"),
-    Renamed::new("stalled-after", "stall-timeout"),
+pub(crate) const CONSUME: &[RenamedSetting] = &[
+    RenamedSetting::new("member", "group-instance-id"),
+    RenamedSetting::new("longest-backoff", "max-backoff"),
+    RenamedSetting::new("commit-every", "commit-interval"),
+    RenamedSetting::new("commit-after", "commit-batch-size"),
+    RenamedSetting::new("most-records", "max-in-flight"),
+    RenamedSetting::new("most-bytes", "max-in-flight-bytes"),
+    RenamedSetting::new("stop-within", "shutdown-timeout"),
+    RenamedSetting::new("stalled-after", "stall-timeout"),
 ];

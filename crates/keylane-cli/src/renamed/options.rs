@@ -5,23 +5,23 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use anyhow::bail;
 
-use super::{CONSUME, Renamed};
+use super::{CONSUME, RenamedSetting};
 
 /// A value that means "no key".
-const NULL: &[Renamed] = &[Renamed::new("null", "null-value")];
+const NULL: &[RenamedSetting] = &[RenamedSetting::new("null", "null-value")];
 
 /// Renamed options of each subcommand, without their dashes.
-const OPTIONS: &[(&str, &[Renamed])] = &[
+const OPTIONS: &[(&str, &[RenamedSetting])] = &[
     ("run", NULL),
-    ("calibrate", &[Renamed::new("max", "max-workers")]),
-    ("simulate", &[Renamed::new("patience", "max-hold")]),
+    ("calibrate", &[RenamedSetting::new("max", "max-workers")]),
+    ("simulate", &[RenamedSetting::new("patience", "max-hold")]),
     ("consume", CONSUME),
     ("produce", NULL),
-    ("serve", &[Renamed::new("stop-within", "shutdown-timeout")]),
+    ("serve", &[RenamedSetting::new("stop-within", "shutdown-timeout")]),
     ("submit", NULL),
-    ("watch", &[Renamed::new("patience", "reconnect-timeout")]),
-    ("top", &[Renamed::new("every", "interval")]),
-    ("audit", &[Renamed::new("who", "actor"), Renamed::new("what", "action")]),
+    ("watch", &[RenamedSetting::new("patience", "reconnect-timeout")]),
+    ("top", &[RenamedSetting::new("every", "interval")]),
+    ("audit", &[RenamedSetting::new("who", "actor"), RenamedSetting::new("what", "action")]),
 ];
 
 /// Replaces old names of options by the new ones. Returns the words, and a warning for each old name.
@@ -41,12 +41,12 @@ pub(crate) fn with_new_names(words: Vec<OsString>) -> anyhow::Result<(Vec<OsStri
 
 fn replace(
     mut words: Vec<OsString>,
-    renamed: &[Renamed],
+    renamed: &[RenamedSetting],
 ) -> anyhow::Result<(Vec<OsString>, Vec<String>)> {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let own = &mut words[..end];
     let mut warnings = Vec::new();
-    for Renamed { old, new } in renamed {
+    for RenamedSetting { old, new } in renamed {
         if !own.iter().any(|word| after_option(word, old).is_some()) {
             continue;
         }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     /// The renamed options of the subcommands that this build has.
-    fn all() -> Vec<(&'static str, Renamed)> {
+    fn all() -> Vec<(&'static str, RenamedSetting)> {
         let command = Cli::command();
         let there = OPTIONS.iter().filter(|(name, _)| command.find_subcommand(name).is_some());
         there.flat_map(|(name, renamed)| renamed.iter().map(|one| (*name, *one))).collect()
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn each_old_option_means_the_new_one_and_gives_a_warning() {
         assert!(all().len() >= 3);
-        for (subcommand, Renamed { old, new }) in all() {
+        for (subcommand, RenamedSetting { old, new }) in all() {
             let (value, rest) = example(subcommand, new);
             for between in [" ", "="] {
                 let call = |name| words(&format!("k {subcommand} --{name}{between}{value}{rest}"));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn both_names_of_an_option_are_an_error_that_has_both() {
-        for (subcommand, Renamed { old, new }) in all() {
+        for (subcommand, RenamedSetting { old, new }) in all() {
             let (value, rest) = example(subcommand, new);
             for (first, second) in [(old, new), (new, old)] {
                 let both = format!("k {subcommand} --{first} {value} --{second}={value}{rest}");

@@ -7,33 +7,33 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::cli::RunArgs;
-use crate::exit::Ending;
-use crate::input::{InputFormat, InputSource, Origin};
+use crate::exit::ExitOutcome;
+use crate::input::{InputFile, InputFormat, InputSource};
 use crate::key::KeyRule;
-use crate::output::Output;
-use crate::process::{self, Children, Processes};
+use crate::output::StandardOutput;
+use crate::process::{self, ChildProcesses, RecordProcessRunner};
 use crate::progress::ProgressDisplay;
 use crate::run_stats::RunStats;
 use crate::signals;
 use crate::worker::{self, WorkerPool};
 
-use super::engine::Engine;
+use super::coordinator::RunCoordinator;
+use super::engine::RecordExecutor;
 use super::event::RunEvent;
-use super::plan::Plan;
-use super::reader::Reader;
-use super::supervisor::Supervisor;
+use super::plan::RecordTemplate;
+use super::reader::InputReader;
 use super::trace::TraceFile;
 use super::worker_events::RunObserver;
 
 /// Runs the command for every record.
-pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     anyhow::ensure!(
         !args.header || matches!(args.format(), InputFormat::Csv | InputFormat::Tsv),
         "--header is for tables; give --csv or --tsv as well"
     );
     refuse_separators(&args.command)?;
     let (sender, events) = mpsc::channel();
-    let origin = Origin::open(args.file.as_deref())?;
+    let origin = InputFile::open(args.file.as_deref())?;
     let (length, meter) = (origin.length(), origin.meter());
     let format = args.format();
     let source = InputSource::new(origin, format, args.header)?;
@@ -41,9 +41,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     let key_rule = KeyRule::new(&args.key, nulls, args.no_key, source.layout())?;
     let jobs = args.jobs.count();
     let plan = if args.worker {
-        Plan::line(args.worker_line.as_ref(), source.layout())?
+        RecordTemplate::line(args.worker_line.as_ref(), source.layout())?
     } else {
-        Plan::command(&args.command, source.layout())?
+        RecordTemplate::command(&args.command, source.layout())?
     };
 
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
     // even while the first line is waited for.
     signals::watch(sender.clone())?;
     let progress = ProgressDisplay::new(args.progress, length, meter);
-    let output = Output::new(progress.bar(), sender.clone())?;
+    let output = StandardOutput::new(progress.bar(), sender.clone())?;
     let stats = Arc::new(RunStats::new(output));
     let engine = if args.worker {
         workers(&args, jobs, &stats, &sender)?
@@ -67,10 +67,10 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<Ending> {
 
     // With one job, no other order than the input's is faster.
     let is_sequential = jobs == 1;
-    let reader = Reader { source, key_rule, plan, stats: Arc::clone(&stats), is_sequential };
+    let reader = InputReader { source, key_rule, plan, stats: Arc::clone(&stats), is_sequential };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
-    let ending = Supervisor::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
+    let ending = RunCoordinator::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
     engine.children().dismiss();
     shown.finish(&stats, ending);
     if let Some(trace) = trace {
@@ -93,14 +93,14 @@ fn refuse_separators(command: &[OsString]) -> anyhow::Result<()> {
 }
 
 fn processes(
-    plan: &Plan,
+    plan: &RecordTemplate,
     stats: &Arc<RunStats>,
     events: &Sender<RunEvent>,
-) -> anyhow::Result<Engine> {
+) -> anyhow::Result<RecordExecutor> {
     let program =
         plan.program().map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
-    Ok(Engine::Processes(Arc::new(Processes {
-        children: Children::new(process::guarded()?)?,
+    Ok(RecordExecutor::Processes(Arc::new(RecordProcessRunner {
+        children: ChildProcesses::new(process::guarded()?)?,
         stats: Arc::clone(stats),
         events: events.clone(),
         program,
@@ -112,22 +112,22 @@ fn workers(
     jobs: usize,
     stats: &Arc<RunStats>,
     events: &Sender<RunEvent>,
-) -> anyhow::Result<Engine> {
+) -> anyhow::Result<RecordExecutor> {
     let observer = RunObserver { stats: Arc::clone(stats), events: events.clone() };
-    let children = Arc::new(Children::new(process::guarded()?)?);
+    let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
     let workers = WorkerPool::new(jobs, worker::command(&args.command)?, children, observer);
     let workers = workers.answer_within(args.worker_timeout.map(|span| span.0));
     // The trace is of turns.
     let workers = if args.trace.is_some() { workers.keep_turns() } else { workers };
     let workers = Arc::new(workers);
     let slot_threads = workers.spawn(jobs)?;
-    Ok(Engine::Workers(workers, Mutex::new(slot_threads)))
+    Ok(RecordExecutor::Workers(workers, Mutex::new(slot_threads)))
 }
 
 /// The thread is never joined: it may be waiting for a record that comes only
 /// after the run was asked to end, or never.
 fn start_reading(
-    reader: Reader,
+    reader: InputReader,
     pool: &Arc<super::RecordPool>,
     events: &Sender<RunEvent>,
 ) -> anyhow::Result<()> {

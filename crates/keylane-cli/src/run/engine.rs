@@ -1,11 +1,11 @@
-//! Execution of records by processes or by workers, behind one interface for the supervisor.
+//! Execution of records by processes or by workers, behind one interface for the coordinator.
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::key::RecordKey;
-use crate::process::{Children, Processes};
+use crate::process::{ChildProcesses, RecordProcessRunner};
 use crate::run_stats::RunStats;
 use crate::worker::{DISPATCHERS, WorkerPool};
 
@@ -14,14 +14,14 @@ use super::worker_events::RunObserver;
 
 /// Executor of the records.
 #[derive(Debug)]
-pub(super) enum Engine {
+pub(super) enum RecordExecutor {
     /// A process per record.
-    Processes(Arc<Processes>),
+    Processes(Arc<RecordProcessRunner>),
     /// Lines to long-lived children, and the threads that look after them.
     Workers(Arc<WorkerPool<RunObserver>>, Mutex<Vec<JoinHandle<()>>>),
 }
 
-impl Engine {
+impl RecordExecutor {
     /// Builds the pool in front of it.
     pub(super) fn pool(&self, jobs: usize, buffer: usize) -> anyhow::Result<RecordPool> {
         let builder = keylane::Pool::builder()
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn children(&self) -> &Children {
+    pub(super) fn children(&self) -> &ChildProcesses {
         match self {
             Self::Processes(processes) => &processes.children,
             Self::Workers(workers, _) => &workers.children,

@@ -12,15 +12,15 @@
 //! reported and counted, and the run goes on.
 
 mod compose;
+mod coordinator;
 mod engine;
 mod event;
 mod plan;
 mod reader;
-mod supervisor;
 mod trace;
 mod work;
 mod worker_events;
 
 pub(crate) use compose::run;
-pub(crate) use event::{Cause, RunEvent};
+pub(crate) use event::{RunEvent, StopCause};
 pub(crate) use work::RecordPool;

@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::input::{InputRecord, Layout};
+use crate::input::{FieldLayout, InputRecord};
 use crate::template::{NoField, Template};
 
 use super::work::RecordBody;
 
 /// How the work for each record is made.
 #[derive(Debug)]
-pub(super) enum Plan {
+pub(super) enum RecordTemplate {
     /// Arguments of the command.
     Command(Vec<Template>),
     /// The line to send to a worker.
@@ -19,7 +19,7 @@ pub(super) enum Plan {
 
 /// Why one record cannot be run, while others can.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unfit {
+pub(super) enum RecordError {
     #[error(transparent)]
     NoField(#[from] NoField),
     #[error(
@@ -29,9 +29,9 @@ pub(super) enum Unfit {
     LineEnd,
 }
 
-impl Plan {
+impl RecordTemplate {
     /// Templates of the arguments; the record is appended if none of them uses a part of it.
-    pub(super) fn command(words: &[OsString], layout: &Layout) -> anyhow::Result<Self> {
+    pub(super) fn command(words: &[OsString], layout: &FieldLayout) -> anyhow::Result<Self> {
         let parse = |word: &OsString| Template::parse(word.as_bytes(), layout);
         let mut words: Vec<_> = words.iter().map(parse).collect::<Result<_, _>>()?;
         if !words.iter().any(Template::has_placeholder) {
@@ -41,7 +41,7 @@ impl Plan {
     }
 
     /// Template of a worker's line; the whole record by default.
-    pub(super) fn line(template: Option<&OsString>, layout: &Layout) -> anyhow::Result<Self> {
+    pub(super) fn line(template: Option<&OsString>, layout: &FieldLayout) -> anyhow::Result<Self> {
         let template = match template {
             Some(text) => Template::parse(text.as_bytes(), layout)?,
             None => Template::whole(),
@@ -57,7 +57,7 @@ impl Plan {
         }
     }
 
-    pub(super) fn body(&self, record: &InputRecord, key: &[u8]) -> Result<RecordBody, Unfit> {
+    pub(super) fn body(&self, record: &InputRecord, key: &[u8]) -> Result<RecordBody, RecordError> {
         match self {
             Self::Command(words) => {
                 let rendered = |word: &Template| {
@@ -70,7 +70,7 @@ impl Plan {
                 let mut line = Vec::with_capacity(record.raw.len() + 1);
                 template.render(record, key, &mut line)?;
                 if memchr::memchr(b'\n', &line).is_some() {
-                    return Err(Unfit::LineEnd);
+                    return Err(RecordError::LineEnd);
                 }
                 line.push(b'\n');
                 Ok(RecordBody::Line(line))

@@ -7,23 +7,23 @@ use anyhow::Context;
 
 use crate::input::{InputRecord, InputSource};
 use crate::key::{KeyRule, RecordKey};
-use crate::run_stats::{Place, RunStats};
+use crate::run_stats::{RecordLocation, RunStats};
 
-use super::plan::Plan;
+use super::plan::RecordTemplate;
 use super::work::{RecordPool, RecordTask};
 
 /// Reads all of an input.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct InputReader {
     pub(super) source: InputSource,
     pub(super) key_rule: KeyRule,
-    pub(super) plan: Plan,
+    pub(super) plan: RecordTemplate,
     pub(super) stats: Arc<RunStats>,
     /// Whether each record waits for the one before it, whatever their keys are.
     pub(super) is_sequential: bool,
 }
 
-impl Reader {
+impl InputReader {
     /// Gives every record to the pool, until the input or the pool ends.
     pub(super) fn read_all(mut self, pool: &RecordPool) -> anyhow::Result<()> {
         let mut record = InputRecord::default();
@@ -40,7 +40,7 @@ impl Reader {
 
     /// Hands one record over; false if the pool takes no more.
     fn accept(&self, record: &InputRecord, key: RecordKey, pool: &RecordPool) -> bool {
-        let place = Place { number: record.number, line: record.line };
+        let place = RecordLocation { number: record.number, line: record.line };
         match self.plan.body(record, key.bytes()) {
             Err(unfit) => self.stats.refused(&place, &key, unfit),
             Ok(body) => {

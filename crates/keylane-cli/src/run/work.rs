@@ -1,7 +1,7 @@
 //! Task that the reader submits to the pool for a record.
 
 use crate::key::RecordKey;
-use crate::run_stats::Place;
+use crate::run_stats::RecordLocation;
 
 /// The pool of a run.
 pub(crate) type RecordPool = keylane::HandlerPool<RecordKey, RecordTask>;
@@ -9,7 +9,7 @@ pub(crate) type RecordPool = keylane::HandlerPool<RecordKey, RecordTask>;
 /// One record, ready to run.
 #[derive(Debug)]
 pub(crate) struct RecordTask {
-    pub(crate) place: Place,
+    pub(crate) place: RecordLocation,
     /// The record's key, if the pool has all records under one key.
     pub(crate) own_key: Option<RecordKey>,
     pub(crate) body: RecordBody,

@@ -5,10 +5,10 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::run_stats::{Place, RunStats};
-use crate::worker::{Observer, Pending};
+use crate::run_stats::{RecordLocation, RunStats};
+use crate::worker::{PendingRecord, RecordObserver};
 
-use super::event::{Cause, RunEvent};
+use super::event::{RunEvent, StopCause};
 
 /// A run as an observer: it keeps count, and ends when its workers are no good.
 #[derive(Debug)]
@@ -17,14 +17,14 @@ pub(super) struct RunObserver {
     pub(super) events: Sender<RunEvent>,
 }
 
-impl Observer for RunObserver {
-    type Ticket = Place;
+impl RecordObserver for RunObserver {
+    type Ticket = RecordLocation;
 
     fn is_stopping(&self) -> bool {
         self.stats.is_stopping()
     }
 
-    fn not_run(&self, _place: Place) {
+    fn not_run(&self, _place: RecordLocation) {
         self.stats.not_run(1);
     }
 
@@ -32,14 +32,19 @@ impl Observer for RunObserver {
         self.stats.started();
     }
 
-    fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Place>>) {
+    fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<RecordLocation>>) {
         // A write error ends the run, which reports it.
         let _ = self.stats.output.write(lines);
         self.stats.succeeded(records.len() as u64);
     }
 
-    fn lost(&self, records: &mut Vec<Pending<Place>>, end: &dyn Display, _said: &[u8]) {
-        for Pending { ticket, key, .. } in records {
+    fn lost(
+        &self,
+        records: &mut Vec<PendingRecord<RecordLocation>>,
+        end: &dyn Display,
+        _said: &[u8],
+    ) {
+        for PendingRecord { ticket, key, .. } in records {
             let why = format_args!("its worker ended without answering it ({end})");
             self.stats.failed(ticket, key, why);
         }
@@ -49,18 +54,18 @@ impl Observer for RunObserver {
         self.stats.output.write_error(|err| err.write_all(text));
     }
 
-    fn withdrawn(&self, records: &mut Vec<Pending<Place>>) {
+    fn withdrawn(&self, records: &mut Vec<PendingRecord<RecordLocation>>) {
         self.stats.withdrawn(records.len() as u64);
     }
 
     fn on_fatal(&self, error: anyhow::Error) -> bool {
         self.stats.stop();
-        // The supervisor may have ended the run already.
-        let _ = self.events.send(RunEvent::Stop(Cause::Error(error)));
+        // The coordinator may have ended the run already.
+        let _ = self.events.send(RunEvent::Stop(StopCause::Error(error)));
         true
     }
 
-    fn name(&self, Place { number, line }: &Place) -> String {
+    fn name(&self, RecordLocation { number, line }: &RecordLocation) -> String {
         format!("record {number} (line {line})")
     }
 

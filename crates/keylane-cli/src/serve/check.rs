@@ -9,7 +9,7 @@ use anyhow::bail;
 
 /// Command line, and its path in the configuration, such as `kinds.resize.split`.
 #[derive(Debug)]
-pub(super) struct Words<'a> {
+pub(super) struct CommandLine<'a> {
     pub(super) place: String,
     pub(super) words: &'a [String],
     /// Whether it is a worker, whose arguments have no placeholders.
@@ -24,9 +24,9 @@ const PLACEHOLDERS: [&str; 2] = ["{}", "{key}"];
 /// # Errors
 ///
 /// Returns an error if a program cannot be run now.
-pub(super) fn check(all: &[Words<'_>]) -> anyhow::Result<Vec<String>> {
+pub(super) fn check(all: &[CommandLine<'_>]) -> anyhow::Result<Vec<String>> {
     let mut notes = Vec::new();
-    for Words { place, words, is_worker } in all {
+    for CommandLine { place, words, is_worker } in all {
         let program = words.first().map_or("", String::as_str);
         if let Some(why) = not_runnable(program) {
             bail!("{place}: `{program}` cannot be run: {why}");
@@ -80,7 +80,7 @@ mod tests {
 
     fn check_one(words: &[&str], is_worker: bool) -> Result<Vec<String>, String> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        let all = [Words { place: "kinds.a".into(), words: &words, is_worker }];
+        let all = [CommandLine { place: "kinds.a".into(), words: &words, is_worker }];
         check(&all).map_err(|error| error.to_string())
     }
 

@@ -17,11 +17,11 @@ use keylane_service::{Bounds, Kind, Rate, Settings, Work, http};
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
 
-use super::check::Words;
+use super::check::CommandLine;
 use super::old_names;
+use crate::duration_arg::DurationArg;
 use crate::message::say;
 use crate::renamed::file;
-use crate::span::Span;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -44,20 +44,20 @@ struct ServerTable {
     hosts: Vec<String>,
     read_only: bool,
     environment: Option<String>,
-    retention: Option<Age>,
-    audit_retention: Option<Age>,
+    retention: Option<RetentionTime>,
+    audit_retention: Option<RetentionTime>,
     max_audit_entries: Option<NonZeroU64>,
     max_connections: Option<NonZeroUsize>,
     max_websockets: Option<usize>,
     max_event_streams: Option<usize>,
     max_connections_per_client: Option<NonZeroUsize>,
-    max_body_bytes: Option<Size>,
-    body_timeout: Option<Span>,
-    max_payload_bytes: Option<Size>,
+    max_body_bytes: Option<ByteSize>,
+    body_timeout: Option<DurationArg>,
+    max_payload_bytes: Option<ByteSize>,
     max_subtasks_per_job: Option<NonZeroU32>,
     max_waiting_subtasks: Option<NonZeroU64>,
-    max_key_bytes: Option<Size>,
-    max_store_bytes: Option<Size>,
+    max_key_bytes: Option<ByteSize>,
+    max_store_bytes: Option<ByteSize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -84,10 +84,10 @@ struct HandlerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LimitsTable {
-    memory: Option<Size>,
-    cpu: Option<Span>,
+    memory: Option<ByteSize>,
+    cpu: Option<DurationArg>,
     files: Option<u64>,
-    file_size: Option<Size>,
+    file_size: Option<ByteSize>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -98,19 +98,19 @@ pub(super) struct KindTable {
     workers: Option<NonZeroUsize>,
     max_tasks_per_worker: Option<NonZeroU64>,
     http: Option<String>,
-    lease: Option<Span>,
-    max_lease: Option<Span>,
+    lease: Option<DurationArg>,
+    max_lease: Option<DurationArg>,
     env: Option<Vec<String>>,
     limits: LimitsTable,
     attempts: Option<NonZeroU32>,
     backoff: Option<BackoffRange>,
-    timeout: Option<Span>,
+    timeout: Option<DurationArg>,
     concurrency: Option<NonZeroUsize>,
     rate: Option<RateText>,
     burst: Option<NonZeroU32>,
     on_error: Option<OnErrorChoice>,
     on_fail: Option<OnFailChoice>,
-    max_log_bytes: Option<Size>,
+    max_log_bytes: Option<ByteSize>,
     split: Option<HandlerConfig>,
     fan_in: Option<HandlerConfig>,
 }
@@ -118,31 +118,31 @@ pub(super) struct KindTable {
 /// Retention time of jobs: a duration, also in days, or `forever`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-struct Age(Option<Duration>);
+struct RetentionTime(Option<Duration>);
 
-impl TryFrom<String> for Age {
+impl TryFrom<String> for RetentionTime {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         if text == "forever" {
-            return Ok(Age(None));
+            return Ok(RetentionTime(None));
         }
         if let Some(days) = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()) {
-            return Ok(Age(Some(Duration::from_secs(u64::from(days) * 24 * 3600))));
+            return Ok(RetentionTime(Some(Duration::from_secs(u64::from(days) * 24 * 3600))));
         }
-        let span: Span = text
+        let span: DurationArg = text
             .parse()
             .map_err(|_| format!("`{text}` is no time to keep jobs; write 12h, 7d or forever"))?;
-        Ok(Age(Some(span.0)))
+        Ok(RetentionTime(Some(span.0)))
     }
 }
 
 /// A number of bytes, as in `512M`: with K, M or G for 2¹⁰, 2²⁰ or 2³⁰.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-struct Size(u64);
+struct ByteSize(u64);
 
-impl TryFrom<String> for Size {
+impl TryFrom<String> for ByteSize {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -156,7 +156,7 @@ impl TryFrom<String> for Size {
         };
         let count: Option<u64> = digits.parse().ok();
         let size = count.zip(shift).and_then(|(count, shift)| count.checked_mul(1 << shift));
-        size.map(Size)
+        size.map(ByteSize)
             .ok_or_else(|| format!("`{text}` is no number of bytes; write 64K, 512M or 2G"))
     }
 }
@@ -172,8 +172,8 @@ impl TryFrom<String> for BackoffRange {
     fn try_from(text: String) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no range of waits; write 1s..1m");
         let (first, longest) = text.split_once("..").ok_or_else(wrong)?;
-        let first: Span = first.parse().map_err(|_| wrong())?;
-        let longest: Span = longest.parse().map_err(|_| wrong())?;
+        let first: DurationArg = first.parse().map_err(|_| wrong())?;
+        let longest: DurationArg = longest.parse().map_err(|_| wrong())?;
         if longest.0 < first.0 {
             return Err(format!("in `{text}` the first wait is longer than the longest"));
         }
@@ -222,7 +222,7 @@ impl Config {
         let server = &self.server;
         let plain = Settings::new(server.store.clone().unwrap_or_else(|| store.to_owned()));
         let bounds = Bounds::default();
-        let size = |size: Option<Size>, default: usize| {
+        let size = |size: Option<ByteSize>, default: usize| {
             size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
         Settings {
@@ -320,7 +320,7 @@ impl Config {
     }
 
     /// All commands and workers.
-    pub(super) fn commands(&self) -> Vec<Words<'_>> {
+    pub(super) fn commands(&self) -> Vec<CommandLine<'_>> {
         let mut all = Vec::new();
         for (name, table) in &self.kinds {
             let place = format!("kinds.{name}");
@@ -396,8 +396,8 @@ impl Config {
     }
 }
 
-fn words_of(place: String, words: Option<&[String]>, is_worker: bool) -> Option<Words<'_>> {
-    words.map(|words| Words { place, words, is_worker })
+fn words_of(place: String, words: Option<&[String]>, is_worker: bool) -> Option<CommandLine<'_>> {
+    words.map(|words| CommandLine { place, words, is_worker })
 }
 
 /// Returns the handler of a split or fan-in, if it is configured.

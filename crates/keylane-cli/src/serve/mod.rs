@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use keylane_process::Guard;
+use keylane_process::GuardMechanism;
 use keylane_service::Service;
 use keylane_service::http::{Server, Settings, StartingServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::exit::Ending;
+use crate::duration_arg::DurationArg;
+use crate::exit::ExitOutcome;
 use crate::message::say;
-use crate::span::Span;
 
 /// The subcommands that open a store themselves.
 #[derive(Debug, Subcommand)]
@@ -30,7 +30,7 @@ pub(crate) enum ServeCommand {
 }
 
 impl ServeCommand {
-    pub(crate) fn run(&self) -> anyhow::Result<Ending> {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitOutcome> {
         match self {
             ServeCommand::Serve(args) => run(args),
             ServeCommand::Store(args) => store::run(args),
@@ -57,7 +57,7 @@ pub(crate) struct ServeArgs {
 
     /// Time to wait for running subtasks at shutdown.
     #[arg(long, value_name = "TIME", default_value = "30s")]
-    shutdown_timeout: Span,
+    shutdown_timeout: DurationArg,
 }
 
 const AFTER_HELP: &str = "\
@@ -76,7 +76,7 @@ Example of a configuration:
 docs/serve/configuration.md has every setting.";
 
 /// Runs `keylane serve`.
-fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
+fn run(args: &ServeArgs) -> anyhow::Result<ExitOutcome> {
     let config = config::Config::read(&args.config)?;
     let serving = config.serving()?;
     config.kinds()?;
@@ -85,22 +85,23 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
             println!("{}: note: {note}", args.config.display());
         }
         println!("{}: the configuration is valid", args.config.display());
-        return Ok(Ending::Finished { failed: 0 });
+        return Ok(ExitOutcome::Finished { failed: 0 });
     }
     log();
     config.warn();
-    let kinds = reload::Kinds::of(&config)?;
+    let kinds = reload::KindTables::of(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let mut builder = Service::builder(config.settings(&args.store)).guard(Guard::ThisProgram);
+    let mut builder =
+        Service::builder(config.settings(&args.store)).guard(GuardMechanism::ThisProgram);
     for (name, kind) in kinds.all() {
         builder = builder.kind(&name, kind);
     }
     let mut grace = Duration::from_secs(1);
     let ended = runtime.block_on(async {
-        let mut stops = Stops::watch()?;
+        let mut stops = ServerSignals::watch()?;
         // First, so that probes get answers while a large store is read.
         let starting = StartingServer::bind(serving.clone()).await?;
         let service = tokio::select! {
@@ -114,7 +115,8 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
         };
         let server = starting.serve(&service);
         announce(&server, &serving);
-        let mut reloads = reload::Reloads { config: args.config.clone(), server: config, kinds };
+        let mut reloads =
+            reload::ReloadState { config: args.config.clone(), server: config, kinds };
         let signal = loop {
             match stops.next().await {
                 SIGHUP if !stops.hangup_stops => reloads.run(&service, &server).await,
@@ -137,11 +139,11 @@ fn run(args: &ServeArgs) -> anyhow::Result<Ending> {
 }
 
 /// How a server ends that was asked to by this signal.
-fn ending(signal: i32) -> Ending {
+fn ending(signal: i32) -> ExitOutcome {
     match signal {
         // Asked to stop, it has.
-        SIGTERM => Ending::Finished { failed: 0 },
-        signal => Ending::Signalled { signal },
+        SIGTERM => ExitOutcome::Finished { failed: 0 },
+        signal => ExitOutcome::Signalled { signal },
     }
 }
 
@@ -184,7 +186,7 @@ fn log() {
 }
 
 /// The signals that ask for an end, or for the configuration to be read anew.
-struct Stops {
+struct ServerSignals {
     interrupts: Signal,
     terminations: Signal,
     hangups: Signal,
@@ -192,10 +194,10 @@ struct Stops {
     hangup_stops: bool,
 }
 
-impl Stops {
+impl ServerSignals {
     fn watch() -> anyhow::Result<Self> {
         let watch = |kind| signal(kind).context("cannot watch for signals");
-        Ok(Stops {
+        Ok(ServerSignals {
             interrupts: watch(SignalKind::interrupt())?,
             terminations: watch(SignalKind::terminate())?,
             hangups: watch(SignalKind::hangup())?,

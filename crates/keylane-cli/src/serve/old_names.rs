@@ -1,30 +1,34 @@
 //! Old names of keys in the configuration of `keylane serve`.
 
-use crate::renamed::Renamed;
-use crate::renamed::file::Table;
+use crate::renamed::RenamedSetting;
+use crate::renamed::file::RenamedKeys;
 
-const SERVER: &[Renamed] = &[
-    Renamed::new("keep", "retention"),
-    Renamed::new("keep_audit", "audit_retention"),
-    Renamed::new("most_audit", "max_audit_entries"),
-    Renamed::new("most_connections", "max_connections"),
-    Renamed::new("most_websockets", "max_websockets"),
-    Renamed::new("most_body", "max_body_bytes"),
-    Renamed::new("most_payload", "max_payload_bytes"),
-    Renamed::new("most_subtasks", "max_subtasks_per_job"),
-    Renamed::new("most_waiting", "max_waiting_subtasks"),
-    Renamed::new("most_store", "max_store_bytes"),
+const SERVER: &[RenamedSetting] = &[
+    RenamedSetting::new("keep", "retention"),
+    RenamedSetting::new("keep_audit", "audit_retention"),
+    RenamedSetting::new("most_audit", "max_audit_entries"),
+    RenamedSetting::new("most_connections", "max_connections"),
+    RenamedSetting::new("most_websockets", "max_websockets"),
+    RenamedSetting::new("most_body", "max_body_bytes"),
+    RenamedSetting::new("most_payload", "max_payload_bytes"),
+    RenamedSetting::new("most_subtasks", "max_subtasks_per_job"),
+    RenamedSetting::new("most_waiting", "max_waiting_subtasks"),
+    RenamedSetting::new("most_store", "max_store_bytes"),
 ];
 
-const HANDLER: &[Renamed] = &[Renamed::new("tasks_per_worker", "max_tasks_per_worker")];
+const HANDLER: &[RenamedSetting] =
+    &[RenamedSetting::new("tasks_per_worker", "max_tasks_per_worker")];
 
 /// Renamed keys.
-pub(super) const TABLES: &[Table] = &[
-    Table { path: &["server"], keys: SERVER },
-    Table { path: &["kinds", "*"], keys: &[Renamed::new("log_bytes", "max_log_bytes")] },
-    Table { path: &["kinds", "*"], keys: HANDLER },
-    Table { path: &["kinds", "*", "split"], keys: HANDLER },
-    Table { path: &["kinds", "*", "fan_in"], keys: HANDLER },
+pub(super) const TABLES: &[RenamedKeys] = &[
+    RenamedKeys { path: &["server"], keys: SERVER },
+    RenamedKeys {
+        path: &["kinds", "*"],
+        keys: &[RenamedSetting::new("log_bytes", "max_log_bytes")],
+    },
+    RenamedKeys { path: &["kinds", "*"], keys: HANDLER },
+    RenamedKeys { path: &["kinds", "*", "split"], keys: HANDLER },
+    RenamedKeys { path: &["kinds", "*", "fan_in"], keys: HANDLER },
 ];
 
 #[cfg(test)]
@@ -51,7 +55,7 @@ mod tests {
         }
     }
 
-    fn all() -> impl Iterator<Item = (&'static [&'static str], Renamed)> {
+    fn all() -> impl Iterator<Item = (&'static [&'static str], RenamedSetting)> {
         TABLES.iter().flat_map(|table| table.keys.iter().map(|key| (table.path, *key)))
     }
 
@@ -69,7 +73,7 @@ mod tests {
 
     #[test]
     fn both_names_of_a_key_are_an_error_that_has_both() {
-        for (path, Renamed { old, new }) in all() {
+        for (path, RenamedSetting { old, new }) in all() {
             for names in [[old, new], [new, old]] {
                 let error = file::parse::<Config>(&text(path, &names), TABLES).unwrap_err();
                 let error = error.to_string();

@@ -12,21 +12,21 @@ use crate::message::say;
 
 /// The kinds that a server has, with the tables that they were made of.
 #[derive(Debug)]
-pub(super) struct Kinds(Vec<(String, KindTable, Kind)>);
+pub(super) struct KindTables(Vec<(String, KindTable, Kind)>);
 
-impl Kinds {
+impl KindTables {
     pub(super) fn of(config: &Config) -> anyhow::Result<Self> {
-        Kinds::following(config, &Kinds(Vec::new()))
+        KindTables::following(config, &KindTables(Vec::new()))
     }
 
     /// Kinds of a configuration. A kind with an unchanged table keeps its worker processes.
-    fn following(config: &Config, before: &Kinds) -> anyhow::Result<Self> {
+    fn following(config: &Config, before: &KindTables) -> anyhow::Result<Self> {
         let made = config.kinds()?.into_iter().map(|(name, table, kind)| {
             let same = before.0.iter().find(|(other, was, _)| *other == name && *was == table);
             let kind = same.map_or(kind, |(_, _, kept)| kept.clone());
             (name, table, kind)
         });
-        Ok(Kinds(made.collect()))
+        Ok(KindTables(made.collect()))
     }
 
     pub(super) fn all(&self) -> Vec<(String, Kind)> {
@@ -36,16 +36,16 @@ impl Kinds {
 
 /// State that a reload needs.
 #[derive(Debug)]
-pub(super) struct Reloads {
+pub(super) struct ReloadState {
     /// The file.
     pub(super) config: PathBuf,
     /// Configuration at the start of the server.
     pub(super) server: Config,
     /// The kinds that there are.
-    pub(super) kinds: Kinds,
+    pub(super) kinds: KindTables,
 }
 
-impl Reloads {
+impl ReloadState {
     /// Reads the configuration anew. If something is wrong with it all stays as it is.
     pub(super) async fn run(&mut self, service: &Service, server: &Server) {
         match self.reload(service, server).await {
@@ -58,7 +58,7 @@ impl Reloads {
         let config = Config::read(&self.config)?;
         let serving = config.serving()?;
         config.warn();
-        let kinds = Kinds::following(&config, &self.kinds)?;
+        let kinds = KindTables::following(&config, &self.kinds)?;
         server.reload(serving.tokens, serving.tls).context("server")?;
         service.reload_kinds(kinds.all()).await;
         self.kinds = kinds;

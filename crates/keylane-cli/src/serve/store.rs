@@ -12,7 +12,7 @@ use keylane_service::store::{Changes, ReadError, Settings, Store};
 use keylane_service::{JobId, JobNumber};
 
 use super::config::store_path;
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Checks, copies, exports or imports the store of a service.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub(crate) struct StoreArgs {
 }
 
 #[derive(Debug, Args)]
-struct Which {
+struct StoreLocationArgs {
     /// Configuration with the path of the store.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -37,26 +37,26 @@ enum StoreCommand {
     /// Reads and verifies everything in a store that is not in use, and lists damage.
     Check {
         #[command(flatten)]
-        which: Which,
+        which: StoreLocationArgs,
     },
     /// Copies a store that is not in use into a new file.
     Backup {
         #[command(flatten)]
-        which: Which,
+        which: StoreLocationArgs,
         /// The new file.
         to: PathBuf,
     },
     /// Writes a store that is not in use as lines of JSON.
     Export {
         #[command(flatten)]
-        which: Which,
+        which: StoreLocationArgs,
         /// Output file; standard output if absent.
         to: Option<PathBuf>,
     },
     /// Reads lines of JSON, as export has written them, into a store that is not in use.
     Import {
         #[command(flatten)]
-        which: Which,
+        which: StoreLocationArgs,
         /// Input file; standard input if absent.
         from: Option<PathBuf>,
     },
@@ -71,14 +71,14 @@ enum StoreCommand {
     /// Removes a damaged job from a store that is not in use, so that the keys and jobs that wait for it go on.
     Remove {
         #[command(flatten)]
-        which: Which,
+        which: StoreLocationArgs,
         /// Its number or its id.
         job: String,
     },
 }
 
 /// Runs `keylane store`.
-pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitOutcome> {
     match &args.what {
         StoreCommand::Check { which } => return check(which),
         StoreCommand::Backup { which, to } => {
@@ -108,10 +108,10 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<Ending> {
             }
         }
     }
-    Ok(Ending::Finished { failed: 0 })
+    Ok(ExitOutcome::Finished { failed: 0 })
 }
 
-fn check(which: &Which) -> anyhow::Result<Ending> {
+fn check(which: &StoreLocationArgs) -> anyhow::Result<ExitOutcome> {
     let path = store_path(which.config.as_deref(), &which.store)?;
     let report = Store::inspect(&path)?;
     println!(
@@ -126,11 +126,11 @@ fn check(which: &Which) -> anyhow::Result<Ending> {
         println!("damaged: {damage}");
     }
     let damaged = report.damage.len() as u64;
-    Ok(Ending::Finished { failed: damaged })
+    Ok(ExitOutcome::Finished { failed: damaged })
 }
 
 /// The new file is for its owner alone, and goes if it does not become whole.
-fn export(which: &Which, path: &Path) -> anyhow::Result<()> {
+fn export(which: &StoreLocationArgs, path: &Path) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     let mut file = BufWriter::new(file.with_context(|| format!("cannot make {}", path.display()))?);
@@ -145,7 +145,7 @@ fn export(which: &Which, path: &Path) -> anyhow::Result<()> {
     written
 }
 
-fn salvage(from: &Path, to: &Path) -> anyhow::Result<Ending> {
+fn salvage(from: &Path, to: &Path) -> anyhow::Result<ExitOutcome> {
     let salvaged = Store::salvage(from, to, now_ms())?;
     for loss in &salvaged.losses {
         println!("lost: {loss}");
@@ -157,10 +157,10 @@ fn salvage(from: &Path, to: &Path) -> anyhow::Result<Ending> {
         salvaged.damaged_jobs,
         salvaged.losses.len()
     );
-    Ok(Ending::Finished { failed: salvaged.losses.len() as u64 })
+    Ok(ExitOutcome::Finished { failed: salvaged.losses.len() as u64 })
 }
 
-fn remove(which: &Which, job: &str) -> anyhow::Result<()> {
+fn remove(which: &StoreLocationArgs, job: &str) -> anyhow::Result<()> {
     let number = match JobId::parse(job) {
         Some(id) => id.number(),
         None => JobNumber(job.parse().with_context(|| format!("{job} is no job's number or id"))?),
@@ -194,7 +194,7 @@ fn now_ms() -> u64 {
 }
 
 /// Opens an existing store only: a misspelt name must not create one.
-fn open(which: &Which) -> anyhow::Result<Store> {
+fn open(which: &StoreLocationArgs) -> anyhow::Result<Store> {
     let path = store_path(which.config.as_deref(), &which.store)?;
     if !path.exists() {
         bail!("there is no store {}", path.display());
@@ -202,7 +202,7 @@ fn open(which: &Which) -> anyhow::Result<Store> {
     Ok(Store::open(&path, &Settings::default())?.0)
 }
 
-fn open_or_make(which: &Which) -> anyhow::Result<Store> {
+fn open_or_make(which: &StoreLocationArgs) -> anyhow::Result<Store> {
     let path = store_path(which.config.as_deref(), &which.store)?;
     Ok(Store::open(&path, &Settings::default())?.0)
 }

@@ -6,8 +6,8 @@ use keylane::allocate::{Allocator, Order};
 
 use super::SimulateArgs;
 use super::jobs::SimulatedJob;
-use super::policy::{Fifo, Keylane, Policy, RoundRobin, ShortestFirst};
-use super::schedule::Schedule;
+use super::policy::{AssignmentPolicy, FifoPolicy, KeylanePolicy, RoundRobin, ShortestFirst};
+use super::schedule::SimulatedSchedule;
 use super::{time, world};
 
 /// The four rules first.
@@ -15,17 +15,17 @@ pub(super) fn schedules(
     jobs: &[SimulatedJob],
     workers: usize,
     args: &SimulateArgs,
-) -> Vec<Schedule> {
+) -> Vec<SimulatedSchedule> {
     let allocator = || match args.max_hold {
         Some(patience) => Allocator::new(workers).with_patience(patience),
         None => Allocator::new(workers),
     };
     let rules = allocator().with_max_active(args.max_active.map(usize::from));
-    let mut policies: [Box<dyn Policy>; 6] = [
-        Box::new(Keylane::new("four rules", rules)),
-        Box::new(Keylane::new("balanced", allocator().with_order(Order::Balanced))),
-        Box::new(Keylane::new("shortest first", allocator().with_order(Order::Shortest))),
-        Box::<Fifo>::default(),
+    let mut policies: [Box<dyn AssignmentPolicy>; 6] = [
+        Box::new(KeylanePolicy::new("four rules", rules)),
+        Box::new(KeylanePolicy::new("balanced", allocator().with_order(Order::Balanced))),
+        Box::new(KeylanePolicy::new("shortest first", allocator().with_order(Order::Shortest))),
+        Box::<FifoPolicy>::default(),
         Box::<RoundRobin>::default(),
         Box::<ShortestFirst>::default(),
     ];
@@ -33,7 +33,7 @@ pub(super) fn schedules(
 }
 
 /// Latency of each job under each policy.
-pub(super) fn latencies(jobs: &[SimulatedJob], schedules: &[Schedule]) -> String {
+pub(super) fn latencies(jobs: &[SimulatedJob], schedules: &[SimulatedSchedule]) -> String {
     let names: Vec<_> = jobs.iter().map(|job| job.name.clone()).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("job".len());
     let mut table = format!("{:width$}  {:>9}", "job", "arrival");
@@ -52,7 +52,11 @@ pub(super) fn latencies(jobs: &[SimulatedJob], schedules: &[Schedule]) -> String
 }
 
 /// The figures of each policy over all jobs.
-pub(super) fn figures(jobs: &[SimulatedJob], schedules: &[Schedule], workers: usize) -> String {
+pub(super) fn figures(
+    jobs: &[SimulatedJob],
+    schedules: &[SimulatedSchedule],
+    workers: usize,
+) -> String {
     let mut table = format!(
         "{:14}  {:>11}  {:>11}  {:>8}  {:>8}  {:>11}",
         "policy", "mean time", "p99 time", "slowdown", "worst", "all done"

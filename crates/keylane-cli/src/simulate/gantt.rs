@@ -1,9 +1,9 @@
 //! Gantt chart of a schedule: a row for each worker, time to the right; for terminals, and as SVG.
 
 use super::jobs::SimulatedJob;
-use super::schedule::{Bar, Schedule};
+use super::schedule::{ScheduledSubtask, SimulatedSchedule};
 use super::time;
-use crate::svg::{Anchor, COLOURS, Svg};
+use crate::svg::{COLOURS, SvgDrawing, TextAnchor};
 
 /// How wide the picture is on a terminal, beside the workers' numbers.
 const COLUMNS: u64 = 72;
@@ -17,7 +17,7 @@ pub(super) fn letter(job: usize) -> char {
 
 /// Chart of the time up to `end`, which must be equal for charts that are compared. Each column
 /// shows the job in the middle of its time.
-pub(super) fn draw(schedule: &Schedule, workers: usize, end: u64) -> String {
+pub(super) fn draw(schedule: &SimulatedSchedule, workers: usize, end: u64) -> String {
     let end = end.max(1);
     let mut rows = vec![vec!['·'; COLUMNS as usize]; workers];
     for bar in &schedule.bars {
@@ -48,18 +48,22 @@ const MAX_NAMED: usize = COLOURS.len();
 const FOOT: f64 = 30.0;
 
 /// All schedules under one another, on one scale of time.
-pub(super) fn svg(schedules: &[Schedule], jobs: &[SimulatedJob], workers: usize) -> String {
+pub(super) fn svg(
+    schedules: &[SimulatedSchedule],
+    jobs: &[SimulatedJob],
+    workers: usize,
+) -> String {
     let panel = HEAD + ROW * workers as f64 + FOOT;
     let height = LEGEND + panel * schedules.len() as f64;
-    let mut svg = Svg::new((LEFT + WIDTH + 30.0) as u32, height.ceil() as u32);
+    let mut svg = SvgDrawing::new((LEFT + WIDTH + 30.0) as u32, height.ceil() as u32);
     let end = last_end(schedules).max(1);
     legend(&mut svg, jobs);
     for (number, schedule) in schedules.iter().enumerate() {
         let top = LEGEND + panel * number as f64 + HEAD;
-        svg.text(LEFT, top - 12.0, Anchor::Start, schedule.policy);
+        svg.text(LEFT, top - 12.0, TextAnchor::Start, schedule.policy);
         for worker in 0..workers {
             let y = top + ROW * worker as f64;
-            svg.text(LEFT - 8.0, y + 15.0, Anchor::End, worker + 1);
+            svg.text(LEFT - 8.0, y + 15.0, TextAnchor::End, worker + 1);
         }
         for bar in &schedule.bars {
             let x = |time: u64| LEFT + WIDTH * time as f64 / end as f64;
@@ -73,21 +77,21 @@ pub(super) fn svg(schedules: &[Schedule], jobs: &[SimulatedJob], workers: usize)
 }
 
 /// Which colour is which job.
-fn legend(svg: &mut Svg, jobs: &[SimulatedJob]) {
+fn legend(svg: &mut SvgDrawing, jobs: &[SimulatedJob]) {
     for (number, job) in jobs.iter().enumerate().filter(|_| jobs.len() <= MAX_NAMED) {
         let x = LEFT + 100.0 * number as f64;
         svg.bar((x, 10.0), (12.0, 12.0), COLOURS[number % COLOURS.len()], &job.name);
         let name: String = job.name.chars().take(11).collect();
-        svg.text(x + 18.0, 20.0, Anchor::Start, name);
+        svg.text(x + 18.0, 20.0, TextAnchor::Start, name);
     }
 }
 
 /// When the last of them is done.
-pub(super) fn last_end(schedules: &[Schedule]) -> u64 {
-    schedules.iter().map(Schedule::end).max().unwrap_or(0)
+pub(super) fn last_end(schedules: &[SimulatedSchedule]) -> u64 {
+    schedules.iter().map(SimulatedSchedule::end).max().unwrap_or(0)
 }
 
-fn tip(bar: &Bar, jobs: &[SimulatedJob]) -> String {
+fn tip(bar: &ScheduledSubtask, jobs: &[SimulatedJob]) -> String {
     let (from, to) = (time::show(bar.start), time::show(bar.end));
     let rule = bar
         .rule
@@ -95,13 +99,13 @@ fn tip(bar: &Bar, jobs: &[SimulatedJob]) -> String {
     format!("{} {}, {from} to {to}{rule}", jobs[bar.job].name, bar.subtask)
 }
 
-fn axis(svg: &mut Svg, y: f64, end: u64) {
+fn axis(svg: &mut SvgDrawing, y: f64, end: u64) {
     svg.rule((LEFT, y), (LEFT + WIDTH, y));
     let step = tick(end);
     for time in (0..=end).step_by(step as usize) {
         let x = LEFT + WIDTH * time as f64 / end as f64;
         svg.rule((x, y), (x, y + 4.0));
-        svg.text(x, y + 17.0, Anchor::Middle, time::show(time));
+        svg.text(x, y + 17.0, TextAnchor::Middle, time::show(time));
     }
 }
 
@@ -120,8 +124,15 @@ mod tests {
 
     #[test]
     fn each_column_shows_what_ran_in_its_middle() {
-        let bar = |worker, job, start, end| Bar { worker, job, subtask: 1, start, end, rule: None };
-        let schedule = Schedule {
+        let bar = |worker, job, start, end| ScheduledSubtask {
+            worker,
+            job,
+            subtask: 1,
+            start,
+            end,
+            rule: None,
+        };
+        let schedule = SimulatedSchedule {
             policy: "x",
             bars: vec![
                 bar(0, 0, 0, 500),

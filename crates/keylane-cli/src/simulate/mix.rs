@@ -17,7 +17,7 @@ const LARGEST: f64 = 1000.0;
 const MEAN_LENGTH: f64 = 1000.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Mix {
+pub(crate) struct JobMix {
     pub(super) jobs: usize,
     /// The part of the workers' time that the jobs need, between 0 and 1.
     pub(super) load: f64,
@@ -25,9 +25,9 @@ pub(crate) struct Mix {
     pub(super) seed: u64,
 }
 
-impl Mix {
+impl JobMix {
     pub(super) fn jobs(&self) -> Vec<SimulatedJob> {
-        let mut random = Random(self.seed);
+        let mut random = SplitMix64(self.seed);
         let mean_work = mean_subtasks() * MEAN_LENGTH;
         let mean_gap = mean_work / (self.load * self.workers as f64);
         let mut now = 0.0;
@@ -57,9 +57,9 @@ fn mean_subtasks() -> f64 {
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): small, and good enough for drawing jobs.
-struct Random(u64);
+struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     /// Between 0 and 1, and never 1.
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_jobs_and_the_load_that_was_asked_for() {
-        let mix = Mix { jobs: 20_000, load: 0.8, workers: 8, seed: 1 };
+        let mix = JobMix { jobs: 20_000, load: 0.8, workers: 8, seed: 1 };
         let jobs = mix.jobs();
         assert_eq!(jobs, mix.jobs());
-        assert_ne!(jobs, Mix { seed: 2, ..mix }.jobs());
+        assert_ne!(jobs, JobMix { seed: 2, ..mix }.jobs());
         let work: u64 = jobs.iter().map(SimulatedJob::work).sum();
         let span = jobs.last().unwrap().arrival * 8;
         let load = work as f64 / span as f64;

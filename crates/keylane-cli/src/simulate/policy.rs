@@ -9,7 +9,7 @@ use keylane::allocate::{Allocator, Claimant, End, JobId, Rule, Supply};
 use super::jobs::SimulatedJob;
 
 /// Assigns free workers. Jobs are numbers, in the order of their arrival.
-pub(super) trait Policy {
+pub(super) trait AssignmentPolicy {
     fn name(&self) -> &'static str;
 
     /// A job comes. Never called for one without subtasks.
@@ -23,7 +23,7 @@ pub(super) trait Policy {
 }
 
 /// Keylane's rules, with the allocator's settings.
-pub(super) struct Keylane {
+pub(super) struct KeylanePolicy {
     name: &'static str,
     allocator: Allocator,
     /// Which job an id is, by its serial number.
@@ -31,13 +31,13 @@ pub(super) struct Keylane {
     ids: Vec<Option<JobId>>,
 }
 
-impl Keylane {
+impl KeylanePolicy {
     pub(super) fn new(name: &'static str, allocator: Allocator) -> Self {
-        Keylane { name, allocator, jobs: Vec::new(), ids: Vec::new() }
+        KeylanePolicy { name, allocator, jobs: Vec::new(), ids: Vec::new() }
     }
 }
 
-impl Policy for Keylane {
+impl AssignmentPolicy for KeylanePolicy {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -64,12 +64,12 @@ impl Policy for Keylane {
 
 /// All subtasks in one queue, as if each job were split when it comes.
 #[derive(Default)]
-pub(super) struct Fifo {
+pub(super) struct FifoPolicy {
     /// Jobs, with the number of their subtasks that have not started.
     queue: VecDeque<(usize, usize)>,
 }
 
-impl Policy for Fifo {
+impl AssignmentPolicy for FifoPolicy {
     fn name(&self) -> &'static str {
         "FIFO"
     }
@@ -97,7 +97,7 @@ pub(super) struct RoundRobin {
     ring: VecDeque<(usize, usize)>,
 }
 
-impl Policy for RoundRobin {
+impl AssignmentPolicy for RoundRobin {
     fn name(&self) -> &'static str {
         "round robin"
     }
@@ -128,7 +128,7 @@ pub(super) struct ShortestFirst {
     left: Vec<(u64, usize)>,
 }
 
-impl Policy for ShortestFirst {
+impl AssignmentPolicy for ShortestFirst {
     fn name(&self) -> &'static str {
         "SRPT"
     }

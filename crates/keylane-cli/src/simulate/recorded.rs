@@ -11,22 +11,22 @@ use anyhow::ensure;
 use keylane::allocate::{Claimant, Decision, End, Event, Record, Rule};
 
 use super::jobs::SimulatedJob;
-use super::schedule::{Bar, Schedule};
+use super::schedule::{ScheduledSubtask, SimulatedSchedule};
 
 /// Start of the first line of a record; a CSV file starts with its header.
 pub(super) const MARK: &str = "keylane record ";
 
 /// Recorded schedule, and the jobs derived from it.
-pub(super) struct Recorded {
+pub(super) struct RecordedTrace {
     /// By arrival.
     pub(super) jobs: Vec<SimulatedJob>,
     /// Assignments of workers to jobs over time.
-    pub(super) schedule: Schedule,
+    pub(super) schedule: SimulatedSchedule,
     pub(super) workers: usize,
 }
 
 /// A worker that is out.
-struct Sitting {
+struct AssignedWorker {
     worker: usize,
     start: u64,
     rule: Rule,
@@ -35,24 +35,24 @@ struct Sitting {
 }
 
 #[derive(Default)]
-struct Reading {
+struct TraceReader {
     /// Jobs by their numbers in the record; assignments without a job have higher numbers.
     jobs: BTreeMap<u64, SimulatedJob>,
     finished: BTreeMap<u64, u64>,
-    out: BTreeMap<Option<u64>, VecDeque<Sitting>>,
-    bars: Vec<(u64, Bar)>,
+    out: BTreeMap<Option<u64>, VecDeque<AssignedWorker>>,
+    bars: Vec<(u64, ScheduledSubtask)>,
     /// Idle workers by number, without those that were never used.
     idle: Vec<usize>,
     max_out: usize,
     loose: u64,
 }
 
-pub(super) fn read(text: &str) -> anyhow::Result<Recorded> {
+pub(super) fn read(text: &str) -> anyhow::Result<RecordedTrace> {
     let record: Record = text.parse()?;
     record.replay()?;
     let first = record.entries().next().map_or(0, |entry| entry.at);
     let last = record.entries().next_back().map_or(0, |entry| entry.at);
-    let mut reading = Reading::default();
+    let mut reading = TraceReader::default();
     for entry in record.entries() {
         reading.note(entry.at - first, &entry.event);
     }
@@ -63,7 +63,7 @@ pub(super) fn read(text: &str) -> anyhow::Result<Recorded> {
     Ok(reading.finish(record.workers()))
 }
 
-impl Reading {
+impl TraceReader {
     fn note(&mut self, now: u64, event: &Event) {
         match *event {
             Event::Submitted { job, weight, .. } => {
@@ -76,7 +76,7 @@ impl Reading {
                     self.max_out += 1;
                     self.max_out - 1
                 });
-                let sitting = Sitting { worker, start: now, rule, more: 0 };
+                let sitting = AssignedWorker { worker, start: now, rule, more: 0 };
                 self.out.entry(number(to)).or_default().push_back(sitting);
             }
             Event::RanMore { job, done, failed, .. } => {
@@ -100,8 +100,8 @@ impl Reading {
         self.idle.sort_unstable_by(|one, other| other.cmp(one));
     }
 
-    fn end(&mut self, who: Option<u64>, sitting: Sitting, now: u64) {
-        let Sitting { worker, start, rule, more } = sitting;
+    fn end(&mut self, who: Option<u64>, sitting: AssignedWorker, now: u64) {
+        let AssignedWorker { worker, start, rule, more } = sitting;
         self.idle.push(worker);
         let number = who.unwrap_or_else(|| {
             self.loose += 1;
@@ -118,25 +118,28 @@ impl Reading {
             job.lengths.push(part(one + 1) - part(one));
             let subtask = job.lengths.len() as u64;
             let (start, end) = (start + part(one), start + part(one + 1));
-            let bar = Bar { worker, job: 0, subtask, start, end, rule: Some(rule) };
+            let bar = ScheduledSubtask { worker, job: 0, subtask, start, end, rule: Some(rule) };
             self.bars.push((number, bar));
         }
         self.finished.insert(number, now);
     }
 
-    fn finish(mut self, workers: usize) -> Recorded {
+    fn finish(mut self, workers: usize) -> RecordedTrace {
         let mut order: Vec<u64> = self.jobs.keys().copied().collect();
         order.sort_by_key(|number| (self.jobs[number].arrival, *number));
         let place: BTreeMap<u64, usize> =
             order.iter().enumerate().map(|(place, number)| (*number, place)).collect();
-        let mut bars: Vec<Bar> =
-            self.bars.iter().map(|(number, bar)| Bar { job: place[number], ..*bar }).collect();
+        let mut bars: Vec<ScheduledSubtask> = self
+            .bars
+            .iter()
+            .map(|(number, bar)| ScheduledSubtask { job: place[number], ..*bar })
+            .collect();
         bars.sort_by_key(|bar| (bar.start, bar.worker));
         let finished = order.iter().map(|number| self.finished[number]).collect();
         let jobs =
             order.iter().map(|number| self.jobs.remove(number).expect("once each")).collect();
-        let schedule = Schedule { policy: "recorded", bars, finished };
-        Recorded { jobs, schedule, workers: workers.max(self.max_out) }
+        let schedule = SimulatedSchedule { policy: "recorded", bars, finished };
+        RecordedTrace { jobs, schedule, workers: workers.max(self.max_out) }
     }
 }
 

@@ -6,18 +6,18 @@ use std::io::{self, Read, Write};
 use anyhow::Context;
 
 use super::jobs::{self, SimulatedJob};
-use super::mix::Mix;
-use super::recorded::{self, Recorded};
-use super::schedule::Schedule;
+use super::mix::JobMix;
+use super::recorded::{self, RecordedTrace};
+use super::schedule::SimulatedSchedule;
 use super::{SimulateArgs, compare, gantt, time};
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 
 /// Maximum number of starts, jobs or workers that are listed: beyond it only figures are printed.
 const MAX_LISTED: usize = 200;
 const MAX_WORKERS_DRAWN: usize = 64;
 
-pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
-    let Input { jobs, workers, recorded } = input(args)?;
+pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitOutcome> {
+    let SimulationInput { jobs, workers, recorded } = input(args)?;
     let mut schedules: Vec<_> = recorded.into_iter().collect();
     schedules.extend(compare::schedules(&jobs, workers, args));
     // A recording may have had more of them than are simulated.
@@ -30,25 +30,25 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Ending> {
     match io::stdout().lock().write_all(report(&jobs, &schedules, rows, workers).as_bytes()) {
         // A reader that closes the output early is no error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Ending::Finished { failed: 0 }),
+        _ => Ok(ExitOutcome::Finished { failed: 0 }),
     }
 }
 
 /// Input of a simulation.
-struct Input {
+struct SimulationInput {
     jobs: Vec<SimulatedJob>,
     workers: usize,
     /// Recorded schedule, if there is one.
-    recorded: Option<Schedule>,
+    recorded: Option<SimulatedSchedule>,
 }
 
 const DEFAULT_WORKERS: usize = 4;
 
-fn input(args: &SimulateArgs) -> anyhow::Result<Input> {
+fn input(args: &SimulateArgs) -> anyhow::Result<SimulationInput> {
     let workers = args.workers.unwrap_or(DEFAULT_WORKERS);
     if let Some(jobs) = args.random {
-        let jobs = Mix { jobs, load: args.load, workers, seed: args.seed }.jobs();
-        return Ok(Input { jobs, workers, recorded: None });
+        let jobs = JobMix { jobs, load: args.load, workers, seed: args.seed }.jobs();
+        return Ok(SimulationInput { jobs, workers, recorded: None });
     }
     let path = args.file.as_ref().expect("clap wants a file if there is no --random");
     if path.as_os_str() == "-" {
@@ -59,22 +59,31 @@ fn input(args: &SimulateArgs) -> anyhow::Result<Input> {
 }
 
 /// Reads a record if it begins like one, else CSV.
-fn read(mut from: impl Read, workers: Option<usize>) -> anyhow::Result<Input> {
+fn read(mut from: impl Read, workers: Option<usize>) -> anyhow::Result<SimulationInput> {
     let mut head = Vec::new();
     from.by_ref().take(recorded::MARK.len() as u64).read_to_end(&mut head)?;
     let is_record = head == recorded::MARK.as_bytes();
     let mut from = head.as_slice().chain(from);
     if !is_record {
         let jobs = jobs::read(from)?;
-        return Ok(Input { jobs, workers: workers.unwrap_or(DEFAULT_WORKERS), recorded: None });
+        return Ok(SimulationInput {
+            jobs,
+            workers: workers.unwrap_or(DEFAULT_WORKERS),
+            recorded: None,
+        });
     }
     let mut text = String::new();
     from.read_to_string(&mut text)?;
-    let Recorded { jobs, schedule, workers: had } = recorded::read(&text)?;
-    Ok(Input { jobs, workers: workers.unwrap_or(had), recorded: Some(schedule) })
+    let RecordedTrace { jobs, schedule, workers: had } = recorded::read(&text)?;
+    Ok(SimulationInput { jobs, workers: workers.unwrap_or(had), recorded: Some(schedule) })
 }
 
-fn report(jobs: &[SimulatedJob], schedules: &[Schedule], rows: usize, workers: usize) -> String {
+fn report(
+    jobs: &[SimulatedJob],
+    schedules: &[SimulatedSchedule],
+    rows: usize,
+    workers: usize,
+) -> String {
     let mut parts = Vec::new();
     let rules = &schedules[0];
     if rules.bars.len() <= MAX_LISTED {
@@ -96,7 +105,7 @@ fn report(jobs: &[SimulatedJob], schedules: &[Schedule], rows: usize, workers: u
 }
 
 /// Starts in order of time, a line for each moment: from the record, or under the four rules.
-fn beginnings(schedule: &Schedule, jobs: &[SimulatedJob]) -> String {
+fn beginnings(schedule: &SimulatedSchedule, jobs: &[SimulatedJob]) -> String {
     let mut lines = vec!["what begins when, on which worker, and by which rule:".to_owned()];
     for moment in schedule.bars.chunk_by(|one, next| one.start == next.start) {
         let begun = moment.iter().map(|bar| {

@@ -6,7 +6,7 @@ use super::jobs::SimulatedJob;
 
 /// A subtask on its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bar {
+pub(super) struct ScheduledSubtask {
     pub(super) worker: usize,
     pub(super) job: usize,
     /// Which of the job's subtasks, from 1 on.
@@ -18,17 +18,17 @@ pub(super) struct Bar {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Schedule {
+pub(super) struct SimulatedSchedule {
     pub(super) policy: &'static str,
     /// In the order in which they began.
-    pub(super) bars: Vec<Bar>,
+    pub(super) bars: Vec<ScheduledSubtask>,
     /// When each job was over.
     pub(super) finished: Vec<u64>,
 }
 
 /// Latency figures over all jobs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Figures {
+pub(super) struct LatencyFigures {
     /// Mean time from arrival to end, in milliseconds.
     pub(super) mean_flow: f64,
     /// The 99th percentile of that.
@@ -40,7 +40,7 @@ pub(super) struct Figures {
     pub(super) end: u64,
 }
 
-impl Schedule {
+impl SimulatedSchedule {
     pub(super) fn flow(&self, job: usize, jobs: &[SimulatedJob]) -> u64 {
         self.finished[job] - jobs[job].arrival
     }
@@ -49,7 +49,7 @@ impl Schedule {
         self.finished.iter().copied().max().unwrap_or(0)
     }
 
-    pub(super) fn figures(&self, jobs: &[SimulatedJob], workers: usize) -> Figures {
+    pub(super) fn figures(&self, jobs: &[SimulatedJob], workers: usize) -> LatencyFigures {
         let mut flows: Vec<u64> = (0..jobs.len()).map(|job| self.flow(job, jobs)).collect();
         let slowdown = |(job, flow): (&SimulatedJob, &u64)| match job.least_time(workers) {
             // A job without work is not slowed down.
@@ -60,7 +60,7 @@ impl Schedule {
         let count = jobs.len() as f64;
         let mean_flow = flows.iter().sum::<u64>() as f64 / count;
         flows.sort_unstable();
-        Figures {
+        LatencyFigures {
             mean_flow,
             p99_flow: flows[(flows.len() * 99).div_ceil(100) - 1],
             mean_slowdown: slowdowns.iter().sum::<f64>() / count,

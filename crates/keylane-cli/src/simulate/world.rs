@@ -7,28 +7,35 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::jobs::SimulatedJob;
-use super::policy::Policy;
-use super::schedule::{Bar, Schedule};
+use super::policy::AssignmentPolicy;
+use super::schedule::{ScheduledSubtask, SimulatedSchedule};
 
 /// A subtask that runs: its end first, then its place among all that began.
 type RunningTask = Reverse<(u64, usize)>;
 
-struct World<'a> {
+struct Simulation<'a> {
     jobs: &'a [SimulatedJob],
-    policy: &'a mut dyn Policy,
+    policy: &'a mut dyn AssignmentPolicy,
     idle: BinaryHeap<Reverse<usize>>,
     running: BinaryHeap<RunningTask>,
     /// Subtasks that have begun, and that have ended, of each job.
     begun: Vec<usize>,
     ended: Vec<usize>,
-    schedule: Schedule,
+    schedule: SimulatedSchedule,
 }
 
 /// Schedule of these jobs under a policy; the jobs are in the order of their arrival.
-pub(super) fn run(jobs: &[SimulatedJob], workers: usize, policy: &mut dyn Policy) -> Schedule {
-    let schedule =
-        Schedule { policy: policy.name(), bars: Vec::new(), finished: vec![0; jobs.len()] };
-    let mut world = World {
+pub(super) fn run(
+    jobs: &[SimulatedJob],
+    workers: usize,
+    policy: &mut dyn AssignmentPolicy,
+) -> SimulatedSchedule {
+    let schedule = SimulatedSchedule {
+        policy: policy.name(),
+        bars: Vec::new(),
+        finished: vec![0; jobs.len()],
+    };
+    let mut world = Simulation {
         jobs,
         policy,
         idle: (0..workers).map(Reverse).collect(),
@@ -50,13 +57,13 @@ pub(super) fn run(jobs: &[SimulatedJob], workers: usize, policy: &mut dyn Policy
     world.schedule
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     fn run_until(&mut self, time: u64) {
         while let Some(Reverse((end, bar))) = self.running.peek().copied()
             && end <= time
         {
             self.running.pop();
-            let Bar { worker, job, start, .. } = self.schedule.bars[bar];
+            let ScheduledSubtask { worker, job, start, .. } = self.schedule.bars[bar];
             self.idle.push(Reverse(worker));
             self.ended[job] += 1;
             if self.ended[job] == self.jobs[job].lengths.len() {
@@ -76,7 +83,14 @@ impl World<'_> {
             let end = now + self.jobs[job].lengths[subtask];
             self.running.push(Reverse((end, self.schedule.bars.len())));
             let subtask = subtask as u64 + 1;
-            self.schedule.bars.push(Bar { worker, job, subtask, start: now, end, rule });
+            self.schedule.bars.push(ScheduledSubtask {
+                worker,
+                job,
+                subtask,
+                start: now,
+                end,
+                rule,
+            });
         }
     }
 }
@@ -85,17 +99,17 @@ impl World<'_> {
 mod tests {
     use keylane::allocate::{Allocator, Order};
 
-    use super::super::mix::Mix;
-    use super::super::policy::{Fifo, Keylane, RoundRobin, ShortestFirst};
+    use super::super::mix::JobMix;
+    use super::super::policy::{FifoPolicy, KeylanePolicy, RoundRobin, ShortestFirst};
     use super::*;
 
-    fn all_policies(workers: usize) -> [Box<dyn Policy>; 6] {
+    fn all_policies(workers: usize) -> [Box<dyn AssignmentPolicy>; 6] {
         let rules = |order| Allocator::new(workers).with_order(order);
         [
-            Box::new(Keylane::new("four rules", rules(Order::Arrival))),
-            Box::new(Keylane::new("balanced", rules(Order::Balanced))),
-            Box::new(Keylane::new("shortest first", rules(Order::Shortest))),
-            Box::<Fifo>::default(),
+            Box::new(KeylanePolicy::new("four rules", rules(Order::Arrival))),
+            Box::new(KeylanePolicy::new("balanced", rules(Order::Balanced))),
+            Box::new(KeylanePolicy::new("shortest first", rules(Order::Shortest))),
+            Box::<FifoPolicy>::default(),
             Box::<RoundRobin>::default(),
             Box::<ShortestFirst>::default(),
         ]
@@ -103,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_work_is_conserved_and_no_worker_does_two_things() {
-        let jobs = Mix { jobs: 300, load: 0.9, workers: 3, seed: 7 }.jobs();
+        let jobs = JobMix { jobs: 300, load: 0.9, workers: 3, seed: 7 }.jobs();
         let work: u64 = jobs.iter().map(SimulatedJob::work).sum();
         for mut policy in all_policies(3) {
             let schedule = run(&jobs, 3, policy.as_mut());
@@ -123,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_worker_is_idle_only_while_every_subtask_that_came_has_begun() {
-        let jobs = Mix { jobs: 60, load: 0.7, workers: 2, seed: 3 }.jobs();
+        let jobs = JobMix { jobs: 60, load: 0.7, workers: 2, seed: 3 }.jobs();
         for mut policy in all_policies(2) {
             let schedule = run(&jobs, 2, policy.as_mut());
             for bar in &schedule.bars {
@@ -161,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_same_jobs_give_the_same_schedule() {
-        let jobs = Mix { jobs: 200, load: 0.8, workers: 4, seed: 5 }.jobs();
+        let jobs = JobMix { jobs: 200, load: 0.8, workers: 4, seed: 5 }.jobs();
         let schedule = || all_policies(4).map(|mut policy| run(&jobs, 4, policy.as_mut()));
         assert_eq!(schedule(), schedule());
     }

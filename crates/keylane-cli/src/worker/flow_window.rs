@@ -19,13 +19,13 @@ const WEIGHT_IF_LONGER: f64 = 0.05;
 
 /// The window of one child.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct FlowWindow {
     size: usize,
     /// Estimated seconds per record.
     cost: Option<f64>,
 }
 
-impl Window {
+impl FlowWindow {
     /// A child without measurements gets one record.
     pub(super) fn new() -> Self {
         Self { size: 1, cost: None }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_fast_child_gets_many_and_a_slow_one_gets_one() {
-        let mut window = Window::new();
+        let mut window = FlowWindow::new();
         for _ in 0..100 {
             window.measured(window.size(), Duration::from_nanos(500) * window.size() as u32);
         }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn one_quick_answer_opens_the_window_no_further_than_twice() {
-        let mut window = Window::new();
+        let mut window = FlowWindow::new();
         window.measured(1, Duration::ZERO);
         assert_eq!(window.size(), 2);
     }

@@ -47,9 +47,9 @@ use std::process::{Command, Stdio};
 
 use crate::process;
 
-pub(crate) use observer::Observer;
+pub(crate) use observer::RecordObserver;
 pub(crate) use pool::WorkerPool;
-pub(crate) use slot::Pending;
+pub(crate) use slot::PendingRecord;
 
 /// Number of pool threads in front of the workers, whatever the number of slots: one to enter
 /// records and one to wake up meanwhile. In measurements on two CPUs, one alone handled half as

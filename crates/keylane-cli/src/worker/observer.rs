@@ -2,13 +2,13 @@
 
 use std::fmt::{Debug, Display};
 
-use super::slot::Pending;
+use super::slot::PendingRecord;
 
 /// Callbacks for the result of every record given to the worker pool.
 ///
 /// Each record is reported once: as not run, answered, lost or withdrawn. The pool unblocks the
 /// keys of records left in a list.
-pub(crate) trait Observer: Debug + Send + Sync + 'static {
+pub(crate) trait RecordObserver: Debug + Send + Sync + 'static {
     /// Identity of a record in the pool.
     type Ticket: Debug + Send;
 
@@ -22,16 +22,16 @@ pub(crate) trait Observer: Debug + Send + Sync + 'static {
     fn started(&self);
 
     /// A child has answered these records, with a line each, in order. All lines are whole.
-    fn answered(&self, lines: &[u8], records: &mut Vec<Pending<Self::Ticket>>);
+    fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<Self::Ticket>>);
 
     /// A child has ended, and had these. `said` is the end of what it wrote to standard error during the oldest one.
-    fn lost(&self, records: &mut Vec<Pending<Self::Ticket>>, end: &dyn Display, said: &[u8]);
+    fn lost(&self, records: &mut Vec<PendingRecord<Self::Ticket>>, end: &dyn Display, said: &[u8]);
 
     /// A child has written this to its standard error, which is a pipe.
     fn print_stderr(&self, text: &[u8]);
 
     /// These were not given to a child, and are not going to be.
-    fn withdrawn(&self, records: &mut Vec<Pending<Self::Ticket>>);
+    fn withdrawn(&self, records: &mut Vec<PendingRecord<Self::Ticket>>);
 
     /// Children violate the protocol, or cannot be started. Returns whether the run ends.
     fn on_fatal(&self, error: anyhow::Error) -> bool;

@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use keylane::Turn;
 
 use crate::key::RecordKey;
-use crate::process::Children;
+use crate::process::ChildProcesses;
 
 use super::affinity::KeyAffinity;
-use super::observer::Observer;
-use super::slot::{Pending, Phase, Slot};
+use super::observer::RecordObserver;
+use super::slot::{ChildPhase, PendingRecord, WorkerSlot};
 
 /// Time without an answer after which a child may be withholding answers.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// All slots and their shared state.
 #[derive(Debug)]
-pub(crate) struct WorkerPool<E: Observer> {
+pub(crate) struct WorkerPool<E: RecordObserver> {
     pub(super) table: Mutex<SlotTable<E::Ticket>>,
     /// Notifies dispatchers: a slot may have capacity, or starts have stopped.
     pub(super) room: Condvar,
     /// Notifies slot_threads: an empty slot has a record, or the run is over.
     pub(super) wanted: Condvar,
-    pub(crate) children: Arc<Children>,
+    pub(crate) children: Arc<ChildProcesses>,
     pub(crate) observer: E,
     /// Timeout of a child's oldest line; then the child is ended.
     answer_within: Option<Duration>,
@@ -36,7 +36,7 @@ pub(crate) struct WorkerPool<E: Observer> {
 
 #[derive(Debug)]
 pub(super) struct SlotTable<T> {
-    pub(super) slots: Vec<Slot<T>>,
+    pub(super) slots: Vec<WorkerSlot<T>>,
     pub(super) affinity: KeyAffinity,
     /// Whether a key's next record may follow the last one into its child before that is answered.
     follows: bool,
@@ -48,10 +48,15 @@ pub(super) struct SlotTable<T> {
     hinted: bool,
 }
 
-impl<E: Observer> WorkerPool<E> {
-    pub(crate) fn new(jobs: usize, command: Command, children: Arc<Children>, observer: E) -> Self {
+impl<E: RecordObserver> WorkerPool<E> {
+    pub(crate) fn new(
+        jobs: usize,
+        command: Command,
+        children: Arc<ChildProcesses>,
+        observer: E,
+    ) -> Self {
         let now = Instant::now();
-        let slots = (0..jobs).map(|_| Slot::new(now)).collect();
+        let slots = (0..jobs).map(|_| WorkerSlot::new(now)).collect();
         Self {
             table: Mutex::new(SlotTable {
                 slots,
@@ -118,7 +123,7 @@ impl<E: Observer> WorkerPool<E> {
         };
         self.observer.started();
         let given_back = table.enter(index, ticket, key, line, turn);
-        if matches!(table.slots[index].phase, Phase::Empty) {
+        if matches!(table.slots[index].phase, ChildPhase::Empty) {
             self.wanted.notify_all();
         }
         self.write_without_blocking(index, table);
@@ -162,7 +167,7 @@ impl<E: Observer> WorkerPool<E> {
     }
 
     /// Unblocks the keys of completed records.
-    pub(super) fn release(&self, records: &mut Vec<Pending<E::Ticket>>) {
+    pub(super) fn release(&self, records: &mut Vec<PendingRecord<E::Ticket>>) {
         if records.iter().any(|record| record.is_pinned) {
             let mut table = self.lock();
             for record in records.iter().filter(|record| record.is_pinned) {
@@ -189,7 +194,7 @@ impl<E: Observer> WorkerPool<E> {
     pub(crate) fn close(&self) {
         let mut table = self.lock();
         table.over = true;
-        table.slots.iter_mut().for_each(Slot::close_input);
+        table.slots.iter_mut().for_each(WorkerSlot::close_input);
         drop(table);
         self.wanted.notify_all();
     }
@@ -203,7 +208,7 @@ impl<E: Observer> WorkerPool<E> {
         unfinished: impl FnOnce() -> usize,
         now: Instant,
     ) {
-        let entered: usize = self.lock().slots.iter().map(Slot::turns_held).sum();
+        let entered: usize = self.lock().slots.iter().map(WorkerSlot::turns_held).sum();
         let nothing_else = input_ended && entered == unfinished();
         let mut table = self.lock();
         let mut silent = None;
@@ -284,7 +289,7 @@ impl<T> SlotTable<T> {
             self.follows && turn.is_some() && slot.is_quick() && slot.has_room(line.len());
         let (turn, given_back) = if is_pinned { (None, turn) } else { (turn, None) };
         let (key_of, length) = (key.clone(), line.len());
-        slot.enter(line, Pending { ticket, key: key_of, length, is_pinned, _turn: turn });
+        slot.enter(line, PendingRecord { ticket, key: key_of, length, is_pinned, _turn: turn });
         if is_pinned {
             self.affinity.pin(key, index);
         }

@@ -11,12 +11,12 @@ use rustix::process::Pid;
 
 use crate::key::RecordKey;
 
-use super::flow_window::Window;
-use super::stderr::Tail;
+use super::flow_window::FlowWindow;
+use super::stderr::StderrTail;
 
 /// A slot's child.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum ChildPhase {
     /// No child; one is started when a record comes.
     Empty,
     /// It is being started; records gather. Next: `Live`, or `Empty`.
@@ -29,7 +29,7 @@ pub(super) enum Phase {
 
 /// A record that was entered in a slot and not answered.
 #[derive(Debug)]
-pub(crate) struct Pending<T> {
+pub(crate) struct PendingRecord<T> {
     pub(crate) ticket: T,
     pub(crate) key: RecordKey,
     /// Bytes of its line.
@@ -43,15 +43,15 @@ pub(crate) struct Pending<T> {
 
 /// One slot.
 #[derive(Debug)]
-pub(super) struct Slot<T> {
-    pub(super) phase: Phase,
-    pub(super) window: Window,
+pub(super) struct WorkerSlot<T> {
+    pub(super) phase: ChildPhase,
+    pub(super) window: FlowWindow,
     /// Lines not yet written to the child.
     outbox: Vec<u8>,
     /// The outbox's other half: a buffer to gather in while one is written.
     spare: Vec<u8>,
     /// All records that were not answered, oldest first.
-    pending: VecDeque<Pending<T>>,
+    pending: VecDeque<PendingRecord<T>>,
     /// Number of records, from the back, that are still in the outbox.
     unsent: usize,
     /// Bytes of all pending lines.
@@ -67,17 +67,17 @@ pub(super) struct Slot<T> {
     /// Children that ended since one last answered.
     fruitless: u32,
     /// What the child wrote to standard error during its oldest record.
-    pub(super) said: Tail,
+    pub(super) said: StderrTail,
 }
 
 /// Assumed until the first child's pipe has been asked.
 const SMALLEST_PIPE: usize = 4 << 10;
 
-impl<T> Slot<T> {
+impl<T> WorkerSlot<T> {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            phase: Phase::Empty,
-            window: Window::new(),
+            phase: ChildPhase::Empty,
+            window: FlowWindow::new(),
             outbox: Vec::new(),
             spare: Vec::new(),
             pending: VecDeque::new(),
@@ -88,7 +88,7 @@ impl<T> Slot<T> {
             writing: false,
             busy_since: now,
             fruitless: 0,
-            said: Tail::default(),
+            said: StderrTail::default(),
         }
     }
 
@@ -112,10 +112,10 @@ impl<T> Slot<T> {
     /// pipe is let in when it would be alone.
     pub(super) fn has_room(&self, length: usize) -> bool {
         let fits = self.load() < self.window.size() && self.bytes + length <= self.pipe;
-        !matches!(self.phase, Phase::Leaving) && (fits || self.pending.is_empty())
+        !matches!(self.phase, ChildPhase::Leaving) && (fits || self.pending.is_empty())
     }
 
-    pub(super) fn enter(&mut self, line: &[u8], record: Pending<T>) {
+    pub(super) fn enter(&mut self, line: &[u8], record: PendingRecord<T>) {
         self.outbox.extend_from_slice(line);
         self.bytes += record.length;
         self.pending.push_back(record);
@@ -127,7 +127,7 @@ impl<T> Slot<T> {
         self.pending.len() - self.unsent
     }
 
-    pub(super) fn oldest_sent(&self) -> Option<&Pending<T>> {
+    pub(super) fn oldest_sent(&self) -> Option<&PendingRecord<T>> {
         self.pending.front().filter(|_| self.sent() > 0)
     }
 
@@ -139,7 +139,7 @@ impl<T> Slot<T> {
     fn due(&self) -> Option<Arc<ChildStdin>> {
         let batch = 2 * self.unsent >= self.window.size();
         match &self.phase {
-            Phase::Live(pipe)
+            ChildPhase::Live(pipe)
                 if !self.writing && self.unsent > 0 && (self.sent() == 0 || batch) =>
             {
                 Some(Arc::clone(pipe))
@@ -178,7 +178,7 @@ impl<T> Slot<T> {
         &mut self,
         count: usize,
         now: Instant,
-        into: &mut Vec<Pending<T>>,
+        into: &mut Vec<PendingRecord<T>>,
     ) -> bool {
         if count > self.sent() {
             return false;
@@ -201,30 +201,30 @@ impl<T> Slot<T> {
 
     /// Ends the child's input; unwritten records go to the next child.
     pub(super) fn leave(&mut self) {
-        if matches!(self.phase, Phase::Live(_)) {
-            self.phase = Phase::Leaving;
+        if matches!(self.phase, ChildPhase::Live(_)) {
+            self.phase = ChildPhase::Leaving;
         }
     }
 
     /// Removes the child and takes its records; returns the number of children in a row that have
     /// ended without an answer.
-    pub(super) fn child_ended(&mut self, into: &mut Vec<Pending<T>>) -> u32 {
-        self.phase = Phase::Empty;
-        self.window = Window::new();
+    pub(super) fn child_ended(&mut self, into: &mut Vec<PendingRecord<T>>) -> u32 {
+        self.phase = ChildPhase::Empty;
+        self.window = FlowWindow::new();
         self.take_oldest(self.sent(), into);
         self.fruitless += 1;
         self.fruitless
     }
 
     /// Takes back the records that were not written to the child.
-    pub(super) fn withdraw(&mut self, into: &mut Vec<Pending<T>>) {
+    pub(super) fn withdraw(&mut self, into: &mut Vec<PendingRecord<T>>) {
         let kept = self.sent();
         into.extend(self.pending.drain(kept..).inspect(|record| self.bytes -= record.length));
         self.unsent = 0;
         self.outbox.clear();
     }
 
-    fn take_oldest(&mut self, count: usize, into: &mut Vec<Pending<T>>) {
+    fn take_oldest(&mut self, count: usize, into: &mut Vec<PendingRecord<T>>) {
         into.extend(self.pending.drain(..count).inspect(|record| self.bytes -= record.length));
     }
 }

@@ -14,11 +14,11 @@ use rustix::process::Pid;
 
 use crate::process::{describe, why_not_started};
 
-use super::observer::Observer;
+use super::observer::RecordObserver;
 use super::pool::WorkerPool;
 use super::response_lines::ResponseLines;
-use super::slot::{Pending, Phase};
-use super::stderr::{Stderr, is_readable};
+use super::slot::{ChildPhase, PendingRecord};
+use super::stderr::{StderrReader, is_readable};
 
 /// Children in a row that may end without an answer before the command is
 /// held to be wrong: one crash can be bad luck, three are not.
@@ -27,13 +27,13 @@ const MAX_FRUITLESS: u32 = 3;
 /// Protocol of a worker, for error messages.
 const RULE: &str = "a worker must answer each line on its input with exactly one line";
 
-impl<E: Observer> WorkerPool<E> {
+impl<E: RecordObserver> WorkerPool<E> {
     /// Runs one slot until the run is over.
     pub(super) fn run_slot(self: &Arc<Self>, index: usize) {
         while self.wait_for_record(index) {
             match self.start(index) {
                 Ok(mut child) => {
-                    let mut stderr = Stderr::new(child.stderr.take());
+                    let mut stderr = StderrReader::new(child.stderr.take());
                     let flaw = self.read_answers(index, &mut child, &mut stderr).err();
                     self.child_ended(index, child, stderr, flaw);
                 }
@@ -55,7 +55,7 @@ impl<E: Observer> WorkerPool<E> {
         }
         let wanted = table.slots[index].load() > 0;
         if wanted {
-            table.slots[index].phase = Phase::Starting;
+            table.slots[index].phase = ChildPhase::Starting;
         }
         wanted
     }
@@ -72,7 +72,7 @@ impl<E: Observer> WorkerPool<E> {
         let slot = &mut table.slots[index];
         slot.pipe = pipe_budget(&stdin);
         slot.group = Some(Pid::from_child(&child));
-        slot.phase = Phase::Live(Arc::new(stdin));
+        slot.phase = ChildPhase::Live(Arc::new(stdin));
         drop(table);
         self.write_without_blocking(index, self.lock());
         Ok(child)
@@ -84,7 +84,7 @@ impl<E: Observer> WorkerPool<E> {
         self: &Arc<Self>,
         index: usize,
         child: &mut Child,
-        stderr: &mut Stderr,
+        stderr: &mut StderrReader,
     ) -> anyhow::Result<()> {
         let mut answers =
             ResponseLines::new(child.stdout.take().expect("a worker's output is a pipe"));
@@ -117,7 +117,7 @@ impl<E: Observer> WorkerPool<E> {
     }
 
     /// Reads what the child has written to standard error so far, and passes it on.
-    fn hear(&self, stderr: &mut Stderr) -> Vec<u8> {
+    fn hear(&self, stderr: &mut StderrReader) -> Vec<u8> {
         let said = stderr.read_available().to_vec();
         if !said.is_empty() {
             self.observer.print_stderr(&said);
@@ -133,8 +133,8 @@ impl<E: Observer> WorkerPool<E> {
         text: &[u8],
         lines: usize,
         said: &[u8],
-        stderr: &mut Stderr,
-        answered: &mut Vec<Pending<E::Ticket>>,
+        stderr: &mut StderrReader,
+        answered: &mut Vec<PendingRecord<E::Ticket>>,
     ) -> anyhow::Result<()> {
         let mut table = self.lock();
         let slot = &mut table.slots[index];
@@ -167,15 +167,15 @@ impl<E: Observer> WorkerPool<E> {
         &self,
         index: usize,
         mut child: Child,
-        stderr: Stderr,
+        stderr: StderrReader,
         flaw: Option<anyhow::Error>,
     ) {
-        let dismissed = std::mem::replace(&mut self.lock().slots[index].phase, Phase::Leaving);
+        let dismissed = std::mem::replace(&mut self.lock().slots[index].phase, ChildPhase::Leaving);
         if flaw.is_some() {
             self.children.end(&child);
         }
         let end = WorkerExit {
-            dismissed: matches!(dismissed, Phase::Leaving),
+            dismissed: matches!(dismissed, ChildPhase::Leaving),
             status: self.reap(index, &mut child, stderr),
             flaw,
         };
@@ -196,7 +196,12 @@ impl<E: Observer> WorkerPool<E> {
     }
 
     /// Waits until the child has ended. Until then its standard error is read, without which it could not end.
-    fn reap(&self, index: usize, child: &mut Child, mut stderr: Stderr) -> io::Result<ExitStatus> {
+    fn reap(
+        &self,
+        index: usize,
+        child: &mut Child,
+        mut stderr: StderrReader,
+    ) -> io::Result<ExitStatus> {
         // Without a pipe to stop the reader by, the child's standard error is closed.
         let Some((stop, stopped)) = stderr.pipe().and_then(|_| io::pipe().ok()) else {
             drop(stderr);
@@ -219,7 +224,7 @@ impl<E: Observer> WorkerPool<E> {
     fn abandon_pending(&self, index: usize) {
         let mut withdrawn = Vec::new();
         let mut table = self.lock();
-        table.slots[index].phase = Phase::Empty;
+        table.slots[index].phase = ChildPhase::Empty;
         table.slots[index].withdraw(&mut withdrawn);
         drop(table);
         self.observer.withdrawn(&mut withdrawn);

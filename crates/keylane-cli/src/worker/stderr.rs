@@ -20,9 +20,9 @@ const MAX_KEPT: usize = 2048;
 
 /// End of the text that a child has written since its last answer.
 #[derive(Debug, Default)]
-pub(super) struct Tail(Vec<u8>);
+pub(super) struct StderrTail(Vec<u8>);
 
-impl Tail {
+impl StderrTail {
     pub(super) fn push(&mut self, text: &[u8]) {
         let new = &text[text.len().saturating_sub(MAX_KEPT)..];
         let surplus = (self.0.len() + new.len()).saturating_sub(MAX_KEPT);
@@ -42,14 +42,14 @@ impl Tail {
 
 /// Reader of a child's standard error; without a pipe there is never anything to read.
 #[derive(Debug)]
-pub(super) struct Stderr {
+pub(super) struct StderrReader {
     pipe: Option<ChildStderr>,
     buffer: Vec<u8>,
 }
 
-impl Stderr {
+impl StderrReader {
     pub(super) fn new(pipe: Option<ChildStderr>) -> Self {
-        Stderr { pipe, buffer: Vec::new() }
+        StderrReader { pipe, buffer: Vec::new() }
     }
 
     /// The pipe, until its end was read.
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_last_bytes_are_kept() {
-        let mut tail = Tail::default();
+        let mut tail = StderrTail::default();
         tail.push(b"forgotten");
         tail.clear();
         let mut all = Vec::new();
@@ -140,7 +140,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stderr = Stderr::new(child.stderr.take());
+        let mut stderr = StderrReader::new(child.stderr.take());
         child.wait().unwrap();
         drop(stopped);
         let mut said = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use keylane_process::{Guard, OpenError, Options, Registry};
+use keylane_process::{GuardMechanism, Registry, RegistryOpenError, RegistryOptions};
 use tokio::runtime::Handle;
 
 use super::clock::SteadyClock;
@@ -67,7 +67,7 @@ pub struct Service {
 pub struct ServiceBuilder {
     settings: Settings,
     kinds: Kinds,
-    guard: Guard,
+    guard: GuardMechanism,
 }
 
 impl ServiceBuilder {
@@ -79,11 +79,11 @@ impl ServiceBuilder {
 
     /// Sets the guard that ends handlers' processes if this process is killed. By default the next
     /// start with the same store ends them before it starts any work: SIGTERM, and SIGKILL five
-    /// seconds later. With [`Guard::ThisProgram`] they end at once; then `main` must begin with
+    /// seconds later. With [`GuardMechanism::ThisProgram`] they end at once; then `main` must begin with
     /// [`keylane_process::enter`].
     ///
     /// The list of processes is a file beside the store, with the suffix `-children`.
-    pub fn guard(mut self, guard: Guard) -> Self {
+    pub fn guard(mut self, guard: GuardMechanism) -> Self {
         self.guard = guard;
         self
     }
@@ -107,7 +107,7 @@ impl ServiceBuilder {
 impl Service {
     /// Creates a builder. The store is in the file that the settings name.
     pub fn builder(settings: Settings) -> ServiceBuilder {
-        ServiceBuilder { settings, kinds: Kinds::default(), guard: Guard::None }
+        ServiceBuilder { settings, kinds: Kinds::default(), guard: GuardMechanism::None }
     }
 
     fn begin(builder: ServiceBuilder, runtime: Handle) -> Result<Service, StartError> {
@@ -241,11 +241,11 @@ impl Drop for Service {
 
 /// Opens the registry of the processes that handlers start, and ends the processes that an earlier
 /// run left in it.
-fn children(store: &Path, guard: Guard) -> Result<Registry, OpenError> {
+fn children(store: &Path, guard: GuardMechanism) -> Result<Registry, RegistryOpenError> {
     let mut path = store.as_os_str().to_owned();
     path.push("-children");
     let report = |text: &str| tracing::warn!("{text}");
-    Registry::open(Path::new(&path), &Options::default().guard(guard).tell(report))
+    Registry::open(Path::new(&path), &RegistryOptions::default().guard(guard).tell(report))
 }
 
 impl Core {

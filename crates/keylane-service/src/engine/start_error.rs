@@ -24,7 +24,7 @@ pub enum StartError {
     },
     /// The registry of child processes could not be opened.
     #[error(transparent)]
-    Children(#[from] keylane_process::OpenError),
+    Children(#[from] keylane_process::RegistryOpenError),
     /// A thread could not be started.
     #[error("a thread was not started")]
     Thread(#[source] std::io::Error),

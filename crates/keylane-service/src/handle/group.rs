@@ -12,7 +12,7 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use keylane_process::{Place, Registry, has_ended};
+use keylane_process::{Registry, RegistryEntry, has_ended};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
@@ -33,7 +33,7 @@ pub(super) struct Group {
     /// None once the leader is reaped.
     leader: Option<Pid>,
     /// Registry entry; dropped last, because it covers the processes.
-    place: Place,
+    place: RegistryEntry,
 }
 
 impl Group {

@@ -21,8 +21,8 @@ use clap::Args;
 use super::error::settle;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::server::{ServerClient, block_on};
-use crate::exit::Ending;
-use crate::span::Span;
+use crate::duration_arg::DurationArg;
+use crate::exit::ExitOutcome;
 use snapshot::ServerSnapshot;
 
 /// Shows a live view of a server: jobs, slots, and the oldest waiting keys.
@@ -31,7 +31,7 @@ use snapshot::ServerSnapshot;
 pub(crate) struct TopArgs {
     /// Interval of updates.
     #[arg(long, value_name = "TIME", default_value = "1s")]
-    interval: Span,
+    interval: DurationArg,
 
     /// Print how it is once, and end: so also where the output is no terminal.
     #[arg(long)]
@@ -45,12 +45,12 @@ pub(crate) struct TopArgs {
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `keylane top`.
-pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Ending> {
+pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitOutcome> {
     settle(ServerClient::new(&args.server).and_then(|server| {
         if args.once || !io::stdout().is_terminal() {
             let picture = block_on(ServerSnapshot::take(&server))?;
             io::stdout().lock().write_all(text::snapshot(&picture).as_bytes())?;
-            return Ok(Ending::Finished { failed: 0 });
+            return Ok(ExitOutcome::Finished { failed: 0 });
         }
         block_on(terminal::run(server, args.interval.0.max(MIN_INTERVAL)))
     }))

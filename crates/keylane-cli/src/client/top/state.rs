@@ -20,12 +20,12 @@ pub(super) struct ViewState {
     selected: Option<String>,
     /// Only jobs whose id, name or kind contains this text.
     pub(super) filter: String,
-    pub(super) asking: Asking,
+    pub(super) asking: Prompt,
 }
 
 /// Prompt that the next keys answer.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(super) enum Prompt {
     /// They are commands.
     #[default]
     Nothing,
@@ -101,12 +101,12 @@ impl ViewState {
         }
         self.message = None;
         match std::mem::take(&mut self.asking) {
-            Asking::Nothing => self.command(key.code),
-            Asking::Filter => {
+            Prompt::Nothing => self.command(key.code),
+            Prompt::Filter => {
                 self.letter(key.code);
                 None
             }
-            Asking::Cancel(id) => {
+            Prompt::Cancel(id) => {
                 (key.code == KeyCode::Char('y')).then_some(UserAction::Cancel(id))
             }
         }
@@ -122,10 +122,10 @@ impl ViewState {
             KeyCode::PageUp => self.step(false, PAGE),
             KeyCode::Home => self.select(0),
             KeyCode::End => self.select(usize::MAX),
-            KeyCode::Char('/') => self.asking = Asking::Filter,
+            KeyCode::Char('/') => self.asking = Prompt::Filter,
             KeyCode::Char('p') => return self.pause(),
             KeyCode::Char('c') => {
-                self.asking = self.chosen().map_or(Asking::Nothing, Asking::Cancel)
+                self.asking = self.chosen().map_or(Prompt::Nothing, Prompt::Cancel)
             }
             _ => {}
         }
@@ -133,12 +133,12 @@ impl ViewState {
     }
 
     fn letter(&mut self, code: KeyCode) {
-        self.asking = Asking::Filter;
+        self.asking = Prompt::Filter;
         match code {
-            KeyCode::Enter => self.asking = Asking::Nothing,
+            KeyCode::Enter => self.asking = Prompt::Nothing,
             KeyCode::Esc => {
                 self.filter.clear();
-                self.asking = Asking::Nothing;
+                self.asking = Prompt::Nothing;
             }
             KeyCode::Backspace => drop(self.filter.pop()),
             KeyCode::Char(letter) => self.filter.push(letter),
@@ -164,11 +164,11 @@ impl ViewState {
     /// Text of the last line.
     pub(super) fn prompt(&self) -> String {
         match &self.asking {
-            Asking::Filter => format!("filter: {}_", plain(&self.filter)),
-            Asking::Cancel(id) => {
+            Prompt::Filter => format!("filter: {}_", plain(&self.filter)),
+            Prompt::Cancel(id) => {
                 format!("cancel {}? what runs may come to its end; y, or any other key", plain(id))
             }
-            Asking::Nothing => {
+            Prompt::Nothing => {
                 let commands = "q quit  ↑↓ select  p pause or resume  c cancel  / filter";
                 let said = self.error.as_ref().or(self.message.as_ref());
                 match (said, self.filter.is_empty()) {
@@ -272,7 +272,7 @@ pub(super) mod tests {
         {
             assert_eq!(press(&mut state, code), None);
         }
-        assert_eq!(state.asking, Asking::Nothing);
+        assert_eq!(state.asking, Prompt::Nothing);
         assert_eq!(state.headline()[0], "asking");
     }
 

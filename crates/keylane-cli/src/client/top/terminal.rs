@@ -13,11 +13,11 @@ use super::snapshot::ServerSnapshot;
 use super::state::{UserAction, ViewState};
 use super::view;
 use crate::client::server::ServerClient;
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 use crate::signals;
 
 /// Event of the view.
-enum News {
+enum ViewEvent {
     ServerSnapshot(Result<Box<ServerSnapshot>, String>),
     Terminal(Event),
     /// Outcome of a command.
@@ -26,13 +26,13 @@ enum News {
 }
 
 /// Shows the server until the user has enough.
-pub(super) async fn run(server: ServerClient, every: Duration) -> anyhow::Result<Ending> {
+pub(super) async fn run(server: ServerClient, every: Duration) -> anyhow::Result<ExitOutcome> {
     let server = Arc::new(server);
     // Before the screen is taken: an error of the first request stays readable.
     let first = ServerSnapshot::take(&server).await?;
     let (tell, news) = mpsc::unbounded_channel();
     let signalled = tell.clone();
-    signals::each(move |signal| signalled.send(News::Signal(signal)).is_ok())?;
+    signals::each(move |signal| signalled.send(ViewEvent::Signal(signal)).is_ok())?;
     // It also has the terminal restored if anything panics.
     let terminal =
         ratatui::try_init().context("cannot use the terminal; --once prints how it is")?;
@@ -46,9 +46,9 @@ async fn show(
     server: Arc<ServerClient>,
     every: Duration,
     first: ServerSnapshot,
-    tell: mpsc::UnboundedSender<News>,
-    mut news: mpsc::UnboundedReceiver<News>,
-) -> anyhow::Result<Ending> {
+    tell: mpsc::UnboundedSender<ViewEvent>,
+    mut news: mpsc::UnboundedReceiver<ViewEvent>,
+) -> anyhow::Result<ExitOutcome> {
     read_keys(tell.clone())?;
     let soon = Arc::new(Notify::new());
     let _looking = tokio::spawn(look(Arc::clone(&server), every, Arc::clone(&soon), tell.clone()));
@@ -56,31 +56,31 @@ async fn show(
     state.see(Ok(first));
     loop {
         terminal.draw(|frame| view::draw(frame, &state))?;
-        let Some(next) = news.recv().await else { return Ok(Ending::Finished { failed: 0 }) };
+        let Some(next) = news.recv().await else { return Ok(ExitOutcome::Finished { failed: 0 }) };
         match next {
-            News::ServerSnapshot(picture) => state.see(picture.map(|picture| *picture)),
-            News::Signal(signal) => return Ok(Ending::Signalled { signal }),
-            News::Done(said) => {
+            ViewEvent::ServerSnapshot(picture) => state.see(picture.map(|picture| *picture)),
+            ViewEvent::Signal(signal) => return Ok(ExitOutcome::Signalled { signal }),
+            ViewEvent::Done(said) => {
                 state.message = Some(said);
                 soon.notify_one();
             }
-            News::Terminal(Event::Key(key)) => match state.press(key) {
-                Some(UserAction::Quit) => return Ok(Ending::Finished { failed: 0 }),
+            ViewEvent::Terminal(Event::Key(key)) => match state.press(key) {
+                Some(UserAction::Quit) => return Ok(ExitOutcome::Finished { failed: 0 }),
                 Some(wish) => drop(tokio::spawn(grant(Arc::clone(&server), wish, tell.clone()))),
                 None => {}
             },
             // Another size: it is drawn anew.
-            News::Terminal(_) => {}
+            ViewEvent::Terminal(_) => {}
         }
     }
 }
 
 /// Keys come from a thread that waits for them; it ends with the process.
-fn read_keys(tell: mpsc::UnboundedSender<News>) -> anyhow::Result<()> {
+fn read_keys(tell: mpsc::UnboundedSender<ViewEvent>) -> anyhow::Result<()> {
     let keys = thread::Builder::new().name("keylane-keys".into());
     keys.spawn(move || {
         while let Ok(event) = event::read() {
-            if tell.send(News::Terminal(event)).is_err() {
+            if tell.send(ViewEvent::Terminal(event)).is_err() {
                 return;
             }
         }
@@ -93,19 +93,23 @@ async fn look(
     server: Arc<ServerClient>,
     every: Duration,
     soon: Arc<Notify>,
-    tell: mpsc::UnboundedSender<News>,
+    tell: mpsc::UnboundedSender<ViewEvent>,
 ) {
     loop {
         let _ = tokio::time::timeout(every, soon.notified()).await;
         let picture = ServerSnapshot::take(&server).await.map(Box::new);
         let picture = picture.map_err(|error| format!("{error:#}"));
-        if tell.send(News::ServerSnapshot(picture)).is_err() {
+        if tell.send(ViewEvent::ServerSnapshot(picture)).is_err() {
             return;
         }
     }
 }
 
-async fn grant(server: Arc<ServerClient>, wish: UserAction, tell: mpsc::UnboundedSender<News>) {
+async fn grant(
+    server: Arc<ServerClient>,
+    wish: UserAction,
+    tell: mpsc::UnboundedSender<ViewEvent>,
+) {
     let (id, what, body): (_, _, Value) = match wish {
         UserAction::Pause(id) => (id, "pause", json!({})),
         UserAction::Resume(id) => (id, "resume", json!({})),
@@ -119,5 +123,5 @@ async fn grant(server: Arc<ServerClient>, wish: UserAction, tell: mpsc::Unbounde
         Err(error) => format!("{error:#}"),
     };
     // The receiver is gone when the view has ended.
-    let _ = tell.send(News::Done(said));
+    let _ = tell.send(ViewEvent::Done(said));
 }

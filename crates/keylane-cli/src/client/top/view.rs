@@ -39,7 +39,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &ViewState) {
 }
 
 /// A column of a table, and how it gives way.
-struct Column {
+struct TableColumn {
     name: &'static str,
     width: u16,
     /// Takes the width that is left.
@@ -49,16 +49,16 @@ struct Column {
     rank: Option<u8>,
 }
 
-const fn column(name: &'static str, width: u16, rank: Option<u8>) -> Column {
-    Column { name, width, grows: false, rank }
+const fn column(name: &'static str, width: u16, rank: Option<u8>) -> TableColumn {
+    TableColumn { name, width, grows: false, rank }
 }
 
-const fn growing(name: &'static str, width: u16) -> Column {
-    Column { name, width, grows: true, rank: None }
+const fn growing(name: &'static str, width: u16) -> TableColumn {
+    TableColumn { name, width, grows: true, rank: None }
 }
 
 /// Which of the columns fit beside each other.
-fn fitting(columns: &[Column], width: u16) -> Vec<usize> {
+fn fitting(columns: &[TableColumn], width: u16) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..columns.len()).collect();
     loop {
         let widths: u16 = kept.iter().map(|at| columns[*at].width + 1).sum();
@@ -72,7 +72,7 @@ fn fitting(columns: &[Column], width: u16) -> Vec<usize> {
 
 /// A table of the columns that fit.
 fn table(
-    columns: &[Column],
+    columns: &[TableColumn],
     rows: impl Iterator<Item = Vec<String>>,
     width: u16,
     title: String,
@@ -91,7 +91,7 @@ fn table(
     Table::new(rows, widths).header(header).block(block)
 }
 
-const JOB_COLUMNS: [Column; 8] = [
+const JOB_COLUMNS: [TableColumn; 8] = [
     column("PROGRESS", BAR as u16 + 5, None),
     growing("JOB", 12),
     column("KIND", 14, Some(1)),
@@ -124,7 +124,7 @@ fn draw_jobs(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
     frame.render_stateful_widget(table, area, &mut place);
 }
 
-const SLOTS: [Column; 5] = [
+const SLOTS: [TableColumn; 5] = [
     column(SLOT_COLUMNS[0], 4, None),
     growing(SLOT_COLUMNS[1], 20),
     column(SLOT_COLUMNS[2], 12, None),
@@ -138,7 +138,7 @@ fn draw_slots(frame: &mut Frame<'_>, area: Rect, state: &ViewState) {
     frame.render_widget(table(&SLOTS, rows.into_iter(), area.width, title), area);
 }
 
-const KEYS: [Column; 6] = [
+const KEYS: [TableColumn; 6] = [
     growing(keys::COLUMNS[0], 14),
     column(keys::COLUMNS[1], 7, Some(3)),
     column(keys::COLUMNS[2], 10, Some(2)),

@@ -7,9 +7,9 @@ use std::time::Duration;
 /// A duration as written on the command line and in configuration files: `500ms`, `1.5s`, `2m` or `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Span(pub(crate) Duration);
+pub(crate) struct DurationArg(pub(crate) Duration);
 
-impl FromStr for Span {
+impl FromStr for DurationArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -23,11 +23,11 @@ impl FromStr for Span {
             _ => return Err(wrong()),
         };
         let count: f64 = digits.parse().map_err(|_| wrong())?;
-        Duration::try_from_secs_f64(count * seconds).map(Span).map_err(|_| wrong())
+        Duration::try_from_secs_f64(count * seconds).map(DurationArg).map_err(|_| wrong())
     }
 }
 
-impl TryFrom<String> for Span {
+impl TryFrom<String> for DurationArg {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -35,7 +35,7 @@ impl TryFrom<String> for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for DurationArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn spans_have_units() {
-        let span = |text: &str| text.parse::<Span>().map(|span| span.0.as_millis());
+        let span = |text: &str| text.parse::<DurationArg>().map(|span| span.0.as_millis());
         assert_eq!(span("500ms"), Ok(500));
         assert_eq!(span("1.5s"), Ok(1_500));
         assert_eq!(span("2m"), Ok(120_000));

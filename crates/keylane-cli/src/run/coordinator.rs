@@ -1,4 +1,4 @@
-//! Supervisor of a run: decides when and how it ends.
+//! Coordinator of a run: decides when and how it ends.
 //!
 //! The phases, each left for the next and never back:
 //!
@@ -13,11 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::exit::Ending;
+use crate::exit::ExitOutcome;
 use crate::run_stats::records;
 
-use super::engine::Engine;
-use super::event::{Cause, RunEvent};
+use super::engine::RecordExecutor;
+use super::event::{RunEvent, StopCause};
 use super::work::RecordPool;
 
 /// Grace period of children that are asked to end.
@@ -28,12 +28,12 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// Follows one run to its end.
 #[derive(Debug)]
-pub(super) struct Supervisor {
+pub(super) struct RunCoordinator {
     pool: Arc<RecordPool>,
-    engine: Arc<Engine>,
+    engine: Arc<RecordExecutor>,
     sender: Sender<RunEvent>,
     /// The first reason to stop.
-    cause: Option<Cause>,
+    cause: Option<StopCause>,
     /// Result of the reader.
     input: Option<anyhow::Result<()>>,
     draining: bool,
@@ -41,10 +41,10 @@ pub(super) struct Supervisor {
     kill_at: Option<Instant>,
 }
 
-impl Supervisor {
+impl RunCoordinator {
     pub(super) fn new(
         pool: Arc<RecordPool>,
-        engine: Arc<Engine>,
+        engine: Arc<RecordExecutor>,
         sender: Sender<RunEvent>,
     ) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Supervisor {
     }
 
     /// Returns when no record runs.
-    pub(super) fn follow(mut self, events: &Receiver<RunEvent>) -> Ending {
+    pub(super) fn follow(mut self, events: &Receiver<RunEvent>) -> ExitOutcome {
         loop {
             match events.recv_timeout(TICK) {
                 Ok(RunEvent::InputEnded(outcome)) => self.input_ended(outcome),
@@ -83,8 +83,8 @@ impl Supervisor {
         self.drain();
     }
 
-    fn stop(&mut self, cause: Cause) {
-        if let Cause::Signal(_) = cause {
+    fn stop(&mut self, cause: StopCause) {
+        if let StopCause::Signal(_) = cause {
             self.signals += 1;
         }
         if self.cause.is_none() {
@@ -94,18 +94,18 @@ impl Supervisor {
         }
     }
 
-    fn stop_starting(&mut self, cause: Cause) {
+    fn stop_starting(&mut self, cause: StopCause) {
         let stats = self.engine.stats();
         stats.stop();
         stats.not_run(self.pool.shutdown_now().len() as u64);
         self.engine.stop();
-        if let Cause::Signal(_) = cause {
+        if let StopCause::Signal(_) = cause {
             let running = stats.counts().running;
             stats.output.say(format_args!(
                 "stopping; {running} running may finish, interrupt again to end them"
             ));
         }
-        if let Cause::Error(error) = &cause {
+        if let StopCause::Error(error) = &cause {
             stats.output.say(format_args!("{error:#}"));
         }
         self.cause = Some(cause);
@@ -146,26 +146,26 @@ impl Supervisor {
         }
     }
 
-    fn ending(self) -> Ending {
+    fn ending(self) -> ExitOutcome {
         match (&self.cause, &self.input) {
-            (Some(Cause::Error(_)), _) | (None, Some(Err(_))) => Ending::Error,
-            (Some(Cause::Signal(signal)), _) => Ending::Signalled { signal: *signal },
-            (Some(Cause::OutputClosed), _) => {
-                Ending::Signalled { signal: signal_hook::consts::SIGPIPE }
+            (Some(StopCause::Error(_)), _) | (None, Some(Err(_))) => ExitOutcome::Error,
+            (Some(StopCause::Signal(signal)), _) => ExitOutcome::Signalled { signal: *signal },
+            (Some(StopCause::OutputClosed), _) => {
+                ExitOutcome::Signalled { signal: signal_hook::consts::SIGPIPE }
             }
             (None, _) => self.finished(),
         }
     }
 
     /// No record may be dropped in silence, not even by a mistake in here.
-    fn finished(&self) -> Ending {
+    fn finished(&self) -> ExitOutcome {
         let stats = self.engine.stats();
         let counts = stats.counts();
         if counts.done != counts.read {
             let missing = records(counts.read - counts.done);
             stats.output.say(format_args!("{missing} lost track of; please report this"));
-            return Ending::Error;
+            return ExitOutcome::Error;
         }
-        Ending::Finished { failed: counts.failed }
+        ExitOutcome::Finished { failed: counts.failed }
     }
 }
