@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let panics = pool.submit(2, || panic!("out of paper"))?;
     let fails = pool.task(2).fallible().submit(|| "forty-two".parse::<u32>())?;
-    let goes_on = pool.submit(2, || "key 2 goes on")?;
+    let goes_on = pool.submit(2, || "key 2 continues")?;
     match panics.wait()? {
         Outcome::<()>::Panicked(payload) => println!("a panic: {}", payload.message().unwrap()),
         other => unreachable!("{other:?}"),

@@ -1,7 +1,7 @@
 //! A key whose tasks keep failing stops, so that it does no more harm and loses nothing.
 //!
 //! One tenant's database is down. After two failures in a row its work waits, while that of the
-//! others goes on; once the database is back, it goes on where it was.
+//! others continues; once the database is back, it continues where it was.
 
 use std::error::Error;
 use std::sync::Arc;

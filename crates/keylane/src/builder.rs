@@ -130,7 +130,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     /// pool.execute("hot", || {})?;
     /// let refused = pool.task("hot").try_execute(|| {}).unwrap_err();
     /// assert_eq!(refused.kind(), SubmitErrorKind::KeyFull);
-    /// pool.execute("cold", || println!("goes on"))?;
+    /// pool.execute("cold", || println!("continues"))?;
     /// finish.send(())?;
     /// pool.execute("hot", || println!("after the other two, once one of them has ended"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

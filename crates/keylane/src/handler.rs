@@ -271,7 +271,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// - All messages that were accepted before the call have ended then, and their effects are
     ///   visible to the caller. Messages that other threads submit meanwhile may be accepted before
-    ///   it returns. If they follow each other without a gap, the wait goes on.
+    ///   it returns. If they follow each other without a gap, the wait continues.
     /// - Messages of paused keys, delayed ones, those between two attempts, and kept turns are
     ///   unfinished: the wait includes them.
     /// - During the wait each end of a message costs the pool a little more.

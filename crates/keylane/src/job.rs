@@ -8,7 +8,6 @@
 //! the lanes keep the order and the scheduler assigns the workers, each without knowledge of the
 //! other.
 
-mod batch_state;
 mod builder;
 mod core;
 mod fold;
@@ -19,6 +18,7 @@ mod future_slots;
 mod handle;
 mod keyed;
 mod options;
+mod shared_batch;
 mod sink;
 mod source;
 mod subtask;

@@ -57,7 +57,7 @@
 //! | only the latest of a burst, and an end after all others | [`Task::latest`], [`Task::last`] |
 //! | further attempts of failed work, in order | [`Task::retry`] |
 //! | tasks that wait for a time, or for a quiet moment | [`Task::after`] |
-//! | work that goes on after its handler has returned | [`Turn`], [`TaskContext`] |
+//! | work that continues after its handler has returned | [`Turn`], [`TaskContext`] |
 //! | timeouts, fallible work, futures (feature `tokio`) | [`Pool::task`] |
 //! | counts and times of a running pool | [`Inspector::snapshot`](crate::control::Inspector::snapshot) |
 //! | why a task waits, which tasks are stuck | [`Inspector::explain`](crate::control::Inspector::explain), [`Inspector::explain_key`](crate::control::Inspector::explain_key), [`Inspector::stalled`](crate::control::Inspector::stalled) |

@@ -122,7 +122,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// - All tasks that were accepted before the call have ended then, and their effects are
     ///   visible to the caller. Tasks that other threads submit meanwhile may be accepted before
-    ///   it returns. If they follow each other without a gap, the wait goes on.
+    ///   it returns. If they follow each other without a gap, the wait continues.
     /// - Tasks of paused keys, delayed ones, those between two attempts, and kept turns are
     ///   unfinished: the wait includes them.
     /// - During the wait each end of a task costs the pool a little more.
@@ -211,7 +211,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> TakeKey<K, PendingTask<K>>
 /// let clone = pool.clone();
 /// let thread = std::thread::spawn(move || clone.execute(7, || println!("paid")).is_ok());
 /// assert!(thread.join().unwrap());
-/// pool.execute(7, || println!("the pool goes on"))?;
+/// pool.execute(7, || println!("the pool continues"))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Clone for Pool<K, S> {

@@ -2,14 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls what is the user's and may panic, such as a waker; the caller goes on.
+/// Calls what is the user's and may panic, such as a waker; the caller continues.
 pub(crate) fn call_catch_unwind(call: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
         drop_catch_unwind(payload);
     }
 }
 
-/// Drops a value of the user's, whose drop may panic; the caller goes on.
+/// Drops a value of the user's, whose drop may panic; the caller continues.
 #[inline]
 pub(crate) fn drop_catch_unwind<T>(value: T) {
     if std::mem::needs_drop::<T>()

@@ -42,7 +42,7 @@ fn pool(workers: usize) -> Arc<Pool<u32>> {
     Arc::new(Pool::<u32>::builder().workers(workers).stack_size(STACK).build().unwrap())
 }
 
-/// It waited for ever, without a word. One test, for the limit.
+/// It waited forever, in silence. One test, for the limit.
 #[test]
 fn a_wait_that_leaves_no_worker_is_refused() {
     soon(|| {

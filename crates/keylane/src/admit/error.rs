@@ -10,7 +10,7 @@ use crate::sync::Exclusive;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// The capacity is 0, so every caller would wait for ever.
+    /// The capacity is 0, so every caller would wait forever.
     Zero,
     /// The capacity is above [`Gate::MAX_SLOTS`](super::Gate::MAX_SLOTS).
     TooLarge,

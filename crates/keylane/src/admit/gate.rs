@@ -216,7 +216,7 @@ impl Gate {
 
     /// Changes the number of slots and grants new ones to waiters. While more slots are in use than
     /// the new number, none is granted. A waiter that wants more slots than the new number is
-    /// refused with [`AcquireError::TooLarge`], because it could block all later waiters for ever.
+    /// refused with [`AcquireError::TooLarge`], because it could block all later waiters forever.
     ///
     /// # Errors
     /// If `slots` is 0 or more than [`MAX_SLOTS`](Self::MAX_SLOTS).

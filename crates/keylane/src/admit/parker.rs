@@ -190,7 +190,7 @@ impl Wake {
 
 /// Waiters resolved under a lock, to be woken in this order after it is released.
 #[derive(Debug, Default)]
-#[must_use = "a waiter that is not notified sleeps for ever"]
+#[must_use = "a waiter that is not notified sleeps forever"]
 pub(super) struct WakeList {
     /// First waiter. Most lists have one, which then needs no allocation.
     first: Option<Wake>,
@@ -230,7 +230,7 @@ impl WakeList {
     }
 }
 
-/// Wakes the rest on unwind, so that no resolved waiter sleeps for ever.
+/// Wakes the rest on unwind, so that no resolved waiter sleeps forever.
 impl Drop for WakeList {
     fn drop(&mut self) {
         self.wake_rest();

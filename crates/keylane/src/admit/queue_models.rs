@@ -23,7 +23,7 @@ fn assert_empty(queue: &FairQueue<u32>, capacity: usize) {
 }
 
 /// Two pushes into a queue of capacity 1, and a consumer: every item arrives, and no caller sleeps
-/// for ever.
+/// forever.
 #[test]
 fn a_waiting_push_is_placed() {
     check(|| {

@@ -16,7 +16,7 @@ use super::{Claimant, Decision, End, JobId, JobProgress, Order, Supply, Take};
 ///   run does not count.
 /// - With [`Order::Arrival`], an active job with a subtask to run gets a worker before any other
 ///   job gets its second. With the other [`Order`]s, this holds for the jobs with a place, and no
-///   job is passed over for ever.
+///   job is passed over forever.
 /// - Assignment is not preemptive: a worker changes jobs only between two subtasks.
 ///
 /// The order of the calls is the order of the events. For events at the same time, report ends

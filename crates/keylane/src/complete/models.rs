@@ -133,7 +133,7 @@ fn a_waiting_future_is_woken() {
             let cell = cell.clone();
             move || cell.run(&mut NoContext)
         });
-        // The second of the two would wait for ever, so the future also checks whether the task has
+        // The second of the two would wait forever, so the future also checks whether the task has
         // ended.
         let awaited = block_on(std::future::poll_fn(|cx| {
             let had = |waker| JoinState::<(), Infallible>::poll(&*cell, waker).is_some();

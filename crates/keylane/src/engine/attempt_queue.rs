@@ -18,7 +18,7 @@ pub(crate) struct Attempts {
     queue: Mutex<AttemptQueue>,
 }
 
-/// Attempt that waits, and the place from which it goes on.
+/// Attempt that waits, and the place from which it continues.
 pub(crate) struct NextAttempt {
     work: Arc<dyn Attempt>,
     /// Position of the work in the order.

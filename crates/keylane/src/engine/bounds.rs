@@ -242,7 +242,7 @@ impl<K: Key> Bounds<K> {
         self.bytes.iter().for_each(|bytes| bytes.close());
     }
 
-    /// Refuses a cost above the total, which would wait for ever.
+    /// Refuses a cost above the total, which would wait forever.
     fn check(&self, bytes: usize) -> Result<(), SubmitErrorKind> {
         match &self.bytes {
             Some(all) if bytes > all.limit() => Err(SubmitErrorKind::TooLarge),

@@ -13,7 +13,7 @@
 //! 3. A worker that gets no assignment falls asleep as usual, and reads `offers` with a
 //!    read-modify-write beside the ready bitmap when it is on the list of sleepers. A batch of a
 //!    job that others may take from counts in the same word, and the worker that opens one wakes
-//!    another in the same way (`job/core/shared_batch.rs`).
+//!    another in the same way (`job/core/batches.rs`).
 //! 4. Jobs that a section has ended are finished after it: their handles are completed without the
 //!    lock.
 //!
@@ -177,7 +177,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Releases the subtasks that wait behind others in the batches of workers:
-    /// `job/core/shared_batch.rs`. Returns false if there were none.
+    /// `job/core/batches.rs`. Returns false if there were none.
     pub(crate) fn steal_batches(&self) -> bool {
         let jobs: Vec<_> = self.with_jobs(|table, _| {
             table.jobs.iter().flatten().map(|entry| (entry.id, entry.runner.clone())).collect()

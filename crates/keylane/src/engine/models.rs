@@ -131,7 +131,7 @@ impl MiniPool {
 
 /// A worker that falls asleep while two producers offer overlooks neither.
 ///
-/// Caught: `sleep` that reads the ready bitmap before it goes on the list; `sleep` with a plain
+/// Caught: `sleep` that reads the ready bitmap before it enters the list; `sleep` with a plain
 /// load of the ready bitmap; `notify_work` before the bit is set.
 #[test]
 fn no_offer_is_overlooked() {
@@ -270,6 +270,8 @@ pub(super) fn settings(shards: usize) -> EngineSettings {
         self_check: false,
         #[cfg(feature = "tokio")]
         runtime: None,
+        #[cfg(feature = "tokio")]
+        concurrency: 1,
     }
 }
 

@@ -26,7 +26,7 @@ type TryHandle<K, M> = dyn Fn(&K, &M, u32) -> bool + Send + Sync;
 struct MessageAttempt<K, M> {
     handler: Arc<RetryingHandler<K, M>>,
     key: K,
-    /// Taken by the thread that goes on with the message or gives it up.
+    /// Taken by the thread that continues with the message or gives it up.
     state: Mutex<Option<Suspended<M>>>,
 }
 

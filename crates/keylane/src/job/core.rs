@@ -1,11 +1,11 @@
 //! Running job: state shared by its workers, its entries in the lanes, and its handle.
 
+mod batches;
 #[cfg(feature = "tokio")]
 mod futures;
 #[cfg(all(test, loom))]
 mod models;
 mod run;
-mod shared_batch;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -14,11 +14,11 @@ use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
-use super::batch_state::SharedBatch;
 #[cfg(feature = "tokio")]
 use super::future_slots::JobFutures;
 use super::keyed::{KeyedSubtask, OnGranted};
 use super::options::OnError;
+use super::shared_batch::SharedBatch;
 use super::sink::{Ending, OnPanic, Sink};
 use super::source::{JobSource, Numbered, Pull, SubtaskSource};
 use super::subtask::SubtaskBody;

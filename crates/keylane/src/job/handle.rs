@@ -31,7 +31,7 @@ use crate::run::current_engine_hooks;
 /// # Inside a task
 ///
 /// A task or subtask of the same pool cannot wait for a job: a subtask that is still to be split
-/// could be ordered behind it, and both would wait for ever. Such a wait fails at once with
+/// could be ordered behind it, and both would wait forever. Such a wait fails at once with
 /// [`WouldDeadlock`].
 #[must_use = "a dropped handle detaches its job"]
 pub struct Job<R, E = Infallible> {

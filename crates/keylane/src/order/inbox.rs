@@ -1,7 +1,7 @@
 //! Inbox of a shard: producers append tasks under one lock, with at most one wake-up for many
 //! tasks.
 
-use super::marked_keys::KeyMarkers;
+use super::key_markers::KeyMarkers;
 use super::segment_queue::FillQueue;
 use super::{InboxEntry, KeyClaim, Mode, TaskMeta};
 

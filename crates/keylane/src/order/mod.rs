@@ -10,10 +10,10 @@ mod entry;
 mod failure_counts;
 mod hot_keys;
 mod inbox;
+mod inbox_markers;
 mod key_markers;
 mod lane_index;
 mod lanes;
-mod marked_keys;
 mod one_or_many;
 mod rate;
 mod rate_limiter;
@@ -30,11 +30,11 @@ pub(crate) use conflicts::{
 };
 pub(crate) use entry::InboxEntry;
 pub(crate) use inbox::Inbox;
+pub(crate) use key_markers::Replacement;
 pub(crate) use lanes::{
     AheadCounts, Debris, FoundTask, Held, Lanes, PauseReasons, Replaced, Stop, TakenKey, Unrun,
     take_rollup,
 };
-pub(crate) use marked_keys::Replacement;
 pub(crate) use rate::Bucket;
 pub use rate::Rate;
 pub(crate) use rate_limiter::RateDeadline;

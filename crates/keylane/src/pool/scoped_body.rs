@@ -8,7 +8,7 @@
 //!    dropped. A panic of the closure, or of the drop of its captures, is caught before.
 //! 3. `Pool::scope` returns, or unwinds, only after it has seen `pending` at zero, under its lock.
 //!    Tasks of the scope that submit others do so before they leave the count themselves.
-//! 4. A body that is leaked never leaves the count: then the scope waits for ever.
+//! 4. A body that is leaked never leaves the count: then the scope waits forever.
 //!
 //! Bodies of a scope are not returned to callers as [`PendingTask`](crate::PendingTask)s, which may
 //! outlive the scope: a stop drops them, and [`take`](crate::control::Keys::take) leaves them.
@@ -150,8 +150,11 @@ pub(super) struct Scoped<'s, F> {
 impl<F: FnOnce() + Send> IntoWork<TaskBody> for Scoped<'_, F> {
     fn into_work(self) -> TaskBody {
         let work: Closure<'_> = Box::new(self.work);
-        // SAFETY: only the lifetime of the type changes. The closure is gone before its scope
-        // returns: see the proof at the top.
+        // SAFETY: only the lifetime of the type changes, and the closure ends before its scope.
+        // The count moves into the body in the next two lines, where nothing can unwind;
+        // `ScopedBody::drop` leaves it by `ScopeState::end` after the closure was dropped; and
+        // `with_scope` in `scope.rs` calls `ScopeState::wait`, which waits for a count of zero,
+        // on its only path to a return or an unwind.
         let work = unsafe { std::mem::transmute::<Closure<'_>, Closure<'static>>(work) };
         let state = self.pending.into_state();
         TaskBody::new(ScopedBody { work: Some(work), panic: None, state })

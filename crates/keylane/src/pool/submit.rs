@@ -123,7 +123,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// - A task may submit further tasks to its scope. The scope waits for them, too.
     /// - Tasks write their results to values that they borrow.
-    /// - A task that panics ends alone; the others run. If `f` panics, the panic goes on when all
+    /// - A task that panics ends alone; the others run. If `f` panics, the panic continues when all
     ///   tasks have ended.
     /// - A scope inside of a task of the same pool is refused: tasks of the caller's keys would wait
     ///   for its end, and it for theirs. A scope of another pool is allowed there; a substitute takes

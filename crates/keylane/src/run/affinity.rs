@@ -9,7 +9,7 @@
 //!   although it is idle;
 //! - or the home worker of the shard has not chosen a shard for long, because its current task
 //!   takes long. Without this rule, workers with enough tasks at home would leave the tasks of that
-//!   shard waiting for ever.
+//!   shard waiting forever.
 //!
 //! Only the choice of the shard depends on the affinity: every worker can take every task, and a
 //! worker falls asleep only when no shard offers one. The proof in `idle.rs` is therefore

@@ -76,7 +76,7 @@ pub(crate) type KeptValue = Box<dyn Any + Send + Sync>;
 ///
 /// It never shortens a task: if it is dropped before the handler returns, the task ends when the
 /// handler returns. A handler that has passed its turn on and waits for the next task of its key
-/// therefore waits for ever.
+/// therefore waits forever.
 ///
 /// Where failures of a key [count](crate::OnFailure), a turn that is [failed](Self::fail) or
 /// dropped by a panic counts as one, and so does a handler that panics, wherever its turn is.

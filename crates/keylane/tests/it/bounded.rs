@@ -274,7 +274,7 @@ fn who_gives_up_at_the_head_of_the_line_lets_the_next_one_in() {
 }
 
 /// A future that had been granted a permit and was dropped released the permit, and woke the next
-/// waiter; but a thread that waited for the pool to be empty was not woken, and waited for ever.
+/// waiter; but a thread that waited for the pool to be empty was not woken, and waited forever.
 #[test]
 fn a_drain_learns_that_a_granted_future_was_dropped() {
     soon(|| {
@@ -375,7 +375,7 @@ fn a_task_that_submits_is_never_made_to_wait_and_the_overflow_shows() {
             for n in 0..50 {
                 let log = inner.clone();
                 let work = move || log.push(n);
-                // The only worker is here, so waiting for capacity would last for ever.
+                // The only worker is here, so waiting for capacity would last forever.
                 match n % 5 {
                     0 => pool.execute(1, work).unwrap(),
                     1 => pool.task([1, 2]).try_execute(work).unwrap(),

@@ -48,7 +48,7 @@ impl Watched {
     }
 }
 
-/// One worker, which goes on with a key as long as that has tasks.
+/// One worker, which continues with a key as long as that has tasks.
 fn one_worker() -> Arc<Pool<u32>> {
     let pool = Pool::<u32>::builder().workers(1).quantum(1_000, LONG);
     Arc::new(pool.build().expect("it can be built"))

@@ -1,7 +1,7 @@
 //! Tasks that wait inside for each other get an error.
 //!
 //! A wait for a task that is ordered behind the caller was refused, but not one for a task behind
-//! another that waits itself for a task behind the caller: both waited for ever, and the
+//! another that waits itself for a task behind the caller: both waited forever, and the
 //! diagnostics showed only that they run.
 
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -33,7 +33,7 @@ fn seed_000_0a_linked_tasks_overflow_the_stack() {
     });
 }
 
-/// A job that threw left no tombstone: whatever came later was linked to a dead job, for ever.
+/// A job that threw left no tombstone: whatever came later was linked to a dead job, forever.
 #[test]
 fn seed_000_0b_a_throwing_task_kills_its_key() {
     soon(|| {
@@ -185,7 +185,7 @@ fn seed_000_0h_the_close_event_overtakes_messages() {
 }
 
 /// A submission that failed left its key with a task that no thread would run, and all later ones
-/// were taken for its duplicates: they were cancelled for ever.
+/// were taken for its duplicates: they were cancelled forever.
 #[test]
 fn seed_001_1a_a_failed_replacement_poisons_its_key() {
     soon(|| {
@@ -279,7 +279,7 @@ fn seed_001_1d_keys_are_glued_to_a_worker() {
     });
 }
 
-/// A task that submitted to its own full worker waited for ever, and so did two workers that fed
+/// A task that submitted to its own full worker waited forever, and so did two workers that fed
 /// each other.
 #[test]
 fn seed_001_1e_a_task_that_submits_to_its_full_pool_deadlocks() {
@@ -309,7 +309,7 @@ fn seed_001_1e_a_task_that_submits_to_its_full_pool_deadlocks() {
     });
 }
 
-/// `close` had no gate, so that it could wait for ever, and no deadline.
+/// `close` had no gate, so that it could wait forever, and no deadline.
 #[test]
 fn seed_001_1f_closing_has_no_gate_and_no_deadline() {
     soon(|| {
@@ -433,7 +433,7 @@ fn seed_001_1k_a_thread_dies_with_each_failure() {
 }
 
 /// With a key whose hash had changed meanwhile the count of its tasks never fell, and `close`
-/// waited for ever. Such a key has no order to be kept; all else goes on, and ends.
+/// waited forever. Such a key has no order to be kept; all else continues, and ends.
 #[test]
 fn seed_001_1l_a_key_that_changes_its_hash_hangs_the_close() {
     /// Never twice the same.

@@ -231,7 +231,7 @@ fn seed_003_3h_what_has_ended_is_kept_and_what_is_unrelated_is_waited_for() {
     });
 }
 
-/// A rollup whose wait was interrupted was dropped without a word.
+/// A rollup whose wait was interrupted was dropped in silence.
 #[test]
 fn seed_003_3h_a_rollup_that_is_given_up_vanishes() {
     soon(|| {

@@ -1,14 +1,13 @@
 //! Delayed tasks take their place in the order when their delay is over, and until then each way in
 //! which their pool, their key or their handle can end them has its outcome.
 
-use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Live, Log, Rng, block_on, eventually, hold, soon};
+use crate::common::{Fragile, Live, Log, Rng, block_on, eventually, hold, soon};
 use keylane::observe::TaskState;
 use keylane::{
     Backoff, Builder, Claims, MockClock, OnClosedKey, Outcome, Pool, Retry, ShutdownError,
@@ -586,23 +585,6 @@ fn a_key_that_panics_when_its_task_enters_poisons_the_pool() {
         drop(pool);
     });
 }
-
-/// Key that panics when it is compared while it is armed. All of them have the same hash.
-#[derive(Clone)]
-struct Fragile(u32, Arc<AtomicBool>);
-
-impl Hash for Fragile {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl PartialEq for Fragile {
-    fn eq(&self, other: &Self) -> bool {
-        assert!(!self.1.load(Ordering::SeqCst), "as expected");
-        self.0 == other.0
-    }
-}
-
-impl Eq for Fragile {}
 
 /// Tasks with random delays, roles and cancellations, and a stop at any moment: each runs, is
 /// cancelled, replaced or returned, once, and the pool is empty.

@@ -1,4 +1,4 @@
-//! A key with many tasks yields to others after its quantum, and no task waits for ever.
+//! A key with many tasks yields to others after its quantum, and no task waits forever.
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

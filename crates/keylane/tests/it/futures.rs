@@ -258,7 +258,7 @@ fn a_future_keeps_its_keys_place_and_its_bytes_until_it_ends() {
     assert_eq!(pool.inspect().snapshot(0).bytes, 0);
 }
 
-/// It waited for ever: it runs on no thread in particular, so it was not seen that it is the task
+/// It waited forever: it runs on no thread in particular, so it was not seen that it is the task
 /// it waits for.
 #[test]
 fn a_future_cannot_await_its_own_handle() {

@@ -225,7 +225,7 @@ fn handles_and_pools_can_be_sent_and_shared() {
     is_send::<keylane::Turn>();
 }
 
-/// It blocked for ever.
+/// It blocked forever.
 #[test]
 fn an_outcome_that_was_taken_is_not_waited_for() {
     let pool = Pool::<u32>::builder().workers(1).build().unwrap();

@@ -3,7 +3,7 @@
 //! A rate resumes at most as many of the tasks that share or limit a key as there are tokens, and
 //! keeps the others back meanwhile. So a paused key could have tasks that wait for a worker alone.
 //! A pause assumed that there are none, and they began after it; taking waiting tasks put them
-//! before the pause marker, which then let everything through, or kept a barrier waiting for ever.
+//! before the pause marker, which then let everything through, or kept a barrier waiting forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -310,7 +310,7 @@ impl<S: AnyHasher> World<S> {
         }
     }
 
-    /// Everything goes on.
+    /// Everything continues.
     fn end(&mut self) {
         (0..KEYS).for_each(|key| self.set_paused(key, false));
         for job in &self.jobs {

@@ -1,6 +1,6 @@
 //! A panic ends its task alone, wherever it comes from: the body, the drop of its captures, the
-//! drop of its payload, that of its descriptor, or the panic hook of the pool. The key goes on and
-//! so does the worker.
+//! drop of its payload, that of its descriptor, or the panic hook of the pool. The key continues,
+//! and so does the worker.
 
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -195,7 +195,7 @@ fn a_hook_that_panics_ends_no_worker() {
     });
 }
 
-/// A handle waited for ever if the captures of its task panicked when the pool dropped them: the
+/// A handle waited forever if the captures of its task panicked when the pool dropped them: the
 /// outcome was set, and no waiter was woken.
 #[test]
 fn a_handle_learns_that_its_task_was_dropped_even_if_the_drop_panics() {
@@ -260,7 +260,7 @@ fn a_descriptor_that_panics_when_it_is_dropped_ends_no_worker() {
 
 /// A scan keeps the descriptors of the tasks that it compares with, and drops one if its task has
 /// ended meanwhile. A panic there reached the submitter of another task, after that was accepted,
-/// and before anything could have made it ready: it waited for ever, and so did all behind it.
+/// and before anything could have made it ready: it waited forever, and so did all behind it.
 #[test]
 fn a_descriptor_that_panics_when_its_asker_drops_it_leaves_no_task_behind() {
     soon(|| {

@@ -75,7 +75,7 @@ fn a_cancelled_job_is_over_when_its_futures_are_dropped() {
                 drop(counted);
             })
         });
-        let job = pool.job("for ever").each_future(futures).run().unwrap();
+        let job = pool.job("forever").each_future(futures).run().unwrap();
         eventually(|| job.progress().waiting == 64);
         job.cancel();
         assert!(job.wait().unwrap().is_cancelled());
@@ -126,7 +126,7 @@ fn a_stopped_pool_or_runtime_ends_the_job() {
         for stops_pool in [true, false] {
             let pool = pool(&runtime, 100);
             let futures = (0..30_u32).map(|n| (n, pending::<()>()));
-            let job = pool.job("for ever").each_future(futures).run().unwrap();
+            let job = pool.job("forever").each_future(futures).run().unwrap();
             eventually(|| job.progress().waiting == 30);
             if stops_pool {
                 pool.shutdown_now();

@@ -162,7 +162,7 @@ fn a_closed_pool_finishes_its_jobs_and_refuses_new_ones() {
         let pool = pool(2);
         let held = hold(&pool, 1);
         let job =
-            pool.job("goes on").each_keyed((0..1000).map(|n| (1, move || n))).collect().unwrap();
+            pool.job("continues").each_keyed((0..1000).map(|n| (1, move || n))).collect().unwrap();
         pool.close();
         let refused = pool.job("late").each([|| 1]).collect().unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::Closed);

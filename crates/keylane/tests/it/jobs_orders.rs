@@ -1,6 +1,6 @@
 //! Promises of the orders other than by arrival: the places go to the least requirements, the
 //! second keeps a worker where there are enough, jobs of unknown size share, no job is passed over
-//! for ever.
+//! forever.
 
 use keylane::allocate::{Allocator, Claimant, End, JobId, Order, Rule, Supply};
 

@@ -16,7 +16,7 @@ fn job(decision: Option<Decision>) -> JobId {
 
 #[test]
 fn the_ageing_bound_gives_a_job_held_at_one_worker_a_second_one() {
-    // A flood of jobs of one subtask, under which a large job would stay at one worker for ever.
+    // A flood of jobs of one subtask, under which a large job would stay at one worker forever.
     let longest_at_one_worker = |allocator: Allocator| {
         let mut allocator = allocator;
         let large = allocator.submit(Supply::Ready(10_000), 1, 0);

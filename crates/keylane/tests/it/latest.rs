@@ -208,7 +208,7 @@ fn a_failed_submission_changes_nothing<S: AnyHasher>() {
     for n in 0..5 {
         assert_eq!(pool.task(A).latest().submit(move || n).unwrap().wait().unwrap().ok(), Some(n));
     }
-    // One that waits goes on although a later one is refused.
+    // One that waits continues although a later one is refused.
     pool.keys().pause(&A);
     eventually(|| pool.inspect().snapshot(0).unfinished == 0);
     let waits = pool.task(A).latest().submit(|| 6).unwrap();

@@ -409,7 +409,7 @@ fn a_hash_that_panics_costs_the_submission_alone() {
     });
 }
 
-/// A worker drops keys when nothing is locked, and goes on.
+/// A worker drops keys when nothing is locked, and continues.
 #[test]
 fn a_drop_of_a_key_that_panics_costs_nothing() {
     soon(|| {

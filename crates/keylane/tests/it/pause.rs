@@ -1,4 +1,4 @@
-//! Of a paused key nothing begins until it is resumed, and then it goes on in order; nothing else
+//! Of a paused key nothing begins until it is resumed, and then it continues in order; nothing else
 //! is held up by it, and nothing stays of it.
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn nothing_begins_until_it_is_resumed_and_then_in_order<S: AnyHasher>() {
     let_others_run(&pool);
     assert_eq!(log.len(), 0);
     assert!(pool.keys().resume(&A));
-    assert!(!pool.keys().resume(&A), "it goes on already");
+    assert!(!pool.keys().resume(&A), "it continues already");
     assert!(pool.submit(A, || {}).unwrap().wait().unwrap().is_completed());
     assert_eq!(log.take(), (0..200).collect::<Vec<_>>());
 }

@@ -175,7 +175,7 @@ fn a_rollup_waits_for_all_of_its_keys_and_holds_no_others_up<S: AnyHasher>() {
 }
 
 /// Were a rollup to keep one key while it comes later than another for the next, they would wait
-/// for each other for ever.
+/// for each other forever.
 fn crossing_rollups_all_come_in<S: AnyHasher>() {
     let pool = per_key::<S>(2, 4, 1);
     let ran = Arc::new(AtomicUsize::new(0));

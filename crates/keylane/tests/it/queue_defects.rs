@@ -14,7 +14,7 @@ fn queue<T>(capacity: usize) -> Arc<FairQueue<T>> {
     Arc::new(FairQueue::new(capacity).unwrap())
 }
 
-/// `while (size < capacity) wait()`: the first offer to an empty queue blocked for ever.
+/// `while (size < capacity) wait()`: the first offer to an empty queue blocked forever.
 #[test]
 fn seed_004_4a_the_guard_is_inverted() {
     soon(|| {
@@ -129,7 +129,7 @@ fn seed_004_4e_a_timeout_ends_the_wait_of_the_next() {
 }
 
 /// The waiter slept before it looked whether it had been released: one that was released first
-/// slept through its whole time, and for ever without one.
+/// slept through its whole time, and forever without one.
 #[test]
 fn seed_004_4f_a_wake_up_before_the_wait_is_lost() {
     soon(|| {

@@ -44,7 +44,7 @@ fn a_dropped_queue_drops_all_that_is_in_it() {
     assert_eq!(live.count(), 0);
 }
 
-/// Calls its queue when it is dropped: it would wait for ever if the queue were locked.
+/// Calls its queue when it is dropped: it would wait forever if the queue were locked.
 struct Nosy {
     queue: Weak<FairQueue<Nosy>>,
     _one: One,

@@ -632,7 +632,7 @@ impl Drop for Slow {
 
 /// A change of rate updates the timer when nothing is locked any more, and drops the key of an
 /// ended lane before that. If the key was paused again meanwhile, until the very same time, the
-/// wake-up for that was the one that was cancelled, and the key was paused for ever.
+/// wake-up for that was the one that was cancelled, and the key was paused forever.
 #[test]
 fn a_key_that_is_let_go_and_held_until_the_same_moment_goes_on_then() {
     soon(|| {

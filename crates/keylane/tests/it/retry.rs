@@ -1,13 +1,12 @@
 //! Failed work is attempted again, in its place of the order: its keys wait, no worker does, and
 //! each way in which its pool, its key or its handle can end it has its outcome.
 
-use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Gate, LONG, Live, Log, One, Rng, eventually, soon};
+use crate::common::{Fragile, Gate, LONG, Live, Log, One, Rng, eventually, soon};
 use keylane::observe::{Holder, KeyState};
 use keylane::{
     Backoff, Builder, Claims, Handle, MockClock, OnClosedKey, OnFailure, Outcome, Placement, Pool,
@@ -720,7 +719,7 @@ fn random_program(seed: u64) {
     }
 }
 
-/// Handles that cancel at any moment: each task ends once, and its key goes on.
+/// Handles that cancel at any moment: each task ends once, and its key continues.
 #[test]
 fn cancellations_at_any_moment_lose_no_task() {
     soon(|| {
@@ -846,20 +845,3 @@ fn a_poisoned_pool_ends_tasks_between_attempts_as_cancelled() {
         assert_eq!((log.take(), live.count()), (vec![1], 0));
     });
 }
-
-/// Key that panics when it is compared while it is armed. All of them have the same hash.
-#[derive(Clone)]
-struct Fragile(u32, Arc<AtomicBool>);
-
-impl Hash for Fragile {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl PartialEq for Fragile {
-    fn eq(&self, other: &Self) -> bool {
-        assert!(!self.1.load(Ordering::SeqCst), "as expected");
-        self.0 == other.0
-    }
-}
-
-impl Eq for Fragile {}

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use crate::common::{
-    AnyHasher, Gate, Live, Log, OpenAtLast, Rng, eventually, hold, pool, pool_of, soon,
+    AnyHasher, Fragile, Gate, Live, Log, OpenAtLast, Rng, eventually, hold, pool, pool_of, soon,
     with_every_hasher,
 };
 use keylane::{Claims, OnClosedKey, Pool, ScopeError, SubmitErrorKind};
@@ -123,8 +123,8 @@ fn a_panic_of_a_task_is_returned_when_all_have_ended() {
     });
 }
 
-/// A panic of the scope's own closure goes on after all tasks have ended, and so does a panic in the
-/// drop of captures.
+/// A panic of the scope's own closure continues after all tasks have ended, and so does a panic in
+/// the drop of captures.
 #[test]
 fn a_panic_of_the_scope_goes_on_after_its_tasks() {
     soon(|| {
@@ -178,7 +178,7 @@ fn a_scope_in_a_task_is_one_of_another_pool() {
             other
                 .scope(|scope| {
                     for (n, sum) in sums.iter_mut().enumerate() {
-                        // The waiting worker is replaced, so its pool goes on.
+                        // The waiting worker is replaced, so its pool continues.
                         let own = &own;
                         let add = move || *sum = own.submit(B, move || n).unwrap().join().unwrap();
                         scope.execute(A, add).unwrap();
@@ -295,23 +295,6 @@ fn a_poisoned_pool_ends_the_scope() {
     });
 }
 
-/// Key that panics when it is compared while it is armed. All of them have the same hash.
-#[derive(Clone)]
-struct Fragile(u32, Arc<AtomicBool>);
-
-impl Hash for Fragile {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl PartialEq for Fragile {
-    fn eq(&self, other: &Self) -> bool {
-        assert!(!self.1.load(Ordering::SeqCst), "as expected");
-        self.0 == other.0
-    }
-}
-
-impl Eq for Fragile {}
-
 /// Key that panics when it is hashed while it is armed.
 #[derive(Clone)]
 struct Unhashable(Arc<AtomicBool>);
@@ -330,7 +313,7 @@ impl Hash for Unhashable {
     }
 }
 
-/// The scope would wait for ever for a task that was counted and never came in.
+/// The scope would wait forever for a task that was counted and never came in.
 #[test]
 fn a_submission_that_unwinds_leaves_the_scope() {
     soon(|| {

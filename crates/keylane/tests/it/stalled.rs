@@ -131,7 +131,7 @@ fn a_watch_tells_of_each_stalled_task_once() {
         let mut keys = [told.recv().unwrap().keys[0], told.recv().unwrap().keys[0]];
         keys.sort_unstable();
         assert_eq!(keys, [1, 2]);
-        // The watch goes on: tasks that stall later are reported, earlier ones are not reported
+        // The watch continues: tasks that stall later are reported, earlier ones are not reported
         // again.
         gate.open();
         let gate = Gate::new();

@@ -54,7 +54,7 @@ fn in_rounds(strict: bool, keys: Vec<u32>, rounds: usize) -> Vec<[u32; 2]> {
         pool.send_many(keys.into_iter().map(|key| (key, ()))).unwrap();
         let mut ran = Vec::new();
         for _ in 0..rounds {
-            // Each of the two is in a task before either goes on.
+            // Each of the two is in a task before either continues.
             let [one, two] = [(); 2].map(|()| begun.recv_timeout(LONG).unwrap());
             ran.push([one.0, two.0]);
         }

@@ -1,6 +1,6 @@
 //! Taking the waiting tasks of a key: in order, exactly those that have not begun; their handles
-//! complete, their capacity is free at once, and everything else goes on as if they had never been
-//! there.
+//! complete, their capacity is free at once, and everything else continues as if they had never
+//! been there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

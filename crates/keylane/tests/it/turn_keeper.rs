@@ -95,7 +95,7 @@ fn a_handler_that_panics_has_failed_whether_it_has_kept_the_turn_or_not() {
     eventually(|| pool.keys().list_stopped().len() == 2);
 }
 
-/// Two messages of a key; the body of the first goes on after its turn was dropped on another
+/// Two messages of a key; the body of the first continues after its turn was dropped on another
 /// thread.
 fn body_outlives_turn(build: impl FnOnce(Handler, keylane::Builder<u32>) -> HandlerPool<u32, u32>) {
     let log = Log::new();

@@ -1,5 +1,5 @@
 //! Waiting for an idle pool: it returns when no accepted task is unfinished, by thread and by
-//! future, and the pool goes on.
+//! future, and the pool continues.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -55,7 +55,7 @@ impl<T> FairQueue<T> {
     /// A dropped future takes nothing: an item that it was assigned goes to the next waiting pop,
     /// or back before all later items. Until the future is polled or dropped, that item counts
     /// towards the capacity. A future that is forgotten (`std::mem::forget`), or kept and never
-    /// polled again, keeps its item for ever: pops are served in the order of arrival, so no other
+    /// polled again, keeps its item forever: pops are served in the order of arrival, so no other
     /// caller takes the item. Poll it, or drop it.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ struct Pair {
     name: Arc<str>,
 }
 
-/// Batch with the second subtask, as in `job/core/shared_batch.rs`.
+/// Batch with the second subtask, as in `job/core/batches.rs`.
 #[derive(Default)]
 struct Batch {
     left: usize,
@@ -118,6 +118,10 @@ impl WorkerCtx<u64, Work> for ModelWorker<'_> {
     }
 
     fn subtask_blocked(&mut self, _: bool) {}
+
+    #[cfg(feature = "tokio")]
+    fn subtask_detached(&mut self) {}
+
     fn enqueue(&mut self, _: Claims<u64>, _: Work) {}
     fn publish_ready(&mut self, _: u64) {}
 

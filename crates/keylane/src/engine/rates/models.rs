@@ -133,7 +133,7 @@ fn no_wakeup_is_cancelled_for_another() {
         timer.set(None, Some(1), 1);
         clock.advance(TICK);
         let ends = timer.clone();
-        // The thread parks for ever if there is nothing to do.
+        // The thread parks forever if there is nothing to do.
         timer.run(&RateClock::new(Some(clock)), |_: usize| ends.end());
         takes_back.join().unwrap();
     });

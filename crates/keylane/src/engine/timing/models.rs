@@ -14,7 +14,7 @@ use crate::sync::model::{Plain, check, spawn};
 
 const BEGAN: StartRange = StartRange { earliest: 0, latest: 0 };
 
-/// The body of a task goes on after it has kept its turn, and another thread drops the turn:
+/// The body of a task continues after it has kept its turn, and another thread drops the turn:
 /// whichever leaves last, the key's next task runs once and sees the writes of both, and a sleeping
 /// worker is notified.
 ///

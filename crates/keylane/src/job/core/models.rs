@@ -46,6 +46,11 @@ impl WorkerCtx<u64, TaskBody> for Bare<'_> {
         unreachable!("no subtask has keys")
     }
 
+    #[cfg(feature = "tokio")]
+    fn subtask_detached(&mut self) {
+        unreachable!("no subtask is a future")
+    }
+
     fn enqueue(&mut self, _: Claims<u64>, _: TaskBody) {
         unreachable!("no subtask has keys")
     }

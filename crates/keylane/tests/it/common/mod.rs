@@ -6,10 +6,10 @@
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::future::Future;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -49,7 +49,7 @@ pub(crate) fn eventually(mut question: impl FnMut() -> bool) {
     }
 }
 
-/// Closed until it is opened, then open for ever.
+/// Closed until it is opened, then open forever.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -318,3 +318,20 @@ impl Rng {
         self.next() % n
     }
 }
+
+/// Key that panics when it is compared while it is armed. All of them have the same hash.
+#[derive(Clone)]
+pub(crate) struct Fragile(pub(crate) u32, pub(crate) Arc<AtomicBool>);
+
+impl Hash for Fragile {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl PartialEq for Fragile {
+    fn eq(&self, other: &Self) -> bool {
+        assert!(!self.1.load(Ordering::SeqCst), "as expected");
+        self.0 == other.0
+    }
+}
+
+impl Eq for Fragile {}

@@ -29,7 +29,7 @@
 //! run.
 
 use super::*;
-use crate::job::batch_state::{BatchState, SharedBatch};
+use crate::job::shared_batch::{BatchState, SharedBatch};
 
 impl<K, I, F, T, E> JobCore<K, I, F, T, E>
 where

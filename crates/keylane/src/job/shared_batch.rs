@@ -1,4 +1,4 @@
-//! Batch of subtasks of one worker. `core/shared_batch.rs` has its protocol.
+//! Batch of subtasks of one worker. `core/batches.rs` has its protocol.
 
 use std::collections::VecDeque;
 
