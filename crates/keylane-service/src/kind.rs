@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use keylane_stream::retry::Backoff;
+use keylane::Backoff;
 
 use crate::handle::Handler;
 use crate::wire::{OnErrorChoice, OnFailChoice};

@@ -12,7 +12,6 @@
 //! - [`source`]: requirements on a source.
 //! - [`journal`]: a durable log in one SQLite file, for many producers and consumers in one
 //!   process.
-//! - [`sqlite`]: storage under the journal, for other stores in one SQLite file.
 //! - `kafka`: a member of a Kafka group as a source (feature `kafka`).
 //!
 //! Each part is usable alone. The crate's README has their guarantees, and how they fit together.
@@ -22,7 +21,6 @@ pub mod dead_letters;
 pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
-pub mod leb128;
 pub mod lines;
 pub mod memory;
 mod position;
@@ -30,8 +28,6 @@ mod record;
 pub mod retry;
 pub mod sink;
 pub mod source;
-pub mod sqlite;
-mod thread_notify;
 pub mod tracker;
 
 pub use position::Position;

@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use keylane_process::Registry;
+use keylane_storage::ThreadNotify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -37,7 +38,6 @@ use super::schedules::Schedules;
 use super::settings::Settings;
 use super::store_status::StoreStatus;
 use super::submit_reply::PendingReply;
-use super::thread_notify::ThreadNotify;
 use super::timeline::Recorder;
 use super::wall_clock::WallClock;
 use crate::kind::Kinds;

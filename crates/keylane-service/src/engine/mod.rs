@@ -14,7 +14,7 @@
 //! |---|---|
 //! | state | `engine_state`, `outcomes`, `activation`, `holds`, `hold_jobs`, `lease`, `order_check`, `plan`, `failures`, `fences` |
 //! | submission | `intake`, `batch`, `client_id`, `idempotency`, `claims`, `room`, `submit_reply`, `made` |
-//! | dispatch | `dispatch`, `attempt`, `grant`, `remote`, `logs`, `thread_notify`, `random` |
+//! | dispatch | `dispatch`, `attempt`, `grant`, `remote`, `logs`, `random` |
 //! | persistence | `record`, `isolate`, `store_status`, `begin`, `retention`, `ends`, `ticker` |
 //! | control | `command`, `steer`, `damaged_jobs`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `events/`, `timeline` |
@@ -66,7 +66,6 @@ mod start_error;
 mod steer;
 mod store_status;
 mod submit_reply;
-mod thread_notify;
 mod ticker;
 mod timeline;
 mod wall_clock;

@@ -2,10 +2,10 @@
 //!
 //! An alias is written in its job's transaction; if the identifier is taken, the job is refused.
 
+use keylane_storage::checksum::seal;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::{Damage, ReadError, WriteError};
-use super::seal::seal;
 use crate::ids::{JobId, JobNumber};
 
 /// Client's identifier of a job.

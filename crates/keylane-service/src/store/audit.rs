@@ -5,10 +5,10 @@
 //! The writer assigns the numbers, each one higher than the last, and never twice. Only the oldest
 //! entries are deleted. So a gap between two numbers is damage.
 
+use keylane_storage::checksum::seal;
 use rusqlite::{Connection, Row, params};
 
 use super::error::{Damage, ReadError};
-use super::seal::seal;
 
 /// Maximum number of entries examined for a page.
 const MAX_LOOKED_AT: u64 = 10_000;

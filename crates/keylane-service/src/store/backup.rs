@@ -1,10 +1,8 @@
 //! Online backup of a store: a complete copy, or no file at all.
 
-use std::fs::{self, File};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use keylane_stream::sqlite;
+use keylane_storage::files::NewFile;
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags};
 
@@ -22,21 +20,9 @@ impl Store {
     /// # Errors
     /// If the destination exists or cannot be written. A partial copy is removed.
     pub fn backup(&self, to: impl AsRef<Path>) -> Result<(), BackupError> {
-        let to = sqlite::resolved(to.as_ref()).map_err(io("find the copy's folder"))?;
-        if fs::symlink_metadata(&to).is_ok() {
-            return Err(BackupError::Exists { path: to });
-        }
-        let mut part = to.clone().into_os_string();
-        part.push("-part");
-        let part = PartialCopy(part.into());
-        part.remove();
-        // Readable by its owner only, as the store is.
-        sqlite::create_new(&part.0).map_err(io("make the copy"))?;
-        self.copy(&part.0)?;
-        let file = File::options().write(true).open(&part.0).map_err(io("open the copy"))?;
-        file.sync_all().map_err(io("sync the copy"))?;
-        part.rename(&to)?;
-        sqlite::sync_folder(&to).map_err(io("sync the copy's folder"))
+        let new = NewFile::create(to.as_ref())?;
+        self.copy(new.part())?;
+        Ok(new.publish()?)
     }
 
     fn copy(&self, part: &Path) -> Result<(), BackupError> {
@@ -57,36 +43,5 @@ impl Store {
             Err(ReadError::Sqlite { why }) => Err(BackupError::Sqlite { why: why.to_string() }),
             Err(other) => Err(BackupError::Sqlite { why: other.to_string() }),
         }
-    }
-}
-
-fn io(doing: &'static str) -> impl Fn(io::Error) -> BackupError {
-    move |source| BackupError::Io { doing, source }
-}
-
-/// Unfinished copy, removed on drop.
-pub(super) struct PartialCopy(pub(super) PathBuf);
-
-impl PartialCopy {
-    pub(super) fn rename(self, to: &Path) -> Result<(), BackupError> {
-        // Unlike a rename, a link never replaces a file created meanwhile.
-        match fs::hard_link(&self.0, to) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(BackupError::Exists { path: to.to_owned() })
-            }
-            // Fallback for file systems without hard links.
-            Err(_) => fs::rename(&self.0, to).map_err(io("rename the copy")),
-        }
-    }
-
-    pub(super) fn remove(&self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-impl Drop for PartialCopy {
-    fn drop(&mut self) {
-        self.remove();
     }
 }

@@ -26,7 +26,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use keylane_stream::sqlite;
+use keylane_storage::{checksum, files};
 
 /// Number of a fence's low bits, which count the starts under one boot number.
 pub(crate) const FENCE_BITS: u32 = 21;
@@ -76,7 +76,7 @@ const FILE_BYTES: usize = 16;
 
 impl Highest {
     pub(super) fn open(store: &Path) -> Highest {
-        let mut file = sqlite::open(&sqlite::beside(store, "-boot")).ok();
+        let mut file = files::open(&files::beside(store, "-boot")).ok();
         let number = file.as_mut().and_then(|file| {
             let mut bytes = Vec::new();
             file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
@@ -96,7 +96,7 @@ impl Highest {
         }
         let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = [&MAGIC[..], &number.to_le_bytes()].concat();
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        checksum::seal(&mut bytes, &[]);
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&bytes)?;
         file.sync_data()?;
@@ -107,11 +107,8 @@ impl Highest {
 
 fn parse(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; FILE_BYTES] = bytes.try_into().ok()?;
-    let (body, crc) = bytes.split_last_chunk::<4>()?;
-    if u32::from_le_bytes(*crc) != crc32c::crc32c(body) {
-        return None;
-    }
-    Some(u64::from_le_bytes(body.strip_prefix(&MAGIC)?.try_into().ok()?))
+    let number = checksum::unseal(bytes, &[])?.strip_prefix(&MAGIC)?;
+    Some(u64::from_le_bytes(number.try_into().ok()?))
 }
 
 /// Returns the system time in seconds since 1970; 0 if the clock is before that.

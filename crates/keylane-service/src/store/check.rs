@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use keylane_stream::sqlite::{self, Lock};
+use keylane_storage::sqlite::{self, Lock};
 use rusqlite::Connection;
 use serde::Deserialize;
 
@@ -16,10 +16,10 @@ use super::logs;
 use super::marks;
 use super::open::{examine, look_at_mark};
 use super::outcome::OutcomePlace;
+use super::places::{at, rows_of};
 use super::read::{self, StoredJob};
 use super::recover::check_chunks;
 use super::schedules;
-use super::seal::{at, rows_of};
 use super::settings::Report;
 use super::status::{Counts, JobState};
 use super::tables::{JOB, LAYOUT, Meta};

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use keylane_stream::sqlite::SqliteError;
+use keylane_storage::sqlite::SqliteError;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::alias;
@@ -15,9 +15,9 @@ use super::error::WriteError;
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::logs::{self, AttemptLog};
 use super::outcome::{Outcome, OutcomeRow};
+use super::places::{self, place, rows_of};
 use super::read;
 use super::schedules;
-use super::seal::{self, place, rows_of};
 use super::state::{JobMeta, WriterState};
 use super::status::{JobState, JobStatus};
 use super::tables;
@@ -189,8 +189,8 @@ impl<'a> WriteTransaction<'a> {
             Some(JobMeta { state, .. }) if state.is_final() && !even_if_over => {
                 Some(WriteError::Ended { job })
             }
-            Some(JobMeta { next_row, .. }) if u64::from(*next_row) + 2 >= seal::PLACES => {
-                let most = seal::PLACES;
+            Some(JobMeta { next_row, .. }) if u64::from(*next_row) + 2 >= places::PLACES => {
+                let most = places::PLACES;
                 Some(WriteError::TooLarge { what: "a job's transactions with outcomes", most })
             }
             Some(JobMeta { total, .. }) => number

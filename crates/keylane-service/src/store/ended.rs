@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::error::{Damage, ReadError};
 use super::outcome::{self, OutcomeKind, OutcomePlace};
-use super::seal::{at, place, rows_of};
+use super::places::{at, place, rows_of};
 use super::status::Counts;
 use crate::ids::{JobNumber, SubtaskNumber};
 

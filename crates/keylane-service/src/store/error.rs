@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use keylane_stream::sqlite::{self, HighWaterMarkError, LockError, WriteRefused};
+use keylane_storage::files::NewFileError;
+use keylane_storage::sqlite::{self, HighWaterMarkError, LockError, WriteRefused};
 use rusqlite::types::FromSqlError;
 
 use super::outcome::OutcomePlace;
@@ -456,6 +457,15 @@ pub enum BackupError {
     },
 }
 
+impl From<NewFileError> for BackupError {
+    fn from(error: NewFileError) -> Self {
+        match error {
+            NewFileError::Exists(path) => BackupError::Exists { path },
+            NewFileError::Io { doing, source } => BackupError::Io { doing, source },
+        }
+    }
+}
+
 /// Error of a salvage.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -472,9 +482,23 @@ pub enum SalvageError {
     /// The store could not be decoded.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The finished copy could not be renamed to its destination.
-    #[error(transparent)]
-    Name(#[from] BackupError),
+    /// The new store could not be written.
+    #[error("cannot {doing}")]
+    Io {
+        /// Failed action.
+        doing: &'static str,
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+impl From<NewFileError> for SalvageError {
+    fn from(error: NewFileError) -> Self {
+        match error {
+            NewFileError::Exists(path) => SalvageError::Exists { path },
+            NewFileError::Io { doing, source } => SalvageError::Io { doing, source },
+        }
+    }
 }
 
 impl From<rusqlite::Error> for SalvageError {

@@ -13,9 +13,9 @@ use super::handle::Store;
 use super::line::{self, ExportLine, Status};
 use super::logs;
 use super::marks::{Mark, Marks};
+use super::places::rows_of;
 use super::read;
 use super::schedules;
-use super::seal::rows_of;
 use super::tables::Meta;
 use crate::ids::{JobNumber, SubtaskNumber};
 

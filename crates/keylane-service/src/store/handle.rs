@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use keylane::admit::OwnedPermit;
-use keylane_stream::sqlite::{self, ReaderPool};
+use keylane_storage::sqlite::{self, ReaderPool};
 use rusqlite::Connection;
 
 use super::cache::ChunkCache;

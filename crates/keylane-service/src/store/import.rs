@@ -296,7 +296,7 @@ impl Import<'_> {
 
     fn begin(&mut self, id: JobId, new: NewJob, total: u32) -> Result<ImportPosition, Trouble> {
         self.jobs += 1;
-        if id.number().0 >= super::seal::JOBS {
+        if id.number().0 >= super::places::JOBS {
             return Err(format!("{id} has no number that a store can have").into());
         }
         let upload = self.store.upload_as(id);

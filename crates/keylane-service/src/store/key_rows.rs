@@ -1,7 +1,8 @@
 //! Codes and checksums of the rows of keys and idempotency keys.
 
+use keylane_storage::checksum::seal;
+
 use super::change::{Idempotency, KeyRecord, KeyState};
-use super::seal::seal;
 use crate::ids::JobId;
 
 impl KeyState {

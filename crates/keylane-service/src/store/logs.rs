@@ -9,12 +9,13 @@
 //! outcome written with it is not lost.
 
 use bytes::Bytes;
-use keylane_stream::leb128;
+use keylane_storage::checksum::{seal, unseal};
+use keylane_storage::leb128;
 use rusqlite::{Connection, Row, params};
 
 use super::error::{Damage, ReadError};
 use super::outcome::OutcomeKind;
-use super::seal::{at, place, rows_of, seal, unseal};
+use super::places::{at, place, rows_of};
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Maximum number of attempts per subtask with kept logs; the oldest are deleted. A subtask may be

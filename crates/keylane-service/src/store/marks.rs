@@ -25,11 +25,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use keylane_stream::leb128;
+use keylane_storage::checksum::{seal, unseal};
+use keylane_storage::leb128;
 use rusqlite::{Connection, params};
 
 use super::error::{Damage, ReadError};
-use super::seal::{seal, unseal};
 use super::status::FIRST_FINAL;
 use crate::ids::{JobNumber, SubtaskId};
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use keylane_stream::sqlite::{
+use keylane_storage::files;
+use keylane_storage::sqlite::{
     self, BackgroundCheckpoint, HighWaterMark, LayoutError, Lock, ReaderPool,
 };
 use rusqlite::{Connection, ErrorCode};
@@ -39,7 +40,7 @@ impl Store {
         settings: &Settings,
     ) -> Result<(Store, Recovered), OpenError> {
         let path =
-            sqlite::resolved(path.as_ref()).map_err(OpenError::io("find the store's folder"))?;
+            files::resolved(path.as_ref()).map_err(OpenError::io("find the store's folder"))?;
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
@@ -49,7 +50,7 @@ impl Store {
         let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
         let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
         let opened_full = record_opening(&path, &connection, &meta, &mut mark, &mut highest_boot)?;
-        sqlite::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
+        files::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
 
         let opened = Opened { boot: meta.boot, unfinished: count };
         let state = WriterState::load(&connection, opened).map_err(&reading)?;

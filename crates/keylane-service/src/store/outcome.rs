@@ -16,9 +16,10 @@
 //! Each blob ends with a checksum, which includes the row's place and count; the body's also
 //! includes the checksum of the numbers.
 
-use keylane_stream::leb128;
+use keylane_storage::checksum::{self, seal, unseal};
+use keylane_storage::leb128;
 
-use super::seal::{self, SEAL_BYTES, seal, unseal, unzigzag, zigzag};
+use super::places::{self, unzigzag, zigzag};
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Maximum number of outcomes in a row.
@@ -183,7 +184,7 @@ const TIME: u64 = (1 << 48) - 1;
 /// Returns the checksum as a number. A second checksum over the whole blob would be useless: the
 /// CRC of any data followed by its own CRC is constant.
 fn seal_of(sealed: &[u8]) -> u64 {
-    sealed.last_chunk::<SEAL_BYTES>().map_or(0, |sum| u64::from(u32::from_le_bytes(*sum)))
+    sealed.last_chunk::<{ checksum::BYTES }>().map_or(0, |sum| u64::from(u32::from_le_bytes(*sum)))
 }
 
 /// Number of the subtask, number of the attempt, and kind of the outcome.
@@ -216,10 +217,10 @@ pub(super) fn outcomes(
     sealed_numbers: &[u8],
     sealed_body: &[u8],
 ) -> Option<Vec<Outcome>> {
-    let place = seal::place(job, row);
+    let place = places::place(job, row);
     let sum = seal_of(sealed_numbers);
     let mut rest = unseal(sealed_body, &[place, u64::from(count), sum])?;
-    let base = u64::from_le_bytes(seal::take(&mut rest, 8)?.try_into().ok()?).cast_signed();
+    let base = u64::from_le_bytes(places::take(&mut rest, 8)?.try_into().ok()?).cast_signed();
     let mut outcomes = Vec::with_capacity(count as usize);
     for (number, attempt, kind) in numbers(place, count, sealed_numbers)? {
         let ended = base.checked_add(unzigzag(leb128::take(&mut rest)?))?;
@@ -231,7 +232,7 @@ pub(super) fn outcomes(
             kind,
             started_ms: started.try_into().ok()?,
             ended_ms: ended.try_into().ok()?,
-            result: seal::take(&mut rest, length)?.to_vec(),
+            result: places::take(&mut rest, length)?.to_vec(),
         });
     }
     rest.is_empty().then_some(outcomes)
@@ -261,7 +262,7 @@ mod tests {
     fn sealed(all: &[Outcome]) -> (u32, Vec<u8>, Vec<u8>) {
         let mut row = OutcomeRow::default();
         all.iter().for_each(|outcome| row.push(outcome));
-        row.sealed(seal::place(JobNumber(5), 9))
+        row.sealed(places::place(JobNumber(5), 9))
     }
 
     fn opened(count: u32, numbers: &[u8], body: &[u8]) -> Option<Vec<Outcome>> {
@@ -273,7 +274,7 @@ mod tests {
         fn what_was_packed_is_unpacked(all in prop::collection::vec(outcome(), 1..30)) {
             let (count, packed, body) = sealed(&all);
             let about = all.iter().map(|one| (one.number, one.attempt, one.kind));
-            let place = seal::place(JobNumber(5), 9);
+            let place = places::place(JobNumber(5), 9);
             prop_assert!(numbers(place, count, &packed).unwrap().into_iter().eq(about));
             prop_assert_eq!(opened(count, &packed, &body), Some(all));
             prop_assert_eq!(outcomes(JobNumber(5), 8, count, &packed, &body), None);
@@ -297,7 +298,7 @@ mod tests {
             mut numbers in prop::collection::vec(any::<u8>(), 0..40),
             mut body in prop::collection::vec(any::<u8>(), 0..60), count in 0u32..5,
         ) {
-            let place = seal::place(JobNumber(5), 9);
+            let place = places::place(JobNumber(5), 9);
             seal(&mut numbers, &[place, u64::from(count)]);
             seal(&mut body, &[place, u64::from(count), seal_of(&numbers)]);
             opened(count, &numbers, &body);

@@ -12,9 +12,9 @@ use super::error::ReadError;
 use super::handle::Store;
 use super::logs::{self, AttemptLog};
 use super::outcome::{Outcome, OutcomePlace, RecordedOutcome};
+use super::places::place;
 use super::read::{self, JobFilter, JobPage, StoredJob};
 use super::schedules::{self, ScheduleRecord, ScheduleRow};
-use super::seal::place;
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 
 impl Store {

@@ -11,7 +11,7 @@ use super::chunk::Chunk;
 use super::error::{Damage, ReadError};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::outcome::{self, Outcome, OutcomePlace, RecordedOutcome};
-use super::seal::{at, place, rows_of};
+use super::places::{at, place, rows_of};
 use super::status::{FIRST_FINAL, JobState, JobStatus};
 use super::tables::{Fixed, JOB, fixed_of, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};

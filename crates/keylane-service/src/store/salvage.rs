@@ -6,16 +6,15 @@
 //! run, and its keys continue. A job without a valid main row is not copied at all.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
-use keylane_stream::sqlite::{self, Lock};
+use keylane_storage::files::NewFile;
+use keylane_storage::sqlite::{self, Lock};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::alias;
 use super::audit;
-use super::backup::PartialCopy;
 use super::boot;
 use super::check::agree;
 use super::ended::EndedSubtasks;
@@ -25,10 +24,10 @@ use super::logs;
 use super::marks::{self, Stage};
 use super::open::examine;
 use super::outcome::OutcomePlace;
+use super::places::at;
 use super::read;
 use super::recover::check_chunks;
 use super::schedules;
-use super::seal::at;
 use super::status::JobState;
 use super::status::set_aside;
 use super::tables::{JOB, LAYOUT, Meta, fixed_of, job_of};
@@ -70,22 +69,12 @@ impl Store {
         let source = sqlite::reader(&from).map_err(|error| reading(error.into()))?;
         LAYOUT.preview(&source).map_err(|error| reading(error.into()))?;
         examine(&source, &from)?;
-        let to =
-            sqlite::resolved(to.as_ref()).map_err(OpenError::io("find the new store's folder"))?;
-        if fs::symlink_metadata(&to).is_ok() {
-            return Err(SalvageError::Exists { path: to });
-        }
-        let part = PartialCopy(sqlite::beside(&to, "-part"));
-        part.remove();
-        let file = sqlite::create_new(&part.0).map_err(OpenError::io("make the new store"))?;
+        let new = NewFile::create(to.as_ref())?;
         let salvaged = {
-            let target = new_store(&part.0)?;
+            let target = new_store(new.part())?;
             Salvage::new(&source, &target).all(now_ms)?
         };
-        file.sync_all().map_err(OpenError::io("sync the new store"))?;
-        drop(file);
-        part.rename(&to)?;
-        sqlite::sync_folder(&to).map_err(OpenError::io("sync the new store's folder"))?;
+        new.publish()?;
         Ok(salvaged)
     }
 }

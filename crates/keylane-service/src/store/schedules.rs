@@ -5,10 +5,10 @@
 //! served are on the disk together or not at all, and two concurrent decisions about one due time
 //! cannot both succeed.
 
+use keylane_storage::checksum::seal;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::{Damage, ReadError, WriteError};
-use super::seal::seal;
 
 /// Schedule as stored on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]

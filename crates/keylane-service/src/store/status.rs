@@ -14,7 +14,8 @@
 //! Times are milliseconds since 1970. The length is constant, so that SQLite replaces the column in
 //! place.
 
-use super::seal::{seal, unseal};
+use keylane_storage::checksum::{seal, unseal};
+
 use crate::ids::JobNumber;
 
 /// State of a job on the disk. Whether it is running is in memory only.

@@ -1,11 +1,11 @@
 //! Tables and their migrations, and the rows shared by several parts of the store.
 
-use keylane_stream::sqlite::{Layout, SqliteError};
+use keylane_storage::checksum::{seal, unseal};
+use keylane_storage::sqlite::{Layout, SqliteError};
 use rusqlite::{Connection, Row, params};
 
 use super::change::Accept;
 use super::error::{Damage, ReadError};
-use super::seal::{seal, unseal};
 use super::status::JobStatus;
 use crate::ids::{JobId, JobNumber};
 
@@ -268,7 +268,7 @@ pub(super) fn put_job(
         head: Vec::new(),
     };
     let place = place_of_head(*job, &fixed, inline.is_some());
-    fixed.head.reserve_exact(new.head.len() + super::seal::SEAL_BYTES);
+    fixed.head.reserve_exact(new.head.len() + keylane_storage::checksum::BYTES);
     fixed.head.extend(&new.head);
     seal(&mut fixed.head, &place);
     insert.execute(params![
@@ -321,7 +321,7 @@ fn move_chunk_out(connection: &Connection, job: JobNumber) -> rusqlite::Result<(
         "INSERT OR REPLACE INTO chunk (place, count, body)
          SELECT ?2, total, chunk FROM job WHERE number = ?1",
     )?;
-    put.execute(params![number, super::seal::place(job, 0).cast_signed()])?;
+    put.execute(params![number, super::places::place(job, 0).cast_signed()])?;
     let mut clear = connection.prepare_cached("UPDATE job SET chunk = NULL WHERE number = ?1")?;
     clear.execute([number])?;
     Ok(())

@@ -9,7 +9,7 @@ use super::error::WriteError;
 use super::handle::Store;
 use super::parts::ChunkWriter;
 use super::pending::Pending;
-use super::seal;
+use super::places;
 use super::upload_state::UploadState;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
 
@@ -175,7 +175,7 @@ impl Upload {
     /// Returns the change that accepts the job. Its last chunk is inline if it is small and the
     /// only one; otherwise it was submitted before.
     fn complete(&mut self, new: NewJob) -> Changes {
-        debug_assert!(self.job.0 < seal::JOBS, "numbers end where the store was asked for one");
+        debug_assert!(self.job.0 < places::JOBS, "numbers end where the store was asked for one");
         let total = self.parts.total();
         let is_one = !self.parts.has_spilled && !self.parts.is_full();
         let mut inline = self.parts.seal();
@@ -202,8 +202,8 @@ impl Store {
     /// If the numbers are exhausted.
     pub fn upload(&self, now_ms: u64) -> Result<Upload, WriteError> {
         let number = self.shared().take_number();
-        if number >= seal::JOBS {
-            return Err(WriteError::TooLarge { what: "jobs of a store", most: seal::JOBS });
+        if number >= places::JOBS {
+            return Err(WriteError::TooLarge { what: "jobs of a store", most: places::JOBS });
         }
         let job = JobNumber(number);
         // Randomness only makes identifiers hard to guess; the number makes them unique.

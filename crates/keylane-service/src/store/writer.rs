@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use keylane_stream::sqlite::{
+use keylane_storage::sqlite::{
     self, BackgroundCheckpoint, Checkpoint, CheckpointState, GroupCommit, HighWaterMark, Lock,
     ReaderPool, SqliteError, WriteRefused,
 };

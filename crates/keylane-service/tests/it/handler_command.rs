@@ -285,10 +285,7 @@ async fn a_time_out_tells_the_command_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let late = Kind {
         timeout: Some(Duration::from_secs(1)),
-        backoff: keylane_stream::retry::Backoff {
-            first: Duration::from_millis(1),
-            ..Default::default()
-        },
+        backoff: keylane::Backoff { first: Duration::from_millis(1), ..Default::default() },
         // On a busy machine the time may be up before there is anybody to listen.
         attempts: 100,
         ..Kind::new(shell("trap 'echo \\\"told\\\"; exit 0' TERM; sleep 1000 & wait"))

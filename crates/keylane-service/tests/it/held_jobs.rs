@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::common::stage::{Actors, Stage, stage};
 use crate::common::{Client, Log, builder, serve};
+use keylane::Backoff;
 use keylane_service::http::Server;
 use keylane_service::{Kind, Service};
-use keylane_stream::retry::Backoff;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 

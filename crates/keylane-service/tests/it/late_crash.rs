@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::child::{self, Child};
+use keylane::Backoff;
 use keylane_service::handle::{Answer, Attempt, Failure, Function};
 use keylane_service::{Kind, Service, Settings};
-use keylane_stream::retry::Backoff;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

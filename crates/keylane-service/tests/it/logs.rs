@@ -9,11 +9,11 @@ use crate::common::attempts::named_pipe;
 use crate::common::{Client, Log, builder_with, serve, serve_with, settings};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use keylane::Backoff;
 use keylane_service::handle::Command;
 use keylane_service::http::{self, Server, Tokens};
 use keylane_service::store::{self, OpenError};
 use keylane_service::{Kind, Service, ServiceBuilder, Settings, StartError};
-use keylane_stream::retry::Backoff;
 use serde_json::{Value, json};
 
 /// A kind that runs its payload as a shell's script: three attempts, one at once behind the other.

@@ -1,14 +1,14 @@
 //! Dead letters in a file of JSON lines.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use keylane_storage::files;
 use serde_json::{Map, Value, json};
 
 use super::{DeadLetter, DeadLetterError, DeadLetters, millis};
@@ -37,13 +37,8 @@ impl FileDeadLetters {
     /// If the file cannot be opened or created.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        // Payloads are confidential, so only the owner may read them.
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path)?;
-        // The sync of the folder makes a new file survive a power failure.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        let file = files::open(path)?;
+        files::sync_folder(path)?;
         Ok(FileDeadLetters { file })
     }
 

@@ -16,7 +16,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::{Delivered, Position, Record, leb128};
+use keylane_storage::leb128;
+
+use crate::{Delivered, Position, Record};
 
 /// Maximum number of records in a chunk. A read of one record reads its whole chunk.
 pub(super) const MAX_RECORDS: usize = 1024;

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use keylane_storage::sqlite::{self, HighWaterMarkError, LockError};
+
 use crate::Position;
-use crate::sqlite::{self, HighWaterMarkError, LockError};
 
 /// Error of opening a journal.
 #[derive(Debug, thiserror::Error)]

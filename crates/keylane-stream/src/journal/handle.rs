@@ -8,6 +8,8 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
+use keylane_storage::files;
+use keylane_storage::sqlite::{HighWaterMark, Lock, ReaderPool};
 use rusqlite::Connection;
 
 use super::chunk;
@@ -16,7 +18,6 @@ use super::read;
 use super::store::{JournalStore, WriteOp, WriteResult};
 use super::writer::{JournalRequest, JournalShared, JournalWriter};
 use super::{CheckReport, JournalInfo, JournalSettings, Retain};
-use crate::sqlite::{self, HighWaterMark, Lock, ReaderPool};
 use crate::tracker::Progress;
 use crate::{Delivered, Position, Record};
 
@@ -107,7 +108,7 @@ impl Journal {
         settings: &JournalSettings,
     ) -> Result<Self, JournalOpenError> {
         let io = |doing| move |source| JournalOpenError::Io { doing, source };
-        let path = sqlite::resolved(path.as_ref()).map_err(io("find the journal's folder"))?;
+        let path = files::resolved(path.as_ref()).map_err(io("find the journal's folder"))?;
         let lock = Lock::take(&path).map_err(JournalOpenError::locked(&path))?;
         let store = JournalStore::open(&path, settings)?;
         let (mut mark, acknowledged) = HighWaterMark::open(&path, *b"KLM1", store.id())?;
@@ -117,7 +118,7 @@ impl Journal {
             return Err(JournalOpenError::Lost { from, acknowledged, mark });
         }
         mark.set(store.next().get()).map_err(io("write the mark"))?;
-        sqlite::sync_folder(&path).map_err(io("sync the folder"))?;
+        files::sync_folder(&path).map_err(io("sync the folder"))?;
         let (id, shared) = (store.id(), Arc::new(JournalShared::new(store.next())));
         let readers = Arc::new(ReaderPool::new(&path));
         let writer = JournalWriter {

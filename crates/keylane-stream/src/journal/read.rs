@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
+use keylane_storage::sqlite;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::error::{Damage, JournalOpenError, ReadError};
 use super::store;
 use super::{CheckReport, JournalInfo};
-use crate::sqlite;
 use crate::tracker::{self, ForeignMapPolicy, MapPolicy, Progress, UnreadableMapPolicy};
 use crate::{Delivered, Position};
 

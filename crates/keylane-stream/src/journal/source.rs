@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use keylane_storage::ThreadNotify;
+
 use super::Journal;
 use super::error::{ReadError, WriteError};
 use super::writer::JournalShared;
 use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
-use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Partition, Position};
 

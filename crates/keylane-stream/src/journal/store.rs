@@ -4,13 +4,13 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::SystemTime;
 
+use keylane_storage::sqlite::{self, Checkpoint, Layout, LayoutError, SqliteError};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::chunk::{self, Chunk, Segment};
 use super::error::{Damage, JournalOpenError, WriteError};
 use super::{JournalSettings, Retain};
 use crate::Position;
-use crate::sqlite::{self, Checkpoint, Layout, LayoutError, SqliteError};
 
 /// `KLJ1`. A later version gets the next number, and a migration from this one.
 const LAYOUT: Layout = Layout { application: 0x4b4c_4a31, tables: TABLES, migrations: &[] };

@@ -7,14 +7,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use keylane::admit::FairQueue;
+use keylane_storage::ThreadNotify;
+use keylane_storage::sqlite::{
+    self, Checkpoint, GroupCommit, HighWaterMark, Lock, ReaderPool, SqliteError, WriteRefused,
+};
 
 use super::error::WriteError;
 use super::store::{JournalStore, WriteOp, WriteResult};
 use crate::Position;
-use crate::sqlite::{
-    self, Checkpoint, GroupCommit, HighWaterMark, Lock, ReaderPool, SqliteError, WriteRefused,
-};
-use crate::thread_notify::ThreadNotify;
 
 /// Maximum number of queued requests; further callers wait for room, first come, first served.
 /// Enough to fill a transaction while the previous one is synced.

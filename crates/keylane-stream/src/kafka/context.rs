@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use keylane_storage::ThreadNotify;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
@@ -14,7 +15,6 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
 
 use super::topic_partition::{TopicPartition, list, partitions_of};
-use crate::thread_notify::ThreadNotify;
 
 /// Maximum number of stored notices. It bounds the memory if they are not fetched; the first of a
 /// series say most.

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, SystemTime};
 
+use keylane_storage::ThreadNotify;
+
 use super::line_reader::{LineRead, read_line, without_mark, without_return};
 use super::state_file::{CheckedOffset, FileState, StateFile};
 use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
-use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 

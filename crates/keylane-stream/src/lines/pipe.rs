@@ -9,9 +9,10 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use keylane_storage::ThreadNotify;
+
 use super::line_reader::{LineRead, read_line, without_mark, without_return};
 use crate::source::{Assigned, Commit, Source, SourceError, SourceEvent};
-use crate::thread_notify::ThreadNotify;
 use crate::tracker::{MapLimit, Progress};
 use crate::{Delivered, Partition, Position, Record};
 

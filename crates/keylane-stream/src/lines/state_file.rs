@@ -1,12 +1,12 @@
 //! State file of a file source: progress, and a checksum of the consumed part.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use keylane_storage::files;
 use serde_json::{Value, json};
 
 use crate::Position;
@@ -55,7 +55,7 @@ impl StateFile {
 
     /// Locks the state file, with a pause between attempts.
     fn take_with(path: &Path, mut pause: impl FnMut()) -> io::Result<Self> {
-        let lock = private().append(true).open(beside(path, "-lock"))?;
+        let lock = files::open(&files::beside(path, "-lock"))?;
         for _ in 0..LOCK_ATTEMPTS {
             match lock.try_lock() {
                 Ok(()) => return Ok(StateFile { path: path.to_owned(), _lock: lock }),
@@ -85,28 +85,10 @@ impl StateFile {
 
     /// Replaces the state atomically: readers find the old one or the new one, also after a crash.
     pub(super) fn save(&self, state: &FileState) -> io::Result<()> {
-        let new = beside(&self.path, "-new");
-        let mut file = private().write(true).truncate(true).open(&new)?;
-        file.write_all(state.as_json().to_string().as_bytes())?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        let mut text = state.as_json().to_string();
+        text.push('\n');
+        files::replace(&self.path, text.as_bytes())
     }
-}
-
-/// Returns options that create a file with mode 0600, as the state can tell about the records.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.create(true).mode(0o600);
-    options
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 impl FileState {

@@ -20,12 +20,13 @@
 //! repeat completed records.
 
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
+use keylane_storage::leb128;
 
 use super::limit::MapLimit;
 use super::map_layout::{MAX_EPOCH_BYTES, PREFIX};
 use super::progress::Progress;
 use super::rice;
-use crate::{Position, leb128};
+use crate::Position;
 
 /// Prefix of version 2, which has a leader epoch.
 const PREFIX_WITH_EPOCH: &str = "KL2:";

@@ -141,6 +141,7 @@ fn the_crates_depend_downwards() {
         "keylane-testkit",
         "keylane",
         "keylane-process",
+        "keylane-storage",
         "keylane-stream",
         "keylane-service",
         "keylane-cli",

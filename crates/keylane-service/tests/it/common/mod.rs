@@ -60,10 +60,7 @@ pub(crate) fn builder_with(settings: Settings, log: &Log) -> ServiceBuilder {
             "fail",
             Kind {
                 attempts: 2,
-                backoff: keylane_stream::retry::Backoff {
-                    first: Duration::from_millis(1),
-                    ..Default::default()
-                },
+                backoff: keylane::Backoff { first: Duration::from_millis(1), ..Default::default() },
                 ..Kind::new(Function::new(move |attempt: Attempt| {
                     let log = fails.clone();
                     async move {

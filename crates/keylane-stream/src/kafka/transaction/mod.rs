@@ -63,7 +63,7 @@ use self::shared::{
 };
 use super::settings::ClientSettings;
 use crate::source::SourceError;
-use crate::thread_notify::ThreadNotify;
+use keylane_storage::ThreadNotify;
 
 /// The source's handle: seals, commits and aborts transactions.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use keylane_storage::ThreadNotify;
 use rdkafka::consumer::ConsumerGroupMetadata;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{DefaultProducerContext, ThreadedProducer};
@@ -12,7 +13,6 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use super::super::topic_partition::TopicPartition;
 use crate::Position;
 use crate::source::SourceError;
-use crate::thread_notify::ThreadNotify;
 
 pub(super) type TransactionalProducer = ThreadedProducer<DefaultProducerContext>;
 

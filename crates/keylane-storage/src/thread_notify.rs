@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Wakes one waiting thread. A notification without a waiter ends the next wait.
 #[derive(Debug, Default)]
-pub(crate) struct ThreadNotify {
+pub struct ThreadNotify {
     notified: Mutex<bool>,
     changed: Condvar,
 }
@@ -17,13 +17,16 @@ impl ThreadNotify {
         self.notified.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn notify(&self) {
-        *self.notified() = true;
-        self.changed.notify_one();
+    /// Ends the present wait, or the next one.
+    pub fn notify(&self) {
+        // An earlier notification that is not consumed has woken the thread already.
+        if !std::mem::replace(&mut *self.notified(), true) {
+            self.changed.notify_one();
+        }
     }
 
-    /// Waits for a notification and consumes it.
-    pub(crate) fn wait(&self, timeout: Duration) {
+    /// Waits for a notification, at most for `timeout`, and consumes it.
+    pub fn wait(&self, timeout: Duration) {
         let waited =
             self.changed.wait_timeout_while(self.notified(), timeout, |notified| !*notified);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;

@@ -1,5 +1,5 @@
 //! Group commit: the loop of a store's writer thread, which writes many requests per transaction.
-//! The crate's README has the protocol, and why no acknowledged write is lost.
+//! The README of `keylane-stream` has the protocol, and why no acknowledged write is lost.
 
 use std::sync::Arc;
 

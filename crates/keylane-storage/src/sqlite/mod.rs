@@ -1,8 +1,8 @@
 //! Storage shared by stores that keep all data in one SQLite file, opened by one process and
 //! written by one thread, with many requests per transaction.
 //!
-//! [`journal`](crate::journal) is one such store. The crate's README has the protocol for the
-//! journal, and why no acknowledged write is lost; it holds for each store.
+//! The README of `keylane-stream` has the protocol for its journal, and why no acknowledged write is
+//! lost; it holds for each store.
 //!
 //! - [`Lock`] excludes other processes.
 //! - [`ReaderPool`] has the reading connections.
@@ -22,9 +22,9 @@ mod reader_pool;
 pub use background_checkpoint::{BackgroundCheckpoint, CheckpointState};
 pub use connection::{
     Checkpoint, Layout, LayoutError, SqliteError, begin, bytes_on_disk, checkpoint, failure,
-    log_bytes, reader, resolved, roll_back, sync_folder, writer,
+    log_bytes, reader, roll_back, writer,
 };
 pub use group_commit::{GroupCommit, WriteRefused, run};
 pub use high_water_mark::{HighWaterMark, HighWaterMarkError};
-pub use lock::{Lock, LockError, beside, create_new, open};
+pub use lock::{Lock, LockError};
 pub use reader_pool::{ReaderPause, ReaderPool};

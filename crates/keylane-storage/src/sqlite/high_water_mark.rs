@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::lock::{beside, open};
+use crate::checksum;
+use crate::files::{beside, open};
 
 /// High-water mark: one past the last acknowledged number. It is written after each commit and
 /// never synced, so it costs almost nothing, and survives a crash of the process but not of the
@@ -97,7 +98,7 @@ impl HighWaterMark {
         bytes.extend(self.magic);
         bytes.extend(self.id);
         bytes.extend(acknowledged.to_le_bytes());
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        checksum::seal(&mut bytes, &[]);
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(&bytes)
     }
@@ -105,10 +106,6 @@ impl HighWaterMark {
 
 fn parse(bytes: &[u8], magic: [u8; 4], id: [u8; 16]) -> Option<u64> {
     let bytes: &[u8; MARK_BYTES] = bytes.try_into().ok()?;
-    let (body, crc) = bytes.split_last_chunk::<4>()?;
-    if u32::from_le_bytes(*crc) != crc32c::crc32c(body) {
-        return None;
-    }
-    let rest = body.strip_prefix(&magic)?.strip_prefix(&id)?;
+    let rest = checksum::unseal(bytes, &[])?.strip_prefix(&magic)?.strip_prefix(&id)?;
     Some(u64::from_le_bytes(rest.try_into().ok()?))
 }

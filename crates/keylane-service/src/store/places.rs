@@ -1,28 +1,6 @@
-//! Checksums of rows: a row that is damaged, or at another row's place, does not verify.
-//!
-//! A checksum is four bytes behind the content: the CRC32C of the numbers that identify the row's
-//! type and place, eight bytes each in little-endian order, and of the content itself.
+//! Numbers of rows: each row's number names its job and its place within the job.
 
 use crate::ids::JobNumber;
-
-pub(super) const SEAL_BYTES: usize = 4;
-
-/// Appends the checksum.
-pub(super) fn seal(bytes: &mut Vec<u8>, place: &[u64]) {
-    let sum = checksum(bytes, place);
-    bytes.extend(sum.to_le_bytes());
-}
-
-/// Returns the content before the checksum, if it verifies for this place.
-pub(super) fn unseal<'a>(bytes: &'a [u8], place: &[u64]) -> Option<&'a [u8]> {
-    let (content, sum) = bytes.split_last_chunk::<SEAL_BYTES>()?;
-    (u32::from_le_bytes(*sum) == checksum(content, place)).then_some(content)
-}
-
-pub(super) fn checksum(bytes: &[u8], place: &[u64]) -> u32 {
-    let sum = place.iter().fold(0, |sum, part| crc32c::crc32c_append(sum, &part.to_le_bytes()));
-    crc32c::crc32c_append(sum, bytes)
-}
 
 /// Number of bits of a row's number for the place within its job.
 const WITHIN_BITS: u32 = 24;
@@ -73,22 +51,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #[test]
-        fn a_flipped_bit_or_another_place_is_noticed(
-            content in prop::collection::vec(any::<u8>(), 0..200), place in any::<[u64; 2]>(),
-            bit in any::<prop::sample::Index>(), other in any::<[u64; 2]>(),
-        ) {
-            let mut bytes = content.clone();
-            seal(&mut bytes, &place);
-            prop_assert_eq!(unseal(&bytes, &place), Some(&content[..]));
-            if other != place {
-                prop_assert_eq!(unseal(&bytes, &other), None);
-            }
-            let bit = bit.index(bytes.len() * 8);
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert_eq!(unseal(&bytes, &place), None);
-        }
-
         #[test]
         fn signs_are_kept(number in -(1i64 << 62)..1 << 62) {
             prop_assert_eq!(unzigzag(zigzag(number)), number);

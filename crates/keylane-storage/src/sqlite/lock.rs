@@ -15,14 +15,15 @@
 //!    they can outlive the process for a moment, which [`Lock::take`] waits for.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::files::{beside, open};
 
 /// Device and inode of a file.
 type Identity = (u64, u64);
@@ -38,9 +39,6 @@ const DEAD_HOLDER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval between attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Mode of all files created here: only their owner may read payloads.
-const OWNER_ONLY_MODE: u32 = 0o600;
 
 /// Exclusive lock of a database. The system releases it when the process ends in any way.
 #[derive(Debug)]
@@ -223,31 +221,6 @@ fn set_lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn set_lock(_file: &File, _kind: libc::c_int) -> io::Result<bool> {
     Ok(true)
-}
-
-/// Returns the path of a file beside another.
-#[must_use]
-pub fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
-}
-
-/// Opens a file to read and write it; creates it, for its owner only, if it does not exist.
-///
-/// # Errors
-/// If the file cannot be opened or created.
-pub fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(OWNER_ONLY_MODE).open(path)
-}
-
-/// Creates a file to write it, for its owner only.
-///
-/// # Errors
-/// If the file exists already, or cannot be created.
-pub fn create_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).mode(OWNER_ONLY_MODE).open(path)
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Connections to a database, and its layout: how a file is opened, created, recognized and
 //! migrated.
 
-use std::fs::File;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::files;
 
 /// Time to wait for another program that holds SQLite's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -194,7 +194,7 @@ fn pages_in_log(connection: &Connection, pages: i64) -> rusqlite::Result<u64> {
 #[must_use]
 pub fn bytes_on_disk(path: &Path) -> u64 {
     let length = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
-    length(path) + length(&super::lock::beside(path, "-wal"))
+    length(path) + length(&files::beside(path, "-wal"))
 }
 
 /// Layout of a file, in this version of the software.
@@ -316,35 +316,6 @@ pub fn failure(error: &rusqlite::Error) -> (bool, String) {
     let code = error.sqlite_error_code();
     let damaged = matches!(code, Some(DatabaseCorrupt | NotADatabase | TypeMismatch));
     (typed || damaged, error.to_string())
-}
-
-/// Returns the canonical path of a file that may not exist yet, so that each file has one lock
-/// under all of its names.
-///
-/// # Errors
-/// If the folder does not exist.
-pub fn resolved(path: &Path) -> io::Result<PathBuf> {
-    match path.canonicalize() {
-        Ok(path) => Ok(path),
-        // The file does not exist yet.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let path = std::path::absolute(path)?;
-            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(error);
-            };
-            Ok(folder.canonicalize()?.join(name))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Syncs the folder of a file, so that a new file survives a power failure.
-///
-/// # Errors
-/// If the folder cannot be opened or synced.
-pub fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
