@@ -60,6 +60,17 @@ fn a_wait_that_leaves_no_worker_is_refused() {
         assert!(why.contains("no thread"), "{why}");
         assert_eq!(inner.wait().unwrap().ok(), Some(7), "its task has lost nothing");
 
+        // The same holds for a job of another pool; the refusal leaves the pool as it was.
+        let gate = Gate::new();
+        let (own, wait) = (two.clone(), gate.clone());
+        let outer = one.submit(3, move || {
+            let job = own.job("elsewhere").each([move || wait.pass()]).run().unwrap();
+            job.wait().unwrap_err().into_inner()
+        });
+        let job = outer.unwrap().wait().unwrap().unwrap();
+        gate.open();
+        assert!(job.wait().unwrap().is_completed());
+
         // With another worker, which waits for nothing, it waits.
         let own = two.clone();
         let outer = two.submit(1, move || own.submit(2, || 8).unwrap().wait().unwrap().unwrap());

@@ -55,11 +55,11 @@ impl<T: 'static, E: 'static> Handle<T, E> {
     /// [`wait_timeout`](Self::wait_timeout) or by awaiting a reference to the handle.
     pub fn wait(self) -> Result<Outcome<T, E>, WouldDeadlock<Self>> {
         let Ok(_registered) = self.register_wait() else { return Err(WouldDeadlock::new(self)) };
-        match self.block(None) {
+        match block(&*self.cell, None) {
             Ok(outcome) => {
                 Ok(outcome.expect("the outcome of a task can be taken once; it was taken before"))
             }
-            Err(NoWorker) => Err(WouldDeadlock { awaited: self, reason: DeadlockReason::NoWorker }),
+            Err(NoWorker) => Err(WouldDeadlock::no_worker(self)),
         }
     }
 
@@ -101,8 +101,8 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         if self.would_deadlock() {
             return Err(WouldDeadlock::new(()));
         }
-        let outcome = self.block(Instant::now().checked_add(timeout));
-        outcome.map_err(|NoWorker| WouldDeadlock { awaited: (), reason: DeadlockReason::NoWorker })
+        let outcome = block(&*self.cell, Instant::now().checked_add(timeout));
+        outcome.map_err(|NoWorker| WouldDeadlock::no_worker(()))
     }
 
     /// Returns the outcome, if the task has ended and the outcome was not taken before.
@@ -165,20 +165,25 @@ impl<T: 'static, E: 'static> Handle<T, E> {
         let (hooks, position) = current_engine_hooks()?;
         Some(WaitingTask { hooks, position, name: current_name() })
     }
+}
 
-    fn block(&self, deadline: Option<Instant>) -> Result<Option<Outcome<T, E>>, NoWorker> {
-        if let Some(outcome) = self.cell.poll(None) {
-            return Ok(Some(outcome));
-        }
-        let Some((hooks, _)) = current_engine_hooks() else { return Ok(self.cell.wait(deadline)) };
-        if !hooks.block() {
-            // The task may have ended since the last check.
-            return self.cell.poll(None).map(Some).ok_or(NoWorker);
-        }
-        let outcome = self.cell.wait(deadline);
-        hooks.unblock();
-        Ok(outcome)
+/// Blocks until a task or a job has ended or the deadline has passed. Returns `None` at the
+/// deadline. Inside a task a substitute replaces the worker meanwhile.
+pub(crate) fn block<T, E>(
+    state: &(impl JoinState<T, E> + ?Sized),
+    deadline: Option<Instant>,
+) -> Result<Option<Outcome<T, E>>, NoWorker> {
+    if let Some(outcome) = state.poll(None) {
+        return Ok(Some(outcome));
     }
+    let Some((hooks, _)) = current_engine_hooks() else { return Ok(state.wait(deadline)) };
+    if !hooks.block() {
+        // It may have ended since the last check.
+        return state.poll(None).map(Some).ok_or(NoWorker);
+    }
+    let outcome = state.wait(deadline);
+    hooks.unblock();
+    Ok(outcome)
 }
 
 /// Cancel safe: only the poll that returns the outcome takes it.
@@ -201,7 +206,7 @@ impl<T, E> fmt::Debug for Handle<T, E> {
 }
 
 /// Error: every worker would wait.
-struct NoWorker;
+pub(crate) struct NoWorker;
 
 /// Error of a wait inside a task that would never end: the awaited task is ordered behind the
 /// caller, or waits for it, directly or through others; or no worker would be left to run it.
@@ -223,6 +228,10 @@ enum DeadlockReason {
 impl<H> WouldDeadlock<H> {
     pub(crate) fn new(awaited: H) -> Self {
         WouldDeadlock { awaited, reason: DeadlockReason::Behind }
+    }
+
+    pub(crate) fn no_worker(awaited: H) -> Self {
+        WouldDeadlock { awaited, reason: DeadlockReason::NoWorker }
     }
 
     /// Returns the handle that was to be waited for.

@@ -13,6 +13,7 @@ mod task_fn;
 #[cfg(feature = "tokio")]
 pub(crate) use future::{FutureTask, MAX_FUTURES, Runtime};
 pub use handle::{Handle, WouldDeadlock};
+pub(crate) use handle::{NoWorker, block};
 pub use outcome::{Outcome, PanicPayload, TaskError};
 pub(crate) use retry_task::RetryTask;
 pub use task_cell::is_cancelled;

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use super::core::JobOps;
 use super::sink::Result as JobResult;
 use crate::allocate::{JobId, JobProgress};
-use crate::complete::{JoinState, Outcome, WouldDeadlock};
-use crate::run::current_engine_hooks;
+use crate::complete::{JoinState, NoWorker, Outcome, WouldDeadlock, block};
 
 /// Handle of a job: waits for its outcome, watches and controls it.
 ///
@@ -32,7 +31,10 @@ use crate::run::current_engine_hooks;
 ///
 /// A task or subtask of the same pool cannot wait for a job: a subtask that is still to be split
 /// could be ordered behind it, and both would wait forever. Such a wait fails at once with
-/// [`WouldDeadlock`].
+/// [`WouldDeadlock`]. A task of another pool can wait; a substitute replaces its worker meanwhile,
+/// as for a [`Handle`](crate::Handle). Cycles of such waits through several pools are not detected:
+/// a task that waits for a job of another pool, whose subtask waits for a task behind the first,
+/// waits forever.
 #[must_use = "a dropped handle detaches its job"]
 pub struct Job<R, E = Infallible> {
     ops: Arc<dyn JobOps>,
@@ -77,8 +79,8 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     ///
     /// # Errors
     ///
-    /// [`WouldDeadlock`] inside a task of the same pool, unless the job has ended. The error
-    /// returns the handle.
+    /// [`WouldDeadlock`] inside a task of the same pool, unless the job has ended; inside a task of
+    /// another pool, if no worker of that pool would be left. The error returns the handle.
     ///
     /// # Panics
     ///
@@ -88,8 +90,12 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         if self.would_deadlock() {
             return Err(WouldDeadlock::new(self));
         }
-        let outcome = self.block(None);
-        Ok(outcome.expect("the outcome of a job can be taken once; it was taken before"))
+        match block(&*self.result, None) {
+            Ok(outcome) => {
+                Ok(outcome.expect("the outcome of a job can be taken once; it was taken before"))
+            }
+            Err(NoWorker) => Err(WouldDeadlock::no_worker(self)),
+        }
     }
 
     /// Blocks until the job has ended, at most for `timeout`. Returns `None` on a timeout: the job
@@ -105,7 +111,8 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
         if self.would_deadlock() {
             return Err(WouldDeadlock::new(()));
         }
-        Ok(self.block(Instant::now().checked_add(timeout)))
+        let outcome = block(&*self.result, Instant::now().checked_add(timeout));
+        outcome.map_err(|NoWorker| WouldDeadlock::no_worker(()))
     }
 
     /// Returns the outcome, if the job has ended and the outcome was not taken before.
@@ -146,19 +153,6 @@ impl<R: Send + 'static, E: Send + 'static> Job<R, E> {
     /// Returns false if the job has ended.
     pub fn set_weight(&self, weight: u32) -> bool {
         self.ops.ask(&mut |control, id| control.set_job_weight(id, weight))
-    }
-
-    /// Waits for the result. Inside a task of another pool, a substitute replaces that pool's
-    /// worker meanwhile.
-    fn block(&self, deadline: Option<Instant>) -> Option<Outcome<R, E>> {
-        if let Some(outcome) = self.result.poll(None) {
-            return Some(outcome);
-        }
-        let Some((hooks, _)) = current_engine_hooks() else { return self.result.wait(deadline) };
-        hooks.block();
-        let outcome = self.result.wait(deadline);
-        hooks.unblock();
-        outcome
     }
 
     fn would_deadlock(&self) -> bool {
