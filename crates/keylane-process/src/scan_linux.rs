@@ -38,9 +38,18 @@ struct ProcStat {
 /// Milliseconds by which a start may lie outside of the recorded span: a tick of the slowest clock, twice.
 const SLACK: u64 = 20;
 
+/// Identifies the start of the machine. Hidden by `/proc` with the option `subset=pid`.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The place in which this process is.
 pub(crate) fn here() -> io::Result<PidScope> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let boot = fs::read_to_string(BOOT_ID).map_err(|error| {
+        let text = format!(
+            "cannot read {BOOT_ID}, without which a process of this start of the machine cannot be told from one of \
+             an earlier start: {error}; mount the whole of /proc (under systemd, leave out `ProcSubset=pid`)"
+        );
+        io::Error::new(error.kind(), text)
+    })?;
     let namespace = fs::read_link("/proc/self/ns/pid")?;
     Ok(PidScope {
         boot: boot.trim().into(),

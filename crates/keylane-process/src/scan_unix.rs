@@ -6,7 +6,7 @@ use rustix::process::{
     Pid, WaitId, WaitIdOptions, test_kill_process, test_kill_process_group, waitid,
 };
 
-use crate::table::{GroupSlot, Header};
+use crate::table::{GroupSlot, TableHeader};
 
 /// Scope in which process numbers are comparable. Without a boot id that is one process only: a
 /// later start ends no process by a number that may have been reused.
@@ -18,7 +18,7 @@ pub(crate) struct PidScope {
 
 /// A process that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct RunningProcess {
     pub(crate) number: Pid,
     pub(crate) group: i32,
 }
@@ -42,10 +42,16 @@ pub(crate) fn runs(process: Pid) -> bool {
 }
 
 /// The groups of the table that have a member, each as its leader.
-pub(crate) fn belonging(_header: &Header, slots: &[GroupSlot]) -> io::Result<Vec<Process>> {
+pub(crate) fn belonging(
+    _header: &TableHeader,
+    slots: &[GroupSlot],
+) -> io::Result<Vec<RunningProcess>> {
     let alive = slots.iter().filter(|slot| !is_gone(slot.leader));
     Ok(alive
-        .map(|slot| Process { number: slot.leader, group: slot.leader.as_raw_nonzero().get() })
+        .map(|slot| RunningProcess {
+            number: slot.leader,
+            group: slot.leader.as_raw_nonzero().get(),
+        })
         .collect())
 }
 

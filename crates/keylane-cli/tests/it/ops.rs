@@ -87,3 +87,9 @@ fn panels_do_not_lie_on_each_other() {
         }
     }
 }
+
+#[test]
+fn the_unit_shows_the_service_the_files_that_it_reads() {
+    let unit = read("ops/keylane.service");
+    assert!(!unit.lines().any(|line| line.starts_with("ProcSubset=")), "it hides the boot id");
+}

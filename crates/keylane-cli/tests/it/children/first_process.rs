@@ -91,3 +91,18 @@ fn processes_of_a_killed_program_get_a_grace_period() {
     assert_eq!(run.wait().unwrap().code(), Some(137), "{text}");
     family.wait_until_gone();
 }
+
+/// Regression test: the shipped unit for systemd hid the file, and the service did not start.
+#[test]
+fn a_hidden_boot_id_is_named_with_the_remedy() {
+    let Some(unshare) = or_skip(unshare()) else { return };
+    let script = r#"mount -t proc -o subset=pid proc /proc && exec "$0" run --key 1 -- true"#;
+    let mut command = Command::new("unshare");
+    command.args(unshare).args(["sh", "-c", script, env!("CARGO_BIN_EXE_keylane")]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = finish(command.spawn().unwrap());
+    outcome.expect(
+        255,
+        &["cannot read /proc/sys/kernel/random/boot_id", "leave out `ProcSubset=pid`"],
+    );
+}
