@@ -45,6 +45,15 @@ pub enum JournalOpenError {
     /// The journal is damaged.
     #[error("the journal is damaged: {0}")]
     Damaged(Damage),
+    /// The file with the high-water mark is not this journal's, or is damaged.
+    #[error(
+        "{} belongs to another journal or is damaged; if this journal replaced another one, delete that file, too",
+        mark.display()
+    )]
+    ForeignMark {
+        /// Path of the file.
+        mark: PathBuf,
+    },
     /// A file could not be opened, read or written.
     #[error("cannot {doing}")]
     Io {
@@ -150,11 +159,6 @@ pub enum Damage {
     },
     /// The position where the journal begins.
     Head,
-    /// The file with the high-water mark.
-    Mark {
-        /// Path of the file.
-        path: PathBuf,
-    },
     /// The database file.
     File {
         /// SQLite's message.
@@ -171,12 +175,6 @@ impl std::fmt::Display for Damage {
             }
             Damage::Group { name } => write!(f, "the progress of group {name:?}"),
             Damage::Head => f.write_str("its first position is not that of its first chunk"),
-            Damage::Mark { path } => write!(
-                f,
-                "{} belongs to another journal or is damaged; if this journal replaced another one, delete \
-                 that file, too",
-                path.display()
-            ),
             Damage::File { why } => write!(f, "the file: {why}"),
         }
     }
@@ -204,7 +202,7 @@ impl JournalOpenError {
 impl From<HighWaterMarkError> for JournalOpenError {
     fn from(error: HighWaterMarkError) -> Self {
         match error {
-            HighWaterMarkError::Damaged(path) => JournalOpenError::Damaged(Damage::Mark { path }),
+            HighWaterMarkError::Damaged(mark) => JournalOpenError::ForeignMark { mark },
             HighWaterMarkError::Io { doing, source } => JournalOpenError::Io { doing, source },
         }
     }
