@@ -714,7 +714,10 @@ impl Coordinator {
     fn status(&self) -> ConsumerStatus {
         let now = Instant::now();
         let surveyed = self.partitions().map(|state| {
-            state.status(self.config.limits, self.source.end(&state.assignment.partition), now)
+            let partition = &state.assignment.partition;
+            let (end, resolving) =
+                (self.source.end(partition), self.source.resolving_since(partition));
+            state.status(self.config.limits, end, resolving, now)
         });
         ConsumerStatus {
             partitions: surveyed.collect(),

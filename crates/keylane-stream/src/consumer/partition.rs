@@ -456,6 +456,7 @@ impl PartitionState {
         &self,
         limits: InFlightLimits,
         end: Option<Position>,
+        resolving_since: Option<Instant>,
         now: Instant,
     ) -> PartitionStatus {
         let moving = self.in_flight.len() - self.stuck > 0 || self.has_buffered();
@@ -474,7 +475,8 @@ impl PartitionState {
         let without_progress = if moving {
             now.saturating_duration_since(self.moved_at)
         } else {
-            self.waits_for_source(end, now)
+            let resolving = resolving_since.map(|since| now.saturating_duration_since(since));
+            self.waits_for_source(end, now).max(resolving.unwrap_or_default())
         };
         let uncommitted_since = self.commit.uncommitted_since;
         PartitionStatus {
@@ -603,6 +605,21 @@ mod tests {
     }
 
     #[test]
+    fn a_partition_whose_next_position_is_looked_for_makes_no_progress() {
+        let partition = Partition::new("t", 0);
+        let progress = Progress::up_to(Position::ZERO);
+        let limit = MapLimit::characters(4096).unwrap();
+        let assigned = Assigned { partition: partition.clone(), progress, limit };
+        let now = Instant::now();
+        let state = PartitionState::new(&assigned, Assignment::new(partition, 0, 1), now);
+        let later = now + Duration::from_secs(60);
+        // The end is unknown, as without a leader.
+        assert_eq!(state.status(LIMITS, None, None, later).without_progress, Duration::ZERO);
+        let status = state.status(LIMITS, None, Some(now), later);
+        assert_eq!(status.without_progress, Duration::from_secs(60));
+    }
+
+    #[test]
     fn a_late_event_of_a_record_does_not_change_the_record_that_reuses_its_index() {
         let partition = Partition::new("t", 0);
         let progress = Progress::up_to(Position::ZERO);
@@ -625,7 +642,7 @@ mod tests {
         );
         assert!(!state.completed(position, index, now));
         assert_eq!((state.progress().watermark(), state.bytes, state.commit.version), before);
-        let status = state.status(LIMITS, None, now);
+        let status = state.status(LIMITS, None, None, now);
         assert_eq!((status.in_flight, status.blocked_count, state.stuck), (1, 0, 0));
         assert_eq!(status.oldest.unwrap().position, second.context.delivered.position);
 

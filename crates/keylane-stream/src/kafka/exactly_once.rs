@@ -142,7 +142,7 @@ impl KafkaSource {
         }
         let mut names = Vec::with_capacity(self.owned.len());
         for (name, owned) in &mut self.owned {
-            owned.resolving = true;
+            owned.resolve();
             names.push(name.clone());
         }
         self.aborted = AbortState::Restoring(names.clone());

@@ -146,17 +146,17 @@ impl KafkaSource {
         self.name.number = message.partition();
         // Records of a lost partition, of one whose offset is being resolved, or after the end are
         // dropped.
-        let is_open = |owned: &&mut OwnedPartition| !owned.resolving && !owned.is_ended;
+        let is_open = |owned: &&mut OwnedPartition| owned.resolving.is_none() && !owned.is_ended;
         let Some(owned) = self.owned.get_mut(&self.name).filter(is_open) else { return };
         let position = Position::checked(message.offset()).expect("offsets begin at 0");
         if !owned.epochs.deliver(position, ffi::leader_epoch(message)) {
             owned.truncated_at = Some(position);
-            owned.resolving = true;
+            owned.resolve();
             self.ask(MetadataRequest::Bounds(vec![self.name.clone()]));
             return;
         }
         if position < owned.next {
-            owned.resolving = true;
+            owned.resolve();
             self.ask(MetadataRequest::Bounds(vec![self.name.clone()]));
             return;
         }
@@ -277,7 +277,7 @@ impl KafkaSource {
     ) {
         let mut same = self.owned.iter_mut().filter(|(name, _)| name.number == number);
         let (Some((name, owned)), None) = (same.next(), same.next()) else { return };
-        let is_open = !owned.resolving && !owned.is_ended;
+        let is_open = owned.resolving.is_none() && !owned.is_ended;
         let Some(position) = end_in(reason).filter(|end| *end >= owned.next && is_open) else {
             return;
         };
@@ -295,7 +295,7 @@ impl KafkaSource {
             if let Some((_, truncated_at)) = truncated_at.filter(|(at, _)| *at == owned.next) {
                 owned.truncated_at = Some(truncated_at);
             }
-            if !std::mem::replace(&mut owned.resolving, true) {
+            if owned.resolve() {
                 names.push(name.clone());
             }
         }
@@ -308,10 +308,10 @@ impl KafkaSource {
     /// log is the one that was read. Records polled from now on come from that position.
     pub(super) fn seek(&mut self, name: &TopicPartition) {
         let Some(owned) = self.owned.get_mut(name) else { return };
-        owned.resolving = true;
+        owned.resolve();
         let epoch = owned.epochs.below(owned.next);
         let again_after = match ffi::seek(&self.consumer, name, owned.next, epoch) {
-            Ok(()) => return owned.resolving = false,
+            Ok(()) => return owned.resolving = None,
             // The client does not fetch the partition at all, as after an error that stopped its
             // fetching.
             Err(RDKafkaErrorCode::State) => {

@@ -51,8 +51,11 @@ pub fn lag(client: &ClientSettings, group: &str, topic: &str) -> Result<Vec<Lag>
     let names = partitions(&consumer, topic)?;
     let committed = metadata_thread::committed(&consumer, &names).map_err(cannot)?;
     let bounds = metadata_thread::bounds(&consumer, &names).map_err(cannot)?;
+    if let Some((_, error)) = bounds.failed {
+        return Err(cannot(error));
+    }
     let mut bounds: HashMap<TopicPartition, (i64, i64)> =
-        bounds.into_iter().map(|bounds| (bounds.name, (bounds.first, bounds.end))).collect();
+        bounds.found.into_iter().map(|bounds| (bounds.name, (bounds.first, bounds.end))).collect();
     let lags = committed.iter().filter_map(|committed| {
         let bounds = bounds.remove(&committed.name)?;
         Some(of_partition(committed, bounds))

@@ -33,7 +33,7 @@ pub(super) enum MetadataRequest {
 #[derive(Debug)]
 pub(super) enum MetadataReply {
     Committed(Vec<TopicPartition>, KafkaResult<Vec<CommittedOffset>>),
-    Bounds(Vec<TopicPartition>, KafkaResult<Vec<OffsetBounds>>),
+    Bounds(PartialBounds),
     Ids(KafkaResult<HashMap<String, TopicId>>),
 }
 
@@ -58,6 +58,14 @@ pub(super) struct OffsetBounds {
     pub(super) first: i64,
     /// One past the last record.
     pub(super) end: i64,
+}
+
+/// Offset ranges of partitions. One without a leader does not keep the others from an answer.
+#[derive(Debug)]
+pub(super) struct PartialBounds {
+    pub(super) found: Vec<OffsetBounds>,
+    /// Partitions without an answer, with the first error.
+    pub(super) failed: Option<(Vec<TopicPartition>, KafkaError)>,
 }
 
 /// Handle of the thread.
@@ -120,7 +128,10 @@ fn serve(
             }
             MetadataRequest::Bounds(names) => {
                 let reply = bounds(consumer, &names);
-                MetadataReply::Bounds(names, reply)
+                MetadataReply::Bounds(reply.unwrap_or_else(|error| PartialBounds {
+                    found: Vec::new(),
+                    failed: Some((names, error)),
+                }))
             }
             MetadataRequest::Ids(topics) => MetadataReply::Ids(ids(consumer, topics)),
         };
@@ -156,13 +167,21 @@ pub(super) fn committed(
 pub(super) fn bounds(
     consumer: &BaseConsumer<Context>,
     names: &[TopicPartition],
-) -> KafkaResult<Vec<OffsetBounds>> {
+) -> KafkaResult<PartialBounds> {
     let ids = ids_of(consumer, names)?;
-    let bounds = names.iter().map(|name| {
-        let (first, end) = consumer.fetch_watermarks(&name.topic, name.number, REQUEST_TIMEOUT)?;
-        Ok(OffsetBounds { name: name.clone(), id: ids.get(&name.topic).copied(), first, end })
-    });
-    let bounds = bounds.collect::<KafkaResult<_>>()?;
+    let mut bounds = PartialBounds { found: Vec::with_capacity(names.len()), failed: None };
+    for name in names {
+        match consumer.fetch_watermarks(&name.topic, name.number, REQUEST_TIMEOUT) {
+            Ok((first, end)) => {
+                let (name, id) = (name.clone(), ids.get(&name.topic).copied());
+                bounds.found.push(OffsetBounds { name, id, first, end });
+            }
+            Err(error) => {
+                let (failed, _) = bounds.failed.get_or_insert((Vec::new(), error));
+                failed.push(name.clone());
+            }
+        }
+    }
     // If the topic was recreated in between, its id and its offsets would not match.
     if ids_of(consumer, names)? != ids {
         return Err(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicId));
@@ -198,5 +217,41 @@ fn ids(
             .collect()),
         Err(RDKafkaErrorCode::UnsupportedFeature) => Ok(HashMap::new()),
         Err(code) => Err(KafkaError::MetadataFetch(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rdkafka::mocking::MockCluster;
+
+    use super::*;
+    use crate::kafka::ClientSettings;
+
+    #[test]
+    fn a_partition_without_an_answer_does_not_keep_others_from_theirs() {
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic("orders", 1, 1).unwrap();
+        let client = ClientSettings::new(cluster.bootstrap_servers());
+        let config = client.config(&[], &[("group.id", "billing")]).unwrap();
+        let consumer: BaseConsumer<Context> =
+            config.create_with_context(Context::default()).unwrap();
+        let name = |number| TopicPartition { topic: "orders".to_owned(), number };
+        let ended = AtomicBool::new(false);
+        let bounds = thread::scope(|scope| {
+            // As the source's thread does meanwhile.
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    drop(consumer.poll(Duration::from_millis(10)));
+                }
+            });
+            let bounds = bounds(&consumer, &[name(7), name(0)]);
+            ended.store(true, Ordering::Relaxed);
+            bounds.unwrap()
+        });
+        let found: Vec<_> = bounds.found.iter().map(|bounds| bounds.name.clone()).collect();
+        assert_eq!(found, [name(0)]);
+        assert_eq!(bounds.failed.unwrap().0, [name(7)]);
     }
 }

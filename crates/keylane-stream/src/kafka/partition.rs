@@ -1,5 +1,7 @@
 //! State of an assigned Kafka partition.
 
+use std::time::Instant;
+
 use super::epochs::Epochs;
 use super::ffi::TopicId;
 use super::pause_buffer::{FetchedItem, PauseBuffer};
@@ -26,9 +28,9 @@ pub(super) struct OwnedPartition {
     pub(super) stored: Position,
     /// Watermark of the commit in progress.
     pub(super) committing: Option<Position>,
-    /// Whether the next position is being resolved with the broker. Until then no record is
-    /// delivered, and nothing is committed.
-    pub(super) resolving: bool,
+    /// Time since when the next position is being resolved with the broker. Until it is, no record
+    /// is delivered, and nothing is committed.
+    pub(super) resolving: Option<Instant>,
     /// Leader epochs of the delivered records.
     pub(super) epochs: Epochs,
     /// Position where the log was truncated, if leader epochs show that.
@@ -76,13 +78,20 @@ impl OwnedPartition {
             begun: progress.clone(),
             stored: progress.watermark(),
             committing: None,
-            resolving: false,
+            resolving: None,
             epochs: Epochs::new((watermark, committed), (end, map)),
             truncated_at: None,
             pause_buffer: PauseBuffer::default(),
             end: None,
             is_ended: false,
         }
+    }
+
+    /// Stops the delivery until the next position is resolved. Returns whether that is new.
+    pub(super) fn resolve(&mut self) -> bool {
+        let is_new = self.resolving.is_none();
+        self.resolving.get_or_insert_with(Instant::now);
+        is_new
     }
 
     /// Sets the end, if there is one.

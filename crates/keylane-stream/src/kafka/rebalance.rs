@@ -9,7 +9,9 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use super::context::{self, ClientEvent};
 use super::ffi::TopicId;
-use super::metadata_thread::{CommittedOffset, MetadataReply, MetadataRequest, OffsetBounds};
+use super::metadata_thread::{
+    CommittedOffset, MetadataReply, MetadataRequest, OffsetBounds, PartialBounds,
+};
 use super::partition::OwnedPartition;
 use super::pending_assignment::{PendingAssignment, ResolvedStart};
 use super::source::{KafkaSource, RETRY_INTERVAL};
@@ -75,13 +77,15 @@ impl KafkaSource {
                 MetadataReply::Committed(names, Ok(found)) => {
                     self.on_committed_offsets(&names, &found, events)?
                 }
-                MetadataReply::Bounds(_, Ok(found)) => self.on_bounds(&found, events)?,
+                MetadataReply::Bounds(PartialBounds { found, failed }) => {
+                    self.on_bounds(&found, events)?;
+                    if let Some((names, error)) = failed {
+                        self.on_request_failed(MetadataRequest::Bounds(names), &error)?;
+                    }
+                }
                 MetadataReply::Ids(Ok(ids)) => self.on_topic_ids(&ids),
                 MetadataReply::Committed(names, Err(error)) => {
                     self.on_request_failed(MetadataRequest::Committed(names), &error)?;
-                }
-                MetadataReply::Bounds(names, Err(error)) => {
-                    self.on_request_failed(MetadataRequest::Bounds(names), &error)?;
                 }
                 // Requested again at the next check anyway.
                 MetadataReply::Ids(Err(_)) => {}
@@ -117,7 +121,7 @@ impl KafkaSource {
             pending.unknown.contains_key(name) || pending.names.contains(name) && !has_end()
         };
         self.pending_assignments.front().is_some_and(assignment_requested)
-            || self.owned.get(name).is_some_and(|owned| owned.resolving)
+            || self.owned.get(name).is_some_and(|owned| owned.resolving.is_some())
     }
 
     fn on_committed_offsets(
@@ -230,7 +234,7 @@ impl KafkaSource {
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let name = &bounds.name;
-        let Some(owned) = self.owned.get_mut(name).filter(|owned| owned.resolving) else {
+        let Some(owned) = self.owned.get_mut(name).filter(|owned| owned.resolving.is_some()) else {
             return Ok(());
         };
         let OwnedPartition { id, next, stored, ref begun, truncated_at, .. } = *owned;
@@ -244,7 +248,9 @@ impl KafkaSource {
                 &decided,
                 Ok(StartDecision { what: Continuation::Seek(_) | Continuation::Skip(_), .. })
             );
-            owned.resolving = !still_counts;
+            if still_counts {
+                owned.resolving = None;
+            }
             return Ok(());
         }
         let StartDecision { what, notice } = match decided {
@@ -285,7 +291,7 @@ impl KafkaSource {
         if let Some(owned) = self.owned.get_mut(name)
             && is_same(owned)
         {
-            owned.resolving = false;
+            owned.resolving = None;
         } else {
             self.owned.remove(name);
         }
@@ -319,8 +325,7 @@ impl KafkaSource {
         let mut changed = Vec::new();
         for (name, owned) in &mut self.owned {
             let now = ids.get(&name.topic).copied();
-            if owned.id.is_some() && now.is_some() && owned.id != now && !owned.resolving {
-                owned.resolving = true;
+            if owned.id.is_some() && now.is_some() && owned.id != now && owned.resolve() {
                 changed.push(name.clone());
             }
         }

@@ -179,7 +179,7 @@ impl KafkaSource {
     fn commit_of(&mut self, commit: &Commit) -> Result<(TopicPartition, CommitEntry), CommitError> {
         let name = TopicPartition::of(&commit.partition);
         let owned = self.owned.get_mut(&name).ok_or(CommitError::NotOurs)?;
-        if owned.resolving {
+        if owned.resolving.is_some() {
             return Err(CommitError::Later("its topic is being looked at".to_owned()));
         }
         let (watermark, end) = (commit.progress.watermark(), commit.progress.end());
@@ -362,7 +362,13 @@ impl Source for KafkaSource {
     }
 
     fn is_ready(&self) -> bool {
-        self.has_joined && self.unreachable_since().is_none()
+        // Partitions of a pending assignment deliver nothing, and have no status that shows it.
+        let is_assigned = self.has_joined && self.pending_assignments.is_empty();
+        is_assigned && self.unreachable_since().is_none()
+    }
+
+    fn resolving_since(&self, partition: &Partition) -> Option<Instant> {
+        self.owned.get(&TopicPartition::of(partition))?.resolving
     }
 
     fn unreachable_since(&self) -> Option<Instant> {

@@ -123,6 +123,13 @@ pub trait Source: Send {
         None
     }
 
+    /// Returns the time since when the source has been finding out where an assigned partition
+    /// continues, if it delivers no record until it knows.
+    fn resolving_since(&self, partition: &Partition) -> Option<Instant> {
+        let _ = partition;
+        None
+    }
+
     /// Returns one past the last known record of a partition, without a request to the broker.
     fn end(&self, partition: &Partition) -> Option<Position> {
         let _ = partition;
@@ -182,6 +189,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn unreachable_since(&self) -> Option<Instant> {
         (**self).unreachable_since()
+    }
+
+    fn resolving_since(&self, partition: &Partition) -> Option<Instant> {
+        (**self).resolving_since(partition)
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {
