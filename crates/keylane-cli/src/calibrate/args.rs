@@ -28,7 +28,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "N", value_parser = most)]
     pub(super) max_workers: Option<usize>,
 
-    /// How late a light task beside the workers may be at its 99th percentile, in milliseconds.
+    /// Maximum delay of a light task beside the workers, at its 99th percentile, in milliseconds.
     #[arg(long, value_name = "MS", default_value = "10", value_parser = millis)]
     pub(super) latency: f64,
 

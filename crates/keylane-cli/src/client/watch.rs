@@ -24,7 +24,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum number of followed jobs: each has a connection.
 const MAX_JOBS: usize = 100;
 
-/// Shows how jobs go on until all are over.
+/// Shows the progress of jobs until all have ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub(crate) struct WatchArgs {

@@ -44,7 +44,7 @@ pub(super) enum NotHandled {
         said: String,
         refused: bool,
     },
-    #[error("the command was not run: {0}")]
+    #[error(fmt = not_run)]
     NotRun(#[source] io::Error),
     #[error(transparent)]
     NotWritten(#[from] NotWritten),
@@ -82,6 +82,23 @@ fn exit(what: &str, said: &str, _: &bool, f: &mut fmt::Formatter<'_>) -> fmt::Re
     write_said(said, f)
 }
 
+/// The cause follows, as the source of the error.
+fn not_run(cause: &io::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("the command was not run")?;
+    match is_no_argument(cause) {
+        true => f.write_str(
+            ", because the payload or the key cannot be an argument; `--payload stdin` gives it the payload on \
+             standard input, without a length limit and with any bytes",
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Whether a command was not started because of the bytes or the length of its arguments.
+fn is_no_argument(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::ArgumentListTooLong)
+}
+
 fn worker_ended(end: &str, said: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "its worker ended without answering it ({end})")?;
     write_said(said, f)
@@ -101,10 +118,7 @@ pub(super) fn classify(failure: &Failure) -> FailureClass {
         Some(NotHandled::NotWritten(_)) => return FailureClass::NotWritten,
         Some(NotHandled::Exit { refused, .. }) => *refused,
         // The record's bytes are not valid as a command line.
-        Some(NotHandled::NotRun(error)) => {
-            let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ArgumentListTooLong];
-            kinds.contains(&error.kind())
-        }
+        Some(NotHandled::NotRun(error)) => is_no_argument(error),
         Some(
             NotHandled::Unfit(_)
             | NotHandled::NotJson(_)

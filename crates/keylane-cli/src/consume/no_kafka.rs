@@ -7,20 +7,24 @@ use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
 
-use super::status::Lag;
-use super::validated::Kafka;
+use super::status::PartitionLag;
+use super::validated::KafkaMember;
 
-const WITHOUT: &str = "this keylane was built without Kafka; build it with --features kafka";
+const WITHOUT: &str = "this keylane was built without Kafka; build it with it: \
+     `cargo build --release -p keylane-cli --features kafka`";
 
-pub(super) fn source(_: &Kafka) -> anyhow::Result<Box<dyn Source>> {
+pub(super) fn source(_: &KafkaMember) -> anyhow::Result<Box<dyn Source>> {
     bail!(WITHOUT)
 }
 
-pub(super) fn check(_: &Kafka) -> anyhow::Result<()> {
+pub(super) fn check(_: &KafkaMember) -> anyhow::Result<()> {
     bail!(WITHOUT)
 }
 
-pub(super) fn exactly_once(_: &Kafka, _: &str) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
+pub(super) fn exactly_once(
+    _: &KafkaMember,
+    _: &str,
+) -> anyhow::Result<(Box<dyn Source>, Box<dyn Sink>)> {
     bail!(WITHOUT)
 }
 
@@ -32,7 +36,7 @@ pub(super) fn output(_: &str, _: &[String]) -> anyhow::Result<Box<dyn Sink>> {
     bail!(WITHOUT)
 }
 
-pub(super) fn lags(_: &str, _: &[String], _: &str) -> anyhow::Result<Vec<Lag>> {
+pub(super) fn lags(_: &str, _: &[String], _: &str) -> anyhow::Result<Vec<PartitionLag>> {
     bail!(WITHOUT)
 }
 

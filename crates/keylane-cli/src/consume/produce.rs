@@ -22,7 +22,7 @@ const ON_THEIR_WAY: usize = 1024;
 /// brokers.
 #[derive(Debug, Args)]
 pub(crate) struct ProduceArgs {
-    /// Where they go: journal:PATH, which is made if it is not there, or
+    /// Destination: journal:PATH, which is created if it does not exist, or
     /// kafka://HOST:PORT/TOPIC.
     #[arg(value_name = "TO")]
     to: String,

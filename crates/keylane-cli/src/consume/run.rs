@@ -430,7 +430,7 @@ fn report(ended: &ShutdownReport, log: &ThrottledLog) {
         log.say(
             LogLevel::Warn,
             format_args!(
-                "{} at {} is not done, nor is what is behind it: {why}",
+                "{} at {} was not handled, and the later records of its key wait: {why}",
                 stopped.partition, record.position
             ),
         );
@@ -447,7 +447,7 @@ fn report(ended: &ShutdownReport, log: &ThrottledLog) {
     log.say(
         level,
         format_args!(
-            "ended because {}: {} handled, {} attempts failed, {} skipped, {} dead-lettered, {} given up{missed}",
+            "ended because {}: {} handled, {} failed attempts, {} skipped, {} dead-lettered, {} given up{missed}",
             ended.reason,
             counts.handled,
             counts.failed_attempts,

@@ -302,8 +302,11 @@ pub(crate) fn table(lags: &[PartitionLag]) -> String {
             let _ = writeln!(text, "  takes nothing more on, because of {by}; {} wait", live.held);
         }
         if lag.incomplete > 0 {
-            let _ =
-                writeln!(text, "  the oldest has been under way for {:.1} s", live.oldest_seconds);
+            let oldest = live.oldest.as_ref().map_or(String::new(), |oldest| {
+                let key = oldest.key.as_deref().unwrap_or("none").escape_debug();
+                format!(" at {}, key {key},", oldest.position)
+            });
+            let _ = writeln!(text, "  the oldest{oldest} is {:.1} s old", live.oldest_seconds);
         }
         if live.stalled {
             let _ = writeln!(text, "  stalled for {:.1} s", live.without_progress_seconds);

@@ -317,7 +317,7 @@ fn handler(settings: &ConsumeSettings) -> Result<HandlerPlan, InvalidSettings> {
         (None, None) => {
             wrong("command", "the records have no handler; add a command after --, or http")
         }
-        (Some(_), Some(_)) => wrong("http", "a command and an address; leave out one of them"),
+        (Some(_), Some(_)) => wrong("http", "it is set beside a command; keep one of them"),
     }
 }
 

@@ -141,3 +141,9 @@ fn a_json_record_that_lacks_a_field_fails_alone() {
     outcome.expect(1, &["record 2 (line 2, key 1): it has no field `b`"]);
     assert_eq!(outcome.stdout, "12\n1\n");
 }
+
+#[test]
+fn a_buffer_of_zero_is_refused_in_plain_words() {
+    let words = ["--key", "1", "--buffer", "0", "--", "true"];
+    run(&words, "").expect(255, &["--buffer", "give a number of at least 1"]);
+}

@@ -124,7 +124,7 @@ fn failures_are_tried_again_and_then_go_where_they_should() {
     // The key stops, and the others go on.
     let stops = ["--on-fail", "stop-key"];
     let outcome = run(&folder, "consume", &[&base[..], &stops, &fails].concat(), "");
-    outcome.expect(1, &["j[0] at 5 is not done, nor is what is behind it"]);
+    outcome.expect(1, &["j[0] at 5 was not handled, and the later records of its key wait"]);
     let lag = run(&folder, "lag", &["journal:j", "--json"], "");
     let stored = r#""committed":5,"highest_done":20,"end":20,"incomplete":4}"#;
     assert!(lag.expect(0, &[]).stdout.contains(stored), "{lag:?}");
@@ -298,7 +298,7 @@ fn outputs_are_appended_with_the_keys_of_their_records() {
     let words = ["journal:j", "--group", "g", "--to-the-end", "-j", "4", "--backoff", "1ms"];
     let words = [&words[..], &["--output", "journal:bills", "--", "sh", "-c", prints]].concat();
     let outcome = run(&folder, "consume", &words, "");
-    outcome.expect(0, &["20 handled, 1 attempts failed", "said"]);
+    outcome.expect(0, &["20 handled, 1 failed attempts", "said"]);
     assert_eq!(outcome.stdout, "");
     let bills = contents(&folder, "bills");
     assert_eq!(bills.len(), 19);
@@ -530,7 +530,7 @@ fn an_answer_without_end_is_a_failed_attempt() {
 
 #[cfg(feature = "kafka")]
 #[test]
-fn settings_of_the_client_and_programs_are_checked() {
+fn kafka_settings_of_the_client_and_programs_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let check = |text: &str| {
         let text = format!("source = \"kafka://127.0.0.1:1/x\"\ngroup = \"g\"\n{text}\n");

@@ -66,7 +66,7 @@ fn each_answer_ends_its_record_and_keys_are_in_order() {
     let folder = with_journal();
     let echo = "while read line; do echo \"$line $$\"; done";
     let outcome = consume(&folder, &["-j", "3"], echo);
-    outcome.expect(0, &["200 handled, 0 attempts failed"]);
+    outcome.expect(0, &["200 handled, 0 failed attempts"]);
     let (lines, children): (Vec<_>, BTreeSet<_>) =
         outcome.stdout.lines().map(|line| line.rsplit_once(' ').unwrap()).unzip();
     assert!(children.len() <= 3, "{children:?}");
@@ -207,7 +207,7 @@ fn records_ended_by_the_second_signal_are_not_skipped() {
         interrupt();
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut stderr, &mut rest).unwrap();
-        assert!(rest.contains("0 handled, 0 attempts failed, 0 skipped"), "{rest}");
+        assert!(rest.contains("0 handled, 0 failed attempts, 0 skipped"), "{rest}");
         assert_eq!(finish(child).code, 143);
         assert_eq!(committed(&folder), 0);
     }

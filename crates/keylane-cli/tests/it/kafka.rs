@@ -6,7 +6,7 @@ use crate::common::{feed, subcommand};
 #[test]
 fn a_build_without_kafka_says_so() {
     let topic = "kafka://localhost:9092/orders";
-    let without = "built without Kafka; build it with --features kafka";
+    let without = "built without Kafka; build it with it: `cargo build --release -p keylane-cli --features kafka`";
     let consume = ["--group", "g", "--", "true"];
     feed(subcommand("consume", [&[topic], &consume[..]].concat()), b"").expect(255, &[without]);
     feed(subcommand("produce", [topic]), b"").expect(255, &[without]);

@@ -180,7 +180,7 @@ fn handlers_get_all_parts_of_a_record_and_tombstones_stay_null() {
     assert_eq!(lines, expected);
     // With NUL bytes it cannot be an argument.
     let refused = subcommand("consume", [&begin[..], &["arg", "--", "true"]].concat());
-    feed(refused, b"").expect(255, &["nul byte"]);
+    feed(refused, b"").expect(255, &["nul byte", "`--payload stdin`"]);
 
     // As dead letters, and in a topic, they are what they were.
     let folder = tempfile::tempdir().unwrap();

@@ -95,7 +95,7 @@ fn commands_for_standard_input_are_ended_by_the_next_consumer_if_the_guard_was_k
 
 #[cfg(feature = "kafka")]
 #[test]
-fn commands_for_a_topic_are_ended_by_the_next_consumer_if_the_guard_was_killed_too() {
+fn kafka_commands_are_ended_by_the_next_consumer_if_the_guard_was_killed_too() {
     let auto_create = [("auto.create.topics.enable", "true")];
     let broker = keylane_testkit::or_skip(keylane_testkit::Broker::start_with(&auto_create));
     let Some(broker) = broker else { return };
