@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, StopReason};
 use keylane_stream::journal::{Journal, JournalSource};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::source::{Source, SourceEvent};
@@ -58,7 +58,7 @@ fn table(key_counts: &[u64]) {
         let consumer = Consumer::builder(stream.source()).threads(16);
         let consumer = consumer.start(move |attempt: &Attempt| {
             thread::sleep(naps[attempt.position().get() as usize]);
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         });
         finish(consumer.expect("it starts"), 10_000);
         row(&keys.to_string(), begin.elapsed(), bound);
@@ -121,7 +121,7 @@ fn with_threads(park: Duration) -> Duration {
         if !park.is_zero() {
             thread::sleep(park);
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     finish(consumer.expect("it starts"), CAPTURED);
     begin.elapsed()
@@ -139,7 +139,7 @@ fn with_futures(park: Duration) -> Duration {
         if !park.is_zero() {
             tokio::time::sleep(park).await;
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     finish(consumer.expect("it starts"), CAPTURED);
     begin.elapsed()
@@ -185,13 +185,13 @@ fn rates(name: &str, bare: Duration, consumed: Duration) {
     println!("| {name} | {:.0} | {:.0} | {share:.0} % |", rate(bare), rate(consumed));
 }
 
-fn consumed(builder: Builder) -> Duration {
+fn consumed(builder: ConsumerBuilder) -> Duration {
     let sum = Arc::new(AtomicU64::new(0));
     let adds = sum.clone();
     let begin = Instant::now();
     let consumer = builder.threads(2).start(move |attempt: &Attempt| {
         adds.fetch_add(attempt.payload().len() as u64, Ordering::Relaxed);
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     finish(consumer.expect("it starts"), MANY);
     assert_eq!(sum.load(Ordering::Relaxed), MANY);

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, Consumer, Failure};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
 use keylane_stream::journal::{Journal, JournalSource};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             if order.position().get().is_multiple_of(250) {
                 println!("{} of {:?}", what, order.key().map(String::from_utf8_lossy));
             }
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         },
     )?;
     let ended = consumer.wait();

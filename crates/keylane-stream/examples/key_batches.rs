@@ -10,7 +10,7 @@ use std::time::Duration;
 use keylane_stream::Record;
 use keylane_stream::consumer::{Attempt, BatchBy, BatchConfig, Consumer, FailedAt};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Limit, OnExhausted, RetryPolicy, Rule};
+use keylane_stream::retry::{OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stream = MemoryStream::new("bookings", 1);
@@ -49,8 +49,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         split: false,
         by: BatchBy::Key,
     };
-    let once =
-        Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Skip, ..Rule::default() };
+    let once = RetryRule {
+        limit: RetryLimit::attempts(1),
+        on_exhausted: OnExhausted::Skip,
+        ..RetryRule::default()
+    };
     let ended = Consumer::builder(stream.source())
         .threads(4)
         .retry(RetryPolicy::new(once)?, |_| ())

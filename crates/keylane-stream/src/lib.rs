@@ -31,7 +31,7 @@ pub mod source;
 pub mod tracker;
 
 pub use position::Position;
-pub use record::{Delivered, Header, Record};
+pub use record::{DeliveredRecord, Header, Record};
 pub use source::Partition;
 
 /// Runs the Rust blocks of the README and of a page of the book as tests.

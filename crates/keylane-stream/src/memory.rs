@@ -9,9 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
+use crate::source::{
+    CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use crate::tracker::{MapLimit, Progress};
-use crate::{Delivered, Partition, Position, Record};
+use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// A stream in memory, with one consumer group. A clone is the same stream.
 ///
@@ -70,7 +72,7 @@ struct MemoryState {
 
 #[derive(Debug)]
 struct MemoryPartition {
-    records: Vec<Delivered>,
+    records: Vec<DeliveredRecord>,
     next: Position,
     committed: Progress,
     owner: Option<usize>,
@@ -216,12 +218,12 @@ impl MemoryPartition {
     fn push(&mut self, record: Record) -> Position {
         let position = self.next;
         self.next = position.next();
-        self.records.push(Delivered { position, written: SystemTime::now(), record });
+        self.records.push(DeliveredRecord { position, written: SystemTime::now(), record });
         position
     }
 
     /// Returns at most `max` records from a position on.
-    fn from(&self, next: Position, max: usize) -> &[Delivered] {
+    fn from(&self, next: Position, max: usize) -> &[DeliveredRecord] {
         let begin = self.records.partition_point(|record| record.position < next);
         let end = self.records.len().min(begin.saturating_add(max));
         &self.records[begin..end]
@@ -248,7 +250,7 @@ impl MemorySource {
                 log.owner = Some(self.member);
                 let next = log.committed.watermark();
                 self.assigned.insert(number, MemoryCursor { next, paused: false, ended: false });
-                events.push(SourceEvent::Assigned(Assigned {
+                events.push(SourceEvent::Assigned(PartitionAssignment {
                     partition: partition.clone(),
                     progress: log.committed.clone(),
                     limit: state.limit,
@@ -316,10 +318,10 @@ impl Source for MemorySource {
         }
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
         let mut state = self.stream.state();
         let refusal = state.refusal.clone();
-        for Commit { partition, progress } in commits {
+        for ProgressCommit { partition, progress } in commits {
             let log = &mut state.partitions[partition.number() as usize];
             let result = if log.owner != Some(self.member) {
                 Err(CommitError::NotOurs)

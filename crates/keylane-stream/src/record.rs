@@ -21,7 +21,7 @@ pub type Header = (String, Option<Vec<u8>>);
 
 /// A record with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivered {
+pub struct DeliveredRecord {
     /// Position in the stream.
     pub position: Position,
     /// Time of the write, by the writing machine's clock, in milliseconds.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use keylane_stream::consumer::{
-    Attempt, BatchBy, BatchConfig, Builder, Consumer, FailedAt, Failure, StartError,
+    Attempt, AttemptFailure, BatchBy, BatchConfig, Consumer, ConsumerBuilder, FailedAt, StartError,
 };
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
@@ -17,7 +17,7 @@ use super::validated;
 
 /// Starts a consumer with a command per batch.
 pub(super) fn start_commands(
-    builder: Builder,
+    builder: ConsumerBuilder,
     batch: validated::BatchLimits,
     commands: CommandHandler,
 ) -> Result<Consumer, StartError> {
@@ -28,7 +28,7 @@ pub(super) fn start_commands(
 
 /// Starts a consumer with a request per batch.
 pub(super) fn start_posts(
-    builder: Builder,
+    builder: ConsumerBuilder,
     batch: validated::BatchLimits,
     posts: HttpHandler,
     runtime: Handle,
@@ -43,7 +43,7 @@ pub(super) fn start_posts(
 type RecordLines<'a> = (&'a [Attempt], Vec<u8>);
 
 fn start(
-    builder: Builder,
+    builder: ConsumerBuilder,
     validated::BatchLimits { most, linger }: validated::BatchLimits,
     line_of: impl Fn(&Attempt) -> Result<Vec<u8>, NotHandled> + Send + Sync + 'static,
     handle: impl Fn(RecordLines<'_>) -> Result<(), NotHandled> + Send + Sync + 'static,
@@ -68,7 +68,7 @@ fn start(
 }
 
 /// If the output cannot be written, handling the records alone would not help.
-fn failure(error: NotHandled) -> Failure {
+fn failure(error: NotHandled) -> AttemptFailure {
     match error {
         NotHandled::NotWritten(_) => FailedAt::new(0, error).into(),
         error => error.into(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use keylane_stream::consumer::{Attempt, Failure};
+use keylane_stream::consumer::{Attempt, AttemptFailure};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url, redirect};
 
@@ -113,7 +113,7 @@ fn write_said(said: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// Class of a failure.
-pub(super) fn classify(failure: &Failure) -> FailureClass {
+pub(super) fn classify(failure: &AttemptFailure) -> FailureClass {
     let refused = match failure.downcast_ref::<NotHandled>() {
         Some(NotHandled::NotWritten(_)) => return FailureClass::NotWritten,
         Some(NotHandled::Exit { refused, .. }) => *refused,
@@ -128,7 +128,7 @@ pub(super) fn classify(failure: &Failure) -> FailureClass {
         Some(NotHandled::WorkerEnded { .. } | NotHandled::NoWorker) => false,
         Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
         Some(NotHandled::NoAnswer(_) | NotHandled::LongAnswer) => false,
-        None => matches!(failure, Failure::NoKey),
+        None => matches!(failure, AttemptFailure::NoKey),
     };
     if refused { FailureClass::Refused } else { FailureClass::Failed }
 }

@@ -7,8 +7,9 @@ use anyhow::{Context, anyhow, bail};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
-    Address, ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSettings, KafkaSink, KafkaSource,
-    MapVersion, Protocol, SendError, StartFrom, Written, lag, topic_exists,
+    ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSettings, KafkaSink, KafkaSource,
+    MapVersion, RebalanceProtocol, SendError, StartFrom, TopicAddress, WrittenPosition, lag,
+    topic_exists,
 };
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
@@ -38,8 +39,8 @@ fn settings(kafka: &KafkaMember) -> anyhow::Result<KafkaSettings> {
     let settings = KafkaSettings::new(client, [address.topic], kafka.group.as_str());
     Ok(KafkaSettings {
         protocol: match kafka.protocol {
-            KafkaProtocol::Cooperative => Protocol::Cooperative,
-            KafkaProtocol::Broker => Protocol::Broker,
+            KafkaProtocol::Cooperative => RebalanceProtocol::Cooperative,
+            KafkaProtocol::Broker => RebalanceProtocol::Broker,
         },
         member: kafka.member.clone(),
         start: start(kafka.start),
@@ -107,7 +108,7 @@ pub(super) fn lags(
 ) -> anyhow::Result<Vec<PartitionLag>> {
     let (client, address) = client(address, settings)?;
     let lags = lag(&client, group, &address.topic)?;
-    let of = |lag: keylane_stream::kafka::Lag| {
+    let of = |lag: keylane_stream::kafka::PartitionLag| {
         let committed = lag.committed.unwrap_or(lag.first).get();
         let highest_done = lag.highest_done.map_or(committed, |highest| highest.get());
         let above = lag.end.get().saturating_sub(highest_done);
@@ -126,8 +127,9 @@ pub(super) fn lags(
 }
 
 /// The client's settings, each as `name=value`.
-fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings, Address)> {
-    let address: Address = address.parse().with_context(|| format!("`{address}` is no topic"))?;
+fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings, TopicAddress)> {
+    let address: TopicAddress =
+        address.parse().with_context(|| format!("`{address}` is no topic"))?;
     let mut client = ClientSettings::new(address.brokers.as_str());
     for setting in settings {
         let (name, value) = setting
@@ -139,7 +141,7 @@ fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings,
 }
 
 /// Result of a record that was sent.
-type SendResult = Result<Written, SendError>;
+type SendResult = Result<WrittenPosition, SendError>;
 
 /// Records on their way to a topic.
 pub(super) struct PendingSends {

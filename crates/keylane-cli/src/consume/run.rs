@@ -12,8 +12,8 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::ProgressBar;
 use keylane_stream::consumer::{
-    self, Attempt, Builder, Consumer, ConsumerEvent, ConsumerHandle, Failure, Outbox,
-    ShutdownReport, StartError, StopReason,
+    self, Attempt, AttemptFailure, Consumer, ConsumerBuilder, ConsumerEvent, ConsumerHandle,
+    Outbox, ShutdownReport, StartError, StopReason,
 };
 use keylane_stream::dead_letters::{DeadLetters, FileDeadLetters, JournalDeadLetters};
 use keylane_stream::journal::JournalSource;
@@ -137,14 +137,14 @@ impl HandlerParts {
     fn start(
         self,
         plan: &ConsumePlan,
-        builder: Builder,
+        builder: ConsumerBuilder,
         runtime: Option<&Runtime>,
     ) -> anyhow::Result<(Consumer, Option<WorkerProcesses>)> {
         let HandlerParts { layout, keys, output, children, results } = self;
         let environment = plan.environment.clone();
         let processes = || children.expect("commands and workers have a registry");
         let runtime = || runtime.expect("requests have a runtime").handle().clone();
-        let threads = |builder: Builder| builder.threads(plan.jobs);
+        let threads = |builder: ConsumerBuilder| builder.threads(plan.jobs);
         let consumer = match &plan.handler {
             HandlerPlan::Command(words) => {
                 let new = match plan.batch {
@@ -205,7 +205,7 @@ fn children(plan: &ConsumePlan) -> anyhow::Result<Option<Arc<ChildProcesses>>> {
 type ResultSink = Option<(Box<dyn Sink>, OutputRecordBuilder)>;
 
 fn start_commands(
-    builder: Builder,
+    builder: ConsumerBuilder,
     commands: CommandHandler,
     results: ResultSink,
 ) -> Result<Consumer, StartError> {
@@ -218,7 +218,7 @@ fn start_commands(
 }
 
 fn start_posts(
-    builder: Builder,
+    builder: ConsumerBuilder,
     posts: HttpHandler,
     results: ResultSink,
     runtime: Handle,
@@ -244,7 +244,7 @@ fn builder(
     keys: &Arc<KeyExtractor>,
     journals: &mut OpenJournals,
     log: &Arc<ThrottledLog>,
-) -> anyhow::Result<Builder> {
+) -> anyhow::Result<ConsumerBuilder> {
     let tell = Arc::clone(log);
     let mut builder = Consumer::builder(source)
         .unkeyed(match plan.no_key {
@@ -471,6 +471,6 @@ fn ending(ended: &ShutdownReport, stopped: Option<ExitOutcome>) -> ExitOutcome {
     }
 }
 
-fn is_not_written(failure: &Failure) -> bool {
+fn is_not_written(failure: &AttemptFailure) -> bool {
     matches!(failure.downcast_ref(), Some(NotHandled::NotWritten(_)))
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use keylane_stream::retry::{Backoff, Limit, OnExhausted, RetryPolicy, Rule};
+use keylane_stream::retry::{Backoff, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 
 use super::environment::HandlerEnvironment;
 use super::settings::{
@@ -385,13 +385,13 @@ fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<FailureClass>, Inval
         OnFail::Stop => OnExhausted::Stop,
     };
     let attempts = Some(settings.attempts.unwrap_or(10)).filter(|attempts| *attempts > 0);
-    let limit = Limit { attempts, time: None };
+    let limit = RetryLimit { attempts, time: None };
     let failed =
-        Rule { limit, backoff: Backoff { first, max, ..Backoff::default() }, on_exhausted };
+        RetryRule { limit, backoff: Backoff { first, max, ..Backoff::default() }, on_exhausted };
     let refused = match settings.on_refused {
         Some(OnRefused::Retry) => failed,
-        other => Rule {
-            limit: Limit::attempts(1),
+        other => RetryRule {
+            limit: RetryLimit::attempts(1),
             on_exhausted: match other {
                 Some(OnRefused::DeadLetter) => OnExhausted::DeadLetter,
                 Some(OnRefused::Skip) => OnExhausted::Skip,
@@ -404,7 +404,8 @@ fn policy(settings: &ConsumeSettings) -> Result<RetryPolicy<FailureClass>, Inval
     };
     // Neither skipped nor written as a dead letter, because the record is correct: it is delivered
     // again at the next start.
-    let not_written = Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Stop, ..failed };
+    let not_written =
+        RetryRule { limit: RetryLimit::attempts(1), on_exhausted: OnExhausted::Stop, ..failed };
     let policy = RetryPolicy::new(failed)
         .and_then(|policy| policy.with(FailureClass::Refused, refused))
         .and_then(|policy| policy.with(FailureClass::NotWritten, not_written));

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::{Outcome, feed, finish, hears, subcommand};
 use keylane_stream::journal::Journal;
-use keylane_stream::{Delivered, Position, Record};
+use keylane_stream::{DeliveredRecord, Position, Record};
 use tempfile::TempDir;
 
 /// Taken by each test: while one has a journal open, no other may start a process, which would hold its lock
@@ -135,7 +135,7 @@ fn answers_that_come_together_are_told_apart() {
     let out = Journal::open(folder.path().join("out")).unwrap();
     let records = out.read(Position::default(), 5_000).unwrap();
     assert_eq!(records.len(), 3_000);
-    for Delivered { record, .. } in records {
+    for DeliveredRecord { record, .. } in records {
         let key = String::from_utf8(record.key.unwrap()).unwrap();
         assert_eq!(String::from_utf8(record.payload.unwrap()).unwrap(), format!("{key} of many"));
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::common::{feed, finish, hears, subcommand};
 use keylane_stream::Record;
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSink, KafkaSource};
-use keylane_stream::source::{Commit, Source, SourceEvent};
+use keylane_stream::source::{ProgressCommit, Source, SourceEvent};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Partition, Position};
 use keylane_testkit::{Broker, or_skip};
@@ -279,7 +279,7 @@ fn a_group_beyond_the_end_stops_with_the_remedy_which_works() {
                 SourceEvent::Assigned(_) if !is_sent => {
                     is_sent = true;
                     let progress = Progress::up_to(Position::new(900));
-                    source.commit(vec![Commit { partition: partition.clone(), progress }]);
+                    source.commit(vec![ProgressCommit { partition: partition.clone(), progress }]);
                 }
                 SourceEvent::Committed { result, .. } => stored = result.is_ok(),
                 _ => {}

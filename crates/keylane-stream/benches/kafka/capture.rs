@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StartError};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, StartError};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -73,7 +73,7 @@ fn with_threads(stage: &Stage, records: u64, park: Duration) -> Took {
                 thread::sleep(park);
             }
             watch.ends(attempt, begun);
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         })
     })
 }
@@ -85,7 +85,7 @@ fn with_futures(stage: &Stage, records: u64, park: Duration, runtime: &Runtime) 
 }
 
 fn start_futures(
-    builder: Builder,
+    builder: ConsumerBuilder,
     watch: Arc<Watch>,
     park: Duration,
     runtime: &Runtime,
@@ -98,7 +98,7 @@ fn start_futures(
                 tokio::time::sleep(park).await;
             }
             watch.ends(&attempt, begun);
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         }
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use keylane_stream::consumer::{Attempt, Consumer, Failure};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::{ClientConfig, Message as _};
 
@@ -46,7 +46,7 @@ fn consume(stage: &Stage, records: u64) -> Took {
         if counts.fetch_add(1, Ordering::Relaxed) + 1 == records {
             sender.send(Instant::now()).unwrap();
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let consumer = consumer.unwrap();
     let end = over.recv().unwrap();

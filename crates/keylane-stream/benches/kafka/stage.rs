@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keylane_stream::Record;
-use keylane_stream::consumer::{Builder, Consumer, StartError};
+use keylane_stream::consumer::{Consumer, ConsumerBuilder, StartError};
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSink, KafkaSource};
 use keylane_testkit::Broker;
 use rdkafka::ClientConfig;
@@ -85,7 +85,7 @@ impl Stage {
         topic: &str,
         records: u64,
         at_a_time: u32,
-        start: impl FnOnce(Builder, Arc<Watch>) -> Result<Consumer, StartError>,
+        start: impl FnOnce(ConsumerBuilder, Arc<Watch>) -> Result<Consumer, StartError>,
     ) -> Took {
         let watch = Arc::new(Watch::new(records));
         let begin = Instant::now();

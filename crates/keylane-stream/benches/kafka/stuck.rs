@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, Consumer, Failure};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
 use keylane_stream::kafka::{ClientSettings, KafkaSink};
 
 use crate::stage::{Stage, random};
@@ -91,7 +91,7 @@ fn latencies(stage: &Stage, seconds: u64, is_stuck: bool) -> (Vec<Waited>, Durat
             notes.lock().unwrap().push(Waited { due, latency });
         }
         counts.fetch_add(1, Ordering::Release);
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let consumer = consumer.unwrap();
     while consumer.status().is_none_or(|status| status.partitions.is_empty()) {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use keylane_stream::consumer::{Attempt, Failure};
+use keylane_stream::consumer::{Attempt, AttemptFailure};
 
 use crate::stage::{Stage, bound, random};
 
@@ -49,7 +49,7 @@ fn row(stage: &Stage, name: &str, key: impl Fn(u64) -> u64) {
             let begun = watch.begins();
             thread::sleep(wait(attempt.position().get()));
             watch.ends(attempt, begun);
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         })
     });
     let [work, all, bound, least] =

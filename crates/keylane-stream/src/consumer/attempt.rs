@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::assignment::RunningAttempt;
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
 use super::shared::ConsumerShared;
-use super::worker_event::Completion;
+use super::worker_event::CompletionKind;
 use crate::{Header, Partition, Position, Record};
 
 /// One attempt at a record: the argument of a handler.
@@ -23,7 +23,7 @@ pub struct Attempt {
 /// Acknowledgement of an attempt.
 ///
 /// The record's key stays occupied until the acknowledgement is given, on any thread. Dropping it
-/// without an answer [fails](Failure::Abandoned) the attempt.
+/// without an answer [fails](AttemptFailure::Abandoned) the attempt.
 #[must_use = "dropping it fails the attempt"]
 pub struct Ack(Option<AckState>);
 
@@ -133,7 +133,7 @@ impl Ack {
     }
 
     /// Fails the attempt.
-    pub fn failed(self, why: impl Into<Failure>) {
+    pub fn failed(self, why: impl Into<AttemptFailure>) {
         self.answer(Err(why.into()));
     }
 
@@ -146,7 +146,7 @@ impl Ack {
     /// sink.
     pub(super) fn produced(mut self) {
         if let Some(AckState { shared, in_flight, running }) = self.0.take() {
-            shared.complete(in_flight, running, Completion::Produced);
+            shared.complete(in_flight, running, CompletionKind::Produced);
         }
     }
 
@@ -159,11 +159,11 @@ impl Ack {
     }
 
     /// Ends the attempt with `result`.
-    pub fn answer(mut self, result: Result<(), Failure>) {
+    pub fn answer(mut self, result: Result<(), AttemptFailure>) {
         self.settle(result);
     }
 
-    fn settle(&mut self, result: Result<(), Failure>) {
+    fn settle(&mut self, result: Result<(), AttemptFailure>) {
         if let Some(AckState { shared, in_flight, running }) = self.0.take() {
             shared.answer(in_flight, running, result);
         }
@@ -173,9 +173,9 @@ impl Ack {
 impl Drop for Ack {
     fn drop(&mut self) {
         let why = if std::thread::panicking() {
-            Failure::Panicked("before the attempt was acknowledged".to_owned())
+            AttemptFailure::Panicked("before the attempt was acknowledged".to_owned())
         } else {
-            Failure::Abandoned
+            AttemptFailure::Abandoned
         };
         self.settle(Err(why));
     }

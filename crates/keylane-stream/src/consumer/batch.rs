@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 
 /// Settings of handlers that receive several records at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,18 +68,21 @@ pub enum BatchBy {
 #[derive(Clone, Debug)]
 pub struct FailedAt {
     index: usize,
-    why: Failure,
+    why: AttemptFailure,
 }
 
 impl FailedAt {
     /// Reports that the record at `index` has failed; the first record has index 0.
-    pub fn new(index: usize, why: impl Into<Failure>) -> Self {
+    pub fn new(index: usize, why: impl Into<AttemptFailure>) -> Self {
         FailedAt { index, why: why.into() }
     }
 
     /// Returns the index and the cause if the failure names a record in a batch of `length`
     /// records.
-    pub(super) fn in_batch(failure: &Failure, length: usize) -> Option<(usize, Failure)> {
+    pub(super) fn in_batch(
+        failure: &AttemptFailure,
+        length: usize,
+    ) -> Option<(usize, AttemptFailure)> {
         let named = failure.downcast_ref::<FailedAt>().filter(|named| named.index < length)?;
         Some((named.index, named.why.clone()))
     }
@@ -94,16 +97,16 @@ impl fmt::Display for FailedAt {
 impl Error for FailedAt {}
 
 /// A batch handler.
-pub(super) type BatchFn = dyn Fn(&[Attempt]) -> Result<(), Failure> + Send + Sync;
+pub(super) type BatchFn = dyn Fn(&[Attempt]) -> Result<(), AttemptFailure> + Send + Sync;
 
 /// Calls a batch handler. A panic is a failure.
-pub(super) fn call(handler: &BatchFn, attempts: &[Attempt]) -> Result<(), Failure> {
+pub(super) fn call(handler: &BatchFn, attempts: &[Attempt]) -> Result<(), AttemptFailure> {
     let result = catch_unwind(AssertUnwindSafe(|| handler(attempts)));
-    result.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)))
+    result.unwrap_or_else(|payload| Err(AttemptFailure::panicked(&*payload)))
 }
 
 /// Calls a batch handler with one record. Unwraps a [`FailedAt`], which has nothing to tell here.
-pub(super) fn call_alone(handler: &BatchFn, attempt: &Attempt) -> Result<(), Failure> {
+pub(super) fn call_alone(handler: &BatchFn, attempt: &Attempt) -> Result<(), AttemptFailure> {
     call(handler, std::slice::from_ref(attempt)).map_err(|failure| {
         let named = FailedAt::in_batch(&failure, 1);
         named.map_or(failure, |(_, why)| why)

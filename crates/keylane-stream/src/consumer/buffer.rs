@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::vec;
 
-use crate::{Delivered, Position};
+use crate::{DeliveredRecord, Position};
 
 #[derive(Debug, Default)]
 /// Delivered records, in order.
@@ -17,20 +17,20 @@ pub(super) struct PartitionBuffer {
 
 #[derive(Debug)]
 enum BufferEntry {
-    Records(vec::IntoIter<Delivered>),
+    Records(vec::IntoIter<DeliveredRecord>),
     Reached(Position),
 }
 
 /// Next item of a partition.
 #[derive(Debug)]
 pub(super) enum BufferItem {
-    Record(Delivered),
+    Record(DeliveredRecord),
     /// The source continues at this position; the positions before it are a gap.
     Reached(Position),
 }
 
 impl PartitionBuffer {
-    pub(super) fn push_records(&mut self, records: Vec<Delivered>) {
+    pub(super) fn push_records(&mut self, records: Vec<DeliveredRecord>) {
         if !records.is_empty() {
             self.records += records.len();
             self.items.push_back(BufferEntry::Records(records.into_iter()));
@@ -42,7 +42,7 @@ impl PartitionBuffer {
     }
 
     /// Returns the next item if it is a record.
-    pub(super) fn next_record(&self) -> Option<&Delivered> {
+    pub(super) fn next_record(&self) -> Option<&DeliveredRecord> {
         match self.items.front()? {
             BufferEntry::Records(records) => records.as_slice().first(),
             BufferEntry::Reached(_) => None,
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn items_are_popped_in_the_order_of_delivery() {
-        let record = |number| Delivered {
+        let record = |number| DeliveredRecord {
             position: Position::new(number),
             written: SystemTime::UNIX_EPOCH,
             record: Record::without_key("x"),

@@ -12,11 +12,11 @@ use super::batch::{BatchBy, BatchConfig, BatchFn};
 use super::coordinator::{Coordinator, CoordinatorConfig};
 use super::dead_letter_queue::DeadLetterQueue;
 use super::event::ConsumerEvent;
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::failure_policy::FailurePolicy;
 #[cfg(feature = "tokio")]
 use super::handler::{AckOnReady, AsyncHandler};
-use super::handler::{RecordHandler, SyncHandler, SyncWithOutput, WithAck};
+use super::handler::{HandlerAdapter, SyncHandler, SyncWithOutput, WithAck};
 use super::in_flight::InFlight;
 use super::key_batches::KeyBatches;
 use super::mailbox::Mailbox;
@@ -26,16 +26,16 @@ use super::outbox::Outbox;
 use super::partition::InFlightLimits;
 use super::shared::ConsumerShared;
 use super::threads::BackgroundThreads;
-use super::{Consumer, Pool, StartError};
+use super::{Consumer, RecordPool, StartError};
 use crate::Record;
 use crate::dead_letters::DeadLetters;
-use crate::retry::{RetryPolicy, Rule};
+use crate::retry::{RetryPolicy, RetryRule};
 use crate::sink::Sink;
 use crate::source::Source;
 
 /// Builds a [`Consumer`].
 #[must_use = "a builder does nothing until it starts a consumer"]
-pub struct Builder {
+pub struct ConsumerBuilder {
     source: Box<dyn Source>,
     config: CoordinatorConfig,
     policy: FailurePolicy,
@@ -46,15 +46,15 @@ pub struct Builder {
 
 impl Consumer {
     /// Returns a builder of a consumer of `source`.
-    pub fn builder(source: impl Source + 'static) -> Builder {
-        Builder::new(Box::new(source))
+    pub fn builder(source: impl Source + 'static) -> ConsumerBuilder {
+        ConsumerBuilder::new(Box::new(source))
     }
 }
 
-impl Builder {
+impl ConsumerBuilder {
     fn new(source: Box<dyn Source>) -> Self {
-        let rule = RetryPolicy::new(Rule::default()).expect("the default rule is valid");
-        Builder {
+        let rule = RetryPolicy::new(RetryRule::default()).expect("the default rule is valid");
+        ConsumerBuilder {
             source,
             config: CoordinatorConfig {
                 order: OrderBy::Key,
@@ -82,7 +82,7 @@ impl Builder {
     /// `None` stands for a record without a key.
     ///
     /// One thread calls the function for all records, so it should be fast, and it must return the
-    /// same key for the same record. If it panics, the record [fails](Failure::Panicked) without an
+    /// same key for the same record. If it panics, the record [fails](AttemptFailure::Panicked) without an
     /// attempt.
     pub fn by(
         mut self,
@@ -158,7 +158,7 @@ impl Builder {
     pub fn retry<C>(
         mut self,
         policy: RetryPolicy<C>,
-        classify: impl Fn(&Failure) -> C + Send + Sync + 'static,
+        classify: impl Fn(&AttemptFailure) -> C + Send + Sync + 'static,
     ) -> Self
     where
         C: Eq + Hash + Send + Sync + 'static,
@@ -190,7 +190,7 @@ impl Builder {
         handler: impl Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<Consumer, StartError>
     where
-        E: Into<Failure> + 'static,
+        E: Into<AttemptFailure> + 'static,
     {
         self.start_with(SyncHandler(handler), None)
     }
@@ -209,7 +209,7 @@ impl Builder {
     ) -> Result<Consumer, StartError>
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
-        E: Into<Failure> + 'static,
+        E: Into<AttemptFailure> + 'static,
     {
         let futures = AsyncHandler::new(handler, AckOnReady, runtime, concurrency);
         self.start_with(futures, Some(1))
@@ -225,7 +225,7 @@ impl Builder {
     /// # Examples
     /// ```
     /// use keylane_stream::Record;
-    /// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+    /// use keylane_stream::consumer::{Attempt, Consumer, AttemptFailure};
     /// use keylane_stream::journal::{Journal, JournalSource};
     /// use keylane_stream::sink::JournalSink;
     ///
@@ -240,7 +240,7 @@ impl Builder {
     ///     let count: u64 = std::str::from_utf8(order.payload())?.parse()?;
     ///     let bill = format!("{} EUR", count * 7).into_bytes();
     ///     let key = order.key().map(Vec::from);
-    ///     Ok::<_, Failure>(vec![Record { key, payload: Some(bill), headers: order.origin() }])
+    ///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some(bill), headers: order.origin() }])
     /// })?;
     /// consumer.wait();
     /// assert_eq!(bills.read(Default::default(), 10)?[0].record.payload(), b"14 EUR");
@@ -252,7 +252,7 @@ impl Builder {
         handler: impl Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
     ) -> Result<Consumer, StartError>
     where
-        E: Into<Failure> + 'static,
+        E: Into<AttemptFailure> + 'static,
     {
         let outbox = Outbox::start(sink).map_err(StartError::Thread)?;
         self.start_with(SyncWithOutput { handler, outbox }, None)
@@ -273,7 +273,7 @@ impl Builder {
     ) -> Result<Consumer, StartError>
     where
         F: Future<Output = Result<Vec<Record>, E>> + Send + 'static,
-        E: Into<Failure> + 'static,
+        E: Into<AttemptFailure> + 'static,
     {
         let outbox = Outbox::start(sink).map_err(StartError::Thread)?;
         self.start_with(AsyncHandler::new(handler, outbox, runtime, concurrency), Some(1))
@@ -315,7 +315,7 @@ impl Builder {
         handler: impl Fn(&[Attempt]) -> Result<(), E> + Send + Sync + 'static,
     ) -> Result<Consumer, StartError>
     where
-        E: Into<Failure> + 'static,
+        E: Into<AttemptFailure> + 'static,
     {
         let threads = self.threads.unwrap_or_else(default_threads);
         let handler: Arc<BatchFn> =
@@ -336,7 +336,7 @@ impl Builder {
 
     fn start_with(
         self,
-        handler: impl RecordHandler,
+        handler: impl HandlerAdapter,
         threads: Option<usize>,
     ) -> Result<Consumer, StartError> {
         if self.policy.uses_dead_letters() && self.dead_letter_sink.is_none() {
@@ -362,12 +362,12 @@ impl Builder {
 }
 
 /// Builds a pool whose workers call the handler with the turn of the record's lane.
-fn start_pool<H: RecordHandler>(
+fn start_pool<H: HandlerAdapter>(
     shared: &Arc<ConsumerShared>,
     handler: H,
     threads: Option<usize>,
     thread_name: String,
-) -> Result<Pool, BuildError> {
+) -> Result<RecordPool, BuildError> {
     let mut pool = keylane::Pool::builder().capacity(MAX_CAPACITY).thread_name(thread_name);
     if let Some(threads) = threads {
         pool = pool.workers(threads);
@@ -389,7 +389,7 @@ fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-impl std::fmt::Debug for Builder {
+impl std::fmt::Debug for ConsumerBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Builder").field("order", &self.config.order).finish_non_exhaustive()
     }

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 
 use super::assignment::Assignment;
 use super::event::{AfterFailure, ConsumerEvent};
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::in_flight::InFlight;
 use super::ordering::{LaneId, OrderBy, UnkeyedPolicy};
-use super::partition::{Admitted, InFlightLimits, PartitionState};
+use super::partition::{AdmittedRecord, InFlightLimits, PartitionState};
 use super::revocation::{Revocation, RevocationStage};
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus};
-use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
-use super::{Pool, ShutdownReport, StopReason, StoppedKey};
-use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
+use super::worker_event::{CompletionKind, FailedAttempt, FailureAction, WorkerEvent};
+use super::{RecordPool, ShutdownReport, StopReason, StoppedKey};
+use crate::source::{
+    CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use crate::{Partition, Position};
 
 /// Maximum time between two polls: the source must keep in touch with its broker.
@@ -58,7 +60,7 @@ pub(super) struct CoordinatorConfig {
 /// State of the coordinator thread. No other thread accesses it.
 pub(super) struct Coordinator {
     source: Box<dyn Source>,
-    pool: Arc<Pool>,
+    pool: Arc<RecordPool>,
     shared: Arc<ConsumerShared>,
     config: CoordinatorConfig,
     /// Assigned partitions by slot. A partition keeps its slot when it is revoked and assigned
@@ -101,7 +103,7 @@ pub(super) struct Coordinator {
 impl Coordinator {
     pub(super) fn new(
         source: Box<dyn Source>,
-        pool: Arc<Pool>,
+        pool: Arc<RecordPool>,
         shared: Arc<ConsumerShared>,
         config: CoordinatorConfig,
     ) -> Self {
@@ -208,21 +210,21 @@ impl Coordinator {
         &mut self,
         (slot, epoch): (usize, u64),
         (position, index): (Position, usize),
-        completion: Completion,
+        completion: CompletionKind,
         now: Instant,
     ) {
         let Some(state) = self.current(slot, epoch) else {
             self.counts.fenced += 1;
-            self.tainted |= completion == Completion::Produced;
+            self.tainted |= completion == CompletionKind::Produced;
             return;
         };
         if !state.completed(position, index, now) {
             return;
         }
         match completion {
-            Completion::Handled | Completion::Produced => self.counts.handled += 1,
-            Completion::Skipped => self.counts.skipped += 1,
-            Completion::DeadLettered => self.counts.dead_lettered += 1,
+            CompletionKind::Handled | CompletionKind::Produced => self.counts.handled += 1,
+            CompletionKind::Skipped => self.counts.skipped += 1,
+            CompletionKind::DeadLettered => self.counts.dead_lettered += 1,
         }
     }
 
@@ -286,16 +288,16 @@ impl Coordinator {
     fn admit(&mut self) {
         let now = Instant::now();
         let CoordinatorConfig { order, unkeyed, limits, .. } = &self.config;
-        let mut reject: Vec<(InFlight, Failure)> = Vec::new();
+        let mut reject: Vec<(InFlight, AttemptFailure)> = Vec::new();
         let batch = &mut self.batch;
         for state in self.slots.iter_mut().flatten() {
             let each = |admitted| match admitted {
-                Admitted::Lane(lane, in_flight) => batch.push((lane, in_flight)),
-                Admitted::Unordered(in_flight) => {
+                AdmittedRecord::Lane(lane, in_flight) => batch.push((lane, in_flight)),
+                AdmittedRecord::Unordered(in_flight) => {
                     self.single_lanes += 1;
                     batch.push((LaneId::Single { number: self.single_lanes }, in_flight));
                 }
-                Admitted::Rejected(in_flight, why) => reject.push((in_flight, why)),
+                AdmittedRecord::Rejected(in_flight, why) => reject.push((in_flight, why)),
             };
             self.counts.repeated += state.admit((order, *unkeyed, *limits), now, each);
             if state.has_buffered() && state.paused.is_none() {
@@ -331,7 +333,10 @@ impl Coordinator {
             if due.is_some_and(|due| due <= now)
                 && let Some(progress) = state.start_commit(now)
             {
-                commits.push(Commit { partition: state.assignment.partition.clone(), progress });
+                commits.push(ProgressCommit {
+                    partition: state.assignment.partition.clone(),
+                    progress,
+                });
             }
         }
         if !commits.is_empty() {
@@ -359,7 +364,7 @@ impl Coordinator {
         let state = self.slots.iter_mut().flatten();
         let commits = state.filter_map(|state| {
             let partition = state.assignment.partition.clone();
-            state.start_commit(now).map(|progress| Commit { partition, progress })
+            state.start_commit(now).map(|progress| ProgressCommit { partition, progress })
         });
         let commits = commits.collect();
         self.source.commit(commits);
@@ -523,7 +528,10 @@ impl Coordinator {
         for slot in slots {
             let Some(state) = self.slots[*slot].as_mut() else { continue };
             if !together && let Some(progress) = state.start_commit(now) {
-                commits.push(Commit { partition: state.assignment.partition.clone(), progress });
+                commits.push(ProgressCommit {
+                    partition: state.assignment.partition.clone(),
+                    progress,
+                });
             }
             saved &= state.has_nothing_to_commit();
         }
@@ -658,7 +666,7 @@ impl Coordinator {
         }
     }
 
-    fn assigned(&mut self, assigned: &Assigned) {
+    fn assigned(&mut self, assigned: &PartitionAssignment) {
         if self.ending.is_some() {
             return;
         }

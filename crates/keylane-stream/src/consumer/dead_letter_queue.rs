@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use super::assignment::RunningAttempt;
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::in_flight::InFlight;
 
 /// Maximum number of dead letters per write.
@@ -17,7 +17,7 @@ pub(super) struct DeadLetterRequest {
     pub(super) in_flight: InFlight,
     pub(super) running: RunningAttempt,
     pub(super) attempt: u32,
-    pub(super) failure: Arc<Failure>,
+    pub(super) failure: Arc<AttemptFailure>,
     pub(super) failed_at: SystemTime,
 }
 

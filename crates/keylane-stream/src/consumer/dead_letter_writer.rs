@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::dead_letter_queue::DeadLetterRequest;
 use super::shared::ConsumerShared;
-use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
+use super::worker_event::{CompletionKind, FailedAttempt, FailureAction, WorkerEvent};
 use crate::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 use crate::retry::Backoff;
 
@@ -125,7 +125,7 @@ impl ConsumerShared {
     }
 
     fn written(&self, request: DeadLetterRequest) {
-        self.complete(request.in_flight, request.running, Completion::DeadLettered);
+        self.complete(request.in_flight, request.running, CompletionKind::DeadLettered);
     }
 
     fn refused(

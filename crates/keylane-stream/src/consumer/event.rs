@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use crate::source::CommitError;
 use crate::{Partition, Position};
 
@@ -31,7 +31,7 @@ pub enum ConsumerEvent {
         /// Number of the attempt; 0 if the record was rejected without an attempt.
         attempt: u32,
         /// Cause.
-        failure: Arc<Failure>,
+        failure: Arc<AttemptFailure>,
         /// Action that follows.
         then: AfterFailure,
     },

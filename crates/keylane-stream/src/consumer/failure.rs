@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Cause of a failed attempt.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Failure {
-    /// The handler returned an error; see [`downcast_ref`](Failure::downcast_ref).
+pub enum AttemptFailure {
+    /// The handler returned an error; see [`downcast_ref`](AttemptFailure::downcast_ref).
     Error(Arc<dyn Error + Send + Sync>),
     /// The handler panicked, with this message if the payload was text.
     Panicked(String),
@@ -21,12 +21,12 @@ pub enum Failure {
     NoKey,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// Returns the handler's error if it has this type.
     #[must_use]
     pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
         match self {
-            Failure::Error(error) => error.downcast_ref(),
+            AttemptFailure::Error(error) => error.downcast_ref(),
             _ => None,
         }
     }
@@ -34,18 +34,18 @@ impl Failure {
     pub(super) fn panicked(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        Failure::Panicked(text.unwrap_or("without a message").to_owned())
+        AttemptFailure::Panicked(text.unwrap_or("without a message").to_owned())
     }
 }
 
 /// With `{:#}`, as in a dead letter, errors say all that they can; else what fits a line of a log.
-impl fmt::Display for Failure {
+impl fmt::Display for AttemptFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Error(error) => write_chain(f, &**error),
-            Failure::Panicked(message) => write!(f, "the handler panicked: {message}"),
-            Failure::Abandoned => f.write_str("the attempt ended without an answer"),
-            Failure::NoKey => f.write_str("the record has no key"),
+            AttemptFailure::Error(error) => write_chain(f, &**error),
+            AttemptFailure::Panicked(message) => write!(f, "the handler panicked: {message}"),
+            AttemptFailure::Abandoned => f.write_str("the attempt ended without an answer"),
+            AttemptFailure::NoKey => f.write_str("the record has no key"),
         }
     }
 }
@@ -63,8 +63,8 @@ fn write_chain(f: &mut fmt::Formatter<'_>, error: &dyn Error) -> fmt::Result {
     Ok(())
 }
 
-impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for AttemptFailure {
     fn from(error: E) -> Self {
-        Failure::Error(Arc::from(error.into()))
+        AttemptFailure::Error(Arc::from(error.into()))
     }
 }

@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::failure::Failure;
-use crate::retry::{Attempts, OnExhausted, RetryDecision, RetryPolicy};
+use super::failure::AttemptFailure;
+use crate::retry::{OnExhausted, RecordFailures, RetryDecision, RetryPolicy};
 
 /// Retry policy with a classifier.
 pub(super) struct FailurePolicy {
@@ -22,13 +22,13 @@ pub(super) struct FailurePolicy {
 trait ErasedPolicy: Send + Sync {
     fn failed(
         &self,
-        attempts: &mut Attempts,
-        failure: &Failure,
+        attempts: &mut RecordFailures,
+        failure: &AttemptFailure,
         now: Instant,
         random: &dyn Fn() -> u64,
     ) -> RetryDecision;
 
-    fn on_exhausted(&self, failure: &Failure) -> OnExhausted;
+    fn on_exhausted(&self, failure: &AttemptFailure) -> OnExhausted;
 
     fn uses_dead_letters(&self) -> bool;
 }
@@ -41,19 +41,19 @@ struct ClassifiedPolicy<C, F> {
 impl<C, F> ErasedPolicy for ClassifiedPolicy<C, F>
 where
     C: Eq + Hash + Send + Sync,
-    F: Fn(&Failure) -> C + Send + Sync,
+    F: Fn(&AttemptFailure) -> C + Send + Sync,
 {
     fn failed(
         &self,
-        attempts: &mut Attempts,
-        failure: &Failure,
+        attempts: &mut RecordFailures,
+        failure: &AttemptFailure,
         now: Instant,
         random: &dyn Fn() -> u64,
     ) -> RetryDecision {
         self.policy.failed(attempts, &(self.classify)(failure), now, random)
     }
 
-    fn on_exhausted(&self, failure: &Failure) -> OnExhausted {
+    fn on_exhausted(&self, failure: &AttemptFailure) -> OnExhausted {
         self.policy.rule(&(self.classify)(failure)).on_exhausted
     }
 
@@ -66,7 +66,7 @@ impl FailurePolicy {
     pub(super) fn new<C, F>(policy: RetryPolicy<C>, classify: F) -> Self
     where
         C: Eq + Hash + Send + Sync + 'static,
-        F: Fn(&Failure) -> C + Send + Sync + 'static,
+        F: Fn(&AttemptFailure) -> C + Send + Sync + 'static,
     {
         let policy = Box::new(ClassifiedPolicy { policy, classify });
         FailurePolicy {
@@ -79,8 +79,8 @@ impl FailurePolicy {
     /// Records a failed attempt and decides on the next step.
     pub(super) fn failed(
         &self,
-        attempts: &mut Attempts,
-        failure: &Failure,
+        attempts: &mut RecordFailures,
+        failure: &AttemptFailure,
         now: Instant,
     ) -> RetryDecision {
         // Predictable values are fine: they only spread retries.
@@ -91,7 +91,7 @@ impl FailurePolicy {
     }
 
     /// Returns the action after the last attempt.
-    pub(super) fn on_exhausted(&self, failure: &Failure) -> OnExhausted {
+    pub(super) fn on_exhausted(&self, failure: &AttemptFailure) -> OnExhausted {
         catch_unwind(AssertUnwindSafe(|| self.policy.on_exhausted(failure)))
             .unwrap_or(OnExhausted::Stop)
     }

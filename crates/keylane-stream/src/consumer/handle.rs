@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus, PendingRecord};
 use super::worker_event::WorkerEvent;
@@ -70,7 +70,7 @@ pub enum StopReason {
         /// Position of the record, which is incomplete.
         position: Position,
         /// Cause.
-        failure: Arc<Failure>,
+        failure: Arc<AttemptFailure>,
     },
     /// The source has failed.
     Source(SourceError),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use keylane::TaskContext;
 
 use super::attempt::{Ack, Attempt};
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::in_flight::InFlight;
 use super::ordering::LaneId;
 use super::outbox::Outbox;
@@ -16,7 +16,7 @@ use crate::Record;
 
 /// Handling of a record that has its turn, on a worker. The turn ends when the call returns, unless
 /// it is [kept](InFlight::keep).
-pub(super) trait RecordHandler: Send + Sync + 'static {
+pub(super) trait HandlerAdapter: Send + Sync + 'static {
     /// Whether the call blocks until the work is done.
     const BLOCKS: bool = false;
 
@@ -32,10 +32,10 @@ pub(super) trait RecordHandler: Send + Sync + 'static {
 /// A function that has handled the record when it returns.
 pub(super) struct SyncHandler<F>(pub(super) F);
 
-impl<F, E> RecordHandler for SyncHandler<F>
+impl<F, E> HandlerAdapter for SyncHandler<F>
 where
     F: Fn(&Attempt) -> Result<(), E> + Send + Sync + 'static,
-    E: Into<Failure>,
+    E: Into<AttemptFailure>,
 {
     const BLOCKS: bool = true;
 
@@ -51,7 +51,7 @@ where
             let attempt = Attempt::of(&in_flight);
             catch_unwind(AssertUnwindSafe(|| (self.0)(&attempt).map_err(Into::into)))
         };
-        let result = result.unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
+        let result = result.unwrap_or_else(|payload| Err(AttemptFailure::panicked(&*payload)));
         if result.is_err() {
             in_flight.keep(turn);
         }
@@ -65,10 +65,10 @@ pub(super) struct SyncWithOutput<F> {
     pub(super) outbox: Outbox,
 }
 
-impl<F, E> RecordHandler for SyncWithOutput<F>
+impl<F, E> HandlerAdapter for SyncWithOutput<F>
 where
     F: Fn(&Attempt) -> Result<Vec<Record>, E> + Send + Sync + 'static,
-    E: Into<Failure>,
+    E: Into<AttemptFailure>,
 {
     const BLOCKS: bool = true;
 
@@ -88,7 +88,7 @@ where
         match result {
             Ok(Ok(records)) => self.outbox.send(records, ack),
             Ok(Err(error)) => ack.failed(error),
-            Err(payload) => ack.answer(Err(Failure::panicked(&*payload))),
+            Err(payload) => ack.answer(Err(AttemptFailure::panicked(&*payload))),
         }
     }
 }
@@ -96,7 +96,7 @@ where
 /// A function that starts the work; the acknowledgement follows later.
 pub(super) struct WithAck<F>(pub(super) F);
 
-impl<F> RecordHandler for WithAck<F>
+impl<F> HandlerAdapter for WithAck<F>
 where
     F: Fn(Attempt, Ack) + Send + Sync + 'static,
 {
@@ -131,7 +131,8 @@ mod futures {
     use tokio::sync::Semaphore;
 
     use super::{
-        Ack, Attempt, ConsumerShared, Failure, InFlight, LaneId, Outbox, Record, RecordHandler,
+        Ack, Attempt, AttemptFailure, ConsumerShared, HandlerAdapter, InFlight, LaneId, Outbox,
+        Record,
     };
 
     /// A function that returns a future; the record is handled when the future is ready.
@@ -177,12 +178,12 @@ mod futures {
         }
     }
 
-    impl<F, T, V, E, D> RecordHandler for AsyncHandler<F, D>
+    impl<F, T, V, E, D> HandlerAdapter for AsyncHandler<F, D>
     where
         F: Fn(Attempt) -> T + Send + Sync + 'static,
         T: Future<Output = Result<V, E>> + Send + 'static,
         V: Send + 'static,
-        E: Into<Failure> + 'static,
+        E: Into<AttemptFailure> + 'static,
         D: OnReady<V>,
     {
         fn handle_record(
@@ -209,18 +210,18 @@ mod futures {
     }
 
     /// Creates and runs the future. A panic in either is a failure.
-    async fn run<F, T, V, E>(handler: &F, attempt: Attempt) -> Result<V, Failure>
+    async fn run<F, T, V, E>(handler: &F, attempt: Attempt) -> Result<V, AttemptFailure>
     where
         F: Fn(Attempt) -> T,
         T: Future<Output = Result<V, E>>,
-        E: Into<Failure>,
+        E: Into<AttemptFailure>,
     {
         let made = catch_unwind(AssertUnwindSafe(|| handler(attempt)));
-        let mut future = pin!(made.map_err(|payload| Failure::panicked(&*payload))?);
+        let mut future = pin!(made.map_err(|payload| AttemptFailure::panicked(&*payload))?);
         let result =
             poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
                 Ok(poll) => poll.map(|result| result.map_err(Into::into)),
-                Err(payload) => Poll::Ready(Err(Failure::panicked(&*payload))),
+                Err(payload) => Poll::Ready(Err(AttemptFailure::panicked(&*payload))),
             });
         result.await
     }

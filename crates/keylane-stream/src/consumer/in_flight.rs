@@ -6,14 +6,14 @@ use keylane::TaskContext;
 
 use super::assignment::{Assignment, RunningAttempt};
 use super::key_guard::KeyGuard;
-use crate::Delivered;
-use crate::retry::Attempts;
+use crate::DeliveredRecord;
+use crate::retry::RecordFailures;
 
 /// An admitted record on its way through the pool.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) context: Arc<RecordContext>,
-    pub(super) attempts: Attempts,
+    pub(super) attempts: RecordFailures,
     /// Guard of the record's key, if it is held beyond the handler's call.
     pub(super) turn: Option<KeyGuard>,
 }
@@ -22,15 +22,19 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 pub(super) struct RecordContext {
     pub(super) assignment: Arc<Assignment>,
-    pub(super) delivered: Delivered,
+    pub(super) delivered: DeliveredRecord,
     /// Index of the record's entry in the partition's slab.
     pub(super) index: usize,
 }
 
 impl InFlight {
-    pub(super) fn new(assignment: Arc<Assignment>, delivered: Delivered, index: usize) -> Self {
+    pub(super) fn new(
+        assignment: Arc<Assignment>,
+        delivered: DeliveredRecord,
+        index: usize,
+    ) -> Self {
         let context = Arc::new(RecordContext { assignment, delivered, index });
-        InFlight { context, attempts: Attempts::default(), turn: None }
+        InFlight { context, attempts: RecordFailures::default(), turn: None }
     }
 
     /// Keeps the turn of the current call, unless this is a retry. A retry already holds the guard

@@ -30,13 +30,13 @@ pub(super) struct KeyBatcher<T> {
     /// Ready lanes, first ready first.
     ready: VecDeque<LaneId>,
     /// Lingering lanes by their deadline.
-    lingering: BTreeMap<Deadline, LaneId>,
+    lingering: BTreeMap<LingerDeadline, LaneId>,
     /// Number of deadlines so far; breaks ties in order of arrival.
     lingered: u64,
 }
 
 /// End of a linger time, and its number.
-type Deadline = (Instant, u64);
+type LingerDeadline = (Instant, u64);
 
 #[derive(Debug)]
 struct KeyBuffer<T> {
@@ -47,7 +47,7 @@ struct KeyBuffer<T> {
 #[derive(Debug)]
 enum KeyBufferState {
     /// Ready at this deadline, or when a batch is full.
-    Lingering(Deadline),
+    Lingering(LingerDeadline),
     /// In the queue of ready lanes.
     Ready,
     /// Owned by a thread.

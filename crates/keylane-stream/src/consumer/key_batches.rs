@@ -20,14 +20,14 @@ use keylane::TaskContext;
 use super::assignment::RunningAttempt;
 use super::attempt::Attempt;
 use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
-use super::failure::Failure;
-use super::handler::RecordHandler;
+use super::failure::AttemptFailure;
+use super::handler::HandlerAdapter;
 use super::in_flight::InFlight;
 use super::key_batcher::{BufferedRecord, KeyBatcher};
 use super::key_guard::{KeyGuard, LaneGuard};
 use super::ordering::LaneId;
 use super::shared::{ConsumerShared, FailureDecision};
-use super::worker_event::Completion;
+use super::worker_event::CompletionKind;
 
 /// Handler of a consumer with batches of one key: puts records into the batcher.
 pub(super) struct KeyBatches {
@@ -100,7 +100,7 @@ impl KeyBatches {
     }
 }
 
-impl RecordHandler for KeyBatches {
+impl HandlerAdapter for KeyBatches {
     fn handle_record(
         &self,
         shared: &Arc<ConsumerShared>,
@@ -267,7 +267,7 @@ impl KeyBatchQueue {
         drop(attempts);
         let failed = started.split_off(outcome.done);
         for (in_flight, running) in started {
-            shared.complete(in_flight, running, Completion::Handled);
+            shared.complete(in_flight, running, CompletionKind::Handled);
         }
         match outcome.failed {
             None => drop(turn),
@@ -293,7 +293,7 @@ struct BatchResult {
     /// Number of records at the front that are complete.
     done: usize,
     /// Failure of the next record, or, with `true`, of all remaining ones.
-    failed: Option<(Failure, bool)>,
+    failed: Option<(AttemptFailure, bool)>,
 }
 
 /// Handles each record alone, up to the first failure.
@@ -311,7 +311,7 @@ fn fail_first(
     shared: &Arc<ConsumerShared>,
     turn: BatchGuard,
     mut batch: Vec<StartedRecord>,
-    failure: Failure,
+    failure: AttemptFailure,
 ) {
     let others = batch.split_off(1);
     let Some((in_flight, running)) = batch.pop() else { return };
@@ -336,7 +336,7 @@ fn fail_all(
     shared: &Arc<ConsumerShared>,
     turn: BatchGuard,
     batch: Vec<StartedRecord>,
-    failure: &Failure,
+    failure: &AttemptFailure,
 ) {
     let mut started = batch.into_iter();
     let Some((mut in_flight, running)) = started.next() else { return };

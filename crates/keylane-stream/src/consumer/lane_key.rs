@@ -9,10 +9,10 @@ const SHORT: usize = 22;
 ///
 /// Each key has exactly one form, so equality of forms is equality of keys.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct LaneKey(Form);
+pub(super) struct LaneKey(LaneKeyForm);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Form {
+enum LaneKeyForm {
     /// Bytes beyond `length` are zero.
     Short {
         length: u8,
@@ -24,8 +24,8 @@ enum Form {
 impl LaneKey {
     pub(super) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Form::Short { length, bytes } => &bytes[..usize::from(*length)],
-            Form::Long(bytes) => bytes,
+            LaneKeyForm::Short { length, bytes } => &bytes[..usize::from(*length)],
+            LaneKeyForm::Long(bytes) => bytes,
         }
     }
 }
@@ -33,11 +33,11 @@ impl LaneKey {
 impl From<&[u8]> for LaneKey {
     fn from(key: &[u8]) -> Self {
         if key.len() > SHORT {
-            return LaneKey(Form::Long(key.into()));
+            return LaneKey(LaneKeyForm::Long(key.into()));
         }
         let mut bytes = [0; SHORT];
         bytes[..key.len()].copy_from_slice(key);
-        LaneKey(Form::Short { length: key.len() as u8, bytes })
+        LaneKey(LaneKeyForm::Short { length: key.len() as u8, bytes })
     }
 }
 

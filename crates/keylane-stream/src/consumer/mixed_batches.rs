@@ -10,8 +10,8 @@ use keylane::TaskContext;
 
 use super::attempt::{Ack, Attempt};
 use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
-use super::failure::Failure;
-use super::handler::RecordHandler;
+use super::failure::AttemptFailure;
+use super::handler::HandlerAdapter;
 use super::in_flight::InFlight;
 use super::ordering::LaneId;
 use super::shared::ConsumerShared;
@@ -62,7 +62,7 @@ impl MixedBatches {
     }
 }
 
-impl RecordHandler for MixedBatches {
+impl HandlerAdapter for MixedBatches {
     fn handle_record(
         &self,
         shared: &Arc<ConsumerShared>,
@@ -156,7 +156,7 @@ impl BatchQueue {
 
     /// Completes the records before the failed one, and puts the records behind it in front of the
     /// queue.
-    fn failed_at(&self, mut done: Vec<QueuedRecord>, failure: &Failure) {
+    fn failed_at(&self, mut done: Vec<QueuedRecord>, failure: &AttemptFailure) {
         let Some((index, why)) = FailedAt::in_batch(failure, done.len()) else { return };
         let mut failed = done.split_off(index);
         let others = failed.split_off(1);

@@ -25,7 +25,7 @@
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use std::sync::Arc;
-//! use keylane_stream::consumer::{Attempt, Consumer, Failure};
+//! use keylane_stream::consumer::{Attempt, Consumer, AttemptFailure};
 //! use keylane_stream::memory::MemoryStream;
 //! use keylane_stream::Record;
 //!
@@ -39,7 +39,7 @@
 //! let consumer = Consumer::builder(stream.source()).threads(8).start(move |order: &Attempt| {
 //!     let count: u64 = std::str::from_utf8(order.payload())?.parse()?;
 //!     adds.fetch_add(count, Ordering::Relaxed);
-//!     Ok::<_, Failure>(())
+//!     Ok::<_, AttemptFailure>(())
 //! })?;
 //! let ended = consumer.wait();
 //! assert_eq!((sum.load(Ordering::Relaxed), ended.counts.handled), (5, 2));
@@ -142,9 +142,9 @@ mod worker_event;
 
 pub use self::attempt::{Ack, Attempt};
 pub use self::batch::{BatchBy, BatchConfig, FailedAt};
-pub use self::builder::Builder;
+pub use self::builder::ConsumerBuilder;
 pub use self::event::{AfterFailure, ConsumerEvent};
-pub use self::failure::Failure;
+pub use self::failure::AttemptFailure;
 pub use self::handle::{
     Consumer, ConsumerHandle, ShutdownReport, StartError, StopReason, StoppedKey,
 };
@@ -156,4 +156,4 @@ pub use self::status::{
 };
 
 /// Pool of a consumer.
-type Pool = keylane::HandlerPool<ordering::LaneId, in_flight::InFlight>;
+type RecordPool = keylane::HandlerPool<ordering::LaneId, in_flight::InFlight>;

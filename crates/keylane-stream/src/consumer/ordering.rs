@@ -5,9 +5,9 @@ use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::lane_key::LaneKey;
-use crate::{Delivered, Record};
+use crate::{DeliveredRecord, Record};
 
 /// Order that a consumer keeps.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub enum UnkeyedPolicy {
     OneByOne,
     /// In no order.
     Unordered,
-    /// Not handled: each record [fails](super::Failure::NoKey) without an attempt, and the policy
+    /// Not handled: each record [fails](super::AttemptFailure::NoKey) without an attempt, and the policy
     /// for exhausted records applies.
     Reject,
 }
@@ -77,13 +77,13 @@ pub(super) enum LaneOf {
     Lane(LaneId),
     Unordered,
     /// The record cannot be handled.
-    Rejected(Failure),
+    Rejected(AttemptFailure),
 }
 
 impl OrderBy {
     pub(super) fn lane_of(
         &self,
-        delivered: &Delivered,
+        delivered: &DeliveredRecord,
         slot: usize,
         unkeyed: UnkeyedPolicy,
     ) -> LaneOf {
@@ -92,7 +92,7 @@ impl OrderBy {
             OrderBy::By(key_of) => {
                 match catch_unwind(AssertUnwindSafe(|| key_of(&delivered.record))) {
                     Ok(key) => key.as_deref().map(LaneKey::from),
-                    Err(payload) => return LaneOf::Rejected(Failure::panicked(&*payload)),
+                    Err(payload) => return LaneOf::Rejected(AttemptFailure::panicked(&*payload)),
                 }
             }
             OrderBy::Partition => return LaneOf::Lane(LaneId::Partition { slot }),
@@ -102,7 +102,7 @@ impl OrderBy {
             (Some(key), _) => LaneOf::Lane(LaneId::Key { slot, key }),
             (None, UnkeyedPolicy::OneByOne) => LaneOf::Lane(LaneId::Unkeyed { slot }),
             (None, UnkeyedPolicy::Unordered) => LaneOf::Unordered,
-            (None, UnkeyedPolicy::Reject) => LaneOf::Rejected(Failure::NoKey),
+            (None, UnkeyedPolicy::Reject) => LaneOf::Rejected(AttemptFailure::NoKey),
         }
     }
 }

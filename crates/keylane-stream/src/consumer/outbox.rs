@@ -19,7 +19,7 @@ const WRITE_BATCH_RECORDS: usize = 4096;
 /// - Output that is handed over during a write is written together next, so that parallel records
 ///   share syncs and round trips. A sink [may](Sink::put_each) keep several writes in flight.
 /// - Bad output holds up no other. Its record's attempt fails, with the [`SinkError`] in its
-///   [`Failure`](super::Failure), and the consumer's policy applies.
+///   [`AttemptFailure`](super::AttemptFailure), and the consumer's policy applies.
 /// - The record keeps its key meanwhile, but no thread. So the output of a key has the order of its
 ///   records.
 /// - Output of a record whose partition was released before the write is not written.
@@ -34,7 +34,7 @@ const WRITE_BATCH_RECORDS: usize = 4096;
 /// [`Attempt::origin`]: super::Attempt::origin
 ///
 /// # Examples
-/// [`start_producing`](super::Builder::start_producing) contains an outbox. An outbox of its own is
+/// [`start_producing`](super::ConsumerBuilder::start_producing) contains an outbox. An outbox of its own is
 /// for handlers that acknowledge themselves:
 /// ```
 /// use keylane_stream::Record;
@@ -128,7 +128,7 @@ impl Outbox {
     /// or at once if there is none.
     ///
     /// Never blocks. The record stays in flight, so the consumer's
-    /// [limits](super::Builder::max_in_flight) bound the waiting output.
+    /// [limits](super::ConsumerBuilder::max_in_flight) bound the waiting output.
     pub fn send(&self, records: Vec<Record>, ack: Ack) {
         if records.is_empty() {
             return ack.done();

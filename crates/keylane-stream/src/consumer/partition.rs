@@ -10,15 +10,15 @@ use slab::Slab;
 
 use super::assignment::Assignment;
 use super::buffer::{BufferItem, PartitionBuffer};
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
 use super::key_guard::KeyGuard;
 use super::ordering::{LaneId, LaneOf, OrderBy, UnkeyedPolicy};
 use super::status::{PartitionStatus, PauseReason, PendingRecord, WaitReason};
 use super::worker_event::{FailedAttempt, FailureAction};
-use crate::source::{Assigned, CommitError};
+use crate::source::{CommitError, PartitionAssignment};
 use crate::tracker::{MapLimit, Progress, TakeOutcome, Tracker};
-use crate::{Delivered, Position};
+use crate::{DeliveredRecord, Position};
 
 /// Estimated memory per record in addition to its key, payload and headers, in bytes.
 const RECORD_OVERHEAD_BYTES: usize = 256;
@@ -112,7 +112,7 @@ struct InFlightEntry {
 struct FailedState {
     /// Number of the last failed attempt.
     failed: u32,
-    failure: Option<Arc<Failure>>,
+    failure: Option<Arc<AttemptFailure>>,
     state: RecordState,
 }
 
@@ -128,14 +128,18 @@ enum RecordState {
 
 /// An admitted record and its lane.
 #[derive(Debug)]
-pub(super) enum Admitted {
+pub(super) enum AdmittedRecord {
     Lane(LaneId, InFlight),
     Unordered(InFlight),
-    Rejected(InFlight, Failure),
+    Rejected(InFlight, AttemptFailure),
 }
 
 impl PartitionState {
-    pub(super) fn new(assigned: &Assigned, assignment: Arc<Assignment>, now: Instant) -> Self {
+    pub(super) fn new(
+        assigned: &PartitionAssignment,
+        assignment: Arc<Assignment>,
+        now: Instant,
+    ) -> Self {
         PartitionState {
             assignment,
             tracker: Tracker::resume(&assigned.progress, assigned.limit),
@@ -165,7 +169,7 @@ impl PartitionState {
         }
     }
 
-    pub(super) fn push_records(&mut self, records: Vec<Delivered>) {
+    pub(super) fn push_records(&mut self, records: Vec<DeliveredRecord>) {
         if !self.closing {
             if let Some(last) = records.last() {
                 self.arrived = last.position.next();
@@ -197,7 +201,7 @@ impl PartitionState {
         self.buffer.next_record().and_then(|next| self.limit_for(next, limits))
     }
 
-    fn limit_for(&self, next: &Delivered, limits: InFlightLimits) -> Option<PauseReason> {
+    fn limit_for(&self, next: &DeliveredRecord, limits: InFlightLimits) -> Option<PauseReason> {
         if self.in_flight.len() >= limits.records {
             Some(PauseReason::Records)
         } else if !self.in_flight.is_empty() && self.bytes + weight(next) > limits.bytes {
@@ -238,7 +242,7 @@ impl PartitionState {
         &mut self,
         (order, unkeyed, limits): (&OrderBy, UnkeyedPolicy, InFlightLimits),
         now: Instant,
-        mut each: impl FnMut(Admitted),
+        mut each: impl FnMut(AdmittedRecord),
     ) -> u64 {
         let mut repeated = 0;
         while !self.closing && self.paused_by(limits).is_none() {
@@ -271,10 +275,10 @@ impl PartitionState {
 
     fn enter(
         &mut self,
-        delivered: Delivered,
+        delivered: DeliveredRecord,
         (order, unkeyed): (&OrderBy, UnkeyedPolicy),
         now: Instant,
-    ) -> Option<Admitted> {
+    ) -> Option<AdmittedRecord> {
         if self.in_flight.len() == self.stuck {
             self.moved_at = now;
         }
@@ -295,9 +299,9 @@ impl PartitionState {
             return None;
         }
         Some(match lane {
-            LaneOf::Lane(lane) => Admitted::Lane(lane, in_flight),
-            LaneOf::Unordered => Admitted::Unordered(in_flight),
-            LaneOf::Rejected(why) => Admitted::Rejected(in_flight, why),
+            LaneOf::Lane(lane) => AdmittedRecord::Lane(lane, in_flight),
+            LaneOf::Unordered => AdmittedRecord::Unordered(in_flight),
+            LaneOf::Rejected(why) => AdmittedRecord::Rejected(in_flight, why),
         })
     }
 
@@ -573,7 +577,7 @@ impl InFlightEntry {
     }
 }
 
-fn weight(delivered: &Delivered) -> usize {
+fn weight(delivered: &DeliveredRecord) -> usize {
     RECORD_OVERHEAD_BYTES + delivered.record.weight()
 }
 
@@ -589,15 +593,19 @@ mod tests {
     fn admit(state: &mut PartitionState, offset: u64) -> InFlight {
         let record = Record::new("ann", "x");
         let position = Position::new(offset);
-        state.push_records(vec![Delivered { position, written: SystemTime::UNIX_EPOCH, record }]);
+        state.push_records(vec![DeliveredRecord {
+            position,
+            written: SystemTime::UNIX_EPOCH,
+            record,
+        }]);
         let mut taken = None;
         state.admit(
             (&OrderBy::Key, UnkeyedPolicy::default(), LIMITS),
             Instant::now(),
             |admitted| {
-                let (Admitted::Lane(_, in_flight)
-                | Admitted::Unordered(in_flight)
-                | Admitted::Rejected(in_flight, _)) = admitted;
+                let (AdmittedRecord::Lane(_, in_flight)
+                | AdmittedRecord::Unordered(in_flight)
+                | AdmittedRecord::Rejected(in_flight, _)) = admitted;
                 taken = Some(in_flight);
             },
         );
@@ -609,7 +617,7 @@ mod tests {
         let partition = Partition::new("t", 0);
         let progress = Progress::up_to(Position::ZERO);
         let limit = MapLimit::characters(4096).unwrap();
-        let assigned = Assigned { partition: partition.clone(), progress, limit };
+        let assigned = PartitionAssignment { partition: partition.clone(), progress, limit };
         let now = Instant::now();
         let state = PartitionState::new(&assigned, Assignment::new(partition, 0, 1), now);
         let later = now + Duration::from_secs(60);
@@ -624,7 +632,7 @@ mod tests {
         let partition = Partition::new("t", 0);
         let progress = Progress::up_to(Position::ZERO);
         let limit = MapLimit::characters(4096).unwrap();
-        let assigned = Assigned { partition: partition.clone(), progress, limit };
+        let assigned = PartitionAssignment { partition: partition.clone(), progress, limit };
         let now = Instant::now();
         let mut state = PartitionState::new(&assigned, Assignment::new(partition, 0, 1), now);
         let first = admit(&mut state, 0);
@@ -634,7 +642,7 @@ mod tests {
         assert_eq!(second.context.index, index, "the index is used again");
         let before = (state.progress().watermark(), state.bytes, state.commit.version);
 
-        let failure = Arc::new(Failure::from("late"));
+        let failure = Arc::new(AttemptFailure::from("late"));
         let (context, then) = (first.context.clone(), FailureAction::StopKey(None));
         state.failed(
             FailedAttempt { context, attempt: 1, failure, then },

@@ -6,13 +6,13 @@ use std::time::{Instant, SystemTime};
 
 use super::assignment::RunningAttempt;
 use super::dead_letter_queue::{DeadLetterQueue, DeadLetterRequest};
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::failure_policy::FailurePolicy;
 use super::handler_times::TimeHistogram;
 use super::in_flight::{InFlight, RecordContext};
 use super::mailbox::Mailbox;
 use super::timer::RetryTimer;
-use super::worker_event::{Completion, FailedAttempt, FailureAction, WorkerEvent};
+use super::worker_event::{CompletionKind, FailedAttempt, FailureAction, WorkerEvent};
 use crate::retry::{OnExhausted, RetryDecision};
 
 /// State shared by the threads of a consumer.
@@ -30,7 +30,7 @@ pub(super) struct ConsumerShared {
 pub(super) struct FailureDecision {
     /// Number of the attempt; 0 if there was none.
     attempt: u32,
-    failure: Arc<Failure>,
+    failure: Arc<AttemptFailure>,
     next: RetryDecision,
 }
 
@@ -51,10 +51,10 @@ impl ConsumerShared {
         &self,
         in_flight: InFlight,
         running: RunningAttempt,
-        result: Result<(), Failure>,
+        result: Result<(), AttemptFailure>,
     ) {
         match result {
-            Ok(()) => self.complete(in_flight, running, Completion::Handled),
+            Ok(()) => self.complete(in_flight, running, CompletionKind::Handled),
             Err(failure) => self.failed(in_flight, running, failure),
         }
     }
@@ -63,7 +63,7 @@ impl ConsumerShared {
         &self,
         in_flight: InFlight,
         running: RunningAttempt,
-        completion: Completion,
+        completion: CompletionKind,
     ) {
         self.times.add(running.time());
         self.report_completion(&in_flight, completion);
@@ -71,27 +71,31 @@ impl ConsumerShared {
         drop(in_flight);
     }
 
-    fn report_completion(&self, in_flight: &InFlight, completion: Completion) {
+    fn report_completion(&self, in_flight: &InFlight, completion: CompletionKind) {
         let RecordContext { assignment, delivered, index } = &*in_flight.context;
         let (slot, epoch, position) = (assignment.slot, assignment.epoch, delivered.position);
         self.mailbox.push(WorkerEvent::Ended { slot, epoch, position, index: *index, completion });
     }
 
-    fn failed(&self, mut in_flight: InFlight, running: RunningAttempt, failure: Failure) {
+    fn failed(&self, mut in_flight: InFlight, running: RunningAttempt, failure: AttemptFailure) {
         self.times.add(running.time());
         let decision = self.decide(&mut in_flight, &failure);
         self.apply(in_flight, running, decision);
     }
 
     /// Records a failed attempt and decides on the next step.
-    pub(super) fn decide(&self, in_flight: &mut InFlight, failure: &Failure) -> FailureDecision {
+    pub(super) fn decide(
+        &self,
+        in_flight: &mut InFlight,
+        failure: &AttemptFailure,
+    ) -> FailureDecision {
         let attempt = in_flight.attempts.current();
         let next = self.policy.failed(&mut in_flight.attempts, failure, Instant::now());
         FailureDecision { attempt, failure: Arc::new(failure.clone()), next }
     }
 
     /// Rejects a record without an attempt; the action for exhausted records follows.
-    pub(super) fn reject(&self, in_flight: InFlight, failure: Failure) {
+    pub(super) fn reject(&self, in_flight: InFlight, failure: AttemptFailure) {
         let Some(running) = in_flight.begin() else { return };
         let next = RetryDecision::Exhausted(self.policy.on_exhausted(&failure));
         self.apply(
@@ -140,7 +144,7 @@ impl ConsumerShared {
             }
             RetryDecision::Exhausted(OnExhausted::Skip) => {
                 report(&in_flight, FailureAction::Skip);
-                self.report_completion(&in_flight, Completion::Skipped);
+                self.report_completion(&in_flight, CompletionKind::Skipped);
             }
             RetryDecision::Exhausted(OnExhausted::DeadLetter) => {
                 report(&in_flight, FailureAction::DeadLetter);

@@ -6,14 +6,14 @@ use std::thread::{self, JoinHandle};
 use super::dead_letter_writer;
 use super::ordering::LaneId;
 use super::shared::ConsumerShared;
-use super::{Pool, ShutdownReport, StartError};
+use super::{RecordPool, ShutdownReport, StartError};
 use crate::dead_letters::DeadLetters;
 
 /// Threads beside the coordinator: pool, timer and dead-letter writer. Dropping it ends them.
 pub(super) struct BackgroundThreads {
     shared: Arc<ConsumerShared>,
     /// Pool, until the end.
-    pool: Option<Arc<Pool>>,
+    pool: Option<Arc<RecordPool>>,
     timer: Option<JoinHandle<()>>,
     dead_letters: Option<JoinHandle<()>>,
     /// Attempts are still running that are not awaited.
@@ -23,7 +23,7 @@ pub(super) struct BackgroundThreads {
 impl BackgroundThreads {
     pub(super) fn start(
         shared: &Arc<ConsumerShared>,
-        pool: &Arc<Pool>,
+        pool: &Arc<RecordPool>,
         dead_letter_sink: Option<Box<dyn DeadLetters>>,
     ) -> Result<Self, StartError> {
         let mut threads = BackgroundThreads {
@@ -53,7 +53,7 @@ impl BackgroundThreads {
 
 /// Sends retries that are due to the pool. Each holds the guard of its key and gets a lane of its
 /// own.
-fn run_timer(shared: &ConsumerShared, pool: &Pool) {
+fn run_timer(shared: &ConsumerShared, pool: &RecordPool) {
     // The coordinator numbers its single-record lanes upwards from 1, so the numbers do not meet.
     let mut number = u64::MAX;
     shared.timer.run(|in_flight| {

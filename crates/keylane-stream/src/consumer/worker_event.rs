@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::failure::Failure;
+use super::failure::AttemptFailure;
 use super::in_flight::RecordContext;
 use super::key_guard::KeyGuard;
 use super::status::ConsumerStatus;
@@ -14,7 +14,7 @@ use crate::Position;
 #[derive(Debug)]
 pub(super) enum WorkerEvent {
     /// A record is complete; its entry is at `index`.
-    Ended { slot: usize, epoch: u64, position: Position, index: usize, completion: Completion },
+    Ended { slot: usize, epoch: u64, position: Position, index: usize, completion: CompletionKind },
     /// An attempt has failed, and the record is not complete.
     Failed(Box<FailedAttempt>),
     /// Stop the consumer, with this time for running attempts.
@@ -25,7 +25,7 @@ pub(super) enum WorkerEvent {
 
 /// How a record was completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Completion {
+pub(super) enum CompletionKind {
     Handled,
     /// Handled, and its output is written or in the open transaction.
     Produced,
@@ -39,7 +39,7 @@ pub(super) struct FailedAttempt {
     pub(super) context: Arc<RecordContext>,
     /// Number of the attempt; 0 if the record was rejected without one.
     pub(super) attempt: u32,
-    pub(super) failure: Arc<Failure>,
+    pub(super) failure: Arc<AttemptFailure>,
     pub(super) then: FailureAction,
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use keylane_storage::leb128;
 
-use crate::{Delivered, Position, Record};
+use crate::{DeliveredRecord, Position, Record};
 
 /// Maximum number of records in a chunk. A read of one record reads its whole chunk.
 pub(super) const MAX_RECORDS: usize = 1024;
@@ -31,12 +31,12 @@ const NULL: u64 = i64::MAX as u64;
 
 /// Encoded records for one chunk.
 #[derive(Debug, Default)]
-pub(super) struct Segment {
+pub(super) struct EncodedRecords {
     pub(super) count: u64,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Segment {
+impl EncodedRecords {
     /// Returns whether `count` more records of `bytes` bytes need another chunk.
     pub(super) fn is_full_for(&self, count: u64, bytes: usize) -> bool {
         let crowded = self.count + count > MAX_RECORDS as u64;
@@ -45,9 +45,9 @@ impl Segment {
 }
 
 /// Encodes records into as many segments as they need.
-pub(super) fn segments(records: &[Record]) -> Vec<Segment> {
+pub(super) fn segments(records: &[Record]) -> Vec<EncodedRecords> {
     let mut segments = Vec::new();
-    let mut last = Segment::default();
+    let mut last = EncodedRecords::default();
     for record in records {
         if last.is_full_for(1, length(record)) {
             segments.push(std::mem::take(&mut last));
@@ -105,7 +105,7 @@ fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
 
 /// A row of the table `chunk`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Chunk<'a> {
+pub(super) struct JournalChunk<'a> {
     pub(super) first: Position,
     pub(super) count: u64,
     pub(super) written_ms: i64,
@@ -113,10 +113,10 @@ pub(super) struct Chunk<'a> {
     pub(super) body: &'a [u8],
 }
 
-impl<'a> Chunk<'a> {
+impl<'a> JournalChunk<'a> {
     pub(super) fn sealed(first: Position, count: u64, written_ms: i64, body: &'a [u8]) -> Self {
         let crc = checksum(first, count, written_ms, body);
-        Chunk { first, count, written_ms, crc, body }
+        JournalChunk { first, count, written_ms, crc, body }
     }
 
     /// Returns one past the last record, if that is a valid position.
@@ -131,7 +131,7 @@ impl<'a> Chunk<'a> {
     }
 
     /// Decodes the records from position `from` on, at most `max`. `None` if the chunk is damaged.
-    pub(super) fn records(&self, from: Position, max: usize) -> Option<Vec<Delivered>> {
+    pub(super) fn records(&self, from: Position, max: usize) -> Option<Vec<DeliveredRecord>> {
         if !self.is_intact() {
             return None;
         }
@@ -142,7 +142,7 @@ impl<'a> Chunk<'a> {
             let position = self.first.after(number)?;
             let record = take_record(&mut body)?;
             if position >= from && delivered.len() < max {
-                delivered.push(Delivered { position, written, record });
+                delivered.push(DeliveredRecord { position, written, record });
             }
         }
         body.is_empty().then_some(delivered)
@@ -229,7 +229,7 @@ mod tests {
             prop_assert_eq!(segments.len(), 1);
             prop_assert_eq!(segments[0].bytes.len(), records.iter().map(length).sum::<usize>());
             let first = Position::new(first);
-            let chunk = Chunk::sealed(first, segments[0].count, written_ms, &segments[0].bytes);
+            let chunk = JournalChunk::sealed(first, segments[0].count, written_ms, &segments[0].bytes);
             let back = chunk.records(first, usize::MAX).unwrap();
             prop_assert!(back.iter().all(|delivered| millis(delivered.written) == written_ms));
             prop_assert!(back.into_iter().map(|delivered| delivered.record).eq(records));
@@ -240,10 +240,10 @@ mod tests {
             records in prop::collection::vec(record(), 1..5), bit in any::<prop::sample::Index>(),
         ) {
             let mut body = segments(&records).remove(0).bytes;
-            let crc = Chunk::sealed(Position::ZERO, records.len() as u64, 5, &body).crc;
+            let crc = JournalChunk::sealed(Position::ZERO, records.len() as u64, 5, &body).crc;
             let bit = bit.index(body.len() * 8);
             body[bit / 8] ^= 1 << (bit % 8);
-            let chunk = Chunk { first: Position::ZERO, count: records.len() as u64, written_ms: 5, crc, body: &body };
+            let chunk = JournalChunk { first: Position::ZERO, count: records.len() as u64, written_ms: 5, crc, body: &body };
             prop_assert_eq!(chunk.records(Position::ZERO, 1), None);
         }
 
@@ -252,7 +252,7 @@ mod tests {
             body in prop::collection::vec(any::<u8>(), 0..60),
             count in 1u64..5,
         ) {
-            let chunk = Chunk::sealed(Position::ZERO, count, 0, &body);
+            let chunk = JournalChunk::sealed(Position::ZERO, count, 0, &body);
             let _ = chunk.records(Position::ZERO, usize::MAX);
         }
     }
@@ -260,13 +260,17 @@ mod tests {
     #[test]
     fn a_row_in_anothers_place_is_noticed() {
         let body = segments(&[Record::new("a", "b")]).remove(0).bytes;
-        let chunk = Chunk::sealed(Position::new(7), 1, 5, &body);
+        let chunk = JournalChunk::sealed(Position::new(7), 1, 5, &body);
         assert!(chunk.is_intact());
-        assert!(!Chunk { first: Position::new(8), ..chunk }.is_intact());
+        assert!(!JournalChunk { first: Position::new(8), ..chunk }.is_intact());
         assert!(
-            !Chunk { written_ms: 6, ..Chunk::sealed(Position::new(7), 1, 5, &body) }.is_intact()
+            !JournalChunk { written_ms: 6, ..JournalChunk::sealed(Position::new(7), 1, 5, &body) }
+                .is_intact()
         );
-        assert!(!Chunk { count: 2, ..Chunk::sealed(Position::new(7), 1, 5, &body) }.is_intact());
+        assert!(
+            !JournalChunk { count: 2, ..JournalChunk::sealed(Position::new(7), 1, 5, &body) }
+                .is_intact()
+        );
     }
 
     #[test]

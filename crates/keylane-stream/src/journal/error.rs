@@ -44,7 +44,7 @@ pub enum JournalOpenError {
     },
     /// The journal is damaged.
     #[error("the journal is damaged: {0}")]
-    Damaged(Damage),
+    Damaged(JournalDamage),
     /// The file with the high-water mark is not this journal's, or is damaged.
     #[error(
         "{} belongs to another journal or is damaged; if this journal replaced another one, delete that file, too",
@@ -118,7 +118,7 @@ pub enum WriteError {
 /// Error of a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum JournalReadError {
     /// Retention has removed the requested records.
     #[error("the records were removed by retention: the journal begins at position {head}")]
     Gone {
@@ -127,7 +127,7 @@ pub enum ReadError {
     },
     /// The requested data is damaged.
     #[error("the journal is damaged: {0}")]
-    Damaged(Damage),
+    Damaged(JournalDamage),
     /// SQLite has failed.
     #[error("cannot read the journal: {why}")]
     Sqlite {
@@ -139,7 +139,7 @@ pub enum ReadError {
 /// Damaged part of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum JournalDamage {
     /// The chunk that begins at this position.
     Chunk {
         /// First record of the chunk.
@@ -166,25 +166,25 @@ pub enum Damage {
     },
 }
 
-impl std::fmt::Display for Damage {
+impl std::fmt::Display for JournalDamage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Damage::Chunk { first } => write!(f, "the chunk at position {first}"),
-            Damage::Missing { from, until } => {
+            JournalDamage::Chunk { first } => write!(f, "the chunk at position {first}"),
+            JournalDamage::Missing { from, until } => {
                 write!(f, "the positions from {from} to before {until} are missing")
             }
-            Damage::Group { name } => write!(f, "the progress of group {name:?}"),
-            Damage::Head => f.write_str("its first position is not that of its first chunk"),
-            Damage::File { why } => write!(f, "the file: {why}"),
+            JournalDamage::Group { name } => write!(f, "the progress of group {name:?}"),
+            JournalDamage::Head => f.write_str("its first position is not that of its first chunk"),
+            JournalDamage::File { why } => write!(f, "the file: {why}"),
         }
     }
 }
 
-impl From<rusqlite::Error> for ReadError {
+impl From<rusqlite::Error> for JournalReadError {
     fn from(error: rusqlite::Error) -> Self {
         match sqlite::failure(&error) {
-            (true, why) => ReadError::Damaged(Damage::File { why }),
-            (false, why) => ReadError::Sqlite { why: why.into() },
+            (true, why) => JournalReadError::Damaged(JournalDamage::File { why }),
+            (false, why) => JournalReadError::Sqlite { why: why.into() },
         }
     }
 }

@@ -13,13 +13,13 @@ use keylane_storage::sqlite::{HighWaterMark, Lock, ReaderPool};
 use rusqlite::Connection;
 
 use super::chunk;
-use super::error::{JournalOpenError, ReadError, WriteError};
+use super::error::{JournalOpenError, JournalReadError, WriteError};
 use super::read;
 use super::store::{JournalStore, WriteOp, WriteResult};
 use super::writer::{JournalRequest, JournalShared, JournalWriter};
-use super::{CheckReport, JournalInfo, JournalSettings, Retain};
+use super::{CheckReport, JournalInfo, JournalSettings, RetentionPolicy};
 use crate::tracker::Progress;
-use crate::{Delivered, Position, Record};
+use crate::{DeliveredRecord, Position, Record};
 
 /// A durable log in one file, for many producers and consumers in one process.
 ///
@@ -197,11 +197,11 @@ impl Journal {
     ///
     /// # Errors
     /// If it fails; some records may have been removed.
-    pub fn retain(&self, what: Retain) -> Result<Position, WriteError> {
+    pub fn retain(&self, what: RetentionPolicy) -> Result<Position, WriteError> {
         // Fixed once, so that concurrent appends do not move the end.
         let what = match what {
-            Retain::Newest(count) => {
-                Retain::From(Position::new(self.end().get().saturating_sub(count)))
+            RetentionPolicy::Newest(count) => {
+                RetentionPolicy::From(Position::new(self.end().get().saturating_sub(count)))
             }
             other => other,
         };
@@ -230,7 +230,11 @@ impl Journal {
     ///
     /// # Errors
     /// If retention has removed the position, or the data is damaged.
-    pub fn read(&self, from: Position, max: usize) -> Result<Vec<Delivered>, ReadError> {
+    pub fn read(
+        &self,
+        from: Position,
+        max: usize,
+    ) -> Result<Vec<DeliveredRecord>, JournalReadError> {
         // Before the read transaction, which then sees at least these records.
         let durable = self.end();
         self.with_reader(|reader| read::read(reader, from, max, durable))
@@ -240,7 +244,7 @@ impl Journal {
     ///
     /// # Errors
     /// If the progress is damaged.
-    pub fn committed(&self, group: &str) -> Result<Option<Progress>, ReadError> {
+    pub fn committed(&self, group: &str) -> Result<Option<Progress>, JournalReadError> {
         self.with_reader(|reader| read::committed(reader, &self.inner.id, group))
     }
 
@@ -248,7 +252,7 @@ impl Journal {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn begin(&self) -> Result<Position, ReadError> {
+    pub fn begin(&self) -> Result<Position, JournalReadError> {
         self.with_reader(read::head)
     }
 
@@ -268,7 +272,7 @@ impl Journal {
     ///
     /// # Errors
     /// If it cannot be read to its end.
-    pub fn check(&self) -> Result<CheckReport, ReadError> {
+    pub fn check(&self) -> Result<CheckReport, JournalReadError> {
         let durable = self.end();
         self.with_reader(|reader| read::check(reader, &self.inner.id, Some(durable)))
     }
@@ -311,8 +315,8 @@ impl Journal {
     /// Each reader has its own connection, so that readers do not wait for each other.
     fn with_reader<T>(
         &self,
-        read: impl FnOnce(&Connection) -> Result<T, ReadError>,
-    ) -> Result<T, ReadError> {
+        read: impl FnOnce(&Connection) -> Result<T, JournalReadError>,
+    ) -> Result<T, JournalReadError> {
         self.inner.readers.read(read)
     }
 }
@@ -357,10 +361,12 @@ impl PendingAppend {
     }
 }
 
-impl Retain {
+impl RetentionPolicy {
     /// Keeps the records younger than `age`, by this machine's clock.
     #[must_use]
     pub fn younger_than(age: Duration) -> Self {
-        Retain::WrittenSince(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
+        RetentionPolicy::WrittenSince(
+            SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH),
+        )
     }
 }

@@ -14,7 +14,7 @@ mod source;
 mod store;
 mod writer;
 
-pub use error::{Damage, JournalOpenError, ReadError, WriteError};
+pub use error::{JournalDamage, JournalOpenError, JournalReadError, WriteError};
 pub use handle::{Journal, PendingAppend};
-pub use settings::{CheckReport, JournalInfo, JournalSettings, Retain};
+pub use settings::{CheckReport, JournalInfo, JournalSettings, RetentionPolicy};
 pub use source::JournalSource;

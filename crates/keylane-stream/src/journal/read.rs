@@ -6,11 +6,11 @@ use std::path::Path;
 use keylane_storage::sqlite;
 use rusqlite::{Connection, OptionalExtension};
 
-use super::error::{Damage, JournalOpenError, ReadError};
+use super::error::{JournalDamage, JournalOpenError, JournalReadError};
 use super::store;
 use super::{CheckReport, JournalInfo};
 use crate::tracker::{self, ForeignMapPolicy, MapPolicy, Progress, UnreadableMapPolicy};
-use crate::{Delivered, Position};
+use crate::{DeliveredRecord, Position};
 
 /// Size at which a read ends, in bytes. It bounds the memory of a read.
 const MAX_READ_BYTES: usize = 8 * 1024 * 1024;
@@ -24,7 +24,7 @@ pub(super) fn read(
     from: Position,
     max: usize,
     durable: Position,
-) -> Result<Vec<Delivered>, ReadError> {
+) -> Result<Vec<DeliveredRecord>, JournalReadError> {
     let mut records = Vec::new();
     if max == 0 {
         return Ok(records);
@@ -33,17 +33,17 @@ pub(super) fn read(
     let snapshot = connection.unchecked_transaction()?;
     let head = head(&snapshot)?;
     if from < head {
-        return Err(ReadError::Gone { head });
+        return Err(JournalReadError::Gone { head });
     }
     let mut expected = from;
     let mut bytes = 0;
     let mut statement = snapshot.prepare_cached(CHUNKS_FROM)?;
     let mut rows = statement.query([from.signed()])?;
     while expected < durable && records.len() < max && bytes < MAX_READ_BYTES {
-        let delivered = rows.next().map_err(ReadError::from).and_then(|row| {
+        let delivered = rows.next().map_err(JournalReadError::from).and_then(|row| {
             let Some(row) = row else {
-                let missing = Damage::Missing { from: expected, until: durable };
-                return Err(ReadError::Damaged(missing));
+                let missing = JournalDamage::Missing { from: expected, until: durable };
+                return Err(JournalReadError::Damaged(missing));
             };
             bytes += row.get_ref(4)?.as_blob().map_or(0, <[u8]>::len);
             next_chunk(row, expected, max - records.len())
@@ -67,19 +67,22 @@ fn next_chunk(
     row: &rusqlite::Row<'_>,
     expected: Position,
     max: usize,
-) -> Result<(Vec<Delivered>, Position), ReadError> {
+) -> Result<(Vec<DeliveredRecord>, Position), JournalReadError> {
     let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
     if first > expected {
-        return Err(ReadError::Damaged(Damage::Missing { from: expected, until: first }));
+        return Err(JournalReadError::Damaged(JournalDamage::Missing {
+            from: expected,
+            until: first,
+        }));
     }
     let read =
         store::chunk_of(row)?.and_then(|chunk| Some((chunk.records(expected, max)?, chunk.end()?)));
-    read.ok_or(ReadError::Damaged(Damage::Chunk { first }))
+    read.ok_or(JournalReadError::Damaged(JournalDamage::Chunk { first }))
 }
 
-pub(super) fn head(connection: &Connection) -> Result<Position, ReadError> {
+pub(super) fn head(connection: &Connection) -> Result<Position, JournalReadError> {
     let head = connection.query_row("SELECT head FROM journal", [], |row| row.get(0))?;
-    Position::checked(head).ok_or(ReadError::Damaged(Damage::Head))
+    Position::checked(head).ok_or(JournalReadError::Damaged(JournalDamage::Head))
 }
 
 /// Only this crate writes these maps, so anything else is damage.
@@ -93,12 +96,12 @@ pub(super) fn committed(
     connection: &Connection,
     id: &[u8; 16],
     group: &str,
-) -> Result<Option<Progress>, ReadError> {
+) -> Result<Option<Progress>, JournalReadError> {
     let sql = "SELECT watermark, map FROM progress WHERE name = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let row = statement.query_row([group], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)));
     let Some((watermark, map)) = row.optional()? else { return Ok(None) };
-    let damaged = || ReadError::Damaged(Damage::Group { name: group.to_owned() });
+    let damaged = || JournalReadError::Damaged(JournalDamage::Group { name: group.to_owned() });
     let watermark = Position::checked(watermark).ok_or_else(damaged)?;
     // An empty map would be accepted as no progress, but every commit writes one.
     if map.is_empty() {
@@ -118,19 +121,19 @@ pub(super) fn check(
     connection: &Connection,
     id: &[u8; 16],
     durable: Option<Position>,
-) -> Result<CheckReport, ReadError> {
+) -> Result<CheckReport, JournalReadError> {
     let snapshot = connection.unchecked_transaction()?;
     let head = head(&snapshot)?;
     let mut report = CheckReport { begin: head, end: head, ..CheckReport::default() };
     check_chunks(&snapshot, &mut report)?;
     if let Some(durable) = durable.filter(|durable| report.end < *durable) {
-        report.damage.push(Damage::Missing { from: report.end, until: durable });
+        report.damage.push(JournalDamage::Missing { from: report.end, until: durable });
     }
     for name in names(&snapshot)? {
         report.groups += 1;
         match committed(&snapshot, id, &name) {
             Ok(_) => {}
-            Err(ReadError::Damaged(damage)) => report.damage.push(damage),
+            Err(JournalReadError::Damaged(damage)) => report.damage.push(damage),
             Err(error) => return Err(error),
         }
     }
@@ -138,7 +141,7 @@ pub(super) fn check(
     Ok(report)
 }
 
-fn check_chunks(connection: &Connection, report: &mut CheckReport) -> Result<(), ReadError> {
+fn check_chunks(connection: &Connection, report: &mut CheckReport) -> Result<(), JournalReadError> {
     let all = "SELECT first, count, written_ms, crc, body FROM chunk ORDER BY first";
     let mut statement = connection.prepare(all)?;
     let mut rows = statement.query([])?;
@@ -148,9 +151,9 @@ fn check_chunks(connection: &Connection, report: &mut CheckReport) -> Result<(),
         let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
         match expected {
             Some(expected) if first > expected => {
-                report.damage.push(Damage::Missing { from: expected, until: first });
+                report.damage.push(JournalDamage::Missing { from: expected, until: first });
             }
-            Some(expected) if first < expected => report.damage.push(Damage::Head),
+            Some(expected) if first < expected => report.damage.push(JournalDamage::Head),
             _ => {}
         }
         report.chunks += 1;
@@ -165,7 +168,7 @@ fn check_chunks(connection: &Connection, report: &mut CheckReport) -> Result<(),
                 (report.end, expected) = (end, Some(end));
             }
             None => {
-                report.damage.push(Damage::Chunk { first });
+                report.damage.push(JournalDamage::Chunk { first });
                 (report.end, expected) = (first, None);
             }
         }
@@ -173,7 +176,7 @@ fn check_chunks(connection: &Connection, report: &mut CheckReport) -> Result<(),
     Ok(())
 }
 
-fn names(connection: &Connection) -> Result<Vec<String>, ReadError> {
+fn names(connection: &Connection) -> Result<Vec<String>, JournalReadError> {
     let mut names = connection.prepare("SELECT name FROM progress ORDER BY name")?;
     let names = names.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(names)
@@ -181,8 +184,8 @@ fn names(connection: &Connection) -> Result<Vec<String>, ReadError> {
 
 /// Reads the range of a journal and the progress of its groups.
 pub(super) fn info(path: &Path) -> Result<JournalInfo, JournalOpenError> {
-    let failed = |error: ReadError| match error {
-        ReadError::Damaged(damage) => JournalOpenError::Damaged(damage),
+    let failed = |error: JournalReadError| match error {
+        JournalReadError::Damaged(damage) => JournalOpenError::Damaged(damage),
         error => JournalOpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
     };
     let connection = sqlite::reader(path).map_err(|error| failed(error.into()))?;
@@ -198,12 +201,12 @@ pub(super) fn info(path: &Path) -> Result<JournalInfo, JournalOpenError> {
 }
 
 /// Runs SQLite's own check, which covers the pages around the chunks.
-fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<(), ReadError> {
+fn check_file(connection: &Connection, report: &mut CheckReport) -> Result<(), JournalReadError> {
     let mut statement = connection.prepare("PRAGMA quick_check(100)")?;
     for line in statement.query_map([], |row| row.get::<_, String>(0))? {
         let why = line?;
         if why != "ok" {
-            report.damage.push(Damage::File { why });
+            report.damage.push(JournalDamage::File { why });
         }
     }
     Ok(())
@@ -225,7 +228,7 @@ pub(super) fn inspect(path: &Path) -> Result<CheckReport, JournalOpenError> {
         Err(error) => return Err(error),
     };
     check(&connection, &id, None).map_err(|error| match error {
-        ReadError::Damaged(damage) => JournalOpenError::Damaged(damage),
+        JournalReadError::Damaged(damage) => JournalOpenError::Damaged(damage),
         error => JournalOpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::Damage;
+use super::JournalDamage;
 use crate::Position;
 use crate::tracker::Progress;
 
@@ -17,7 +17,7 @@ pub struct JournalSettings {
 /// Records that a journal must keep; older ones may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Retain {
+pub enum RetentionPolicy {
     /// Records that some group has not completed: everything from the lowest watermark on.
     /// Everything if there is no group.
     Unfinished,
@@ -45,7 +45,7 @@ pub struct CheckReport {
     /// Number of groups with progress.
     pub groups: u64,
     /// Damage found; empty for an intact journal.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<JournalDamage>,
 }
 
 /// Range of a journal, and its groups.

@@ -8,9 +8,11 @@ use std::time::Duration;
 use keylane_storage::ThreadNotify;
 
 use super::Journal;
-use super::error::{ReadError, WriteError};
+use super::error::{JournalReadError, WriteError};
 use super::writer::JournalShared;
-use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
+use crate::source::{
+    CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use crate::tracker::{MapLimit, Progress};
 use crate::{Partition, Position};
 
@@ -22,7 +24,7 @@ use crate::{Partition, Position};
 /// # Examples
 /// ```
 /// use keylane_stream::Record;
-/// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+/// use keylane_stream::consumer::{Attempt, Consumer, AttemptFailure};
 /// use keylane_stream::journal::{Journal, JournalSource};
 ///
 /// let folder = tempfile::tempdir()?;
@@ -32,7 +34,7 @@ use crate::{Partition, Position};
 /// let orders = JournalSource::new(journal.clone(), "billing").to_the_end();
 /// let billing = Consumer::builder(orders).start(|order: &Attempt| {
 ///     println!("{:?}: {:?}", order.key(), order.payload());
-///     Ok::<_, Failure>(())
+///     Ok::<_, AttemptFailure>(())
 /// })?;
 /// assert_eq!(billing.wait().counts.handled, 2);
 /// assert_eq!(journal.committed("billing")?.unwrap().watermark(), journal.end());
@@ -156,7 +158,7 @@ impl FollowedJournal {
         self.next = progress.watermark();
         (self.paused, self.ended) = (false, false);
         let partition = self.partition.clone();
-        events.push(SourceEvent::Assigned(Assigned {
+        events.push(SourceEvent::Assigned(PartitionAssignment {
             partition,
             progress,
             limit: MapLimit::JOURNAL,
@@ -170,7 +172,7 @@ impl FollowedJournal {
         }
         let records = match self.journal.read(self.next, max) {
             Ok(records) => records,
-            Err(ReadError::Gone { head }) => {
+            Err(JournalReadError::Gone { head }) => {
                 let gone = format!(
                     "{} begins at position {head}: the records from {} on were \
                      removed before they were read",
@@ -225,8 +227,8 @@ impl Source for JournalSource {
         }
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
-        for Commit { partition, progress } in commits {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
+        for ProgressCommit { partition, progress } in commits {
             let group = self.group.clone();
             let Some(followed) = self.of(&partition) else { continue };
             let result = match followed.journal.commit(&group, &progress) {

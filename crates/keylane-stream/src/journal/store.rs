@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use keylane_storage::sqlite::{self, Checkpoint, Layout, LayoutError, SqliteError};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::chunk::{self, Chunk, Segment};
-use super::error::{Damage, JournalOpenError, WriteError};
-use super::{JournalSettings, Retain};
+use super::chunk::{self, EncodedRecords, JournalChunk};
+use super::error::{JournalDamage, JournalOpenError, WriteError};
+use super::{JournalSettings, RetentionPolicy};
 use crate::Position;
 
 /// `KLJ1`. A later version gets the next number, and a migration from this one.
@@ -53,10 +53,10 @@ pub(super) struct JournalStore {
 /// A write operation.
 #[derive(Debug)]
 pub(super) enum WriteOp {
-    Append(Vec<Segment>),
+    Append(Vec<EncodedRecords>),
     Commit { group: String, watermark: Position, end: Position, map: String },
     Forget { group: String },
-    Retain(Retain),
+    Retain(RetentionPolicy),
 }
 
 /// Result of a write operation.
@@ -137,7 +137,7 @@ fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> JournalOpenError {
     move |error| match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => not_a_journal(path, "it is no SQLite database"),
         Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
-            JournalOpenError::Damaged(Damage::File { why: error.to_string() })
+            JournalOpenError::Damaged(JournalDamage::File { why: error.to_string() })
         }
         _ => JournalOpenError::Sqlite { path: path.to_owned(), why: error.to_string().into() },
     }
@@ -165,18 +165,20 @@ pub(super) fn examine(
     let (id, head) = connection
         .query_row("SELECT id, head FROM journal", [], |row| Ok((row.get(0)?, row.get(1)?)))
         .map_err(sqlite(path))?;
-    let head = Position::checked(head).ok_or(JournalOpenError::Damaged(Damage::Head))?;
+    let head = Position::checked(head).ok_or(JournalOpenError::Damaged(JournalDamage::Head))?;
     let (begins, ends) = ends(connection).map_err(sqlite(path))?.unwrap_or((head, Ok(head)));
     let next = ends.map_err(JournalOpenError::Damaged)?;
     if begins != head {
-        return Err(JournalOpenError::Damaged(Damage::Head));
+        return Err(JournalOpenError::Damaged(JournalDamage::Head));
     }
     Ok((id, next))
 }
 
 /// Returns the beginning of the first chunk and the end of the last one, if there is any. The last
 /// chunk determines the next position, so it must be intact.
-fn ends(connection: &Connection) -> rusqlite::Result<Option<(Position, Result<Position, Damage>)>> {
+fn ends(
+    connection: &Connection,
+) -> rusqlite::Result<Option<(Position, Result<Position, JournalDamage>)>> {
     let first = "SELECT first FROM chunk ORDER BY first LIMIT 1";
     let Some(begins) = connection.query_row(first, [], |row| row.get::<_, i64>(0)).optional()?
     else {
@@ -186,19 +188,23 @@ fn ends(connection: &Connection) -> rusqlite::Result<Option<(Position, Result<Po
     let last = "SELECT first, count, written_ms, crc, body FROM chunk ORDER BY first DESC LIMIT 1";
     connection.query_row(last, [], |row| {
         let first = Position::checked(row.get(0)?).unwrap_or(Position::END);
-        let chunk = chunk_of(row)?.filter(Chunk::is_intact);
-        let ends = chunk.and_then(|chunk| chunk.end()).ok_or(Damage::Chunk { first });
+        let chunk = chunk_of(row)?.filter(JournalChunk::is_intact);
+        let ends = chunk.and_then(|chunk| chunk.end()).ok_or(JournalDamage::Chunk { first });
         Ok(Some((begins, ends)))
     })
 }
 
 /// Reads a row of `first, count, written_ms, crc, body`. `None` if its numbers are out of range.
-pub(super) fn chunk_of<'a>(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Option<Chunk<'a>>> {
+pub(super) fn chunk_of<'a>(
+    row: &'a rusqlite::Row<'_>,
+) -> rusqlite::Result<Option<JournalChunk<'a>>> {
     let (first, count, crc): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(3)?);
     let (written_ms, body) = (row.get(2)?, row.get_ref(4)?.as_blob()?);
     let parts = (Position::checked(first), u64::try_from(count), u32::try_from(crc));
     Ok(match parts {
-        (Some(first), Ok(count), Ok(crc)) => Some(Chunk { first, count, written_ms, crc, body }),
+        (Some(first), Ok(count), Ok(crc)) => {
+            Some(JournalChunk { first, count, written_ms, crc, body })
+        }
         _ => None,
     })
 }
@@ -208,14 +214,14 @@ struct JournalTransaction<'a> {
     connection: &'a Connection,
     next: Position,
     /// Records before `next` that are in no row yet.
-    open: Segment,
+    open: EncodedRecords,
     written_ms: i64,
 }
 
 impl<'a> JournalTransaction<'a> {
     fn new(connection: &'a Connection, next: Position) -> Self {
         let written_ms = chunk::millis(SystemTime::now());
-        JournalTransaction { connection, next, open: Segment::default(), written_ms }
+        JournalTransaction { connection, next, open: EncodedRecords::default(), written_ms }
     }
 
     fn write_all<'w>(
@@ -249,7 +255,7 @@ impl<'a> JournalTransaction<'a> {
 
     fn append(
         &mut self,
-        segments: &[Segment],
+        segments: &[EncodedRecords],
     ) -> Result<Result<WriteResult, WriteError>, SqliteError> {
         let from = self.next;
         if from.after(segments.iter().map(|segment| segment.count).sum()).is_none() {
@@ -268,12 +274,12 @@ impl<'a> JournalTransaction<'a> {
 
     /// Writes a row with the records that are in none.
     fn put_chunk(&mut self) -> rusqlite::Result<()> {
-        let Segment { count, bytes } = std::mem::take(&mut self.open);
+        let EncodedRecords { count, bytes } = std::mem::take(&mut self.open);
         if count == 0 {
             return Ok(());
         }
         let first = Position::new(self.next.get() - count);
-        let chunk = Chunk::sealed(first, count, self.written_ms, &bytes);
+        let chunk = JournalChunk::sealed(first, count, self.written_ms, &bytes);
         let mut insert = self.connection.prepare_cached(
             "INSERT INTO chunk (first, count, written_ms, crc, body) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?;
@@ -305,7 +311,10 @@ impl<'a> JournalTransaction<'a> {
         Ok(Ok(WriteResult::Committed))
     }
 
-    fn retain(&mut self, what: Retain) -> Result<Result<WriteResult, WriteError>, SqliteError> {
+    fn retain(
+        &mut self,
+        what: RetentionPolicy,
+    ) -> Result<Result<WriteResult, WriteError>, SqliteError> {
         let head: i64 =
             self.connection.query_row("SELECT head FROM journal", [], |row| row.get(0))?;
         let wanted = self.begin_of(what)?.min(self.next);
@@ -326,7 +335,7 @@ impl<'a> JournalTransaction<'a> {
     }
 
     /// Returns the first record that must stay.
-    fn begin_of(&self, what: Retain) -> rusqlite::Result<Position> {
+    fn begin_of(&self, what: RetentionPolicy) -> rusqlite::Result<Position> {
         let query = |sql, parameter: Option<i64>| -> rusqlite::Result<Option<Position>> {
             let number: Option<i64> = match parameter {
                 Some(parameter) => self.connection.query_row(sql, [parameter], |row| row.get(0))?,
@@ -335,13 +344,15 @@ impl<'a> JournalTransaction<'a> {
             Ok(number.and_then(Position::checked))
         };
         match what {
-            Retain::Unfinished => {
+            RetentionPolicy::Unfinished => {
                 let lowest = query("SELECT min(watermark) FROM progress", None)?;
                 Ok(lowest.unwrap_or(Position::ZERO))
             }
-            Retain::From(position) => Ok(position),
-            Retain::Newest(count) => Ok(Position::new(self.next.get().saturating_sub(count))),
-            Retain::WrittenSince(time) => {
+            RetentionPolicy::From(position) => Ok(position),
+            RetentionPolicy::Newest(count) => {
+                Ok(Position::new(self.next.get().saturating_sub(count)))
+            }
+            RetentionPolicy::WrittenSince(time) => {
                 let since = "SELECT min(first) FROM chunk WHERE written_ms >= ?1";
                 Ok(query(since, Some(chunk::millis(time)))?.unwrap_or(self.next))
             }

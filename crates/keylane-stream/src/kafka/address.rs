@@ -7,15 +7,15 @@ use std::str::FromStr;
 ///
 /// # Examples
 /// ```
-/// use keylane_stream::kafka::Address;
+/// use keylane_stream::kafka::TopicAddress;
 ///
-/// let address: Address = "kafka://localhost:9092/orders".parse()?;
+/// let address: TopicAddress = "kafka://localhost:9092/orders".parse()?;
 /// assert_eq!((&*address.brokers, &*address.topic), ("localhost:9092", "orders"));
 /// assert_eq!(address.to_string(), "kafka://localhost:9092/orders");
 /// # Ok::<(), keylane_stream::kafka::AddressError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct TopicAddress {
     /// Bootstrap brokers, as `host:port`, separated by commas.
     pub brokers: String,
     /// The topic.
@@ -43,7 +43,7 @@ const SCHEME: &str = "kafka://";
 /// Maximum length of a topic's name.
 const MAX_TOPIC_LENGTH: usize = 249;
 
-impl FromStr for Address {
+impl FromStr for TopicAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -55,7 +55,7 @@ impl FromStr for Address {
         if !is_topic(topic) {
             return Err(AddressError::Topic);
         }
-        Ok(Address { brokers: brokers.to_owned(), topic: topic.to_owned() })
+        Ok(TopicAddress { brokers: brokers.to_owned(), topic: topic.to_owned() })
     }
 }
 
@@ -77,7 +77,7 @@ fn is_topic(name: &str) -> bool {
         && name.chars().all(allowed)
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for TopicAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}/{}", self.brokers, self.topic)
     }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn addresses_have_brokers_and_a_topic() {
         for good in ["kafka://a:1/t", "kafka://a:1,b:2/t.x_y-z", "kafka://[::1]:9092/t"] {
-            assert_eq!(good.parse::<Address>().unwrap().to_string(), good);
+            assert_eq!(good.parse::<TopicAddress>().unwrap().to_string(), good);
         }
         let refused = [
             ("http://a:1/t", AddressError::Scheme),
@@ -107,7 +107,7 @@ mod tests {
             ("kafka://user@a:1/t", AddressError::Brokers),
         ];
         for (bad, error) in refused {
-            assert_eq!(bad.parse::<Address>(), Err(error), "{bad}");
+            assert_eq!(bad.parse::<TopicAddress>(), Err(error), "{bad}");
         }
     }
 }

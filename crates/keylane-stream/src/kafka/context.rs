@@ -23,7 +23,7 @@ const MAX_NOTICES: usize = 64;
 /// Callbacks of the client. They only record events for the polling thread, which is inside the
 /// client when they are called.
 #[derive(Debug, Default)]
-pub(super) struct Context {
+pub(super) struct ClientCallbacks {
     /// Events since the last poll. Written during a poll, taken after it.
     events: Mutex<VecDeque<ClientEvent>>,
     /// Warnings and errors from the client's log. Written during a poll.
@@ -60,7 +60,7 @@ pub(super) enum ClientEvent {
     Committed(Vec<(TopicPartition, Option<i64>, Result<(), RDKafkaErrorCode>)>),
 }
 
-impl Context {
+impl ClientCallbacks {
     pub(super) fn take_client_events(&self) -> Option<ClientEvent> {
         lock(&self.events).pop_front()
     }
@@ -113,7 +113,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl ClientContext for Context {
+impl ClientContext for ClientCallbacks {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         self.count_call();
         // Consumers and producers share their settings, and each ignores those of the other.
@@ -159,7 +159,7 @@ impl ClientContext for Context {
     }
 }
 
-impl ConsumerContext for Context {
+impl ConsumerContext for ClientCallbacks {
     fn rebalance(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -204,7 +204,7 @@ fn code(error: &KafkaError) -> RDKafkaErrorCode {
 
 /// Accepts partitions, each from the offset in the list.
 pub(super) fn take(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     partitions: &TopicPartitionList,
 ) -> KafkaResult<()> {
     if is_cooperative(consumer) {
@@ -216,7 +216,7 @@ pub(super) fn take(
 
 /// Releases partitions; all of them if the group does not rebalance cooperatively.
 pub(super) fn give_up(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     partitions: &[TopicPartition],
 ) -> KafkaResult<()> {
     if is_cooperative(consumer) {
@@ -226,7 +226,7 @@ pub(super) fn give_up(
     }
 }
 
-pub(super) fn is_cooperative(consumer: &BaseConsumer<Context>) -> bool {
+pub(super) fn is_cooperative(consumer: &BaseConsumer<ClientCallbacks>) -> bool {
     use rdkafka::consumer::RebalanceProtocol;
     matches!(consumer.rebalance_protocol(), RebalanceProtocol::Cooperative)
 }

@@ -15,7 +15,7 @@ use crate::Position;
 
 /// Leader epochs of one assigned partition.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Epochs {
+pub(super) struct LeaderEpochs {
     /// First known position of each epoch; positions and epochs ascend. The first entry is where
     /// reading began.
     runs: VecDeque<(Position, u32)>,
@@ -23,7 +23,7 @@ pub(super) struct Epochs {
     map: Option<(Position, u32)>,
 }
 
-impl Epochs {
+impl LeaderEpochs {
     /// Creates the epochs of a partition that begins at `watermark` and has a map up to `end`.
     /// `committed` is the epoch of the record before the watermark, `map` the highest one below the
     /// end.
@@ -34,7 +34,7 @@ impl Epochs {
         let before = watermark.get().checked_sub(1).map(Position::new);
         let run = before.zip(committed);
         let map = map.filter(|_| end > watermark).map(|epoch| (end, epoch));
-        Epochs { runs: run.into_iter().collect(), map }
+        LeaderEpochs { runs: run.into_iter().collect(), map }
     }
 
     /// Records the epoch of a delivered record. Returns `false` if the record is not the one that
@@ -76,11 +76,11 @@ mod tests {
 
     #[test]
     fn a_position_has_the_epoch_of_the_record_before_it() {
-        let mut epochs = Epochs::new((AT(10), Some(2)), (AT(10), None));
+        let mut epochs = LeaderEpochs::new((AT(10), Some(2)), (AT(10), None));
         for (position, epoch) in [(10, 2), (11, 4), (12, 4), (15, 7)] {
             assert!(epochs.deliver(AT(position), Some(epoch)));
         }
-        let below = |epochs: &Epochs, at| epochs.below(AT(at));
+        let below = |epochs: &LeaderEpochs, at| epochs.below(AT(at));
         assert_eq!([10, 11, 12, 15, 16].map(|at| below(&epochs, at)), [2, 2, 4, 4, 7].map(Some));
         assert_eq!(below(&epochs, 9), None);
         epochs.forget_below(AT(15));
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_record_above_the_maps_epoch_is_not_the_one_that_the_map_has() {
-        let mut epochs = Epochs::new((AT(10), Some(2)), (AT(20), Some(3)));
+        let mut epochs = LeaderEpochs::new((AT(10), Some(2)), (AT(20), Some(3)));
         assert_eq!((epochs.below(AT(10)), epochs.below(AT(20))), (Some(2), Some(3)));
         assert!(epochs.deliver(AT(10), Some(2)) && epochs.deliver(AT(14), Some(3)));
         assert!(!epochs.deliver(AT(15), Some(4)));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_broker_without_epochs_has_none() {
-        let mut epochs = Epochs::new((AT(10), None), (AT(20), None));
+        let mut epochs = LeaderEpochs::new((AT(10), None), (AT(20), None));
         assert!(epochs.deliver(AT(10), None));
         assert_eq!(epochs.below(AT(20)), None);
     }

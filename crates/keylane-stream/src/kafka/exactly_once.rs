@@ -16,7 +16,7 @@ use super::settings::KafkaSettings;
 use super::source::KafkaSource;
 use super::start_offset::{StartAt, epochs_of};
 use super::topic_partition::TopicPartition;
-use super::transaction::{TransactionOutcome, TransactionalOutput, Transactions};
+use super::transaction::{TransactionControl, TransactionOutcome, TransactionalOutput};
 use crate::source::{Partition, Source as _, SourceError, SourceEvent};
 use crate::tracker::MapLimit;
 
@@ -26,7 +26,7 @@ impl KafkaSource {
     /// second value is the sink for the handler's output; both belong to one consumer.
     ///
     /// - Output and progress are committed in transactions, at the consumer's [commit
-    ///   interval](crate::consumer::Builder::commit), which delays the output. Handlers continue
+    ///   interval](crate::consumer::ConsumerBuilder::commit), which delays the output. Handlers continue
     ///   during a commit.
     /// - If a commit fails, its output is aborted, all partitions return to the stored progress,
     ///   and their records are handled again, with another
@@ -45,14 +45,14 @@ impl KafkaSource {
     /// # Examples
     /// ```no_run
     /// use keylane_stream::Record;
-    /// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+    /// use keylane_stream::consumer::{Attempt, Consumer, AttemptFailure};
     /// use keylane_stream::kafka::{ClientSettings, KafkaSource, KafkaSettings};
     ///
     /// let settings = KafkaSettings::new(ClientSettings::new("localhost:9092"), ["orders"], "billing");
     /// let (orders, bills) = KafkaSource::join_exactly_once(settings, "bills")?;
     /// let consumer = Consumer::builder(orders).start_producing(bills, |order: &Attempt| {
     ///     let key = order.key().map(Vec::from);
-    ///     Ok::<_, Failure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: vec![] }])
+    ///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: vec![] }])
     /// })?;
     /// # drop(consumer);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -72,7 +72,8 @@ impl KafkaSource {
         let name = format!("keylane-{}-{random:016x}", settings.group);
         let mut source = KafkaSource::join(settings)?;
         let wakeup = Arc::clone(&source.context().wakeup);
-        let (transactions, output) = Transactions::start(&client, &name, output.into(), wakeup)?;
+        let (transactions, output) =
+            TransactionControl::start(&client, &name, output.into(), wakeup)?;
         source.transactions = Some(transactions);
         Ok((source, output))
     }
@@ -107,7 +108,9 @@ impl KafkaSource {
         for notice in transactions.take_notices() {
             self.notice(notice);
         }
-        while let Some(outcome) = self.transactions.as_ref().and_then(Transactions::take_outcome) {
+        while let Some(outcome) =
+            self.transactions.as_ref().and_then(TransactionControl::take_outcome)
+        {
             match outcome {
                 TransactionOutcome::Committed(watermarks) => {
                     let watermarks = watermarks.into_iter();
@@ -195,7 +198,7 @@ impl KafkaSource {
     pub(super) fn reopen_if_read(&mut self, events: &[SourceEvent]) {
         if matches!(self.aborted, AbortState::Reported) && events.is_empty() {
             self.aborted = AbortState::None;
-            self.transactions.iter().for_each(Transactions::open);
+            self.transactions.iter().for_each(TransactionControl::open);
         }
     }
 }

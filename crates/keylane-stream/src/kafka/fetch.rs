@@ -17,7 +17,7 @@ use super::source::{KafkaSource, RETRY_INTERVAL, SEEK_RETRY_INTERVAL};
 use super::topic_partition::{TopicPartition, list};
 use super::{context, ffi};
 use crate::source::{Partition, SourceError, SourceEvent};
-use crate::{Delivered, Position, Record};
+use crate::{DeliveredRecord, Position, Record};
 
 /// Maximum size of the records of a poll, in bytes. The last record may exceed it.
 const MAX_POLL_BYTES: usize = 4 * 1024 * 1024;
@@ -25,7 +25,7 @@ const MAX_POLL_BYTES: usize = 4 * 1024 * 1024;
 /// Records for the next event, and the remaining limits of the poll.
 #[derive(Debug)]
 struct FetchedBatch {
-    current: Option<(Partition, Vec<Delivered>)>,
+    current: Option<(Partition, Vec<DeliveredRecord>)>,
     records_left: usize,
     bytes_left: usize,
 }
@@ -56,7 +56,7 @@ impl FetchedBatch {
     fn add_record(
         &mut self,
         partition: &Partition,
-        delivered: Delivered,
+        delivered: DeliveredRecord,
         events: &mut Vec<SourceEvent>,
     ) {
         self.records_left -= 1;
@@ -386,10 +386,10 @@ fn truncation_in(reason: &str) -> Option<(Position, Position)> {
     Some((number(at)?, if nothing { Position::ZERO } else { number(after)? }))
 }
 
-fn delivered(position: Position, message: &BorrowedMessage<'_>) -> Delivered {
+fn delivered(position: Position, message: &BorrowedMessage<'_>) -> DeliveredRecord {
     let millis = message.timestamp().to_millis().and_then(|millis| u64::try_from(millis).ok());
     let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-    Delivered {
+    DeliveredRecord {
         position,
         written: SystemTime::UNIX_EPOCH + Duration::from_millis(millis.unwrap_or(0)),
         record: Record {

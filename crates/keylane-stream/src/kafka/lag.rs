@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 
-use super::context::Context;
+use super::context::ClientCallbacks;
 use super::metadata_thread::{self, CommittedOffset};
 use super::settings::ClientSettings;
 use super::source::RETRY_INTERVAL;
@@ -19,7 +19,7 @@ use crate::{Partition, Position};
 /// Lag of a group in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Lag {
+pub struct PartitionLag {
     /// The partition.
     pub partition: Partition,
     /// First available position.
@@ -42,10 +42,14 @@ pub struct Lag {
 ///
 /// # Errors
 /// If a setting is invalid, the topic does not exist, or the brokers do not answer.
-pub fn lag(client: &ClientSettings, group: &str, topic: &str) -> Result<Vec<Lag>, SourceError> {
+pub fn lag(
+    client: &ClientSettings,
+    group: &str,
+    topic: &str,
+) -> Result<Vec<PartitionLag>, SourceError> {
     let config = client.config(&[], &[("group.id", group), ("enable.auto.commit", "false")])?;
-    let consumer: BaseConsumer<Context> = config
-        .create_with_context(Context::default())
+    let consumer: BaseConsumer<ClientCallbacks> = config
+        .create_with_context(ClientCallbacks::default())
         .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
     let cannot = |error| SourceError::because("the brokers do not answer", error);
     let names = partitions(&consumer, topic)?;
@@ -74,8 +78,8 @@ pub fn topic_exists(
     timeout: Duration,
 ) -> Result<Option<bool>, SourceError> {
     let config = client.config(&[("allow.auto.create.topics", "true")], &[])?;
-    let consumer: BaseConsumer<Context> = config
-        .create_with_context(Context::default())
+    let consumer: BaseConsumer<ClientCallbacks> = config
+        .create_with_context(ClientCallbacks::default())
         .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
     let until = Instant::now() + timeout;
     let mut answer = None;
@@ -100,7 +104,7 @@ pub fn topic_exists(
 }
 
 fn partitions(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     topic: &str,
 ) -> Result<Vec<TopicPartition>, SourceError> {
     const METADATA_TIMEOUT: Duration = Duration::from_secs(10);
@@ -117,10 +121,10 @@ fn partitions(
         .collect())
 }
 
-fn of_partition(committed: &CommittedOffset, (first, end): (i64, i64)) -> Lag {
+fn of_partition(committed: &CommittedOffset, (first, end): (i64, i64)) -> PartitionLag {
     let place = |offset| Position::checked(offset).unwrap_or_default();
     let (first, end) = (place(first), place(end));
-    let mut lag = Lag {
+    let mut lag = PartitionLag {
         partition: committed.name.partition(),
         first,
         end,

@@ -6,27 +6,27 @@ use std::thread;
 
 use rdkafka::consumer::BaseConsumer;
 
-use super::context::Context;
+use super::context::ClientCallbacks;
 
 /// A client that is a group member.
 pub(super) struct GroupMember {
     /// `None` only during the drop.
-    consumer: Option<Arc<BaseConsumer<Context>>>,
+    consumer: Option<Arc<BaseConsumer<ClientCallbacks>>>,
 }
 
 impl GroupMember {
-    pub(super) fn new(consumer: Arc<BaseConsumer<Context>>) -> Self {
+    pub(super) fn new(consumer: Arc<BaseConsumer<ClientCallbacks>>) -> Self {
         GroupMember { consumer: Some(consumer) }
     }
 
     /// Returns the client for another owner.
-    pub(super) fn share(&self) -> Arc<BaseConsumer<Context>> {
+    pub(super) fn share(&self) -> Arc<BaseConsumer<ClientCallbacks>> {
         Arc::clone(self.consumer.as_ref().expect("the client exists until the drop"))
     }
 }
 
 impl Deref for GroupMember {
-    type Target = BaseConsumer<Context>;
+    type Target = BaseConsumer<ClientCallbacks>;
 
     fn deref(&self) -> &Self::Target {
         self.consumer.as_deref().expect("the client exists until the drop")

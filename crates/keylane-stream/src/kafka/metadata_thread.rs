@@ -11,7 +11,7 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::Offset;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::context::Context;
+use super::context::ClientCallbacks;
 use super::ffi::{self, TopicId};
 use super::topic_partition::{TopicPartition, list};
 
@@ -78,7 +78,7 @@ pub(super) struct MetadataThread {
 }
 
 impl MetadataThread {
-    pub(super) fn new(consumer: Arc<BaseConsumer<Context>>) -> Self {
+    pub(super) fn new(consumer: Arc<BaseConsumer<ClientCallbacks>>) -> Self {
         let (requests, received) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
         let thread = thread::Builder::new()
@@ -116,7 +116,7 @@ impl MetadataThread {
 }
 
 fn serve(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     received: &Receiver<MetadataRequest>,
     replies: &Sender<MetadataReply>,
 ) {
@@ -143,7 +143,7 @@ fn serve(
 }
 
 pub(super) fn committed(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     names: &[TopicPartition],
 ) -> KafkaResult<Vec<CommittedOffset>> {
     let ids = ids_of(consumer, names)?;
@@ -165,7 +165,7 @@ pub(super) fn committed(
 }
 
 pub(super) fn bounds(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     names: &[TopicPartition],
 ) -> KafkaResult<PartialBounds> {
     let ids = ids_of(consumer, names)?;
@@ -190,7 +190,7 @@ pub(super) fn bounds(
 }
 
 fn ids_of(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     names: &[TopicPartition],
 ) -> KafkaResult<HashMap<String, TopicId>> {
     let mut topics: Vec<String> = names.iter().map(|name| name.topic.clone()).collect();
@@ -202,7 +202,7 @@ fn ids_of(
 /// Returns the ids of topics. Missing topics have none, nor have the topics of a broker that is too
 /// old.
 fn ids(
-    consumer: &BaseConsumer<Context>,
+    consumer: &BaseConsumer<ClientCallbacks>,
     topics: Vec<String>,
 ) -> KafkaResult<HashMap<String, TopicId>> {
     if topics.is_empty() {
@@ -235,8 +235,8 @@ mod tests {
         cluster.create_topic("orders", 1, 1).unwrap();
         let client = ClientSettings::new(cluster.bootstrap_servers());
         let config = client.config(&[], &[("group.id", "billing")]).unwrap();
-        let consumer: BaseConsumer<Context> =
-            config.create_with_context(Context::default()).unwrap();
+        let consumer: BaseConsumer<ClientCallbacks> =
+            config.create_with_context(ClientCallbacks::default()).unwrap();
         let name = |number| TopicPartition { topic: "orders".to_owned(), number };
         let ended = AtomicBool::new(false);
         let bounds = thread::scope(|scope| {

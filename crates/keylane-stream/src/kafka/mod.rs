@@ -81,13 +81,13 @@ mod start_offset;
 mod topic_partition;
 mod transaction;
 
-pub use address::{Address, AddressError};
+pub use address::{AddressError, TopicAddress};
 pub use dead_letters::KafkaDeadLetters;
-pub use lag::{Lag, lag, topic_exists};
+pub use lag::{PartitionLag, lag, topic_exists};
 pub use output::KafkaOutput;
 pub use settings::{
-    ClientSettings, KafkaSettings, MapVersion, Protocol, RecreatedTopic, StartFrom,
+    ClientSettings, KafkaSettings, MapVersion, RebalanceProtocol, RecreatedTopic, StartFrom,
 };
-pub use sink::{KafkaSink, SendError, Written};
+pub use sink::{KafkaSink, SendError, WrittenPosition};
 pub use source::KafkaSource;
 pub use transaction::TransactionalOutput;

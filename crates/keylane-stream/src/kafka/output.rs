@@ -28,7 +28,7 @@ use crate::source::SourceError;
 /// # Examples
 /// ```no_run
 /// use keylane_stream::Record;
-/// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+/// use keylane_stream::consumer::{Attempt, Consumer, AttemptFailure};
 /// use keylane_stream::kafka::{ClientSettings, KafkaOutput, KafkaSource, KafkaSettings};
 ///
 /// let client = ClientSettings::new("localhost:9092");
@@ -36,7 +36,7 @@ use crate::source::SourceError;
 /// let source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_producing(bills, |order: &Attempt| {
 ///     let key = order.key().map(Vec::from);
-///     Ok::<_, Failure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: order.origin() }])
+///     Ok::<_, AttemptFailure>(vec![Record { key, payload: Some(b"a bill".to_vec()), headers: order.origin() }])
 /// })?;
 /// # drop(consumer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use super::epochs::Epochs;
+use super::epochs::LeaderEpochs;
 use super::ffi::TopicId;
 use super::pause_buffer::{FetchedItem, PauseBuffer};
 use super::topic_partition::TopicPartition;
 use crate::Position;
-use crate::source::{Assigned, Partition, SourceEvent};
+use crate::source::{Partition, PartitionAssignment, SourceEvent};
 use crate::tracker::{MapLimit, Progress};
 
 use super::start_offset::{self, identity};
@@ -32,7 +32,7 @@ pub(super) struct OwnedPartition {
     /// is delivered, and nothing is committed.
     pub(super) resolving: Option<Instant>,
     /// Leader epochs of the delivered records.
-    pub(super) epochs: Epochs,
+    pub(super) epochs: LeaderEpochs,
     /// Position where the log was truncated, if leader epochs show that.
     pub(super) truncated_at: Option<Position>,
     pub(super) pause_buffer: PauseBuffer,
@@ -79,7 +79,7 @@ impl OwnedPartition {
             stored: progress.watermark(),
             committing: None,
             resolving: None,
-            epochs: Epochs::new((watermark, committed), (end, map)),
+            epochs: LeaderEpochs::new((watermark, committed), (end, map)),
             truncated_at: None,
             pause_buffer: PauseBuffer::default(),
             end: None,
@@ -115,7 +115,7 @@ impl OwnedPartition {
         events: &mut Vec<SourceEvent>,
     ) {
         let partition = self.partition.clone();
-        let assigned = Assigned { partition: partition.clone(), progress, limit };
+        let assigned = PartitionAssignment { partition: partition.clone(), progress, limit };
         events.push(SourceEvent::Assigned(assigned));
         if self.ends_now() {
             events.push(SourceEvent::Exhausted(partition));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Delivered, Position};
+use crate::{DeliveredRecord, Position};
 
 /// Maximum number of buffered records. Beyond it, or beyond `MAX_BYTES`, the client stops fetching.
 /// That discards the client's own buffer, so it is for long pauses only.
@@ -23,7 +23,7 @@ pub(super) struct PauseBuffer {
 /// An item that a partition delivers.
 #[derive(Debug)]
 pub(super) enum FetchedItem {
-    Record(Delivered),
+    Record(DeliveredRecord),
     Reached(Position),
     /// The end of the partition.
     Ended,
@@ -68,7 +68,7 @@ impl FetchedItem {
 }
 
 /// Returns the size of a record, in bytes.
-pub(super) fn weight(delivered: &Delivered) -> usize {
+pub(super) fn weight(delivered: &DeliveredRecord) -> usize {
     delivered.record.weight()
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use std::time::SystemTime;
 
     fn record(number: u64, size: usize) -> FetchedItem {
-        FetchedItem::Record(Delivered {
+        FetchedItem::Record(DeliveredRecord {
             position: Position::new(number),
             written: SystemTime::UNIX_EPOCH,
             record: Record::new("key", vec![0; size]),

@@ -15,7 +15,7 @@ use super::metadata_thread::{
 use super::partition::OwnedPartition;
 use super::pending_assignment::{PendingAssignment, ResolvedStart};
 use super::source::{KafkaSource, RETRY_INTERVAL};
-use super::start_offset::{Continuation, ReadState, StartAt, StartDecision, epochs_of};
+use super::start_offset::{ReadState, StartAction, StartAt, StartDecision, epochs_of};
 use super::topic_partition::TopicPartition;
 use crate::Position;
 use crate::source::{Partition, SourceError, SourceEvent};
@@ -246,7 +246,7 @@ impl KafkaSource {
             // still counts, it can be committed before.
             let still_counts = matches!(
                 &decided,
-                Ok(StartDecision { what: Continuation::Seek(_) | Continuation::Skip(_), .. })
+                Ok(StartDecision { what: StartAction::Seek(_) | StartAction::Skip(_), .. })
             );
             if still_counts {
                 owned.resolving = None;
@@ -264,9 +264,9 @@ impl KafkaSource {
             self.consumer.context().add_notice(notice);
         }
         match what {
-            Continuation::Seek(position) => owned.next = position,
-            Continuation::Skip(to) => owned.skip_to(to, events),
-            Continuation::Anew(progress, positions) => {
+            StartAction::Seek(position) => owned.next = position,
+            StartAction::Skip(to) => owned.skip_to(to, events),
+            StartAction::Anew(progress, positions) => {
                 if let Some(ends) = &mut self.ends {
                     let end = Position::checked(bounds.end).unwrap_or_default();
                     ends.insert(name.clone(), end);

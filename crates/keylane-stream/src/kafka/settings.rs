@@ -41,8 +41,8 @@ pub struct KafkaSettings {
     pub topics: Vec<String>,
     /// Consumer group.
     pub group: String,
-    /// Rebalance protocol. Default: [`Protocol::Cooperative`].
-    pub protocol: Protocol,
+    /// Rebalance protocol. Default: [`RebalanceProtocol::Cooperative`].
+    pub protocol: RebalanceProtocol,
     /// Static member name, `group.instance.id`: a member that returns within the session timeout
     /// gets its partitions back without a rebalance. Default: none.
     pub member: Option<String>,
@@ -90,7 +90,7 @@ pub enum MapVersion {
 
 /// Rebalance protocol of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub enum RebalanceProtocol {
     /// The members assign the partitions, with incremental rebalances: `cooperative-sticky`. The
     /// client setting `partition.assignment.strategy` takes precedence.
     #[default]
@@ -228,7 +228,7 @@ impl KafkaSettings {
             client,
             topics: topics.into_iter().map(Into::into).collect(),
             group: group.into(),
-            protocol: Protocol::default(),
+            protocol: RebalanceProtocol::default(),
             member: None,
             start: StartFrom::default(),
             out_of_range: StartFrom::Refuse,
@@ -262,11 +262,11 @@ impl KafkaSettings {
         let mut fixed = FIXED.to_vec();
         fixed.push(("group.id", &self.group));
         match self.protocol {
-            Protocol::Cooperative => {
+            RebalanceProtocol::Cooperative => {
                 defaults.push(("partition.assignment.strategy", "cooperative-sticky"));
                 fixed.push(("group.protocol", "classic"));
             }
-            Protocol::Broker => fixed.push(("group.protocol", "consumer")),
+            RebalanceProtocol::Broker => fixed.push(("group.protocol", "consumer")),
         }
         if let Some(member) = &self.member {
             fixed.push(("group.instance.id", member));

@@ -35,7 +35,7 @@ use crate::{Partition, Position, Record};
 ///
 /// # Examples
 /// ```no_run
-/// use keylane_stream::consumer::{Consumer, Failure};
+/// use keylane_stream::consumer::{Consumer, AttemptFailure};
 /// use keylane_stream::kafka::{ClientSettings, KafkaSink, KafkaSource, KafkaSettings};
 /// use keylane_stream::Record;
 ///
@@ -44,7 +44,7 @@ use crate::{Partition, Position, Record};
 /// let source = KafkaSource::join(KafkaSettings::new(client, ["orders"], "billing"))?;
 /// let consumer = Consumer::builder(source).start_with_acks(move |order, ack| {
 ///     let bill = Record { payload: Some(b"a bill".to_vec()), ..order.record().clone() };
-///     sink.send("bills", &bill, |written| ack.answer(written.map(drop).map_err(Failure::from)));
+///     sink.send("bills", &bill, |written| ack.answer(written.map(drop).map_err(AttemptFailure::from)));
 /// })?;
 /// # drop(consumer);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -75,9 +75,9 @@ pub enum SendError {
 }
 
 /// Partition and position of a written record.
-pub type Written = (Partition, Position);
+pub type WrittenPosition = (Partition, Position);
 
-type DeliveryCallback = Box<dyn FnOnce(Result<Written, SendError>) + Send>;
+type DeliveryCallback = Box<dyn FnOnce(Result<WrittenPosition, SendError>) + Send>;
 
 /// Producer context that calls the callbacks of records, on the producer's polling thread.
 struct DeliveryContext;
@@ -112,7 +112,7 @@ impl ProducerContext for DeliveryContext {
 }
 
 #[expect(clippy::boxed_local, reason = "it is how the client hands it back")]
-fn call(callback: Box<Mutex<DeliveryCallback>>, result: Result<Written, SendError>) {
+fn call(callback: Box<Mutex<DeliveryCallback>>, result: Result<WrittenPosition, SendError>) {
     callback.into_inner().unwrap_or_else(PoisonError::into_inner)(result);
 }
 
@@ -192,7 +192,7 @@ impl KafkaSink {
         &self,
         topic: &str,
         record: &Record,
-        callback: impl FnOnce(Result<Written, SendError>) + Send + 'static,
+        callback: impl FnOnce(Result<WrittenPosition, SendError>) + Send + 'static,
     ) {
         let callback: Box<Mutex<DeliveryCallback>> = Box::new(Mutex::new(Box::new(callback)));
         let mut message = BaseRecord::<[u8], [u8], _>::with_opaque_to(topic, callback);
@@ -226,7 +226,7 @@ impl KafkaSink {
         &self,
         topic: &str,
         records: impl IntoIterator<Item = &'a Record>,
-    ) -> Result<Vec<Written>, SendError> {
+    ) -> Result<Vec<WrittenPosition>, SendError> {
         let (sender, answers) = mpsc::channel();
         let mut count = 0;
         for (index, record) in records.into_iter().enumerate() {

@@ -13,7 +13,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::abort_state::AbortState;
-use super::context::Context;
+use super::context::ClientCallbacks;
 use super::error::of_commit;
 use super::ffi::{self, TopicId};
 use super::member::GroupMember;
@@ -23,9 +23,9 @@ use super::pending_assignment::PendingAssignment;
 use super::settings::{KafkaSettings, MapVersion};
 use super::start_offset::StartPolicy;
 use super::topic_partition::TopicPartition;
-use super::transaction::Transactions;
+use super::transaction::TransactionControl;
 use crate::Position;
-use crate::source::{Commit, CommitError, Partition, Source, SourceError, SourceEvent};
+use crate::source::{CommitError, Partition, ProgressCommit, Source, SourceError, SourceEvent};
 use crate::tracker::{MapLimit, Progress};
 
 /// Interval between checks of the topic ids.
@@ -70,7 +70,7 @@ pub struct KafkaSource {
     /// Events for the next poll.
     pub(super) pending: Vec<SourceEvent>,
     /// Transactions of output and progress, for exactly-once sources.
-    pub(super) transactions: Option<Transactions>,
+    pub(super) transactions: Option<TransactionControl>,
     /// State of the recovery from an aborted transaction.
     pub(super) aborted: AbortState,
     /// Scratch name of the last record's partition, which saves an allocation per record.
@@ -85,8 +85,8 @@ impl KafkaSource {
     pub fn join(settings: KafkaSettings) -> Result<Self, SourceError> {
         let config = settings.config()?;
         let cannot = |error| SourceError::because("cannot start the Kafka client", error);
-        let context = Context::default();
-        let mut consumer: BaseConsumer<Context> =
+        let context = ClientCallbacks::default();
+        let mut consumer: BaseConsumer<ClientCallbacks> =
             config.create_with_context(context).map_err(cannot)?;
         let wakeup = Arc::clone(&consumer.context().wakeup);
         consumer.set_nonempty_callback(move || wakeup.notify());
@@ -121,7 +121,7 @@ impl KafkaSource {
         })
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
+    pub(super) fn context(&self) -> &Arc<ClientCallbacks> {
         self.consumer.context()
     }
 
@@ -176,7 +176,10 @@ impl KafkaSource {
     }
 
     /// Prepares the commit of a partition, or returns why there is none.
-    fn commit_of(&mut self, commit: &Commit) -> Result<(TopicPartition, CommitEntry), CommitError> {
+    fn commit_of(
+        &mut self,
+        commit: &ProgressCommit,
+    ) -> Result<(TopicPartition, CommitEntry), CommitError> {
         let name = TopicPartition::of(&commit.partition);
         let owned = self.owned.get_mut(&name).ok_or(CommitError::NotOurs)?;
         if owned.resolving.is_some() {
@@ -266,7 +269,7 @@ impl Source for KafkaSource {
         Ok(())
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
         let mut offsets = TopicPartitionList::with_capacity(commits.len());
         let mut sent = Vec::with_capacity(commits.len());
         let mut epochs = Vec::with_capacity(commits.len());
@@ -306,11 +309,11 @@ impl Source for KafkaSource {
     }
 
     fn begin_commit(&mut self) -> bool {
-        self.transactions.as_ref().is_none_or(Transactions::seal)
+        self.transactions.as_ref().is_none_or(TransactionControl::seal)
     }
 
     fn abort_transaction(&mut self) {
-        self.transactions.iter().for_each(Transactions::abort);
+        self.transactions.iter().for_each(TransactionControl::abort);
     }
 
     fn pause(&mut self, partition: &Partition) {

@@ -32,7 +32,7 @@ pub(super) enum StartAt {
 
 /// Continuation of a partition whose next record may not exist.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Continuation {
+pub(super) enum StartAction {
     /// At this position, which exists. All records delivered before are valid.
     Seek(Position),
     /// At this position. The records before it that were not delivered are skipped.
@@ -192,7 +192,7 @@ impl StartPolicy {
         &self,
         place: ReadState<'_>,
         bounds: &OffsetBounds,
-    ) -> Result<StartDecision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<StartAction>, SourceError> {
         let partition = bounds.name.partition();
         let checked = |offset| Position::checked(offset).unwrap_or_default();
         let (first, end) = (checked(bounds.first), checked(bounds.end));
@@ -201,7 +201,7 @@ impl StartPolicy {
         // Without ids, a recreated topic looks like a truncated one.
         let may_be_other = bounds.id.is_none() && next > end;
         if other || may_be_other {
-            let from_first = Continuation::Anew(Progress::up_to(first), 0);
+            let from_first = StartAction::Anew(Progress::up_to(first), 0);
             return self.recreated_topic(&partition.to_string(), from_first);
         }
         let truncated_at = if next > end {
@@ -212,7 +212,7 @@ impl StartPolicy {
         match truncated_at {
             Some(truncated_at) => self.truncated(place, truncated_at.max(first), end, &partition),
             None if next < first => self.removed(place, first, end, &partition),
-            None => Ok(StartDecision::silent(Continuation::Seek(next))),
+            None => Ok(StartDecision::silent(StartAction::Seek(next))),
         }
     }
 
@@ -223,7 +223,7 @@ impl StartPolicy {
         first: Position,
         end: Position,
         partition: &Partition,
-    ) -> Result<StartDecision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<StartAction>, SourceError> {
         let next = place.next;
         let gone = open(place.begun, next, first);
         let what = format!(
@@ -238,7 +238,7 @@ impl StartPolicy {
             }
         };
         let notice = format!("{what}; it continues at {to}");
-        Ok(StartDecision::with_notice(Continuation::Skip(to), notice))
+        Ok(StartDecision::with_notice(StartAction::Skip(to), notice))
     }
 
     /// Handles a log that was truncated at `truncated_at`.
@@ -248,7 +248,7 @@ impl StartPolicy {
         truncated_at: Position,
         end: Position,
         partition: &Partition,
-    ) -> Result<StartDecision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<StartAction>, SourceError> {
         let next = place.next;
         let what = format!(
             "{partition} was truncated to {truncated_at}, and {next} would have been next: brokers \
@@ -265,7 +265,7 @@ impl StartPolicy {
         };
         let notice = format!("{what}; it continues at {to}");
         let missed = to.get() - begin.get();
-        Ok(StartDecision::with_notice(Continuation::Anew(Progress::up_to(to), missed), notice))
+        Ok(StartDecision::with_notice(StartAction::Anew(Progress::up_to(to), missed), notice))
     }
 
     fn recreated_topic<T>(
@@ -378,7 +378,7 @@ mod tests {
         id: Option<u8>,
         (next, stored, truncated_at): (u64, u64, Option<u64>),
         bounds: &OffsetBounds,
-    ) -> Result<StartDecision<Continuation>, SourceError> {
+    ) -> Result<StartDecision<StartAction>, SourceError> {
         let begun = Progress::up_to(AT(stored));
         let (id, truncated_at) = (id.map(TopicId::of), truncated_at.map(AT));
         start_policy.continue_at(
@@ -395,7 +395,7 @@ mod tests {
     fn a_place_that_exists_is_gone_back_to() {
         for next in [5, 9, 20] {
             let decided = go_on(rules(), None, (next, 5, None), &bounds(5, 20, None)).unwrap();
-            assert_eq!(decided, StartDecision::silent(Continuation::Seek(AT(next))));
+            assert_eq!(decided, StartDecision::silent(StartAction::Seek(AT(next))));
         }
     }
 
@@ -404,7 +404,7 @@ mod tests {
         let of = |rules| go_on(rules, Some(1), (4, 2, None), &bounds(7, 20, Some(1)));
         for (rule, to) in [(StartFrom::First, 7), (StartFrom::Last, 20)] {
             let decided = of(out_of_range(rule)).unwrap();
-            assert_eq!(decided.what, Continuation::Skip(AT(to)));
+            assert_eq!(decided.what, StartAction::Skip(AT(to)));
             assert!(decided.notice.unwrap().contains("at most 3 records"));
         }
         let refused = of(out_of_range(StartFrom::Refuse)).unwrap_err().to_string();
@@ -424,11 +424,11 @@ mod tests {
         for (stored, expected) in [(12, 12), (21, 20)] {
             let decided =
                 go_on(rules(), Some(1), (25, stored, None), &bounds(5, 20, Some(1))).unwrap();
-            assert_eq!(decided.what, Continuation::Anew(Progress::up_to(AT(expected)), 0));
+            assert_eq!(decided.what, StartAction::Anew(Progress::up_to(AT(expected)), 0));
         }
         let last =
             go_on(out_of_range(StartFrom::Last), Some(1), (25, 12, None), &bounds(5, 20, Some(1)));
-        assert_eq!(last.unwrap().what, Continuation::Anew(Progress::up_to(AT(20)), 8));
+        assert_eq!(last.unwrap().what, StartAction::Anew(Progress::up_to(AT(20)), 8));
         go_on(out_of_range(StartFrom::Refuse), Some(1), (25, 12, None), &bounds(5, 20, Some(1)))
             .unwrap_err();
     }
@@ -439,14 +439,14 @@ mod tests {
             let bounds = bounds(5, 40, Some(1));
             let decided =
                 go_on(rules(), Some(1), (25, stored, Some(truncated_at)), &bounds).unwrap();
-            assert_eq!(decided.what, Continuation::Anew(Progress::up_to(AT(expected)), 0));
+            assert_eq!(decided.what, StartAction::Anew(Progress::up_to(AT(expected)), 0));
             assert!(decided.notice.is_some());
         }
     }
 
     #[test]
     fn a_topic_that_was_made_again_is_read_from_its_first_record_wherever_it_ends() {
-        let anew = Continuation::Anew(Progress::up_to(AT(0)), 0);
+        let anew = StartAction::Anew(Progress::up_to(AT(0)), 0);
         for end in [3, 100] {
             let bounds = bounds(0, end, Some(2));
             let decided = go_on(rules(), Some(1), (25, 12, None), &bounds).unwrap();

@@ -12,9 +12,11 @@ use keylane_storage::ThreadNotify;
 
 use super::line_reader::{LineRead, read_line, without_mark, without_return};
 use super::state_file::{CheckedOffset, FileState, StateFile};
-use crate::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
+use crate::source::{
+    CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use crate::tracker::{MapLimit, Progress};
-use crate::{Delivered, Partition, Position, Record};
+use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// Lines of a file. The progress is kept in a state file, so that a later process continues there.
 ///
@@ -25,14 +27,14 @@ use crate::{Delivered, Partition, Position, Record};
 ///
 /// # Examples
 /// ```
-/// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+/// use keylane_stream::consumer::{Attempt, Consumer, AttemptFailure};
 /// use keylane_stream::lines::FileSource;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let (path, state) = (folder.path().join("orders.txt"), folder.path().join("orders.state"));
 /// std::fs::write(&path, "ann 1\nbob 2\n")?;
 ///
-/// let handle = |_: &Attempt| Ok::<_, Failure>(());
+/// let handle = |_: &Attempt| Ok::<_, AttemptFailure>(());
 /// let first_word = |line: &keylane_stream::Record| {
 ///     Some(line.payload().split(|byte| *byte == b' ').next()?.to_vec())
 /// };
@@ -139,7 +141,7 @@ impl FileSource {
         let partition = self.partition.clone();
         if let Some(progress) = self.progress.take() {
             let limit = MapLimit::JOURNAL;
-            events.push(SourceEvent::Assigned(Assigned {
+            events.push(SourceEvent::Assigned(PartitionAssignment {
                 partition: partition.clone(),
                 progress,
                 limit,
@@ -159,7 +161,7 @@ impl FileSource {
         result
     }
 
-    fn read_records(&mut self, max: usize, records: &mut Vec<Delivered>) -> io::Result<()> {
+    fn read_records(&mut self, max: usize, records: &mut Vec<DeliveredRecord>) -> io::Result<()> {
         while records.len() < max && !self.ended {
             let read = read_line(&mut self.input, &mut self.partial_line)?;
             match read {
@@ -178,7 +180,7 @@ impl FileSource {
             self.next = position.next();
             let line = if position == Position::ZERO { without_mark(line) } else { line };
             let record = Record::without_key(without_return(line));
-            records.push(Delivered { position, written: SystemTime::now(), record });
+            records.push(DeliveredRecord { position, written: SystemTime::now(), record });
         }
         Ok(())
     }
@@ -270,8 +272,8 @@ impl Source for FileSource {
         })
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
-        for Commit { partition, progress } in commits {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
+        for ProgressCommit { partition, progress } in commits {
             let stored = self.store(progress);
             let result = stored.map_err(|error| CommitError::Later(error.to_string()));
             self.answers.push_back(SourceEvent::Committed { partition, result });

@@ -1,6 +1,6 @@
 //! Lines as sources: of a file, with progress across restarts, and of a pipe.
 //!
-//! A line is a record without a key; [`Builder::by`](crate::consumer::Builder::by) finds a key in
+//! A line is a record without a key; [`ConsumerBuilder::by`](crate::consumer::ConsumerBuilder::by) finds a key in
 //! it. Its position is its number, counted from 0. The line end is not part of the record, nor
 //! is a byte order mark before the first line.
 

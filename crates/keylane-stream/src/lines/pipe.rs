@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use keylane_storage::ThreadNotify;
 
 use super::line_reader::{LineRead, read_line, without_mark, without_return};
-use crate::source::{Assigned, Commit, Source, SourceError, SourceEvent};
+use crate::source::{PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent};
 use crate::tracker::{MapLimit, Progress};
-use crate::{Delivered, Partition, Position, Record};
+use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// Number of lines that are read ahead.
 const READ_AHEAD_LINES: usize = 1024;
@@ -27,14 +27,14 @@ const READ_AHEAD_LINES: usize = 1024;
 ///
 /// # Examples
 /// ```
-/// use keylane_stream::consumer::{Attempt, Consumer, Failure};
+/// use keylane_stream::consumer::{Attempt, Consumer, AttemptFailure};
 /// use keylane_stream::lines::PipeSource;
 ///
 /// let lines = PipeSource::new("example", &b"one\ntwo\n"[..])?;
 /// let consumer = Consumer::builder(lines).unordered();
 /// let consumer = consumer.start(|line: &Attempt| {
 ///     println!("{}", String::from_utf8_lossy(line.payload()));
-///     Ok::<_, Failure>(())
+///     Ok::<_, AttemptFailure>(())
 /// })?;
 /// assert_eq!(consumer.wait().counts.handled, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -100,7 +100,7 @@ impl PipeSource {
         if !std::mem::replace(&mut self.assigned, true) {
             let progress = Progress::up_to(Position::ZERO);
             let limit = MapLimit::JOURNAL;
-            events.push(SourceEvent::Assigned(Assigned {
+            events.push(SourceEvent::Assigned(PartitionAssignment {
                 partition: partition.clone(),
                 progress,
                 limit,
@@ -119,7 +119,7 @@ impl PipeSource {
                     let position = self.next;
                     self.next = position.next();
                     let record = Record::without_key(payload);
-                    records.push(Delivered { position, written: SystemTime::now(), record });
+                    records.push(DeliveredRecord { position, written: SystemTime::now(), record });
                 }
                 Ok(Err(error)) => {
                     self.ended = true;
@@ -177,9 +177,9 @@ impl Source for PipeSource {
         Ok(())
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
         let stored =
-            |Commit { partition, .. }| SourceEvent::Committed { partition, result: Ok(()) };
+            |ProgressCommit { partition, .. }| SourceEvent::Committed { partition, result: Ok(()) };
         self.answers.extend(commits.into_iter().map(stored));
     }
 

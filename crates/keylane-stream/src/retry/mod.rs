@@ -7,22 +7,22 @@
 //! ```
 //! use std::time::{Duration, Instant};
 //! use keylane_stream::retry::{
-//!     Attempts, Backoff, Limit, OnExhausted, RetryDecision, RetryPolicy, Rule,
+//!     RecordFailures, Backoff, RetryLimit, OnExhausted, RetryDecision, RetryPolicy, RetryRule,
 //! };
 //!
 //! #[derive(PartialEq, Eq, Hash)]
 //! enum Class { Timeout, BadRecord }
 //!
-//! let patient = Rule {
-//!     limit: Limit::attempts(3),
+//! let patient = RetryRule {
+//!     limit: RetryLimit::attempts(3),
 //!     backoff: Backoff { first: Duration::from_millis(100), ..Backoff::default() },
 //!     on_exhausted: OnExhausted::DeadLetter,
 //! };
 //! let policy = RetryPolicy::new(patient)?
-//!     .with(Class::BadRecord, Rule { limit: Limit::attempts(1), ..patient })?;
+//!     .with(Class::BadRecord, RetryRule { limit: RetryLimit::attempts(1), ..patient })?;
 //!
 //! let now = Instant::now();
-//! let mut attempts = Attempts::default();
+//! let mut attempts = RecordFailures::default();
 //! let decision = policy.failed(&mut attempts, &Class::Timeout, now, || 7);
 //! let RetryDecision::Retry { at, attempt } = decision else {
 //!     unreachable!("it was the first of three");
@@ -37,4 +37,6 @@
 mod policy;
 
 pub use keylane::{Backoff, Jitter};
-pub use policy::{Attempts, Limit, OnExhausted, RetryDecision, RetryPolicy, Rule, RuleError};
+pub use policy::{
+    OnExhausted, RecordFailures, RetryDecision, RetryLimit, RetryPolicy, RetryRule, RuleError,
+};

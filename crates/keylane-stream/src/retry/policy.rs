@@ -11,15 +11,15 @@ use super::Backoff;
 /// `C` is the type of the classes: an enum, a code, a name.
 #[derive(Clone, Debug)]
 pub struct RetryPolicy<C> {
-    by_class: HashMap<C, Rule>,
-    otherwise: Rule,
+    by_class: HashMap<C, RetryRule>,
+    otherwise: RetryRule,
 }
 
 /// Rule for one class of errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct RetryRule {
     /// Limit on attempts. Default: 10 attempts.
-    pub limit: Limit,
+    pub limit: RetryLimit,
     /// Waits between attempts.
     pub backoff: Backoff,
     /// Action after the last attempt. Default: [`OnExhausted::Stop`], which loses no record and
@@ -29,7 +29,7 @@ pub struct Rule {
 
 /// Limits on further attempts. Both apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct RetryLimit {
     /// Maximum number of attempts, including the first; `None` for no limit.
     pub attempts: Option<u32>,
     /// Maximum time from the first failure to the start of an attempt; `None` for no limit.
@@ -67,7 +67,7 @@ pub enum RetryDecision {
 
 /// Failures of one record so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attempts {
+pub struct RecordFailures {
     failed: u32,
     first_failed: Option<Instant>,
 }
@@ -89,24 +89,24 @@ pub enum RuleError {
     FirstAboveMax,
 }
 
-impl Limit {
+impl RetryLimit {
     /// No limit: retries until success.
-    pub const FOREVER: Limit = Limit { attempts: None, time: None };
+    pub const FOREVER: RetryLimit = RetryLimit { attempts: None, time: None };
 
     /// Limits the number of attempts only.
     #[must_use]
     pub const fn attempts(attempts: u32) -> Self {
-        Limit { attempts: Some(attempts), time: None }
+        RetryLimit { attempts: Some(attempts), time: None }
     }
 }
 
-impl Default for Limit {
+impl Default for RetryLimit {
     fn default() -> Self {
-        Limit::attempts(10)
+        RetryLimit::attempts(10)
     }
 }
 
-impl Attempts {
+impl RecordFailures {
     /// Returns the number of failed attempts.
     #[must_use]
     pub const fn failed(&self) -> u32 {
@@ -130,7 +130,7 @@ impl<C: Eq + Hash> RetryPolicy<C> {
     ///
     /// # Errors
     /// If the rule is invalid.
-    pub fn new(otherwise: Rule) -> Result<Self, RuleError> {
+    pub fn new(otherwise: RetryRule) -> Result<Self, RuleError> {
         Ok(RetryPolicy { by_class: HashMap::new(), otherwise: checked(otherwise)? })
     }
 
@@ -138,19 +138,19 @@ impl<C: Eq + Hash> RetryPolicy<C> {
     ///
     /// # Errors
     /// If the rule is invalid.
-    pub fn with(mut self, class: C, rule: Rule) -> Result<Self, RuleError> {
+    pub fn with(mut self, class: C, rule: RetryRule) -> Result<Self, RuleError> {
         self.by_class.insert(class, checked(rule)?);
         Ok(self)
     }
 
     /// Returns the rule of a class.
     #[must_use]
-    pub fn rule(&self, class: &C) -> &Rule {
+    pub fn rule(&self, class: &C) -> &RetryRule {
         self.by_class.get(class).unwrap_or(&self.otherwise)
     }
 
     /// Iterates over all rules in no particular order.
-    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+    pub fn rules(&self) -> impl Iterator<Item = &RetryRule> {
         self.by_class.values().chain([&self.otherwise])
     }
 
@@ -160,7 +160,7 @@ impl<C: Eq + Hash> RetryPolicy<C> {
     /// be uniformly distributed and is called at most once.
     pub fn failed(
         &self,
-        attempts: &mut Attempts,
+        attempts: &mut RecordFailures,
         class: &C,
         now: Instant,
         random: impl FnOnce() -> u64,
@@ -183,7 +183,7 @@ impl<C: Eq + Hash> RetryPolicy<C> {
     }
 }
 
-fn checked(rule: Rule) -> Result<Rule, RuleError> {
+fn checked(rule: RetryRule) -> Result<RetryRule, RuleError> {
     if rule.limit.attempts == Some(0) {
         return Err(RuleError::NoAttempt);
     }
@@ -203,8 +203,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn rule(limit: Limit, on_exhausted: OnExhausted) -> Rule {
-        Rule {
+    fn rule(limit: RetryLimit, on_exhausted: OnExhausted) -> RetryRule {
+        RetryRule {
             limit,
             backoff: Backoff { jitter: Jitter::None, ..Backoff::default() },
             on_exhausted,
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn attempts_are_counted_and_the_last_one_is_the_last() {
-        let policy = RetryPolicy::new(rule(Limit::attempts(3), OnExhausted::Skip)).unwrap();
-        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let policy = RetryPolicy::new(rule(RetryLimit::attempts(3), OnExhausted::Skip)).unwrap();
+        let (mut attempts, now) = (RecordFailures::default(), Instant::now());
         assert_eq!(attempts.current(), 1);
         let next = policy.failed(&mut attempts, &(), now, no_chance);
         assert_eq!(next, RetryDecision::Retry { at: now + SECOND, attempt: 2 });
@@ -230,17 +230,18 @@ mod tests {
 
     #[test]
     fn one_attempt_means_no_retry_and_no_chance() {
-        let policy = RetryPolicy::new(rule(Limit::attempts(1), OnExhausted::DeadLetter)).unwrap();
+        let policy =
+            RetryPolicy::new(rule(RetryLimit::attempts(1), OnExhausted::DeadLetter)).unwrap();
         let never = || unreachable!("there is nothing to wait for");
-        let next = policy.failed(&mut Attempts::default(), &(), Instant::now(), never);
+        let next = policy.failed(&mut RecordFailures::default(), &(), Instant::now(), never);
         assert_eq!(next, RetryDecision::Exhausted(OnExhausted::DeadLetter));
     }
 
     #[test]
     fn no_attempt_begins_after_the_time() {
-        let limit = Limit { attempts: None, time: Some(4 * SECOND) };
+        let limit = RetryLimit { attempts: None, time: Some(4 * SECOND) };
         let policy = RetryPolicy::new(rule(limit, OnExhausted::StopKey)).unwrap();
-        let (mut attempts, start) = (Attempts::default(), Instant::now());
+        let (mut attempts, start) = (RecordFailures::default(), Instant::now());
         let mut failed = |at| policy.failed(&mut attempts, &(), at, no_chance);
         assert!(matches!(failed(start), RetryDecision::Retry { .. }));
         // Two seconds later would be exactly in time.
@@ -253,10 +254,11 @@ mod tests {
 
     #[test]
     fn each_class_has_its_rule_and_all_failures_count() {
-        let policy = RetryPolicy::new(rule(Limit::FOREVER, OnExhausted::Stop)).unwrap();
-        let policy = policy.with("bad", rule(Limit::attempts(1), OnExhausted::Skip)).unwrap();
-        let policy = policy.with("slow", rule(Limit::attempts(4), OnExhausted::StopKey)).unwrap();
-        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let policy = RetryPolicy::new(rule(RetryLimit::FOREVER, OnExhausted::Stop)).unwrap();
+        let policy = policy.with("bad", rule(RetryLimit::attempts(1), OnExhausted::Skip)).unwrap();
+        let policy =
+            policy.with("slow", rule(RetryLimit::attempts(4), OnExhausted::StopKey)).unwrap();
+        let (mut attempts, now) = (RecordFailures::default(), Instant::now());
         for _ in 0..3 {
             let next = policy.failed(&mut attempts, &"unheard of", now, no_chance);
             assert!(matches!(next, RetryDecision::Retry { .. }));
@@ -264,14 +266,14 @@ mod tests {
         // Its own first failure, but the record's fourth.
         let next = policy.failed(&mut attempts, &"slow", now, no_chance);
         assert_eq!(next, RetryDecision::Exhausted(OnExhausted::StopKey));
-        let next = policy.failed(&mut Attempts::default(), &"bad", now, no_chance);
+        let next = policy.failed(&mut RecordFailures::default(), &"bad", now, no_chance);
         assert_eq!(next, RetryDecision::Exhausted(OnExhausted::Skip));
     }
 
     #[test]
     fn without_a_bound_it_never_ends() {
-        let policy = RetryPolicy::new(rule(Limit::FOREVER, OnExhausted::Stop)).unwrap();
-        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let policy = RetryPolicy::new(rule(RetryLimit::FOREVER, OnExhausted::Stop)).unwrap();
+        let (mut attempts, now) = (RecordFailures::default(), Instant::now());
         for _ in 0..100_000 {
             let RetryDecision::Retry { at, .. } = policy.failed(&mut attempts, &(), now, no_chance)
             else {
@@ -284,15 +286,16 @@ mod tests {
 
     #[test]
     fn rules_without_sense_are_refused() {
-        let good = Rule::default();
+        let good = RetryRule::default();
         let refused = |rule| RetryPolicy::<()>::new(rule).err();
         assert_eq!(refused(good), None);
-        let none = Rule { limit: Limit::attempts(0), ..good };
+        let none = RetryRule { limit: RetryLimit::attempts(0), ..good };
         assert_eq!(refused(none), Some(RuleError::NoAttempt));
-        let zero = Rule { backoff: Backoff { factor: 0, ..good.backoff }, ..good };
+        let zero = RetryRule { backoff: Backoff { factor: 0, ..good.backoff }, ..good };
         assert_eq!(refused(zero), Some(RuleError::ZeroFactor));
         let long = Backoff { first: 61 * SECOND, ..good.backoff };
-        let refused = RetryPolicy::new(good).unwrap().with(1, Rule { backoff: long, ..good }).err();
+        let refused =
+            RetryPolicy::new(good).unwrap().with(1, RetryRule { backoff: long, ..good }).err();
         assert_eq!(refused, Some(RuleError::FirstAboveMax));
     }
 }

@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 pub use self::error::{CommitError, SourceError};
 use crate::tracker::{MapLimit, Progress};
-use crate::{Delivered, Position};
+use crate::{DeliveredRecord, Position};
 
 /// A source of records that also stores progress. See the [module](self) for the life of a
 /// partition.
@@ -66,7 +66,7 @@ pub trait Source: Send {
     ///
     /// Progress must be stored before that event. A source may store a shorter map (see
     /// [`Progress::shortened`]), never a longer one.
-    fn commit(&mut self, commits: Vec<Commit>);
+    fn commit(&mut self, commits: Vec<ProgressCommit>);
 
     /// Returns whether the source commits the progress of all partitions in one transaction with
     /// the output of the completed records.
@@ -147,7 +147,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).poll(timeout, max_records, events)
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
         (**self).commit(commits);
     }
 
@@ -214,14 +214,14 @@ pub struct Partition {
 #[non_exhaustive]
 pub enum SourceEvent {
     /// A partition was assigned.
-    Assigned(Assigned),
+    Assigned(PartitionAssignment),
     /// Records of an assigned partition; positions ascend, within the event and from event to
     /// event. Missing positions have no record, and never will.
     Records {
         /// Partition of the records.
         partition: Partition,
         /// The records.
-        records: Vec<Delivered>,
+        records: Vec<DeliveredRecord>,
     },
     /// All positions below `position` were delivered or have no record. So the watermark also
     /// passes gaps at the current end of a stream, such as transaction markers.
@@ -262,7 +262,7 @@ pub enum SourceEvent {
 
 /// Assignment of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assigned {
+pub struct PartitionAssignment {
     /// The partition.
     pub partition: Partition,
     /// Progress so far. Records are delivered from its watermark on.
@@ -273,7 +273,7 @@ pub struct Assigned {
 
 /// Progress to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Commit {
+pub struct ProgressCommit {
     /// The partition.
     pub partition: Partition,
     /// Its progress.

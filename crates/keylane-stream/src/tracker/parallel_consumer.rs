@@ -34,13 +34,13 @@ const MAX_BYTES: u64 = 1 << 22;
 const MAX_WINDOW: u64 = 1 << 23;
 
 #[derive(Clone, Copy)]
-enum Encoding {
+enum MapEncoding {
     BitSet,
     RunLengths,
 }
 
 #[derive(Clone, Copy)]
-enum Width {
+enum RunLengthWidth {
     Two,
     Four,
 }
@@ -50,22 +50,22 @@ pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, MapErr
     let bytes = BASE64_STANDARD.decode(text).map_err(|_| MapError::Foreign)?;
     let (name, body) = bytes.split_first().ok_or(MapError::Foreign)?;
     let (encoding, width, compressed) = match name {
-        b'l' => (Encoding::BitSet, Width::Two, false),
-        b'a' => (Encoding::BitSet, Width::Two, true),
-        b'o' => (Encoding::BitSet, Width::Four, false),
-        b's' => (Encoding::BitSet, Width::Four, true),
-        b'n' => (Encoding::RunLengths, Width::Two, false),
-        b'J' => (Encoding::RunLengths, Width::Two, true),
-        b'e' => (Encoding::RunLengths, Width::Four, false),
-        b'p' => (Encoding::RunLengths, Width::Four, true),
+        b'l' => (MapEncoding::BitSet, RunLengthWidth::Two, false),
+        b'a' => (MapEncoding::BitSet, RunLengthWidth::Two, true),
+        b'o' => (MapEncoding::BitSet, RunLengthWidth::Four, false),
+        b's' => (MapEncoding::BitSet, RunLengthWidth::Four, true),
+        b'n' => (MapEncoding::RunLengths, RunLengthWidth::Two, false),
+        b'J' => (MapEncoding::RunLengths, RunLengthWidth::Two, true),
+        b'e' => (MapEncoding::RunLengths, RunLengthWidth::Four, false),
+        b'p' => (MapEncoding::RunLengths, RunLengthWidth::Four, true),
         1 | 2 => return Err(MapError::KafkaStreams),
         _ => return Err(MapError::Foreign),
     };
     let decompressed = if compressed { Some(decompress(body)?) } else { None };
     let body = decompressed.as_deref().unwrap_or(body);
     let progress = match encoding {
-        Encoding::BitSet => bit_set(committed, body, width),
-        Encoding::RunLengths => run_lengths(committed, body, width),
+        MapEncoding::BitSet => bit_set(committed, body, width),
+        MapEncoding::RunLengths => run_lengths(committed, body, width),
     };
     progress.ok_or(MapError::Foreign)
 }
@@ -80,7 +80,7 @@ fn decompress(body: &[u8]) -> Result<Vec<u8>, MapError> {
     if whole { Ok(bytes) } else { Err(MapError::Foreign) }
 }
 
-fn bit_set(committed: Position, mut body: &[u8], width: Width) -> Option<Progress> {
+fn bit_set(committed: Position, mut body: &[u8], width: RunLengthWidth) -> Option<Progress> {
     let count = take_number(&mut body, width)?;
     let end = committed.after(count)?;
     if body.len() as u64 != count.div_ceil(8) + 1 {
@@ -100,7 +100,7 @@ fn bit_set(committed: Position, mut body: &[u8], width: Width) -> Option<Progres
     Some(Progress::with_map(committed, end, incomplete))
 }
 
-fn run_lengths(committed: Position, mut body: &[u8], width: Width) -> Option<Progress> {
+fn run_lengths(committed: Position, mut body: &[u8], width: RunLengthWidth) -> Option<Progress> {
     let (mut end, mut incomplete) = (committed, Vec::new());
     let (mut first, mut done) = (true, false);
     while !body.is_empty() {
@@ -123,14 +123,14 @@ fn run_lengths(committed: Position, mut body: &[u8], width: Width) -> Option<Pro
 }
 
 /// Reads a signed number, which must not be negative.
-fn take_number(bytes: &mut &[u8], width: Width) -> Option<u64> {
+fn take_number(bytes: &mut &[u8], width: RunLengthWidth) -> Option<u64> {
     let number = match width {
-        Width::Two => {
+        RunLengthWidth::Two => {
             let (number, rest) = bytes.split_first_chunk()?;
             *bytes = rest;
             i64::from(i16::from_be_bytes(*number))
         }
-        Width::Four => {
+        RunLengthWidth::Four => {
             let (number, rest) = bytes.split_first_chunk()?;
             *bytes = rest;
             i64::from(i32::from_be_bytes(*number))

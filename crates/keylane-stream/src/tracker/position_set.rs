@@ -18,7 +18,7 @@ const BLOCK_POSITIONS: u64 = u64::BITS as u64;
 /// that as long as the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PositionSet {
-    blocks: Slab<Block>,
+    blocks: Slab<PositionBlock>,
     by_block: HashMap<u64, usize, RandomState>,
     /// Slab keys of the lowest and the highest block.
     ends: Option<(usize, usize)>,
@@ -27,7 +27,7 @@ pub(super) struct PositionSet {
 
 /// Up to 64 positions.
 #[derive(Clone, Debug)]
-struct Block {
+struct PositionBlock {
     block: u64,
     /// Bits of the positions in the set, the lowest position in the lowest bit. Never 0.
     bits: u64,
@@ -35,7 +35,7 @@ struct Block {
     higher: Option<usize>,
 }
 
-impl Block {
+impl PositionBlock {
     fn positions(&self) -> impl Iterator<Item = Position> {
         let base = self.block * BLOCK_POSITIONS;
         let left = |bits: u64| (bits != 0).then_some(bits);
@@ -75,7 +75,7 @@ impl PositionSet {
 
     fn push_block(&mut self, block: u64, bits: u64) {
         let lower = self.ends.map(|(_, last)| last);
-        let key = self.blocks.insert(Block { block, bits, lower, higher: None });
+        let key = self.blocks.insert(PositionBlock { block, bits, lower, higher: None });
         if let Some(last) = lower {
             self.blocks[last].higher = Some(key);
         }
@@ -142,10 +142,10 @@ impl PositionSet {
 
     /// Iterates over the positions in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Position> {
-        self.iter_links().flat_map(Block::positions)
+        self.iter_links().flat_map(PositionBlock::positions)
     }
 
-    fn iter_links(&self) -> impl Iterator<Item = &Block> {
+    fn iter_links(&self) -> impl Iterator<Item = &PositionBlock> {
         let first = self.ends.map(|(first, _)| &self.blocks[first]);
         std::iter::successors(first, |block| Some(&self.blocks[block.higher?]))
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::consuming::{Book, Dice, Watched, keyed, number, quick};
 use keylane_stream::consumer::{
-    Attempt, BatchBy, BatchConfig, Builder, Consumer, FailedAt, Failure, StopReason,
+    Attempt, AttemptFailure, BatchBy, BatchConfig, Consumer, ConsumerBuilder, FailedAt, StopReason,
 };
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn builder(stream: &MemoryStream) -> Builder {
+fn builder(stream: &MemoryStream) -> ConsumerBuilder {
     let policy = RetryPolicy::new(quick(3, OnExhausted::Skip)).unwrap();
     Consumer::builder(stream.source()).threads(3).retry(policy, |_| ())
 }
@@ -41,7 +41,7 @@ fn a_batch_waits_until_it_is_full() {
     let batch = BatchConfig { max_records: 10, linger: HOUR, split: false, by: BatchBy::Mixed };
     let consumer = builder(&stream).start_batches(batch, move |attempts: &[Attempt]| {
         note(attempts);
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     assert_eq!(consumer.unwrap().wait().counts.handled, 100);
     let seen = seen.get();
@@ -58,7 +58,8 @@ fn a_batch_does_not_wait_for_ever() {
         split: false,
         by: BatchBy::Mixed,
     };
-    let consumer = builder(&stream).start_batches(batch, |_: &[Attempt]| Ok::<_, Failure>(()));
+    let consumer =
+        builder(&stream).start_batches(batch, |_: &[Attempt]| Ok::<_, AttemptFailure>(()));
     assert_eq!(consumer.unwrap().wait().counts.handled, 7);
 }
 

@@ -7,18 +7,22 @@ use std::time::Duration;
 use crate::consuming::{
     Dice, Door, PATIENCE, Watched, eventually, keyed, number, partition_status, quick, status,
 };
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, PauseReason, WaitReason};
+use keylane_stream::consumer::{
+    Attempt, AttemptFailure, Consumer, ConsumerBuilder, PauseReason, WaitReason,
+};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::source::CommitError;
 use keylane_stream::tracker::MapLimit;
 use keylane_stream::{Position, Record};
 
-fn builder(stream: &MemoryStream) -> Builder {
+fn builder(stream: &MemoryStream) -> ConsumerBuilder {
     Consumer::builder(stream.source()).threads(4)
 }
 
-fn stuck_at(door: &Door) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
+fn stuck_at(
+    door: &Door,
+) -> impl Fn(&Attempt) -> Result<(), AttemptFailure> + Send + Sync + 'static {
     let door = door.clone();
     move |attempt: &Attempt| {
         if attempt.key() == Some(b"stuck") {
@@ -93,7 +97,7 @@ fn bytes_are_bounded_and_one_record_always_goes() {
     stream.push_all(0, (0..3).map(large));
     stream.exhaust();
     let consumer = builder(&stream).max_in_flight(1_000, 1);
-    let ended = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
+    let ended = consumer.start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap().wait();
     assert_eq!(ended.counts.handled, 3);
 }
 

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use crate::consuming::{Watched, eventually, keyed, number, partition_status, quick, status};
 use keylane_stream::consumer::{
-    Attempt, Builder, Consumer, Failure, PartitionStatus, StartError, StopReason, WaitReason,
+    Attempt, AttemptFailure, Consumer, ConsumerBuilder, PartitionStatus, StartError, StopReason,
+    WaitReason,
 };
 use keylane_stream::dead_letters::{
     DeadLetter, DeadLetterError, DeadLetters, FileDeadLetters, JournalDeadLetters,
 };
 use keylane_stream::journal::Journal;
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
+use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 use keylane_stream::{Partition, Position, Record};
 
 const BAD: u64 = 13;
@@ -26,7 +27,7 @@ fn stream() -> MemoryStream {
     stream
 }
 
-fn builder(stream: &MemoryStream, on_exhausted: OnExhausted) -> Builder {
+fn builder(stream: &MemoryStream, on_exhausted: OnExhausted) -> ConsumerBuilder {
     let policy = RetryPolicy::new(quick(3, on_exhausted)).unwrap();
     Consumer::builder(stream.source()).threads(4).retry(policy, |_| ())
 }
@@ -34,7 +35,9 @@ fn builder(stream: &MemoryStream, on_exhausted: OnExhausted) -> Builder {
 type Seen = Watched<Vec<(u64, u32)>>;
 
 /// Handles all but the bad record, and records each attempt.
-fn handler(seen: &Arc<Seen>) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
+fn handler(
+    seen: &Arc<Seen>,
+) -> impl Fn(&Attempt) -> Result<(), AttemptFailure> + Send + Sync + 'static {
     let seen = seen.clone();
     move |attempt: &Attempt| {
         seen.change(|seen| seen.push((number(attempt), attempt.number())));
@@ -81,7 +84,7 @@ fn a_key_stops_with_its_record_and_the_others_go_on() {
     let sees = seen.clone();
     let again = builder(&stream, OnExhausted::Stop).start(move |attempt: &Attempt| {
         sees.change(|seen| seen.push((number(attempt), attempt.number())));
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     assert_eq!(again.unwrap().wait().counts.handled, 7);
     assert_eq!(seen.get(), [13, 17, 21, 25, 29, 33, 37].map(|number| (number, 1)));
@@ -113,7 +116,7 @@ fn panics_are_failed_attempts() {
             7 if attempt.number() == 1 => std::panic::panic_any(7),
             _ => {}
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let ended = consumer.unwrap().wait();
     assert_eq!((ended.counts.handled, ended.counts.skipped), (39, 1));
@@ -133,7 +136,7 @@ fn a_key_function_that_panics_fails_its_record_alone() {
     let consumer = Consumer::builder(stream.source())
         .by(key_of)
         .retry(policy, move |failure| notes.change(|all| all.push(failure.to_string())))
-        .start(|_: &Attempt| Ok::<_, Failure>(()));
+        .start(|_: &Attempt| Ok::<_, AttemptFailure>(()));
     let ended = consumer.unwrap().wait();
     assert_eq!((ended.counts.handled, ended.counts.skipped), (39, 1));
     assert!(failures.get()[0].contains("panicked"));
@@ -148,7 +151,8 @@ fn each_class_of_errors_has_its_rule() {
     let policy = RetryPolicy::new(quick(5, OnExhausted::Stop)).unwrap();
     let policy = policy.with(404, quick(1, OnExhausted::Skip)).unwrap();
     let policy = policy.with(503, quick(3, OnExhausted::Skip)).unwrap();
-    let classify = |failure: &Failure| failure.downcast_ref::<Code>().map_or(0, |code| code.0);
+    let classify =
+        |failure: &AttemptFailure| failure.downcast_ref::<Code>().map_or(0, |code| code.0);
     let seen = Watched::new(Vec::new());
     let sees = seen.clone();
     let consumer = Consumer::builder(stream.source()).retry(policy, classify);
@@ -173,7 +177,7 @@ fn a_record_that_waits_for_its_next_attempt_holds_its_key_and_no_worker() {
     stream.exhaust();
     let hour = Duration::from_secs(3600);
     let backoff = Backoff { first: hour, factor: 1, max: hour, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::FOREVER, backoff, on_exhausted: OnExhausted::Stop };
+    let rule = RetryRule { limit: RetryLimit::FOREVER, backoff, on_exhausted: OnExhausted::Stop };
     let others = Watched::new(0);
     let count = others.clone();
     let consumer = Consumer::builder(stream.source()).threads(1);
@@ -212,7 +216,8 @@ fn a_hundred_thousand_keys_can_wait_for_their_next_attempts() {
     stream.exhaust();
     let wait = Duration::from_millis(300);
     let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::attempts(2), backoff, on_exhausted: OnExhausted::Stop };
+    let rule =
+        RetryRule { limit: RetryLimit::attempts(2), backoff, on_exhausted: OnExhausted::Stop };
     let consumer = Consumer::builder(stream.source()).threads(2);
     let consumer = consumer.retry(RetryPolicy::new(rule).unwrap(), |_| ());
     let consumer = consumer.max_in_flight(KEYS as usize, usize::MAX);
@@ -331,14 +336,14 @@ fn the_end_of_the_runtime_is_a_failure_of_what_runs_there() {
     let consumer = builder(&stream, OnExhausted::Stop);
     let consumer = consumer.start_async(runtime.handle().clone(), 2, move |_: Attempt| {
         begins.change(|began| *began = true);
-        std::future::pending::<Result<(), Failure>>()
+        std::future::pending::<Result<(), AttemptFailure>>()
     });
     let consumer = consumer.unwrap();
     began.until(|began| *began);
     runtime.shutdown_background();
     let ended = consumer.wait();
     let StopReason::Failed { failure, .. } = &ended.reason else { panic!("{:?}", ended.reason) };
-    assert!(matches!(**failure, Failure::Abandoned));
+    assert!(matches!(**failure, AttemptFailure::Abandoned));
     assert_eq!(ended.counts.handled, 0);
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::common::place;
 use crate::consuming::{Book, Dice, PATIENCE, Watched, eventually, keyed, number, quick, status};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
-use keylane_stream::journal::{Journal, JournalSource, Retain};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, StopReason};
+use keylane_stream::journal::{Journal, JournalSource, RetentionPolicy};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::{Position, Record};
@@ -30,7 +30,7 @@ fn many_producers_and_groups_share_a_journal() {
                 book.change(|book| book.begin(attempt));
                 thread::yield_now();
                 book.change(|book| book.end(attempt, true));
-                Ok::<_, Failure>(())
+                Ok::<_, AttemptFailure>(())
             });
             consumer.unwrap()
         })
@@ -70,7 +70,7 @@ fn a_second_consumer_of_a_group_takes_over_when_the_first_ends() {
         let source = JournalSource::new(journal.clone(), "g");
         let consumer = Consumer::builder(source).start(move |attempt: &Attempt| {
             seen.change(|seen: &mut Vec<_>| seen.push((name, number(attempt))));
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         });
         consumer.unwrap()
     };
@@ -108,7 +108,7 @@ fn several_journals_are_partitions_of_one_consumer() {
     let consumer = Consumer::builder(source).threads(4).start(move |attempt: &Attempt| {
         books.change(|book| book.begin(attempt));
         books.change(|book| book.end(attempt, true));
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let ended = consumer.unwrap().wait();
     assert_eq!(ended.counts.handled, 6_000);
@@ -122,11 +122,11 @@ fn records_that_retention_removed_are_passed() {
     for _ in 0..3 {
         journal.append_all(&(0..1_024).map(|i| keyed(i, i)).collect::<Vec<_>>()).unwrap();
     }
-    let handle = |_: &Attempt| Ok::<_, Failure>(());
+    let handle = |_: &Attempt| Ok::<_, AttemptFailure>(());
     let source = || JournalSource::new(journal.clone(), "g").to_the_end();
     Consumer::builder(source()).start(handle).unwrap().wait();
     journal.append_all(&(0..4_096).map(|i| keyed(i, i)).collect::<Vec<_>>()).unwrap();
-    let head = journal.retain(Retain::Newest(1_024)).unwrap();
+    let head = journal.retain(RetentionPolicy::Newest(1_024)).unwrap();
     assert!(head > Position::new(3 * 1_024));
     let ended = Consumer::builder(source()).start(handle).unwrap().wait();
     assert_eq!(ended.counts.handled, journal.end().get() - head.get());
@@ -150,7 +150,7 @@ fn a_damaged_journal_ends_its_consumer_with_what_was_done() {
     let source = JournalSource::new(journal.clone(), "g").to_the_end();
     // Few in flight, so that most good records are complete when the damaged chunk is read.
     let consumer = Consumer::builder(source).max_in_flight(10, usize::MAX);
-    let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(()));
+    let consumer = consumer.start(|_: &Attempt| Ok::<_, AttemptFailure>(()));
     let ended = consumer.unwrap().wait();
     let StopReason::Source(_) = &ended.reason else { panic!("{:?}", ended.reason) };
     assert!(ended.reason.to_string().contains("1024"), "{}", ended.reason);
@@ -163,7 +163,7 @@ fn a_damaged_journal_ends_its_consumer_with_what_was_done() {
 
 /// Returns the positions of each key with their attempts, for a scenario that is the same for every
 /// source.
-fn scenario(builder: Builder) -> BTreeMap<Option<Vec<u8>>, Vec<(u64, u32)>> {
+fn scenario(builder: ConsumerBuilder) -> BTreeMap<Option<Vec<u8>>, Vec<(u64, u32)>> {
     let seen = Watched::new(BTreeMap::<_, Vec<_>>::new());
     let sees = seen.clone();
     let policy = RetryPolicy::new(quick(4, OnExhausted::Skip)).unwrap();
@@ -206,7 +206,7 @@ fn progress_is_stored_while_it_goes_on() {
     let journal = Journal::open(path).unwrap();
     let source = JournalSource::new(journal.clone(), "g");
     let consumer = Consumer::builder(source).commit(Duration::from_millis(1), u64::MAX);
-    let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    let consumer = consumer.start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap();
     for number in 0..20 {
         journal.append(&keyed(number, number)).unwrap();
         let done = || journal.committed("g").unwrap().map(|progress| progress.watermark());

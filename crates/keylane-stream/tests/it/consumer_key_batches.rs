@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::consuming::{Dice, Door, Watched, eventually, keyed, number, partition_status, quick};
 use keylane_stream::consumer::{
-    Attempt, BatchBy, BatchConfig, Builder, Consumer, FailedAt, Failure, StopReason, UnkeyedPolicy,
-    WaitReason,
+    Attempt, AttemptFailure, BatchBy, BatchConfig, Consumer, ConsumerBuilder, FailedAt, StopReason,
+    UnkeyedPolicy, WaitReason,
 };
 use keylane_stream::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 use keylane_stream::memory::MemoryStream;
@@ -22,7 +22,7 @@ fn batch(max_records: usize, linger: Duration) -> BatchConfig {
     BatchConfig { max_records, linger, split: false, by: BatchBy::Key }
 }
 
-fn builder(stream: &MemoryStream, attempts: u32, on_exhausted: OnExhausted) -> Builder {
+fn builder(stream: &MemoryStream, attempts: u32, on_exhausted: OnExhausted) -> ConsumerBuilder {
     let policy = RetryPolicy::new(quick(attempts, on_exhausted)).unwrap();
     Consumer::builder(stream.source()).threads(3).retry(policy, |_| ())
 }
@@ -53,7 +53,7 @@ fn a_batch_has_consecutive_records_of_one_key_and_waits_until_it_is_full() {
     let consumer =
         builder(&stream, 1, OnExhausted::Stop).start_batches(batch(5, HOUR), move |them| {
             note(&notes, them);
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         });
     assert_eq!(consumer.unwrap().wait().counts.handled, 100);
     let mut seen = seen.get();
@@ -68,11 +68,10 @@ fn a_batch_has_consecutive_records_of_one_key_and_waits_until_it_is_full() {
 #[test]
 fn a_part_of_a_batch_does_not_wait_for_ever() {
     let stream = stream((0..7).map(|number| (number % 2, number)));
-    let consumer =
-        builder(&stream, 1, OnExhausted::Stop)
-            .start_batches(batch(1_000, Duration::from_millis(2)), |_: &[Attempt]| {
-                Ok::<_, Failure>(())
-            });
+    let consumer = builder(&stream, 1, OnExhausted::Stop)
+        .start_batches(batch(1_000, Duration::from_millis(2)), |_: &[Attempt]| {
+            Ok::<_, AttemptFailure>(())
+        });
     assert_eq!(consumer.unwrap().wait().counts.handled, 7);
 }
 
@@ -86,7 +85,7 @@ fn records_during_a_batch_form_the_next_one() {
         builder(&stream, 1, OnExhausted::Stop).start_batches(batch(2, HOUR), move |them| {
             note(&notes, them);
             waits.pass();
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         });
     let consumer = consumer.unwrap();
     seen.until(|seen| seen.len() == 1);
@@ -107,7 +106,7 @@ fn a_record_that_is_in_order_with_none_is_alone_and_does_not_wait() {
     let builder = builder(&stream, 1, OnExhausted::Stop).unkeyed(UnkeyedPolicy::Unordered);
     let consumer = builder.start_batches(batch(10, HOUR), |them: &[Attempt]| match them.len() {
         1 => Ok(()),
-        _ => Err(Failure::from("they are in no order")),
+        _ => Err(AttemptFailure::from("they are in no order")),
     });
     assert_eq!(consumer.unwrap().wait().counts.handled, 20);
 }
@@ -127,7 +126,7 @@ fn by_partition_the_batches_are_of_a_partition() {
         let next = next.entry(them[0].partition().clone()).or_default();
         assert_eq!(numbers(them), (*next..*next + 10).collect::<Vec<_>>());
         *next += 10;
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     assert_eq!(consumer.unwrap().wait().counts.handled, 60);
 }
@@ -194,7 +193,7 @@ fn random(seed: u64, split: bool) {
             (chance.roll(8), chance.roll(them.len() as u64 + 2) as usize)
         };
         let (done, result) = match roll {
-            0 => (0, Err(Failure::from("all of them"))),
+            0 => (0, Err(AttemptFailure::from("all of them"))),
             1 => {
                 models.lock().unwrap().end(them, 0);
                 panic!("a panic is a failure, too");
@@ -234,7 +233,7 @@ fn with_a_bad_one(split: bool, names: bool) -> (Vec<Vec<u64>>, u64, u64) {
             note(&notes, them);
             match them.iter().position(|attempt| number(attempt) == 4) {
                 Some(index) if names => Err(FailedAt::new(index, "number 4 is bad").into()),
-                Some(_) => Err(Failure::from("one of them is bad")),
+                Some(_) => Err(AttemptFailure::from("one of them is bad")),
                 None => Ok(()),
             }
         });
@@ -300,7 +299,7 @@ fn dead_letters_of_a_batch_are_written_in_order_and_the_key_waits_for_them() {
         .start_batches(batch(4, HOUR), move |them: &[Attempt]| {
             note(&notes, them);
             match number(&them[0]) {
-                0 => Err(Failure::from("they are bad")),
+                0 => Err(AttemptFailure::from("they are bad")),
                 _ => Ok(()),
             }
         })
@@ -348,7 +347,7 @@ fn records_that_wait_for_a_batch_are_released_with_their_partition() {
     let stream = MemoryStream::new("t", 1);
     stream.push_all(0, (0..3).map(|number| keyed("k", number)));
     let first = builder(&stream, 1, OnExhausted::Stop)
-        .start_batches(batch(10, HOUR), |_: &[Attempt]| Ok::<_, Failure>(()))
+        .start_batches(batch(10, HOUR), |_: &[Attempt]| Ok::<_, AttemptFailure>(()))
         .unwrap();
     eventually(|| partition_status(&first, 0).in_flight == 3);
     let ended = first.stop(HOUR);
@@ -356,7 +355,7 @@ fn records_that_wait_for_a_batch_are_released_with_their_partition() {
     stream.push_all(0, (3..10).map(|number| keyed("k", number)));
     stream.exhaust();
     let second = builder(&stream, 1, OnExhausted::Stop)
-        .start_batches(batch(10, HOUR), |_: &[Attempt]| Ok::<_, Failure>(()))
+        .start_batches(batch(10, HOUR), |_: &[Attempt]| Ok::<_, AttemptFailure>(()))
         .unwrap();
     assert_eq!(second.wait().counts.handled, 10);
 }
@@ -413,7 +412,7 @@ fn the_handler_is_gone_when_the_consumer_has_ended() {
         batch(3, MOMENT),
         move |_: &[Attempt]| {
             let _ = &captured;
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         },
     );
     consumer.unwrap().wait();

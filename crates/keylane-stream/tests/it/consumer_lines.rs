@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::consuming::{Dice, Door, PATIENCE, Watched, quick};
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, StopReason};
 use keylane_stream::lines::{FileSource, PipeSource};
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::source::{Source, SourceError, SourceEvent};
@@ -25,7 +25,7 @@ fn first_word(line: &Record) -> Option<Vec<u8>> {
     line.payload().split(|byte| *byte == b' ').next().map(<[u8]>::to_vec)
 }
 
-fn builder(source: FileSource) -> Builder {
+fn builder(source: FileSource) -> ConsumerBuilder {
     let policy = RetryPolicy::new(quick(1, OnExhausted::StopKey)).unwrap();
     Consumer::builder(source).threads(4).by(first_word).retry(policy, |_| ())
 }
@@ -77,7 +77,7 @@ fn lines_completed_above_a_stuck_line_are_not_repeated() {
     let sees = seen.clone();
     let consumer = builder(open(&path, &state).unwrap()).start(move |_: &Attempt| {
         sees.change(|seen| *seen += 1);
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     consumer.unwrap().wait();
     assert_eq!(seen.get(), 2);
@@ -145,7 +145,7 @@ fn a_file_that_is_followed_delivers_whole_lines_as_they_come() {
     let consumer = builder(source).start(move |attempt: &Attempt| {
         let line = String::from_utf8(attempt.payload().to_vec()).unwrap();
         sees.change(|seen| seen.push(line));
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let consumer = consumer.unwrap();
     seen.until(|seen| seen.len() == 1);
@@ -215,7 +215,7 @@ fn a_pipe_is_read_to_its_end() {
     let sees = seen.clone();
     let consumer = Consumer::builder(source).unordered().start(move |_: &Attempt| {
         sees.change(|seen| *seen += 1);
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let consumer = consumer.unwrap();
     write.write_all(b"1\n2\n").unwrap();
@@ -237,7 +237,8 @@ fn a_pipe_that_fails_ends_its_consumer() {
         }
     }
     let source = PipeSource::new("stdin", Failing).unwrap();
-    let ended = Consumer::builder(source).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
+    let ended =
+        Consumer::builder(source).start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap().wait();
     assert_eq!(ended.reason.to_string(), "cannot read stdin: unplugged");
 }
 
@@ -253,7 +254,8 @@ fn a_pipe_whose_reader_panics_ends_its_consumer() {
         }
     }
     let source = PipeSource::new("stdin", Panicking(false)).unwrap();
-    let ended = Consumer::builder(source).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
+    let ended =
+        Consumer::builder(source).start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap().wait();
     assert_eq!(ended.reason.to_string(), "cannot read stdin: the reader has panicked");
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::consuming::{Book, Dice, Watched, keyed, number, quick};
 use keylane_stream::consumer::{
-    Ack, Attempt, Builder, Consumer, Failure, StopReason, UnkeyedPolicy,
+    Ack, Attempt, AttemptFailure, Consumer, ConsumerBuilder, StopReason, UnkeyedPolicy,
 };
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
@@ -18,7 +18,7 @@ const RECORDS: u64 = 3_000;
 const KEYS: u64 = 200;
 
 /// Returns a stream with many keys, some of them hot, and a builder of its consumer.
-fn many_records(seed: u64) -> (MemoryStream, Builder) {
+fn many_records(seed: u64) -> (MemoryStream, ConsumerBuilder) {
     let stream = MemoryStream::new("t", PARTITIONS);
     let mut dice = Dice(seed);
     for number in 0..RECORDS {
@@ -70,7 +70,7 @@ fn threads_keep_the_order_of_each_key() {
             books.change(|book| book.end(attempt, !fails));
             match fails {
                 true if number(attempt).is_multiple_of(2) => panic!("so it goes"),
-                true => Err(Failure::from(std::io::Error::other("not today"))),
+                true => Err(AttemptFailure::from(std::io::Error::other("not today"))),
                 false => Ok(()),
             }
         };
@@ -138,7 +138,10 @@ fn futures_keep_the_order_of_each_key() {
 /// Handles all of a stream with two keys and records without a key; a record ends once `together`
 /// records have run at the same time. Returns the order of their ends, and the maximum that ran at
 /// the same time.
-fn handled(together: usize, choose: impl FnOnce(Builder) -> Builder) -> (Vec<String>, usize) {
+fn handled(
+    together: usize,
+    choose: impl FnOnce(ConsumerBuilder) -> ConsumerBuilder,
+) -> (Vec<String>, usize) {
     let stream = MemoryStream::new("t", 1);
     for number in 0..40 {
         let record = match number % 4 {
@@ -162,7 +165,7 @@ fn handled(together: usize, choose: impl FnOnce(Builder) -> Builder) -> (Vec<Str
             *running -= 1;
             order.push(String::from_utf8(attempt.payload().to_vec()).unwrap());
         });
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let ended = consumer.unwrap().wait();
     assert_eq!(ended.counts.handled, 40);
@@ -172,14 +175,14 @@ fn handled(together: usize, choose: impl FnOnce(Builder) -> Builder) -> (Vec<Str
 
 #[test]
 fn a_partition_can_be_one_line() {
-    let (order, most) = handled(1, Builder::by_partition);
+    let (order, most) = handled(1, ConsumerBuilder::by_partition);
     assert_eq!(order, (0..40).map(|number| number.to_string()).collect::<Vec<_>>());
     assert_eq!(most, 1);
 }
 
 #[test]
 fn without_order_as_many_run_as_there_are_threads() {
-    let (_, most) = handled(8, Builder::unordered);
+    let (_, most) = handled(8, ConsumerBuilder::unordered);
     assert_eq!(most, 8);
 }
 
@@ -214,10 +217,10 @@ fn records_without_a_key_can_be_refused() {
     let policy = RetryPolicy::new(quick(5, OnExhausted::Skip)).unwrap();
     let consumer = Consumer::builder(stream.source())
         .unkeyed(UnkeyedPolicy::Reject)
-        .retry(policy, |failure| assert!(matches!(failure, Failure::NoKey)))
+        .retry(policy, |failure| assert!(matches!(failure, AttemptFailure::NoKey)))
         .start(|attempt: &Attempt| {
             assert!(attempt.key().is_some());
-            Ok::<_, Failure>(())
+            Ok::<_, AttemptFailure>(())
         });
     let ended = consumer.unwrap().wait();
     assert_eq!((ended.counts.handled, ended.counts.skipped), (2, 1));

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::consuming::{Dice, Door, Watched, eventually, keyed, number, partition_status, quick};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, Outbox};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, Outbox};
 use keylane_stream::journal::{Journal, JournalSource};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::sink::{JournalSink, Sink, SinkError};
 use keylane_stream::{Position, Record};
 
-fn builder(stream: &MemoryStream, attempts: u32) -> Builder {
+fn builder(stream: &MemoryStream, attempts: u32) -> ConsumerBuilder {
     let policy = RetryPolicy::new(quick(attempts, OnExhausted::Skip)).unwrap();
     Consumer::builder(stream.source()).threads(3).retry(policy, |_| ())
 }
@@ -64,7 +64,7 @@ fn the_output_of_a_key_is_in_the_order_of_its_records() {
     let consumer = builder(&stream, 99).start_producing(sink, |attempt: &Attempt| {
         let number = number(attempt);
         match attempt.number() {
-            1 if number.is_multiple_of(7) => Err(Failure::from("not the first time")),
+            1 if number.is_multiple_of(7) => Err(AttemptFailure::from("not the first time")),
             _ => Ok(vec![output(attempt); number as usize % 4]),
         }
     });
@@ -106,7 +106,7 @@ fn a_record_is_done_and_its_key_goes_on_when_the_output_is_written() {
     let sink = Made { refuses, written: written.clone() };
     let consumer = builder(&stream, 1).start_producing(sink, move |attempt: &Attempt| {
         begins.change(|begun| begun.push(number(attempt)));
-        Ok::<_, Failure>(vec![output(attempt)])
+        Ok::<_, AttemptFailure>(vec![output(attempt)])
     });
     let consumer = consumer.unwrap();
     begun.until(|begun| begun.len() == 2);
@@ -132,13 +132,13 @@ fn an_output_that_is_refused_fails_its_record_and_no_other() {
     let (tries, classes) = (attempts.clone(), Watched::new(vec![]));
     let seen = classes.clone();
     let policy = RetryPolicy::new(quick(3, OnExhausted::Skip)).unwrap();
-    let builder = builder(&stream, 3).retry(policy, move |failure: &Failure| {
+    let builder = builder(&stream, 3).retry(policy, move |failure: &AttemptFailure| {
         let ours = failure.downcast_ref::<SinkError>().is_some();
         seen.change(|seen| seen.push((ours, failure.to_string())));
     });
     let consumer = builder.start_producing(sink, move |attempt: &Attempt| {
         tries.change(|tries| *tries += usize::from(number(attempt) == 4));
-        Ok::<_, Failure>(vec![output(attempt)])
+        Ok::<_, AttemptFailure>(vec![output(attempt)])
     });
     let counts = consumer.unwrap().wait().counts;
     assert_eq!((counts.handled, counts.skipped), (19, 1));
@@ -162,7 +162,7 @@ fn a_sink_that_panics_has_refused() {
     };
     let sink = Made { refuses, written: Watched::new(vec![]) };
     let consumer = builder(&stream, 2)
-        .start_producing(sink, |attempt: &Attempt| Ok::<_, Failure>(vec![output(attempt)]));
+        .start_producing(sink, |attempt: &Attempt| Ok::<_, AttemptFailure>(vec![output(attempt)]));
     let counts = consumer.unwrap().wait().counts;
     assert_eq!((counts.handled, counts.failed_attempts), (2, 1));
 }
@@ -210,8 +210,9 @@ fn a_journal_is_free_when_the_consumer_has_ended() {
     for round in 1..=3 {
         let sink = JournalSink::new(Journal::open(&path).unwrap());
         let source = JournalSource::new(orders.clone(), format!("g{round}").as_str()).to_the_end();
-        let consumer = Consumer::builder(source)
-            .start_producing(sink, |it: &Attempt| Ok::<_, Failure>(vec![it.record().clone()]));
+        let consumer = Consumer::builder(source).start_producing(sink, |it: &Attempt| {
+            Ok::<_, AttemptFailure>(vec![it.record().clone()])
+        });
         assert_eq!(consumer.unwrap().wait().counts.handled, 50);
         assert_eq!(Journal::open(&path).unwrap().end().get(), 50 * round);
     }
@@ -228,7 +229,7 @@ fn futures_return_records_too() {
     let produces = |attempt: Attempt| async move {
         tokio::task::yield_now().await;
         match (number(&attempt), attempt.number()) {
-            (5, 1) => Err(Failure::from("not yet")),
+            (5, 1) => Err(AttemptFailure::from("not yet")),
             (6, _) => Ok(vec![]),
             _ => Ok(vec![output(&attempt)]),
         }

@@ -10,12 +10,14 @@ use crate::consuming::{
     Book, Dice, Door, PATIENCE, Watched, eventually, keyed, number, partition_status, quick, status,
 };
 use keylane_stream::Position;
-use keylane_stream::consumer::{Ack, Attempt, Builder, Consumer, Failure, PauseReason, StopReason};
+use keylane_stream::consumer::{
+    Ack, Attempt, AttemptFailure, Consumer, ConsumerBuilder, PauseReason, StopReason,
+};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
+use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 use keylane_stream::source::CommitError;
 
-fn builder(stream: &MemoryStream) -> Builder {
+fn builder(stream: &MemoryStream) -> ConsumerBuilder {
     Consumer::builder(stream.source()).threads(4)
 }
 
@@ -23,7 +25,7 @@ fn builder(stream: &MemoryStream) -> Builder {
 fn waits_at(
     door: &Door,
     began: &Arc<Watched<u32>>,
-) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
+) -> impl Fn(&Attempt) -> Result<(), AttemptFailure> + Send + Sync + 'static {
     let (door, began) = (door.clone(), began.clone());
     move |attempt: &Attempt| {
         if attempt.key() == Some(b"slow") {
@@ -50,7 +52,7 @@ fn running_attempts_are_awaited_before_a_partition_is_released() {
             book.begin(attempt);
             book.end(attempt, true);
         });
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let next = next.unwrap();
     stream.move_to(0, 1);
@@ -87,11 +89,11 @@ fn progress_is_stored_while_a_partition_waits_to_be_given_back() {
         } else {
             first.pass()
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let owner = owner.unwrap();
     began.until(|began| *began == 2);
-    let next = self::builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    let next = self::builder(&stream).start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap();
     stream.move_to(0, 1);
     eventually(|| partition_status(&owner, 0).paused_by == Some(PauseReason::Closing));
     // It ends after the revocation began, while another record of the partition runs.
@@ -126,7 +128,7 @@ fn attempts_beyond_the_revocation_deadline_are_fenced() {
     let takes = taken.clone();
     let second = builder(&stream).start(move |_: &Attempt| {
         takes.change(|taken| *taken += 1);
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let second = second.unwrap();
     stream.move_to(0, 1);
@@ -156,7 +158,7 @@ fn a_lost_partition_commits_nothing_more() {
     eventually(|| status(&first).counts.fenced == 1);
     assert_eq!(stream.committed(0).end(), Position::ZERO);
     // Both records are delivered again to the new member.
-    let second = builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    let second = builder(&stream).start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap();
     eventually(|| status(&second).counts.handled == 2);
     drop((first, second));
 }
@@ -174,7 +176,7 @@ fn a_partition_that_comes_back_begins_anew() {
         if first.swap(false, Ordering::SeqCst) {
             doors.pass();
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let consumer = consumer.unwrap();
     began.until(|began| began.len() == 1);
@@ -195,7 +197,7 @@ fn a_waiting_retry_does_not_block_its_key_in_a_reassigned_partition() {
     stream.push(0, keyed("a", 0));
     let hour = Duration::from_secs(3600);
     let backoff = Backoff { first: hour, factor: 1, max: hour, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::FOREVER, backoff, on_exhausted: OnExhausted::Stop };
+    let rule = RetryRule { limit: RetryLimit::FOREVER, backoff, on_exhausted: OnExhausted::Stop };
     let consumer = builder(&stream).retry(RetryPolicy::new(rule).unwrap(), |_| ());
     let consumer = consumer.start(|attempt: &Attempt| match attempt.epoch() {
         1 => Err(std::io::Error::other("in an hour")),
@@ -257,7 +259,7 @@ fn a_clean_stop_repeats_nothing() {
             book.begin(attempt);
             book.end(attempt, true);
         });
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     last.unwrap().wait();
     book.change(|book| book.check(2_000));
@@ -307,7 +309,7 @@ fn commits_that_are_refused_for_now_are_tried_again() {
     stream.refuse_commits(Some(CommitError::Later("no coordinator".to_owned())));
     stream.push_all(0, (0..10).map(|number| keyed(number, number)));
     let consumer = builder(&stream).commit(Duration::ZERO, 1);
-    let consumer = consumer.start(|_: &Attempt| Ok::<_, Failure>(())).unwrap();
+    let consumer = consumer.start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap();
     eventually(|| status(&consumer).counts.failed_commits >= 3);
     // Handling continues.
     eventually(|| status(&consumer).counts.handled == 10);
@@ -376,7 +378,7 @@ fn a_storm_of_rebalances_keeps_the_order_and_loses_nothing() {
             // more.
             (0..PARTITIONS).for_each(|partition| stream.move_to(partition, 3));
             stream.exhaust();
-            builder(&stream).start(|_: &Attempt| Ok::<_, Failure>(())).unwrap().wait();
+            builder(&stream).start(|_: &Attempt| Ok::<_, AttemptFailure>(())).unwrap().wait();
         }
         for partition in 0..PARTITIONS {
             let progress = stream.committed(partition);

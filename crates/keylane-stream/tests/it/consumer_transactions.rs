@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::consuming::{Dice, keyed, number, quick};
-use keylane_stream::consumer::{Attempt, Consumer, Failure, ShutdownReport, StopReason};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ShutdownReport, StopReason};
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::sink::{HandlerOutput, Sink, SinkError};
-use keylane_stream::source::{Assigned, Commit, Source, SourceError, SourceEvent};
+use keylane_stream::source::{
+    PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use keylane_stream::tracker::{MapLimit, Progress};
-use keylane_stream::{Delivered, Partition, Position, Record};
+use keylane_stream::{DeliveredRecord, Partition, Position, Record};
 
 const PARTITIONS: u32 = 3;
 const EACH: u64 = 400;
@@ -93,7 +95,7 @@ impl Sink for Into {
 /// Source whose partitions are revoked at random, and whose transactions fail at random.
 struct Moving {
     model: Model,
-    partitions: Vec<Vec<Delivered>>,
+    partitions: Vec<Vec<DeliveredRecord>>,
     /// Next position of each assigned partition.
     ours: BTreeMap<u32, usize>,
     /// Partition that is revoked and not yet released.
@@ -107,7 +109,7 @@ impl Moving {
     fn new(model: Model) -> Self {
         let mut dice = Dice(model.roll(1_000));
         let mut partition = |partition| {
-            let mut delivered = |number| Delivered {
+            let mut delivered = |number| DeliveredRecord {
                 position: Position::new(number),
                 written: SystemTime::UNIX_EPOCH,
                 record: keyed(format!("{partition}.{}", dice.roll_skewed(KEYS)), number),
@@ -123,7 +125,11 @@ impl Moving {
         let progress = self.model.lock().progress[number as usize].clone();
         self.ours.insert(number, progress.watermark().get() as usize);
         let limit = MapLimit::KAFKA;
-        events.push(SourceEvent::Assigned(Assigned { partition: name(number), progress, limit }));
+        events.push(SourceEvent::Assigned(PartitionAssignment {
+            partition: name(number),
+            progress,
+            limit,
+        }));
     }
 
     /// Aborts: drops the output, and goes back to the committed state.
@@ -205,7 +211,7 @@ impl Source for Moving {
         self.give_up();
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
         let is_whole =
             commits.iter().all(|commit| self.ours.contains_key(&commit.partition.number()));
         if !is_whole || self.model.roll(6) == 0 {
@@ -214,7 +220,7 @@ impl Source for Moving {
         let mut ledger = self.model.lock();
         let open = std::mem::take(&mut ledger.open);
         ledger.output.extend(open);
-        for Commit { partition, progress } in commits {
+        for ProgressCommit { partition, progress } in commits {
             ledger.progress[partition.number() as usize] = progress;
             self.pending.push(SourceEvent::Committed { partition, result: Ok(()) });
         }
@@ -262,7 +268,7 @@ fn run(seed: u64) -> (Model, ShutdownReport) {
             let roll = dice.roll(300);
             thread::sleep(Duration::from_micros(roll));
             match roll % 15 {
-                0 => Err(Failure::from("not this time")),
+                0 => Err(AttemptFailure::from("not this time")),
                 _ => Ok(vec![attempt.record().clone(); copies(number(attempt))]),
             }
         })

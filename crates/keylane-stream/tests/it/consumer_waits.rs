@@ -11,10 +11,12 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::consuming::{Door, PATIENCE, Watched, eventually, keyed, status};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
-use keylane_stream::source::{Assigned, Commit, CommitError, Source, SourceError, SourceEvent};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, StopReason};
+use keylane_stream::source::{
+    CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use keylane_stream::tracker::{MapLimit, Progress};
-use keylane_stream::{Delivered, Partition, Position};
+use keylane_stream::{DeliveredRecord, Partition, Position};
 
 /// Number of polls that are counted: few enough that no deadline passes meanwhile, and enough to
 /// show a busy loop.
@@ -94,11 +96,11 @@ impl Script {
     fn assign(&self, number: u32) {
         let progress = Progress::up_to(Position::ZERO);
         let (partition, limit) = (name(number), MapLimit::KAFKA);
-        self.tell(SourceEvent::Assigned(Assigned { partition, progress, limit }));
+        self.tell(SourceEvent::Assigned(PartitionAssignment { partition, progress, limit }));
     }
 
     fn push(&self, number: u32, position: u64, key: &str) {
-        let delivered = Delivered {
+        let delivered = DeliveredRecord {
             position: Position::new(position),
             written: SystemTime::UNIX_EPOCH,
             record: keyed(key, position),
@@ -194,10 +196,10 @@ impl Source for Script {
         }
     }
 
-    fn commit(&mut self, commits: Vec<Commit>) {
+    fn commit(&mut self, commits: Vec<ProgressCommit>) {
         self.change(|state| {
             state.committed = true;
-            for Commit { partition, .. } in commits {
+            for ProgressCommit { partition, .. } in commits {
                 match state.answer.clone() {
                     Some(result) => {
                         state.events.push_back(SourceEvent::Committed { partition, result })
@@ -237,7 +239,7 @@ impl Wake for Shared {
 }
 
 /// Returns the builder of a consumer that commits by time alone.
-fn builder(script: &Script, commit_every: Duration) -> Builder {
+fn builder(script: &Script, commit_every: Duration) -> ConsumerBuilder {
     Consumer::builder(script.clone()).threads(2).commit(commit_every, u64::MAX)
 }
 
@@ -245,7 +247,7 @@ fn builder(script: &Script, commit_every: Duration) -> Builder {
 fn with_one_done(script: &Script, commit_every: Duration) -> Consumer {
     script.assign(0);
     script.push(0, 0, "a");
-    let consumer = builder(script, commit_every).start(|_: &Attempt| Ok::<_, Failure>(()));
+    let consumer = builder(script, commit_every).start(|_: &Attempt| Ok::<_, AttemptFailure>(()));
     let consumer = consumer.unwrap();
     eventually(|| status(&consumer).counts.handled == 1);
     consumer
@@ -335,7 +337,7 @@ fn waits_for_running_attempts_of_a_revoked_partition() {
         } else {
             doors.1.pass()
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let consumer = consumer.unwrap();
     began.until(|began| *began == 2);
@@ -371,7 +373,7 @@ fn waits_for_running_attempts_and_not_for_a_failed_source() {
         if attempt.key() == Some(b"slow") {
             door.pass();
         }
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     });
     let consumer = consumer.unwrap();
     script.await_commit();

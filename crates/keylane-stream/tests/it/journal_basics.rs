@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use crate::common::{everything, place, record};
-use keylane_stream::journal::{Journal, JournalOpenError, ReadError, Retain, WriteError};
+use keylane_stream::journal::{
+    Journal, JournalOpenError, JournalReadError, RetentionPolicy, WriteError,
+};
 use keylane_stream::tracker::{MapLimit, Progress, TakeOutcome, Tracker};
 use keylane_stream::{Position, Record};
 
@@ -195,23 +197,31 @@ fn retention_removes_whole_chunks_and_says_what_is_gone() {
         let records: Vec<_> = (chunk * 10..chunk * 10 + 10).map(record).collect();
         journal.append_all(&records).unwrap();
     }
-    assert_eq!(journal.retain(Retain::Unfinished), Ok(at(0)), "without groups all is unfinished");
+    assert_eq!(
+        journal.retain(RetentionPolicy::Unfinished),
+        Ok(at(0)),
+        "without groups all is unfinished"
+    );
     journal.commit("a", &Progress::up_to(at(57))).unwrap();
     journal.commit("b", &Progress::up_to(at(890))).unwrap();
-    assert_eq!(journal.retain(Retain::Unfinished), Ok(at(50)));
+    assert_eq!(journal.retain(RetentionPolicy::Unfinished), Ok(at(50)));
     assert_eq!(journal.begin(), Ok(at(50)));
-    assert_eq!(journal.read(at(49), 1), Err(ReadError::Gone { head: at(50) }));
+    assert_eq!(journal.read(at(49), 1), Err(JournalReadError::Gone { head: at(50) }));
     assert_eq!(journal.read(at(50), 1).unwrap()[0].record, record(50));
-    assert_eq!(journal.retain(Retain::From(at(20))), Ok(at(50)), "what is gone stays gone");
-    assert_eq!(journal.retain(Retain::Newest(201)), Ok(at(790)));
-    assert_eq!(journal.retain(Retain::WrittenSince(SystemTime::UNIX_EPOCH)), Ok(at(790)));
+    assert_eq!(
+        journal.retain(RetentionPolicy::From(at(20))),
+        Ok(at(50)),
+        "what is gone stays gone"
+    );
+    assert_eq!(journal.retain(RetentionPolicy::Newest(201)), Ok(at(790)));
+    assert_eq!(journal.retain(RetentionPolicy::WrittenSince(SystemTime::UNIX_EPOCH)), Ok(at(790)));
     drop(journal);
 
     let journal = Journal::open(&path).unwrap();
     assert_eq!(journal.begin(), Ok(at(790)));
     assert_eq!(journal.check().unwrap().damage, []);
     let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
-    assert_eq!(journal.retain(Retain::WrittenSince(tomorrow)), Ok(at(1000)));
+    assert_eq!(journal.retain(RetentionPolicy::WrittenSince(tomorrow)), Ok(at(1000)));
     assert_eq!(journal.append(&record(1000)).unwrap(), at(1000), "positions go on");
     assert_eq!(everything(&journal).len(), 1);
     drop(journal);
@@ -224,7 +234,7 @@ fn a_long_retention_is_done_in_steps() {
     let journal = Journal::open(&path).unwrap();
     // One chunk each, and more chunks than one step removes.
     (0..1100).for_each(|number| assert_eq!(journal.append(&record(number)), Ok(at(number))));
-    assert_eq!(journal.retain(Retain::Newest(1)), Ok(at(1099)));
+    assert_eq!(journal.retain(RetentionPolicy::Newest(1)), Ok(at(1099)));
     assert_eq!(everything(&journal).len(), 1);
     let report = journal.check().unwrap();
     assert_eq!((report.chunks, report.damage), (1, vec![]));

@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::common::{everything, place, record};
 use keylane_stream::Position;
-use keylane_stream::journal::{Journal, JournalOpenError, Retain};
+use keylane_stream::journal::{Journal, JournalOpenError, RetentionPolicy};
 use keylane_stream::tracker::{MapLimit, Tracker};
 
 /// Variable with the path of the child's journal. Set only for a child.
@@ -143,7 +143,7 @@ fn kill_9_loses_nothing_acknowledged() {
 }
 
 /// Checks that no call is there in part: the calls append one, two or three records, in turn.
-fn assert_calls_are_whole(there: &[keylane_stream::Delivered]) {
+fn assert_calls_are_whole(there: &[keylane_stream::DeliveredRecord]) {
     let mut rest = there.iter().map(|delivered| {
         let number = delivered.record.headers[0].1.as_ref().unwrap();
         u64::from_le_bytes(number[..].try_into().unwrap())
@@ -173,6 +173,6 @@ fn a_killed_owner_leaves_no_lock_and_a_living_one_keeps_others_out() {
     child.kill().unwrap();
     child.wait().unwrap();
     let journal = Journal::open(&path).unwrap();
-    journal.retain(Retain::Newest(1)).unwrap();
+    journal.retain(RetentionPolicy::Newest(1)).unwrap();
     assert_eq!(journal.check().unwrap().damage, []);
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{copy_as_is, everything, place, record};
 use keylane_stream::Position;
-use keylane_stream::journal::{Damage, Journal, JournalOpenError, ReadError};
+use keylane_stream::journal::{Journal, JournalDamage, JournalOpenError, JournalReadError};
 use keylane_stream::tracker::Progress;
 use rusqlite::Connection;
 
@@ -40,7 +40,7 @@ fn flip_in_all_copies(file: &mut [u8], what: &str) {
 }
 
 /// Reads from the beginning. Returns the number of records, and the error that ended the reading.
-fn read_until_damage(journal: &Journal) -> (u64, Option<ReadError>) {
+fn read_until_damage(journal: &Journal) -> (u64, Option<JournalReadError>) {
     let mut next = journal.begin().unwrap();
     loop {
         match journal.read(next, 1000) {
@@ -65,11 +65,11 @@ fn a_flipped_byte_in_the_file_names_its_chunk() {
     fs::write(&path, file).unwrap();
 
     let journal = Journal::open(&path).unwrap();
-    let damage = Damage::Chunk { first: at(40) };
-    assert_eq!(read_until_damage(&journal), (40, Some(ReadError::Damaged(damage.clone()))));
+    let damage = JournalDamage::Chunk { first: at(40) };
+    assert_eq!(read_until_damage(&journal), (40, Some(JournalReadError::Damaged(damage.clone()))));
     // A read from any record of the chunk fails, not only from the damaged one; later chunks are
     // intact.
-    assert_eq!(journal.read(at(49), 1), Err(ReadError::Damaged(damage.clone())));
+    assert_eq!(journal.read(at(49), 1), Err(JournalReadError::Damaged(damage.clone())));
     assert_eq!(journal.read(at(50), 1000).unwrap().len(), 50);
     let report = journal.check().unwrap();
     assert_eq!((report.chunks, report.damage), (10, vec![damage]));
@@ -83,9 +83,13 @@ fn each_number_of_a_row_is_covered() {
         let (_folder, path) = ten_chunks();
         change(&path, &format!("UPDATE chunk SET {column} WHERE first = 30"));
         let journal = Journal::open(&path).unwrap();
-        let damage = ReadError::Damaged(Damage::Chunk { first: at(30) });
+        let damage = JournalReadError::Damaged(JournalDamage::Chunk { first: at(30) });
         assert_eq!(read_until_damage(&journal), (30, Some(damage)), "{column}");
-        assert_eq!(journal.check().unwrap().damage, [Damage::Chunk { first: at(30) }], "{column}");
+        assert_eq!(
+            journal.check().unwrap().damage,
+            [JournalDamage::Chunk { first: at(30) }],
+            "{column}"
+        );
     }
 }
 
@@ -95,10 +99,13 @@ fn a_missing_chunk_is_named() {
     change(&path, "DELETE FROM chunk WHERE first IN (30, 40)");
     let journal = Journal::open(&path).unwrap();
     let (until, error) = read_until_damage(&journal);
-    let missing = Damage::Missing { from: at(30), until: at(50) };
-    assert_eq!((until, error), (30, Some(ReadError::Damaged(missing.clone()))));
+    let missing = JournalDamage::Missing { from: at(30), until: at(50) };
+    assert_eq!((until, error), (30, Some(JournalReadError::Damaged(missing.clone()))));
     // Also from the middle of the missing range.
-    assert!(matches!(journal.read(at(44), 1), Err(ReadError::Damaged(Damage::Missing { .. }))));
+    assert!(matches!(
+        journal.read(at(44), 1),
+        Err(JournalReadError::Damaged(JournalDamage::Missing { .. }))
+    ));
     assert_eq!(journal.read(at(50), 1000).unwrap().len(), 50);
     assert_eq!(journal.check().unwrap().damage, [missing]);
 }
@@ -112,7 +119,7 @@ fn a_chunk_in_anothers_place_is_named() {
          UPDATE chunk SET first = 30 WHERE first = 1000",
     );
     let journal = Journal::open(&path).unwrap();
-    let named = [Damage::Chunk { first: at(20) }, Damage::Chunk { first: at(30) }];
+    let named = [JournalDamage::Chunk { first: at(20) }, JournalDamage::Chunk { first: at(30) }];
     assert_eq!(journal.check().unwrap().damage, named);
     assert_eq!(read_until_damage(&journal).0, 20);
 }
@@ -123,7 +130,7 @@ fn a_damaged_beginning_or_end_is_not_opened_and_can_be_inspected() {
     let (_folder, path) = ten_chunks();
     change(&path, "UPDATE chunk SET count = 11 WHERE first = 90");
     let refused = Journal::open(&path);
-    let damage = Damage::Chunk { first: at(90) };
+    let damage = JournalDamage::Chunk { first: at(90) };
     assert!(
         matches!(&refused, Err(JournalOpenError::Damaged(found)) if *found == damage),
         "{refused:?}"
@@ -133,8 +140,8 @@ fn a_damaged_beginning_or_end_is_not_opened_and_can_be_inspected() {
     let (_folder, path) = ten_chunks();
     change(&path, "DELETE FROM chunk WHERE first = 0");
     let refused = Journal::open(&path);
-    assert!(matches!(refused, Err(JournalOpenError::Damaged(Damage::Head))), "{refused:?}");
-    let missing = Damage::Missing { from: at(0), until: at(10) };
+    assert!(matches!(refused, Err(JournalOpenError::Damaged(JournalDamage::Head))), "{refused:?}");
+    let missing = JournalDamage::Missing { from: at(0), until: at(10) };
     assert_eq!(Journal::inspect(&path).unwrap().damage, [missing]);
 }
 
@@ -241,8 +248,12 @@ fn damaged_progress_is_named_and_not_used() {
         change(&path, sql);
         let journal = Journal::open(&path).unwrap();
         let name = if sql.contains("other") { "other" } else { "group" };
-        let damage = Damage::Group { name: name.to_owned() };
-        assert_eq!(journal.committed(name), Err(ReadError::Damaged(damage.clone())), "{sql}");
+        let damage = JournalDamage::Group { name: name.to_owned() };
+        assert_eq!(
+            journal.committed(name),
+            Err(JournalReadError::Damaged(damage.clone())),
+            "{sql}"
+        );
         assert_eq!(journal.check().unwrap().damage, [damage], "{sql}");
     }
 }

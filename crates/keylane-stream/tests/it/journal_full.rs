@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{everything, place, record};
-use keylane_stream::journal::{Journal, JournalSettings, Retain, WriteError};
+use keylane_stream::journal::{Journal, JournalSettings, RetentionPolicy, WriteError};
 use keylane_stream::tracker::Progress;
 use keylane_stream::{Position, Record};
 
@@ -34,7 +34,7 @@ fn a_full_journal_says_so_and_has_nothing_in_part() {
 
     // A group can still commit its progress, and make room by that.
     journal.commit("group", &Progress::up_to(end)).unwrap();
-    assert_eq!(journal.retain(Retain::Unfinished), Ok(end));
+    assert_eq!(journal.retain(RetentionPolicy::Unfinished), Ok(end));
     assert_eq!(journal.append_all(&batch), Ok(end..end.after(10).unwrap()));
     drop(journal);
     let journal = Journal::open_with(&path, &settings).unwrap();
@@ -123,7 +123,7 @@ fn writes_until_the_disk_fails() {
     // Every write fails from now on with the same reason, and the records can still be read.
     assert_eq!(journal.append(&Record::default()), Err(failure.clone()));
     assert_eq!(journal.commit("group", &Progress::up_to(at(0))), Err(failure.clone()));
-    assert_eq!(journal.retain(Retain::Newest(0)), Err(failure));
+    assert_eq!(journal.retain(RetentionPolicy::Newest(0)), Err(failure));
     assert_eq!(journal.end(), at(acknowledged));
     assert_eq!(everything(&journal).len() as u64, acknowledged);
     println!("acknowledged {acknowledged}");

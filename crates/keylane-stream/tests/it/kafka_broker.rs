@@ -11,10 +11,10 @@ use crate::kafka_support::{
 };
 use keylane_stream::Record;
 use keylane_stream::kafka::{
-    ClientSettings, KafkaSettings, KafkaSink, KafkaSource, MapVersion, Protocol, RecreatedTopic,
-    lag,
+    ClientSettings, KafkaSettings, KafkaSink, KafkaSource, MapVersion, RebalanceProtocol,
+    RecreatedTopic, lag,
 };
-use keylane_stream::source::{Commit, CommitError, Partition, Source as _};
+use keylane_stream::source::{CommitError, Partition, ProgressCommit, Source as _};
 use keylane_stream::tracker::Progress;
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::ClientConfig;
@@ -219,7 +219,7 @@ fn g9_a_broker_that_dies_and_comes_back_costs_neither_records_nor_progress() {
     // A commit is refused at some time, or the group's session ends before.
     driven.committed.clear();
     let progress = Progress::up_to(at(50));
-    driven.source.commit(vec![Commit { partition: partition(name), progress }]);
+    driven.source.commit(vec![ProgressCommit { partition: partition(name), progress }]);
     driven.poll_until("it is given up", |driven| {
         (!driven.committed.is_empty() || !driven.lost.is_empty()).then_some(())
     });
@@ -299,7 +299,7 @@ fn g2_members_under_the_brokers_own_protocol_hand_over_what_is_released_and_noth
     hand_over(&brokers, name, || {
         let client = ClientSettings::new(&*brokers);
         let settings = KafkaSettings::new(client, [name], name);
-        KafkaSettings { protocol: Protocol::Broker, ..settings }
+        KafkaSettings { protocol: RebalanceProtocol::Broker, ..settings }
     });
 }
 

@@ -14,9 +14,9 @@ use crate::kafka_support::{
     Driven, admin, committed, create_copied_topic, create_topic, end_of, fleeting, settings, until,
     wait, write,
 };
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, StopReason};
-use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource, Protocol};
-use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, StopReason};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource, RebalanceProtocol};
+use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 use keylane_stream::{Partition, Record};
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::admin::{AdminOptions, NewTopic, TopicReplication};
@@ -72,7 +72,11 @@ fn fleeting_member(brokers: &str) -> KafkaSettings {
 /// As above, with the protocol in which the broker assigns partitions and sets the timeouts.
 fn member_by_broker(brokers: &str) -> KafkaSettings {
     let client = ClientSettings::new(brokers).set("transaction.timeout.ms", "3000");
-    KafkaSettings { client, protocol: Protocol::Broker, ..settings(brokers, ORDERS, "copiers") }
+    KafkaSettings {
+        client,
+        protocol: RebalanceProtocol::Broker,
+        ..settings(brokers, ORDERS, "copiers")
+    }
 }
 
 /// Writes numbers from `from` on to each partition; each key belongs to one partition.
@@ -148,10 +152,11 @@ fn wait_until_all_is_done(brokers: &str, count: u64) {
     }
 }
 
-fn builder(source: KafkaSource) -> Builder {
+fn builder(source: KafkaSource) -> ConsumerBuilder {
     let wait = Duration::from_millis(1);
     let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::Full };
-    let rule = Rule { limit: Limit::attempts(50), backoff, on_exhausted: OnExhausted::Stop };
+    let rule =
+        RetryRule { limit: RetryLimit::attempts(50), backoff, on_exhausted: OnExhausted::Stop };
     Consumer::builder(source)
         .threads(8)
         .commit(Duration::from_millis(50), 1_000)
@@ -159,13 +164,13 @@ fn builder(source: KafkaSource) -> Builder {
 }
 
 /// Returns a handler that copies records; some attempts take longer, and some fail.
-fn copier(seed: u64) -> impl Fn(&Attempt) -> Result<Vec<Record>, Failure> + Send + Sync {
+fn copier(seed: u64) -> impl Fn(&Attempt) -> Result<Vec<Record>, AttemptFailure> + Send + Sync {
     let dice = Mutex::new(Dice(seed));
     move |attempt| {
         let roll = dice.lock().expect("no holder panics").roll(1_000);
         thread::sleep(Duration::from_micros(roll));
         match roll % 20 {
-            0 => Err(Failure::from("not this time")),
+            0 => Err(AttemptFailure::from("not this time")),
             _ => Ok(vec![attempt.record().clone(); copies(crate::consuming::number(attempt))]),
         }
     }
@@ -220,12 +225,15 @@ fn output_that_is_too_large_is_a_failed_attempt_if_the_client_knows_and_else_the
         let payload = (0..if number == 7 { 5_000 } else { 1 }).map(|_| dice.roll(256) as u8);
         let payload = Some(payload.collect());
         let large = Record { payload, ..attempt.record().clone() };
-        Ok::<_, Failure>(vec![attempt.record().clone(), large])
+        Ok::<_, AttemptFailure>(vec![attempt.record().clone(), large])
     };
     let start = |settings, output| {
         let (source, output) = KafkaSource::join_exactly_once(settings, output).unwrap();
-        let once =
-            Rule { limit: Limit::attempts(1), on_exhausted: OnExhausted::Skip, ..Rule::default() };
+        let once = RetryRule {
+            limit: RetryLimit::attempts(1),
+            on_exhausted: OnExhausted::Skip,
+            ..RetryRule::default()
+        };
         let policy = RetryPolicy::new(once).unwrap();
         builder(source).retry(policy, |_| ()).start_producing(output, large).unwrap()
     };

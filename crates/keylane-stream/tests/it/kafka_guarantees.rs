@@ -15,10 +15,10 @@ use crate::consuming::{
     Book, Dice, Door, PATIENCE, Watched, eventually, keyed, number, partition_status, quick, status,
 };
 use crate::kafka_support::{committed, create_topic};
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure, PauseReason};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder, PauseReason};
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource};
 use keylane_stream::memory::MemoryStream;
-use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, RetryPolicy, Rule};
+use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 use keylane_stream::{Position, Record};
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::ClientConfig;
@@ -39,7 +39,7 @@ fn patient(brokers: &str, topic: &str, group: &str) -> KafkaSettings {
 }
 
 /// Returns the builder of a consumer of a topic, in a group of the same name.
-fn builder(brokers: &str, name: &str) -> Builder {
+fn builder(brokers: &str, name: &str) -> ConsumerBuilder {
     Consumer::builder(KafkaSource::join(patient(brokers, name, name)).expect("they are right"))
 }
 
@@ -89,7 +89,7 @@ fn zipf(count: u32) -> impl FnMut(&mut Dice) -> u64 {
 /// Returns a handler that checks the order of all records, across the consumers of a test.
 fn in_order(
     book: &Arc<Watched<Book>>,
-) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
+) -> impl Fn(&Attempt) -> Result<(), AttemptFailure> + Send + Sync + 'static {
     let book = Arc::clone(book);
     move |attempt| {
         book.change(|book| book.begin(attempt));
@@ -102,7 +102,7 @@ fn in_order(
         match fails {
             // A panic, without its message on stderr.
             true if dice.roll(4) == 0 => std::panic::resume_unwind(Box::new("so it goes")),
-            true => Err(Failure::from(std::io::Error::other("not today"))),
+            true => Err(AttemptFailure::from(std::io::Error::other("not today"))),
             false => Ok(()),
         }
     }
@@ -145,7 +145,7 @@ fn g1_keys_keep_their_order_through_failures_and_changes_of_concurrency() {
 }
 
 /// Returns a handler that waits at a door for records whose key begins with `slow`.
-fn slow_at(door: &Door) -> impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static {
+fn slow_at(door: &Door) -> impl Fn(&Attempt) -> Result<(), AttemptFailure> + Send + Sync + 'static {
     let door = door.clone();
     move |attempt| {
         if attempt.key().is_some_and(|key| key.starts_with(b"slow")) {
@@ -263,7 +263,8 @@ fn waits_for_next_attempts() {
 /// processor time in it; or `None`, if the idle time was too short to measure.
 fn idle_time(brokers: &str, wait: Duration) -> Option<(Duration, Duration)> {
     let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::None };
-    let rule = Rule { limit: Limit::attempts(2), backoff, on_exhausted: OnExhausted::Stop };
+    let rule =
+        RetryRule { limit: RetryLimit::attempts(2), backoff, on_exhausted: OnExhausted::Stop };
     let group = format!("waits-for-{wait:?}");
     let source = KafkaSource::join(patient(brokers, "g8-waits", &group)).unwrap();
     let consumer = Consumer::builder(source).threads(2).max_in_flight(20_000, usize::MAX);
@@ -371,7 +372,7 @@ type Seen = BTreeMap<(u32, Option<Vec<u8>>), Vec<(u64, u32)>>;
 
 /// Runs a scenario that is the same for every source: some records fail, some for good, some have
 /// no key.
-fn scenario(records: u64, builder: Builder) -> Seen {
+fn scenario(records: u64, builder: ConsumerBuilder) -> Seen {
     let seen = Watched::new(Seen::new());
     let sees = Arc::clone(&seen);
     let policy = RetryPolicy::new(quick(4, OnExhausted::Skip)).unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::kafka_support::{Driven, at, committed, fleeting, mocked, write_numbers};
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource};
-use keylane_stream::source::{Commit, CommitError, Partition, Source as _, SourceEvent};
+use keylane_stream::source::{CommitError, Partition, ProgressCommit, Source as _, SourceEvent};
 use keylane_stream::tracker::Progress;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -115,7 +115,9 @@ fn a_poll_that_wants_no_records_hears_of_commits_and_loses_no_record() {
     driven.poll_records(&orders(0), 10);
     write_numbers(&brokers, "orders", 0, 10..3_000);
     // Commits as a stopping consumer does, which needs only the acknowledgement.
-    driven.source.commit(vec![Commit { partition: orders(0), progress: Progress::up_to(at(5)) }]);
+    driven
+        .source
+        .commit(vec![ProgressCommit { partition: orders(0), progress: Progress::up_to(at(5)) }]);
     let mut events = Vec::new();
     let is_committed =
         |event: &SourceEvent| matches!(event, SourceEvent::Committed { result: Ok(()), .. });
@@ -194,7 +196,7 @@ fn a_member_that_the_group_has_forgotten_is_fenced() {
         &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID],
     );
     let progress = Progress::up_to(at(5));
-    driven.source.commit(vec![Commit { partition: orders(0), progress }]);
+    driven.source.commit(vec![ProgressCommit { partition: orders(0), progress }]);
     driven.poll_until("it is told", |driven| (!driven.lost.is_empty()).then_some(()));
     assert!(driven.committed.iter().all(|(_, result)| *result == Err(CommitError::NotOurs)));
     driven.poll_until("it joins again", |driven| driven.assigned.get(&orders(0)).map(|_| ()));

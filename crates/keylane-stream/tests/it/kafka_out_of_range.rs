@@ -11,7 +11,7 @@ use crate::kafka_support::{
     Driven, PATIENCE, at, commit_by_hand, committed, create_topic, delete_records, end_of,
     settings, write_numbers,
 };
-use keylane_stream::kafka::{ClientSettings, KafkaSettings, Protocol, StartFrom};
+use keylane_stream::kafka::{ClientSettings, KafkaSettings, RebalanceProtocol, StartFrom};
 use keylane_stream::source::{Partition, Source as _};
 use keylane_stream::tracker::Progress;
 use keylane_testkit::{Broker, or_skip};
@@ -88,7 +88,7 @@ fn records_removed_by_retention_with_the_broker_protocol() {
     let client = ClientSettings::new(&*brokers);
     goes_on_behind_a_gap(
         &brokers,
-        KafkaSettings { client, protocol: Protocol::Broker, ..settings },
+        KafkaSettings { client, protocol: RebalanceProtocol::Broker, ..settings },
         name,
     );
 }

@@ -8,7 +8,7 @@ use crate::consuming::{Dice, Watched, eventually, keyed, number, partition_statu
 use crate::kafka_support::{
     Driven, PATIENCE, committed, create_topic, end_of, mocked, settings, until,
 };
-use keylane_stream::consumer::{Attempt, Builder, Consumer, Failure};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilder};
 use keylane_stream::kafka::{ClientSettings, KafkaOutput, KafkaSource};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
@@ -28,7 +28,7 @@ fn stream(count: u64) -> MemoryStream {
     stream
 }
 
-fn builder(stream: &MemoryStream, attempts: u32) -> Builder {
+fn builder(stream: &MemoryStream, attempts: u32) -> ConsumerBuilder {
     let policy = RetryPolicy::new(quick(attempts, OnExhausted::Skip)).unwrap();
     Consumer::builder(stream.source()).threads(4).retry(policy, |_| ())
 }
@@ -104,7 +104,7 @@ fn the_output_of_a_key_is_in_the_order_of_its_records_through_failures_of_handle
     let copies = |number: u64| number as usize % 4;
     let consumer = builder(&stream, 5).start_producing(output, move |attempt: &Attempt| {
         match (number(attempt), attempt.number()) {
-            (number, 1) if number % 7 == 0 => Err(Failure::from("not the first time")),
+            (number, 1) if number % 7 == 0 => Err(AttemptFailure::from("not the first time")),
             (number, _) => Ok(vec![copy(attempt); copies(number)]),
         }
     });
@@ -125,7 +125,7 @@ fn output_that_is_refused_fails_its_own_record_only() {
         let huge = vec![b'x'; if number(attempt) == 20 { 2_000_000 } else { 0 }];
         let huge = Record { payload: Some(huge), ..copy(attempt) };
         let records = if number(attempt) == 20 { vec![huge] } else { vec![copy(attempt)] };
-        Ok::<_, Failure>(records)
+        Ok::<_, AttemptFailure>(records)
     });
     let counts = consumer.unwrap().wait().counts;
     assert_eq!((counts.handled, counts.skipped, counts.failed_attempts), (199, 1, 2));
@@ -144,7 +144,7 @@ fn a_client_that_gives_up_is_replaced() {
         &[Refusal::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER],
     );
     let consumer = builder(&stream, 50)
-        .start_producing(output, |attempt: &Attempt| Ok::<_, Failure>(vec![copy(attempt)]));
+        .start_producing(output, |attempt: &Attempt| Ok::<_, AttemptFailure>(vec![copy(attempt)]));
     let counts = consumer.unwrap().wait().counts;
     assert_eq!((counts.handled, counts.skipped), (300, 0));
     assert!(counts.failed_attempts > 0, "it has not given up");
@@ -164,7 +164,7 @@ fn brokers_that_are_away_hold_records_back_and_nothing_fails_or_is_lost() {
         .max_in_flight(100, 1 << 20)
         .start_producing(output, move |attempt: &Attempt| {
             counts.change(|made| *made += 1);
-            Ok::<_, Failure>(vec![copy(attempt)])
+            Ok::<_, AttemptFailure>(vec![copy(attempt)])
         })
         .unwrap();
     eventually(|| consumer.status().is_some_and(|status| status.counts.handled > 200));
@@ -192,7 +192,7 @@ fn a_record_of_a_topic_is_done_when_its_output_is_in_the_other() {
     let source = KafkaSource::join(settings(&brokers, name, name)).unwrap();
     let consumer = Consumer::builder(source)
         .commit(Duration::from_millis(20), 1)
-        .start_producing(output, |order: &Attempt| Ok::<_, Failure>(vec![copy(order)]))
+        .start_producing(output, |order: &Attempt| Ok::<_, AttemptFailure>(vec![copy(order)]))
         .unwrap();
     until("all is done", || {
         let (offset, _) = committed(&brokers, name, name, 0)?;

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::kafka_support::{committed, create_topic, fleeting, settings, until, write};
-use keylane_stream::consumer::{Attempt, Consumer, ConsumerEvent, Failure};
-use keylane_stream::kafka::{KafkaSettings, KafkaSource, Protocol};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerEvent};
+use keylane_stream::kafka::{KafkaSettings, KafkaSource, RebalanceProtocol};
 use keylane_testkit::{Broker, or_skip};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -99,7 +99,7 @@ fn is_a_member_until_its_input_ends() {
                 say(&format!("begin {name} {place} {key}"));
                 thread::sleep(Duration::from_micros(attempt.position().get() * 37 % 3_000));
                 say(&format!("end {name} {place} {key}"));
-                Ok::<_, Failure>(())
+                Ok::<_, AttemptFailure>(())
             }
         })
         .expect("it starts");
@@ -114,7 +114,7 @@ fn settings_of(brokers: &str, group: &str, name: &str) -> KafkaSettings {
         ("broker-protocol", _) => {
             let client = keylane_stream::kafka::ClientSettings::new(brokers);
             let settings = settings(brokers, TOPIC, group);
-            KafkaSettings { protocol: Protocol::Broker, client, ..settings }
+            KafkaSettings { protocol: RebalanceProtocol::Broker, client, ..settings }
         }
         // Members that are killed or suspended: the others wait until the group removes them.
         ("killed", "one" | "two") | ("zombie", "zombie") => fleeting(brokers, TOPIC, group),

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use crate::kafka_support::{
     Driven, PATIENCE, committed, create_topic, mocked, settings, until, write_numbers,
 };
-use keylane_stream::consumer::{Attempt, Consumer, Failure};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
 use keylane_stream::dead_letters::{DeadLetter, DeadLetters as _};
 use keylane_stream::kafka::{ClientSettings, KafkaDeadLetters, KafkaSink, KafkaSource, SendError};
-use keylane_stream::retry::{Backoff, Limit, OnExhausted, RetryPolicy, Rule};
+use keylane_stream::retry::{Backoff, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 use keylane_stream::{Partition, Position, Record};
 use keylane_testkit::{Broker, or_skip};
 use rdkafka::mocking::MockCluster;
@@ -166,9 +166,9 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
         .set("topic.metadata.refresh.fast.interval.ms", "100")
         .set("topic.metadata.refresh.interval.ms", "500");
     let letters = KafkaDeadLetters::new(KafkaSink::new(&client).unwrap(), "dead");
-    let rule = Rule {
+    let rule = RetryRule {
         backoff: Backoff::default(),
-        limit: Limit { attempts: Some(1), ..Limit::default() },
+        limit: RetryLimit { attempts: Some(1), ..RetryLimit::default() },
         on_exhausted: OnExhausted::DeadLetter,
     };
     let source = KafkaSource::join(settings(&brokers, name, name)).unwrap();
@@ -177,7 +177,7 @@ fn g7_a_record_is_not_done_before_its_dead_letter_is_written() {
         .retry(RetryPolicy::new(rule).unwrap(), |_| ())
         .dead_letters(letters)
         .start(|attempt: &Attempt| match attempt.payload() {
-            b"1" => Err(Failure::from("it is poison")),
+            b"1" => Err(AttemptFailure::from("it is poison")),
             _ => Ok(()),
         })
         .unwrap();
@@ -217,7 +217,7 @@ fn output_is_written_before_its_record_is_done() {
         .commit(Duration::from_millis(20), 1)
         .start_with_acks(move |order, ack| {
             let answer = move |written: Result<_, SendError>| {
-                ack.answer(written.map(drop).map_err(Failure::from));
+                ack.answer(written.map(drop).map_err(AttemptFailure::from));
             };
             sink.send("bills", order.record(), answer);
         })

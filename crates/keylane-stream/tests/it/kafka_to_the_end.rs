@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::kafka_support::{Driven, at, committed, mocked, write_numbers};
-use keylane_stream::consumer::{Attempt, Consumer, Failure, StopReason};
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, StopReason};
 use keylane_stream::kafka::{KafkaSettings, KafkaSource};
 use keylane_stream::source::{Partition, Source as _};
 use keylane_stream::tracker::Progress;
@@ -102,7 +102,7 @@ fn a_consumer_handles_all_stores_it_and_ends() {
     let counts = handled.clone();
     let handle = move |_: &Attempt| {
         *counts.lock().unwrap() += 1;
-        Ok::<_, Failure>(())
+        Ok::<_, AttemptFailure>(())
     };
     let ended = Consumer::builder(source).by_key().start(handle).unwrap().wait();
     assert!(matches!(ended.reason, StopReason::Exhausted), "{:?}", ended.reason);

@@ -15,12 +15,12 @@
 //!   answer is in the consumer's mailbox, or none of the output's records was sent. If the client
 //!   refuses a record because the transaction has failed already, the outbox requests an abort, and
 //!   waits.
-//! - The consumer's coordinator [seals](Transactions::seal) the transaction, reads its mailbox, and
+//! - The consumer's coordinator [seals](TransactionControl::seal) the transaction, reads its mailbox, and
 //!   then requests a commit with the changed progress of all partitions, or an abort.
 //! - The [producer thread](ProducerThread) commits or aborts without holding the lock. After a
 //!   commit it opens the next transaction. After an abort, or a failed commit, it waits: the source
 //!   reports all its partitions as lost, fetches their stored progress, and assigns them again;
-//!   when these events were read, it [opens](Transactions::open) the next transaction.
+//!   when these events were read, it [opens](TransactionControl::open) the next transaction.
 //!
 //! # Why it is exactly once
 //!
@@ -67,13 +67,13 @@ use keylane_storage::ThreadNotify;
 
 /// The source's handle: seals, commits and aborts transactions.
 #[derive(Debug)]
-pub(super) struct Transactions {
+pub(super) struct TransactionControl {
     shared: Arc<TransactionShared>,
     /// Ends when the handle is dropped.
     producer_thread: ProducerThread,
 }
 
-impl Transactions {
+impl TransactionControl {
     /// Starts the producer thread, with producers of this name, and returns the output for this
     /// topic.
     pub(super) fn start(
@@ -99,7 +99,7 @@ impl Transactions {
         });
         let producer_thread = ProducerThread::start(shared.clone(), config)?;
         let output = TransactionalOutput::new(shared.clone(), topic, max_record_bytes);
-        Ok((Transactions { shared, producer_thread }, output))
+        Ok((TransactionControl { shared, producer_thread }, output))
     }
 
     /// Closes the open transaction to further output, and returns whether it is closed.
@@ -156,7 +156,7 @@ impl Transactions {
     }
 }
 
-impl Drop for Transactions {
+impl Drop for TransactionControl {
     fn drop(&mut self) {
         self.shared.state().closed = true;
         self.shared.changed.notify_all();

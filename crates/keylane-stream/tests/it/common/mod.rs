@@ -24,8 +24,8 @@ pub(crate) fn record(number: u64) -> Record {
 
 /// Returns all records of the journal.
 #[allow(dead_code, reason = "not every test that shares this module uses it")]
-pub(crate) fn everything(journal: &Journal) -> Vec<keylane_stream::Delivered> {
-    let mut all: Vec<keylane_stream::Delivered> = Vec::new();
+pub(crate) fn everything(journal: &Journal) -> Vec<keylane_stream::DeliveredRecord> {
+    let mut all: Vec<keylane_stream::DeliveredRecord> = Vec::new();
     loop {
         let from = all.last().map_or(journal.begin().unwrap(), |last| last.position.next());
         let more = journal.read(from, 1000).unwrap();

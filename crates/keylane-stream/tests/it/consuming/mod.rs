@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use keylane_stream::consumer::{Attempt, Consumer, ConsumerStatus, PartitionStatus};
-use keylane_stream::retry::{Backoff, Jitter, Limit, OnExhausted, Rule};
+use keylane_stream::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryRule};
 use keylane_stream::{Partition, Position, Record};
 
 /// Maximum wait for an event that must happen.
@@ -169,10 +169,10 @@ impl Book {
 }
 
 /// Returns a rule with negligible backoff.
-pub(crate) fn quick(attempts: u32, on_exhausted: OnExhausted) -> Rule {
+pub(crate) fn quick(attempts: u32, on_exhausted: OnExhausted) -> RetryRule {
     let wait = Duration::from_micros(500);
     let backoff = Backoff { first: wait, factor: 1, max: wait, jitter: Jitter::Full };
-    Rule { limit: Limit::attempts(attempts), backoff, on_exhausted }
+    RetryRule { limit: RetryLimit::attempts(attempts), backoff, on_exhausted }
 }
 
 pub(crate) fn keyed(key: impl ToString, number: u64) -> Record {

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSource};
 use keylane_stream::source::{
-    Assigned, Commit, CommitError, Partition, Source, SourceError, SourceEvent,
+    CommitError, Partition, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
 };
 use keylane_stream::tracker::Progress;
-use keylane_stream::{Delivered, Position};
+use keylane_stream::{DeliveredRecord, Position};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -168,8 +168,8 @@ pub(crate) fn committed(
 /// Source that a test drives by hand, with the events so far.
 pub(crate) struct Driven {
     pub(crate) source: KafkaSource,
-    pub(crate) assigned: BTreeMap<Partition, Assigned>,
-    pub(crate) records: BTreeMap<Partition, Vec<Delivered>>,
+    pub(crate) assigned: BTreeMap<Partition, PartitionAssignment>,
+    pub(crate) records: BTreeMap<Partition, Vec<DeliveredRecord>>,
     pub(crate) reached: BTreeMap<Partition, Position>,
     pub(crate) committed: Vec<(Partition, Result<(), CommitError>)>,
     pub(crate) revoked: Vec<Vec<Partition>>,
@@ -278,7 +278,7 @@ impl Driven {
         progress: Progress,
     ) -> Result<(), CommitError> {
         self.committed.clear();
-        self.source.commit(vec![Commit { partition: partition.clone(), progress }]);
+        self.source.commit(vec![ProgressCommit { partition: partition.clone(), progress }]);
         self.poll_until("the commit is answered", |driven| driven.committed.pop()).1
     }
 
