@@ -156,8 +156,18 @@ pub(crate) struct Kinds {
 #[derive(Debug, Default)]
 struct KindMap {
     all: Vec<Entry>,
-    /// Numbers of present and removed kinds.
+    /// Numbers of present, removed and reserved kinds.
     by_name: HashMap<Arc<str>, u32>,
+}
+
+impl KindMap {
+    fn insert(&mut self, name: &str, kind: Arc<Kind>, is_there: bool) -> u32 {
+        let number = u32::try_from(self.all.len()).expect("kinds are fewer than 2^32");
+        let name: Arc<str> = name.into();
+        self.by_name.insert(Arc::clone(&name), number);
+        self.all.push(Entry { number, name, kind, is_there });
+        number
+    }
 }
 
 /// Kind with its number.
@@ -166,7 +176,8 @@ pub(crate) struct Entry {
     pub(crate) number: u32,
     pub(crate) name: Arc<str>,
     pub(crate) kind: Arc<Kind>,
-    /// False for a removed kind: its jobs wait until a kind of its name is added again.
+    /// False for a kind that was removed or is not configured: its jobs wait until a kind of its
+    /// name is added.
     pub(crate) is_there: bool,
 }
 
@@ -184,11 +195,19 @@ impl Kinds {
             entry.is_there = true;
             return Some(std::mem::replace(&mut entry.kind, kind));
         }
-        let number = u32::try_from(table.all.len()).expect("kinds are fewer than 2^32");
-        let name: Arc<str> = name.into();
-        table.by_name.insert(Arc::clone(&name), number);
-        table.all.push(Entry { number, name, kind, is_there: true });
+        table.insert(name, kind, true);
         None
+    }
+
+    /// Returns the number of a kind, and gives one to a name that is not configured, so that a kind
+    /// that is added later has the number of the jobs that wait for it.
+    pub(crate) fn reserve(&self, name: &str) -> u32 {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&number) = table.by_name.get(name) {
+            return number;
+        }
+        // Nothing reads the settings of a kind that is not present, because none of its jobs runs.
+        table.insert(name, Arc::new(Kind::leased(Duration::ZERO)), false)
     }
 
     /// Marks the kind as removed.
@@ -217,7 +236,7 @@ impl Kinds {
         self.read().all.iter().filter(|entry| entry.is_there).cloned().collect()
     }
 
-    /// Present and removed kinds.
+    /// Present, removed and reserved kinds.
     pub(crate) fn all(&self) -> Vec<Entry> {
         self.read().all.clone()
     }

@@ -32,7 +32,8 @@ impl Core {
     }
 
     /// Replaces the kinds while jobs run: running attempts keep their kind, and later starts use
-    /// the new one. Returns the replaced kinds.
+    /// the new one. Holds the jobs whose kind was removed, and releases those whose kind was added.
+    /// Returns the replaced kinds.
     pub(super) fn replace_kinds(&self, kinds: Vec<(String, Kind)>) -> Vec<Arc<Kind>> {
         // Under the lock of the engine state, so that no start sees a kind with the limits of
         // another one.
@@ -46,6 +47,7 @@ impl Core {
         let replaced = kinds.into_iter().filter_map(|(name, kind)| self.kinds.add(&name, kind));
         let replaced = replaced.collect();
         self.set_kinds(&mut engine, now);
+        engine.follow_kinds(&self.kinds, now);
         replaced
     }
 
@@ -83,11 +85,9 @@ impl Core {
             split: waiting.split.filter(|_| plan.is_unsplit()),
             fan_in: live.head.fan_in.then_some(waiting.fan_in.unwrap_or(0)),
             ended: ended_before,
-            // A held job starts nothing, so its kind is not looked up.
-            ..new_job(number, kind.unwrap_or(u32::MAX), &live.head, keys_and_attempts)
+            ..new_job(number, self.kinds.reserve(&live.head.kind), &live.head, keys_and_attempts)
         };
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
-        let missing_kind = kind.is_none().then(|| live.head.kind.clone());
         let has_keys = waiting.subtasks.iter().any(|(_, keys, _)| !keys.is_empty());
         engine.key_bytes += live.key_bytes;
         engine.live.insert(number, live);
@@ -100,9 +100,7 @@ impl Core {
         while let Some(done) = engine.scheduler.work_off(now.0) {
             engine.apply_accepted(done.job, &done.accepted, now);
         }
-        if let Some(kind) = missing_kind.filter(|_| engine.live.contains_key(&number)) {
-            engine.hold_without_kind(number, &kind, now);
-        }
+        engine.hold_if_kind_is_missing(number, &self.kinds, now);
         self.restore(engine, number, kind, waiting, now);
         // A decision before the end of the process stays in force.
         if is_cancelling || is_failing || has_failed_step {

@@ -342,6 +342,7 @@ impl Core {
         engine.changed.insert(number);
         self.write_next(engine);
         drop(guard);
+        engine.hold_if_kind_is_missing(number, &self.kinds, now);
         self.wake.notify();
         let is_fed = !parts.is_empty();
         is_fed.then(|| self.executor.spawn(Arc::clone(self).bring_parts(number, parts)))

@@ -1,24 +1,65 @@
 //! Begin and end of holds in the state of the engine, by the rules of `holds.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 use super::engine_state::EngineState;
-use super::holds::{Damaged, Entered, Hold};
+use super::holds::{Damaged, Entered};
+use crate::kind::Kinds;
 use crate::store::{Damage, DamagedJob};
 use crate::wire::Timestamp;
 use crate::{JobNumber, Key};
 
 impl EngineState {
-    /// Holds a recovered job whose kind is not configured.
-    pub(super) fn hold_without_kind(&mut self, job: JobNumber, kind: &str, now: Timestamp) {
-        self.scheduler.pause_job(job, now.0);
-        self.holds.jobs.insert(job, Hold::NoKind(kind.to_owned()));
-        let id = self.live.get(&job).map(|live| live.id.to_string()).unwrap_or_default();
+    /// Holds a job that has just entered, if its kind is not configured: the kind may have been
+    /// removed since the job was checked.
+    pub(super) fn hold_if_kind_is_missing(
+        &mut self,
+        job: JobNumber,
+        kinds: &Kinds,
+        now: Timestamp,
+    ) {
+        let Some(live) = self.live.get(&job) else { return };
+        let kind = &*live.head.kind;
+        if live.is_closing || kinds.number(kind).is_some() {
+            return;
+        }
         tracing::warn!(
-            job = id,
+            job = %live.id,
             kind,
-            "the job is held: its kind is not configured; add it and start again, or cancel the job"
+            "the job is held: its kind is not configured; add it and reload the configuration, or cancel the job"
         );
+        self.holds.without_kind.insert(job, kind.to_owned());
+        self.scheduler.pause_job(job, now.0);
+        self.changed.insert(job);
+    }
+
+    /// Holds and releases jobs after a change of the kinds. A held job keeps its place in its
+    /// lanes.
+    pub(super) fn follow_kinds(&mut self, kinds: &Kinds, now: Timestamp) {
+        let present: HashSet<Arc<str>> =
+            kinds.present().into_iter().map(|kind| kind.name).collect();
+        let live = self.live.iter();
+        let missing = live.filter(|(_, live)| !present.contains(&*live.head.kind));
+        let held = &self.holds.without_kind;
+        let missing = missing.map(|(job, _)| *job).filter(|job| !held.contains_key(job));
+        for job in missing.collect::<Vec<_>>() {
+            self.hold_if_kind_is_missing(job, kinds, now);
+        }
+        let added = self.holds.without_kind.extract_if(|_, kind| present.contains(&**kind));
+        let added: Vec<JobNumber> = added.map(|(job, _)| job).collect();
+        added.into_iter().for_each(|job| self.release(job, now));
+    }
+
+    /// Resumes a job whose hold has ended, unless it has another one or an operator has paused it.
+    fn release(&mut self, job: JobNumber, now: Timestamp) {
+        self.changed.insert(job);
+        let Some(live) = self.live.get_mut(&job) else { return };
+        // The pace is measured again from the next start.
+        live.pace = None;
+        if !live.paused && !self.holds.has(job) {
+            self.scheduler.resume_job(job, now.0);
+        }
     }
 
     /// Stops the keys of a recovered job that is damaged.
@@ -45,7 +86,7 @@ impl EngineState {
         let mut count = 0_u64;
         for one in behind {
             self.scheduler.pause_job(one.job, now.0);
-            self.holds.jobs.entry(one.job).or_insert(Hold::Behind(damaged));
+            self.holds.behind.insert(one.job, damaged);
             count += 1;
         }
         let (job, remedy) = (self.holds.name(damaged), self.holds.remedy(damaged));
@@ -64,7 +105,7 @@ impl EngineState {
         }
         let Some((_, damaged)) = self.holds.unknown_keys() else { return };
         self.scheduler.pause_job(job, now.0);
-        self.holds.jobs.entry(job).or_insert(Hold::Behind(damaged));
+        self.holds.behind.insert(job, damaged);
     }
 
     /// Resumes a key that was stopped for a removed job, unless another damaged job has it too.
@@ -84,19 +125,10 @@ impl EngineState {
     /// or continue.
     pub(super) fn release_jobs(&mut self, now: Timestamp) {
         if let Some((_, damaged)) = self.holds.unknown_keys() {
-            let holds = self.holds.jobs.values_mut();
-            holds
-                .filter(|hold| matches!(hold, Hold::Behind(_)))
-                .for_each(|hold| *hold = Hold::Behind(damaged));
+            self.holds.behind.values_mut().for_each(|before| *before = damaged);
             return;
         }
-        let behind = self.holds.jobs.extract_if(|_, hold| matches!(hold, Hold::Behind(_)));
-        let behind: Vec<JobNumber> = behind.map(|(job, _)| job).collect();
-        for job in behind {
-            self.changed.insert(job);
-            if self.live.get(&job).is_some_and(|live| !live.paused) {
-                self.scheduler.resume_job(job, now.0);
-            }
-        }
+        let behind = std::mem::take(&mut self.holds.behind);
+        behind.into_keys().for_each(|job| self.release(job, now));
     }
 }

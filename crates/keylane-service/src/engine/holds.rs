@@ -2,8 +2,9 @@
 //!
 //! # Rules
 //!
-//! 1. **A job whose kind is not configured is held.** Its subtasks wait in their lanes like those
-//!    of a paused job. The hold ends when the kind is configured again or the job is cancelled.
+//! 1. **A job whose kind is not configured is held**, at the start and after a reload. Its subtasks
+//!    wait in their lanes like those of a paused job, and its running attempts continue. The hold
+//!    ends when a start or a reload configures the kind again, or the job is cancelled.
 //! 2. **A damaged job is in no lane**, because its readable content may differ from what was
 //!    written. The keys of its unfinished subtasks are stopped.
 //! 3. **If some of these keys cannot be read**, each job with keys that entered after the damaged
@@ -27,19 +28,12 @@ use crate::{JobId, JobNumber, Key};
 /// Held and damaged jobs, with the reasons.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    /// Held jobs; the scheduler has them as paused.
-    pub(super) jobs: HashMap<JobNumber, Hold>,
+    /// Jobs whose kind is not configured, with its name; the scheduler has them as paused.
+    pub(super) without_kind: HashMap<JobNumber, String>,
+    /// Jobs that may come after a damaged job, with its number; the scheduler has them as paused.
+    pub(super) behind: HashMap<JobNumber, JobNumber>,
     /// Damaged jobs; the scheduler does not have them.
     pub(super) damaged: BTreeMap<JobNumber, Damaged>,
-}
-
-/// Reason why a job is held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
-    /// Name of its kind, which is not configured.
-    NoKind(String),
-    /// Damaged job that may come before it.
-    Behind(JobNumber),
 }
 
 #[derive(Debug)]
@@ -61,12 +55,13 @@ pub(super) struct Entered {
 impl Holds {
     /// Returns true if a job in the scheduler is held.
     pub(super) fn has(&self, job: JobNumber) -> bool {
-        self.jobs.contains_key(&job)
+        self.without_kind.contains_key(&job) || self.behind.contains_key(&job)
     }
 
     /// Removes the hold of a finished job.
     pub(super) fn forget(&mut self, job: JobNumber) {
-        self.jobs.remove(&job);
+        self.without_kind.remove(&job);
+        self.behind.remove(&job);
     }
 
     /// Records that an operator paused or resumed a key, which decides about it.
@@ -80,12 +75,11 @@ impl Holds {
         unknown.map(|damaged| (damaged.job.entered.unwrap_or(0), damaged.job.number)).min()
     }
 
-    /// Returns the number of held and damaged jobs by reason code.
+    /// Returns the number of held and damaged jobs by reason code. A job counts once.
     pub(super) fn counts(&self) -> [(&'static str, u64); 3] {
-        let no_kind = self.jobs.values().filter(|hold| matches!(hold, Hold::NoKind(_))).count();
-        let behind = self.jobs.len() - no_kind;
+        let behind = self.behind.keys().filter(|job| !self.without_kind.contains_key(job)).count();
         [
-            ("no_kind", no_kind as u64),
+            ("no_kind", self.without_kind.len() as u64),
             ("damaged", self.damaged.len() as u64),
             ("behind_damaged", behind as u64),
         ]
@@ -118,23 +112,19 @@ impl Holds {
             );
             return Some(because("damaged", text));
         }
-        Some(match self.jobs.get(&job)? {
-            Hold::NoKind(kind) => because(
-                "no_kind",
-                format!(
-                    "there is no kind `{kind}` in the configuration; add it and start the server again, or cancel the \
-                     job"
-                ),
-            ),
-            Hold::Behind(damaged) => because(
-                "behind_damaged",
-                format!(
-                    "job {} is damaged and came first, and may have the same keys, which cannot be read; {}",
-                    self.name(*damaged),
-                    self.remedy(*damaged)
-                ),
-            ),
-        })
+        if let Some(kind) = self.without_kind.get(&job) {
+            let text = format!(
+                "there is no kind `{kind}` in the configuration; add it and reload the configuration, or cancel the job"
+            );
+            return Some(because("no_kind", text));
+        }
+        let damaged = *self.behind.get(&job)?;
+        let text = format!(
+            "job {} is damaged and came first, and may have the same keys, which cannot be read; {}",
+            self.name(damaged),
+            self.remedy(damaged)
+        );
+        Some(because("behind_damaged", text))
     }
 
     /// Returns the reason why a key is stopped, if it is stopped for a damaged job.

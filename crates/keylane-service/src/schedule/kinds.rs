@@ -4,7 +4,6 @@
 //! slot from other jobs. It is held at its turn and not before, and released when capacity is free,
 //! so that an event moves a few jobs and never all of a kind. Jobs are released in the order in
 //! which they were first held; a job that has started a step goes behind the others.
-//! has started something goes behind the others.
 
 use std::collections::BTreeMap;
 

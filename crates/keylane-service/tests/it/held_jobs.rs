@@ -12,14 +12,23 @@ use keylane_service::{Kind, Service};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+/// A kind whose attempts come onto the stage.
+fn staged(actors: &Actors) -> Kind {
+    // An attempt that the stop has ended does not back off after the next start.
+    let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::default() };
+    Kind { backoff, ..Kind::new(actors.clone()) }
+}
+
 async fn start(folder: &Path, actors: &Actors, kinds: &[&str]) -> Service {
     let builder = builder(folder, &Log::default());
-    let named = |builder: keylane_service::ServiceBuilder, kind: &&str| {
-        // An attempt that the stop has ended does not back off after the next start.
-        let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::default() };
-        builder.kind(kind, Kind { backoff, ..Kind::new(actors.clone()) })
-    };
+    let named =
+        |builder: keylane_service::ServiceBuilder, kind: &&str| builder.kind(kind, staged(actors));
     kinds.iter().fold(builder, named).start().await.unwrap()
+}
+
+async fn reload(service: &Service, actors: &Actors, kinds: &[&str]) {
+    let kinds = kinds.iter().map(|kind| ((*kind).to_owned(), staged(actors)));
+    service.reload_kinds(kinds.collect()).await;
 }
 
 async fn stop(server: Server, service: Service) {
@@ -118,6 +127,109 @@ async fn a_kind_that_is_gone_holds_its_jobs_and_the_server_starts() {
     stage.succeed("behind-k");
     client.wait(&behind).await;
     assert_eq!(client.wait(&old).await["state"], "cancelled");
+    assert_eq!(held(&client, "no_kind").await, "0");
+    stop(server, service).await;
+}
+
+/// Runs a job that shares nothing with the others, after which all that can begin has begun.
+async fn run_alone(client: &Client, stage: &mut Stage, name: &str) {
+    let free = client.submit(&job("new", name, &["alone"])).await;
+    let begun = format!("{name}-alone");
+    assert_eq!(stage.next().await, begun);
+    stage.succeed(&begun);
+    client.wait(&free).await;
+    stage.expect_nobody();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_without_a_kind_holds_its_jobs_and_one_with_it_lets_them_continue() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), &actors, &["old", "new"]).await;
+    let (server, client) = serve(&service).await;
+    let running = client.submit(&job("old", "running", &["k"])).await;
+    assert_eq!(stage.next().await, "running-k");
+    let old = client.submit(&job("old", "old", &["k", "own"])).await;
+    assert_eq!(stage.next().await, "old-own");
+    let behind = client.submit(&job("new", "behind", &["k"])).await;
+
+    reload(&service, &actors, &["new"]).await;
+    assert_eq!(held(&client, "no_kind").await, "2");
+    // Running attempts continue.
+    stage.succeed("running-k");
+    assert_eq!(client.wait(&running).await["state"], "succeeded");
+    run_alone(&client, &mut stage, "first").await;
+    assert_eq!(held(&client, "no_kind").await, "1");
+    let mine = client.get(&format!("/v1/jobs/{old}/subtasks/0")).await.expect(200).json();
+    assert_eq!(mine["waiting_because"]["reason"], "no_kind", "{mine}");
+    let text = mine["waiting_because"]["text"].as_str().unwrap();
+    assert!(text.contains("`old`") && text.contains("reload"), "{text}");
+    let (reason, text) = because(&view(&client, &behind).await);
+    assert_eq!(reason, "key_order");
+    assert!(text.contains("`old`") && text.contains("cancel the job"), "{text}");
+
+    // The place on the shared key is kept.
+    reload(&service, &actors, &["old", "new"]).await;
+    assert_eq!(stage.next().await, "old-k");
+    assert_eq!(held(&client, "no_kind").await, "0");
+    run_alone(&client, &mut stage, "second").await;
+    stage.succeed("old-k");
+    assert_eq!(stage.next().await, "behind-k");
+    stage.succeed("old-own");
+    stage.succeed("behind-k");
+    for id in [&old, &behind] {
+        assert_eq!(client.wait(id).await["state"], "succeeded");
+    }
+    stop(server, service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_held_since_the_start_continues_when_a_reload_adds_its_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actors, mut stage) = stage();
+    let service = start(folder.path(), &actors, &["old", "new"]).await;
+    let (server, client) = serve(&service).await;
+    let old = client.submit(&job("old", "old", &["k"])).await;
+    assert_eq!(stage.next().await, "old-k");
+    let behind = client.submit(&job("new", "behind", &["k"])).await;
+    let paused = client.submit(&job("old", "paused", &["own"])).await;
+    assert_eq!(stage.next().await, "paused-own");
+    client.post(&format!("/v1/jobs/{paused}/pause"), "").await.expect(200);
+    stop(server, service).await;
+
+    let service = start(folder.path(), &actors, &["new"]).await;
+    let (server, client) = serve(&service).await;
+    assert_eq!(held(&client, "no_kind").await, "2");
+    run_alone(&client, &mut stage, "first").await;
+    reload(&service, &actors, &["old", "new"]).await;
+    assert_eq!(stage.next().await, "old-k");
+    assert_eq!(held(&client, "no_kind").await, "0");
+    // The end of the hold does not resume a job that an operator has paused.
+    run_alone(&client, &mut stage, "second").await;
+    assert_eq!(because(&view(&client, &paused).await).0, "job_paused");
+    stage.succeed("old-k");
+    assert_eq!(stage.next().await, "behind-k");
+    stage.succeed("behind-k");
+    for id in [&old, &behind] {
+        assert_eq!(client.wait(id).await["state"], "succeeded");
+    }
+    stop(server, service).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_for_remote_workers_says_that_a_reload_has_removed_its_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::default();
+    let lease = Kind::leased(Duration::from_secs(60));
+    let service = builder(folder.path(), &log).kind("remote", lease.clone()).start().await.unwrap();
+    let (server, client) = serve(&service).await;
+    let id = client.submit(&job("remote", "remote", &["k"])).await;
+    assert_eq!(because(&view(&client, &id).await).0, "no_worker");
+    service.reload_kinds(Vec::new()).await;
+    assert_eq!(because(&view(&client, &id).await).0, "no_kind");
+    assert_eq!(held(&client, "no_kind").await, "1");
+    service.reload_kinds(vec![("remote".to_owned(), lease)]).await;
+    assert_eq!(because(&view(&client, &id).await).0, "no_worker");
     assert_eq!(held(&client, "no_kind").await, "0");
     stop(server, service).await;
 }

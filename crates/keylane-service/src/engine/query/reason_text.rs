@@ -248,6 +248,7 @@ impl SentenceContext<'_> {
         let slots = self.engine.scheduler.slots();
         let why = match slots.busy >= slots.total {
             true => format!("all {} slots are taken", slots.total),
+            false if active == 1 => "1 job is active, which is the maximum".into(),
             false => format!("{active} jobs are active, which is the maximum"),
         };
         match ahead {
