@@ -13,6 +13,7 @@ use super::engine_state::{EngineState, RunningAttempt};
 use super::logs::note_log;
 use super::made::NewSubtaskSpec;
 use super::plan::shown;
+use super::room::CapacityReservation;
 use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
 use crate::kind::Work;
 use crate::schedule::{End, Fate, NewSubtask, Packed, Step};
@@ -84,6 +85,10 @@ impl Core {
             let live = engine.live.get(&job).ok_or_else(gone)?;
             (live.plan.stored, live.head.fan_in)
         };
+        // Before anything is written. A retry of the split may find more room.
+        let key_bytes = made.iter().flat_map(NewSubtaskSpec::keys).map(|key| key.len() as u64);
+        let room = CapacityReservation::of(&self.incoming, made.len() as u64, key_bytes.sum());
+        let room = room.map_err(|refused| Failure::passing(refused.to_string()))?;
         let failed = |error: crate::store::WriteError| Failure::passing(error.to_string());
         let mut extension = self.store.extend(job, stored);
         let mut entering = Packed::default();
@@ -101,6 +106,8 @@ impl Core {
         let (core, total) = (Arc::clone(self), extension.total());
         let enter = move |committed: Result<_, crate::store::WriteError>| {
             let entered = committed.map(|_| core.enter_made(job, total, entering));
+            // Released only here, because the engine state now counts the subtasks.
+            drop(room);
             let _ = reply.send(entered);
         };
         extension.finish_with(enter).await.map_err(failed)?;
@@ -328,3 +335,7 @@ async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Durat
 fn unwrap_panic(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
     answer.unwrap_or_else(|panic| Err(Failure::passing(panicked(&*panic))))
 }
+
+#[cfg(test)]
+#[path = "attempt_tests.rs"]
+mod tests;

@@ -9,6 +9,7 @@ use super::audit::Act;
 use super::engine_state::{ActiveJob, EngineState, first_version, last_version};
 use super::failures::Failures;
 use super::plan::StepNumbers;
+use super::room::CapacityReservation;
 use super::scheduler_job::{ended_counts, new_job};
 use super::store_status::read_refused;
 use crate::head::Head;
@@ -177,6 +178,7 @@ impl Core {
         let again = self.executor.blocking(move || core.again(id, only)).await;
         let again = again.map_err(|panic| Refused::StoreFailed(panic.to_string()))??;
         let mut again = again;
+        let room = CapacityReservation::of(&self.incoming, again.count, again.key_bytes)?;
         self.settle_cancelled(id, &mut again).await?;
         let now = self.clock.now();
         let mut changes = Changes::new();
@@ -190,8 +192,9 @@ impl Core {
             let answer = written
                 .map(|_| core.take_up_again(id, again, first.subtasks))
                 .map_err(|error| core.status.write_refused(error));
-            // The claim is released even if the client has disconnected.
-            drop(claim);
+            // Both are released even if the client has disconnected. The engine state now counts
+            // the subtasks.
+            drop((room, claim));
             let _ = reply.send(answer);
         });
         let rest =

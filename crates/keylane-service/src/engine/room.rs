@@ -4,7 +4,8 @@
 //! Accepted jobs are counted in the engine state. A job whose submission is in progress counts from
 //! its first line on, so that several large concurrent uploads cannot exceed the bounds together.
 //! Each upload keeps its share in a [`CapacityReservation`], which is released when the job has entered the engine
-//! state, was refused, or its client has disconnected.
+//! state, was refused, or its client has disconnected. A retry and the result of a split add
+//! subtasks too, and reserve capacity for all of them at once.
 //!
 //! Uploads reserve capacity in steps, so that the engine state is not locked for each line. The
 //! sums of all reservations are read and raised under one small lock, so two uploads cannot both
@@ -56,13 +57,13 @@ struct Capacity {
     key_bytes: u64,
 }
 
-/// Reservation of one upload, released on drop.
+/// Reservation of one upload, retry or split, released on drop.
 #[derive(Debug)]
 pub(super) struct CapacityReservation {
     incoming: Arc<Incoming>,
-    /// Share of this upload in `Incoming`.
+    /// Share of this reservation in `Incoming`.
     taken: Capacity,
-    /// Capacity that the upload needs; at most `taken`, unless the reservation was refused.
+    /// Capacity that it needs; at most `taken`, unless the reservation was refused.
     needed: Capacity,
 }
 
@@ -73,6 +74,20 @@ impl CapacityReservation {
             taken: Capacity::default(),
             needed: Capacity::default(),
         }
+    }
+
+    /// Reserves capacity for subtasks of which the number is known.
+    ///
+    /// Returns an error if there is not enough.
+    pub(super) fn of(
+        incoming: &Arc<Incoming>,
+        subtasks: u64,
+        key_bytes: u64,
+    ) -> Result<Self, Refused> {
+        let mut reservation = CapacityReservation::new(incoming);
+        reservation.needed = Capacity { subtasks, key_bytes };
+        reservation.check()?;
+        Ok(reservation)
     }
 
     /// Reserves capacity for more subtasks.
@@ -115,13 +130,13 @@ impl CapacityReservation {
         if waiting + self.needed.subtasks > most {
             let new = self.needed.subtasks;
             return Err(full(format!(
-                "{waiting} subtasks are unfinished or being submitted, this job has at least {new}, and the maximum is {most}"
+                "{waiting} subtasks are unfinished or being submitted, this job has at least {new}, and the maximum is {most} (`max_waiting_subtasks`)"
             )));
         }
         let (most, have) = (incoming.max_key_bytes, others.key_bytes + self.needed.key_bytes);
         if have > most {
             return Err(full(format!(
-                "the keys of all unfinished subtasks would have {have} bytes, and the maximum is {most}"
+                "the keys of all unfinished subtasks would have {have} bytes, and the maximum is {most} (`max_key_bytes`)"
             )));
         }
         let want = Capacity {
