@@ -87,15 +87,17 @@ impl IdempotencyKeys {
         self.claims.claim(scope, key).await
     }
 
-    /// Returns the stored key and the job of its request, unless it has expired. Reads the store.
+    /// Returns the stored key and the job of its request, unless it has expired. While the clock is
+    /// doubted no key expires, because a repeated request would become a second job. Reads the
+    /// store.
     pub(super) fn find(
         &self,
         scope: &str,
         key: &str,
     ) -> Result<Option<(Idempotency, JobId)>, Refused> {
         let found = self.store.idempotent(scope, key).map_err(read_refused)?;
-        let now = self.clock.now().0;
-        Ok(found.filter(|(entry, _)| entry.expires_ms > now))
+        let (now, is_doubted) = (self.clock.now().0, self.clock.doubted_for().is_some());
+        Ok(found.filter(|(entry, _)| is_doubted || entry.expires_ms > now))
     }
 
     /// Returns the time until which an idempotency key used now is kept.

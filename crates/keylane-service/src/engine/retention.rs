@@ -55,7 +55,6 @@ pub(super) struct Retention {
 impl Retention {
     /// Removes expired data until the service stops.
     pub(super) async fn run(self: Arc<Self>) {
-        self.doubt_clock().await;
         let mut unread = Some(JobNumber(0));
         loop {
             let began = self.clock.steady();
@@ -73,9 +72,10 @@ impl Retention {
 
     /// Checks for a clock that is far ahead of the newest job: it may be wrong, as on a machine
     /// that started without knowing the time. Data that is expired by such a clock stays until the
-    /// clock has been consistent for an hour.
-    async fn doubt_clock(&self) {
-        let newest = self.read(|store| store.jobs(&JobFilter::default(), None, 1)).await;
+    /// clock has been consistent for an hour. Reads the store; called before the first request, so
+    /// that no idempotency key has expired by then.
+    pub(super) fn doubt_clock(&self) {
+        let newest = self.store.jobs(&JobFilter::default(), None, 1);
         let newest = newest.ok().and_then(|page| page.jobs.first().map(|job| job.created_ms));
         if newest.is_some_and(|newest| newest.saturating_add(FAR_AHEAD) < self.clock.now().0) {
             self.clock.doubt();
@@ -195,10 +195,93 @@ fn removal(job: JobNumber) -> Changes {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
     use super::*;
     use crate::engine::ManualClock;
+    use crate::engine::clock::SteadyClock;
+    use crate::engine::idempotency::IdempotencyKeys;
+    use crate::engine::wall_clock::WallClock;
     use crate::handle::{Attempt, Function};
-    use crate::{Kind, Service, Settings};
+    use crate::{JobId, Kind, Service, Settings};
+
+    const DAY: u64 = 24 * 3_600_000;
+
+    /// Starts a service, and finishes a job in it that was submitted under the key `key` of the
+    /// caller `caller`.
+    async fn with_finished_job(folder: &Path, clock: &ManualClock) -> (Service, JobId) {
+        let settings = Settings {
+            keep: Some(Duration::from_secs(30)),
+            clock: Some(clock.clone()),
+            ..Settings::new(folder.join("store"))
+        };
+        let echo = Function::new(|_: Attempt| async { Ok(None) });
+        let service = Service::builder(settings).kind("echo", Kind::new(echo)).start();
+        let service = service.await.unwrap();
+        let job = serde_json::from_str(r#"{"kind":"echo","payload":1}"#).unwrap();
+        let intake = service.core.begin_intake(job, false).unwrap();
+        let submitted = intake.finish(Some(("caller".into(), "key".into()))).await.unwrap();
+        service.wait(submitted.id).await.unwrap();
+        (service, submitted.id)
+    }
+
+    /// Clock of which the test sets the wall time and the steady seconds.
+    fn manual(wall: &ManualClock) -> (Arc<Clock>, Arc<AtomicU64>) {
+        let seconds = Arc::new(AtomicU64::new(0));
+        let steady = Arc::clone(&seconds);
+        let steady = SteadyClock::new(move || Duration::from_secs(steady.load(Relaxed)));
+        (Arc::new(Clock::start(WallClock::Manual(wall.clone()), steady)), seconds)
+    }
+
+    /// A jump of the clock by two days may be an error, so nothing is removed for an hour.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nothing_goes_for_an_hour_after_the_clock_was_set_far_forward() {
+        let folder = tempfile::tempdir().unwrap();
+        let wall = ManualClock::at(1_000_000_000_000);
+        let (service, job) = with_finished_job(folder.path(), &wall).await;
+        let core = &service.core;
+        let (clock, seconds) = manual(&wall);
+        let retention = Arc::into_inner(core.retention()).expect("it was just made");
+        let retention = Retention { clock: Arc::clone(&clock), ..retention };
+        let keep = Duration::from_secs(3600);
+        let (store, executor) = (core.store.clone(), core.executor.clone());
+        let keys = IdempotencyKeys::new(store, Arc::clone(&clock), executor, keep);
+        let mut unread = Some(JobNumber(0));
+
+        wall.set(1_000_000_000_000 + 2 * DAY);
+        clock.follow(clock.step().unwrap());
+        for (passed, stays) in [(0, true), (3599, true), (3600, false)] {
+            seconds.store(passed, Relaxed);
+            // A repeated request finds its job, as long as the clock is doubted.
+            let found = keys.find("caller", "key").unwrap().map(|(_, id)| id);
+            assert_eq!(found, stays.then_some(job), "after {passed} s");
+            retention.remove_old(&mut unread).await.unwrap();
+            let left = core.store.job(job.number()).unwrap();
+            assert_eq!(left.is_some(), stays, "after {passed} s");
+            let left = core.store.idempotent("caller", "key").unwrap();
+            assert_eq!(left.is_some(), stays, "after {passed} s");
+        }
+        service.stop(Duration::ZERO).await;
+    }
+
+    /// The clock of a machine that starts may be wrong, and no request comes before the check.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_clock_far_ahead_of_the_newest_job_is_doubted_from_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let wall = ManualClock::at(1_000_000_000_000);
+        let (service, job) = with_finished_job(folder.path(), &wall).await;
+        service.stop(Duration::ZERO).await;
+        wall.set(1_000_000_000_000 + 2 * DAY);
+        let settings =
+            Settings { clock: Some(wall.clone()), ..Settings::new(folder.path().join("store")) };
+        let service = Service::builder(settings).start().await.unwrap();
+        let core = &service.core;
+        assert!(core.clock.doubted_for().is_some());
+        let found = core.idempotency.find("caller", "key").unwrap();
+        assert_eq!(found.map(|(_, id)| id), Some(job));
+        service.stop(Duration::ZERO).await;
+    }
 
     /// The first scan records when jobs ended, and later scans find those expired by then.
     #[tokio::test(flavor = "multi_thread")]

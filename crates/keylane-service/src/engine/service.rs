@@ -137,6 +137,7 @@ impl Service {
         });
         core.recover(&mut recovered)?;
         core.schedules.recover(core.store.schedule_rows()?, core.wall.now());
+        core.retention().doubt_clock();
         let dispatching = Arc::clone(&core);
         let dispatcher = std::thread::Builder::new()
             .name("keylane-dispatch".into())
