@@ -20,6 +20,7 @@ use super::page_query::{cursor_of, limit_of};
 use super::problem::ApiError;
 use crate::JobId;
 use crate::engine::{Core, ResultOrder};
+use crate::store::PinnedIndex;
 use crate::wire::{OutcomeView, Page};
 
 const NDJSON: &str = "application/x-ndjson";
@@ -82,19 +83,26 @@ impl Results {
     /// Returns all results from a cursor on, as a body without a length. An error on the way aborts
     /// the body, so that a client does not take a part for the whole.
     async fn all(self, cursor: u64) -> Result<Response, ApiError> {
+        let (core, id) = (Arc::clone(&self.core), self.id);
+        let pin = blocking(move || core.query.pin_results(id)).await?;
         // The first page is read before the status is sent, because it decides the status.
         let first = self.page(cursor, READ_AT_ONCE).await?;
-        Ok(as_ndjson(Body::from_stream(self.lines_from(first))))
+        Ok(as_ndjson(Body::from_stream(self.lines_from(first, pin))))
     }
 
-    fn lines_from(self, first: Page<OutcomeView>) -> impl Stream<Item = std::io::Result<Bytes>> {
+    /// Returns the lines from the first page on. The pin lives as long as the stream.
+    fn lines_from(
+        self,
+        first: Page<OutcomeView>,
+        pin: Option<PinnedIndex>,
+    ) -> impl Stream<Item = std::io::Result<Bytes>> {
         let next = self.next(&first);
-        let rest = stream::try_unfold((self, next), |(results, next)| async move {
+        let rest = stream::try_unfold((self, next, pin), |(results, next, pin)| async move {
             let Some(cursor) = next else { return Ok(None) };
             let page = results.page(cursor, READ_AT_ONCE).await;
             let page = page.map_err(|refusal| std::io::Error::other(refusal.detail))?;
             let next = results.next(&page);
-            Ok(Some((Bytes::from(lines(&page)), (results, next))))
+            Ok(Some((Bytes::from(lines(&page)), (results, next, pin))))
         });
         stream::once(std::future::ready(Ok(Bytes::from(lines(&first))))).chain(rest)
     }

@@ -1,7 +1,7 @@
 //! Index of a job's ended subtasks: for each the kind and the position of its outcome.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rusqlite::Connection;
 
@@ -135,25 +135,69 @@ fn count(counts: &mut Counts, kind: OutcomeKind) -> &mut u32 {
 /// Maximum size of the cached indexes, in bytes. Those used last are kept.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
+/// Maximum size of the pinned indexes, in bytes. A stream beyond it reads without a pin.
+const MAX_PINNED_BYTES: usize = 16 * MAX_BYTES;
+
 /// Cache of indexes for queries of outcomes by subtask numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EndedCache {
     /// No code that holds this lock unwinds.
     inner: Mutex<CachedIndexes>,
+    max_bytes: usize,
+    max_pinned_bytes: usize,
 }
+
+impl Default for EndedCache {
+    fn default() -> Self {
+        EndedCache {
+            inner: Mutex::default(),
+            max_bytes: MAX_BYTES,
+            max_pinned_bytes: MAX_PINNED_BYTES,
+        }
+    }
+}
+
+/// Keeps the index of a job while a stream reads its outcomes page by page, so that pages of other
+/// jobs in between do not evict it.
+#[derive(Debug)]
+pub struct PinnedIndex {
+    _index: Arc<SharedIndex>,
+}
+
+/// Index of a job, for all of its queries.
+type SharedIndex = Mutex<EndedSubtasks>;
 
 /// Indexes by job. Queries of one job exclude each other, so that its rows are read once for all of
 /// them.
 #[derive(Debug, Default)]
 struct CachedIndexes {
     jobs: BTreeMap<JobNumber, CachedIndex>,
+    /// Pinned indexes with their sizes in bytes, whether or not they are in `jobs` too.
+    pinned: BTreeMap<JobNumber, (Weak<SharedIndex>, usize)>,
     /// One past the last use.
     clock: u64,
+    /// Number of indexes that were begun.
+    #[cfg(test)]
+    begun: usize,
+}
+
+impl CachedIndexes {
+    /// Returns the pinned index of a job, or a new one.
+    fn find(&mut self, job: JobNumber, total: u32) -> Arc<SharedIndex> {
+        if let Some(pinned) = self.pinned.get(&job).and_then(|(pinned, _)| pinned.upgrade()) {
+            return pinned;
+        }
+        #[cfg(test)]
+        {
+            self.begun += 1;
+        }
+        Arc::new(Mutex::new(EndedSubtasks::new(job, total)))
+    }
 }
 
 #[derive(Debug)]
 struct CachedIndex {
-    ended: Arc<Mutex<EndedSubtasks>>,
+    ended: Arc<SharedIndex>,
     /// Size of `ended` at the last use, in bytes.
     bytes: usize,
     used: u64,
@@ -191,20 +235,16 @@ impl EndedCache {
     /// Returns the cached index of a job, or a new one, and evicts those used least recently. The
     /// requested index stays however large it is, so that its rows are not read again for each
     /// page.
-    fn keep(&self, job: JobNumber, total: u32) -> Arc<Mutex<EndedSubtasks>> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    fn keep(&self, job: JobNumber, total: u32) -> Arc<SharedIndex> {
+        let mut inner = self.lock();
         inner.clock += 1;
-        let clock = inner.clock;
-        let kept = inner.jobs.entry(job).or_insert_with(|| CachedIndex {
-            ended: Arc::new(Mutex::new(EndedSubtasks::new(job, total))),
-            bytes: 0,
-            used: 0,
-        });
-        kept.used = clock;
-        kept.bytes = total as usize * size_of::<u64>();
-        let ended = Arc::clone(&kept.ended);
+        let used = inner.clock;
+        let kept = inner.jobs.get(&job).map(|kept| Arc::clone(&kept.ended));
+        let ended = kept.unwrap_or_else(|| inner.find(job, total));
+        let bytes = size_of_index(total);
+        inner.jobs.insert(job, CachedIndex { ended: Arc::clone(&ended), bytes, used });
         let mut bytes = inner.jobs.values().map(|kept| kept.bytes).sum::<usize>();
-        while bytes > MAX_BYTES && inner.jobs.len() > 1 {
+        while bytes > self.max_bytes && inner.jobs.len() > 1 {
             let oldest = inner.jobs.iter().min_by_key(|(_, kept)| kept.used);
             let oldest = oldest.map(|(job, _)| *job).expect("there is more than one");
             bytes -= inner.jobs.remove(&oldest).map_or(0, |kept| kept.bytes);
@@ -212,9 +252,33 @@ impl EndedCache {
         ended
     }
 
-    pub(super) fn forget(&self, job: JobNumber) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).jobs.remove(&job);
+    /// Keeps the index of a job until the pin is dropped. Returns `None` if too much is pinned.
+    pub(super) fn pin(&self, job: JobNumber, total: u32) -> Option<PinnedIndex> {
+        let index = self.keep(job, total);
+        let mut inner = self.lock();
+        inner.pinned.retain(|_, (pinned, _)| pinned.strong_count() > 0);
+        let others = inner.pinned.iter().filter(|(other, _)| **other != job);
+        let bytes = others.map(|(_, (_, bytes))| *bytes).sum::<usize>() + size_of_index(total);
+        if bytes > self.max_pinned_bytes {
+            return None;
+        }
+        inner.pinned.insert(job, (Arc::downgrade(&index), size_of_index(total)));
+        Some(PinnedIndex { _index: index })
     }
+
+    pub(super) fn forget(&self, job: JobNumber) {
+        let mut inner = self.lock();
+        inner.jobs.remove(&job);
+        inner.pinned.remove(&job);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CachedIndexes> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn size_of_index(total: u32) -> usize {
+    total as usize * size_of::<u64>()
 }
 
 #[cfg(test)]
@@ -275,5 +339,51 @@ mod tests {
         assert_eq!(kept(), [job], "the next page reads only what has come since");
         cache.with(&connection, JobNumber(2), 1, |_| ()).unwrap();
         assert_eq!(kept(), [JobNumber(2)], "and it goes when another job is asked about");
+    }
+
+    /// Opens a file with one outcome, of subtask 0, for each of these jobs.
+    fn with_outcomes(file: &std::path::Path, jobs: &[JobNumber]) -> Connection {
+        let connection = Connection::open(file).unwrap();
+        connection.execute_batch(LAYOUT.tables).unwrap();
+        let sql = "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)";
+        for job in jobs {
+            let mut row = OutcomeRow::default();
+            let (kind, result) = (OutcomeKind::Failed, Vec::new());
+            row.push(&Outcome { number: 0, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
+            let place = place(*job, 0);
+            let (count, numbers, body) = row.sealed(place);
+            let values = rusqlite::params![place.cast_signed(), count, numbers, body];
+            connection.execute(sql, values).unwrap();
+        }
+        connection
+    }
+
+    /// Regression: two streams of results whose indexes exceeded the cache together evicted each
+    /// other's index, so each page of either read all rows of its job.
+    #[test]
+    fn streams_of_two_jobs_read_in_turns_keep_their_indexes() {
+        const TOTAL: u32 = 100;
+        let folder = tempfile::tempdir().unwrap();
+        let jobs = [JobNumber(3), JobNumber(4)];
+        let connection = with_outcomes(&folder.path().join("file"), &jobs);
+        let max_bytes = size_of_index(TOTAL + TOTAL / 2);
+        let max_pinned_bytes = size_of_index(2 * TOTAL);
+        let cache = EndedCache { max_bytes, max_pinned_bytes, ..EndedCache::default() };
+        let page = |job| {
+            assert!(cache.with(&connection, job, TOTAL, |ended| ended.has(0)).unwrap());
+        };
+        let read_in_turns = || (0..10).for_each(|_| jobs.into_iter().for_each(page));
+
+        let pins = jobs.map(|job| cache.pin(job, TOTAL).expect("both fit"));
+        read_in_turns();
+        assert_eq!(cache.lock().begun, 2, "each index is built once");
+        // What is pinned has a bound, and another stream of the same job needs no more.
+        assert!(cache.pin(JobNumber(5), TOTAL).is_none());
+        assert!(cache.pin(jobs[0], TOTAL).is_some());
+        drop(pins);
+        assert!(cache.pin(JobNumber(5), TOTAL).is_some());
+        let before = cache.lock().begun;
+        read_in_turns();
+        assert!(cache.lock().begun >= before + 20, "without pins they evict each other");
     }
 }

@@ -51,6 +51,7 @@ pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub(crate) use boot::FENCE_BITS;
 pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
 pub use chunk::{Chunk, MAX_SUBTASKS, Subtask, SubtaskKeys};
+pub use ended::PinnedIndex;
 pub use error::{
     BackupError, Damage, ExportError, ImportError, OpenError, ReadError, SalvageError, WriteError,
 };

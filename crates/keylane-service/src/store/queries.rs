@@ -8,6 +8,7 @@ use super::alias::{self, Alias};
 use super::audit::{self, AuditFilter, AuditKept, AuditPage};
 use super::change::{Idempotency, KeyRecord};
 use super::chunk::Chunk;
+use super::ended::PinnedIndex;
 use super::error::ReadError;
 use super::handle::Store;
 use super::logs::{self, AttemptLog};
@@ -164,6 +165,17 @@ impl Store {
             }
             Ok(found)
         })
+    }
+
+    /// Keeps in memory which subtasks of a job have ended until the result is dropped, so that a
+    /// stream of pages does not read it again for each page. Returns `None` if the job does not
+    /// exist, or too much is kept by others.
+    ///
+    /// # Errors
+    /// If the job's row is damaged.
+    pub fn pin_ended(&self, job: JobNumber) -> Result<Option<PinnedIndex>, ReadError> {
+        let found = self.with_reader(|reader| read::find_job(reader, job))?;
+        Ok(found.and_then(|(found, _)| self.ended().pin(job, found.total)))
     }
 
     /// Returns the current outcomes among these: those of subtasks that were not reopened since.

@@ -13,7 +13,7 @@ use crate::engine::store_status::read_refused;
 use crate::handle::Failure;
 use crate::refused::Refused;
 use crate::schedule::Step;
-use crate::store::{OutcomeKind, OutcomePlace};
+use crate::store::{OutcomeKind, OutcomePlace, PinnedIndex};
 use crate::wire::{OutcomeView, Page};
 use crate::{JobId, SubtaskNumber};
 
@@ -73,6 +73,11 @@ impl Query {
                 Ok(Page::new(items, next_cursor))
             }
         }
+    }
+
+    /// Keeps in memory what all pages of a job's results need, until the result is dropped.
+    pub(crate) fn pin_results(&self, id: JobId) -> Result<Option<PinnedIndex>, Refused> {
+        self.store.pin_ended(id.number()).map_err(read_refused)
     }
 
     fn results_in(
@@ -160,6 +165,7 @@ impl Query {
         let payload = payload.unwrap_or_else(null);
         let mut text = format!("{{\"job\":\"{id}\",\"payload\":{},\"results\":[", payload.get());
         let plan = self.plan(id).map_err(failed)?;
+        let _pin = self.pin_results(id).map_err(failed)?;
         let mut next = 0;
         while next < plan.total() {
             let end = plan.total().min(next + 1000);
