@@ -243,6 +243,7 @@ fn unfinished_job(
         is_closing: false,
         version: first_version(now),
         notify: None,
+        end_notify: None,
         head: Arc::new(head),
     }
 }

@@ -330,6 +330,7 @@ impl Core {
             is_closing: false,
             version: first_version(now).max(last_version + 1),
             notify: None,
+            end_notify: None,
             head: Arc::new(head),
         };
         engine.live.insert(number, live);
@@ -341,11 +342,11 @@ impl Core {
             false => engine.scheduler.accept_fed(new, again.count, again.keys, now.0),
         };
         engine.hold_if_behind(number, again.key_bytes > 0, now);
+        engine.hold_if_kind_is_missing(number, &self.kinds, now);
         engine.apply_accepted(number, &accepted, now);
         engine.changed.insert(number);
         self.write_next(engine);
         drop(guard);
-        engine.hold_if_kind_is_missing(number, &self.kinds, now);
         self.wake.notify();
         let is_fed = !parts.is_empty();
         is_fed.then(|| self.executor.spawn(Arc::clone(self).bring_parts(number, parts)))

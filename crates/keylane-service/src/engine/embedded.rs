@@ -37,11 +37,12 @@ impl Service {
     /// # Errors
     /// As for [`job`](Self::job).
     pub async fn wait(&self, id: JobId) -> Result<Job, Refused> {
-        let mut job = self.core.query.job(id)?;
-        while !job.state.is_final() {
-            job = self.core.query.changed(id, job.version, Duration::from_secs(3600)).await?;
+        loop {
+            let job = self.core.query.wait_for_end(id, Duration::from_secs(3600)).await?;
+            if job.state.is_final() {
+                return Ok(job);
+            }
         }
-        Ok(job)
     }
 
     /// Returns a page of a job's results, by subtask number: from `cursor`, which the previous page

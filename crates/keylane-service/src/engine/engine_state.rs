@@ -278,6 +278,8 @@ pub(super) struct ActiveJob {
     pub(super) version: u64,
     /// Notification for requests that wait for a change of the job.
     pub(super) notify: Option<Arc<Notify>>,
+    /// Notification for requests that wait for the end of the job.
+    pub(super) end_notify: Option<Arc<Notify>>,
 }
 
 /// Progress of a job when its pace measurement began: at its first start in this process, and again

@@ -415,6 +415,7 @@ impl Core {
             is_closing: false,
             version: first_version(now),
             notify: None,
+            end_notify: None,
         };
         engine.live.insert(number, live);
         engine.totals.jobs_accepted += 1;
@@ -423,8 +424,8 @@ impl Core {
         engine.order.entered(number);
         let accepted = engine.scheduler.accept_packed(new, now.0);
         engine.hold_if_behind(number, has_keys, now);
-        engine.apply_accepted(number, &accepted, now);
         engine.hold_if_kind_is_missing(number, &self.kinds, now);
+        engine.apply_accepted(number, &accepted, now);
         let job = super::query::live_view(&self.kinds, &engine, number, &self.clock)
             .expect("the job was just added");
         // Announced under the lock, so that no change to the job is published before.

@@ -239,5 +239,8 @@ impl Core {
             ..super::events::event(id, EventKind::JobEnded, now)
         });
         live.touch(now);
+        if let Some(ended) = &live.end_notify {
+            ended.notify_waiters();
+        }
     }
 }

@@ -245,19 +245,14 @@ pub(super) async fn respond(
 async fn wait_for_end(
     state: &AppState,
     id: JobId,
-    mut job: Job,
+    job: Job,
     wait: Duration,
 ) -> Result<Job, ApiError> {
-    let deadline = tokio::time::Instant::now() + wait;
-    while !job.state.is_final() {
-        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        if left.is_zero() || state.closing.is_cancelled() {
-            break;
-        }
-        job = tokio::select! {
-            job = state.core.query.changed(id, job.version, left) => job?,
-            () = state.closing.cancelled() => break,
-        };
+    if job.state.is_final() || wait.is_zero() {
+        return Ok(job);
     }
-    Ok(job)
+    tokio::select! {
+        job = state.core.query.wait_for_end(id, wait) => Ok(job?),
+        () = state.closing.cancelled() => Ok(state.core.query.job(id)?),
+    }
 }

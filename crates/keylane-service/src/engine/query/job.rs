@@ -16,7 +16,6 @@ use crate::schedule::{self, Reason, Step};
 use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
 use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
-use std::time::Duration;
 
 /// Maximum number of jobs that a filtered list reads before it returns a cursor.
 const MAX_SCANNED: usize = 5_000;
@@ -201,30 +200,6 @@ impl Query {
         let view = self.stored_view(&stored, true)?;
         let waiting_because = self.because_damaged(id.number()).into_iter().collect();
         Ok(Job { waiting_because, ..view })
-    }
-
-    /// Waits until a job has a version other than `version`, or the timeout expires.
-    pub(crate) async fn changed(
-        &self,
-        id: JobId,
-        version: u64,
-        time: Duration,
-    ) -> Result<Job, Refused> {
-        let deadline = tokio::time::Instant::now() + time;
-        loop {
-            let notify = self.state.lock().live.get_mut(&id.number()).map(ActiveJob::notify);
-            let Some(notify) = notify else { return self.job(id) };
-            // Registered before the version is read, so that no change in between is missed.
-            let mut notified = std::pin::pin!(notify.notified());
-            notified.as_mut().enable();
-            let job = self.job(id)?;
-            if job.version != version || job.state.is_final() {
-                return Ok(job);
-            }
-            if tokio::time::timeout_at(deadline, notified).await.is_err() {
-                return self.job(id);
-            }
-        }
     }
 
     /// Returns a job from the store.

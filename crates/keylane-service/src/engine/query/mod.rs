@@ -13,6 +13,7 @@ mod results;
 mod subtask;
 mod summary;
 mod text;
+mod wait;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
