@@ -282,6 +282,7 @@ impl Core {
                 Err(error) => return Err(error.into()),
             }
         }
+        recovered.taken_over();
         engine.hold_behind_damaged(&all, now);
         if self.store.opened_full() {
             // No attempt begins before the fences of this start are reserved on the disk.

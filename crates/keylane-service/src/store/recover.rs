@@ -123,6 +123,13 @@ impl Recovered {
         &self.set_aside
     }
 
+    /// Records that the service has taken over all unfinished jobs, so that the next start finds a
+    /// store that was closed in order, if it is. Until then a close leaves the crash visible: a tool
+    /// that only reads the jobs does not run them.
+    pub fn taken_over(&self) {
+        self.store.shared().goes_on.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the next job. All its chunks are checked before.
     ///
     /// # Errors
@@ -134,10 +141,7 @@ impl Recovered {
                 self.read_more()?;
             }
             match self.read.pop_front() {
-                None => {
-                    self.store.shared().goes_on.store(true, Ordering::Relaxed);
-                    return Ok(None);
-                }
+                None => return Ok(None),
                 Some((number, Err(ReadError::Damaged(damage)))) if self.set_damaged_aside => {
                     self.put_aside(number)?;
                     self.set_aside.push((number, damage));

@@ -461,6 +461,7 @@ impl Both {
             }
         }
         assert!(recovered.next_job().unwrap().is_none());
+        recovered.taken_over();
     }
 
     fn look(&self) {

@@ -106,18 +106,21 @@ fn a_tool_that_opens_a_crashed_store_does_not_hide_the_crash() {
     let (store, _) = store_with_stages(&path);
     let (folder, crashed) = copy_as_is(&path);
     drop(store);
-    for tool in 0..3 {
-        let (store, recovered) = open(&crashed);
+    for tool in 0..4 {
+        let (store, mut recovered) = open(&crashed);
         assert!(!recovered.was_clean());
         match tool {
             0 => store.backup(folder.path().join("backup")).unwrap(),
             1 => drop(store.export(&mut Vec::new()).unwrap()),
+            // `keylane store remove` of a job that is not damaged reads all jobs.
+            2 => assert_eq!(found(&mut recovered).len(), 5),
             _ => {}
         }
     }
     // The service takes up what is unfinished, and closes it in order.
     let (store, mut recovered) = open(&crashed);
     assert_eq!(found(&mut recovered).len(), 5);
+    recovered.taken_over();
     drop((store, recovered));
     let (_store, recovered) = Store::open(&crashed, &Settings::default()).unwrap();
     assert!(recovered.was_clean());
