@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use keylane::{Outcome, Pool, ShutdownError, SubmitErrorKind};
+use keylane::{Outcome, Pool, SubmitErrorKind, WaitError};
 
 fn main() -> Result<(), Box<dyn Error>> {
     drain()?;
@@ -41,7 +41,7 @@ fn stop() -> Result<(), Box<dyn Error>> {
     begun.recv()?;
     let waiting = [1, 2, 3].map(|key| pool.submit(key, move || key));
 
-    assert_eq!(pool.shutdown_timeout(Duration::from_millis(10)), Err(ShutdownError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::from_millis(10)), Err(WaitError::TimedOut));
     println!("not empty in time");
     let mut unrun = pool.shutdown_now();
     println!("{} tasks have not begun", unrun.len());

@@ -158,11 +158,11 @@ impl<A, T> fmt::Display for BatchError<A, T> {
 
 impl<A, T> std::error::Error for BatchError<A, T> {}
 
-/// Reason for which a shutdown ended before the pool was empty. The pool is closed in each case.
+/// Reason for which a shutdown or a wait for an idle pool ended before the pool was empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ShutdownError {
-    /// The timeout passed. Accepted tasks go on.
+pub enum WaitError {
+    /// The timeout passed. Accepted tasks continue, and a pool that was shut down stays closed.
     TimedOut,
     /// The caller is a task of the pool, and would wait for its own end.
     FromInside,
@@ -171,60 +171,21 @@ pub enum ShutdownError {
     Poisoned,
 }
 
-impl fmt::Display for ShutdownError {
+impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ShutdownError::TimedOut => "the timeout of the shutdown passed with unfinished tasks",
-            ShutdownError::FromInside => {
-                "a task cannot wait for the shutdown of its own pool: wait on another thread"
+            WaitError::TimedOut => "the timeout passed with unfinished tasks",
+            WaitError::FromInside => {
+                "a task cannot wait for the end of all tasks of its own pool: wait on another thread"
             }
-            ShutdownError::Poisoned => {
+            WaitError::Poisoned => {
                 "the pool is poisoned: a panic inside it has dropped tasks that had not begun"
             }
         })
     }
 }
 
-impl std::error::Error for ShutdownError {}
-
-/// Reason for which a wait for an idle pool ended before the pool was idle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WaitIdleError {
-    /// The timeout passed with unfinished tasks.
-    TimedOut,
-    /// The caller is a task of the pool, and would wait for its own end.
-    FromInside,
-    /// A panic has left the pool inconsistent, so it has ended, and not all accepted tasks have
-    /// run: see [`SubmitErrorKind::Poisoned`].
-    Poisoned,
-}
-
-impl fmt::Display for WaitIdleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WaitIdleError::TimedOut => "the timeout passed with unfinished tasks",
-            WaitIdleError::FromInside => {
-                "a task cannot wait until its own pool is idle: wait on another thread"
-            }
-            WaitIdleError::Poisoned => {
-                "the pool is poisoned: a panic inside it has dropped tasks that had not begun"
-            }
-        })
-    }
-}
-
-impl std::error::Error for WaitIdleError {}
-
-impl From<WaitIdleError> for ShutdownError {
-    fn from(error: WaitIdleError) -> Self {
-        match error {
-            WaitIdleError::TimedOut => ShutdownError::TimedOut,
-            WaitIdleError::FromInside => ShutdownError::FromInside,
-            WaitIdleError::Poisoned => ShutdownError::Poisoned,
-        }
-    }
-}
+impl std::error::Error for WaitError {}
 
 /// Reason for which a pool could not be built.
 #[derive(Debug)]

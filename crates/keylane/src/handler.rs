@@ -16,7 +16,7 @@ use crate::control::{Inspector, Keys, Settings, TakeKey};
 use crate::engine::{AdmissionTicket, Engine, EngineOwner, Execute, Key, ReadyWork, WaitLimit};
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
-use crate::error::{BatchError, ShutdownError, SubmitError, WaitIdleError};
+use crate::error::{BatchError, SubmitError, WaitError};
 use crate::key_hasher::KeyBuildHasher;
 use crate::order::{Claims, Repr, SlotRef};
 use crate::run::{ExecContext, KeepValueContext};
@@ -228,9 +228,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would
-    /// wait for its own end. [`ShutdownError::Poisoned`] if a panic has ended the pool.
-    pub fn shutdown(&self) -> Result<(), ShutdownError> {
+    /// [`WaitError::FromInside`], at once, if the caller is a task of the pool, which would
+    /// wait for its own end. [`WaitError::Poisoned`] if a panic has ended the pool.
+    pub fn shutdown(&self) -> Result<(), WaitError> {
         self.engine.drain_for(None)
     }
 
@@ -238,9 +238,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed.
+    /// [`WaitError::TimedOut`] if some have not ended: they go on, and the pool stays closed.
     /// Otherwise as for [`shutdown`](Self::shutdown).
-    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
+    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
         self.engine.drain_for(Some(timeout))
     }
 
@@ -262,7 +262,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// # Errors
     ///
     /// As for [`shutdown`](Self::shutdown).
-    pub async fn shutdown_async(&self) -> Result<(), ShutdownError> {
+    pub async fn shutdown_async(&self) -> Result<(), WaitError> {
         self.engine.drain_async().await
     }
 
@@ -287,9 +287,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`WaitIdleError::FromInside`], at once, if the caller is a task of the pool, which would wait
-    /// for its own end. [`WaitIdleError::Poisoned`] if a panic has ended the pool.
-    pub fn wait_idle(&self) -> Result<(), WaitIdleError> {
+    /// [`WaitError::FromInside`], at once, if the caller is a task of the pool, which would wait
+    /// for its own end. [`WaitError::Poisoned`] if a panic has ended the pool.
+    pub fn wait_idle(&self) -> Result<(), WaitError> {
         self.engine.wait_idle(None)
     }
 
@@ -297,9 +297,9 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     ///
     /// # Errors
     ///
-    /// [`WaitIdleError::TimedOut`] if the pool was not idle in time. Otherwise as for
+    /// [`WaitError::TimedOut`] if the pool was not idle in time. Otherwise as for
     /// [`wait_idle`](Self::wait_idle).
-    pub fn wait_idle_timeout(&self, timeout: Duration) -> Result<(), WaitIdleError> {
+    pub fn wait_idle_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
         self.engine.wait_idle(Some(timeout))
     }
 
@@ -311,7 +311,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     /// # Errors
     ///
     /// As for [`wait_idle`](Self::wait_idle).
-    pub async fn wait_idle_async(&self) -> Result<(), WaitIdleError> {
+    pub async fn wait_idle_async(&self) -> Result<(), WaitError> {
         self.engine.wait_idle_async().await
     }
 

@@ -96,9 +96,7 @@ mod unwind;
 pub use builder::{Builder, MAX_CAPACITY, MAX_CAPACITY_BYTES, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, TaskError, WouldDeadlock, is_cancelled};
 pub use engine::{Key, OnFailure};
-pub use error::{
-    BatchError, BuildError, ShutdownError, SubmitError, SubmitErrorKind, WaitIdleError,
-};
+pub use error::{BatchError, BuildError, SubmitError, SubmitErrorKind, WaitError};
 pub use handler::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use key_hasher::{KeyBuildHasher, KeyHasher};

@@ -20,7 +20,7 @@ pub use self::scoped_body::ScopeError;
 use self::scoped_body::ScopedBody;
 use crate::control::{Inspector, Keys, Settings, TakeKey};
 use crate::engine::{Engine, EngineOwner, Key};
-use crate::error::{ShutdownError, WaitIdleError};
+use crate::error::WaitError;
 use crate::job::KeyedSubtask;
 use crate::key_hasher::KeyBuildHasher;
 use crate::run::TaskBody;
@@ -79,9 +79,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::FromInside`], at once, if the caller is a task of the pool, which would
-    /// wait for its own end. [`ShutdownError::Poisoned`] if a panic has ended the pool.
-    pub fn shutdown(&self) -> Result<(), ShutdownError> {
+    /// [`WaitError::FromInside`], at once, if the caller is a task of the pool, which would
+    /// wait for its own end. [`WaitError::Poisoned`] if a panic has ended the pool.
+    pub fn shutdown(&self) -> Result<(), WaitError> {
         self.engine.drain_for(None)
     }
 
@@ -89,9 +89,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::TimedOut`] if some have not ended: they go on, and the pool stays closed.
+    /// [`WaitError::TimedOut`] if some have not ended: they go on, and the pool stays closed.
     /// Otherwise as for [`shutdown`](Self::shutdown).
-    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), ShutdownError> {
+    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
         self.engine.drain_for(Some(timeout))
     }
 
@@ -113,7 +113,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// # Errors
     ///
     /// As for [`shutdown`](Self::shutdown).
-    pub async fn shutdown_async(&self) -> Result<(), ShutdownError> {
+    pub async fn shutdown_async(&self) -> Result<(), WaitError> {
         self.engine.drain_async().await
     }
 
@@ -138,9 +138,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`WaitIdleError::FromInside`], at once, if the caller is a task of the pool, which would wait
-    /// for its own end. [`WaitIdleError::Poisoned`] if a panic has ended the pool.
-    pub fn wait_idle(&self) -> Result<(), WaitIdleError> {
+    /// [`WaitError::FromInside`], at once, if the caller is a task of the pool, which would wait
+    /// for its own end. [`WaitError::Poisoned`] if a panic has ended the pool.
+    pub fn wait_idle(&self) -> Result<(), WaitError> {
         self.engine.wait_idle(None)
     }
 
@@ -148,9 +148,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// # Errors
     ///
-    /// [`WaitIdleError::TimedOut`] if the pool was not idle in time. Otherwise as for
+    /// [`WaitError::TimedOut`] if the pool was not idle in time. Otherwise as for
     /// [`wait_idle`](Self::wait_idle).
-    pub fn wait_idle_timeout(&self, timeout: Duration) -> Result<(), WaitIdleError> {
+    pub fn wait_idle_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
         self.engine.wait_idle(Some(timeout))
     }
 
@@ -162,7 +162,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// # Errors
     ///
     /// As for [`wait_idle`](Self::wait_idle).
-    pub async fn wait_idle_async(&self) -> Result<(), WaitIdleError> {
+    pub async fn wait_idle_async(&self) -> Result<(), WaitError> {
         self.engine.wait_idle_async().await
     }
 

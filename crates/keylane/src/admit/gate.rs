@@ -70,14 +70,6 @@ impl Gate {
         self.acquire_many_timeout(1, timeout)
     }
 
-    /// Acquires a slot, waiting until `deadline` at the latest.
-    ///
-    /// # Errors
-    /// If no slot was free in time, or the gate is closed.
-    pub fn acquire_deadline(&self, deadline: Instant) -> Result<Permit<'_>, AcquireError> {
-        self.acquire_until(1, Some(deadline))
-    }
-
     /// Acquires a slot if one is free and no caller waits.
     ///
     /// # Errors
@@ -118,18 +110,6 @@ impl Gate {
         timeout: Duration,
     ) -> Result<Permit<'_>, AcquireError> {
         self.acquire_until(want, Instant::now().checked_add(timeout))
-    }
-
-    /// Acquires `want` slots together, waiting until `deadline` at the latest.
-    ///
-    /// # Errors
-    /// If the slots were not free in time, or as for [`acquire_many`](Self::acquire_many).
-    pub fn acquire_many_deadline(
-        &self,
-        want: usize,
-        deadline: Instant,
-    ) -> Result<Permit<'_>, AcquireError> {
-        self.acquire_until(want, Some(deadline))
     }
 
     /// Acquires `want` slots if they are free and no caller waits.

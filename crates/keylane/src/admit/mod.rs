@@ -5,12 +5,12 @@
 //! queue for threads and async tasks. A released slot or a pushed item is assigned directly to the
 //! head of the wait queue. Uncontended operations do not touch the wait queue.
 //!
-//! | operation | non-blocking | blocking | with a timeout | with a deadline | async |
-//! |---|---|---|---|---|---|
-//! | acquire a slot | `try_acquire` | `acquire` | `acquire_timeout` | `acquire_deadline` | `acquire_async` |
-//! | acquire several slots | `try_acquire_many` | `acquire_many` | … | … | `acquire_many_async` |
-//! | push an item | `try_push` | `push` | `push_timeout` | `push_deadline` | `push_async` |
-//! | pop an item | `try_pop` | `pop` | `pop_timeout` | `pop_deadline` | `pop_async` |
+//! | operation | non-blocking | blocking | with a timeout | async |
+//! |---|---|---|---|---|
+//! | acquire a slot | `try_acquire` | `acquire` | `acquire_timeout` | `acquire_async` |
+//! | acquire several slots | `try_acquire_many` | `acquire_many` | … | `acquire_many_async` |
+//! | push an item | `try_push` | `push` | `push_timeout` | `push_async` |
+//! | pop an item | `try_pop` | `pop` | `pop_timeout` | `pop_async` |
 //!
 //! The queue has batch forms of each operation: `push_many`, `pop_many`, and so on.
 

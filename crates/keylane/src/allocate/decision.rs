@@ -39,7 +39,7 @@ pub enum Claimant {
 }
 
 /// Rule by which a worker was assigned, in the order of evaluation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// Rule 1: a job with a subtask to run and no worker keeps at least one.
     Keep,
@@ -52,7 +52,7 @@ pub enum Rule {
 }
 
 /// Source of the subtask that the worker takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// A ready subtask of the job.
     Ready,
@@ -61,7 +61,7 @@ pub enum Take {
 }
 
 /// Assignment of one free worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Recipient of the worker.
     pub to: Claimant,
@@ -72,7 +72,7 @@ pub struct Decision {
 }
 
 /// Result of an assigned worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The subtask succeeded.
     Done,

@@ -4,7 +4,7 @@
 /// policies share.
 ///
 /// docs/performance.md has measurements of the mean time and the properties of each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The four rules to the letter. Rule 2 admits jobs in the order of arrival. An admitted job
     /// stays admitted until it ends, and keeps at least one worker while it can use one.

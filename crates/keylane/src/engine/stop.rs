@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Bounds, Engine, Execute, Key};
-use crate::error::{ShutdownError, WaitIdleError};
+use crate::error::WaitError;
 use crate::observe::TraceEvents;
 use crate::order::{Unrun, take_rollup};
 use crate::sync::Ordering;
@@ -39,44 +39,44 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Closes, and waits until all accepted tasks have ended.
-    pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), ShutdownError> {
+    pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.close();
         Ok(self.wait_idle(timeout)?)
     }
 
     /// Closes, and waits until all accepted tasks have ended, without blocking the thread.
-    pub(crate) async fn drain_async(&self) -> Result<(), ShutdownError> {
+    pub(crate) async fn drain_async(&self) -> Result<(), WaitError> {
         self.close();
         Ok(self.wait_idle_async().await?)
     }
 
     /// Waits for a moment without accepted and unfinished tasks.
-    pub(crate) fn wait_idle(&self, timeout: Option<Duration>) -> Result<(), WaitIdleError> {
+    pub(crate) fn wait_idle(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.check_wait()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match self.admission.wait_empty(deadline, || self.collect()) {
             true => Ok(()),
-            false if self.is_poisoned() => Err(WaitIdleError::Poisoned),
-            false => Err(WaitIdleError::TimedOut),
+            false if self.is_poisoned() => Err(WaitError::Poisoned),
+            false => Err(WaitError::TimedOut),
         }
     }
 
     /// Waits for a moment without accepted and unfinished tasks, without blocking the thread.
-    pub(crate) async fn wait_idle_async(&self) -> Result<(), WaitIdleError> {
+    pub(crate) async fn wait_idle_async(&self) -> Result<(), WaitError> {
         self.check_wait()?;
         match self.admission.wait_empty_async(|| self.collect()).await {
             true => Ok(()),
-            false => Err(WaitIdleError::Poisoned),
+            false => Err(WaitError::Poisoned),
         }
     }
 
     /// Returns why the caller cannot wait for the end of all tasks.
-    fn check_wait(&self) -> Result<(), WaitIdleError> {
+    fn check_wait(&self) -> Result<(), WaitError> {
         if self.is_inside() {
-            return Err(WaitIdleError::FromInside);
+            return Err(WaitError::FromInside);
         }
         if self.is_poisoned() {
-            return Err(WaitIdleError::Poisoned);
+            return Err(WaitError::Poisoned);
         }
         Ok(())
     }

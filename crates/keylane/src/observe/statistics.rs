@@ -5,7 +5,7 @@
 /// Tasks, panics and refusals are always counted. This setting is for values that need the clock:
 /// [`Snapshot::wait_time`](crate::observe::Snapshot::wait_time),
 /// [`Snapshot::run_time`](crate::observe::Snapshot::run_time), and the busy time of workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Statistics {
     /// Measures no task.

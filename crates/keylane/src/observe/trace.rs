@@ -63,7 +63,7 @@ pub struct TraceKey<K> {
 }
 
 /// End of a [`TraceSlice`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceOutcome {
     /// The body returned.

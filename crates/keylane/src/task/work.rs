@@ -13,17 +13,17 @@ use crate::retry::Retry;
 
 /// Mode of a task whose work cannot fail: its value is the one that the work returns. The mode of
 /// [`Pool::task`](crate::Pool::task).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Plain;
 
 /// Mode of a task whose work returns a `Result`: an `Err` becomes
 /// [`Outcome::Failed`](crate::Outcome::Failed). Set by [`Task::fallible`](super::Task::fallible).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Fallible;
 
 /// Mode of a task whose work returns a `Result` and is called again after an `Err`. Set by
 /// [`Task::retry`](super::Task::retry).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Retrying(pub(super) Retry);
 
 /// Kind of work that is a closure. Inferred.

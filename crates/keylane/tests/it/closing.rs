@@ -11,7 +11,7 @@ use crate::common::{
     AnyHasher, Gate, LONG, Live, Log, Rng, block_on, hold, lock, pool, pool_of, soon,
     with_every_hasher,
 };
-use keylane::{Claims, Outcome, Pool, ShutdownError, SubmitErrorKind};
+use keylane::{Claims, Outcome, Pool, SubmitErrorKind, WaitError};
 
 with_every_hasher!(
     nothing_is_accepted_after_close_and_everything_comes_back,
@@ -87,8 +87,8 @@ fn a_drain_finishes_what_was_accepted<S: AnyHasher>() {
             _ => pool.execute(n % 7, work).unwrap(),
         }
     }
-    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
-    assert_eq!(pool.shutdown_timeout(Duration::from_millis(1)), Err(ShutdownError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(WaitError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::from_millis(1)), Err(WaitError::TimedOut));
     assert_eq!(pool.execute(1, || {}).unwrap_err().kind(), SubmitErrorKind::Closed);
     held.let_go();
     pool.shutdown().unwrap();
@@ -270,7 +270,7 @@ fn all_ways_to_close_work_from_inside<S: AnyHasher>() {
                     None
                 }
                 1 => {
-                    assert_eq!(pool.shutdown(), Err(ShutdownError::FromInside));
+                    assert_eq!(pool.shutdown(), Err(WaitError::FromInside));
                     None
                 }
                 2 => Some(pool.shutdown_now().len()),

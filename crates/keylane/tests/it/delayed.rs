@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Fragile, Live, Log, Rng, block_on, eventually, hold, soon};
 use keylane::observe::TaskState;
 use keylane::{
-    Backoff, Builder, Claims, MockClock, OnClosedKey, Outcome, Pool, Retry, ShutdownError,
-    SubmitErrorKind,
+    Backoff, Builder, Claims, MockClock, OnClosedKey, Outcome, Pool, Retry, SubmitErrorKind,
+    WaitError,
 };
 
 const A: u32 = 1;
@@ -378,7 +378,7 @@ fn a_closed_pool_enters_delayed_tasks_and_a_shutdown_waits_for_them() {
         ] {
             assert_eq!(refused, SubmitErrorKind::Closed);
         }
-        assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
+        assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(WaitError::TimedOut));
         clock.advance(SECOND);
         pool.shutdown().unwrap();
         assert_eq!((task.join().unwrap(), latest.join().unwrap()), ("in time", "the latest"));

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::{AnyHasher, Rng, Wakes, hold, poll, pool_of, soon, with_every_hasher};
-use keylane::{Claims, Handle, Pool, ShutdownError};
+use keylane::{Claims, Handle, Pool, WaitError};
 
 with_every_hasher!(
     waiting_for_one_directly_behind_is_refused,
@@ -304,7 +304,7 @@ fn draining_from_inside_is_refused<S: AnyHasher>() {
             (pool.shutdown(), pool.shutdown_timeout(Duration::ZERO), pool.is_closed())
         })
         .unwrap();
-    let refused = Err(ShutdownError::FromInside);
+    let refused = Err(WaitError::FromInside);
     assert_eq!(asker.wait().unwrap().ok(), Some((refused, refused, true)));
     pool.shutdown().unwrap();
 }

@@ -10,9 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use crate::common::{Collide, Gate, LONG, OpenAtLast, block_on, eventually, soon};
-use keylane::{
-    Handle, KeyBuildHasher, OnClosedKey, Pool, ShutdownError, SubmitErrorKind, WaitIdleError,
-};
+use keylane::{Handle, KeyBuildHasher, OnClosedKey, Pool, SubmitErrorKind, WaitError};
 
 /// Panics instead of waking.
 struct Panics;
@@ -248,7 +246,7 @@ fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
         let job = pool.job("late").each([|| ()]).run();
         assert_eq!(job.unwrap_err().kind(), SubmitErrorKind::Poisoned);
     }
-    assert_eq!(pool.shutdown(), Err(ShutdownError::Poisoned));
+    assert_eq!(pool.shutdown(), Err(WaitError::Poisoned));
     assert!(pool.is_closed() && pool.inspect().snapshot(0).poisoned);
     assert!(pool.shutdown_now().is_empty(), "it was dropped");
 }
@@ -292,8 +290,8 @@ fn a_key_that_panics_on_a_worker_poisons_the_pool() {
                 assert!(outcome.is_cancelled() || outcome.is_completed(), "{outcome:?}");
             }
             assert!(!job.wait().unwrap().is_completed());
-            assert_eq!(drains.join().unwrap(), Err(ShutdownError::Poisoned));
-            assert_eq!(waits.join().unwrap(), Err(WaitIdleError::Poisoned));
+            assert_eq!(drains.join().unwrap(), Err(WaitError::Poisoned));
+            assert_eq!(waits.join().unwrap(), Err(WaitError::Poisoned));
             is_poisoned(&pool, &keys);
         });
     }
@@ -444,7 +442,7 @@ fn a_key_that_panics_poisons_a_pool_of_messages() {
                 assert_eq!(error.kind(), SubmitErrorKind::Poisoned);
             }
         }
-        assert_eq!(pool.shutdown(), Err(ShutdownError::Poisoned));
+        assert_eq!(pool.shutdown(), Err(WaitError::Poisoned));
         assert!(pool.inspect().snapshot(0).poisoned);
     });
 }

@@ -10,7 +10,7 @@ use crate::common::{
     AnyHasher, Gate, Live, Log, Rng, eventually, hold, hold_soon, pool_of, with_every_hasher,
 };
 use keylane::observe::PauseReason;
-use keylane::{Claims, KeyBuildHasher, Pool, ShutdownError, Turn};
+use keylane::{Claims, KeyBuildHasher, Pool, Turn, WaitError};
 
 with_every_hasher!(
     nothing_begins_until_it_is_resumed_and_then_in_order,
@@ -290,7 +290,7 @@ fn paused_tasks_count_and_a_drain_waits_for_them<S: AnyHasher>() {
     pool.execute(A, || {}).unwrap();
     pool.execute(A, || {}).unwrap();
     assert!(pool.task(B).try_execute(|| {}).is_err(), "they have their slots");
-    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(WaitError::TimedOut));
     pool.keys().resume(&A);
     assert_eq!(pool.shutdown(), Ok(()));
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{AnyHasher, Log, eventually, hold, soon, with_every_hasher};
 use keylane::observe::{Holder, PauseReason, PoolReason, TaskState};
-use keylane::{Builder, Claims, Handle, MockClock, OnFailure, Pool, Rate, ShutdownError};
+use keylane::{Builder, Claims, Handle, MockClock, OnFailure, Pool, Rate, WaitError};
 
 with_every_hasher!(
     a_key_begins_its_burst_and_then_one_by_one_in_order,
@@ -302,7 +302,7 @@ fn a_drain_waits_up_to_its_deadline<S: AnyHasher>() {
     let log = Log::new();
     let tasks = submit(&pool, &Claims::exclusive(A), &log, 3);
     tasks[0].wait_done();
-    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(WaitError::TimedOut));
     let passing = clock.clone();
     let passes = std::thread::spawn(move || {
         for task in &tasks[1..] {
@@ -490,7 +490,7 @@ fn a_pool_that_is_limited_ends<S: AnyHasher>() {
     pool.settings().set_workers(3).unwrap();
     clock.advance(MS);
     tasks[1].wait_done();
-    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
+    assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(WaitError::TimedOut));
     let unrun = pool.shutdown_now();
     assert_eq!(unrun.len(), 4);
     drop(unrun);

@@ -10,7 +10,7 @@ use crate::common::{Fragile, Gate, LONG, Live, Log, One, Rng, eventually, soon};
 use keylane::observe::{Holder, KeyState};
 use keylane::{
     Backoff, Builder, Claims, Handle, MockClock, OnClosedKey, OnFailure, Outcome, Placement, Pool,
-    Rate, Retry, ShutdownError, SubmitErrorKind, TaskError, is_cancelled,
+    Rate, Retry, SubmitErrorKind, TaskError, WaitError, is_cancelled,
 };
 
 const A: u32 = 1;
@@ -377,7 +377,7 @@ fn a_closed_pool_goes_on_with_attempts_and_a_shutdown_waits_for_them() {
         let task = pool.task(A).fallible().retry(every_second(9)).submit(failing(&log, 2)).unwrap();
         waits_for_attempt(&pool, 1);
         pool.close();
-        assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(ShutdownError::TimedOut));
+        assert_eq!(pool.shutdown_timeout(Duration::ZERO), Err(WaitError::TimedOut));
         clock.advance(SECOND);
         waits_for_attempt(&pool, 2);
         clock.advance(SECOND);

@@ -11,7 +11,7 @@ use crate::common::{
     AnyHasher, Gate, LONG, Log, Rng, Wakes, block_on, hold, poll, pool, pool_of, soon,
     with_every_hasher,
 };
-use keylane::{Claims, Pool, ShutdownError, Turn, WaitIdleError};
+use keylane::{Claims, Pool, Turn, WaitError};
 
 with_every_hasher!(
     it_waits_for_every_kind_of_task_and_the_pool_goes_on,
@@ -45,7 +45,7 @@ fn it_waits_for_every_kind_of_task_and_the_pool_goes_on<S: AnyHasher>() {
                 _ => pool.execute(n % 7, work).unwrap(),
             }
         }
-        assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitIdleError::TimedOut));
+        assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitError::TimedOut));
         held.let_go();
         wait_idle_by(round, &pool);
         assert_eq!(ran.load(Ordering::SeqCst), round * 500);
@@ -117,7 +117,7 @@ fn paused_keys_and_kept_turns_are_waited_for() {
     let pool = pool(2);
     pool.keys().pause(&1);
     let waits = pool.submit(1, || ()).unwrap();
-    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitIdleError::TimedOut));
+    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitError::TimedOut));
     assert_eq!(pool.keys().take(&1).len(), 1);
     assert!(waits.wait().unwrap().is_cancelled());
     pool.wait_idle().unwrap();
@@ -129,7 +129,7 @@ fn paused_keys_and_kept_turns_are_waited_for() {
         .unwrap();
     pool.send(7, ()).unwrap();
     let turn = kept.recv().unwrap();
-    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitIdleError::TimedOut));
+    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitError::TimedOut));
     drop(turn);
     pool.wait_idle().unwrap();
     block_on(pool.wait_idle_async()).unwrap();
@@ -155,7 +155,7 @@ fn a_job_is_waited_for_to_its_end() {
         }))
         .collect()
         .unwrap();
-    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitIdleError::TimedOut));
+    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitError::TimedOut));
     gate.open();
     pool.wait_idle().unwrap();
     assert_eq!(job.wait().unwrap().unwrap().len(), 50);
@@ -173,12 +173,12 @@ fn a_task_cannot_wait_for_its_own_pool() {
             log.push(inside.wait_idle_timeout(Duration::ZERO));
             log.push(block_on(inside.wait_idle_async()));
             let closing = block_on(inside.shutdown_async());
-            assert_eq!(closing, Err(ShutdownError::FromInside));
+            assert_eq!(closing, Err(WaitError::FromInside));
         })
         .unwrap()
         .join()
         .unwrap();
-        assert_eq!(answers.take(), [Err(WaitIdleError::FromInside); 3]);
+        assert_eq!(answers.take(), [Err(WaitError::FromInside); 3]);
         assert!(pool.is_closed());
     });
 }
@@ -190,7 +190,7 @@ fn a_stopped_pool_is_idle_when_its_running_tasks_end() {
     let held = hold(&pool, 1);
     pool.execute(1, || unreachable!("the pool is stopped")).unwrap();
     assert_eq!(pool.shutdown_now().len(), 1);
-    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitIdleError::TimedOut));
+    assert_eq!(pool.wait_idle_timeout(Duration::ZERO), Err(WaitError::TimedOut));
     let waits = thread::spawn({
         let pool = pool.clone();
         move || block_on(pool.wait_idle_async())

@@ -30,14 +30,6 @@ impl<T> FairQueue<T> {
         self.pop_until(Instant::now().checked_add(timeout))
     }
 
-    /// Pops the oldest item, waiting until `deadline` at the latest.
-    ///
-    /// # Errors
-    /// If no item arrived in time, or the queue is closed and empty.
-    pub fn pop_deadline(&self, deadline: Instant) -> Result<T, PopError> {
-        self.pop_until(Some(deadline))
-    }
-
     /// Pops the oldest item without waiting.
     ///
     /// # Errors
@@ -79,14 +71,6 @@ impl<T> FairQueue<T> {
     /// If no item arrived in time, or the queue is closed and empty.
     pub fn pop_many_timeout(&self, most: usize, timeout: Duration) -> Result<Vec<T>, PopError> {
         self.pop_many_until(most, Instant::now().checked_add(timeout))
-    }
-
-    /// Pops between 1 and `most` items, oldest first, waiting until `deadline` at the latest.
-    ///
-    /// # Errors
-    /// If no item arrived in time, or the queue is closed and empty.
-    pub fn pop_many_deadline(&self, most: usize, deadline: Instant) -> Result<Vec<T>, PopError> {
-        self.pop_many_until(most, Some(deadline))
     }
 
     /// Pops between 1 and `most` items, oldest first, without waiting.

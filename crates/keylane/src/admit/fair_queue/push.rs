@@ -30,14 +30,6 @@ impl<T> FairQueue<T> {
         self.push_until(item, Instant::now().checked_add(timeout))
     }
 
-    /// Pushes an item, waiting until `deadline` at the latest.
-    ///
-    /// # Errors
-    /// If the queue stayed full until the deadline, or is closed.
-    pub fn push_deadline(&self, item: T, deadline: Instant) -> Result<(), PushError<T>> {
-        self.push_until(item, Some(deadline))
-    }
-
     /// Pushes an item without waiting.
     ///
     /// # Errors
@@ -86,19 +78,6 @@ impl<T> FairQueue<T> {
         timeout: Duration,
     ) -> Result<(), PushError<Vec<T>>> {
         self.push_many_until(items, Instant::now().checked_add(timeout))
-    }
-
-    /// Pushes all items, waiting until `deadline` at the latest.
-    ///
-    /// # Errors
-    /// If not all items fitted in time, or the queue is closed. The error holds the items that were
-    /// not pushed.
-    pub fn push_many_deadline(
-        &self,
-        items: impl IntoIterator<Item = T>,
-        deadline: Instant,
-    ) -> Result<(), PushError<Vec<T>>> {
-        self.push_many_until(items, Some(deadline))
     }
 
     /// Pushes items without waiting, until the queue is full.
