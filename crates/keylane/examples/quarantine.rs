@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<&str>::builder()
         .workers(2)
         .on_failure(OnFailure::StopKey { after: 2 })
-        .build_fallible_handler(move |tenant: &&str, write: u32| {
+        .build_handler(move |tenant: &&str, write: u32| {
             if *tenant == "acme" && !up.load(Ordering::Relaxed) {
                 println!("{tenant}: write {write} failed");
                 return Err("the database is down");

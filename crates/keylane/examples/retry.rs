@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use keylane::{Backoff, Outcome, Pool, Retry};
+use keylane::{Backoff, Outcome, Pool, Retry, handler};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::<&str>::builder().workers(1).build()?;
@@ -27,13 +27,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("bob: {error}, after all attempts");
 
     // A handler gets the message and the number of the attempt.
-    let pool = Pool::<u32>::builder().build_retrying_handler(
-        retry,
-        |account: &u32, amount: &i64, attempt: u32| {
-            println!("account {account}: {amount:+}, attempt {attempt}");
-            if attempt < 2 { Err("busy") } else { Ok(()) }
-        },
-    )?;
+    let pay = handler::retrying(retry, |account: &u32, amount: &i64, attempt| {
+        println!("account {account}: {amount:+}, attempt {attempt}");
+        if attempt < 2 { Err("busy") } else { Ok(()) }
+    });
+    let pool = Pool::<u32>::builder().build_handler(pay)?;
     pool.send(7, 100)?;
     pool.send(7, -30)?; // after the last attempt of the first
     pool.shutdown()?;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::sync::mpsc;
 
-use keylane::{Pool, Turn};
+use keylane::{Pool, TaskContext, Turn, handler};
 
 const CLIENTS: usize = 100;
 const REQUESTS: usize = 3;
@@ -17,11 +17,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     // the turn with it.
     let (ask, asked) = mpsc::channel::<(usize, usize, Turn)>();
 
-    let pool = Pool::<usize>::builder().workers(1).build_handler_with_turns(
-        move |&client: &usize, request: usize, turn: Turn| {
+    let begin =
+        handler::with_context(move |&client: &usize, request: usize, task: TaskContext<'_>| {
+            let turn = task.keep();
             ask.send((client, request, turn)).expect("the server listens until the pool is gone");
-        },
-    )?;
+        });
+    let pool = Pool::<usize>::builder().workers(1).build_handler(begin)?;
     for request in 0..REQUESTS {
         pool.send_many((0..CLIENTS).map(|client| (client, request)))?;
     }
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let clients: HashSet<usize> = open.iter().map(|(client, ..)| *client).collect();
         assert_eq!(clients.len(), CLIENTS);
         assert!(open.iter().all(|(_, request, _)| *request == round));
-        assert!(asked.try_recv().is_err(), "nobody has two requests on their way");
+        assert!(asked.try_recv().is_err(), "no client has two requests on their way");
         println!("{} requests on their way with one worker", open.len());
         // Dropped, each turn ends, and the next of its client begins.
         drop(open);

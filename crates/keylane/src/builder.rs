@@ -13,13 +13,13 @@ use crate::allocate::{Order, default_workers};
 use crate::complete::MAX_FUTURES;
 use crate::engine::{Engine, EngineSettings, Execute, JobRules, Key, OnFailure};
 use crate::error::BuildError;
-use crate::handler::{HandlerPool, Messages, RetryingHandler};
+use crate::handler::Handler;
+use crate::handler_pool::{HandlerPool, Messages};
 use crate::key_hasher::KeyBuildHasher;
 use crate::observe::Statistics;
 use crate::order::Rate;
 use crate::pool::{Closures, Pool};
-use crate::retry::Retry;
-use crate::run::{ExecContext, MockClock, Placement, SpawnWorkers, TaskContext, Turn};
+use crate::run::{MockClock, Placement, SpawnWorkers};
 
 /// Maximum number of workers of a pool.
 pub const MAX_WORKERS: usize = 1 << 16;
@@ -81,6 +81,7 @@ impl<K> Default for Builder<K> {
                 jobs: JobRules::default(),
                 statistics: Statistics::default(),
                 self_check: false,
+                key_states: None,
                 #[cfg(feature = "tokio")]
                 runtime: None,
                 #[cfg(feature = "tokio")]
@@ -142,7 +143,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
 
     /// Sets the maximum total cost of unfinished tasks, in bytes: by default unlimited.
     /// [`Claims::with_cost`](crate::Claims::with_cost) sets the cost of a task, the function given
-    /// to [`build_weighed_handler`](Self::build_weighed_handler) that of a message. Any unit other
+    /// to [`weighed`](crate::handler::weighed) that of a message. Any unit other
     /// than bytes works as well.
     ///
     /// Submitters that wait for bytes are served first come, first served, so large tasks do not
@@ -404,7 +405,8 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self.start(|_| Closures).map(Pool::new)
     }
 
-    /// Builds a pool with one handler for many messages.
+    /// Builds a pool with one handler for many messages: a closure, or another [`Handler`], such as
+    /// those of the module [`handler`](crate::handler).
     ///
     /// A message needs neither a closure nor an allocation: it is stored beside its key until the
     /// handler is called with both.
@@ -413,198 +415,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// As for [`build`](Self::build).
     pub fn build_handler<M: Send + 'static>(
-        self,
-        handler: impl Fn(&K, M) + Send + Sync + 'static,
+        mut self,
+        handler: impl Handler<K, M>,
     ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        self.start(|_| Messages::new(move |key: &K, message, _| handler(key, message)))
-            .map(HandlerPool::new)
-    }
-
-    /// Builds a pool with a handler that can fail. An error counts as a failure of the key where
-    /// failures [count](Self::on_failure), and is dropped: a handler that needs it must store it
-    /// itself.
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    pub fn build_fallible_handler<M: Send + 'static, E>(
-        self,
-        handler: impl Fn(&K, M) -> Result<(), E> + Send + Sync + 'static,
-    ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        self.start(|_| {
-            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
-                if handler(key, message).is_err() {
-                    ctx.failed();
-                }
-            })
-        })
-        .map(HandlerPool::new)
-    }
-
-    /// Builds a pool with a handler that is called again for a message when it fails, as far as
-    /// `retry` allows. It gets the number of the attempt, counted from 1. The order is kept: later
-    /// messages of the key wait until the last attempt has ended, and meanwhile no worker does.
-    ///
-    /// All of [`Task::retry`](crate::Task::retry) holds for a message, which a handler without a
-    /// panic may see several times. The error of the last attempt counts as a failure of the key,
-    /// and is dropped: a handler that needs it stores it in its last attempt. A message between two
-    /// attempts is dropped if the pool is stopped or dropped;
-    /// [`shutdown_now`](crate::HandlerPool::shutdown_now) does not return it.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use keylane::{Backoff, Pool, Retry};
-    ///
-    /// let retry = Retry::attempts(3).backoff(Backoff::constant(Duration::from_millis(1)));
-    /// let pool = Pool::<&str>::builder().build_retrying_handler(
-    ///     retry,
-    ///     |account: &&str, amount: &i64, attempt: u32| match attempt {
-    ///         1 => Err("the bank does not answer"),
-    ///         _ => Ok(println!("{account}: {amount:+}, in attempt {attempt}")),
-    ///     },
-    /// )?;
-    /// pool.send("alice", 100)?;
-    /// pool.send("alice", -30)?; // after the last attempt of the first
-    /// pool.shutdown()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    pub fn build_retrying_handler<M: Send + 'static, E>(
-        self,
-        retry: Retry,
-        handler: impl Fn(&K, &M, u32) -> Result<(), E> + Send + Sync + 'static,
-    ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        let handler = RetryingHandler::new(retry, handler);
-        let engine = self.start(|_| {
-            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
-                handler.handle(key, message, ctx);
-            })
-        })?;
+        let needs = handler.needs();
+        self.settings.key_states = needs.key_states;
+        let engine = self.start(|bytes| Messages::new(handler, bytes))?;
         // Dropped on an error, it ends its workers.
         let pool = HandlerPool::new(engine.clone());
-        engine.start_timer().map_err(BuildError::Thread)?;
+        if needs.timer {
+            engine.start_timer().map_err(BuildError::Thread)?;
+        }
         Ok(pool)
-    }
-
-    /// Builds a pool with a handler that only starts the work: the turn of the message lasts until
-    /// the [`Turn`] is dropped, on any thread, and the worker is free as soon as the handler
-    /// returns.
-    ///
-    /// A turn that is dropped before the handler returns ends when that does. If the handler
-    /// panics, the message has failed, whatever the result of the turn.
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    pub fn build_handler_with_turns<M: Send + 'static>(
-        self,
-        handler: impl Fn(&K, M, Turn) + Send + Sync + 'static,
-    ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        self.start(|_| {
-            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
-                handler(key, message, ctx.keep_turn());
-            })
-        })
-        .map(HandlerPool::new)
-    }
-
-    /// Builds a pool with a handler that has usually done the work when it returns, and keeps the
-    /// turn otherwise: see [`TaskContext`]. A handler that never keeps a turn costs as much as with
-    /// [`build_handler`](Self::build_handler).
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    pub fn build_handler_keeping_turns<M: Send + 'static>(
-        self,
-        handler: impl Fn(&K, M, TaskContext<'_>) + Send + Sync + 'static,
-    ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        self.start(|_| {
-            Messages::new(move |key: &K, message, ctx: &mut dyn ExecContext| {
-                handler(key, message, TaskContext::new(ctx));
-            })
-        })
-        .map(HandlerPool::new)
-    }
-
-    /// Builds a pool as [`build_handler`](Self::build_handler) does, where
-    /// [`capacity_bytes`](Self::capacity_bytes) bounds the total cost of the messages.
-    ///
-    /// `weigh` returns the cost of a message. It is called twice, when the message is sent and
-    /// before it is handled, and must return the same value: the second one is released in the end.
-    /// It must not panic.
-    ///
-    /// ```
-    /// use keylane::Pool;
-    ///
-    /// let pool = Pool::<u32>::builder()
-    ///     .capacity_bytes(64 << 20)
-    ///     .build_weighed_handler(Vec::len, |key: &u32, page: Vec<u8>| println!("{key}: {}", page.len()))?;
-    /// pool.send(7, vec![0; 4096])?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    pub fn build_weighed_handler<M: Send + 'static>(
-        self,
-        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
-        handler: impl Fn(&K, M) + Send + Sync + 'static,
-    ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        let handler = move |key: &K, message, _: &mut dyn ExecContext| handler(key, message);
-        self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
-    }
-
-    /// Builds a pool as [`build_handler_with_turns`](Self::build_handler_with_turns) does, where
-    /// [`capacity_bytes`](Self::capacity_bytes) bounds the total cost of the messages, with a
-    /// `weigh` as for [`build_weighed_handler`](Self::build_weighed_handler).
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    pub fn build_weighed_handler_with_turns<M: Send + 'static>(
-        self,
-        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
-        handler: impl Fn(&K, M, Turn) + Send + Sync + 'static,
-    ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
-            handler(key, message, ctx.keep_turn());
-        };
-        self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
-    }
-
-    /// Builds a pool as [`build_handler_keeping_turns`](Self::build_handler_keeping_turns) does,
-    /// where [`capacity_bytes`](Self::capacity_bytes) bounds the total cost of the messages, with a
-    /// `weigh` as for [`build_weighed_handler`](Self::build_weighed_handler). The cost is released
-    /// when the handler returns, or a kept turn is dropped.
-    ///
-    /// ```
-    /// use keylane::{Pool, TaskContext};
-    ///
-    /// let pool = Pool::<u32>::builder().capacity_bytes(64 << 20).build_weighed_handler_keeping_turns(
-    ///     Vec::len,
-    ///     |key: &u32, page: Vec<u8>, _: TaskContext<'_>| println!("{key}: {}", page.len()),
-    /// )?;
-    /// pool.send(7, vec![0; 4096])?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As for [`build`](Self::build).
-    pub fn build_weighed_handler_keeping_turns<M: Send + 'static>(
-        self,
-        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
-        handler: impl Fn(&K, M, TaskContext<'_>) + Send + Sync + 'static,
-    ) -> Result<HandlerPool<K, M, S>, BuildError> {
-        let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
-            handler(key, message, TaskContext::new(ctx));
-        };
-        self.start(|bytes| Messages::weighed(weigh, bytes, handler)).map(HandlerPool::new)
     }
 
     fn start<X: Execute<K>>(

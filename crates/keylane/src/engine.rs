@@ -18,6 +18,7 @@ mod explain;
 mod failure_policy;
 mod job_sharing;
 mod jobs;
+mod key_states;
 mod latest;
 #[cfg(all(test, loom))]
 mod models;
@@ -27,6 +28,7 @@ mod rate_state;
 mod rates;
 mod resize;
 mod snapshot;
+mod state_expiry;
 mod step;
 mod stop;
 mod timing;
@@ -69,6 +71,7 @@ use self::delay_queue::Delays;
 pub use self::failure_policy::OnFailure;
 pub(crate) use self::latest::Superseded;
 use self::rate_state::Rates;
+use self::state_expiry::StateExpiry;
 pub(crate) use self::stop::EngineOwner;
 pub(crate) use self::trace::TraceInfo;
 
@@ -172,12 +175,21 @@ pub(crate) struct EngineSettings {
     pub(crate) statistics: Statistics,
     /// Whether every task is checked against the contract when it begins and ends.
     pub(crate) self_check: bool,
+    /// States of keys, if the handler has them.
+    pub(crate) key_states: Option<KeyStates>,
     /// Runtime on which futures run.
     #[cfg(feature = "tokio")]
     pub(crate) runtime: Option<crate::complete::Runtime>,
     /// Maximum number of futures that run at once.
     #[cfg(feature = "tokio")]
     pub(crate) concurrency: usize,
+}
+
+/// States that a handler has for keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyStates {
+    /// Time for which a state outlives the tasks of its key, if it does.
+    pub(crate) idle: Option<Duration>,
 }
 
 impl std::fmt::Debug for EngineSettings {
@@ -359,11 +371,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let shards = shard_count(&settings);
         let clock = Clock::new();
         let checker = settings.self_check.then(Box::default);
-        let keys = settings.per_key.map(|most| KeyBound::new(most, shards));
+        let idle = settings.key_states.and_then(|states| states.idle);
+        let limit = settings.per_key.or_else(|| settings.key_states.map(|_| usize::MAX));
+        let keys = limit.map(|most| KeyBound::new(most, shards, idle.is_some()));
+        let expiry = idle.map(StateExpiry::new);
         let stop_after = settings.stop_after;
         let restricts = keys.is_some() || bytes.is_some();
         let bounds = (restricts || stop_after.is_some())
-            .then(|| Box::new(Bounds { stop_after, keys, bytes }));
+            .then(|| Box::new(Bounds { stop_after, keys, bytes, expiry }));
         let rates = Rates::new(settings.clock.clone(), settings.rate);
         let is_checked = bounds.is_some();
         Engine {

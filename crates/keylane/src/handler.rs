@@ -1,386 +1,223 @@
-//! Pool that calls one handler for messages, in order for each key.
+//! Handlers of messages: the trait, and the forms of handlers that are no plain closure.
+//!
+//! [`Builder::build_handler`](crate::Builder::build_handler) takes any [`Handler`]: a closure, a type
+//! that implements it, or what a function of this module returns.
+//!
+//! | handler | gets |
+//! |---|---|
+//! | closure `\|key: &K, message: M\|` | the key and the message; returns nothing, or a `Result` |
+//! | [`stateful`] | a value of its own for each key |
+//! | [`retrying`] | further calls for a message that failed |
+//! | [`with_context`] | the message's turn, to end it later than the call |
+//! | [`weighed`] | a cost for each message, bounded by [`capacity_bytes`](crate::Builder::capacity_bytes) |
 
-mod delay;
-mod finish;
-mod latest;
-mod retry;
+mod retrying;
+mod stateful;
 
-use std::fmt;
-use std::hash::BuildHasher;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+pub use self::retrying::retrying;
+pub use self::stateful::{Stateful, stateful};
+use crate::engine::KeyStates;
+use crate::run::TaskContext;
 
-pub(crate) use self::retry::RetryingHandler;
-use crate::admit::ByteBound;
-use crate::control::{Inspector, Keys, Settings, TakeKey};
-use crate::engine::{AdmissionTicket, Engine, EngineOwner, Execute, Key, ReadyWork, WaitLimit};
-#[cfg(doc)]
-use crate::error::SubmitErrorKind;
-use crate::error::{BatchError, SubmitError, WaitError};
-use crate::key_hasher::KeyBuildHasher;
-use crate::order::{Claims, Repr, SlotRef};
-use crate::run::{ExecContext, KeepValueContext};
-
-/// Pool with one handler that is called for each message: in order for the messages of one key, in
-/// parallel for different keys.
+/// Handler of the messages of a [`HandlerPool`](crate::HandlerPool).
 ///
-/// It has the guarantees of a [`Pool`](crate::Pool), for messages with one key each, and needs
-/// neither a closure nor an allocation for a message.
+/// A closure is one, if it takes the key by reference and the message, and returns nothing or a
+/// `Result`. Its parameters need their types. An error counts as a failure of the key where failures
+/// [count](crate::Builder::on_failure), and is dropped: a handler that needs it must store it itself.
 ///
 /// ```
-/// use keylane::Pool;
+/// use keylane::{Handler, Pool, TaskContext};
 ///
-/// let pool = Pool::<u32>::builder()
-///     .workers(4)
-///     .build_handler(|account: &u32, amount: i64| println!("{account}: {amount:+}"))?;
+/// struct Ledger {
+///     name: String,
+/// }
+///
+/// impl Handler<u32, i64> for Ledger {
+///     fn handle(&self, account: &u32, amount: i64, task: TaskContext<'_>) {
+///         match amount {
+///             0 => task.fail(),
+///             _ => println!("{}, {account}: {amount:+}", self.name),
+///         }
+///     }
+/// }
+///
+/// let pool = Pool::<u32>::builder().build_handler(Ledger { name: "sales".to_owned() })?;
 /// pool.send(7, 100)?;
-/// pool.send(8, 50)?;
-/// pool.send(7, -30)?; // after the first of account 7
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot handle messages of type `{M}` with keys of type `{K}`",
+    label = "expected a closure `|key: &{K}, message: {M}| ..`, or a type that implements `Handler`",
+    note = "a closure's parameters need their types, and it returns nothing or a `Result<(), E>`",
+    note = "for a closure with a state, a turn, attempts or costs see the module `keylane::handler`"
+)]
+pub trait Handler<K, M>: Send + Sync + 'static {
+    /// Handles a message. Its turn ends on return, unless it was [kept](TaskContext::keep).
+    fn handle(&self, key: &K, message: M, task: TaskContext<'_>);
+
+    /// Returns the cost of a message, always the same, for a pool with
+    /// [`capacity_bytes`](crate::Builder::capacity_bytes). It is called when the message is sent and
+    /// before it is handled, and must not panic.
+    fn cost(&self, message: &M) -> usize {
+        let _ = message;
+        0
+    }
+
+    /// Returns what the handler needs of its pool.
+    #[doc(hidden)]
+    fn needs(&self) -> HandlerNeeds {
+        HandlerNeeds { timer: false, key_states: None }
+    }
+}
+
+/// Parts of a pool that a handler needs.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct HandlerNeeds {
+    pub(crate) timer: bool,
+    pub(crate) key_states: Option<KeyStates>,
+}
+
+/// Result of a handler: `()`, or a `Result` without a value.
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    note = "it returns nothing, or a `Result<(), E>`"
+)]
+pub trait HandlerResult {
+    /// Returns whether the handler has failed. Drops its error.
+    #[doc(hidden)]
+    fn into_failed(self) -> bool;
+}
+
+impl HandlerResult for () {
+    fn into_failed(self) -> bool {
+        false
+    }
+}
+
+impl<E> HandlerResult for Result<(), E> {
+    fn into_failed(self) -> bool {
+        self.is_err()
+    }
+}
+
+/// Type of a function's result, by which the type of a closure that never returns can be named.
+#[doc(hidden)]
+pub trait ResultOf {
+    type Type;
+}
+
+impl<R> ResultOf for fn() -> R {
+    type Type = R;
+}
+
+/// For handlers such as `|_: &u32, _: String| todo!()`.
+impl HandlerResult for <fn() -> ! as ResultOf>::Type {
+    fn into_failed(self) -> bool {
+        self
+    }
+}
+
+impl<K, M, R, F> Handler<K, M> for F
+where
+    F: Fn(&K, M) -> R + Send + Sync + 'static,
+    R: HandlerResult,
+{
+    #[inline]
+    fn handle(&self, key: &K, message: M, task: TaskContext<'_>) {
+        if self(key, message).into_failed() {
+            task.fail();
+        }
+    }
+}
+
+/// Returns a handler that gets the context of its message, by which it can keep the turn: see
+/// [`TaskContext`]. A handler that never keeps a turn costs as much as a closure without a context.
+///
+/// ```
+/// use std::thread;
+/// use keylane::{Pool, TaskContext, handler};
+///
+/// // The worker is free at once; the next message of the account waits for the thread.
+/// let start = handler::with_context(|account: &u32, amount: i64, task: TaskContext<'_>| {
+///     let (account, turn) = (*account, task.keep());
+///     thread::spawn(move || {
+///         println!("{account}: {amount:+}");
+///         drop(turn);
+///     });
+/// });
+/// let pool = Pool::<u32>::builder().build_handler(start)?;
+/// pool.send_many([(7, 100), (7, -30)])?;
 /// pool.shutdown()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// It has no [jobs](crate::Pool::job): a job's subtasks are closures or futures with results, whose
-/// types differ from job to job, while a handler receives messages of one type without results. For
-/// many messages at once there is [`send_many`](Self::send_many); to have both, build two pools.
-pub struct HandlerPool<K: Key, M: Send + 'static, S = KeyBuildHasher>
+pub fn with_context<K, M, R, F>(handler: F) -> impl Handler<K, M>
 where
-    S: BuildHasher + Send + Sync + 'static,
+    F: Fn(&K, M, TaskContext<'_>) -> R + Send + Sync + 'static,
+    R: HandlerResult,
 {
-    engine: Arc<Engine<K, Messages<K, M>, S>>,
-    owner: Arc<EngineOwner<K, Messages<K, M>, S>>,
+    WithContext(handler)
 }
 
-/// Executor of messages for one handler.
-pub(crate) struct Messages<K, M> {
-    handler: Box<BoxedHandler<K, M>>,
-    /// Function that returns the cost of a message, always the same, if costs are bounded.
-    weigh: Option<Box<Weigh<M>>>,
-}
+struct WithContext<F>(F);
 
-type Weigh<M> = dyn Fn(&M) -> usize + Send + Sync;
-
-type BoxedHandler<K, M> = dyn Fn(&K, M, &mut dyn ExecContext) + Send + Sync;
-
-impl<K, M> Messages<K, M> {
-    pub(crate) fn new(
-        handler: impl Fn(&K, M, &mut dyn ExecContext) + Send + Sync + 'static,
-    ) -> Self {
-        Messages { handler: Box::new(handler), weigh: None }
-    }
-
-    /// Creates an executor for messages with a cost. `bytes` is the bound on the total cost, if
-    /// there is one.
-    pub(crate) fn weighed(
-        weigh: impl Fn(&M) -> usize + Send + Sync + 'static,
-        bytes: Option<Arc<ByteBound>>,
-        handler: impl Fn(&K, M, &mut dyn ExecContext) + Send + Sync + 'static,
-    ) -> Self {
-        let Some(bytes) = bytes else { return Messages::new(handler) };
-        let weigh = Arc::new(weigh);
-        let weigh_again = weigh.clone();
-        let handler = move |key: &K, message, ctx: &mut dyn ExecContext| {
-            // The cost is not stored with the message, so it is computed again.
-            let cost = bytes.taken(weigh_again(&message));
-            handler(key, message, &mut KeepValueContext::new(ctx, cost));
-        };
-        Messages { handler: Box::new(handler), weigh: Some(Box::new(move |m| weigh(m))) }
-    }
-}
-
-impl<K: Key, M: Send + 'static> Execute<K> for Messages<K, M> {
-    type Work = M;
-    const WANTS_KEY: bool = true;
-
+impl<K, M, R, F> Handler<K, M> for WithContext<F>
+where
+    F: Fn(&K, M, TaskContext<'_>) -> R + Send + Sync + 'static,
+    R: HandlerResult,
+{
     #[inline]
-    fn execute(&self, key: Option<&K>, message: SlotRef<'_, M>, ctx: &mut dyn ExecContext) {
-        (self.handler)(key.expect("every message has a key"), message.take(), ctx);
-    }
-
-    fn name(_: &M) -> Option<usize> {
-        None
-    }
-
-    fn weigh(&self, message: &M) -> usize {
-        self.weigh.as_ref().map_or(0, |weigh| weigh(message))
-    }
-}
-
-impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerPool<K, M, S> {
-    pub(crate) fn new(engine: Arc<Engine<K, Messages<K, M>, S>>) -> Self {
-        HandlerPool { owner: EngineOwner::new(&engine), engine }
-    }
-
-    /// Sends a message. Waits for capacity, first come, first served; never inside the pool's own
-    /// handler.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
-    /// contains the message.
-    #[inline]
-    pub fn send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        self.send_with(key, message, WaitLimit::Endless)
-    }
-
-    /// Sends a message, if there is capacity and no other sender waits for it.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`](SubmitErrorKind::Full), [`KeyFull`](SubmitErrorKind::KeyFull),
-    /// [`TooLarge`](SubmitErrorKind::TooLarge) or [`Closed`](SubmitErrorKind::Closed); the error
-    /// contains the message.
-    #[inline]
-    pub fn try_send(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        self.send_with(key, message, WaitLimit::None)
-    }
-
-    /// Sends a message, waiting for capacity for at most `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// [`TimedOut`](SubmitErrorKind::TimedOut), [`TooLarge`](SubmitErrorKind::TooLarge) or
-    /// [`Closed`](SubmitErrorKind::Closed); the error contains the message.
-    pub fn send_timeout(
-        &self,
-        key: K,
-        message: M,
-        timeout: Duration,
-    ) -> Result<(), SubmitError<(K, M)>> {
-        let limit =
-            Instant::now().checked_add(timeout).map_or(WaitLimit::Endless, WaitLimit::Until);
-        self.send_with(key, message, limit)
-    }
-
-    /// Sends a message, waiting for capacity without blocking the thread, in one wait queue with
-    /// the blocked threads. Needs no particular runtime.
-    ///
-    /// Cancel safe: dropped before it is ready, it has sent nothing, and has left the wait queue.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`](SubmitErrorKind::Closed) or [`TooLarge`](SubmitErrorKind::TooLarge); the error
-    /// contains the message.
-    pub async fn send_async(&self, key: K, message: M) -> Result<(), SubmitError<(K, M)>> {
-        let weight = self.engine.executor().weigh(&message);
-        let claims = Claims::exclusive(key);
-        match self.engine.admit_async(&claims, weight).await {
-            Ok(ticket) => self.enter(claims, message, ticket),
-            Err(why) => Err(SubmitError::new(why, keyed((claims, message)))),
+    fn handle(&self, key: &K, message: M, task: TaskContext<'_>) {
+        let ctx = task.into_inner();
+        if (self.0)(key, message, TaskContext::new(ctx)).into_failed() {
+            ctx.failed();
         }
     }
-
-    /// Sends many messages in one pass, waiting for capacity as often as necessary. They are in
-    /// order as if they had been sent one by one.
-    ///
-    /// They are sent in pieces of at most 256, each when the iterator has yielded it.
-    ///
-    /// # Errors
-    ///
-    /// If the pool is closed meanwhile, a message is [too large](SubmitErrorKind::TooLarge), or its
-    /// key was [finished](SubmitErrorKind::KeyClosed): the number of accepted messages before it,
-    /// and the others, the refused one first. No message behind it is accepted.
-    pub fn send_many(
-        &self,
-        messages: impl IntoIterator<Item = (K, M)>,
-    ) -> Result<usize, BatchError<usize, (K, M)>> {
-        let batch =
-            messages.into_iter().map(|(key, message)| (Claims::exclusive(key), ReadyWork(message)));
-        self.engine.enqueue_many(batch).map_err(|(accepted, rejected, why)| {
-            let rejected =
-                rejected.into_iter().map(|(claims, ReadyWork(message))| keyed((claims, message)));
-            BatchError::new(accepted, rejected.collect(), why)
-        })
-    }
-
-    #[inline(always)]
-    fn send_with(&self, key: K, message: M, limit: WaitLimit) -> Result<(), SubmitError<(K, M)>> {
-        self.engine.submit(Claims::exclusive(key), ReadyWork(message), limit).map_err(
-            |(why, claims, ReadyWork(message))| SubmitError::new(why, keyed((claims, message))),
-        )
-    }
-
-    #[inline(always)]
-    fn enter(
-        &self,
-        claims: Claims<K>,
-        message: M,
-        ticket: AdmissionTicket,
-    ) -> Result<(), SubmitError<(K, M)>> {
-        self.engine.enqueue(claims, ReadyWork(message), ticket).map_err(
-            |(why, claims, ReadyWork(message))| SubmitError::new(why, keyed((claims, message))),
-        )
-    }
-
-    /// Refuses new messages from now on. Accepted messages are handled, as long as the pool lives:
-    /// dropping a closed pool drops the messages that were not handled, as dropping an open one
-    /// does. [`shutdown`](Self::shutdown) it first to have all of them handled.
-    pub fn close(&self) {
-        self.engine.close();
-    }
-
-    /// Returns whether new messages are refused.
-    pub fn is_closed(&self) -> bool {
-        self.engine.admission.is_closed()
-    }
-
-    /// Closes the pool and waits until all accepted messages have ended.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError::FromInside`], at once, if the caller is a task of the pool, which would
-    /// wait for its own end. [`WaitError::Poisoned`] if a panic has ended the pool.
-    pub fn shutdown(&self) -> Result<(), WaitError> {
-        self.engine.drain_for(None)
-    }
-
-    /// Closes the pool and waits until all accepted messages have ended, for at most `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError::TimedOut`] if some have not ended: they go on, and the pool stays closed.
-    /// Otherwise as for [`shutdown`](Self::shutdown).
-    pub fn shutdown_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
-        self.engine.drain_for(Some(timeout))
-    }
-
-    /// Closes the pool and waits until all accepted messages have ended, without blocking the thread.
-    /// Needs no particular runtime.
-    ///
-    /// Cancel safe: the pool is closed when the future is first polled, and a dropped future only
-    /// ends the wait.
-    ///
-    /// ```
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let pool = keylane::Pool::<u64>::builder().build_handler(|key: &u64, n: u32| println!("{key}: {n}"))?;
-    /// pool.send(7, 100)?;
-    /// pool.shutdown_async().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As for [`shutdown`](Self::shutdown).
-    pub async fn shutdown_async(&self) -> Result<(), WaitError> {
-        self.engine.drain_async().await
-    }
-
-    /// Waits until the pool is idle: returns at a moment without accepted and unfinished messages.
-    /// The pool stays open.
-    ///
-    /// - All messages that were accepted before the call have ended then, and their effects are
-    ///   visible to the caller. Messages that other threads submit meanwhile may be accepted before
-    ///   it returns. If they follow each other without a gap, the wait continues.
-    /// - Messages of paused keys, delayed ones, those between two attempts, and kept turns are
-    ///   unfinished: the wait includes them.
-    /// - During the wait each end of a message costs the pool a little more.
-    ///
-    /// ```
-    /// let pool = keylane::Pool::<u64>::builder().build_handler(|key: &u64, n: u32| println!("{key}: {n}"))?;
-    /// for page in 0..100 {
-    ///     pool.send(page, 1)?;
-    /// }
-    /// pool.wait_idle()?; // all pages are done, and the pool takes more
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError::FromInside`], at once, if the caller is a task of the pool, which would wait
-    /// for its own end. [`WaitError::Poisoned`] if a panic has ended the pool.
-    pub fn wait_idle(&self) -> Result<(), WaitError> {
-        self.engine.wait_idle(None)
-    }
-
-    /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, for at most `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError::TimedOut`] if the pool was not idle in time. Otherwise as for
-    /// [`wait_idle`](Self::wait_idle).
-    pub fn wait_idle_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
-        self.engine.wait_idle(Some(timeout))
-    }
-
-    /// Waits until the pool is idle, as [`wait_idle`](Self::wait_idle) does, without blocking the
-    /// thread. Needs no particular runtime.
-    ///
-    /// Cancel safe: a dropped future only ends the wait.
-    ///
-    /// # Errors
-    ///
-    /// As for [`wait_idle`](Self::wait_idle).
-    pub async fn wait_idle_async(&self) -> Result<(), WaitError> {
-        self.engine.wait_idle_async().await
-    }
-
-    /// Closes the pool, lets the running calls end, and returns exactly the messages that the
-    /// handler was not called with, those of one key in order. It does not wait for the calls.
-    pub fn shutdown_now(&self) -> Vec<(K, M)> {
-        self.engine.stop().into_iter().map(|task| keyed((task.claims, task.work))).collect()
-    }
-
-    /// Returns the operations on single keys: pause, resume, take, reopen, rates.
-    ///
-    /// ```
-    /// use keylane::Pool;
-    ///
-    /// let pool = Pool::<u32>::builder().build_handler(|_: &u32, _: &str| unreachable!())?;
-    /// pool.keys().pause(&7);
-    /// pool.send(7, "one")?;
-    /// pool.send(7, "two")?;
-    /// assert_eq!(pool.keys().take(&7), ["one", "two"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn keys(&self) -> Keys<'_, K, M> {
-        Keys::new(&self.engine)
-    }
-
-    /// Returns the diagnostics: explanations, snapshots, stalls, traces.
-    pub fn inspect(&self) -> Inspector<'_, K> {
-        Inspector::new(&self.engine)
-    }
-
-    /// Returns the settings that can change while the pool runs.
-    pub fn settings(&self) -> Settings<'_> {
-        Settings::new(&self.engine)
-    }
 }
 
-impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> TakeKey<K, M>
-    for Arc<Engine<K, Messages<K, M>, S>>
+/// Returns a handler whose messages have a cost, of which
+/// [`capacity_bytes`](crate::Builder::capacity_bytes) bounds the total. The cost is released when the
+/// message has ended.
+///
+/// `cost` is called twice, when a message is sent and before it is handled, and must return the same
+/// value. It must not panic.
+///
+/// ```
+/// use keylane::{Pool, handler};
+///
+/// let print = |key: &u32, page: Vec<u8>| println!("{key}: {}", page.len());
+/// let pool = Pool::<u32>::builder()
+///     .capacity_bytes(64 << 20)
+///     .build_handler(handler::weighed(Vec::len, print))?;
+/// pool.send(7, vec![0; 4096])?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn weighed<K: 'static, M: 'static>(
+    cost: impl Fn(&M) -> usize + Send + Sync + 'static,
+    handler: impl Handler<K, M>,
+) -> impl Handler<K, M> {
+    Weighed { cost, handler }
+}
+
+struct Weighed<C, H> {
+    cost: C,
+    handler: H,
+}
+
+impl<K, M, C, H> Handler<K, M> for Weighed<C, H>
+where
+    C: Fn(&M) -> usize + Send + Sync + 'static,
+    H: Handler<K, M>,
 {
-    fn take(&self, key: &K) -> Vec<M> {
-        let taken = self.take_key(key).into_iter();
-        taken.map(|task| keyed((task.claims, task.work)).1).collect()
+    fn handle(&self, key: &K, message: M, task: TaskContext<'_>) {
+        self.handler.handle(key, message, task);
     }
-}
 
-/// Splits claims with one key and their message into the key and the message.
-fn keyed<K, M>((claims, message): (Claims<K>, M)) -> (K, M) {
-    match claims.0 {
-        Repr::One(claim) => (claim.key, message),
-        _ => unreachable!("a message has exactly one key"),
+    fn cost(&self, message: &M) -> usize {
+        (self.cost)(message)
     }
-}
 
-/// A clone is the same pool. Dropping one of several changes nothing; dropping the last one stops the
-/// pool. A message that contains a clone keeps its pool alive.
-impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> Clone
-    for HandlerPool<K, M, S>
-{
-    fn clone(&self) -> Self {
-        HandlerPool { engine: self.engine.clone(), owner: self.owner.clone() }
-    }
-}
-
-impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> fmt::Debug
-    for HandlerPool<K, M, S>
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HandlerPool")
-            .field("settings", &self.engine.settings)
-            .finish_non_exhaustive()
+    fn needs(&self) -> HandlerNeeds {
+        self.handler.needs()
     }
 }

@@ -58,6 +58,7 @@
 //! | further attempts of failed work, in order | [`Task::retry`] |
 //! | tasks that wait for a time, or for a quiet moment | [`Task::after`] |
 //! | work that continues after its handler has returned | [`Turn`], [`TaskContext`] |
+//! | a state for each key, and other forms of handlers | [`handler`] |
 //! | timeouts, fallible work, futures (feature `tokio`) | [`Pool::task`] |
 //! | counts and times of a running pool | [`Inspector::snapshot`](crate::control::Inspector::snapshot) |
 //! | why a task waits, which tasks are stuck | [`Inspector::explain`](crate::control::Inspector::explain), [`Inspector::explain_key`](crate::control::Inspector::explain_key), [`Inspector::stalled`](crate::control::Inspector::stalled) |
@@ -81,9 +82,11 @@ mod complete;
 pub mod control;
 mod engine;
 mod error;
-mod handler;
+pub mod handler;
+mod handler_pool;
 mod job;
 mod key_hasher;
+mod key_state;
 pub mod observe;
 mod order;
 mod pool;
@@ -97,7 +100,8 @@ pub use builder::{Builder, MAX_CAPACITY, MAX_CAPACITY_BYTES, MAX_WORKERS};
 pub use complete::{Handle, Outcome, PanicPayload, TaskError, WouldDeadlock, is_cancelled};
 pub use engine::{Key, OnFailure};
 pub use error::{BatchError, BuildError, SubmitError, SubmitErrorKind, WaitError};
-pub use handler::HandlerPool;
+pub use handler::Handler;
+pub use handler_pool::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use key_hasher::{KeyBuildHasher, KeyHasher};
 pub use order::{Claims, Compatibility, IntoClaims, Rate};

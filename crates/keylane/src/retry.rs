@@ -9,7 +9,7 @@ pub use self::backoff::{Backoff, Jitter};
 
 /// Rules for the attempts of a task that may fail: their maximum number, the total time, and the
 /// waits between them. For [`Task::retry`](crate::Task::retry) and
-/// [`Builder::build_retrying_handler`](crate::Builder::build_retrying_handler).
+/// [`handler::retrying`](crate::handler::retrying).
 ///
 /// ```
 /// use std::time::Duration;

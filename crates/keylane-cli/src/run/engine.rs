@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use keylane::{TaskContext, handler};
+
 use crate::key::RecordKey;
 use crate::process::{ChildProcesses, RecordProcessRunner};
 use crate::run_stats::RunStats;
@@ -41,17 +43,16 @@ impl RecordExecutor {
             }
             Self::Workers(workers, _) => {
                 let workers = Arc::clone(workers);
-                Ok(builder.build_handler_with_turns(
-                    move |key: &RecordKey, work: RecordTask, turn| {
-                        let key = work.own_key.as_ref().unwrap_or(key);
-                        match work.body {
-                            RecordBody::Line(line) => {
-                                workers.dispatch(work.place, key, &line, Some(turn))
-                            }
-                            RecordBody::Argv(_) => unreachable!("commands are for processes"),
+                let dispatch = move |key: &RecordKey, work: RecordTask, task: TaskContext<'_>| {
+                    let key = work.own_key.as_ref().unwrap_or(key);
+                    match work.body {
+                        RecordBody::Line(line) => {
+                            workers.dispatch(work.place, key, &line, Some(task.keep()))
                         }
-                    },
-                )?)
+                        RecordBody::Argv(_) => unreachable!("commands are for processes"),
+                    }
+                };
+                Ok(builder.build_handler(handler::with_context(dispatch))?)
             }
         }
     }

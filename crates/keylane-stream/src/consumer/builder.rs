@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use keylane::{BuildError, MAX_CAPACITY, TaskContext};
+use keylane::{BuildError, MAX_CAPACITY, TaskContext, handler};
 
 use super::attempt::{Ack, Attempt};
 use super::batch::{BatchBy, BatchConfig, BatchFn};
@@ -378,11 +378,10 @@ fn start_pool<H: HandlerAdapter>(
         }
     }
     let shared = shared.clone();
-    pool.build_handler_keeping_turns(
-        move |lane: &LaneId, in_flight: InFlight, turn: TaskContext<'_>| {
-            handler.handle_record(&shared, lane, in_flight, turn);
-        },
-    )
+    let handle = move |lane: &LaneId, in_flight: InFlight, task: TaskContext<'_>| {
+        handler.handle_record(&shared, lane, in_flight, task);
+    };
+    pool.build_handler(handler::with_context(handle))
 }
 
 fn default_threads() -> usize {

@@ -17,7 +17,9 @@ use hashbrown::hash_table::Entry as TableEntry;
 use super::parker::{AdaptiveSpin, ThreadParker, Wake, WakeList};
 use super::semaphore::TryAcquireError;
 use super::wait_queue::{WaitQueue, WaiterState};
+use crate::key_state::KeyState;
 use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering};
+use crate::unwind::drop_catch_unwind;
 
 /// Capacity, in entries, that an empty part retains. A larger table is freed.
 const MAX_SPARE_ENTRIES: usize = 64;
@@ -27,10 +29,12 @@ const MAX_SPARE_ENTRIES: usize = 64;
 pub(crate) struct KeyBound<K> {
     /// Maximum of permits for each key. Never changes.
     limit: usize,
+    /// Whether states of keys outlive their tasks: see `kept_states.rs`. Never changes.
+    pub(super) keeps_states: bool,
     /// Entries by part. The caller chooses a key's part, always the same one for the same key.
     /// Several parts are locked in ascending order only. No other lock is taken, no waiter woken
     /// and no key dropped under these locks.
-    parts: Box<[CachePadded<Lock<EntryTable<K>>>]>,
+    pub(super) parts: Box<[CachePadded<Lock<EntryTable<K>>>]>,
     /// Number of submitters in wait queues. Each changes it after it joins the queues and before it
     /// leaves; statistics read it.
     blocked: AtomicUsize,
@@ -46,19 +50,20 @@ pub(crate) struct KeyRef<'a, K> {
     pub(crate) key: &'a K,
 }
 
-struct EntryTable<K> {
-    /// Entries with permits in use or with waiters, found by key and hash.
-    entries: HashTable<KeyEntry<K>>,
+pub(super) struct EntryTable<K> {
+    /// Entries with permits in use, with waiters, or with a state that is kept, found by key and
+    /// hash.
+    pub(super) entries: HashTable<KeyEntry<K>>,
     /// Set once: no further permits are granted.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
-struct KeyEntry<K> {
+pub(super) struct KeyEntry<K> {
     hash: u32,
     key: K,
     /// Permits in use: by unfinished tasks, and by submitters whose tasks are not in their inboxes
     /// yet. Above the limit only by tasks submitted from inside a task.
-    taken: usize,
+    pub(super) taken: usize,
     /// Number of permits held by submitters whose tasks are not in their inboxes yet.
     entering: usize,
     /// Set while a submitter granted from the wait queue is among the `entering` ones: newcomers
@@ -66,14 +71,16 @@ struct KeyEntry<K> {
     entering_from_queue: bool,
     /// Submitters that wait for a permit.
     queue: WaitQueue<()>,
+    /// State of the key's handler, unless a running task has taken it.
+    pub(super) state: Option<KeyState>,
 }
 
-/// Work deferred until all locks are released: waking granted waiters and dropping keys. Dropping
-/// this does both.
+/// Work deferred until all locks are released: waking granted waiters, and dropping keys and states.
+/// Dropping this does all of it.
 #[must_use = "drop this after the last lock is released"]
 pub(crate) struct DeferredWakes<K> {
     _wakes: WakeList,
-    _key: Option<K>,
+    _entry: Option<KeyEntry<K>>,
 }
 
 /// Locked parts, each with its index.
@@ -81,10 +88,11 @@ type LockedParts<'a, K> = [(usize, LockGuard<'a, EntryTable<K>>)];
 
 impl<K: Eq + Clone> KeyBound<K> {
     /// Creates a bound of `limit` permits for each key, at least 1.
-    pub(crate) fn new(limit: usize, parts: usize) -> Self {
+    pub(crate) fn new(limit: usize, parts: usize, keeps_states: bool) -> Self {
         let part = || EntryTable { entries: HashTable::new(), closed: false };
         KeyBound {
             limit,
+            keeps_states,
             parts: (0..parts).map(|_| CachePadded::new(Lock::new(part()))).collect(),
             blocked: AtomicUsize::new(0),
             spin: AdaptiveSpin::new(),
@@ -167,7 +175,7 @@ impl<K: Eq + Clone> KeyBound<K> {
         }
     }
 
-    /// Refuses all current and future waiters.
+    /// Refuses all current and future waiters, and drops the states of idle keys.
     pub(crate) fn close(&self) {
         for part in &self.parts {
             let mut wake_list = WakeList::default();
@@ -176,8 +184,10 @@ impl<K: Eq + Clone> KeyBound<K> {
             for entry in &mut part.entries {
                 entry.queue.refuse_if(|()| true, &mut wake_list);
             }
+            let idle = if self.keeps_states { part.take_idle(|_| true) } else { Vec::new() };
             drop(part);
             wake_list.wake_all();
+            drop_entries(idle);
         }
     }
 
@@ -277,18 +287,20 @@ impl<K: Eq + Clone> KeyBound<K> {
     ) -> (R, DeferredWakes<K>) {
         let mut wake_list = WakeList::default();
         let mut part = self.parts[key_ref.part].lock();
+        let keeps_state = self.keeps_states && !part.closed;
         let Ok(mut found) = part.entries.find_entry(spread(key_ref.hash), |e| e.is_of(key_ref))
         else {
             unreachable!("an entry stays while it has permits in use or waiters")
         };
         let result = change(found.get_mut());
         found.get_mut().grant(self.limit, &mut wake_list);
-        let key = found.get().is_unused().then(|| found.remove().0.key);
+        let stays = found.get().state.is_some() && keeps_state;
+        let entry = (found.get().is_unused() && !stays).then(|| found.remove().0);
         if part.entries.is_empty() && part.entries.capacity() > MAX_SPARE_ENTRIES {
             part.entries = HashTable::new();
         }
         drop(part);
-        (result, DeferredWakes { _wakes: wake_list, _key: key })
+        (result, DeferredWakes { _wakes: wake_list, _entry: entry })
     }
 
     /// Locks the parts of these keys.
@@ -326,6 +338,19 @@ fn part_of<'a, K>(
 }
 
 impl<K: Eq + Clone> EntryTable<K> {
+    /// Removes the entries without permits and waiters whose state is chosen.
+    pub(super) fn take_idle(&mut self, is_it: impl FnMut(&KeyState) -> bool) -> Vec<KeyEntry<K>> {
+        let mut is_it = is_it;
+        let is_idle = |entry: &mut KeyEntry<K>| {
+            entry.is_unused() && entry.state.as_ref().is_some_and(&mut is_it)
+        };
+        let idle = self.entries.extract_if(is_idle).collect();
+        if self.entries.is_empty() && self.entries.capacity() > MAX_SPARE_ENTRIES {
+            self.entries = HashTable::new();
+        }
+        idle
+    }
+
     /// Returns whether a newcomer gets a permit without waiting.
     fn admits(&self, key_ref: &KeyRef<'_, K>, limit: usize) -> bool {
         let found = self.entries.find(spread(key_ref.hash), |entry| entry.is_of(key_ref));
@@ -349,6 +374,7 @@ impl<K: Eq + Clone> EntryTable<K> {
                     entering: 0,
                     entering_from_queue: false,
                     queue,
+                    state: None,
                 };
                 vacant.insert(entry).into_mut()
             }
@@ -357,7 +383,7 @@ impl<K: Eq + Clone> EntryTable<K> {
 }
 
 impl<K: Eq> KeyEntry<K> {
-    fn is_of(&self, key_ref: &KeyRef<'_, K>) -> bool {
+    pub(super) fn is_of(&self, key_ref: &KeyRef<'_, K>) -> bool {
         self.hash == key_ref.hash && self.key == *key_ref.key
     }
 
@@ -463,8 +489,13 @@ impl<K> Drop for BlockedCount<'_, K> {
     }
 }
 
+/// Drops removed entries: their keys and states are the user's.
+pub(super) fn drop_entries<K>(entries: Vec<KeyEntry<K>>) {
+    entries.into_iter().for_each(drop_catch_unwind);
+}
+
 /// Spreads a 32-bit hash over 64 bits: the table uses the highest bits, which would all be zero.
-fn spread(hash: u32) -> u64 {
+pub(super) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -485,7 +516,7 @@ mod tests {
     /// Every path that creates or removes an entry, with keys of equal hash.
     #[test]
     fn an_idle_key_has_no_entry() {
-        let bound = KeyBound::<u32>::new(1, 2);
+        let bound = KeyBound::<u32>::new(1, 2, false);
         let past = Some(Instant::now());
         for _ in 0..3 {
             assert_eq!(bound.try_acquire(&[key_ref(&2), key_ref(&4), key_ref(&1)]), Ok(()));
@@ -513,7 +544,7 @@ mod tests {
     /// The next waiter is granted only when the task of the one before is in its inbox.
     #[test]
     fn waiters_enter_in_the_order_of_their_grants() {
-        let bound = KeyBound::<u32>::new(2, 2);
+        let bound = KeyBound::<u32>::new(2, 2, false);
         let here = [key_ref(&1)];
         (0..2).for_each(|_| assert_eq!(bound.try_acquire(&here), Ok(())));
         let mut cx = Context::from_waker(std::task::Waker::noop());

@@ -32,7 +32,7 @@ fn assert_unused(bound: &KeyBound<usize>) {
 #[test]
 fn a_permit_is_passed_on_and_never_lost() {
     check(|| {
-        let bound = Arc::new((KeyBound::new(1, 1), Plain::<u32>::default()));
+        let bound = Arc::new((KeyBound::new(1, 1, false), Plain::<u32>::default()));
         let others = [false, true].map(|as_task| {
             let bound = bound.clone();
             spawn(move || {
@@ -59,7 +59,7 @@ fn a_permit_is_passed_on_and_never_lost() {
 #[test]
 fn crossing_rollups_both_get_their_permits() {
     check(|| {
-        let bound = Arc::new(KeyBound::new(1, 2));
+        let bound = Arc::new(KeyBound::new(1, 2, false));
         let other = {
             let bound = bound.clone();
             spawn(move || {
@@ -83,7 +83,7 @@ fn crossing_rollups_both_get_their_permits() {
 #[test]
 fn cancelling_neither_takes_nor_loses_a_permit() {
     check(|| {
-        let bound = Arc::new(KeyBound::new(1, 2));
+        let bound = Arc::new(KeyBound::new(1, 2, false));
         assert_eq!(bound.try_acquire(&[key_ref(&0)]), Ok(()));
         let other = {
             let bound = bound.clone();
@@ -113,7 +113,7 @@ fn cancelling_neither_takes_nor_loses_a_permit() {
 #[test]
 fn closing_wakes_every_waiter() {
     check(|| {
-        let bound = Arc::new(KeyBound::new(1, 2));
+        let bound = Arc::new(KeyBound::new(1, 2, false));
         assert_eq!(bound.try_acquire(&[key_ref(&1)]), Ok(()));
         let other = {
             let bound = bound.clone();

@@ -19,6 +19,7 @@ mod byte_bound;
 mod error;
 mod fair_queue;
 mod gate;
+mod kept_states;
 mod key_bound;
 #[cfg(all(test, loom))]
 mod key_models;

@@ -41,6 +41,10 @@ impl NextAttempt {
     pub(super) fn give_up(&self) {
         self.work.give_up();
     }
+
+    pub(super) fn is_task(&self) -> bool {
+        self.work.is_task()
+    }
 }
 
 impl fmt::Debug for NextAttempt {

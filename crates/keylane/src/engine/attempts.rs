@@ -104,7 +104,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     fn give_up(&self, attempt: &NextAttempt) {
-        self.counters.count_cancelled();
+        if attempt.is_task() {
+            self.counters.count_cancelled();
+        }
         // Drops captures of the user.
         call_catch_unwind(|| attempt.give_up());
     }

@@ -7,6 +7,7 @@
 
 use std::ops::Deref;
 
+use super::state_expiry::StateExpiry;
 use super::*;
 use crate::admit::{ByteBound, Cost, DeferredWakes, KeyBound, KeyRef};
 use crate::unwind::drop_catch_unwind;
@@ -17,6 +18,8 @@ pub(crate) struct Bounds<K> {
     pub(crate) stop_after: Option<u32>,
     pub(crate) keys: Option<KeyBound<K>>,
     pub(crate) bytes: Option<Arc<ByteBound>>,
+    /// Expiry of the states of keys, if they outlive the tasks.
+    pub(super) expiry: Option<StateExpiry>,
 }
 
 /// Proof of admission: the task has its permits of the gate and its keys, and these bytes.
@@ -225,7 +228,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
-    fn key_ref<'a>(&self, hash: u64, key: &'a K) -> KeyRef<'a, K> {
+    pub(super) fn key_ref<'a>(&self, hash: u64, key: &'a K) -> KeyRef<'a, K> {
         KeyRef { part: self.shard_of(hash), hash: hash as u32, key }
     }
 }

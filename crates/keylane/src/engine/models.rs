@@ -268,6 +268,7 @@ pub(super) fn settings(shards: usize) -> EngineSettings {
         // Their locks are innermost, and have no protocol.
         statistics: Statistics::Off,
         self_check: false,
+        key_states: None,
         #[cfg(feature = "tokio")]
         runtime: None,
         #[cfg(feature = "tokio")]

@@ -41,13 +41,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Closes, and waits until all accepted tasks have ended.
     pub(crate) fn drain_for(&self, timeout: Option<Duration>) -> Result<(), WaitError> {
         self.close();
-        Ok(self.wait_idle(timeout)?)
+        self.wait_idle(timeout)
     }
 
     /// Closes, and waits until all accepted tasks have ended, without blocking the thread.
     pub(crate) async fn drain_async(&self) -> Result<(), WaitError> {
         self.close();
-        Ok(self.wait_idle_async().await?)
+        self.wait_idle_async().await
     }
 
     /// Waits for a moment without accepted and unfinished tasks.

@@ -14,6 +14,11 @@ pub(crate) trait Attempt: Send + Sync {
 
     /// Ends the work as cancelled, since its engine was stopped.
     fn give_up(&self);
+
+    /// Returns whether this is a task's attempt, which counts as cancelled if it does not begin.
+    fn is_task(&self) -> bool {
+        true
+    }
 }
 
 /// Engine of work that is attempted again.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::AttemptEngine;
+use crate::key_state::KeyState;
 use crate::sync::is_panicking;
 
 /// Result of a task for its keys. Of several reports, the greatest counts.
@@ -44,6 +45,16 @@ pub(crate) trait ExecContext {
     /// Returns the engine that runs further attempts of the work, if there is one.
     fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
         None
+    }
+
+    /// Takes the state of the task's key, if it has one.
+    fn take_state(&mut self) -> Option<KeyState> {
+        None
+    }
+
+    /// Puts the state of the task's key back. Returns it if it ends with the task.
+    fn put_state(&mut self, state: KeyState) -> Option<KeyState> {
+        Some(state)
     }
 }
 
@@ -96,12 +107,12 @@ impl Turn {
     /// Ends the turn as failed.
     ///
     /// ```
-    /// use keylane::{OnFailure, Pool, Turn};
+    /// use keylane::{OnFailure, Pool, TaskContext, handler};
     ///
     /// let on_failure = OnFailure::StopKey { after: 1 };
     /// let pool = Pool::<u32>::builder()
     ///     .on_failure(on_failure)
-    ///     .build_handler_with_turns(|_: &u32, (), turn: Turn| turn.fail())?;
+    ///     .build_handler(handler::with_context(|_: &u32, (), task: TaskContext<'_>| task.keep().fail()))?;
     /// pool.send(7, ())?;
     /// while pool.keys().list_stopped().is_empty() {
     ///     std::thread::yield_now();
@@ -121,14 +132,15 @@ impl Turn {
     /// use std::sync::mpsc::channel;
     /// use std::time::Duration;
     /// use keylane::observe::{Holder, KeyState};
-    /// use keylane::{Pool, Turn};
+    /// use keylane::{Pool, TaskContext, handler};
     ///
     /// let (keep, kept) = channel();
-    /// let pool = Pool::<&str>::builder()
-    ///     .build_handler_with_turns(move |_: &&str, (), turn: Turn| {
-    ///         turn.back_off(Duration::from_secs(60));
-    ///         keep.send(turn).unwrap();
-    ///     })?;
+    /// let wait = handler::with_context(move |_: &&str, (), task: TaskContext<'_>| {
+    ///     let turn = task.keep();
+    ///     turn.back_off(Duration::from_secs(60));
+    ///     keep.send(turn).unwrap();
+    /// });
+    /// let pool = Pool::<&str>::builder().build_handler(wait)?;
     /// pool.send("alice", ())?;
     /// let turn = kept.recv()?;
     /// // The mark becomes visible when the handler has returned.
@@ -218,6 +230,14 @@ impl<T: Send + Sync + 'static> ExecContext for KeepValueContext<'_, T> {
 
     fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
         self.ctx.attempts()
+    }
+
+    fn take_state(&mut self) -> Option<KeyState> {
+        self.ctx.take_state()
+    }
+
+    fn put_state(&mut self, state: KeyState) -> Option<KeyState> {
+        self.ctx.put_state(state)
     }
 }
 

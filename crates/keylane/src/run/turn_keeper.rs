@@ -22,16 +22,15 @@ impl<'a> TaskContext<'a> {
     ///
     /// ```
     /// use std::sync::mpsc::channel;
-    /// use keylane::{Pool, TaskContext};
+    /// use keylane::{Pool, TaskContext, handler};
     ///
     /// let (keep, kept) = channel();
-    /// let pool = Pool::<u32>::builder().build_handler_keeping_turns(
-    ///     move |account: &u32, amount: i64, turn: TaskContext<'_>| match amount {
-    ///         0.. => println!("{account}: {amount:+}"),
-    ///         // Needs an approval first; later messages of this account wait for it.
-    ///         _ => keep.send(turn.keep()).unwrap(),
-    ///     },
-    /// )?;
+    /// let handle = move |account: &u32, amount: i64, task: TaskContext<'_>| match amount {
+    ///     0.. => println!("{account}: {amount:+}"),
+    ///     // Needs an approval first; later messages of this account wait for it.
+    ///     _ => keep.send(task.keep()).unwrap(),
+    /// };
+    /// let pool = Pool::<u32>::builder().build_handler(handler::with_context(handle))?;
     /// pool.send(7, 20)?;
     /// pool.send(7, -10)?;
     /// pool.send(7, 30)?; // runs after the approval
@@ -41,6 +40,16 @@ impl<'a> TaskContext<'a> {
     /// ```
     pub fn keep(self) -> Turn {
         self.0.keep_turn()
+    }
+
+    /// Ends the message as failed, which counts as a failure of its key where failures
+    /// [count](crate::OnFailure).
+    pub fn fail(self) {
+        self.0.failed();
+    }
+
+    pub(crate) fn into_inner(self) -> &'a mut dyn ExecContext {
+        self.0
     }
 }
 

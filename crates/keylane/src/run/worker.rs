@@ -18,6 +18,7 @@ use crate::allocate::{Claimant, End, Take};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
 };
+use crate::key_state::KeyState;
 use crate::observe::{Statistics, TraceEvents, TraceOutcome, WorkerCounters};
 use crate::order::{Held, TaskSlot};
 use crate::sync::{spin_hint, yield_now};
@@ -472,7 +473,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         let key = self.task_slot.key.take();
         let work = self.task_slot.open();
         let (engine, counters) = (&self.engine, &*self.counters);
-        let mut ctx = TaskCtx { engine, counters, shard, turn: TaskTurn::Here(held) };
+        let turn = TaskTurn::Here(held);
+        let mut ctx = TaskCtx { engine, counters, shard, key: key.as_ref(), turn };
         let body =
             AssertUnwindSafe(|| self.engine.executor().execute(key.as_ref(), work, &mut ctx));
         if let Err(payload) = catch_unwind(body) {
@@ -598,6 +600,8 @@ struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
     engine: &'a Arc<Engine<K, X, S>>,
     counters: &'a WorkerCounters,
     shard: usize,
+    /// Key, if the executor wants it.
+    key: Option<&'a K>,
     turn: TaskTurn<Held<K, X::Work>>,
 }
 
@@ -635,6 +639,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
 
     fn attempts(&self) -> Option<Arc<dyn AttemptEngine>> {
         Some(self.engine.clone())
+    }
+
+    fn take_state(&mut self) -> Option<KeyState> {
+        self.engine.take_state(self.key?)
+    }
+
+    fn put_state(&mut self, state: KeyState) -> Option<KeyState> {
+        match self.key {
+            Some(key) => self.engine.put_state(key, state),
+            None => Some(state),
+        }
     }
 
     fn keep_turn(&mut self) -> Turn {

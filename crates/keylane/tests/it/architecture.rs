@@ -25,7 +25,7 @@ const ARROWS: [(&str, &str); 5] = [
 ];
 
 /// Modules that are not stages, and that stages may use.
-const BELOW_THE_STAGES: [&str; 4] = ["sync", "error", "retry", "unwind"];
+const BELOW_THE_STAGES: [&str; 5] = ["sync", "error", "key_state", "retry", "unwind"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
 const HARMLESS: [(&str, &str); 13] = [

@@ -440,7 +440,7 @@ fn messages_are_bounded_too() {
         let pool = Pool::<u32>::builder()
             .workers(1)
             .capacity(2)
-            .build_handler(move |_, _: String| wait.pass())
+            .build_handler(move |_: &u32, _: String| wait.pass())
             .unwrap();
         pool.send(1, "a".into()).unwrap();
         pool.try_send(1, "b".into()).unwrap();

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Gate, LONG, Log, Rng, Wakes, block_on, eventually, lock, poll, soon};
-use keylane::{BuildError, Claims, MAX_CAPACITY_BYTES, Pool, SubmitErrorKind, Turn};
+use crate::common::{
+    Gate, LONG, Log, Rng, Wakes, block_on, eventually, lock, poll, soon, with_turns,
+};
+use keylane::{BuildError, Claims, MAX_CAPACITY_BYTES, Pool, SubmitErrorKind, Turn, handler};
 
 fn weighed(workers: usize, bytes: usize) -> Arc<Pool<u32>> {
     Arc::new(Pool::builder().workers(workers).capacity_bytes(bytes).build().unwrap())
@@ -238,10 +240,13 @@ fn messages_weigh_what_the_pool_is_told() {
         let pool = Pool::<u32>::builder()
             .workers(1)
             .capacity_bytes(10)
-            .build_weighed_handler_with_turns(Vec::len, move |_, page: Vec<u8>, turn| {
-                assert_ne!(page.len(), 3, "on purpose");
-                lock(&turns).send((page, turn)).unwrap();
-            })
+            .build_handler(handler::weighed(
+                Vec::len,
+                with_turns(move |_, page: Vec<u8>, turn| {
+                    assert_ne!(page.len(), 3, "on purpose");
+                    lock(&turns).send((page, turn)).unwrap();
+                }),
+            ))
             .unwrap();
         for _ in 0..20 {
             pool.send(1, vec![0; 6]).unwrap();

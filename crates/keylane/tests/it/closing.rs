@@ -362,7 +362,7 @@ fn a_stopped_handler_pool_returns_the_messages() {
         let (wait, runs) = (gate.clone(), begun.clone());
         let pool = Pool::<String>::builder()
             .workers(1)
-            .build_handler(move |_, _: u32| {
+            .build_handler(move |_: &String, _: u32| {
                 runs.open();
                 wait.pass();
             })

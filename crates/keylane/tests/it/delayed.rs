@@ -11,7 +11,7 @@ use crate::common::{Fragile, Live, Log, Rng, block_on, eventually, hold, soon};
 use keylane::observe::TaskState;
 use keylane::{
     Backoff, Builder, Claims, MockClock, OnClosedKey, Outcome, Pool, Retry, SubmitErrorKind,
-    WaitError,
+    WaitError, handler,
 };
 
 const A: u32 = 1;
@@ -496,7 +496,7 @@ fn messages_with_a_cost_keep_the_bound() {
         let clock = MockClock::new();
         let pool = builder(&clock)
             .capacity_bytes(100)
-            .build_weighed_handler(Vec::len, |_: &u32, _: Vec<u8>| ())
+            .build_handler(handler::weighed(Vec::len, |_: &u32, _: Vec<u8>| ()))
             .unwrap();
         let bytes = || pool.inspect().snapshot(0).bytes;
         pool.send_after(A, vec![0; 10], SECOND).unwrap();

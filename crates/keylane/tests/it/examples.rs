@@ -49,6 +49,7 @@ examples!(
     handles,
     inside,
     jobs,
+    key_state,
     latest,
     limited,
     #[cfg(feature = "metrics")]

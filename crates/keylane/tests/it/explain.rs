@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Gate, OpenAtLast, eventually, soon};
+use crate::common::{Gate, OpenAtLast, eventually, soon, with_turns};
 use keylane::observe::{Holder, JobState, KeyState, PauseReason, PoolReason, TaskState};
 use keylane::{Claims, Compatibility, IntoClaims, Pool};
 
@@ -259,9 +259,9 @@ fn a_kept_turn_is_seen_to_hold_its_key() {
         let (send, turns) = std::sync::mpsc::channel();
         let send = std::sync::Mutex::new(send);
         let pool = Pool::<&str>::builder().workers(1);
-        let pool = pool.build_handler_with_turns(move |_, _: (), turn| {
+        let pool = pool.build_handler(with_turns(move |_, _: (), turn| {
             send.lock().unwrap().send(turn).unwrap();
-        });
+        }));
         let pool = pool.unwrap();
         pool.send("a", ()).unwrap();
         pool.send("a", ()).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Log, Wakes, eventually, hold, poll};
+use crate::common::{Log, Wakes, eventually, hold, poll, with_turns};
 use keylane::observe::{
     CapacityKind, Holder, KeyExplanation, KeyQueuePosition, KeyState, Running, TaskState,
 };
@@ -86,7 +86,7 @@ fn a_turn_that_backs_off_says_for_how_long() {
     let kept = turns.clone();
     let pool = Pool::<u32>::builder()
         .workers(1)
-        .build_handler_with_turns(move |_: &u32, (), turn| kept.push(turn))
+        .build_handler(with_turns(move |_: &u32, (), turn| kept.push(turn)))
         .unwrap();
     pool.send(A, ()).unwrap();
     pool.send(A, ()).unwrap();

@@ -218,7 +218,7 @@ fn no_key_of_a_handler_starves() {
             .workers(1)
             .quantum(8, LONG)
             .hasher(Collide)
-            .build_handler(move |&key, first: bool| {
+            .build_handler(move |&key: &u32, first: bool| {
                 if first {
                     wait.pass();
                 } else if key == HOT {

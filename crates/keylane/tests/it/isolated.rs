@@ -343,7 +343,7 @@ fn a_handler_that_panics_goes_on_with_the_next_message() {
         let seen = log.clone();
         let pool = Pool::<u32>::builder()
             .workers(2)
-            .build_handler(move |&key, n: u32| {
+            .build_handler(move |&key: &u32, n: u32| {
                 assert!(n % 10 != 3, "on purpose");
                 seen.push((key, n));
             })

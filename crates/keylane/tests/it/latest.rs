@@ -11,7 +11,7 @@ use crate::common::{
     AnyHasher, Gate, Live, LiveWatch, Log, One, OpenAtLast, Rng, Wakes, block_on, eventually, hold,
     poll, pool_of, with_every_hasher,
 };
-use keylane::{Claims, Handle, Outcome, PendingTask, Pool, SubmitErrorKind};
+use keylane::{Claims, Handle, Outcome, PendingTask, Pool, SubmitErrorKind, handler};
 
 with_every_hasher!(
     the_replaced_learns_it_and_the_new_one_has_its_own_result,
@@ -314,7 +314,9 @@ fn messages_come_back_with_what_they_weigh<S: AnyHasher>() {
     let handled = Log::new();
     let log = handled.clone();
     let builder = Pool::<u32>::builder().workers(1).capacity_bytes(100).hasher(S::default());
-    let pool = builder.build_weighed_handler(|n| *n, move |_: &u32, n: usize| log.push(n)).unwrap();
+    let pool = builder
+        .build_handler(handler::weighed(|n| *n, move |_: &u32, n: usize| log.push(n)))
+        .unwrap();
     pool.keys().pause(&A);
     assert_eq!(pool.send_latest(A, 60).unwrap(), None);
     assert_eq!(pool.inspect().snapshot(0).bytes, 60);

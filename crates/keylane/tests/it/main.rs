@@ -47,6 +47,7 @@ mod jobs_share;
 mod jobs_stress;
 mod jobs_timeline;
 mod key_affinity;
+mod key_state;
 mod keys_model;
 mod latest;
 mod limited;

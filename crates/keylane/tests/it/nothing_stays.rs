@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::common::{
     AnyHasher, Gate, Live, Log, One, eventually, hold, pool, pool_of, soon, with_every_hasher,
+    with_turns,
 };
 use keylane::{Claims, Pool, Turn};
 
@@ -148,7 +149,8 @@ fn no_copy_of_a_key_is_left_when_its_tasks_have_ended() {
         let live = Live::new();
         let key = |n| Counted(n, live.one());
         let pool = Pool::<Counted>::builder().workers(2).build().unwrap();
-        let handled = Pool::<Counted>::builder().workers(2).build_handler(|_, _: u32| {}).unwrap();
+        let handled =
+            Pool::<Counted>::builder().workers(2).build_handler(|_: &Counted, _: u32| {}).unwrap();
         for n in 0..3_000 {
             pool.execute(key(n % 50), || {}).unwrap();
             pool.execute([key(n % 3), key(n % 7), key(n % 3)], || {}).unwrap();
@@ -190,7 +192,7 @@ fn messages_are_dropped_before_the_next_of_their_key() {
         let (wait, log) = (gate.clone(), seen.clone());
         let pool = Pool::<u32>::builder()
             .workers(2)
-            .build_handler(move |_, message: One| {
+            .build_handler(move |_: &u32, message: One| {
                 wait.pass();
                 log.push(message.count());
                 if message.count().is_multiple_of(10) {
@@ -214,7 +216,7 @@ fn a_turn_that_is_never_used_costs_nothing_when_it_is_dropped() {
         let pool = Pool::<u32>::builder()
             .workers(1)
             .capacity(4)
-            .build_handler_with_turns(|_, _: u32, turn: Turn| drop(turn))
+            .build_handler(with_turns(|_, _: u32, turn: Turn| drop(turn)))
             .unwrap();
         for n in 0..1_000 {
             pool.send(n % 3, n).unwrap();

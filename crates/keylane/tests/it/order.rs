@@ -219,7 +219,7 @@ fn messages_of_one_key_are_handled_in_order<S: AnyHasher>() {
     let pool = Pool::<u32>::builder()
         .workers(3)
         .hasher(S::default())
-        .build_handler(move |&key, n: u32| seen.push((key, n)))
+        .build_handler(move |&key: &u32, n: u32| seen.push((key, n)))
         .unwrap();
     let mut n = 0;
     while n < 6_000 {

@@ -434,7 +434,8 @@ fn a_drop_of_a_key_that_panics_costs_nothing() {
 fn a_key_that_panics_poisons_a_pool_of_messages() {
     soon(|| {
         let keys = Keys::new(Fault::Clone);
-        let pool = Pool::<Key>::builder().workers(2).hasher(Collide).build_handler(|_, _: u32| {});
+        let pool =
+            Pool::<Key>::builder().workers(2).hasher(Collide).build_handler(|_: &Key, _: u32| {});
         let pool = pool.unwrap();
         keys.arm(true);
         for n in 0..100 {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::common::{
     AnyHasher, Gate, Live, Log, Rng, eventually, hold, hold_soon, pool_of, with_every_hasher,
+    with_turns,
 };
 use keylane::observe::PauseReason;
 use keylane::{Claims, KeyBuildHasher, Pool, Turn, WaitError};
@@ -248,7 +249,7 @@ fn a_kept_turn_ends_and_the_next_waits<S: AnyHasher>() {
     let turns: Log<Turn> = Log::new();
     let pool = Pool::<u32>::builder().workers(1).hasher(S::default());
     let keep = turns.clone();
-    let pool = pool.build_handler_with_turns(move |_, (), turn| keep.push(turn)).unwrap();
+    let pool = pool.build_handler(with_turns(move |_, (), turn| keep.push(turn))).unwrap();
     pool.send_many([(A, ()), (A, ()), (A, ())]).unwrap();
     eventually(|| turns.len() == 1);
     pool.keys().pause(&A);

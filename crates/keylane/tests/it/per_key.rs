@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::common::{
     AnyHasher, Gate, LONG, Log, Rng, Wakes, block_on, eventually, hold, lock, poll, soon,
-    with_every_hasher,
+    with_every_hasher, with_turns,
 };
 use keylane::{BuildError, Claims, Outcome, Pool, SubmitErrorKind, Turn};
 
@@ -514,9 +514,9 @@ fn messages_are_bounded_by_key_and_a_kept_turn_keeps_its_place() {
         let pool = Pool::<u32>::builder()
             .workers(1)
             .capacity_per_key(1)
-            .build_handler_with_turns(move |_, n: u32, turn| {
+            .build_handler(with_turns(move |_, n: u32, turn| {
                 lock(&turns).send((n, turn)).unwrap();
-            })
+            }))
             .unwrap();
         for n in 0..50 {
             pool.send(1, n).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::common::{AnyHasher, Gate, Live, Log, eventually, hold, with_every_hasher};
+use crate::common::{AnyHasher, Gate, Live, Log, eventually, hold, with_every_hasher, with_turns};
 use keylane::observe::{PauseReason, PausedKey};
 use keylane::{BuildError, Claims, OnError, OnFailure, Pool, Turn};
 
@@ -226,8 +226,8 @@ fn messages_fail_by_panic_by_error_and_by_their_turn<S: AnyHasher>() {
         let builder = Pool::<u32>::builder().workers(1).hasher(S::default());
         builder.on_failure(OnFailure::StopKey { after: 2 })
     };
-    let panics = builder().build_handler(|_, fails: bool| assert!(!fails)).unwrap();
-    let errs = builder().build_fallible_handler(|_, fails| if fails { Err(()) } else { Ok(()) });
+    let panics = builder().build_handler(|_: &u32, fails: bool| assert!(!fails)).unwrap();
+    let errs = builder().build_handler(|_: &u32, fails: bool| if fails { Err(()) } else { Ok(()) });
     for pool in [panics, errs.unwrap()] {
         pool.send_many([true, false, true, true, false].map(|fails| (A, fails))).unwrap();
         eventually(|| pool.keys().list_stopped().len() == 1);
@@ -238,10 +238,10 @@ fn messages_fail_by_panic_by_error_and_by_their_turn<S: AnyHasher>() {
     // A turn that was kept is judged when it ends, wherever that is.
     let turns: Log<Turn> = Log::new();
     let keep = turns.clone();
-    let pool = builder().build_handler_with_turns(move |_, panics: bool, turn| {
+    let pool = builder().build_handler(with_turns(move |_, panics: bool, turn| {
         assert!(!panics, "on purpose");
         keep.push(turn);
-    });
+    }));
     let pool = pool.unwrap();
     pool.send(A, true).unwrap();
     pool.send(A, false).unwrap();
@@ -271,10 +271,10 @@ fn a_turn_that_another_task_fails_is_judged_alone<S: AnyHasher>() {
     let keep = turns.clone();
     let builder = Pool::<u32>::builder().workers(1).hasher(S::default());
     let builder = builder.on_failure(OnFailure::StopKey { after: 1 });
-    let pool = builder.build_handler_with_turns(move |key, (), turn| match *key {
+    let pool = builder.build_handler(with_turns(move |key, (), turn| match *key {
         A => keep.push(turn),
         _ => keep.take().into_iter().for_each(Turn::fail),
-    });
+    }));
     let pool = pool.unwrap();
     pool.send(A, ()).unwrap();
     eventually(|| turns.len() == 1);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{AnyHasher, Log, eventually, hold, soon, with_every_hasher};
+use crate::common::{AnyHasher, Log, eventually, hold, soon, with_every_hasher, with_turns};
 use keylane::observe::{Holder, PauseReason, PoolReason, TaskState};
 use keylane::{Builder, Claims, Handle, MockClock, OnFailure, Pool, Rate, WaitError};
 
@@ -669,7 +669,7 @@ fn a_handler_keeps_the_rate_by_beginnings() {
     let kept = turns.clone();
     let pool = builder
         .rate_per_key(Rate::every(10 * MS))
-        .build_handler_with_turns(move |_: &u32, n: u32, turn| kept.push((n, turn)))
+        .build_handler(with_turns(move |_: &u32, n: u32, turn| kept.push((n, turn))))
         .unwrap();
     (0..3).for_each(|n| pool.send(A, n).unwrap());
     eventually(|| turns.len() == 1);

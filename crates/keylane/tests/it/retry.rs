@@ -10,7 +10,7 @@ use crate::common::{Fragile, Gate, LONG, Live, Log, One, Rng, eventually, soon};
 use keylane::observe::{Holder, KeyState};
 use keylane::{
     Backoff, Builder, Claims, Handle, MockClock, OnClosedKey, OnFailure, Outcome, Placement, Pool,
-    Rate, Retry, SubmitErrorKind, TaskError, WaitError, is_cancelled,
+    Rate, Retry, SubmitErrorKind, TaskError, WaitError, handler, is_cancelled,
 };
 
 const A: u32 = 1;
@@ -765,7 +765,8 @@ fn a_handler_is_called_again_in_order() {
             assert!(message.1.count() <= 3);
             if attempt <= message.0 { Err(()) } else { Ok(()) }
         };
-        let pool = builder(&clock).build_retrying_handler(every_second(3), handler).unwrap();
+        let pool =
+            builder(&clock).build_handler(handler::retrying(every_second(3), handler)).unwrap();
         let live = Live::new();
         // Fails once; fails in all of its three attempts; succeeds at once.
         for failures in [1, 9, 0] {
@@ -799,7 +800,8 @@ fn a_message_between_attempts_ends_as_a_task_does() {
             assert!(message.0 != "panics" || attempt < 2, "as expected");
             Err(())
         };
-        let pool = builder(&clock).build_retrying_handler(every_second(9), handler).unwrap();
+        let pool =
+            builder(&clock).build_handler(handler::retrying(every_second(9), handler)).unwrap();
         pool.send(A, ("panics", live.one())).unwrap();
         eventually(|| pool.inspect().snapshot(0).retried == 1);
         clock.advance(SECOND);

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use crate::common::{eventually, soon};
+use crate::common::{eventually, soon, with_turns};
 use keylane::observe::Violations;
 use keylane::{Claims, Pool};
 
@@ -67,9 +67,9 @@ fn kept_turns_pass() {
         let (send, turns) = mpsc::channel::<keylane::Turn>();
         let send = std::sync::Mutex::new(send);
         let pool = Pool::<u64>::builder().workers(2).self_check(true);
-        let pool = pool.build_handler_with_turns(move |_, _: (), turn| {
+        let pool = pool.build_handler(with_turns(move |_, _: (), turn| {
             send.lock().unwrap().send(turn).unwrap();
-        });
+        }));
         let pool = pool.unwrap();
         let ender = std::thread::spawn(move || turns.into_iter().for_each(drop));
         for task in 0..5_000 {

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gate, LONG, OpenAtLast, eventually, soon};
+use crate::common::{Gate, LONG, OpenAtLast, eventually, soon, with_turns};
 use keylane::{Claims, Pool};
 
 const BOUND: Duration = Duration::from_millis(20);
@@ -97,9 +97,9 @@ fn a_kept_turn_that_is_not_given_back_is_named() {
         let (send, turns) = mpsc::channel();
         let send = std::sync::Mutex::new(send);
         let pool = Pool::<&str>::builder().workers(1);
-        let pool = pool.build_handler_with_turns(move |_, _: (), turn| {
+        let pool = pool.build_handler(with_turns(move |_, _: (), turn| {
             send.lock().unwrap().send(turn).unwrap();
-        });
+        }));
         let pool = pool.unwrap();
         pool.send("kept", ()).unwrap();
         let turn = turns.recv().unwrap();

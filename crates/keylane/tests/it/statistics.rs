@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Gate, OpenAtLast, eventually, soon};
+use crate::common::{Gate, OpenAtLast, eventually, soon, with_turns};
 use keylane::observe::Statistics;
 use keylane::{Claims, Outcome, Pool};
 
@@ -209,9 +209,9 @@ fn a_kept_turn_lasts_until_it_ends() {
         let (send, turns) = std::sync::mpsc::channel();
         let send = std::sync::Mutex::new(send);
         let pool = Pool::<u64>::builder().workers(1);
-        let pool = pool.build_handler_with_turns(move |_, _: (), turn| {
+        let pool = pool.build_handler(with_turns(move |_, _: (), turn| {
             send.lock().unwrap().send(turn).unwrap();
-        });
+        }));
         let pool = pool.unwrap();
         pool.send(1, ()).unwrap();
         let turn = turns.recv().unwrap();

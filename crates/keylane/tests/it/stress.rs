@@ -193,7 +193,7 @@ fn two_million_messages() {
             .workers(2)
             .capacity(10_000)
             .self_check(true)
-            .build_handler(move |&key, (producer, n): (u64, u64)| {
+            .build_handler(move |&key: &u32, (producer, n): (u64, u64)| {
                 own[key as usize].write(producer, n);
                 count.fetch_add(1, Ordering::Relaxed);
             })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::common::{AnyHasher, Live, Log, Rng, eventually, hold, pool_of, with_every_hasher};
-use keylane::{Claims, PendingTask, Pool};
+use keylane::{Claims, PendingTask, Pool, handler};
 
 with_every_hasher!(
     exactly_those_come_back_that_have_not_begun_in_order,
@@ -170,7 +170,7 @@ fn a_handler_pool_gives_its_messages_back<S: AnyHasher>() {
     let pool = builder
         .workers(1)
         .hasher(S::default())
-        .build_weighed_handler(|n| *n, move |_: &u32, n: usize| handled.push(n))
+        .build_handler(handler::weighed(|n| *n, move |_: &u32, n: usize| handled.push(n)))
         .unwrap();
     pool.keys().pause(&A);
     for n in 1..=5 {

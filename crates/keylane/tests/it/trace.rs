@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gate, OpenAtLast, eventually, soon};
+use crate::common::{Gate, OpenAtLast, eventually, soon, with_turns};
 use keylane::observe::{Statistics, Trace, TraceOutcome};
 use keylane::{Claims, Pool};
 use serde_json::Value;
@@ -245,9 +245,9 @@ fn a_kept_turn_and_a_job_s_subtasks_are_in_it() {
         let (send, turns) = mpsc::channel();
         let send = std::sync::Mutex::new(send);
         let pool = Pool::<u64>::builder().workers(1);
-        let pool = pool.build_handler_with_turns(move |_, _: (), turn| {
+        let pool = pool.build_handler(with_turns(move |_, _: (), turn| {
             send.lock().unwrap().send(turn).unwrap();
-        });
+        }));
         let pool = pool.unwrap();
         pool.inspect().start_trace(1000);
         pool.send(7, ()).unwrap();

@@ -7,16 +7,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Gate, LONG, Log, OpenAtLast, eventually};
+use crate::common::{Gate, LONG, Log, OpenAtLast, eventually, with_turns};
 use keylane::observe::{Holder, KeyState, Statistics};
-use keylane::{HandlerPool, OnFailure, Pool, TaskContext, Turn};
+use keylane::{HandlerPool, OnFailure, Pool, TaskContext, Turn, handler};
 
 /// Pool whose handler keeps the turn of every message that can be divided by ten, and sends it to
 /// the test.
 fn keeping(workers: usize, log: &Log<(u32, u32)>) -> (HandlerPool<u32, u32>, mpsc::Receiver<Turn>) {
     let (give, turns) = mpsc::channel();
     let log = log.clone();
-    let pool = Pool::<u32>::builder().workers(workers).build_handler_keeping_turns(
+    let pool = Pool::<u32>::builder().workers(workers).build_handler(handler::with_context(
         move |key: &u32, n: u32, turn: TaskContext<'_>| {
             log.push((*key, n));
             if n.is_multiple_of(10) {
@@ -24,7 +24,7 @@ fn keeping(workers: usize, log: &Log<(u32, u32)>) -> (HandlerPool<u32, u32>, mps
                 let _ = give.send(turn.keep());
             }
         },
-    );
+    ));
     (pool.unwrap(), turns)
 }
 
@@ -83,12 +83,13 @@ fn order_holds_whoever_ends_the_turns() {
 fn a_handler_that_panics_has_failed_whether_it_has_kept_the_turn_or_not() {
     let kept = Mutex::new(Vec::new());
     let pool = Pool::<u32>::builder().on_failure(OnFailure::StopKey { after: 1 });
-    let pool = pool.build_handler_keeping_turns(move |key: &u32, (), turn: TaskContext<'_>| {
-        // Dropped while it unwinds.
-        let _turn = (*key == 1).then(|| turn.keep());
-        kept.lock().unwrap().push(*key);
-        std::panic::panic_any(());
-    });
+    let pool =
+        pool.build_handler(handler::with_context(move |key: &u32, (), turn: TaskContext<'_>| {
+            // Dropped while it unwinds.
+            let _turn = (*key == 1).then(|| turn.keep());
+            kept.lock().unwrap().push(*key);
+            std::panic::panic_any(());
+        }));
     let pool = pool.unwrap();
     pool.send(0, ()).unwrap();
     pool.send(1, ()).unwrap();
@@ -132,10 +133,11 @@ type Handler = Box<dyn Fn(u32, Turn) + Send + Sync>;
 #[test]
 fn nothing_of_the_key_begins_before_the_handler_has_returned() {
     body_outlives_turn(|handler, pool| {
-        pool.build_handler_keeping_turns(move |_: &u32, n, turn| handler(n, turn.keep())).unwrap()
+        pool.build_handler(handler::with_context(move |_: &u32, n, turn| handler(n, turn.keep())))
+            .unwrap()
     });
     body_outlives_turn(|handler, pool| {
-        pool.build_handler_with_turns(move |_: &u32, n, turn| handler(n, turn)).unwrap()
+        pool.build_handler(with_turns(move |_: &u32, n, turn| handler(n, turn))).unwrap()
     });
 }
 
@@ -145,7 +147,7 @@ fn nor_if_the_handler_drops_what_it_has_kept_itself() {
     let gate = Gate::new();
     let _open = OpenAtLast(gate.clone());
     let (noted, wait) = (log.clone(), gate.clone());
-    let pool = Pool::<u32>::builder().workers(3).build_handler_keeping_turns(
+    let pool = Pool::<u32>::builder().workers(3).build_handler(handler::with_context(
         move |key: &u32, n: u32, turn: TaskContext<'_>| {
             drop(turn.keep());
             noted.push((*key, n));
@@ -153,7 +155,7 @@ fn nor_if_the_handler_drops_what_it_has_kept_itself() {
                 wait.pass();
             }
         },
-    );
+    ));
     let pool = pool.unwrap();
     for (key, n) in [(7, 1), (7, 2), (8, 3)] {
         pool.send(key, n).unwrap();
@@ -172,8 +174,8 @@ fn bodies_of_a_key_never_overlap_whoever_drops_their_turns_and_when() {
     const KEYS: u32 = 5;
     let (give, turns) = mpsc::channel::<Turn>();
     let busy: [AtomicBool; KEYS as usize] = Default::default();
-    let pool = Pool::<u32>::builder().workers(3).self_check(true).build_handler_keeping_turns(
-        move |key: &u32, n: u32, turn: TaskContext<'_>| {
+    let pool = Pool::<u32>::builder().workers(3).self_check(true).build_handler(
+        handler::with_context(move |key: &u32, n: u32, turn: TaskContext<'_>| {
             let busy = &busy[*key as usize];
             assert!(!busy.swap(true, Ordering::SeqCst), "two bodies of {key} at a time");
             // A third are not kept, a third are dropped here, the others by another thread at any
@@ -187,7 +189,7 @@ fn bodies_of_a_key_never_overlap_whoever_drops_their_turns_and_when() {
                 std::hint::spin_loop();
             }
             busy.store(false, Ordering::SeqCst);
-        },
+        }),
     );
     let pool = pool.unwrap();
     thread::scope(|scope| {
@@ -206,11 +208,12 @@ fn panicking_after_it_has_kept() -> (HandlerPool<u32, ()>, mpsc::Receiver<Turn>,
     let (go_on, wait) = mpsc::channel();
     let wait = Mutex::new(wait);
     let pool = Pool::<u32>::builder().on_failure(OnFailure::StopKey { after: 1 });
-    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TaskContext<'_>| {
-        give.send(turn.keep()).unwrap();
-        wait.lock().unwrap().recv_timeout(LONG).unwrap();
-        std::panic::resume_unwind(Box::new(()));
-    });
+    let pool =
+        pool.build_handler(handler::with_context(move |_: &u32, (), turn: TaskContext<'_>| {
+            give.send(turn.keep()).unwrap();
+            wait.lock().unwrap().recv_timeout(LONG).unwrap();
+            std::panic::resume_unwind(Box::new(()));
+        }));
     (pool.unwrap(), turns, go_on)
 }
 
@@ -242,10 +245,11 @@ fn a_turn_that_fails_counts_though_its_body_goes_on_and_returns() {
     let _open = OpenAtLast(gate.clone());
     let wait = gate.clone();
     let pool = Pool::<u32>::builder().on_failure(OnFailure::StopKey { after: 1 });
-    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TaskContext<'_>| {
-        give.send(turn.keep()).unwrap();
-        wait.pass();
-    });
+    let pool =
+        pool.build_handler(handler::with_context(move |_: &u32, (), turn: TaskContext<'_>| {
+            give.send(turn.keep()).unwrap();
+            wait.pass();
+        }));
     let pool = pool.unwrap();
     pool.send(7, ()).unwrap();
     turns.recv_timeout(LONG).unwrap().fail();
@@ -262,11 +266,12 @@ fn a_turn_that_is_kept_late_has_run_since_its_body_began() {
     let _open = OpenAtLast(gate.clone());
     let wait = gate.clone();
     let pool = Pool::<u32>::builder().workers(1).statistics(Statistics::Every);
-    let pool = pool.build_handler_keeping_turns(move |_: &u32, (), turn: TaskContext<'_>| {
-        begun.send(Instant::now()).unwrap();
-        wait.pass();
-        give.send((turn.keep(), Instant::now())).unwrap();
-    });
+    let pool =
+        pool.build_handler(handler::with_context(move |_: &u32, (), turn: TaskContext<'_>| {
+            begun.send(Instant::now()).unwrap();
+            wait.pass();
+            give.send((turn.keep(), Instant::now())).unwrap();
+        }));
     let pool = pool.unwrap();
     pool.send(7, ()).unwrap();
     let began = begins.recv_timeout(LONG).unwrap();
@@ -298,14 +303,14 @@ fn a_turn_that_is_kept_late_has_run_since_its_body_began() {
 fn what_a_message_weighs_is_taken_for_as_long_as_its_turn_is_kept() {
     let (give, turns) = mpsc::channel();
     let pool = Pool::<u32>::builder().workers(1).capacity_bytes(100);
-    let pool = pool.build_weighed_handler_keeping_turns(
+    let pool = pool.build_handler(handler::weighed(
         |weight: &usize| *weight,
-        move |_: &u32, weight, turn: TaskContext<'_>| {
+        handler::with_context(move |_: &u32, weight, turn: TaskContext<'_>| {
             if weight == 60 {
                 give.send(turn.keep()).unwrap();
             }
-        },
-    );
+        }),
+    ));
     let pool = pool.unwrap();
     pool.send(7, 60).unwrap();
     let turn = turns.recv_timeout(LONG).unwrap();

@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::thread;
 
-use crate::common::{AnyHasher, LONG, Log, eventually, with_every_hasher};
+use crate::common::{AnyHasher, LONG, Log, eventually, with_every_hasher, with_turns};
 use keylane::{HandlerPool, KeyBuildHasher, Pool, SubmitErrorKind, Turn};
 
 with_every_hasher!(
@@ -25,10 +25,10 @@ fn handing_out<S: AnyHasher>(workers: usize) -> (HandlerPool<u32, u32, S>, Kept)
         .workers(workers)
         .capacity(8)
         .hasher(S::default())
-        .build_handler_with_turns(move |&key, n, turn| {
+        .build_handler(with_turns(move |&key, n, turn| {
             // The receiver may be gone; then the turn is dropped here.
             let _ = give.send((key, n, turn));
-        })
+        }))
         .unwrap();
     (pool, turns)
 }
@@ -84,12 +84,12 @@ fn a_handler_that_panics_ends_its_turn<S: AnyHasher>() {
     let pool = Pool::<u32>::builder()
         .workers(1)
         .hasher(S::default())
-        .build_handler_with_turns(move |_, n: u32, turn| {
+        .build_handler(with_turns(move |_, n: u32, turn| {
             if n.is_multiple_of(2) {
                 std::panic::panic_any(n);
             }
             give.send((n, turn)).unwrap();
-        })
+        }))
         .unwrap();
     for n in 0..20 {
         pool.send(1, n).unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::{
     AnyHasher, Gate, LONG, Log, Rng, Wakes, block_on, hold, poll, pool, pool_of, soon,
-    with_every_hasher,
+    with_every_hasher, with_turns,
 };
 use keylane::{Claims, Pool, Turn, WaitError};
 
@@ -125,7 +125,7 @@ fn paused_keys_and_kept_turns_are_waited_for() {
     let (keep, kept) = std::sync::mpsc::channel();
     let pool = Pool::<u32>::builder()
         .workers(1)
-        .build_handler_with_turns(move |_: &u32, (), turn: Turn| keep.send(turn).unwrap())
+        .build_handler(with_turns(move |_: &u32, (), turn: Turn| keep.send(turn).unwrap()))
         .unwrap();
     pool.send(7, ()).unwrap();
     let turn = kept.recv().unwrap();

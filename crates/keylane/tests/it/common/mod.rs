@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use keylane::{IntoClaims, Pool};
+use keylane::{Handler, IntoClaims, Pool, TaskContext, Turn, handler};
 
 /// Longer than any test takes on the slowest machine: one that is not over by then hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
@@ -114,7 +114,7 @@ impl<T> Log<T> {
 }
 
 /// Counts how many of its copies live.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Live(Arc<AtomicUsize>);
 
 impl Live {
@@ -335,3 +335,12 @@ impl PartialEq for Fragile {
 }
 
 impl Eq for Fragile {}
+
+/// Handler that gets the turn of each message.
+pub(crate) fn with_turns<K, M>(
+    handle: impl Fn(&K, M, Turn) + Send + Sync + 'static,
+) -> impl Handler<K, M> {
+    handler::with_context(move |key: &K, message: M, task: TaskContext<'_>| {
+        handle(key, message, task.keep());
+    })
+}

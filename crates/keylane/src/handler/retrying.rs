@@ -7,14 +7,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::{Handler, HandlerNeeds};
 use crate::engine::Key;
 use crate::retry::{Failures, Retry, random};
-use crate::run::{Attempt, AttemptContext, AttemptEngine, ExecContext, Turn, TurnResult};
+use crate::run::{
+    Attempt, AttemptContext, AttemptEngine, ExecContext, TaskContext, Turn, TurnResult,
+};
 use crate::sync::Mutex;
 use crate::unwind::drop_catch_unwind;
 
 /// Handler that can fail, and the rules for its further calls.
-pub(crate) struct RetryingHandler<K, M> {
+struct RetryingHandler<K, M> {
     handler: Box<TryHandle<K, M>>,
     retry: Retry,
 }
@@ -37,8 +40,53 @@ struct Suspended<M> {
     turn: Turn,
 }
 
+/// Returns a handler that is called again for a message when it fails, as far as `retry` allows. It
+/// gets the number of the attempt, counted from 1. The order is kept: later messages of the key wait
+/// until the last attempt has ended, and meanwhile no worker does.
+///
+/// All of [`Task::retry`](crate::Task::retry) holds for a message, which a handler without a panic
+/// may see several times. The error of the last attempt counts as a failure of the key, and is
+/// dropped: a handler that needs it stores it in its last attempt. A message between two attempts is
+/// dropped if the pool is stopped or dropped; [`shutdown_now`](crate::HandlerPool::shutdown_now) does
+/// not return it.
+///
+/// ```
+/// use std::time::Duration;
+/// use keylane::{Backoff, Pool, Retry, handler};
+///
+/// let retry = Retry::attempts(3).backoff(Backoff::constant(Duration::from_millis(1)));
+/// let pay = handler::retrying(retry, |account: &&str, amount: &i64, attempt| match attempt {
+///     1 => Err("the bank does not answer"),
+///     _ => Ok(println!("{account}: {amount:+}, in attempt {attempt}")),
+/// });
+/// let pool = Pool::<&str>::builder().build_handler(pay)?;
+/// pool.send("alice", 100)?;
+/// pool.send("alice", -30)?; // after the last attempt of the first
+/// pool.shutdown()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn retrying<K: Key, M: Send + 'static, E>(
+    retry: Retry,
+    handler: impl Fn(&K, &M, u32) -> Result<(), E> + Send + Sync + 'static,
+) -> impl Handler<K, M> {
+    Retrying(RetryingHandler::new(retry, handler))
+}
+
+/// Handler with several attempts, shared with the messages between two of them.
+struct Retrying<K, M>(Arc<RetryingHandler<K, M>>);
+
+impl<K: Key, M: Send + 'static> Handler<K, M> for Retrying<K, M> {
+    fn handle(&self, key: &K, message: M, task: TaskContext<'_>) {
+        self.0.handle(key, message, task.into_inner());
+    }
+
+    fn needs(&self) -> HandlerNeeds {
+        HandlerNeeds { timer: true, key_states: None }
+    }
+}
+
 impl<K: Key, M: Send + 'static> RetryingHandler<K, M> {
-    pub(crate) fn new<E>(
+    fn new<E>(
         retry: Retry,
         handler: impl Fn(&K, &M, u32) -> Result<(), E> + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -53,7 +101,7 @@ impl<K: Key, M: Send + 'static> RetryingHandler<K, M> {
     }
 
     /// Calls the handler for a new message.
-    pub(crate) fn handle(self: &Arc<Self>, key: &K, message: M, ctx: &mut dyn ExecContext) {
+    fn handle(self: &Arc<Self>, key: &K, message: M, ctx: &mut dyn ExecContext) {
         let failures = Failures::default();
         if (self.handler)(key, &message, failures.attempt()) {
             return;
