@@ -31,10 +31,12 @@
 //!   [`capacity_bytes`](Builder::capacity_bytes) the total cost of unfinished tasks is bounded,
 //!   too.
 //! - **Fair.** A key with many tasks yields to others after its quantum.
-//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others go on; or its
+//! - **Isolated.** A panic ends its task alone. Its key, its worker and the others continue; or its
 //!   key [stops](OnFailure), if configured.
 //! - **No retained state.** A key without unfinished tasks costs no memory, and the captures of a
-//!   task are dropped before the next task of its key begins.
+//!   task are dropped before the next task of its key begins. (Those of a task that was
+//!   [replaced](Task::latest) are dropped before its replacement begins; a task between the two does
+//!   not wait for them.)
 //!
 //! Two tasks *conflict* if they have a key in common, unless both only share it or both
 //! [limit](Claims::limited) it, if one of them is a barrier, or if the descriptor of one says so, a

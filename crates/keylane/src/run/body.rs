@@ -65,6 +65,18 @@ pub(crate) struct TaskBody {
     _not_sync: PhantomData<Cell<()>>,
 }
 
+/// Does not compile if the type is `Sync`: then both implementations apply, and the call is
+/// ambiguous.
+const _: fn() = || {
+    struct IsSync;
+    trait Ambiguous<A> {
+        fn call() {}
+    }
+    impl<T> Ambiguous<()> for T {}
+    impl<T: Sync> Ambiguous<IsSync> for T {}
+    <TaskBody as Ambiguous<_>>::call();
+};
+
 struct Vtable {
     /// Moves the value out of the words and runs it.
     run: unsafe fn(*mut Words, &mut dyn ExecContext),

@@ -68,7 +68,7 @@ fn worker_goes_on(pool: &Pool<u32, KeyBuildHasher>) {
 fn discard_slowly(
     pool: &Pool<u32, KeyBuildHasher>,
     watched: &Watched,
-    held: crate::common::PauseReason,
+    held: crate::common::HeldKey,
     discard: impl FnOnce() + Send + 'static,
     next: impl FnOnce() -> Handle<bool>,
 ) {
@@ -244,7 +244,7 @@ fn whose_drop_waits_for_the_pool() {
     soon(|| {
         struct Releases {
             pool: Arc<Pool<u32>>,
-            held: Option<crate::common::PauseReason>,
+            held: Option<crate::common::HeldKey>,
         }
         impl Drop for Releases {
             fn drop(&mut self) {

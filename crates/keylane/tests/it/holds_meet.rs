@@ -70,7 +70,7 @@ impl<S: AnyHasher> World<S> {
     }
 
     /// A token comes for a task that waits, while the worker is busy elsewhere.
-    fn token_comes(&self) -> crate::common::PauseReason {
+    fn token_comes(&self) -> crate::common::HeldKey {
         let busy = hold(&self.pool, B);
         self.clock.advance(SECOND);
         eventually(|| self.pool.keys().paused(&A).is_some_and(|held| held.running == 1));
@@ -108,7 +108,7 @@ fn taking_a_key_leaves_the_rate_of_a_jobs_limiting_subtasks<S: AnyHasher>() {
 }
 
 /// Two tasks share the key, and one of them has been let go for a token that has come.
-fn one_of_two_was_let_go<S: AnyHasher>() -> (World<S>, crate::common::PauseReason) {
+fn one_of_two_was_let_go<S: AnyHasher>() -> (World<S>, crate::common::HeldKey) {
     let world = World::new();
     for _ in 0..2 {
         world.pool.execute(Claims::shared(A), world.body()).unwrap();

@@ -184,3 +184,18 @@ fn the_last_fold_of_a_job_is_inside_its_pool_too() {
         pool.shutdown().unwrap();
     });
 }
+
+/// Regression test: a panic left the job's flag on the runtime's thread.
+#[test]
+fn a_panic_leaves_no_cancel_flag_on_the_thread_of_the_runtime() {
+    soon(|| {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let pool = pool(&runtime, 1);
+        let panics = [(Claims::none(), async { assert!(keylane::is_cancelled(), "on purpose") })];
+        let job = pool.job("fails").on_error(OnError::FailFast).each_future(panics);
+        assert!(matches!(job.run().unwrap().wait().unwrap(), Outcome::Panicked(_)));
+        let is_cancelled = runtime.spawn(async { keylane::is_cancelled() });
+        assert!(!runtime.block_on(is_cancelled).unwrap(), "no task runs there");
+    });
+}

@@ -306,7 +306,7 @@ enum Step {
         which: usize,
         failed: bool,
     },
-    PauseReason {
+    HoldSplitter {
         which: usize,
         held: bool,
     },
@@ -359,7 +359,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (which(), 0..4_u64, 0..4_u64)
             .prop_map(|(which, ready, waiting)| Step::Come { which, ready, waiting }),
         2 => (which(), any::<bool>()).prop_map(|(which, failed)| Step::Settle { which, failed }),
-        1 => (which(), any::<bool>()).prop_map(|(which, held)| Step::PauseReason { which, held }),
+        1 => (which(), any::<bool>()).prop_map(|(which, held)| Step::HoldSplitter { which, held }),
         1 => (which(), any::<bool>()).prop_map(|(which, paused)| Step::Pause { which, paused }),
         1 => which().prop_map(|which| Step::Cancel { which }),
         1 => (which(), 0..4_u32).prop_map(|(which, weight)| Step::Weigh { which, weight }),
@@ -461,7 +461,7 @@ impl Pair {
                     assert!(self.allocator.settled(id, failed, now));
                 }
             }
-            Step::PauseReason { which, held } => {
+            Step::HoldSplitter { which, held } => {
                 let Some(id) = self.pick(which) else { return };
                 let job = self.reference.job(id);
                 let is_live = !job.cancelled;
@@ -679,7 +679,7 @@ impl Pair {
             while self.reference.job(id).waiting > 0 {
                 self.apply(&Step::Ready { which });
             }
-            self.apply(&Step::PauseReason { which, held: false });
+            self.apply(&Step::HoldSplitter { which, held: false });
         }
         let left: u64 = self.reference.jobs.iter().map(|job| job.ready + job.running).sum();
         let most = left + self.out.len() as u64 + 3 * self.reference.jobs.len() as u64;

@@ -4,13 +4,13 @@
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use crate::common::{Collide, Gate, LONG, OpenAtLast, block_on, eventually, soon};
-use keylane::{Handle, KeyBuildHasher, OnClosedKey, Pool, SubmitErrorKind, WaitError};
+use crate::common::{Collide, Gate, HeldKey, LONG, OpenAtLast, block_on, eventually, soon};
+use keylane::{KeyBuildHasher, OnClosedKey, Pool, SubmitErrorKind, WaitError};
 
 /// Panics instead of waking.
 struct Panics;
@@ -117,36 +117,34 @@ fn a_waker_of_a_handle_and_of_a_job() {
 /// A waker whose drop and clone look at the handle that it is kept by: they were called under its
 /// lock.
 #[test]
-fn a_waker_may_look_at_the_handle_that_keeps_it() {
+fn the_drop_of_a_waker_may_wait_for_what_the_end_of_its_task_allows() {
+    /// Lets the task end whose handle keeps the waker, and waits for the next task of its key.
+    struct Waits(Mutex<Option<(HeldKey, mpsc::Receiver<()>)>>);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let (held, next) = crate::common::lock(&self.0).take().unwrap();
+            held.let_go();
+            next.recv().unwrap();
+        }
+    }
     soon(|| {
-        struct Looks(Arc<crate::common::Wakes>, std::sync::Mutex<Option<Arc<Handle<()>>>>);
-        impl Wake for Looks {
-            fn wake(self: Arc<Self>) {
-                self.0.clone().wake();
-            }
-        }
-        impl Drop for Looks {
-            fn drop(&mut self) {
-                let handle = crate::common::lock(&self.1).take();
-                assert!(handle.is_none_or(|handle| !handle.is_finished()));
-            }
-        }
         let pool = crate::common::pool(1);
         let held = crate::common::hold(&pool, 1);
         let mut handle = pool.submit(1, || ()).unwrap();
-        let watched = Arc::new(pool.submit(1, || ()).unwrap());
-        // The first is dropped when the second comes, and looks at a handle then; were it its own,
-        // the borrow checker would be in the way, so a thread asks for that one meanwhile.
-        let first = Waker::from(Arc::new(Looks(crate::common::Wakes::new(), Some(watched).into())));
-        assert!(
-            std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(&first)).is_pending()
-        );
+        let (tell, next) = mpsc::channel();
+        pool.execute(1, move || tell.send(()).unwrap()).unwrap();
+        let first = Waker::from(Arc::new(Waits(Some((held, next)).into())));
+        let mut poll = |waker: &Waker| {
+            std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(waker)).is_pending()
+        };
+        assert!(poll(&first));
         drop(first);
-        let second = Waker::from(crate::common::Wakes::new());
-        assert!(
-            std::pin::Pin::new(&mut handle).poll(&mut Context::from_waker(&second)).is_pending()
-        );
-        held.let_go();
+        // The second waker replaces the first, which is dropped. Under the lock of the task's
+        // state, the task could not end.
+        assert!(poll(&Waker::from(crate::common::Wakes::new())));
         assert!(handle.wait().unwrap().is_completed());
     });
 }

@@ -169,3 +169,13 @@ fn a_watch_survives_a_panic_of_its_callback_and_ends_with_the_pool() {
         drop(watch);
     });
 }
+
+#[test]
+fn a_bound_beyond_the_range_of_the_clock_is_no_error() {
+    soon(|| {
+        let pool = crate::common::pool(1);
+        let watch = pool.inspect().watch_stalls(std::time::Duration::MAX, |_| ()).unwrap();
+        assert!(pool.submit(1, || ()).unwrap().wait().unwrap().is_completed());
+        drop(watch);
+    });
+}

@@ -219,12 +219,12 @@ pub(crate) fn pool(workers: usize) -> Pool<u32> {
 }
 
 /// Keys on which a task runs until it is let go.
-pub(crate) struct PauseReason {
+pub(crate) struct HeldKey {
     gate: Gate,
 }
 
-/// Submits a task that runs until its `PauseReason` is let go, or dropped. Returns when it runs.
-pub(crate) fn hold<S: AnyHasher>(pool: &Pool<u32, S>, keys: impl IntoClaims<u32>) -> PauseReason {
+/// Submits a task that runs until its `HeldKey` is let go, or dropped. Returns when it runs.
+pub(crate) fn hold<S: AnyHasher>(pool: &Pool<u32, S>, keys: impl IntoClaims<u32>) -> HeldKey {
     let hold = hold_soon(pool, keys);
     hold.1.pass();
     hold.0
@@ -234,7 +234,7 @@ pub(crate) fn hold<S: AnyHasher>(pool: &Pool<u32, S>, keys: impl IntoClaims<u32>
 pub(crate) fn hold_soon<S: AnyHasher>(
     pool: &Pool<u32, S>,
     keys: impl IntoClaims<u32>,
-) -> (PauseReason, Gate) {
+) -> (HeldKey, Gate) {
     let (gate, begun) = (Gate::new(), Gate::new());
     let (wait, runs) = (gate.clone(), begun.clone());
     pool.execute(keys, move || {
@@ -242,14 +242,14 @@ pub(crate) fn hold_soon<S: AnyHasher>(
         wait.pass();
     })
     .expect("the pool is open");
-    (PauseReason { gate }, begun)
+    (HeldKey { gate }, begun)
 }
 
-impl PauseReason {
+impl HeldKey {
     pub(crate) fn let_go(self) {}
 }
 
-impl Drop for PauseReason {
+impl Drop for HeldKey {
     fn drop(&mut self) {
         self.gate.open();
     }
