@@ -25,11 +25,6 @@ pub(crate) struct Cli {
 /// Options of the client commands that are also accepted before the subcommand. Each has a value.
 const BEFORE_SUBCOMMAND: [&str; 2] = ["--server", "--token-file"];
 
-/// Parses a number of at least 1.
-pub(crate) fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "give a number of at least 1".to_owned())
-}
-
 /// Moves those options behind the subcommand, where each client command defines them.
 pub(crate) fn with_server_behind(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<_> = words.collect();
@@ -98,7 +93,7 @@ pub(crate) struct RunArgs {
     pub(crate) null_value: Vec<OsString>,
 
     /// Maximum number of records read ahead of the commands.
-    #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = crate::number_arg::at_least_one)]
     pub(crate) buffer: NonZeroUsize,
 
     /// Start the command once per slot and give it records as lines on its

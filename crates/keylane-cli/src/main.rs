@@ -20,6 +20,7 @@ mod hints;
 mod input;
 mod key;
 mod message;
+mod number_arg;
 mod output;
 mod process;
 mod progress;

@@ -33,7 +33,7 @@ pub(crate) struct SimulateArgs {
     pub(super) workers: Option<usize>,
 
     /// Maximum number of active jobs under the four rules; by default the number of workers.
-    #[arg(long, value_name = "N", value_parser = crate::cli::at_least_one)]
+    #[arg(long, value_name = "N", value_parser = crate::number_arg::at_least_one)]
     pub(super) max_active: Option<NonZeroUsize>,
 
     /// Maximum time for which a job may be held at one worker, or at none for shorter ones; by
