@@ -150,6 +150,19 @@ fn an_address_that_is_taken_is_named() {
 }
 
 #[test]
+fn what_is_in_the_way_of_a_store_is_named_with_its_path() {
+    let folder = |name: &str| format!("[server]\nstore = \"DIR/{name}\"\n{HELLO}");
+    let missing = File::new(&folder("missing/tasks.db"));
+    let said = ["cannot find the folder of the store", "missing/tasks.db"];
+    refused(&missing.path("keylane.toml"), &[]).expect(255, &said);
+    // A folder in the place of a file cannot be read as one, by any user.
+    let file = File::new(&folder("tasks.db"));
+    fs::create_dir(file.path("tasks.db-mark")).unwrap();
+    let said = ["cannot open the mark", "tasks.db-mark"];
+    refused(&file.path("keylane.toml"), &[]).expect(255, &said);
+}
+
+#[test]
 fn a_store_has_one_server_and_the_other_is_told_which() {
     let place = Place::new("");
     let server = Served::start(&place, &[]);

@@ -55,7 +55,7 @@ pub(super) const CODES: &[(&str, u16, &str, &str)] = &[
         "lease-lost",
         409,
         "The lease has ended",
-        "The lease expired, its job was cancelled, or the server was restarted. Stop working on the subtask: another worker may have it.",
+        "The lease expired or was ended before, or its job was cancelled. Stop working on the subtask: another worker may have it.",
     ),
     ("gone", 410, "Removed", "The item was purged, or is older than the retention."),
     (

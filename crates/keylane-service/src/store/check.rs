@@ -39,7 +39,8 @@ impl Store {
     /// # Errors
     /// If the file is open or is not a store, or cannot be read to its end.
     pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
-        let path = path.as_ref().canonicalize().map_err(OpenError::io("find the store"))?;
+        let path = path.as_ref();
+        let path = path.canonicalize().map_err(OpenError::io("find the store", path))?;
         let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let reading = OpenError::reading(&path);
         let connection = sqlite::reader(&path).map_err(|error| reading(error.into()))?;

@@ -72,10 +72,12 @@ pub enum OpenError {
     )]
     Damaged(Damage),
     /// A file could not be opened, read or written.
-    #[error("cannot {doing}")]
+    #[error("cannot {doing} {}", path.display())]
     Io {
         /// Failed action.
         doing: &'static str,
+        /// Path of the file.
+        path: PathBuf,
         /// Cause.
         source: io::Error,
     },
@@ -587,8 +589,12 @@ impl OpenError {
         }
     }
 
-    pub(super) fn io(doing: &'static str) -> impl Fn(io::Error) -> OpenError {
-        move |source| OpenError::Io { doing, source }
+    pub(super) fn io(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> OpenError {
+        let path = path.into();
+        move |source| OpenError::Io { doing, path, source }
     }
 }
 
@@ -596,7 +602,7 @@ impl From<HighWaterMarkError> for OpenError {
     fn from(error: HighWaterMarkError) -> Self {
         match error {
             HighWaterMarkError::Damaged(path) => OpenError::Damaged(Damage::Mark { path }),
-            HighWaterMarkError::Io { doing, source } => OpenError::Io { doing, source },
+            HighWaterMarkError::Io { doing, path, source } => OpenError::Io { doing, path, source },
         }
     }
 }

@@ -39,8 +39,9 @@ impl Store {
         path: impl AsRef<Path>,
         settings: &Settings,
     ) -> Result<(Store, Recovered), OpenError> {
+        let path = path.as_ref();
         let path =
-            files::resolved(path.as_ref()).map_err(OpenError::io("find the store's folder"))?;
+            files::resolved(path).map_err(OpenError::io("find the folder of the store", path))?;
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
@@ -50,7 +51,7 @@ impl Store {
         let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
         let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
         let opened_full = record_opening(&path, &connection, &meta, &mut mark, &mut highest_boot)?;
-        files::sync_folder(&path).map_err(OpenError::io("sync the folder"))?;
+        files::sync_folder(&path).map_err(OpenError::io("sync the folder of the store", &path))?;
 
         let opened = Opened { boot: meta.boot, unfinished: count };
         let state = WriterState::load(&connection, opened).map_err(&reading)?;
@@ -100,12 +101,15 @@ fn record_opening(
     };
     match mark.set(meta.commits) {
         // The mark on the disk is not beyond the commits, so the store is usable.
-        Err(error) if !opened_full => return Err(OpenError::io("write the mark")(error)),
+        Err(error) if !opened_full => {
+            return Err(OpenError::io("write the mark", mark.path())(error));
+        }
         _ => {}
     }
     match highest_boot.raise(meta.boot) {
         Err(error) if !opened_full => {
-            Err(OpenError::io("write the number of the opening (-boot)")(error))
+            let boot = files::beside(path, "-boot");
+            Err(OpenError::io("write the number of the opening", boot)(error))
         }
         _ => Ok(opened_full),
     }
@@ -117,7 +121,7 @@ fn start(opened: OpenedStore, writer: Writer, settings: &Settings) -> Result<Sto
     let writer = thread::Builder::new()
         .name("keylane-store".into())
         .spawn(move || writer.run())
-        .map_err(OpenError::io("start the writer"))?;
+        .map_err(OpenError::io("start the writer of the store", &opened.path))?;
     Ok(Store::new(opened, shared, readers, writer, settings.max_cache_bytes))
 }
 

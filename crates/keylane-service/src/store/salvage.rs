@@ -63,7 +63,8 @@ impl Store {
         to: impl AsRef<Path>,
         now_ms: u64,
     ) -> Result<Salvaged, SalvageError> {
-        let from = from.as_ref().canonicalize().map_err(OpenError::io("find the store"))?;
+        let from = from.as_ref();
+        let from = from.canonicalize().map_err(OpenError::io("find the store", from))?;
         let _lock = Lock::take(&from).map_err(OpenError::locked(&from))?;
         let reading = OpenError::reading(&from);
         let source = sqlite::reader(&from).map_err(|error| reading(error.into()))?;

@@ -33,6 +33,8 @@ pub enum HighWaterMarkError {
     Io {
         /// Failed action.
         doing: &'static str,
+        /// Path of the file.
+        path: PathBuf,
         /// Cause.
         source: io::Error,
     },
@@ -50,8 +52,11 @@ impl HighWaterMark {
         magic: [u8; 4],
         id: [u8; 16],
     ) -> Result<(HighWaterMark, Option<u64>), HighWaterMarkError> {
-        let io = |doing| move |source| HighWaterMarkError::Io { doing, source };
         let path = beside(store, "-mark");
+        let io = |doing| {
+            let path = path.clone();
+            move |source| HighWaterMarkError::Io { doing, path, source }
+        };
         let mut file = open(&path).map_err(io("open the mark"))?;
         let mut bytes = Vec::new();
         let max = MARK_BYTES as u64 + 1;

@@ -55,8 +55,20 @@ pub enum JournalOpenError {
         mark: PathBuf,
     },
     /// A file could not be opened, read or written.
-    #[error("cannot {doing}")]
+    #[error("cannot {doing} {}", path.display())]
     Io {
+        /// Failed action.
+        doing: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// The journal could not be locked.
+    #[error("cannot {doing} of the journal {}", path.display())]
+    Lock {
+        /// Path of the journal.
+        path: PathBuf,
         /// Failed action.
         doing: &'static str,
         /// Cause.
@@ -190,11 +202,18 @@ impl From<rusqlite::Error> for JournalReadError {
 }
 
 impl JournalOpenError {
+    pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| JournalOpenError::Io { doing, path, source }
+    }
+
     /// Converts the error of a lock.
     pub(super) fn locked(path: &Path) -> impl FnOnce(LockError) -> JournalOpenError {
         move |error| match error {
             LockError::InUse(by) => JournalOpenError::InUse { path: path.to_owned(), by },
-            LockError::Io { doing, source } => JournalOpenError::Io { doing, source },
+            LockError::Io { doing, source } => {
+                JournalOpenError::Lock { path: path.to_owned(), doing, source }
+            }
         }
     }
 }
@@ -203,7 +222,9 @@ impl From<HighWaterMarkError> for JournalOpenError {
     fn from(error: HighWaterMarkError) -> Self {
         match error {
             HighWaterMarkError::Damaged(mark) => JournalOpenError::ForeignMark { mark },
-            HighWaterMarkError::Io { doing, source } => JournalOpenError::Io { doing, source },
+            HighWaterMarkError::Io { doing, path, source } => {
+                JournalOpenError::Io { doing, path, source }
+            }
         }
     }
 }

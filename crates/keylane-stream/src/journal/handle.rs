@@ -107,8 +107,9 @@ impl Journal {
         path: impl AsRef<Path>,
         settings: &JournalSettings,
     ) -> Result<Self, JournalOpenError> {
-        let io = |doing| move |source| JournalOpenError::Io { doing, source };
-        let path = files::resolved(path.as_ref()).map_err(io("find the journal's folder"))?;
+        let io = JournalOpenError::io;
+        let path = path.as_ref();
+        let path = files::resolved(path).map_err(io("find the folder of the journal", path))?;
         let lock = Lock::take(&path).map_err(JournalOpenError::locked(&path))?;
         let store = JournalStore::open(&path, settings)?;
         let (mut mark, acknowledged) = HighWaterMark::open(&path, *b"KLM1", store.id())?;
@@ -117,8 +118,9 @@ impl Journal {
             let (from, mark) = (store.next(), mark.path().to_owned());
             return Err(JournalOpenError::Lost { from, acknowledged, mark });
         }
-        mark.set(store.next().get()).map_err(io("write the mark"))?;
-        files::sync_folder(&path).map_err(io("sync the folder"))?;
+        let written = mark.set(store.next().get());
+        written.map_err(io("write the mark", mark.path()))?;
+        files::sync_folder(&path).map_err(io("sync the folder of the journal", &path))?;
         let (id, shared) = (store.id(), Arc::new(JournalShared::new(store.next())));
         let readers = Arc::new(ReaderPool::new(&path));
         let writer = JournalWriter {
@@ -131,7 +133,7 @@ impl Journal {
         let writer = thread::Builder::new()
             .name("keylane-journal".into())
             .spawn(move || writer.run())
-            .map_err(io("start the writer"))?;
+            .map_err(io("start the writer of the journal", &path))?;
         Ok(Journal {
             inner: Arc::new(JournalInner { path, id, shared, readers, writer: Some(writer) }),
         })
@@ -283,9 +285,8 @@ impl Journal {
     /// # Errors
     /// If the journal is open, has another format, or cannot be read to its end.
     pub fn inspect(path: impl AsRef<Path>) -> Result<CheckReport, JournalOpenError> {
-        let path = path.as_ref().canonicalize();
-        let path =
-            path.map_err(|source| JournalOpenError::Io { doing: "find the journal", source })?;
+        let path = path.as_ref();
+        let path = path.canonicalize().map_err(JournalOpenError::io("find the journal", path))?;
         let _lock = Lock::take(&path).map_err(JournalOpenError::locked(&path))?;
         read::inspect(&path)
     }
@@ -296,9 +297,8 @@ impl Journal {
     /// # Errors
     /// If the file is no journal, or the data is damaged.
     pub fn info(path: impl AsRef<Path>) -> Result<JournalInfo, JournalOpenError> {
-        let path = path.as_ref().canonicalize();
-        let path =
-            path.map_err(|source| JournalOpenError::Io { doing: "find the journal", source })?;
+        let path = path.as_ref();
+        let path = path.canonicalize().map_err(JournalOpenError::io("find the journal", path))?;
         read::info(&path)
     }
 
