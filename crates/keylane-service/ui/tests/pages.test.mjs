@@ -527,6 +527,37 @@ describe("failures, allocation, server", () => {
       await job.waitFor({ state: "detached" });
     }));
 
+  test("older failures come with Show more, and keep those that are shown", () =>
+    on({ scene: "still", path: "failures" }, async ({ page, mock }) => {
+      const fail = { ms: 1, fail: true, error: "no room" };
+      for (let number = 1; number <= 45; number += 1)
+        mock.engine.submit({ kind: "work", name: `Failing ${number}`, attempts: 1, subtasks: [{ payload: fail }] });
+      await until(() => jobNamed(mock.engine, "Failing 45").state === "failed", "all have failed");
+      await page.reload();
+      const panels = page.locator(".panel h2", { hasText: "Failing" });
+      const newest = page.getByRole("heading", { name: "Failing 45", exact: true });
+      await newest.waitFor();
+      assert.equal(await panels.count(), 20);
+      const more = page.getByRole("button", { name: "Show more" });
+      await more.click();
+      await until(async () => (await panels.count()) === 40, "20 more are shown");
+      await more.click();
+      await until(async () => (await panels.count()) === 45, "all are shown");
+      await page.getByRole("heading", { name: "Failing 1", exact: true }).waitFor();
+      await newest.waitFor();
+      assert.equal(await more.count(), 0);
+    }));
+
+  test("keys that a failure has stopped are listed with the failures, and go on", () =>
+    on({ path: "failures" }, async ({ page, mock }) => {
+      const row = page.getByRole("table", { name: "Stopped keys" }).locator("[data-key=supplier-1]");
+      await row.getByText("Stopped").waitFor();
+      await row.locator("[data-action='Skip head']").click();
+      await dialog(page).getByRole("button", { name: "Skip the head" }).click();
+      await row.waitFor({ state: "detached" });
+      assert.notEqual(mock.engine.keys.get("supplier-1")?.state, "stopped");
+    }));
+
   test("no failure says so", () =>
     on({ scene: "still", path: "failures" }, ({ page }) => page.getByText("Nothing has failed").waitFor()));
 

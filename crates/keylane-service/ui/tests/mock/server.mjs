@@ -204,7 +204,7 @@ function listed(engine, query) {
   const [label, ...value] = (query.get("label") ?? "").split(":");
   const q = query.get("q")?.toLowerCase();
   return [...engine.jobs.values()].reverse().filter((job) => {
-    if (query.get("state") && job.state !== query.get("state")) return false;
+    if (query.get("state") && !query.get("state").split(",").includes(job.state)) return false;
     if (query.get("kind") && job.kind !== query.get("kind")) return false;
     if (label && job.labels[label] !== value.join(":")) return false;
     return !q || job.id.includes(q) || (job.name ?? "").toLowerCase().includes(q);
