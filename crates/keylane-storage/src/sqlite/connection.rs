@@ -344,6 +344,9 @@ mod tests {
         assert_eq!(setting("journal_mode"), "wal".to_owned().into());
         assert_eq!(setting("synchronous"), 2.into());
         assert_eq!(setting("wal_autocheckpoint"), 0.into());
+        // Only macOS acts on them; every system keeps their values.
+        assert_eq!(setting("fullfsync"), 1.into());
+        assert_eq!(setting("checkpoint_fullfsync"), 1.into());
         let closing = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
         assert_eq!(connection.db_config(closing), Ok(true));
     }

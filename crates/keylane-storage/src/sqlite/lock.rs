@@ -74,22 +74,21 @@ impl Lock {
     /// # Errors
     /// If the database is locked, or cannot be opened.
     pub fn take(path: &Path) -> Result<Lock, LockError> {
+        Self::take_with(path, thread::sleep)
+    }
+
+    /// Locks the database, and calls `pause` with the interval between two attempts.
+    fn take_with(path: &Path, mut pause: impl FnMut(Duration)) -> Result<Lock, LockError> {
         let begun = Instant::now();
         loop {
             let by = match Self::attempt(path)? {
                 Ok(lock) => return Ok(lock),
                 Err(by) => by,
             };
-            let timeout = match by {
-                // This process itself holds it, so waiting would not help.
-                Some(by) if by == std::process::id() => Duration::ZERO,
-                Some(by) if has_ended(by) => DEAD_HOLDER_TIMEOUT,
-                _ => LIVE_HOLDER_TIMEOUT,
-            };
-            if begun.elapsed() >= timeout {
+            if begun.elapsed() >= timeout_for(by) {
                 return Err(LockError::InUse(by));
             }
-            thread::sleep(RETRY_INTERVAL);
+            pause(RETRY_INTERVAL);
         }
     }
 
@@ -162,6 +161,16 @@ fn name_holder(beside: &mut File) -> io::Result<()> {
     beside.seek(SeekFrom::Start(0))?;
     beside.write_all(number.as_bytes())?;
     beside.set_len(number.len() as u64)
+}
+
+/// Returns how long a lock of this process is waited for.
+fn timeout_for(holder: Option<u32>) -> Duration {
+    match holder {
+        // This process itself holds it, so waiting would not help.
+        Some(by) if by == std::process::id() => Duration::ZERO,
+        Some(by) if has_ended(by) => DEAD_HOLDER_TIMEOUT,
+        _ => LIVE_HOLDER_TIMEOUT,
+    }
 }
 
 /// Returns the process that has written its number into a lock file.
@@ -248,6 +257,30 @@ mod tests {
         drop(lock);
         drop(Lock::take(&other).unwrap());
         Lock::take(&moved).unwrap();
+    }
+
+    /// A process that is killed while it forks leaves its locks to the child, until the child
+    /// executes a program.
+    #[test]
+    fn a_lock_that_a_killed_process_has_left_to_its_fork_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut dead = std::process::Command::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        fs::write(beside(&path, "-lock"), format!("{}\n", dead.id())).unwrap();
+        // This description has the lock, as the fork's copy has it.
+        let mut fork = Some(open(&path).unwrap());
+        assert!(lock_byte(fork.as_ref().unwrap()).unwrap());
+        let mut pauses = 0;
+        let lock = Lock::take_with(&path, |_| {
+            pauses += 1;
+            fork.take();
+        });
+        assert!(lock.is_ok(), "{lock:?}");
+        assert_eq!(pauses, 1);
+        let (mine, dead) = (Some(std::process::id()), Some(dead.id()));
+        assert!(timeout_for(dead) > timeout_for(Some(1)));
+        assert!(timeout_for(Some(1)) > timeout_for(mine));
     }
 
     #[test]
