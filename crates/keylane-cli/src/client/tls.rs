@@ -50,6 +50,11 @@ fn of_certificate(why: &CertificateError) -> String {
 mod tests {
     use super::*;
 
+    /// Has the name of the error of webpki, which is no type of rustls.
+    #[derive(Debug, thiserror::Error)]
+    #[error("CaUsedAsEndEntity")]
+    struct CaUsedAsEndEntity;
+
     #[test]
     fn certificate_errors_have_a_remedy() {
         let said = |why: CertificateError| {
@@ -60,6 +65,13 @@ mod tests {
         assert!(said(CertificateError::UnknownIssuer).contains("SSL_CERT_FILE"));
         assert!(said(CertificateError::NotValidForName).contains("another name"));
         assert!(said(CertificateError::Expired).contains("clock"));
+        // The reason of webpki that rustls passes on: a server with the certificate of an authority.
+        let authority = rustls::OtherError(std::sync::Arc::new(CaUsedAsEndEntity));
+        let authority = said(CertificateError::Other(authority));
+        assert!(
+            authority.contains("CA:TRUE") && authority.contains("SSL_CERT_FILE"),
+            "{authority}"
+        );
         let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
         assert!(explained(&plain).unwrap().contains("http://"));
         assert_eq!(explained(&io::Error::other("else")), None);

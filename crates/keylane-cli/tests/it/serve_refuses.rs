@@ -163,6 +163,26 @@ fn what_is_in_the_way_of_a_store_is_named_with_its_path() {
 }
 
 #[test]
+fn a_key_that_others_can_read_is_warned_of() {
+    let papers = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../keylane-service/tests/papers");
+    let certificates = papers.join("own-cert.pem");
+    // There is no folder for the store, so the start ends after the warning.
+    let file = File::new(&format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nstore = \"DIR/missing/tasks.db\"\n\
+         tls_certificates = {certificates:?}\ntls_key = \"DIR/key.pem\"\n{HELLO}"
+    ));
+    let key = file.path("key.pem");
+    fs::copy(papers.join("own-key.pem"), &key).unwrap();
+    for (mode, is_warned_of) in [(0o604, true), (0o640, false)] {
+        fs::set_permissions(&key, PermissionsExt::from_mode(mode)).unwrap();
+        let outcome = refused(&file.path("keylane.toml"), &[]);
+        outcome.expect(255, &["missing/tasks.db"]);
+        let warning = "other users may read the key of `tls_key`; run `chmod o= ";
+        assert_eq!(outcome.stderr.contains(warning), is_warned_of, "{mode:o} {outcome:#?}");
+    }
+}
+
+#[test]
 fn a_store_has_one_server_and_the_other_is_told_which() {
     let place = Place::new("");
     let server = Served::start(&place, &[]);

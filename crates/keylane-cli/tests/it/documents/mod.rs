@@ -1,8 +1,10 @@
 //! The documents are true where a program can tell: links and anchors resolve, every page is in the book, Rust blocks
-//! are compiled as doctests, shell blocks use options that the command has, and the quick start does what it shows.
+//! are compiled as doctests, shell blocks use options that the command has, and the quick start and the first job of `keylane serve` do what they
+//! show.
 
 mod book;
 mod commands;
+mod first_job;
 mod language;
 mod links;
 mod page;

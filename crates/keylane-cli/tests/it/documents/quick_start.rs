@@ -40,12 +40,12 @@ fn step(block: &Block, port: u16) -> String {
     format!("{}echo '{MARK}'\n", block.text.replace("7420", &port.to_string()))
 }
 
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The standard output of a script that finds `keylane` in its path.
-fn shell(script: &str, folder: &Path, port: u16) -> String {
+pub(super) fn shell(script: &str, folder: &Path, port: u16) -> String {
     let binaries = Path::new(env!("CARGO_BIN_EXE_keylane")).parent().unwrap();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
     // A step that fails leaves no server behind.
