@@ -1,4 +1,4 @@
-//! What an idle stream of events costs the server: at most 12 KiB, of one job or of everything.
+//! Memory of an idle stream of events, of one job or of everything, and of an idle WebSocket.
 //!
 //! One test, for the allocator that counts is the whole process's.
 
@@ -37,15 +37,36 @@ static ALLOCATOR: Counting = Counting;
 
 const STREAMS: usize = 200;
 
-/// Bytes of an idle stream, with what the allocator and the runtime's tables add.
+/// Maximum size of an idle stream in bytes, with what the allocator and the runtime's tables add.
 const MAX_EACH: isize = 6 * 1024;
 
-/// Opens a stream, and returns when its first events are here. The standard library's sockets allocate nothing.
+/// Maximum size of an idle WebSocket in bytes. A read buffer of the WebSocket library's default size has 128 KiB.
+const MAX_EACH_WEBSOCKET: isize = 16 * 1024;
+
+/// Opens a stream of events, and returns when its first events are here.
 fn open(address: SocketAddr, path: &str) -> TcpStream {
+    request(address, path, "", b": keylane")
+}
+
+/// Opens a WebSocket, and returns when the server has answered a ping: its task runs and is idle again.
+fn open_websocket(address: SocketAddr) -> TcpStream {
+    let upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                   sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let mut stream = request(address, "/v1/ws", upgrade, b"\r\n\r\n");
+    // A ping without content, with a mask of zeros, and its answer.
+    stream.write_all(&[0x89, 0x80, 0, 0, 0, 0]).unwrap();
+    let mut pong = [0; 2];
+    stream.read_exact(&mut pong).unwrap();
+    assert_eq!(pong, [0x8a, 0]);
+    stream
+}
+
+/// Sends a request, and returns when the answer has come up to `end`. The standard library's sockets allocate nothing.
+fn request(address: SocketAddr, path: &str, headers: &str, end: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").unwrap();
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
-    let is_whole = |said: &[u8]| said.windows(9).any(|nine| nine == b": keylane");
+    let is_whole = |said: &[u8]| said.windows(end.len()).any(|part| part == end);
     while !is_whole(&said) {
         let read = stream.read(&mut part).unwrap();
         assert!(read > 0, "{}", said.escape_ascii());
@@ -65,26 +86,32 @@ fn settle(most: isize) -> isize {
     LIVE.load(Ordering::Relaxed)
 }
 
+/// Opens connections, and fails if the memory of each exceeds `max`.
+fn measure(name: &str, max: isize, open: impl Fn() -> TcpStream) {
+    // What the first ones need once is not theirs alone.
+    let first: Vec<_> = (0..STREAMS).map(|_| open()).collect();
+    let before = LIVE.load(Ordering::Relaxed);
+    let streams: Vec<_> = (0..STREAMS).map(|_| open()).collect();
+    let most = max * STREAMS as isize;
+    let each = (settle(before + most) - before) / STREAMS as isize;
+    println!("{name}: {each} bytes each");
+    assert!(each <= max, "{each} bytes for each stream of {name}");
+    drop((first, streams));
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_event_stream_is_small() {
+async fn idle_event_streams_and_websockets_are_small() {
     let folder = tempfile::tempdir().unwrap();
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
     let (_server, client) = serve(&service).await;
     let job = client.submit(r#"{"kind":"hang","payload":1}"#).await;
     client.wait_until(&job, |job| job["counts"]["running"] == 1).await;
     let address = client.address;
-    for path in ["/v1/events".to_owned(), format!("/v1/jobs/{job}/events")] {
-        let measure = move || {
-            // What the first ones need once is not theirs alone.
-            let first: Vec<_> = (0..STREAMS).map(|_| open(address, &path)).collect();
-            let before = LIVE.load(Ordering::Relaxed);
-            let streams: Vec<_> = (0..STREAMS).map(|_| open(address, &path)).collect();
-            let most = MAX_EACH * STREAMS as isize;
-            let each = (settle(before + most) - before) / STREAMS as isize;
-            println!("{path}: {each} bytes each");
-            assert!(each <= MAX_EACH, "{each} bytes for each stream of {path}");
-            drop((first, streams));
-        };
-        tokio::task::spawn_blocking(measure).await.unwrap();
-    }
+    let measured = tokio::task::spawn_blocking(move || {
+        for path in ["/v1/events".to_owned(), format!("/v1/jobs/{job}/events")] {
+            measure(&path, MAX_EACH, || open(address, &path));
+        }
+        measure("/v1/ws", MAX_EACH_WEBSOCKET, || open_websocket(address));
+    });
+    measured.await.unwrap();
 }

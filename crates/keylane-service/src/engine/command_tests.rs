@@ -200,19 +200,29 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     assert_eq!((event.event, job), (EventKind::JobPurged, Some(id.to_string())));
 }
 
+/// State of the service that a handler needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Broken,
+    /// Attempts wait until it is repaired.
+    InRepair,
+    Repaired,
+}
+
 /// Regression: a retry was one transaction and one step of the order, for any number of subtasks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind_it() {
     const SUBTASKS: usize = MAX_PART_SUBTASKS * 5 + 3;
     let folder = tempfile::tempdir().unwrap();
-    let (repaired, is_repaired) = watch::channel(false);
+    let (repaired, state) = watch::channel(State::Broken);
     let (did, mut done) = tokio::sync::mpsc::unbounded_channel();
     let flaky = Function::new(move |attempt: Attempt| {
-        let (is_repaired, did) = (*is_repaired.borrow(), did.clone());
+        let (mut state, did) = (state.clone(), did.clone());
         async move {
-            if !is_repaired {
+            if *state.borrow() == State::Broken {
                 return Err(crate::handle::Failure::lasting("not yet repaired"));
             }
+            let _ = state.wait_for(|state| *state == State::Repaired).await;
             let _ = did.send(String::from_utf8_lossy(&attempt.payload).into_owned());
             Ok(None)
         }
@@ -227,10 +237,15 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
     let id = service.submit(&job).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.failed, SUBTASKS as u64);
 
-    repaired.send(true).unwrap();
+    repaired.send(State::InRepair).unwrap();
     let act = Act::in_process(Action::RetryJob);
+    let before = service.core.store.stats().commits;
     let retried = service.core.retry_job(id, RetryOnly::Failed, &act).await.unwrap();
     assert_eq!(retried.counts.total, SUBTASKS as u64);
+    let parts = SUBTASKS.div_ceil(MAX_PART_SUBTASKS) as u64;
+    // No subtask ends meanwhile, so hardly anything else is committed.
+    assert!(service.core.store.stats().commits >= before + parts, "a transaction for each part");
+    repaired.send(State::Repaired).unwrap();
     let behind = service.submit(r#"{"kind":"flaky","key":"k","payload":"behind"}"#).await.unwrap();
     let ended = service.wait(id).await.unwrap();
     assert_eq!((ended.state, ended.counts.succeeded), (JobState::Succeeded, SUBTASKS as u64));

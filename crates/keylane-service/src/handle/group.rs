@@ -146,3 +146,36 @@ async fn wait_by_signals(child: Pid) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use keylane_process::RegistryOptions;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    /// The number of a reaped leader may be that of another process, so the leader of a group that
+    /// is to get a signal must not be reaped.
+    #[tokio::test]
+    async fn a_leader_that_has_ended_is_reaped_after_the_last_signal_to_its_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry =
+            Registry::open(&folder.path().join("children"), &RegistryOptions::default()).unwrap();
+        let mut command = Command::new("sh");
+        // The rest of the group holds the output open for longer than the leader runs.
+        command.args(["-c", "sleep infinity & exit 7"]).process_group(0).stdout(Stdio::piped());
+        let mut group = Group::start(&mut command, &registry).unwrap();
+        let mut output = group.child().stdout.take().unwrap();
+        let leader = group.leader.unwrap();
+        group.ended().await;
+        assert!(group.has_ended());
+        // It can still be signalled, by its own number and by that of its group.
+        rustix::process::test_kill_process(leader).expect("the leader is not reaped");
+        rustix::process::test_kill_process_group(leader).expect("the rest of the group runs");
+        assert_eq!(group.end().await.unwrap().code(), Some(7));
+        assert_eq!(output.read_to_end(&mut Vec::new()).await.unwrap(), 0, "the rest is gone");
+        rustix::process::test_kill_process(leader).expect_err("the leader is reaped");
+    }
+}

@@ -83,13 +83,18 @@ pub(super) async fn number(
         headers.insert(REQUEST_ID, value);
     }
     let status = response.status();
-    // The engine logs a full store once; it is not logged again for each refused request.
-    if status.is_server_error() && status != StatusCode::INSUFFICIENT_STORAGE {
+    if is_failure(status) {
         tracing::error!(request = number, %method, path, status = status.as_u16(), "failed");
     } else {
         tracing::debug!(request = number, %method, path, status = status.as_u16(), "answered");
     }
     response
+}
+
+/// Returns true if an operator must learn of an answer with this status.
+fn is_failure(status: StatusCode) -> bool {
+    // The engine logs a full store once; it is not logged again for each refused request.
+    status.is_server_error() && status != StatusCode::INSUFFICIENT_STORAGE
 }
 
 /// Adds the request number to a problem document, and converts the framework's own plain-text
@@ -379,6 +384,17 @@ mod tests {
         let upgrade = [("host", "localhost"), ("upgrade", "websocket"), ("origin", "http://evil")];
         assert_eq!(code(&guard, "GET", &upgrade), Some("forbidden"));
         assert_eq!(code(&guard, "GET", &[("host", "localhost"), ("origin", "http://evil")]), None);
+    }
+
+    /// A client repeats a refused submission, so that each of them would be an error in the log.
+    #[test]
+    fn refusals_of_a_full_store_are_no_errors_in_the_log() {
+        for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::SERVICE_UNAVAILABLE] {
+            assert!(is_failure(status), "{status}");
+        }
+        for status in [StatusCode::INSUFFICIENT_STORAGE, StatusCode::CONFLICT, StatusCode::OK] {
+            assert!(!is_failure(status), "{status}");
+        }
     }
 
     #[test]
