@@ -1,8 +1,7 @@
 //! `keylane store`: maintenance of a service's store.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Write, stdin, stdout};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{BufReader, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -85,7 +84,9 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitOutcome> {
             open(which)?.backup(to)?;
         }
         StoreCommand::Export { which, to } => match to {
-            Some(path) => export(which, path)?,
+            Some(path) => {
+                open(which)?.export_file(path)?;
+            }
             None => {
                 let mut out = stdout().lock();
                 open(which)?.export(&mut out)?;
@@ -127,22 +128,6 @@ fn check(which: &StoreLocationArgs) -> anyhow::Result<ExitOutcome> {
     }
     let damaged = report.damage.len() as u64;
     Ok(ExitOutcome::Finished { failed: damaged })
-}
-
-/// The new file is for its owner alone, and goes if it does not become whole.
-fn export(which: &StoreLocationArgs, path: &Path) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    let mut file = BufWriter::new(file.with_context(|| format!("cannot make {}", path.display()))?);
-    let written = open(which).and_then(|store| {
-        store.export(&mut file)?;
-        let file = file.into_inner().context("cannot write the export")?;
-        file.sync_all().context("cannot write the export")
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(path);
-    }
-    written
 }
 
 fn salvage(from: &Path, to: &Path) -> anyhow::Result<ExitOutcome> {

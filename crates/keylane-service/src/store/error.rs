@@ -519,6 +519,29 @@ pub enum ExportError {
     /// The output could not be written.
     #[error("cannot write the export")]
     Write(#[from] io::Error),
+    /// The destination exists.
+    #[error("{} exists; name a new file", path.display())]
+    Exists {
+        /// Path of the destination.
+        path: PathBuf,
+    },
+    /// The new file could not be created or named.
+    #[error("cannot {doing}")]
+    Io {
+        /// Failed action.
+        doing: &'static str,
+        /// Cause.
+        source: io::Error,
+    },
+}
+
+impl From<NewFileError> for ExportError {
+    fn from(error: NewFileError) -> Self {
+        match error {
+            NewFileError::Exists(path) => ExportError::Exists { path },
+            NewFileError::Io { doing, source } => ExportError::Io { doing, source },
+        }
+    }
 }
 
 /// Error of an import. Jobs before the failed one stay in the store.

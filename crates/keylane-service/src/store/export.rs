@@ -1,8 +1,10 @@
 //! Export of a store as lines of JSON: a consistent snapshot, refused if it contains damage.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
+use keylane_storage::files::NewFile;
 use rusqlite::Connection;
 
 use super::alias;
@@ -33,6 +35,21 @@ impl Store {
             Ok(())
         })?;
         exported
+    }
+
+    /// Writes an [`export`](Self::export) into a new file. On return the file is complete and on the
+    /// disk. Until then, no file has its name.
+    ///
+    /// # Errors
+    /// If the file exists or cannot be written, or a row is damaged. A partial file is removed.
+    pub fn export_file(&self, to: impl AsRef<Path>) -> Result<u64, ExportError> {
+        let mut new = NewFile::create(to.as_ref())?;
+        let mut file = BufWriter::new(new.file());
+        let lines = self.export(&mut file)?;
+        file.flush()?;
+        drop(file);
+        new.publish()?;
+        Ok(lines)
     }
 }
 
