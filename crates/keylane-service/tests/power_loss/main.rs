@@ -1,0 +1,12 @@
+//! Nothing acknowledged is lost by a power failure, at any moment: the file operations of the store
+//! and of its copies are recorded, and the files that a power failure could leave are opened.
+//! CONTRIBUTING.md lists the syncs, and the test that needs each of them.
+//!
+//! A program of its own, because it replaces the C library's functions for files.
+#![cfg(target_os = "linux")]
+
+mod copies;
+#[path = "../it/store_support/mod.rs"]
+mod store_support;
+
+keylane_testkit::intercept_file_calls!();
