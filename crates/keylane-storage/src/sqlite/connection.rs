@@ -80,7 +80,7 @@ pub(super) fn checkpoint_passively(connection: &Connection) -> Result<u64, Sqlit
 pub fn writer(path: &Path, max_bytes: Option<u64>) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let connection = connect(path, flags)?;
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    use_log(&connection)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // On macOS a plain sync leaves data in the disk's cache. Other systems ignore these settings.
     connection.pragma_update(None, "fullfsync", true)?;
@@ -98,6 +98,24 @@ pub fn writer(path: &Path, max_bytes: Option<u64>) -> rusqlite::Result<Connectio
         connection.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))?;
     }
     Ok(connection)
+}
+
+/// Switches to a write-ahead log.
+fn use_log(connection: &Connection) -> rusqlite::Result<()> {
+    let mut switch = connection.prepare("PRAGMA journal_mode = WAL")?;
+    let mut rows = switch.query([])?;
+    let mut mode = String::new();
+    // To the last row: the switch is written after the first one. If that fails, SQLite continues
+    // with a mode in which a power failure can undo commits.
+    while let Some(row) = rows.next()? {
+        mode = row.get(0)?;
+    }
+    if mode == "wal" {
+        return Ok(());
+    }
+    let why = format!("the file cannot have a write-ahead log; its journal mode is {mode}");
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+    Err(rusqlite::Error::SqliteFailure(code, Some(why)))
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
