@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Mode of all files created here.
@@ -59,6 +59,33 @@ pub fn resolved(path: &Path) -> io::Result<PathBuf> {
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Makes the content of a file durable as the kernel shows it; does nothing for a missing file.
+///
+/// An earlier process can have been killed between a write and its sync, or its sync can have
+/// failed. After a failed sync the kernel considers the pages clean, and another sync would write
+/// nothing. So the content is written again.
+///
+/// # Errors
+/// If an operation fails.
+pub fn settle(path: &Path) -> io::Result<()> {
+    const STEP: usize = 1024 * 1024;
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut buffer = vec![0; STEP];
+    let mut at = 0;
+    loop {
+        let length = file.read_at(&mut buffer, at)?;
+        if length == 0 {
+            break;
+        }
+        file.write_all_at(&buffer[..length], at)?;
+        at += length as u64;
+    }
+    if at > 0 { file.sync_all() } else { Ok(()) }
 }
 
 /// Replaces the content of a file, or creates it. Readers find the old content or the new one, also
@@ -121,12 +148,6 @@ impl NewFile {
         options.read(true).write(true).create_new(true).mode(OWNER_ONLY_MODE);
         let file = options.open(&part).map_err(failed("create the new file"))?;
         Ok(NewFile { path, part, file })
-    }
-
-    /// Returns the final path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Returns the path of the part, where other code may write the content.

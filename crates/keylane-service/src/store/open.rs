@@ -43,6 +43,8 @@ impl Store {
         let path =
             files::resolved(path).map_err(OpenError::io("find the folder of the store", path))?;
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
+        let settling = OpenError::io("sync the log of an earlier process", &path);
+        sqlite::settle_log(&path).map_err(settling)?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
         let mut highest_boot = Highest::open(&path);

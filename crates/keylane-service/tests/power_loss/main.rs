@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 
 mod copies;
+mod store;
 #[path = "../it/store_support/mod.rs"]
 mod store_support;
 

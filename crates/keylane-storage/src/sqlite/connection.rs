@@ -1,6 +1,7 @@
 //! Connections to a database, and its layout: how a file is opened, created, recognized and
 //! migrated.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +71,16 @@ pub(super) fn checkpoint_passively(connection: &Connection) -> Result<u64, Sqlit
     let mut copy = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?;
     let pages: i64 = copy.query_row([], |row| row.get(2))?;
     Ok(pages_in_log(connection, pages)?)
+}
+
+/// Makes the log of an earlier process durable, before a connection shows its content: a
+/// transaction that was written but not synced would be visible, and could still be lost, with all
+/// later ones in the log.
+///
+/// # Errors
+/// If the log cannot be read, written or synced.
+pub fn settle_log(path: &Path) -> io::Result<()> {
+    files::settle(&files::beside(path, "-wal"))
 }
 
 /// Opens the only writing connection. Its commits are on the disk when they return. The file grows

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
 use keylane_storage::files;
-use keylane_storage::sqlite::{HighWaterMark, Lock, ReaderPool};
+use keylane_storage::sqlite::{self, HighWaterMark, Lock, ReaderPool};
 use rusqlite::Connection;
 
 use super::chunk;
@@ -111,6 +111,8 @@ impl Journal {
         let path = path.as_ref();
         let path = files::resolved(path).map_err(io("find the folder of the journal", path))?;
         let lock = Lock::take(&path).map_err(JournalOpenError::locked(&path))?;
+        let settling = io("sync the log of an earlier process", &path);
+        sqlite::settle_log(&path).map_err(settling)?;
         let store = JournalStore::open(&path, settings)?;
         let (mut mark, acknowledged) = HighWaterMark::open(&path, *b"KLM1", store.id())?;
         if let Some(acknowledged) = acknowledged.filter(|number| *number > store.next().get()) {
