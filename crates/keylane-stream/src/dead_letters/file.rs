@@ -27,11 +27,18 @@ use super::{DeadLetter, DeadLetterError, DeadLetters, millis};
 #[derive(Debug)]
 pub struct FileDeadLetters {
     file: File,
+    /// Whether letters that a power failure has torn are removed.
+    is_repaired: bool,
 }
 
+/// Maximum size of letters that are synced together, in bytes, unless one alone is larger. A power
+/// failure tears no others.
+const MAX_UNSYNCED: u64 = 1024 * 1024;
+
 impl FileDeadLetters {
-    /// Opens or creates the file. An incomplete line of a process that died is removed by the next
-    /// write.
+    /// Opens or creates the file. The next write removes an incomplete line of a process that died,
+    /// and lines of the last MiB that are not JSON, because a power failure has torn them: letters
+    /// that were never acknowledged.
     ///
     /// # Errors
     /// If the file cannot be opened or created.
@@ -39,12 +46,14 @@ impl FileDeadLetters {
         let path = path.as_ref();
         let file = files::open(path)?;
         files::sync_folder(path)?;
-        Ok(FileDeadLetters { file })
+        Ok(FileDeadLetters { file, is_repaired: false })
     }
 
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         lock(&self.file)?;
-        let appended = append(&mut self.file, lines);
+        let repaired = if self.is_repaired { Ok(()) } else { remove_torn(&mut self.file) };
+        self.is_repaired = repaired.is_ok();
+        let appended = repaired.and_then(|()| append(&mut self.file, lines));
         self.file.unlock().and(appended)
     }
 }
@@ -67,7 +76,8 @@ fn lock(file: &File) -> io::Result<()> {
 
 /// Appends after the last whole line: an incomplete line was never acknowledged.
 fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
-    let end = end_of_lines(file)?;
+    let length = file.metadata()?.len();
+    let end = end_of_lines(file, length)?;
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end))?;
     let written = file.write_all(lines).and_then(|()| file.sync_data());
@@ -78,21 +88,46 @@ fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Removes lines that are not JSON from the part of the file that an interrupted write can have
+/// torn. Its sectors reach the disk in any order, and a missing one reads as zeros.
+fn remove_torn(file: &mut File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let begin = end_of_lines(file, length.saturating_sub(MAX_UNSYNCED))?;
+    let mut found = Vec::new();
+    file.seek(SeekFrom::Start(begin))?;
+    Read::by_ref(file).take(length - begin).read_to_end(&mut found)?;
+    let lines = found.split_inclusive(|byte| *byte == b'\n');
+    let is_whole = |line: &&[u8]| serde_json::from_slice::<Value>(line).is_ok();
+    let whole = lines.filter(is_whole).collect::<Vec<_>>().concat();
+    let equal = found.iter().zip(&whole).take_while(|(found, whole)| found == whole).count();
+    if equal == found.len() {
+        return Ok(());
+    }
+    file.set_len(begin + equal as u64)?;
+    file.seek(SeekFrom::Start(begin + equal as u64))?;
+    // The next append syncs the file.
+    file.write_all(&whole[equal..])
+}
+
 impl DeadLetters for FileDeadLetters {
     fn write(&mut self, letters: &[DeadLetter]) -> Result<(), DeadLetterError> {
         let mut lines = Vec::new();
         for letter in letters {
-            serde_json::to_writer(&mut lines, &as_json(letter)).map_err(DeadLetterError::new)?;
-            lines.push(b'\n');
+            let mut line = serde_json::to_vec(&as_json(letter)).map_err(DeadLetterError::new)?;
+            line.push(b'\n');
+            if !lines.is_empty() && (lines.len() + line.len()) as u64 > MAX_UNSYNCED {
+                self.append(&lines).map_err(DeadLetterError::new)?;
+                lines.clear();
+            }
+            lines.append(&mut line);
         }
         self.append(&lines).map_err(DeadLetterError::new)
     }
 }
 
-/// Returns the position after the last line end.
-fn end_of_lines(file: &mut File) -> io::Result<u64> {
+/// Returns the position after the last line end before `end`.
+fn end_of_lines(file: &mut File, mut end: u64) -> io::Result<u64> {
     const STEP: u64 = 64 * 1024;
-    let mut end = file.metadata()?.len();
     let mut buffer = Vec::new();
     while end > 0 {
         let begin = end.saturating_sub(STEP);

@@ -5,6 +5,7 @@
 //! A program of its own, because it replaces the C library's functions for files.
 #![cfg(target_os = "linux")]
 
+mod dead_letters;
 mod journal;
 mod state_file;
 
