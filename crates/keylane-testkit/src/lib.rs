@@ -1,10 +1,12 @@
-//! Test fixtures that several crates share.
+//! Test support that several crates share.
 //!
 //! - [`Broker`]: an Apache Kafka broker of one test, which the test can kill and restart.
+//! - [`order`]: one conformance suite of order, for the library's pool and the service's scheduler.
 //! - [`power_loss`]: the files that a power failure could leave (Linux).
 //! - [`or_skip`]: skips a test on a machine that lacks a fixture.
 
 mod broker;
+pub mod order;
 mod parts;
 #[cfg(target_os = "linux")]
 pub mod power_loss;

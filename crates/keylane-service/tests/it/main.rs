@@ -28,6 +28,7 @@ mod load;
 mod logs;
 mod once;
 mod order_after_restart;
+mod order_conformance;
 mod poison;
 mod reasons;
 mod reloading;

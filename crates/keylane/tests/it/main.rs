@@ -58,6 +58,7 @@ mod model;
 mod module_cycles;
 mod nothing_stays;
 mod order;
+mod order_conformance;
 mod panics;
 mod pause;
 mod per_key;

@@ -1,0 +1,95 @@
+//! The scheduler passes the conformance suite of order, which the library's pool passes as well.
+
+use std::collections::HashMap;
+
+use keylane_service::JobNumber;
+use keylane_service::schedule::{
+    End, NewJob, NewSubtask, OnFail, Scheduler, Settings, Start, Step,
+};
+use keylane_testkit::order::{Claims, Executor, Features, check_order};
+
+/// Scheduler with a job of one subtask for each task of the suite.
+struct Service {
+    scheduler: Scheduler,
+    running: HashMap<usize, Start>,
+}
+
+impl Service {
+    /// Lets jobs enter and leave that do so in slices.
+    fn work_off(&mut self) {
+        while self.scheduler.work_off(0).is_some() {}
+    }
+}
+
+impl Executor for Service {
+    const FEATURES: Features = Features {
+        shared: false,
+        limited: false,
+        barriers: false,
+        cancelled_leave_at_once: true,
+        failed_keep_keys: true,
+        pause_spares_rollups: false,
+    };
+
+    fn new(slots: usize) -> Self {
+        // Of two units, so that tasks with several keys enter in several slices.
+        let settings = Settings { slice: 2, ..Settings::new(slots) };
+        Service { scheduler: Scheduler::new(settings), running: HashMap::new() }
+    }
+
+    fn submit(&mut self, task: usize, claims: &Claims) {
+        let keys: Vec<[u8; 1]> = claims.uses().iter().map(|(key, _)| [*key]).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let subtask = NewSubtask { number: 0, keys, attempts_made: 0 };
+        let job = NewJob::new(JobNumber(task as u64), vec![subtask]);
+        self.scheduler.accept(NewJob { on_fail: OnFail::StopKey, ..job }, 0);
+        self.work_off();
+    }
+
+    fn next_start(&mut self, _: bool) -> Option<usize> {
+        let start = self.scheduler.poll_start(0)?;
+        let task = start.job.0 as usize;
+        self.running.insert(task, start);
+        Some(task)
+    }
+
+    fn end(&mut self, task: usize, fails: bool) {
+        let start = self.running.remove(&task).unwrap();
+        let end = if fails { End::Failed { retry_at: None } } else { End::Succeeded };
+        self.scheduler.ended(start.job, Step::Subtask(0), start.fence, end, 0).unwrap();
+        self.work_off();
+    }
+
+    fn cancel(&mut self, task: usize) {
+        assert!(self.scheduler.cancel_job(JobNumber(task as u64), 0).unwrap().running.is_empty());
+        self.work_off();
+    }
+
+    fn pause(&mut self, key: u8) {
+        self.scheduler.pause_key(&[key], 0);
+    }
+
+    fn resume(&mut self, key: u8, gives_up: bool) {
+        self.scheduler.resume_key(&[key], 0);
+        if gives_up {
+            self.scheduler.skip_head(&[key], 0).unwrap();
+            self.work_off();
+        }
+    }
+
+    fn resize(&mut self, slots: usize) {
+        self.scheduler.resize(slots, 0);
+    }
+
+    fn finish(mut self) {
+        self.work_off();
+        assert!(!self.scheduler.has_work());
+        assert_eq!(self.scheduler.running().len(), 0);
+        assert!((0..=u8::MAX).all(|key| self.scheduler.key(&[key]).is_none()), "a lane is left");
+    }
+}
+
+#[test]
+fn the_scheduler_keeps_the_order_of_the_suite() {
+    check_order::<Service>(0..4_000);
+}
