@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::value::RawValue;
-use tokio::time::{sleep, timeout};
 
 use super::Core;
 use super::engine_state::{EngineState, RunningAttempt};
@@ -14,6 +13,7 @@ use super::logs::note_log;
 use super::made::NewSubtaskSpec;
 use super::plan::shown;
 use super::room::CapacityReservation;
+use super::timer::{sleep, timeout};
 use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
 use crate::kind::Work;
 use crate::schedule::{End, Fate, NewSubtask, Packed, Step};
@@ -317,6 +317,7 @@ async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Durat
         }
     };
     let why = tokio::select! {
+        biased;
         answer = &mut work => return unwrap_panic(answer),
         () = late => {
             cancelled.cancel();
@@ -327,7 +328,7 @@ async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Durat
     match timeout(GRACE, work).await {
         // The attempt succeeded in spite of its timeout or cancellation, or returned its own
         // failure.
-        Ok(Ok(Ok(result))) => Ok(result),
+        Some(Ok(Ok(result))) => Ok(result),
         _ => Err(Failure::passing(why)),
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::timer::sleep;
 use super::wall_clock::WallClock;
 use crate::wire::Timestamp;
 
@@ -38,10 +39,10 @@ const TOLERANCE: i64 = 250;
 /// Source of steady time: the time since an arbitrary moment, including the sleep of the machine.
 /// It never stops or jumps.
 #[derive(Clone)]
-pub(super) struct SteadyClock(Arc<dyn Fn() -> Duration + Send + Sync>);
+pub(crate) struct SteadyClock(Arc<dyn Fn() -> Duration + Send + Sync>);
 
 impl SteadyClock {
-    pub(super) fn new(now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(now: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
         SteadyClock(Arc::new(now))
     }
 
@@ -52,6 +53,19 @@ impl SteadyClock {
 
     fn now(&self) -> Duration {
         (self.0)()
+    }
+
+    /// Waits until the clock shows `moment`. The sleep of the machine counts, and is noticed within
+    /// a second. Cancel safe.
+    async fn reached(&self, moment: Duration) {
+        const GLANCE: Duration = Duration::from_secs(1);
+        loop {
+            let left = moment.saturating_sub(self.now());
+            if left.is_zero() {
+                return;
+            }
+            sleep(left.min(GLANCE)).await;
+        }
     }
 
     fn ms(&self) -> i64 {
@@ -95,6 +109,11 @@ impl Clock {
     /// Returns the steady time, independent of the wall clock, to measure durations.
     pub(super) fn steady(&self) -> Duration {
         self.steady.now()
+    }
+
+    /// Waits until the steady clock shows `moment`. Cancel safe.
+    pub(super) async fn reached_steady(&self, moment: Duration) {
+        self.steady.reached(moment).await;
     }
 
     /// Returns the steady time in milliseconds.

@@ -12,6 +12,7 @@ use super::plan::StepNumbers;
 use super::room::CapacityReservation;
 use super::scheduler_job::{ended_counts, new_job};
 use super::store_status::read_refused;
+use super::timer::sleep;
 use crate::head::Head;
 use crate::refused::Refused;
 use crate::schedule::{self, EndedCounts, KeySet, NewSubtask, Packed, Step};
@@ -364,7 +365,8 @@ impl Core {
                     // Like a refused batch, the part is written when the disk has free space.
                     Err(WriteError::Full | WriteError::Busy) => {
                         tokio::select! {
-                            () = tokio::time::sleep(FULL_RETRY_INTERVAL) => {}
+                            biased;
+                            () = sleep(FULL_RETRY_INTERVAL) => {}
                             () = self.stopped.cancelled() => return,
                         }
                     }

@@ -23,13 +23,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::audit::AuditLog;
-use super::clock::{Clock, SteadyClock};
+use super::clock::Clock;
 use super::ends::Ends;
 use super::engine_state::{EngineState, SharedState};
 use super::events::Events;
 use super::executor::Executor;
 use super::fences;
 use super::idempotency::IdempotencyKeys;
+use super::outside::Outside;
 use super::query::Query;
 use super::random::Random;
 use super::retention::Retention;
@@ -60,7 +61,7 @@ pub(crate) struct Core {
     pub(super) ends: Arc<Ends>,
     pub(crate) events: Arc<Events>,
     pub(super) timeline: Arc<Recorder>,
-    pub(super) executor: Executor,
+    pub(crate) executor: Executor,
     /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
     /// Leases held by remote workers.
@@ -84,22 +85,18 @@ pub(crate) struct Core {
     pub(crate) query: Query,
 }
 
-/// Everything that the engine takes from outside of the process, except for the store.
-pub(super) struct Outside {
-    pub(super) wall: WallClock,
-    pub(super) steady: SteadyClock,
-    /// Seed of the random numbers.
-    pub(super) seed: u64,
-    pub(super) executor: Executor,
-    /// Registry of the processes that handlers start.
-    pub(super) children: Registry,
-}
-
 impl Core {
     /// Composes the parts of the engine. Nothing runs yet.
-    pub(super) fn new(settings: Settings, kinds: Kinds, store: Store, outside: Outside) -> Self {
-        let Outside { wall, steady, seed, executor, children } = outside;
+    pub(super) fn new(
+        settings: Settings,
+        kinds: Kinds,
+        store: Store,
+        children: Registry,
+        outside: Outside,
+    ) -> Self {
+        let Outside { wall, steady, executor, .. } = outside;
         let boot = store.boot();
+        let seed = wall.now().0 ^ boot.rotate_left(32);
         let clock = Arc::new(Clock::start(wall.clone(), steady));
         let state = Arc::new(SharedState::new(EngineState::new(scheduler(&settings, boot), boot)));
         let (kinds, timeline) = (Arc::new(kinds), Arc::new(Recorder::default()));

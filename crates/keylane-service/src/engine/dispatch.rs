@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use keylane_storage::ThreadNotify;
 use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use super::attempt::Begin;
 use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
+use super::executor::Dispatcher;
 use super::{Core, StoreHealth};
 use crate::engine::logs::log_of;
 use crate::handle::{Attempt, Failure, Step as Handled};
@@ -24,22 +26,38 @@ const AT_ONCE: usize = 64;
 /// disk writes at a time, and little memory.
 const MAX_UNWRITTEN: usize = 20_000;
 
-impl Core {
-    /// Starts subtasks until the service stops.
-    pub(super) fn dispatch(self: &Arc<Self>) {
-        let mut starts = Vec::with_capacity(AT_ONCE);
-        while !self.stopped.is_cancelled() {
-            let wait = self.next_starts(&mut starts);
-            let is_idle = starts.is_empty();
-            for begin in starts.drain(..) {
-                self.launch(begin);
-            }
-            if is_idle {
-                self.wake.wait(wait);
-            }
+/// Dispatcher of the service.
+pub(super) struct CoreDispatcher {
+    core: Arc<Core>,
+    /// Runs to start; empty between two steps.
+    starts: Vec<Begin>,
+}
+
+impl CoreDispatcher {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        CoreDispatcher { core, starts: Vec::with_capacity(AT_ONCE) }
+    }
+}
+
+impl Dispatcher for CoreDispatcher {
+    fn step(&mut self) -> Option<Duration> {
+        if self.core.stopped.is_cancelled() {
+            return None;
         }
+        let wait = self.core.next_starts(&mut self.starts);
+        let is_idle = self.starts.is_empty();
+        for begin in self.starts.drain(..) {
+            self.core.launch(begin);
+        }
+        Some(if is_idle { wait } else { Duration::ZERO })
     }
 
+    fn notify(&self) -> &ThreadNotify {
+        &self.core.wake
+    }
+}
+
+impl Core {
     /// Returns the duration for which nothing can start, and adds the runs that can start now to
     /// `starts`.
     fn next_starts(self: &Arc<Self>, starts: &mut Vec<Begin>) -> Duration {

@@ -18,7 +18,7 @@
 //! | persistence | `record`, `isolate`, `store_status`, `begin`, `retention`, `ends`, `ticker` |
 //! | control | `command`, `steer`, `damaged_jobs`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `events/`, `timeline` |
-//! | outside | `clock`, `wall_clock`, `executor`, `settings` |
+//! | outside | `clock`, `wall_clock`, `timer`, `executor`, `outside`, `settings` |
 
 mod activation;
 mod attempt;
@@ -51,6 +51,7 @@ mod made;
 mod metrics;
 mod order_check;
 mod outcomes;
+mod outside;
 mod plan;
 mod query;
 mod random;
@@ -68,6 +69,7 @@ mod store_status;
 mod submit_reply;
 mod ticker;
 mod timeline;
+mod timer;
 mod wall_clock;
 
 pub(crate) use self::core::Core;

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Core;
 use super::engine_state::{EngineState, RunningAttempt};
+use super::timer::timeout;
 use crate::handle::{Failure, Log};
 use crate::kind::Work;
 use crate::refused::Refused;
@@ -97,7 +98,8 @@ impl Core {
         // A minimum wait, so that the dispatcher can respond.
         let wait = wait.max(Duration::from_millis(5));
         tokio::select! {
-            _ = tokio::time::timeout(wait, ask.given.arrived.notified()) => {}
+            biased;
+            _ = timeout(wait, ask.given.arrived.notified()) => {}
             () = closing.cancelled() => {}
             () = self.draining.cancelled() => {}
         }
@@ -106,7 +108,7 @@ impl Core {
                 ask.given.arrived.notified().await;
             }
         };
-        let _ = tokio::time::timeout(GRANT_TIMEOUT, granted).await;
+        let _ = timeout(GRANT_TIMEOUT, granted).await;
         let fences = ask.end(&mut self.state.lock(), self.clock.now());
         Ok(fences.into_iter().filter_map(|fence| self.lease(fence)).collect())
     }

@@ -11,6 +11,7 @@ use super::clock::{Clock, millis};
 use super::ends::{Block, Ends};
 use super::executor::Executor;
 use super::store_status::StoreStatus;
+use super::timer::sleep;
 use crate::JobNumber;
 use crate::store::{Changes, JobFilter, ReadError, Store, WriteError};
 
@@ -64,8 +65,9 @@ impl Retention {
             let took = self.clock.steady().saturating_sub(began);
             let rest = REST.max(took * REST_SHARE);
             tokio::select! {
+                biased;
                 () = self.stopped.cancelled() => return,
-                () = tokio::time::sleep(rest) => {}
+                () = sleep(rest) => {}
             }
         }
     }

@@ -1,16 +1,17 @@
 //! Public handle of the service: start with its kinds, reload, and shutdown.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use keylane_process::{GuardMechanism, Registry, RegistryOpenError, RegistryOptions};
 use tokio::runtime::Handle;
 
-use super::clock::SteadyClock;
-use super::core::Outside;
-use super::executor::Executor;
+use super::dispatch::CoreDispatcher;
+use super::executor::JoinDispatcher;
+use super::outside::Outside;
+use super::timer::{Deadline, sleep, timeout};
 use super::wall_clock::WallClock;
 use super::{Core, Settings, StartError, StoreHealth};
 use crate::kind::{Kind, Kinds};
@@ -53,10 +54,9 @@ use crate::wire::Timestamp;
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 pub struct Service {
     pub(crate) core: Arc<Core>,
-    dispatcher: Option<JoinHandle<()>>,
+    dispatcher: Option<JoinDispatcher>,
     ticker: tokio::task::JoinHandle<()>,
     schedules: tokio::task::JoinHandle<()>,
 }
@@ -98,9 +98,16 @@ impl ServiceBuilder {
     /// # Panics
     /// Panics if it is called outside of a Tokio runtime.
     pub async fn start(self) -> Result<Service, StartError> {
-        let runtime = Handle::current();
-        let started = tokio::task::spawn_blocking(move || Service::begin(self, runtime)).await;
-        started.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        self.start_in(Outside::system(Handle::current())).await
+    }
+
+    /// Starts the service with these clocks, threads and numbers.
+    pub(crate) async fn start_in(mut self, mut outside: Outside) -> Result<Service, StartError> {
+        if let Some(clock) = self.settings.clock.take() {
+            outside.wall = WallClock::Manual(clock);
+        }
+        let executor = outside.executor.clone();
+        executor.blocking_or_panic(move || Service::begin(self, outside)).await
     }
 }
 
@@ -110,24 +117,17 @@ impl Service {
         ServiceBuilder { settings, kinds: Kinds::default(), guard: GuardMechanism::None }
     }
 
-    fn begin(builder: ServiceBuilder, runtime: Handle) -> Result<Service, StartError> {
+    fn begin(builder: ServiceBuilder, outside: Outside) -> Result<Service, StartError> {
         let ServiceBuilder { settings, kinds, guard } = builder;
-        let (store, mut recovered) = Store::open(&settings.path, &settings.store)?;
+        let (store, mut recovered) =
+            Store::open_in(&settings.path, &settings.store, &outside.store)?;
         // After the store: its lock proves that the process whose children this ends is gone.
         let children = children(store.path(), guard)?;
         if store.is_exposed() {
             let path = store.path().display();
             tracing::warn!("other users may read the store; run `chmod 600 {path}*`");
         }
-        let wall = settings.clock.clone().map_or(WallClock::System, WallClock::Manual);
-        let outside = Outside {
-            seed: wall.now().0 ^ store.boot().rotate_left(32),
-            wall,
-            steady: SteadyClock::system(),
-            executor: Executor::new(runtime),
-            children,
-        };
-        let core = Arc::new(Core::new(settings, kinds, store, outside));
+        let core = Arc::new(Core::new(settings, kinds, store, children, outside));
         // The core owns the store, so the store must not own the core.
         let committed = Arc::downgrade(&core);
         core.store.after_commits(move || {
@@ -138,10 +138,9 @@ impl Service {
         core.recover(&mut recovered)?;
         core.schedules.recover(core.store.schedule_rows()?, core.wall.now());
         core.retention().doubt_clock();
-        let dispatching = Arc::clone(&core);
-        let dispatcher = std::thread::Builder::new()
-            .name("keylane-dispatch".into())
-            .spawn(move || dispatching.dispatch())
+        let dispatcher = core
+            .executor
+            .dispatcher(CoreDispatcher::new(Arc::clone(&core)))
             .map_err(StartError::Thread)?;
         let (ticking, retaining) = (Arc::clone(&core).tick(), core.retention().run());
         let ticker = core.executor.spawn(async { _ = tokio::join!(ticking, retaining) });
@@ -171,7 +170,7 @@ impl Service {
             self.core.tasks.wait().await;
             self.core.leases.wait().await;
         };
-        let _ = tokio::time::timeout(within, all).await;
+        let _ = timeout(within, all).await;
     }
 
     /// Replaces the kinds while jobs are accepted and run. Running attempts continue unchanged.
@@ -196,9 +195,9 @@ impl Service {
     pub async fn stop(mut self, within: Duration) {
         self.core.drain();
         self.core.tasks.close();
-        let _ = tokio::time::timeout(within, self.core.tasks.wait()).await;
+        let _ = timeout(within, self.core.tasks.wait()).await;
         self.core.give_up_running();
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.core.tasks.wait()).await;
+        let _ = timeout(Duration::from_secs(1), self.core.tasks.wait()).await;
         let _ = self.core.all_written().await;
         for entry in self.core.kinds.all() {
             for handler in entry.kind.handlers() {
@@ -214,21 +213,28 @@ impl Service {
     /// Waits until this is the last owner of the store, so that the store is closed on return and
     /// can be opened again. The last reply to a client may own it for a moment.
     async fn release(self) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(2);
+        let deadline = Deadline::after(Duration::from_secs(2));
         let is_used = |core: &Arc<Core>| Arc::strong_count(core) > 1 || core.is_read();
-        while is_used(&self.core) && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+        while is_used(&self.core) && !deadline.has_passed() {
+            sleep(Duration::from_millis(2)).await;
         }
         // Closing the store blocks until the writer has ended.
-        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+        let executor = self.core.executor.clone();
+        let _ = executor.blocking(move || drop(self)).await;
     }
 
     fn end(&mut self) {
         self.core.stopped.cancel();
         self.core.wake.notify();
         if let Some(dispatcher) = self.dispatcher.take() {
-            dispatcher.join().expect("the dispatcher does not panic");
+            dispatcher();
         }
+    }
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("core", &self.core).finish_non_exhaustive()
     }
 }
 

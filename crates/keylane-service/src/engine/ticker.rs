@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::Core;
+use super::timer::sleep;
 use crate::JobNumber;
 use crate::wire::{Event, EventKind};
 
@@ -20,15 +20,13 @@ const MAX_CHANGES: usize = 500;
 impl Core {
     /// Ticks until the service stops.
     pub(super) async fn tick(self: Arc<Self>) {
-        let mut changes = interval(CHANGES);
-        changes.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        while !self.stopped.is_cancelled() {
+            self.publish_changes();
+            self.retry_refused();
             tokio::select! {
-                () = self.stopped.cancelled() => return,
-                _ = changes.tick() => {
-                    self.publish_changes();
-                    self.retry_refused();
-                }
+                biased;
+                () = self.stopped.cancelled() => {}
+                () = sleep(CHANGES) => {}
             }
         }
     }

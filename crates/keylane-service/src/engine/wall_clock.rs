@@ -4,11 +4,13 @@
 //! In contrast to the service's own [`Clock`](super::Clock), which advances steadily from the
 //! start, it follows the system's clock when that is set, and across the sleep of a machine.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::timer::sleep;
 use crate::wire::Timestamp;
 
 /// Interval between reads of the system's clock: the maximum delay until a changed clock or a sleep
@@ -49,16 +51,27 @@ impl ManualClock {
 }
 
 /// Source of wall time.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum WallClock {
-    System,
+    /// Clock that advances by itself and may be set at any moment.
+    Running(Arc<dyn Fn() -> Timestamp + Send + Sync>),
     Manual(ManualClock),
 }
 
 impl WallClock {
+    /// Returns the clock of the machine.
+    pub(crate) fn system() -> Self {
+        WallClock::running(Timestamp::now)
+    }
+
+    /// Creates a clock that advances by itself.
+    pub(crate) fn running(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        WallClock::Running(Arc::new(now))
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         match self {
-            WallClock::System => Timestamp::now(),
+            WallClock::Running(now) => now(),
             WallClock::Manual(clock) => Timestamp(clock.now()),
         }
     }
@@ -67,12 +80,12 @@ impl WallClock {
     pub(super) async fn reached(&self, at: Option<u64>) {
         let Some(at) = at else { return std::future::pending().await };
         match self {
-            WallClock::System => loop {
-                let left = Duration::from_millis(at.saturating_sub(Timestamp::now().0));
+            WallClock::Running(now) => loop {
+                let left = Duration::from_millis(at.saturating_sub(now().0));
                 if left.is_zero() {
                     return;
                 }
-                tokio::time::sleep(left.min(GLANCE)).await;
+                sleep(left.min(GLANCE)).await;
             },
             WallClock::Manual(clock) => {
                 let mut shown = clock.0.subscribe();
@@ -80,5 +93,11 @@ impl WallClock {
                 reached.expect("the clock has its sender");
             }
         }
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WallClock").field(&self.now()).finish()
     }
 }

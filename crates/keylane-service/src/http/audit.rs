@@ -39,10 +39,10 @@ async fn list(
     let AuditListQuery { who, what, job, since, cursor, limit } = query(&parts)?;
     let (limit, cursor) = (limit_of(limit)?, cursor_of(cursor.as_ref())?);
     let what = what.map(known).transpose()?;
-    let page = blocking(move || {
-        let job = job.map(|job| AuditLog::job_name(&state.core.query, &job));
+    let page = blocking(&state.core, move |core| {
+        let job = job.map(|job| AuditLog::job_name(&core.query, &job));
         let filter = AuditFilter { who, what, job, since_ms: since.map(|since| since.0) };
-        state.core.audit.page(&filter, cursor, limit)
+        core.audit.page(&filter, cursor, limit)
     });
     Ok(Json(page.await?))
 }

@@ -1,13 +1,18 @@
 //! Engine work that reads files, on threads that may block.
 
+use std::sync::Arc;
+
 use super::problem::ApiError;
 use crate::Refused;
+use crate::engine::Core;
 
-/// Runs engine work that reads files on the blocking pool.
+/// Runs engine work that reads files where the engine runs its blocking work.
 pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refused> + Send + 'static,
+    core: &Arc<Core>,
+    work: impl FnOnce(&Core) -> Result<T, Refused> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let shared = Arc::clone(core);
+    let done = core.executor.blocking(move || work(&shared)).await;
     match done {
         Ok(done) => done.map_err(ApiError::from),
         Err(panic) => {

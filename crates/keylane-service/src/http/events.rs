@@ -21,6 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use super::app_state::AppState;
+use super::blocking::blocking;
 use super::event_stream::{EventSource, EventStream, LiveParts, told};
 use super::extract::{Reader, query};
 use super::job_path::JobPath;
@@ -100,10 +101,7 @@ async fn of_job(
     let (from, is_lost) = state.core.events.place_after(after(&parts, asked.after).as_deref());
     feed.add(id.number(), from);
     // The client receives the current job, and then its changes.
-    let core = Arc::clone(&state.core);
-    let job = tokio::task::spawn_blocking(move || core.query.job(id)).await;
-    let job =
-        job.map_err(|_| ApiError::new("internal", "something went wrong in the server"))??;
+    let job = blocking(&state.core, move |core| core.query.job(id)).await?;
     let id = state.core.events.id_before(from);
     let mut first = Vec::new();
     if is_lost {

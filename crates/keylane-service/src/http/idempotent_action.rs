@@ -91,13 +91,13 @@ async fn present(
         let found = names.into_iter().flatten().find(|(name, _)| *name == wanted);
         found.map(|(_, value)| value.to_owned()).unwrap_or_default()
     };
-    let core = std::sync::Arc::clone(&state.core);
+    let core = &state.core;
     Ok(match action {
         Action::CancelJob | Action::RetryJob => {
-            steered(&blocking(move || core.query.job(job)).await?)
+            steered(&blocking(core, move |core| core.query.job(job)).await?)
         }
         Action::PauseJob | Action::ResumeJob | Action::PatchJob => {
-            Json(blocking(move || core.query.job(job)).await?).into_response()
+            Json(blocking(core, move |core| core.query.job(job)).await?).into_response()
         }
         Action::PurgeJob | Action::DeleteSchedule => StatusCode::NO_CONTENT.into_response(),
         Action::SteerKey

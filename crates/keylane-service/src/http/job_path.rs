@@ -26,8 +26,7 @@ impl FromRequestParts<AppState> for JobPath {
         if let Some(id) = JobId::parse(&text) {
             return Ok(JobPath(id));
         }
-        let core = Arc::clone(&state.core);
-        let id = blocking(move || core.query.resolve(&text)).await?;
+        let id = blocking(&state.core, move |core| core.query.resolve(&text)).await?;
         // Names can be reused, so the audit log needs the identifier.
         if let Some(act) = parts.extensions.get::<Arc<Act>>() {
             act.on_job(id);

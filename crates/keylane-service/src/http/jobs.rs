@@ -1,7 +1,5 @@
 //! `/v1/jobs`: queries for jobs and their subtasks.
 
-use std::sync::Arc;
-
 use axum::extract::{Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -58,8 +56,8 @@ async fn list(
         text: asked.q.filter(|text| !text.is_empty()),
     };
     let page =
-        blocking(move || state.core.query.jobs(&wanted, cursor.map(JobNumber), limit)).await?;
-    Ok(Json(page))
+        blocking(&state.core, move |core| core.query.jobs(&wanted, cursor.map(JobNumber), limit));
+    Ok(Json(page.await?))
 }
 
 fn states_of(text: Option<&str>) -> Result<Vec<JobState>, ApiError> {
@@ -90,14 +88,14 @@ async fn show(
     JobPath(id): JobPath,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let core = Arc::clone(&state.core);
-    let mut job = blocking(move || core.query.job(id)).await?;
+    let mut job = blocking(&state.core, move |core| core.query.job(id)).await?;
     let known = headers.get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
     let mut is_known = known.is_some_and(|known| has_tag(known, &job));
     // A waiting client is answered only with a version that it does not know.
     let wait = wait_of(&headers).filter(|_| !job.state.is_final() && (known.is_none() || is_known));
     if let Some(wait) = wait {
         job = tokio::select! {
+            biased;
             job = state.core.query.changed(id, job.version, wait) => job?,
             () = state.closing.cancelled() => job,
         };
@@ -137,8 +135,8 @@ async fn subtasks(
     let asked: SubtasksQuery = query(&parts)?;
     let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?.unwrap_or(0));
     let from = u32::try_from(cursor).unwrap_or(u32::MAX);
-    let page = blocking(move || {
-        state.core.query.subtasks(id, from, limit, asked.state, asked.key.as_deref())
+    let page = blocking(&state.core, move |core| {
+        core.query.subtasks(id, from, limit, asked.state, asked.key.as_deref())
     });
     Ok(Json(page.await?))
 }
@@ -151,7 +149,7 @@ async fn subtask(
 ) -> Result<Json<SubtaskView>, ApiError> {
     let parsed =
         number.parse().map_err(|_| ApiError::unknown(format!("subtask {number} of {id}")))?;
-    Ok(Json(blocking(move || state.core.query.subtask(id, parsed)).await?))
+    Ok(Json(blocking(&state.core, move |core| core.query.subtask(id, parsed)).await?))
 }
 
 async fn explain(
@@ -159,6 +157,6 @@ async fn explain(
     _: Reader,
     JobPath(id): JobPath,
 ) -> Result<Json<Explained>, ApiError> {
-    let because = blocking(move || state.core.query.explain(id)).await?;
+    let because = blocking(&state.core, move |core| core.query.explain(id)).await?;
     Ok(Json(Explained { because }))
 }

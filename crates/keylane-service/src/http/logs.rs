@@ -35,7 +35,7 @@ async fn logs(
             number.parse().map_err(|_| ApiError::unknown(format!("subtask {number} of {id}")))?,
         ),
     };
-    let page = blocking(move || state.core.query.logs(id, step)).await?;
+    let page = blocking(&state.core, move |core| core.query.logs(id, step)).await?;
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if accept.is_some_and(|accept| accept.contains("text/plain")) {
         // axum sends a string as `text/plain; charset=utf-8`.

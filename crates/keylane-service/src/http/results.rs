@@ -76,15 +76,15 @@ async fn results(
 
 impl Results {
     async fn page(&self, cursor: u64, limit: usize) -> Result<Page<OutcomeView>, ApiError> {
-        let (core, id, order) = (Arc::clone(&self.core), self.id, self.order);
-        blocking(move || core.query.results(id, order, cursor, limit)).await
+        let (id, order) = (self.id, self.order);
+        blocking(&self.core, move |core| core.query.results(id, order, cursor, limit)).await
     }
 
     /// Returns all results from a cursor on, as a body without a length. An error on the way aborts
     /// the body, so that a client does not take a part for the whole.
     async fn all(self, cursor: u64) -> Result<Response, ApiError> {
-        let (core, id) = (Arc::clone(&self.core), self.id);
-        let pin = blocking(move || core.query.pin_results(id)).await?;
+        let id = self.id;
+        let pin = blocking(&self.core, move |core| core.query.pin_results(id)).await?;
         // The first page is read before the status is sent, because it decides the status.
         let first = self.page(cursor, READ_AT_ONCE).await?;
         Ok(as_ndjson(Body::from_stream(self.lines_from(first, pin))))

@@ -52,8 +52,9 @@ async fn list(
     let limit = limit_of(asked.limit)?;
     // On the blocking pool, because the next times of a thousand schedules take some milliseconds
     // to compute.
-    let page = move || Ok(state.core.schedule_page(asked.cursor.as_deref(), limit));
-    Ok(Json(blocking(page).await?))
+    let page =
+        blocking(&state.core, move |core| Ok(core.schedule_page(asked.cursor.as_deref(), limit)));
+    Ok(Json(page.await?))
 }
 
 async fn show(

@@ -252,6 +252,7 @@ async fn wait_for_end(
         return Ok(job);
     }
     tokio::select! {
+        biased;
         job = state.core.query.wait_for_end(id, wait) => Ok(job?),
         () = state.closing.cancelled() => Ok(state.core.query.job(id)?),
     }

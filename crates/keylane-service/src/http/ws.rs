@@ -306,14 +306,11 @@ impl Client {
     }
 
     async fn named(&self, id: String) -> Result<JobId, ApiError> {
-        let core = Arc::clone(&self.state.core);
-        blocking(move || core.query.resolve(&id)).await
+        blocking(&self.state.core, move |core| core.query.resolve(&id)).await
     }
 
     async fn job(&self, id: JobId) -> Result<Job, ApiError> {
-        let core = Arc::clone(&self.state.core);
-        let job = tokio::task::spawn_blocking(move || core.query.job(id)).await;
-        Ok(job.map_err(|_| ApiError::new("internal", "something went wrong in the server"))??)
+        blocking(&self.state.core, move |core| core.query.job(id)).await
     }
 
     /// Cancels a job. The audit entry is written before the answer.

@@ -42,20 +42,20 @@ pub(super) const MAX_SECONDS: u64 = (1 << 32) - (1 << 27);
 const STEP: u64 = 1 << 23;
 
 /// Returns the number of the next opening. `was` is the number in the store, 0 if there was none, and `beside` the
-/// number in the file beside it.
-pub(super) fn next(was: u64, beside: Option<u64>, seconds: u64) -> u64 {
+/// number in the file beside it. `random` keeps two copies apart.
+pub(super) fn next(was: u64, beside: Option<u64>, seconds: u64, random: u64) -> u64 {
     let counted = if was < LEAST { (was + 1) << (40 - FENCE_BITS) } else { was + 1 };
     let may_be_copy = was >= LEAST && beside.is_none();
     let least = match may_be_copy && seconds <= was {
-        true => beyond(was),
+        true => beyond(was, random),
         false => counted.max(beside.map_or(0, |beside| beside.saturating_add(1))),
     };
     least.max(seconds.min(MAX_SECONDS)).max(LEAST)
 }
 
 /// Returns a number that a store with the number `was` has not reached by another copy's openings.
-pub(super) fn beyond(was: u64) -> u64 {
-    let chance = getrandom::u64().unwrap_or(0) % STEP;
+pub(super) fn beyond(was: u64, random: u64) -> u64 {
+    let chance = random % STEP;
     let stepped = was.saturating_add(STEP + chance);
     // Near the end of the range only single steps remain, so that fences stay below 2^53.
     if stepped <= MAX_SECONDS { stepped } else { was + 1 }
@@ -111,12 +111,6 @@ fn parse(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(number.try_into().ok()?))
 }
 
-/// Returns the system time in seconds since 1970; 0 if the clock is before that.
-pub(super) fn seconds() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,11 +123,11 @@ mod tests {
             let mut was = 0;
             for (seconds, opening) in [clock, 0, NOW, clock, u64::MAX, NOW].into_iter().zip(1..) {
                 for beside in [None, Some(was), Some(was + 5)] {
-                    let next = next(was, beside, seconds);
+                    let next = next(was, beside, seconds, 3);
                     let least = was.max(beside.unwrap_or(0));
                     assert!(next > least, "{was} then {next} at {seconds}, opening {opening}");
                 }
-                was = next(was, Some(was), seconds);
+                was = next(was, Some(was), seconds, 3);
             }
         }
     }
@@ -142,37 +136,37 @@ mod tests {
     fn a_copy_goes_beyond_what_the_lost_store_reached_while_its_clock_is_behind() {
         let lost = NOW + 90 * 86_400;
         for clock in [0, NOW - 1, NOW] {
-            let (one, other) = (next(NOW, None, clock), next(NOW, None, clock));
+            let (one, other) = (next(NOW, None, clock, 1), next(NOW, None, clock, u64::MAX));
             assert!(one > lost && other > lost && one != other, "{one} {other}");
         }
         // A clock ahead of the copy is trusted, and a restart needs none.
-        assert_eq!(next(NOW, None, NOW + 7), NOW + 7);
-        assert_eq!(next(NOW, Some(NOW), 0), NOW + 1);
+        assert_eq!(next(NOW, None, NOW + 7, 3), NOW + 7);
+        assert_eq!(next(NOW, Some(NOW), 0, 3), NOW + 1);
         // The lost store's recorded number is respected as well.
-        assert_eq!(next(NOW, Some(lost), NOW + 7), lost + 1);
+        assert_eq!(next(NOW, Some(lost), NOW + 7, 3), lost + 1);
     }
 
     #[test]
     fn fences_are_higher_than_those_of_earlier_layouts() {
         for was in [1, 2, 511, 512, 3_000, 3_357, 3_358, 8_000, 8_190, 100_000, LEAST - 1] {
             let last_before = u128::from(was + 1) << 40;
-            let first = (u128::from(next(was, None, NOW)) << FENCE_BITS) + 1;
+            let first = (u128::from(next(was, None, NOW, 3)) << FENCE_BITS) + 1;
             assert!(first > last_before, "opening {was}");
         }
     }
 
     #[test]
     fn fences_are_below_two_to_the_53() {
-        assert!((next(0, None, NOW) + 1) << FENCE_BITS < 1 << 53);
-        let mut was = next(0, None, u64::MAX);
+        assert!((next(0, None, NOW, 3) + 1) << FENCE_BITS < 1 << 53);
+        let mut was = next(0, None, u64::MAX, 3);
         for _ in 0..1000 {
-            was = next(was, None, u64::MAX);
+            was = next(was, None, u64::MAX, 3);
         }
         assert!((was + 1) << FENCE_BITS < 1 << 53);
-        assert!((next(8_190, None, NOW) + 1) << FENCE_BITS <= 1 << 53);
+        assert!((next(8_190, None, NOW, 3) + 1) << FENCE_BITS <= 1 << 53);
         let mut was = NOW;
         for _ in 0..1000 {
-            was = next(was, None, 0);
+            was = next(was, None, 0, 3);
         }
         assert!((was + 1) << FENCE_BITS < 1 << 53);
     }

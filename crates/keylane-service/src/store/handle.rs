@@ -4,7 +4,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use keylane::admit::OwnedPermit;
 use keylane_storage::sqlite::{self, ReaderPool};
@@ -14,6 +13,7 @@ use super::cache::ChunkCache;
 use super::change::{Change, Changes, Committed, Request, WriteReply};
 use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
+use super::outside::{JoinWriter, Outside};
 use super::pending::Pending;
 use super::shared::StoreShared;
 use super::status;
@@ -82,6 +82,8 @@ pub(super) struct OpenedStore {
     pub(super) boot: u64,
     /// Whether the disk was full at the opening, so that the opening is not recorded yet.
     pub(super) opened_full: bool,
+    /// Clock and random numbers.
+    pub(super) outside: Outside,
 }
 
 struct StoreCore {
@@ -90,8 +92,8 @@ struct StoreCore {
     cache: ChunkCache,
     ended: EndedCache,
     readers: Arc<ReaderPool>,
-    /// Writer thread; `None` once joined.
-    writer: Option<JoinHandle<()>>,
+    /// Wait for the end of the writer; `None` once it is over.
+    writer: Option<JoinWriter>,
 }
 
 /// Status of the store.
@@ -112,12 +114,12 @@ impl Store {
     /// Maximum size of a subtask: its keys and its payload together, in bytes.
     pub const MAX_SUBTASK_BYTES: usize = 64 * 1024 * 1024;
 
-    /// Creates the handle of an open store, whose writer runs on this thread.
+    /// Creates the handle of an open store. `writer` waits for the end of its writer.
     pub(super) fn new(
         opened: OpenedStore,
         shared: Arc<StoreShared>,
         readers: Arc<ReaderPool>,
-        writer: JoinHandle<()>,
+        writer: JoinWriter,
         max_cache_bytes: usize,
     ) -> Store {
         let core = StoreCore {
@@ -212,12 +214,11 @@ impl Store {
         }
         // The queue is closed while handles exist only if the writer has ended. The refusal is
         // reported by another thread, because the caller may hold a lock that the callback takes.
-        // If that thread cannot start, dropping the request reports the refusal.
         if let Err(refused) = self.core.shared.queue.push(request) {
             let ended = || WriteError::Failed { cause: "the writer has ended".into() };
             let error = self.core.shared.failure().unwrap_or_else(ended);
             let tell = move || refused.answer.tell(Err(error), refused.changes);
-            let _ = thread::Builder::new().name("keylane-store-ended".into()).spawn(tell);
+            self.outside().writers.report(Box::new(tell));
         }
     }
 
@@ -270,6 +271,10 @@ impl Store {
         StoreStats { commits, waiting, waiting_for_room, has_failed }
     }
 
+    pub(super) fn outside(&self) -> &Outside {
+        &self.core.opened.outside
+    }
+
     pub(super) fn shared(&self) -> &Arc<StoreShared> {
         &self.core.shared
     }
@@ -302,8 +307,7 @@ impl Drop for StoreCore {
             return;
         }
         if let Some(writer) = self.writer.take() {
-            // After a panic of the writer, its dropped requests have reported the failure already.
-            let _ = writer.join();
+            writer();
         }
     }
 }

@@ -151,7 +151,11 @@ impl Import<'_> {
                 // have continued.
                 let is_behind = boot >= self.store.boot();
                 let mut changes = Changes::new();
-                changes.raise_boot(if is_behind { boot::beyond(boot) } else { boot });
+                changes.raise_boot(if is_behind {
+                    boot::beyond(boot, self.store.outside().random())
+                } else {
+                    boot
+                });
                 self.write(changes)?;
                 ImportPosition::Between
             }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
 use keylane_storage::files;
 use keylane_storage::sqlite::{
@@ -14,6 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::boot::{self, Highest};
 use super::error::{Damage, OpenError, ReadError};
 use super::handle::{OpenedStore, Store};
+use super::outside::Outside;
 use super::read;
 use super::recover::Recovered;
 use super::settings::Settings;
@@ -39,7 +39,16 @@ impl Store {
         path: impl AsRef<Path>,
         settings: &Settings,
     ) -> Result<(Store, Recovered), OpenError> {
-        let path = path.as_ref();
+        Store::open_in(path.as_ref(), settings, &Outside::system())
+    }
+
+    /// Opens a store like [`open`](Self::open), with this clock, these random numbers and this
+    /// writer thread.
+    pub(crate) fn open_in(
+        path: &Path,
+        settings: &Settings,
+        outside: &Outside,
+    ) -> Result<(Store, Recovered), OpenError> {
         let path =
             files::resolved(path).map_err(OpenError::io("find the folder of the store", path))?;
         let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
@@ -48,7 +57,8 @@ impl Store {
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
         let mut highest_boot = Highest::open(&path);
-        let next_boot = boot::next(was.boot, highest_boot.number(), boot::seconds());
+        let next_boot =
+            boot::next(was.boot, highest_boot.number(), outside.now_ms() / 1000, outside.random());
         let reading = OpenError::reading(&path);
         let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
         let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
@@ -78,7 +88,8 @@ impl Store {
             background: BackgroundCheckpoint::new(&path),
             lock,
         };
-        let opened = OpenedStore { path, boot: meta.boot, opened_full };
+        let outside = outside.clone();
+        let opened = OpenedStore { path, boot: meta.boot, opened_full, outside };
         let store = start(opened, writer, settings)?;
         let recovered = Recovered::new(store.clone(), was_clean, unfinished, marks, settings)
             .map_err(OpenError::reading(store.path()))?;
@@ -120,10 +131,8 @@ fn record_opening(
 /// Starts the writer, and returns the handle of the store.
 fn start(opened: OpenedStore, writer: Writer, settings: &Settings) -> Result<Store, OpenError> {
     let (shared, readers) = (Arc::clone(&writer.shared), Arc::clone(&writer.readers));
-    let writer = thread::Builder::new()
-        .name("keylane-store".into())
-        .spawn(move || writer.run())
-        .map_err(OpenError::io("start the writer of the store", &opened.path))?;
+    let writer = opened.outside.writers.start(writer);
+    let writer = writer.map_err(OpenError::io("start the writer of the store", &opened.path))?;
     Ok(Store::new(opened, shared, readers, writer, settings.max_cache_bytes))
 }
 

@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
 
 use rusqlite::Connection;
 
@@ -203,8 +202,7 @@ impl Recovered {
     }
 
     fn put_aside(&self, job: JobNumber) -> Result<(), ReadError> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now_ms = now.map_or(0, |since| since.as_millis() as u64);
+        let now_ms = self.store.outside().now_ms();
         let written = self.store.set_aside(job, now_ms).wait();
         let failed = |error: WriteError| ReadError::Sqlite { why: error.to_string().into() };
         written.map(drop).map_err(failed)

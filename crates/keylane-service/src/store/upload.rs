@@ -207,7 +207,7 @@ impl Store {
         }
         let job = JobNumber(number);
         // Randomness only makes identifiers hard to guess; the number makes them unique.
-        let chance = getrandom::u64().unwrap_or(number);
+        let chance = self.outside().random();
         Ok(Upload::new(self.clone(), job, JobId::new(job, now_ms, chance)))
     }
 

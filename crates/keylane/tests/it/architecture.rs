@@ -190,7 +190,11 @@ struct Source {
 
 impl Source {
     fn read(path: &Path) -> Self {
-        let name = path.strip_prefix(src()).unwrap();
+        Source::read_in(path, &src())
+    }
+
+    fn read_in(path: &Path, src: &Path) -> Self {
+        let name = path.strip_prefix(src).unwrap();
         let name: Vec<_> = name.iter().map(|part| part.to_str().unwrap()).collect();
         Source { name: name.join("/"), text: fs::read_to_string(path).unwrap() }
     }
@@ -209,24 +213,75 @@ impl Source {
 
 /// All sources of the crate but the models, which are tests.
 fn sources() -> Vec<Source> {
+    let found = sources_in(&src(), &src());
+    assert!(found.len() > STAGES.len(), "the sources are not where they were");
+    found
+}
+
+/// Sources below a folder of a crate with this `src`, without models and files of tests.
+fn sources_in(folder: &Path, src: &Path) -> Vec<Source> {
     let mut found = Vec::new();
-    let mut folders = vec![src()];
+    let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() {
-                folders.push(path);
+                folders.extend((stem != "tests").then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "rs")
-                && !path.ends_with("models.rs")
+                && stem != "models"
+                && !stem.ends_with("tests")
             {
-                found.push(Source::read(&path));
+                found.push(Source::read_in(&path, src));
             }
         }
     }
-    assert!(found.len() > STAGES.len(), "the sources are not where they were");
     found
 }
 
 fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// What the service takes from outside of the process, and the files that may name it, because they
+/// are the system's implementations of the parts that are passed in.
+const OUTSIDE: [(&str, &[&str]); 8] = [
+    ("SystemTime::now", &["store/outside.rs"]),
+    ("Timestamp::now", &["engine/wall_clock.rs"]),
+    ("Instant::now", &["engine/clock.rs", "engine/timer.rs"]),
+    ("getrandom", &["store/outside.rs"]),
+    ("tokio::time", &["engine/timer.rs"]),
+    ("thread::spawn", &[]),
+    ("thread::Builder", &["engine/executor.rs", "store/outside.rs"]),
+    ("tokio::spawn", &[]),
+];
+
+#[test]
+fn the_service_takes_time_randomness_and_threads_from_its_caller() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../keylane-service/src");
+    let (mut wrong, mut named) = (Vec::new(), BTreeSet::new());
+    for folder in ["engine", "store", "schedule"] {
+        for source in sources_in(&src.join(folder), &src) {
+            for (number, line) in source.code() {
+                let line = line.replace("std::time::Instant::now", "Instant::now");
+                for (what, files) in OUTSIDE {
+                    if line.contains(what) && files.contains(&&*source.name) {
+                        named.insert((what, source.name.clone()));
+                    } else if line.contains(what) {
+                        wrong.push(format!("{}:{number}: {line}", source.name));
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "not passed in (`Outside` in engine/ and store/):\n{}",
+        wrong.join("\n")
+    );
+    for (what, files) in OUTSIDE {
+        for file in files {
+            assert!(named.contains(&(what, (*file).to_owned())), "no longer so: {what} in {file}");
+        }
+    }
 }

@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use super::queues::Feeds;
 use super::ring_event::{Followed, RingEvent};
 use crate::JobNumber;
+use crate::engine::timer::sleep;
 use crate::wire::Event;
 
 /// Maximum number of events in the ring: at a few hundred events per second, enough for a
@@ -210,8 +211,9 @@ impl Events {
         let mut fed = 0;
         loop {
             tokio::select! {
-                () = self.published.notified() => {}
+                biased;
                 () = stopped.cancelled() => return,
+                () = self.published.notified() => {}
             }
             let mut behind = true;
             while behind {
@@ -226,7 +228,7 @@ impl Events {
                     let delay = EACH.saturating_mul(each).min(MAX_DELAY) / GROUPS as u32;
                     // A shorter delay would only be rounded up by the timer.
                     if delay >= Duration::from_millis(1) {
-                        tokio::time::sleep(delay).await;
+                        sleep(delay).await;
                     }
                 }
                 behind |= self.end() > fed;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
 
 use super::Query;
 use crate::JobId;
 use crate::engine::engine_state::ActiveJob;
+use crate::engine::timer::{Deadline, timeout};
 use crate::refused::Refused;
 use crate::wire::Job;
 
@@ -23,14 +23,14 @@ impl Query {
         version: u64,
         time: Duration,
     ) -> Result<Job, Refused> {
-        let deadline = Instant::now() + time;
+        let deadline = Deadline::after(time);
         loop {
             let Some(notify) = self.of_live(id, ActiveJob::notify) else { return self.job(id) };
             // Registered before the version is read, so that no change in between is missed.
             let mut notified = std::pin::pin!(notify.notified());
             notified.as_mut().enable();
             let is_known = self.of_live(id, |live| live.version == version).unwrap_or(false);
-            if !is_known || timeout_at(deadline, notified).await.is_err() {
+            if !is_known || timeout(deadline.left(), notified).await.is_none() {
                 return self.job(id);
             }
         }
@@ -39,7 +39,7 @@ impl Query {
     /// Waits until a job is over, or the timeout expires. Other changes of the job do not wake the
     /// request.
     pub(crate) async fn wait_for_end(&self, id: JobId, time: Duration) -> Result<Job, Refused> {
-        let deadline = Instant::now() + time;
+        let deadline = Deadline::after(time);
         loop {
             let notify = |live: &mut ActiveJob| Arc::clone(live.end_notify.get_or_insert_default());
             let Some(notify) = self.of_live(id, notify) else { return self.job(id) };
@@ -50,7 +50,7 @@ impl Query {
                 live.end_notify.as_ref().is_some_and(|now: &Arc<Notify>| Arc::ptr_eq(now, &notify))
             };
             if self.of_live(id, is_same) == Some(true)
-                && timeout_at(deadline, notified).await.is_err()
+                && timeout(deadline.left(), notified).await.is_none()
             {
                 return self.job(id);
             }

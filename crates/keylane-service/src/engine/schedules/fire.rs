@@ -32,6 +32,7 @@ impl Core {
         loop {
             let Wakes { calendar, again } = self.wakes();
             tokio::select! {
+                biased;
                 () = self.stopped.cancelled() => return,
                 () = self.schedules.changed.notified() => {}
                 () = self.wall.reached(calendar) => {}
@@ -41,6 +42,7 @@ impl Core {
             let decided = futures_util::stream::iter(due)
                 .for_each_concurrent(AT_ONCE, |name| self.decide(name));
             tokio::select! {
+                biased;
                 () = self.stopped.cancelled() => return,
                 () = decided => {}
             }
@@ -50,7 +52,7 @@ impl Core {
     /// Waits until the steady clock shows `moment`, or forever if there is none.
     async fn reached_steady(&self, moment: Option<Duration>) {
         match moment {
-            Some(moment) => tokio::time::sleep(moment.saturating_sub(self.clock.steady())).await,
+            Some(moment) => self.clock.reached_steady(moment).await,
             None => std::future::pending().await,
         }
     }
