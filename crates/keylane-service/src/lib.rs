@@ -8,6 +8,8 @@ mod ids;
 mod kind;
 mod refused;
 pub mod schedule;
+#[cfg(test)]
+mod simulation;
 pub mod store;
 mod trace_context;
 pub mod wire;

@@ -40,6 +40,8 @@ mod salvage;
 mod schedules;
 mod settings;
 mod shared;
+#[cfg(test)]
+mod simulated;
 mod state;
 mod status;
 mod tables;
@@ -69,5 +71,7 @@ pub use salvage::Salvaged;
 pub use schedules::ScheduleRecord;
 pub(crate) use schedules::ScheduleRow;
 pub use settings::{Report, Settings};
+#[cfg(test)]
+pub(crate) use simulated::{SimulatedDisk, WriteFate};
 pub use status::{Counts, JobState, JobStatus};
 pub use upload::Upload;

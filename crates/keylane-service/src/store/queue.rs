@@ -13,9 +13,10 @@
 //! thread never waits either, because only it frees permits: requests from its callbacks enter the
 //! queue directly, and each callback runs once.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, ThreadId};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 use keylane::admit::{Gate, OwnedPermit};
 
@@ -38,8 +39,11 @@ pub(super) struct WriteQueue {
     jobs: Arc<Gate>,
     /// Permits for uploads.
     uploads: Arc<Gate>,
-    /// Thread that takes requests. Set by the writer before it takes any.
-    writer: OnceLock<ThreadId>,
+}
+
+thread_local! {
+    /// Address of the queue whose requests this thread writes; 0 if it is no writer.
+    static WRITTEN: Cell<usize> = const { Cell::new(0) };
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +56,8 @@ struct QueueState {
     holds_uploads: bool,
     /// Whether a hold has ended since the writer last took requests.
     is_released: bool,
+    /// Waker of a writer that is a task, from its last [`poll_filled`](WriteQueue::poll_filled).
+    waker: Option<Waker>,
     /// Whether the queue accepts no requests: the last handle is dropped, or the writer has ended.
     closed: bool,
 }
@@ -87,7 +93,6 @@ impl WriteQueue {
             changed: Condvar::new(),
             jobs: gate(),
             uploads: gate(),
-            writer: OnceLock::new(),
         }
     }
 
@@ -97,11 +102,11 @@ impl WriteQueue {
 
     /// Registers the current thread as the writer.
     pub(super) fn is_mine(&self) {
-        self.writer.set(thread::current().id()).expect("there is one writer");
+        WRITTEN.set(std::ptr::from_ref(self).addr());
     }
 
     pub(super) fn is_writer(&self) -> bool {
-        self.writer.get() == Some(&thread::current().id())
+        WRITTEN.get() == std::ptr::from_ref(self).addr()
     }
 
     /// Waits for permits. Returns `None` on the writer thread, which needs none, and if the writer
@@ -134,7 +139,7 @@ impl WriteQueue {
 
     /// Appends a request, or returns it if the queue is closed.
     pub(super) fn push(&self, request: Request) -> Result<(), Request> {
-        let is_first = {
+        let (is_first, waker) = {
             let mut line = self.line();
             if line.closed {
                 return Err(request);
@@ -144,10 +149,13 @@ impl WriteQueue {
                 true => line.uploads.push_back(request),
                 false => line.requests.push(request),
             }
-            was_empty
+            (was_empty, line.waker.take())
         };
         if is_first {
             self.changed.notify_one();
+        }
+        if let Some(waker) = waker {
+            waker.wake();
         }
         Ok(())
     }
@@ -164,6 +172,23 @@ impl WriteQueue {
             return None;
         }
         Some(line.take())
+    }
+
+    /// Ends the current thread's role as the writer.
+    #[cfg(test)]
+    pub(super) fn is_no_longer_mine(&self) {
+        WRITTEN.set(0);
+    }
+
+    /// Returns `Ready` if there is a request to take; otherwise wakes the task when one arrives.
+    #[cfg(test)]
+    pub(super) fn poll_filled(&self, context: &std::task::Context<'_>) -> std::task::Poll<()> {
+        let mut line = self.line();
+        if !line.is_empty() {
+            return std::task::Poll::Ready(());
+        }
+        line.waker = Some(context.waker().clone());
+        std::task::Poll::Pending
     }
 
     /// Leaves uploads in the queue until [`release_uploads`](Self::release_uploads).

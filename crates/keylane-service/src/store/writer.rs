@@ -78,7 +78,7 @@ impl Writer {
 
     /// Records an orderly shutdown and checkpoints the log. Acknowledged changes are in the log
     /// already, so a failure here loses nothing.
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         let meta = &mut self.state.meta;
         meta.clean = self.shared.goes_on.load(Ordering::Relaxed);
         meta.numbers = self.shared.next_number();

@@ -249,7 +249,8 @@ pub struct Job {
     /// Error of the first failed subtask.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// Version, which grows with every change of the job: its `ETag`.
+    /// Version, which grows with every change of the job: its `ETag`. It follows the system's clock, so
+    /// it may fall after that was set back.
     pub version: u64,
 }
 

@@ -102,20 +102,33 @@ pub trait GroupCommit {
 
 /// Writes requests until the store has no more.
 pub fn run<L: GroupCommit>(target: &mut L) {
-    let mut schedule = CheckpointSchedule::default();
-    while let Some(mut requests) = target.next() {
+    let mut steps = GroupCommitSteps::default();
+    while steps.step(target) {}
+}
+
+/// Steps of the writer's loop, for a caller that decides when each one is made.
+#[derive(Debug, Default)]
+pub struct GroupCommitSteps {
+    schedule: CheckpointSchedule,
+}
+
+impl GroupCommitSteps {
+    /// Writes the next requests. Returns false if the store has no more.
+    pub fn step<L: GroupCommit>(&mut self, target: &mut L) -> bool {
+        let Some(mut requests) = target.next() else { return false };
         if requests.is_empty() {
-            schedule.after_write(target);
+            self.schedule.after_write(target);
         }
         while !requests.is_empty() {
             let later = requests.split_off(transaction_length::<L>(&requests));
             write(target, requests);
-            schedule.after_write(target);
+            self.schedule.after_write(target);
             requests = later;
         }
         if target.is_log_stale() && !target.has_more() && target.failure().is_none() {
             checkpoint(target, Checkpoint::Reset);
         }
+        true
     }
 }
 

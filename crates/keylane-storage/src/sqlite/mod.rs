@@ -24,7 +24,7 @@ pub use connection::{
     Checkpoint, Layout, LayoutError, SqliteError, begin, bytes_on_disk, checkpoint, failure,
     log_bytes, reader, roll_back, settle_log, writer,
 };
-pub use group_commit::{GroupCommit, WriteRefused, run};
+pub use group_commit::{GroupCommit, GroupCommitSteps, WriteRefused, run};
 pub use high_water_mark::{HighWaterMark, HighWaterMarkError};
 pub use lock::{Lock, LockError};
 pub use reader_pool::{ReaderPause, ReaderPool};

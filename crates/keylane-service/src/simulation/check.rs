@@ -1,0 +1,117 @@
+//! Judges a history: order by key, overlap, loss, repetition, fences, backoffs, pauses and liveness.
+//!
+//! It knows the promises and nothing of the product's code. Where a client cannot know whether a
+//! request took effect, it permits both.
+
+mod effects;
+mod starts;
+mod state;
+
+use super::history::{Entry, Event, Seen};
+use state::State;
+
+/// Returns the promises that the history breaks.
+pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
+    let mut state = State::default();
+    for (place, entry) in entries.iter().enumerate() {
+        state.begin_entry(place, entry);
+        match &entry.event {
+            Event::Submitting { spec, .. } => state.submitting(spec),
+            Event::Accepted { job, id } => state.accepted(*job, id),
+            Event::Started(run) => state.started(*run),
+            Event::Ended(run, end) => state.ended(*run, *end),
+            Event::Reported { fence, status } => state.reported(*fence, *status),
+            Event::Held { fence, until } => state.held(*fence, *until),
+            Event::Vanished { .. } | Event::Opened | Event::Stopping => {}
+            Event::Set { ms } => state.set_by(*ms),
+            Event::Commanding { number, command } => state.commanding(*number, *command),
+            Event::Commanded { number, command, status } => {
+                state.commanded(*number, *command, *status);
+            }
+            Event::Read(seen) => read(&mut state, seen),
+            Event::NotFound { job, status } => {
+                state.fail(format!("job {job} was accepted, and is answered {status}"));
+            }
+            Event::Crashed { .. } => state.process_ended(),
+            Event::Stopped { is_closed } => {
+                state.process_ended();
+                if !is_closed {
+                    state.fail("the store is open after the stop".into());
+                }
+            }
+            Event::Slept { ms } => state.slept += ms,
+            Event::Full(is_full) => state.full(*is_full),
+            Event::Healed => state.is_healed = true,
+            Event::Checked { damage } if damage.is_empty() => {}
+            Event::Checked { damage } => state.fail(format!("damage: {}", damage.join("; "))),
+        }
+    }
+    end(&mut state);
+    state.broken
+}
+
+/// An ended job stays as it is until it is retried, its version never falls, and its counts are
+/// those of its subtasks.
+fn read(state: &mut State, seen: &Seen) {
+    let job = &mut state.jobs[seen.job];
+    let is_over = ["succeeded", "failed", "cancelled"].contains(&&*seen.state);
+    let mut wrong = Vec::new();
+    if seen.total != job.spec.subtasks.len() as u64 {
+        wrong.push(format!("has {} subtasks", job.spec.subtasks.len()));
+    }
+    if is_over && seen.succeeded + seen.failed + seen.cancelled != seen.total {
+        wrong.push("is over, with subtasks that are not".to_owned());
+    }
+    // Of two reads at the same time the later answer may be the older one.
+    if let Some((at, before)) = job.last_read.as_ref().filter(|(at, _)| *at < seen.asked) {
+        // Versions follow the clock, so they may fall after it was set back.
+        if seen.version < before.version && !state.was_set_back {
+            wrong.push(format!("had version {} at {at}", before.version));
+        }
+        if job.is_over && !job.is_retried && seen.state != before.state {
+            wrong.push(format!("was {} at {at}", before.state));
+        }
+    }
+    if job.last_read.as_ref().is_none_or(|(at, _)| *at < seen.asked) {
+        job.last_read = Some((state.at, seen.clone()));
+        job.is_over = is_over;
+    }
+    if is_over {
+        state.settle(seen.job);
+    }
+    wrong.into_iter().for_each(|why| state.fail(format!("job {} {why}: {seen:?}", seen.job)));
+}
+
+/// Everything that was accepted has ended, and with the outcomes of its attempts.
+fn end(state: &mut State) {
+    if !state.is_healed {
+        state.fail("the history has no end".into());
+    }
+    let mut wrong = Vec::new();
+    for (number, job) in state.jobs.iter().enumerate() {
+        let Some(accepted) = job.accepted else {
+            wrong.push(format!("job {number} was never accepted"));
+            continue;
+        };
+        let last = job.last_read.as_ref().filter(|(at, _)| *at > accepted.at);
+        let Some((_, last)) = last.filter(|_| job.is_over) else {
+            wrong.push(format!("job {number} has not ended: {:?}", job.last_read));
+            continue;
+        };
+        let tasks = &job.tasks;
+        let is_steered = job.is_cancelled || job.is_retried || tasks.iter().any(|it| it.may_skip);
+        let succeeded = tasks.iter().filter(|task| task.has_succeeded).count() as u64;
+        // A report without an answer may have counted.
+        let unknown = tasks.iter().filter(|task| task.is_unknown && !task.has_succeeded).count();
+        let range = succeeded..=succeeded + unknown as u64;
+        if !job.is_retried && !range.contains(&last.succeeded) {
+            wrong.push(format!("job {number}: {succeeded} attempts succeeded: {last:?}"));
+        }
+        for (place, task) in tasks.iter().enumerate() {
+            if !is_steered && task.starts == 0 && task.unseen < job.spec.kind.attempts() {
+                wrong.push(format!("subtask {place} of job {number} never ran: {last:?}"));
+            }
+        }
+    }
+    state.broken.extend(wrong);
+}

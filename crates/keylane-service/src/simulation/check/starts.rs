@@ -1,0 +1,203 @@
+//! Rules for the start of an attempt.
+
+use super::state::{Job, State, Task};
+use crate::simulation::history::Run;
+use crate::simulation::work::{JobKind, RunEnd};
+
+/// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
+/// lease whose claim waits for further leases.
+const ON_ITS_WAY: u64 = 50;
+const LEASE_ON_ITS_WAY: u64 = 8_000;
+
+/// Difference of two clocks in whole milliseconds.
+const ROUNDING: u64 = 5;
+
+impl State {
+    pub(super) fn started(&mut self, run: Run) {
+        let mut wrong: Vec<String> = self.fence(run).into_iter().collect();
+        wrong.extend(self.overlap(run));
+        wrong.extend(self.order(run));
+        wrong.extend(self.repetition(run));
+        wrong.extend(self.backoff(run));
+        wrong.extend(self.hold(run));
+        for why in wrong {
+            self.fail(format!("{run:?} {why}"));
+        }
+        let process = self.process;
+        for key in self.keys_of(run) {
+            self.fences.insert(key, run.fence);
+        }
+        self.all_fences.insert(run.fence);
+        let task = self.task(run);
+        task.starts += 1;
+        (task.running, task.last, task.end) = (Some(run), Some(run), None);
+        (task.started_in, task.is_unknown) = (process, run.is_lease);
+        // A success that a crash has undone counts no more.
+        (task.may_retry, task.held_until, task.has_succeeded) = (false, 0, false);
+        task.unseen = 0;
+        if run.is_lease {
+            task.leased_in = Some(process);
+        }
+    }
+
+    /// Fences rise for each key, and are given once.
+    fn fence(&self, run: Run) -> Option<String> {
+        let highest =
+            self.keys_of(run).iter().filter_map(|key| self.fences.get(key)).max().copied();
+        if highest.is_some_and(|highest| highest >= run.fence) {
+            return highest.map(|highest| format!("has a fence below {highest}"));
+        }
+        self.all_fences.contains(&run.fence).then(|| "has the fence of another start".into())
+    }
+
+    /// Subtasks with a common key do not run at the same time.
+    fn overlap(&self, run: Run) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (job, number) in self.sharing(run) {
+            let task = &self.jobs[job].tasks[number];
+            let Some(other) = task.running else { continue };
+            let runs = !other.is_lease || self.at + ROUNDING < task.held_until;
+            if runs && other.fence != run.fence {
+                wrong.push(format!("overlaps {other:?}"));
+            }
+        }
+        if let Some(other) = self.jobs[run.job].tasks[run.number as usize].running {
+            let until = self.jobs[run.job].tasks[run.number as usize].held_until;
+            if !other.is_lease || self.at + ROUNDING < until {
+                wrong.push(format!("overlaps its attempt {other:?}"));
+            }
+        }
+        wrong
+    }
+
+    /// Of two subtasks with a common key, the one that entered first has ended for good before the
+    /// other begins.
+    fn order(&self, run: Run) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let this = (run.job, run.number as usize);
+        for other in self.sharing(run) {
+            let task = &self.jobs[other.0].tasks[other.1];
+            if self.is_before(other, this) && !self.may_be_over(other) {
+                wrong.push(format!("begins before subtask {} of job {} ends", other.1, other.0));
+            }
+            // An end that was not on the disk may be undone by a crash, unless a remote worker has
+            // begun behind it.
+            let was_behind = task.started_in == self.process || task.leased_in.is_some();
+            if self.is_before(this, other) && task.starts > 0 && was_behind {
+                wrong.push(format!("begins after subtask {} of job {}", other.1, other.0));
+            }
+        }
+        wrong
+    }
+
+    /// A subtask that has ended for good does not run again, and each attempt has a higher number.
+    fn repetition(&self, run: Run) -> Option<String> {
+        let (job, task) = self.both(run);
+        if job.is_retried {
+            return None;
+        }
+        if job.spec.kind.attempts() < run.attempt && !task.has_more {
+            return Some("is more than the maximum".into());
+        }
+        let last = task.last?;
+        if task.started_in == self.process && run.attempt <= last.attempt && !task.may_retry {
+            return Some(format!("follows attempt {}", last.attempt));
+        }
+        let end = task.end.filter(|end| end.is_known)?;
+        let survives = end.process == self.process || end.is_durable;
+        (survives && is_final(job, last, end.end) && !task.may_retry)
+            .then(|| format!("runs again after {:?}", end.end))
+    }
+
+    /// The next attempt does not begin before its backoff is over.
+    fn backoff(&self, run: Run) -> Option<String> {
+        let (job, task) = self.both(run);
+        let end = task.end.filter(|end| end.is_known && !task.may_retry && !job.is_retried)?;
+        let wait = match end.end {
+            RunEnd::Failed { after: Some(after) } => after,
+            RunEnd::Failed { after: None } | RunEnd::GaveUp => job.spec.kind.backoff(),
+            RunEnd::Succeeded | RunEnd::FailedForGood => return None,
+        };
+        // A restart knows only the wall clock, so a step before it may shorten the wait.
+        let was_set = self.set_at.is_some_and(|set| set + ROUNDING >= end.at);
+        let survives = end.process == self.process || (end.is_durable && !was_set);
+        let passed = self.at - end.at;
+        (survives && passed + ROUNDING < wait)
+            .then(|| format!("begins {passed} ms after {:?}, and not {wait}", end.end))
+    }
+
+    /// Nothing begins that is cancelled or paused for certain.
+    fn hold(&self, run: Run) -> Vec<String> {
+        let (job, _) = self.both(run);
+        let grace = if run.is_lease { LEASE_ON_ITS_WAY } else { ON_ITS_WAY };
+        let holds = |since: Option<u64>| since.is_some_and(|since| since + grace < self.awake());
+        let mut wrong = Vec::new();
+        if holds(job.cancelled_since) && !job.is_retried {
+            wrong.push("begins in a cancelled job".to_owned());
+        }
+        if holds(job.pause.since) {
+            wrong.push("begins in a paused job".to_owned());
+        }
+        for key in self.keys_of(run) {
+            if self.keys.get(&key).is_some_and(|pause| holds(pause.since)) {
+                wrong.push(format!("begins behind the paused key {key}"));
+            }
+        }
+        wrong
+    }
+
+    fn both(&self, run: Run) -> (&Job, &Task) {
+        (&self.jobs[run.job], &self.jobs[run.job].tasks[run.number as usize])
+    }
+
+    /// Returns the other subtasks with a key of this one.
+    fn sharing(&self, run: Run) -> Vec<(usize, usize)> {
+        let keys = self.keys_of(run);
+        let mut found: Vec<_> = keys.iter().flat_map(|key| self.with_key(*key)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.retain(|other| *other != (run.job, run.number as usize));
+        found
+    }
+
+    /// Returns whether a subtask certainly entered before another one.
+    fn is_before(&self, one: (usize, usize), other: (usize, usize)) -> bool {
+        let (first, second) = (&self.jobs[one.0], &self.jobs[other.0]);
+        if first.is_retried || second.is_retried {
+            return false;
+        }
+        match one.0 == other.0 {
+            true => one.1 < other.1,
+            false => first.accepted.is_some_and(|accepted| accepted.place < second.submitting),
+        }
+    }
+
+    /// Returns whether a subtask has possibly ended for good.
+    fn may_be_over(&self, (job, number): (usize, usize)) -> bool {
+        let job = &self.jobs[job];
+        let task = &job.tasks[number];
+        if job.is_cancelled || task.may_skip {
+            return true;
+        }
+        let attempts = task.last.map_or(0, |last| last.attempt) + task.unseen;
+        let has_no_more = attempts >= job.spec.kind.attempts();
+        match task.end.filter(|end| end.is_known || job.spec.kind == JobKind::Lease) {
+            Some(end) => match end.end {
+                RunEnd::Succeeded => true,
+                _ if job.spec.kind == JobKind::Stop => false,
+                RunEnd::FailedForGood => true,
+                RunEnd::Failed { .. } | RunEnd::GaveUp => has_no_more,
+            },
+            // A crash or an expiry has ended its last attempt.
+            None => (task.is_unknown || task.unseen > 0) && has_no_more,
+        }
+    }
+}
+
+/// Returns whether a subtask is over after an attempt that ended so.
+fn is_final(job: &Job, run: Run, end: RunEnd) -> bool {
+    match end {
+        RunEnd::Succeeded | RunEnd::FailedForGood => true,
+        RunEnd::Failed { .. } | RunEnd::GaveUp => run.attempt >= job.spec.kind.attempts(),
+    }
+}

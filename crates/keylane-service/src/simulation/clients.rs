@@ -1,0 +1,234 @@
+//! Clients: they submit jobs, read them, and act as operators. A client that gets no answer, or the
+//! answer to try again, repeats its request.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use super::api::Api;
+use super::history::{Command, Event, Seen};
+use super::random::Random;
+use super::work::{JobSpec, KEYS};
+use super::world::World;
+
+/// Client, which outlives the processes of the service.
+#[derive(Debug)]
+pub(super) struct Client {
+    random: Random,
+    /// Number of actions left.
+    left: u64,
+    /// Action without an answer.
+    pending: Option<Action>,
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Submit { job: usize },
+    Read { job: usize, id: String },
+    Command { number: u64, command: Command, id: String },
+}
+
+impl Client {
+    pub(super) fn new(seed: u64, number: u64) -> Self {
+        let mut random = Random::of(seed, &[3, number]);
+        let left = random.within(10..40);
+        Client { random, left, pending: None }
+    }
+
+    pub(super) fn has_finished(&self) -> bool {
+        self.left == 0 && self.pending.is_none()
+    }
+}
+
+/// Lets a client act until it has finished.
+pub(super) async fn run(world: Arc<World>, api: Api, client: Arc<Mutex<Client>>) {
+    loop {
+        let (pending, mut random) = {
+            let mut client = client.lock().unwrap();
+            (client.pending.clone(), Random::new(client.random.next()))
+        };
+        let action = match pending {
+            Some(action) => action,
+            None if client.lock().unwrap().left == 0 => return,
+            None => {
+                sleep(pause(&mut random)).await;
+                let action = draw(&world, &mut random);
+                let mut client = client.lock().unwrap();
+                client.left -= 1;
+                client.pending.insert(action).clone()
+            }
+        };
+        // A client that waits for too long disconnects, and asks again.
+        let patience = Duration::from_millis(random.within(50..10_000));
+        let done = timeout(patience, perform(&world, &api, &mut random, &action)).await;
+        match done {
+            Ok(true) => client.lock().unwrap().pending = None,
+            Ok(false) | Err(_) => sleep(Duration::from_millis(random.within(100..2_000))).await,
+        }
+    }
+}
+
+fn pause(random: &mut Random) -> Duration {
+    Duration::from_millis(match random.chance(40) {
+        true => random.within(0..20),
+        false => random.within(20..6_000),
+    })
+}
+
+fn draw(world: &World, random: &mut Random) -> Action {
+    let known = random.pick(&world.accepted.lock().unwrap()).cloned();
+    let roll = random.within(0..100);
+    let (job, id) = match known {
+        Some(known) if roll >= 50 => known,
+        _ => {
+            let spec = JobSpec::draw(random);
+            let job = world.add_job(spec.clone());
+            world.record(Event::Submitting { job, spec });
+            return Action::Submit { job };
+        }
+    };
+    let key = random.within(0..KEYS) as u8;
+    let command = match roll {
+        50..70 => return Action::Read { job, id },
+        70..75 => Command::Cancel { job, kill: random.chance(50) },
+        75..79 => Command::PauseJob { job },
+        79..83 => Command::ResumeJob { job },
+        83..86 => Command::RetryJob { job },
+        86..89 => Command::PauseKey { key },
+        89..92 => Command::ResumeKey { key },
+        92..96 => Command::RetryHead { key },
+        _ => Command::SkipHead { key },
+    };
+    let number = world.next_command();
+    world.record(Event::Commanding { number, command });
+    Action::Command { number, command, id }
+}
+
+/// Performs an action. Returns false if it must be repeated.
+async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action) -> bool {
+    match action {
+        Action::Submit { job } => {
+            let (name, body) = (format!("job {job}"), world.job(*job).body(*job));
+            let request = ("POST", "/v1/jobs");
+            let (status, answer) = api.send(random, request, Some(&name), Some(body)).await;
+            if !status.is_success() {
+                assert!(is_transient(status), "a submission is answered {status}: {answer}");
+                return false;
+            }
+            let id = answer["id"].as_str().unwrap().to_owned();
+            world.accepted.lock().unwrap().push((*job, id.clone()));
+            world.record(Event::Accepted { job: *job, id });
+            true
+        }
+        Action::Read { job, id } => {
+            read(world, api, random, (*job, id)).await;
+            true
+        }
+        Action::Command { number, command, id } => {
+            let (path, body) = request_of(*command, id);
+            let name = format!("command {number}");
+            let (status, _) = api.send(random, ("POST", &path), Some(&name), body).await;
+            if is_transient(status) {
+                return false;
+            }
+            let (number, command, status) = (*number, *command, status.as_u16());
+            world.record(Event::Commanded { number, command, status });
+            true
+        }
+    }
+}
+
+/// Returns whether a refusal asks for a repetition.
+fn is_transient(status: StatusCode) -> bool {
+    [StatusCode::SERVICE_UNAVAILABLE, StatusCode::INSUFFICIENT_STORAGE].contains(&status)
+        || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+/// Returns the path and the body of a command.
+fn request_of(command: Command, id: &str) -> (String, Option<Value>) {
+    let key_path = |key, what| (format!("/v1/keys/k{key}/{what}"), None);
+    match command {
+        Command::Cancel { kill, .. } => {
+            let mode = if kill { "kill" } else { "graceful" };
+            (format!("/v1/jobs/{id}/cancel"), Some(json!({"mode": mode})))
+        }
+        Command::PauseJob { .. } => (format!("/v1/jobs/{id}/pause"), None),
+        Command::ResumeJob { .. } => (format!("/v1/jobs/{id}/resume"), None),
+        Command::RetryJob { .. } => (format!("/v1/jobs/{id}/retry"), None),
+        Command::PauseKey { key } => key_path(key, "pause"),
+        Command::ResumeKey { key } => key_path(key, "resume"),
+        Command::RetryHead { key } => key_path(key, "retry-head"),
+        Command::SkipHead { key } => key_path(key, "skip-head"),
+    }
+}
+
+/// Reads a job. Returns true if it has ended.
+pub(super) async fn read(
+    world: &World,
+    api: &Api,
+    random: &mut Random,
+    (job, id): (usize, &str),
+) -> bool {
+    let asked = world.clock.steady();
+    let (status, answer) = api.send(random, ("GET", &format!("/v1/jobs/{id}")), None, None).await;
+    if !status.is_success() {
+        world.record(Event::NotFound { job, status: status.as_u16() });
+        return false;
+    }
+    let count = |name: &str| answer["counts"][name].as_u64().unwrap();
+    let state = answer["state"].as_str().unwrap().to_owned();
+    let has_ended = ["succeeded", "failed", "cancelled"].contains(&&*state);
+    world.record(Event::Read(Seen {
+        job,
+        asked,
+        state,
+        version: answer["version"].as_u64().unwrap(),
+        total: count("total"),
+        succeeded: count("succeeded"),
+        failed: count("failed"),
+        cancelled: count("cancelled"),
+    }));
+    has_ended
+}
+
+/// Sends a command that ends a pause. Refusals have no effect.
+async fn order(world: &World, api: &Api, random: &mut Random, (command, id): (Command, &str)) {
+    let number = world.next_command();
+    world.record(Event::Commanding { number, command });
+    let (path, body) = request_of(command, id);
+    let (status, _) = api.send(random, ("POST", &path), None, body).await;
+    world.record(Event::Commanded { number, command, status: status.as_u16() });
+}
+
+/// Resumes everything and skips subtasks that have stopped their keys. Adds the jobs that have ended
+/// to `ended`, and returns true when these are all.
+pub(super) async fn clear(
+    world: &World,
+    api: &Api,
+    random: &mut Random,
+    ended: &mut BTreeSet<usize>,
+) -> bool {
+    let mut jobs = world.accepted.lock().unwrap().clone();
+    jobs.retain(|(job, _)| !ended.contains(job));
+    for (job, id) in &jobs {
+        if read(world, api, random, (*job, id)).await {
+            ended.insert(*job);
+        } else {
+            order(world, api, random, (Command::ResumeJob { job: *job }, id)).await;
+        }
+    }
+    for key in 0..KEYS as u8 {
+        let path = format!("/v1/keys/k{key}");
+        let (_, view) = api.send(random, ("GET", &path), None, None).await;
+        match view["state"].as_str() {
+            Some("paused") => order(world, api, random, (Command::ResumeKey { key }, "")).await,
+            Some("stopped") => order(world, api, random, (Command::SkipHead { key }, "")).await,
+            _ => {}
+        }
+    }
+    jobs.is_empty()
+}

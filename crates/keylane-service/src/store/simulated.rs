@@ -1,0 +1,137 @@
+//! Writer of a store without a thread: a simulation decides when it writes, and with which result.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
+
+use keylane_storage::sqlite::{GroupCommit, GroupCommitSteps, WriteRefused};
+
+use super::outside::{JoinWriter, Outside, WriterHost};
+use super::writer::Writer;
+
+/// Files of a store that a crash leaves behind. SQLite makes its index of the log anew.
+const FILES: [&str; 5] = ["", "-wal", "-mark", "-boot", "-children"];
+
+/// Disk of a store: its writer, between two steps.
+#[derive(Clone, Default)]
+pub(crate) struct SimulatedDisk(Arc<Mutex<Option<SteppedWriter>>>);
+
+struct SteppedWriter {
+    writer: Writer,
+    steps: GroupCommitSteps,
+}
+
+/// Result of a step of the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteFate {
+    /// The requests are written and answered.
+    Written,
+    /// No request is written, because the disk is full.
+    Full,
+    /// The requests are written, and the process ends before it answers.
+    WrittenUnanswered,
+}
+
+impl SimulatedDisk {
+    /// Returns what a store takes from outside, with this disk.
+    pub(crate) fn outside(
+        &self,
+        now_ms: impl Fn() -> u64 + Send + Sync + 'static,
+        random: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Outside {
+        Outside {
+            now_ms: Arc::new(now_ms),
+            random: Arc::new(random),
+            writers: Arc::new(self.clone()),
+        }
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Option<SteppedWriter>> {
+        self.0.lock().unwrap()
+    }
+
+    /// Waits until there is a request to write. Stays `Pending` after the end of the store.
+    pub(crate) fn poll_filled(&self, context: &Context<'_>) -> Poll<()> {
+        match &*self.writer() {
+            Some(stepped) if stepped.writer.has_more() => Poll::Ready(()),
+            Some(stepped) => stepped.writer.shared.queue.poll_filled(context),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Writes the requests of the queue.
+    pub(crate) fn step(&self, fate: WriteFate) {
+        // Taken out, because callbacks may drop the last handle of the store.
+        let Some(mut stepped) = self.writer().take() else { return };
+        let shared = Arc::clone(&stepped.writer.shared);
+        shared.queue.is_mine();
+        match fate {
+            WriteFate::Written => drop(stepped.steps.step(&mut stepped.writer)),
+            WriteFate::Full => {
+                let requests = stepped.writer.next().unwrap_or_default();
+                stepped.writer.refuse(requests, &WriteRefused::Full);
+            }
+            WriteFate::WrittenUnanswered => {
+                let requests = stepped.writer.next().unwrap_or_default();
+                stepped.writer.write(&requests).expect("the file can be written");
+                // A process that has ended answers nothing.
+                requests.into_iter().for_each(std::mem::forget);
+            }
+        }
+        shared.queue.is_no_longer_mine();
+        *self.writer() = Some(stepped);
+    }
+
+    /// Returns whether the store is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.writer().is_none()
+    }
+
+    /// Ends the writer as a crash does. Returns when the files are closed; requests are dropped.
+    pub(crate) fn crash(&self) {
+        let Some(stepped) = self.writer().take() else { return };
+        let shared = Arc::clone(&stepped.writer.shared);
+        drop(stepped);
+        shared.fail("the process has ended".into());
+        shared.queue.close();
+        while shared.queue.take(true).is_some() {}
+    }
+
+    /// Copies the files of the store as a crash at this moment would leave them.
+    pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+        for suffix in FILES {
+            let named = |path: &Path| {
+                let mut name = path.as_os_str().to_owned();
+                name.push(suffix);
+                std::path::PathBuf::from(name)
+            };
+            if named(from).exists() {
+                std::fs::copy(named(from), named(to))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WriterHost for SimulatedDisk {
+    fn start(&self, writer: Writer) -> io::Result<JoinWriter> {
+        *self.writer() = Some(SteppedWriter { writer, steps: GroupCommitSteps::default() });
+        let disk = self.clone();
+        Ok(Box::new(move || {
+            let Some(SteppedWriter { mut writer, mut steps }) = disk.writer().take() else {
+                return;
+            };
+            let shared = Arc::clone(&writer.shared);
+            shared.queue.is_mine();
+            while steps.step(&mut writer) {}
+            writer.close();
+            shared.queue.is_no_longer_mine();
+        }))
+    }
+
+    fn report(&self, report: Box<dyn FnOnce() + Send>) {
+        // After a crash there is no process that could hear of it.
+        drop(report);
+    }
+}
