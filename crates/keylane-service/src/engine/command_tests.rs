@@ -1,6 +1,7 @@
 //! Commands that arrive while the writer processes a commit: they are applied in commit order, or
 //! refused before anything is written.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
 
 use futures_util::FutureExt;
@@ -10,7 +11,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::engine::audit::Action;
 use crate::engine::events::Followed;
-use crate::engine::{Settings, SubmitTicket};
+use crate::engine::{ManualClock, Settings, SubmitTicket};
 use crate::handle::{Attempt, Function};
 use crate::wire::{CancelMode, EventKind, JobState, KeyState};
 use crate::{Kind, Service};
@@ -260,4 +261,56 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
     let report = store.check().unwrap();
     assert!(report.damage.is_empty(), "the parts are complete: {report:?}");
     drop((store, recovered));
+}
+
+/// Regression: attempts began without a start mark on the disk when a minute had passed since the
+/// crash, so a subtask that had waited for longer could crash the server without end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subtask_of_a_crashed_server_begins_after_its_mark_however_long_it_has_waited() {
+    let folder = tempfile::tempdir().unwrap();
+    let (service, _gate) = start(folder.path()).await;
+    let act = Act::in_process(Action::PauseKey);
+    service.core.steer_key("k", KeyCommand::Pause, &act).await.unwrap();
+    let id = service.submit(r#"{"kind":"gated","key":"k","payload":1}"#).await.unwrap();
+    let crashed = tempfile::tempdir().unwrap();
+    // The mark first: it may be behind the log, and never ahead of it.
+    for suffix in ["-mark", "", "-wal"] {
+        let name = format!("store{suffix}");
+        std::fs::copy(folder.path().join(&name), crashed.path().join(&name)).unwrap();
+    }
+    service.stop(std::time::Duration::ZERO).await;
+
+    let may_be_written = Arc::new(AtomicBool::new(false));
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let seen = Arc::clone(&may_be_written);
+    let gated = Function::new(move |_: Attempt| {
+        let _ = begins.send(seen.load(SeqCst));
+        async { Ok(None) }
+    });
+    let clock = ManualClock::at(1_000_000_000_000);
+    let settings =
+        Settings { clock: Some(clock.clone()), ..Settings::new(crashed.path().join("store")) };
+    let service = Service::builder(settings).kind("gated", Kind::new(gated)).start();
+    let service = service.await.unwrap();
+    let core = &service.core;
+    // Two hours of other work.
+    clock.set(1_000_000_000_000 + 2 * 3_600_000);
+    core.state.lock().follow_clock(&core.clock);
+    let held = BlockedWriter::new(core);
+    held.wait();
+    core.set_key_paused(&mut core.state.lock(), &Key::new("k"), false, core.clock.now());
+    core.wake.notify();
+    // A wrong one may have ended by now.
+    while core.state.lock().running.is_empty() && begun.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // An attempt that did not wait for its mark would begin now.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    may_be_written.store(true, SeqCst);
+    drop(held);
+    assert_eq!(begun.recv().await, Some(true), "it began before its mark was on the disk");
+    assert_eq!(service.wait(id).await.unwrap().state, JobState::Succeeded);
+    service.stop(std::time::Duration::ZERO).await;
 }

@@ -133,7 +133,7 @@ const OPERATIONS: &[Operation] = operations! {
     post "/v1/jobs/{id}/pause" "Pause a job" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
     post "/v1/jobs/{id}/resume" "Resume a job" answers [(200, Some("Job"))]; problems [404, 409, 410, 503, 507];
     post "/v1/jobs/{id}/retry" "Retry the failed subtasks of an ended job" body "RetryRequest" false;
-        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 409, 410, 413, 415, 422, 503, 507];
+        answers [(202, Some("Job")), (200, Some("Job"))]; problems [400, 404, 409, 410, 413, 415, 422, 429, 503, 507];
     get "/v1/jobs/{id}/events" "Events of a job, as server-sent events"
         query &[("after", "string")]; headers &["Last-Event-ID"];
         answers [(200, Some("text/event-stream"))]; problems [404, 410, 422];
@@ -343,6 +343,8 @@ mod tests {
         for (path, method) in [("/v1/jobs/{id}/retry", "post"), ("/v1/jobs/{id}", "delete")] {
             parameter(path, method, "Idempotency-Key");
         }
+        let retry = &document["paths"]["/v1/jobs/{id}/retry"]["post"]["responses"];
+        assert!(retry.get("429").is_some(), "a retry needs capacity: {retry}");
     }
 
     /// Collects all references in a document.
