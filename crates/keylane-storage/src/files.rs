@@ -206,6 +206,18 @@ mod tests {
     }
 
     #[test]
+    fn a_settled_file_keeps_its_content_and_a_missing_one_stays_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        settle(&path).unwrap();
+        assert!(!path.exists());
+        let content: Vec<u8> = (0..2_500_000_u32).map(|number| number as u8).collect();
+        fs::write(&path, &content).unwrap();
+        settle(&path).unwrap();
+        assert!(fs::read(&path).unwrap() == content);
+    }
+
+    #[test]
     fn a_new_file_has_no_name_before_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");

@@ -81,3 +81,26 @@ fn the_sync_of_the_name_is_needed() {
     let name = |sync: SyncPoint<'_>| sync == SyncPoint::Folder;
     check_needed("the sync of the folder", name, written, check);
 }
+
+/// A line can have its end without its middle, because sectors reach the disk in any order.
+#[test]
+fn torn_letters_are_removed_and_whole_ones_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(NAME);
+    // Longer together than what is synced at a time.
+    let large = |number| {
+        let record = Record::new("key", "x".repeat(600_000));
+        DeadLetter { record, ..letter(number) }
+    };
+    let letters: Vec<_> = (0..3).map(large).collect();
+    FileDeadLetters::open(&path).unwrap().write(&letters).unwrap();
+    let mut text = std::fs::read(&path).unwrap();
+    text.extend(b"{\"position\":3,\"key\":\"\0\0\0\"}\n{\"position\":4}\n{\"position\":");
+    std::fs::write(&path, text).unwrap();
+    FileDeadLetters::open(&path).unwrap().write(&[letter(5)]).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let position =
+        |line| serde_json::from_str::<serde_json::Value>(line).unwrap()["position"].as_u64();
+    let positions: Vec<_> = text.lines().map(position).collect();
+    assert_eq!(positions, [Some(0), Some(1), Some(2), Some(4), Some(5)]);
+}
