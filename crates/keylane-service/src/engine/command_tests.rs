@@ -283,8 +283,8 @@ async fn a_subtask_of_a_crashed_server_begins_after_its_mark_however_long_it_has
     let may_be_written = Arc::new(AtomicBool::new(false));
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
     let seen = Arc::clone(&may_be_written);
-    let gated = Function::new(move |_: Attempt| {
-        let _ = begins.send(seen.load(SeqCst));
+    let gated = Function::new(move |attempt: Attempt| {
+        let _ = begins.send((attempt.payload.to_vec(), seen.load(SeqCst)));
         async { Ok(None) }
     });
     let clock = ManualClock::at(1_000_000_000_000);
@@ -296,21 +296,25 @@ async fn a_subtask_of_a_crashed_server_begins_after_its_mark_however_long_it_has
     // Two hours of other work.
     clock.set(1_000_000_000_000 + 2 * 3_600_000);
     core.state.lock().follow_clock(&core.clock);
+    core.steer_key("new", KeyCommand::Pause, &act).await.unwrap();
+    service.submit(r#"{"kind":"gated","key":"new","payload":2}"#).await.unwrap();
     let held = BlockedWriter::new(core);
     held.wait();
-    core.set_key_paused(&mut core.state.lock(), &Key::new("k"), false, core.clock.now());
-    core.wake.notify();
-    // A wrong one may have ended by now.
-    while core.state.lock().running.is_empty() && begun.is_empty() {
+    let resume = |key| {
+        core.set_key_paused(&mut core.state.lock(), &Key::new(key), false, core.clock.now());
+        core.wake.notify();
+    };
+    resume("k");
+    while core.state.lock().scheduler.slots().busy == 0 && begun.is_empty() {
         tokio::task::yield_now().await;
     }
-    // An attempt that did not wait for its mark would begin now.
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    // An attempt of a new job does not wait for its mark. When it has begun, so would one before it.
+    resume("new");
+    assert_eq!(begun.recv().await, Some((b"2".to_vec(), false)));
     may_be_written.store(true, SeqCst);
     drop(held);
-    assert_eq!(begun.recv().await, Some(true), "it began before its mark was on the disk");
+    let first = begun.recv().await;
+    assert_eq!(first, Some((b"1".to_vec(), true)), "it began before its mark was on the disk");
     assert_eq!(service.wait(id).await.unwrap().state, JobState::Succeeded);
     service.stop(std::time::Duration::ZERO).await;
 }
