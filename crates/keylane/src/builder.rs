@@ -18,7 +18,7 @@ use crate::handler_pool::{HandlerPool, Messages};
 use crate::key_hasher::KeyBuildHasher;
 use crate::observe::Statistics;
 use crate::order::Rate;
-use crate::pool::{Closures, Pool};
+use crate::pool::{ClosureExecutor, Pool};
 use crate::run::{MockClock, Placement, SpawnWorkers};
 
 /// Maximum number of workers of a pool.
@@ -345,7 +345,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self.settings.concurrency = concurrency;
         // `build` refuses a value out of its range.
         let permits = concurrency.clamp(1, MAX_FUTURES);
-        self.settings.runtime = Some(crate::complete::Runtime::new(handle, permits));
+        self.settings.runtime = Some(crate::complete::FutureRuntime::new(handle, permits));
         self
     }
 
@@ -402,7 +402,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     ///
     /// If a setting is out of its range, or the operating system refuses a thread.
     pub fn build(self) -> Result<Pool<K, S>, BuildError> {
-        self.start(|_| Closures).map(Pool::new)
+        self.start(|_| ClosureExecutor).map(Pool::new)
     }
 
     /// Builds a pool with one handler for many messages: a closure, or another [`Handler`], such as

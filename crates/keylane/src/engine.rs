@@ -41,18 +41,18 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 
-use crate::admit::{Admission, ByteBound, Cost, KeyBound, KeyRef, TryAcquireError};
+use crate::admit::{Admission, ByteBound, HeldBytes, KeyBound, KeyRef, TryAcquireError};
 use crate::allocate::{MAX_SHARDS, ReadyBitmap};
 use crate::error::SubmitErrorKind;
 use crate::observe::{
-    Checker, Clock, Counters, DetachedTurns, Statistics, TraceEvents, Tracer, WaitSamples,
+    Clock, DetachedTurns, OrderChecker, PoolCounters, Statistics, TraceEvents, Tracer, WaitSamples,
 };
 use crate::order::{
-    Claims, ConflictRegistry, Held, Inbox, InboxEntry, KeyClaim, Lanes, Rate, Replaced, Repr,
-    Rollup, Scope, SlotRef, TaskMeta, TaskSlot, Weighed, merge_claims,
+    Claims, ClaimsRepr, ConflictRegistry, HeldLanes, Inbox, InboxEntry, KeyClaim, Lanes, Rate,
+    ReplaceResult, Rollup, RollupScope, SlotRef, TaskMeta, TaskSlot, WeighedClaims, merge_claims,
 };
 use crate::run::{
-    Affinity, ExecContext, Idle, MockClock, Placement, Turn, TurnResult, WorkerSet,
+    ExecContext, IdleWorkers, MockClock, Placement, Turn, TurnResult, WorkerAffinity, WorkerSet,
     engine_of_this_thread,
 };
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
@@ -60,17 +60,17 @@ use crate::unwind::drop_catch_unwind;
 
 pub(crate) use job_sharing::JobSharing;
 pub(crate) use jobs::{
-    Assignment, BatchReport, CurrentJob, JobControl, JobRules, JobRunner, WeakJobControl,
+    BatchReport, CurrentJob, JobControl, JobRules, JobRunner, WeakJobControl, WorkerAssignment,
     WorkerCtx, WorkerReport,
 };
 
-use self::attempt_queue::Attempts;
-pub(crate) use self::bounds::{AdmissionTicket, Bounds};
+use self::attempt_queue::WaitingAttempts;
+pub(crate) use self::bounds::{AdmissionTicket, EngineBounds};
 pub(crate) use self::delay_queue::DelayedRole;
-use self::delay_queue::Delays;
+use self::delay_queue::DelayedTasks;
 pub use self::failure_policy::OnFailure;
-pub(crate) use self::latest::Superseded;
-use self::rate_state::Rates;
+pub(crate) use self::latest::SupersededWork;
+use self::rate_state::RateLimits;
 use self::state_expiry::StateExpiry;
 pub(crate) use self::stop::EngineOwner;
 pub(crate) use self::trace::TraceInfo;
@@ -116,7 +116,7 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
 
     /// Attaches its cost to a task, to be released when the task ends. By default `execute`
     /// releases it, computed by [`weigh`](Self::weigh).
-    fn charge(work: Self::Work, cost: Cost) -> Self::Work {
+    fn charge(work: Self::Work, cost: HeldBytes) -> Self::Work {
         cost.leave();
         work
     }
@@ -179,7 +179,7 @@ pub(crate) struct EngineSettings {
     pub(crate) key_states: Option<KeyStates>,
     /// Runtime on which futures run.
     #[cfg(feature = "tokio")]
-    pub(crate) runtime: Option<crate::complete::Runtime>,
+    pub(crate) runtime: Option<crate::complete::FutureRuntime>,
     /// Maximum number of futures that run at once.
     #[cfg(feature = "tokio")]
     pub(crate) concurrency: usize,
@@ -221,21 +221,21 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Admission gate: one permit for each accepted and unfinished task.
     pub(crate) admission: Admission,
     /// Bounds beside the capacity, if there are any. Never changed.
-    pub(crate) bounds: Option<Box<Bounds<K>>>,
+    pub(crate) bounds: Option<Box<EngineBounds<K>>>,
     /// Rate limits.
-    pub(crate) rates: Rates,
+    pub(crate) rates: RateLimits,
     /// Shards that may have work for a free worker.
     pub(crate) ready_shards: ReadyBitmap,
     /// Jobs, and the assignment of workers to them.
     pub(crate) sharing: JobSharing<K, X::Work>,
     /// Further attempts of failed work.
-    pub(crate) attempts: Attempts,
+    pub(crate) attempts: WaitingAttempts,
     /// Tasks whose delay is not over.
-    delays: Delays<K, X::Work, AdmissionTicket>,
+    delays: DelayedTasks<K, X::Work, AdmissionTicket>,
     /// Searching and sleeping workers.
-    pub(crate) idle: Idle,
+    pub(crate) idle: IdleWorkers,
     /// Home shards of the workers, if keys return to their worker. Never changed.
-    pub(crate) affinity: Option<Box<Affinity>>,
+    pub(crate) affinity: Option<Box<WorkerAffinity>>,
     /// Worker threads.
     pub(crate) workers: WorkerSet,
     /// Runs tasks.
@@ -246,11 +246,11 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Source of [`TaskMeta::time`].
     pub(crate) clock: Clock,
     /// Counters that no other part keeps.
-    pub(crate) counters: Counters,
+    pub(crate) counters: PoolCounters,
     /// Recorder of running tasks, while a trace is taken.
     pub(crate) tracer: Tracer<K>,
     /// Checks each task against the contract, if enabled.
-    pub(crate) checker: Option<Box<Checker<K>>>,
+    pub(crate) checker: Option<Box<OrderChecker<K>>>,
     /// Barriers that have ended and still lower their fences, one shard after the other. Changed by
     /// the thread that ends them, read by searches for tasks behind another one.
     ending_barriers: AtomicUsize,
@@ -282,7 +282,7 @@ struct Shard<K, W> {
     /// such a task comes, and alone when it begins.
     waits: CachePadded<Mutex<WaitSamples>>,
     /// Turns that have outlived their bodies. Locked alone, or under the lock of the lanes.
-    turns: CachePadded<Mutex<DetachedTurns<Held<K, W>, TurnResult>>>,
+    turns: CachePadded<Mutex<DetachedTurns<HeldLanes<K, W>, TurnResult>>>,
 }
 
 /// Request of a worker to a shard after a task has ended.
@@ -304,7 +304,7 @@ pub(crate) struct StepRequest {
 /// Next task of a worker.
 pub(crate) struct StepResult<K, W> {
     /// Lanes that the task in the worker's slot holds.
-    pub(crate) held: Held<K, W>,
+    pub(crate) held: HeldLanes<K, W>,
     /// Whether it is the next task of the lane whose task has just ended, in the same turn.
     pub(crate) goes_on: bool,
     /// Whether it uses the lane slot of the task before it.
@@ -349,13 +349,13 @@ type ConflictIndexes<K, W> = ConflictRegistry<SharedRollup<K, W>>;
 type ClaimShards = Vec<(usize, usize)>;
 
 /// Several inboxes, each with its shard, under their locks.
-type OpenInboxes<'a, K, W> = Vec<(usize, OpenInbox<'a, K, W>)>;
+type LockedInboxes<'a, K, W> = Vec<(usize, LockedInbox<'a, K, W>)>;
 
 /// Inbox under its lock.
-type OpenInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
+type LockedInbox<'a, K, W> = LockGuard<'a, Inbox<K, W>>;
 
 /// Lanes of a shard under their lock.
-type OpenLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
+type LockedLanes<'a, K, W> = LockGuard<'a, Lanes<K, W>>;
 
 /// Rejected task with its claims, and the reason.
 pub(crate) type RejectedTask<K, M> = (SubmitErrorKind, Claims<K>, M);
@@ -378,8 +378,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let stop_after = settings.stop_after;
         let restricts = keys.is_some() || bytes.is_some();
         let bounds = (restricts || stop_after.is_some())
-            .then(|| Box::new(Bounds { stop_after, keys, bytes, expiry }));
-        let rates = Rates::new(settings.clock.clone(), settings.rate);
+            .then(|| Box::new(EngineBounds { stop_after, keys, bytes, expiry }));
+        let rates = RateLimits::new(settings.clock.clone(), settings.rate);
         let is_checked = bounds.is_some();
         Engine {
             shards: (0..shards).map(|shard| Shard::new(shard, &settings, is_checked)).collect(),
@@ -391,16 +391,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             rates,
             ready_shards: ReadyBitmap::new(shards),
             sharing: JobSharing::new(),
-            attempts: Attempts::default(),
-            delays: Delays::default(),
-            idle: Idle::new(),
+            attempts: WaitingAttempts::default(),
+            delays: DelayedTasks::default(),
+            idle: IdleWorkers::new(),
             affinity: (settings.placement == Placement::Sticky)
-                .then(|| Box::new(Affinity::new(settings.workers))),
+                .then(|| Box::new(WorkerAffinity::new(settings.workers))),
             workers: WorkerSet::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
             settings,
             clock,
-            counters: Counters::default(),
+            counters: PoolCounters::default(),
             tracer: Tracer::default(),
             checker,
             ending_barriers: AtomicUsize::new(0),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use crate::sync::Exclusive;
+use crate::sync::OwnerOnly;
 
 /// Reason for which a task was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,12 +74,12 @@ impl fmt::Display for SubmitErrorKind {
 /// to `Box<dyn Error + Send + Sync>`.
 pub struct SubmitError<T> {
     kind: SubmitErrorKind,
-    rejected: Exclusive<T>,
+    rejected: OwnerOnly<T>,
 }
 
 impl<T> SubmitError<T> {
     pub(crate) fn new(kind: SubmitErrorKind, rejected: T) -> Self {
-        SubmitError { kind, rejected: Exclusive::new(rejected) }
+        SubmitError { kind, rejected: OwnerOnly::new(rejected) }
     }
 
     /// Returns the reason for which the task was not accepted.
@@ -111,7 +111,7 @@ impl<T> std::error::Error for SubmitError<T> {}
 /// too large.
 pub struct BatchError<A, T> {
     accepted: A,
-    rejected: Exclusive<Vec<T>>,
+    rejected: OwnerOnly<Vec<T>>,
     /// Number of rejected tasks.
     count: usize,
     kind: SubmitErrorKind,
@@ -120,7 +120,7 @@ pub struct BatchError<A, T> {
 impl<A, T> BatchError<A, T> {
     pub(crate) fn new(accepted: A, rejected: Vec<T>, kind: SubmitErrorKind) -> Self {
         let count = rejected.len();
-        BatchError { accepted, rejected: Exclusive::new(rejected), count, kind }
+        BatchError { accepted, rejected: OwnerOnly::new(rejected), count, kind }
     }
 
     /// Returns the reason for which the first rejected task was refused. Those behind it were not

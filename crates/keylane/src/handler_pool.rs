@@ -17,7 +17,7 @@ use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, SubmitError, WaitError};
 use crate::handler::Handler;
 use crate::key_hasher::KeyBuildHasher;
-use crate::order::{Claims, Repr, SlotRef};
+use crate::order::{Claims, ClaimsRepr, SlotRef};
 use crate::run::{ExecContext, KeepValueContext, TaskContext};
 
 /// Pool with one handler that is called for each message: in order for the messages of one key, in
@@ -354,7 +354,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> TakeKey<
 /// Splits claims with one key and their message into the key and the message.
 fn keyed<K, M>((claims, message): (Claims<K>, M)) -> (K, M) {
     match claims.0 {
-        Repr::One(claim) => (claim.key, message),
+        ClaimsRepr::One(claim) => (claim.key, message),
         _ => unreachable!("a message has exactly one key"),
     }
 }

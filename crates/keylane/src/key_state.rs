@@ -6,16 +6,16 @@ use std::any::Any;
 use crate::unwind::drop_catch_unwind;
 
 /// State of a key. Catches a panic of the value's drop.
-pub(crate) struct KeyState(Option<Box<StateCell<dyn Any + Send>>>);
+pub(crate) struct ErasedKeyState(Option<Box<StateCell<dyn Any + Send>>>);
 
 struct StateCell<T: ?Sized> {
     last_use: u64,
     value: T,
 }
 
-impl KeyState {
+impl ErasedKeyState {
     pub(crate) fn new<T: Send + 'static>(value: T) -> Self {
-        KeyState(Some(Box::new(StateCell { last_use: 0, value })))
+        ErasedKeyState(Some(Box::new(StateCell { last_use: 0, value })))
     }
 
     /// Returns the value, if it has this type.
@@ -41,7 +41,7 @@ impl KeyState {
     }
 }
 
-impl Drop for KeyState {
+impl Drop for ErasedKeyState {
     fn drop(&mut self) {
         drop_catch_unwind(self.0.take());
     }

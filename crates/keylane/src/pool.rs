@@ -13,7 +13,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::closures::Closures;
+pub(crate) use self::closures::ClosureExecutor;
 pub use self::pending_task::PendingTask;
 pub use self::scope::Scope;
 pub use self::scoped_body::ScopeError;
@@ -54,12 +54,12 @@ pub struct Pool<K: Key, S = KeyBuildHasher>
 where
     S: BuildHasher + Send + Sync + 'static,
 {
-    engine: Arc<Engine<K, Closures, S>>,
-    owner: Arc<EngineOwner<K, Closures, S>>,
+    engine: Arc<Engine<K, ClosureExecutor, S>>,
+    owner: Arc<EngineOwner<K, ClosureExecutor, S>>,
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
-    pub(crate) fn new(engine: Arc<Engine<K, Closures, S>>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine<K, ClosureExecutor, S>>) -> Self {
         Pool { owner: EngineOwner::new(&engine), engine }
     }
 
@@ -195,7 +195,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> TakeKey<K, PendingTask<K>>
-    for Arc<Engine<K, Closures, S>>
+    for Arc<Engine<K, ClosureExecutor, S>>
 {
     fn take(&self, key: &K) -> Vec<PendingTask<K>> {
         let taken = self.take_key(key).into_iter();
@@ -229,7 +229,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Pool<K, S> {
 #[cfg(all(test, not(loom)))]
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Returns the engine, for tests of its parts.
-    pub(crate) fn engine(&self) -> &Arc<Engine<K, Closures, S>> {
+    pub(crate) fn engine(&self) -> &Arc<Engine<K, ClosureExecutor, S>> {
         &self.engine
     }
 }

@@ -68,7 +68,7 @@ impl Retry {
     /// next one, or `None` if no attempt follows.
     pub(crate) fn after_failure(
         &self,
-        failures: &mut Failures,
+        failures: &mut FailedAttempts,
         now: u64,
         random: impl FnOnce() -> u64,
     ) -> Option<Duration> {
@@ -91,13 +91,13 @@ pub(crate) fn random() -> u64 {
 
 /// Failed attempts of one task.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Failures {
+pub(crate) struct FailedAttempts {
     count: u32,
     /// Time of the first failure, in nanoseconds.
     first: Option<u64>,
 }
 
-impl Failures {
+impl FailedAttempts {
     /// Number of the current attempt, counted from 1.
     pub(crate) fn attempt(&self) -> u32 {
         self.count.saturating_add(1)
@@ -112,7 +112,7 @@ mod tests {
 
     /// Returns the waits after failures at these seconds, until no attempt follows.
     fn waits(retry: Retry, at: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut failures = Failures::default();
+        let mut failures = FailedAttempts::default();
         at.into_iter()
             .map_while(|at| retry.after_failure(&mut failures, at * 1_000_000_000, || u64::MAX))
             .map(|wait| wait.as_secs())

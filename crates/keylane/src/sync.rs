@@ -182,11 +182,11 @@ pub(crate) use lock::{Lock, LockGuard};
 pub(crate) use {Mutex as Lock, MutexGuard as LockGuard};
 
 /// Value that only its owner reaches, which makes it `Sync`. The mutex is never locked.
-pub(crate) struct Exclusive<T>(std::sync::Mutex<T>);
+pub(crate) struct OwnerOnly<T>(std::sync::Mutex<T>);
 
-impl<T> Exclusive<T> {
+impl<T> OwnerOnly<T> {
     pub(crate) fn new(value: T) -> Self {
-        Exclusive(std::sync::Mutex::new(value))
+        OwnerOnly(std::sync::Mutex::new(value))
     }
 
     pub(crate) fn into_inner(self) -> T {
@@ -196,11 +196,11 @@ impl<T> Exclusive<T> {
 
 /// Lock for statics. `std`'s also under loom: in no model two threads meet there.
 #[derive(Debug, Default)]
-pub(crate) struct Global<T>(std::sync::Mutex<T>);
+pub(crate) struct StaticLock<T>(std::sync::Mutex<T>);
 
-impl<T> Global<T> {
+impl<T> StaticLock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Global(std::sync::Mutex::new(value))
+        StaticLock(std::sync::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {

@@ -11,18 +11,18 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::delay::Delay;
-pub(crate) use self::entry::Detached;
-use self::entry::{Entry, Rejected};
+use self::delay::TaskDelay;
+pub(crate) use self::entry::DetachedClosure;
+use self::entry::{Entry, RejectedTaskError};
 pub use self::role::OnClosedKey;
-use self::role::{Permit, Role};
+use self::role::{EntryPermit, KeyRole};
 pub use self::work::{Fallible, Plain, Retrying, Work};
 use crate::complete::Handle;
 use crate::engine::{Engine, Key, WaitLimit};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::key_hasher::KeyBuildHasher;
 use crate::order::Claims;
-use crate::pool::Closures;
+use crate::pool::ClosureExecutor;
 use crate::retry::Retry;
 
 /// Task with options, from [`Pool::task`](crate::Pool::task). One of its endings submits it:
@@ -54,11 +54,11 @@ pub struct Task<'p, K: Key, S = KeyBuildHasher, M = Plain>
 where
     S: BuildHasher + Send + Sync + 'static,
 {
-    engine: &'p Arc<Engine<K, Closures, S>>,
+    engine: &'p Arc<Engine<K, ClosureExecutor, S>>,
     claims: Claims<K>,
-    role: Role,
+    role: KeyRole,
     limit: WaitLimit,
-    delay: Option<Delay>,
+    delay: Option<TaskDelay>,
     mode: M,
 }
 
@@ -66,8 +66,8 @@ where
 type Parts<'p, K, S, W, M> = (Entry<'p, K, S>, W, M);
 
 impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static> Task<'p, K, S> {
-    pub(crate) fn new(engine: &'p Arc<Engine<K, Closures, S>>, claims: Claims<K>) -> Self {
-        let (role, limit) = (Role::Ordinary, WaitLimit::Endless);
+    pub(crate) fn new(engine: &'p Arc<Engine<K, ClosureExecutor, S>>, claims: Claims<K>) -> Self {
+        let (role, limit) = (KeyRole::Ordinary, WaitLimit::Endless);
         Task { engine, claims, role, limit, delay: None, mode: Plain }
     }
 
@@ -216,7 +216,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn after(mut self, delay: Duration) -> Self {
-        self.delay = Some(Delay::For(delay));
+        self.delay = Some(TaskDelay::For(delay));
         self
     }
 
@@ -234,7 +234,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn at(mut self, at: Instant) -> Self {
-        self.delay = Some(Delay::Until(at));
+        self.delay = Some(TaskDelay::Until(at));
         self
     }
 
@@ -286,7 +286,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     #[track_caller]
     pub fn latest(mut self) -> Self {
         self.claims = only_key(self.claims);
-        self.role = Role::Latest;
+        self.role = KeyRole::Latest;
         self
     }
 
@@ -322,7 +322,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     #[track_caller]
     pub fn last(mut self, after: OnClosedKey) -> Self {
         self.claims = only_key(self.claims);
-        self.role = Role::Last(after);
+        self.role = KeyRole::Last(after);
         self
     }
 
@@ -346,7 +346,10 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     /// [`TimedOut`](SubmitErrorKind::TimedOut) with a [`timeout`](Self::timeout), `NoRuntime` for a
     /// future without a runtime, and [`NoTimer`](SubmitErrorKind::NoTimer) for a task with
     /// [`retry`](Self::retry) or [`after`](Self::after), if the timer's thread cannot be started.
-    pub fn submit<W, Kind>(self, work: W) -> Result<Handle<W::Value, W::Error>, Rejected<K, W>>
+    pub fn submit<W, Kind>(
+        self,
+        work: W,
+    ) -> Result<Handle<W::Value, W::Error>, RejectedTaskError<K, W>>
     where
         W: Work<M, Kind> + Send + 'static,
     {
@@ -366,7 +369,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     ///
     /// As for [`submit`](Self::submit).
     #[inline]
-    pub fn execute<W, Kind>(self, work: W) -> Result<(), Rejected<K, W>>
+    pub fn execute<W, Kind>(self, work: W) -> Result<(), RejectedTaskError<K, W>>
     where
         W: Work<M, Kind> + Send + 'static,
     {
@@ -397,7 +400,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     pub fn try_submit<W, Kind>(
         mut self,
         work: W,
-    ) -> Result<Handle<W::Value, W::Error>, Rejected<K, W>>
+    ) -> Result<Handle<W::Value, W::Error>, RejectedTaskError<K, W>>
     where
         W: Work<M, Kind> + Send + 'static,
     {
@@ -419,7 +422,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     ///
     /// As for [`try_submit`](Self::try_submit).
     #[inline]
-    pub fn try_execute<W, Kind>(mut self, work: W) -> Result<(), Rejected<K, W>>
+    pub fn try_execute<W, Kind>(mut self, work: W) -> Result<(), RejectedTaskError<K, W>>
     where
         W: Work<M, Kind> + Send + 'static,
     {
@@ -448,19 +451,19 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     pub async fn submit_async<W, Kind>(
         self,
         work: W,
-    ) -> Result<Handle<W::Value, W::Error>, Rejected<K, W>>
+    ) -> Result<Handle<W::Value, W::Error>, RejectedTaskError<K, W>>
     where
         W: Work<M, Kind> + Send + 'static,
     {
         let (mut entry, mut work, mode) = self.enter(work)?;
-        if let Role::Latest = entry.role {
+        if let KeyRole::Latest = entry.role {
             let (engine, role, delay) = (entry.engine, entry.role, entry.delay);
-            entry.permit = Permit::Replaced;
+            entry.permit = EntryPermit::Replaced;
             match entry.submit(work, |work, pool| work.prepare(&mode, pool)) {
                 Err(refused) if refused.kind() == SubmitErrorKind::Full => {
                     let claims;
                     (claims, work) = refused.into_inner();
-                    entry = Entry { engine, claims, role, permit: Permit::Replaced, delay };
+                    entry = Entry { engine, claims, role, permit: EntryPermit::Replaced, delay };
                 }
                 settled => return settled,
             }
@@ -484,11 +487,11 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     /// # Errors
     ///
     /// As for [`submit_async`](Self::submit_async).
-    pub async fn execute_async<W, Kind>(self, work: W) -> Result<(), Rejected<K, W>>
+    pub async fn execute_async<W, Kind>(self, work: W) -> Result<(), RejectedTaskError<K, W>>
     where
         W: Work<M, Kind> + Send + 'static,
     {
-        if let Role::Latest = self.role {
+        if let KeyRole::Latest = self.role {
             return self.submit_async(work).await.map(drop);
         }
         let (entry, work, mode) = self.enter(work)?;
@@ -501,7 +504,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     /// Splits the task for an ending. Futures are refused without a runtime, and work that needs the
     /// timer is refused if that cannot be started.
     #[inline]
-    fn enter<W, Kind>(self, work: W) -> Result<Parts<'p, K, S, W, M>, Rejected<K, W>>
+    fn enter<W, Kind>(self, work: W) -> Result<Parts<'p, K, S, W, M>, RejectedTaskError<K, W>>
     where
         W: Work<M, Kind>,
     {
@@ -513,7 +516,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         if (W::NEEDS_TIMER || delay.is_some()) && engine.start_timer().is_err() {
             return Err(SubmitError::new(SubmitErrorKind::NoTimer, (claims, work)));
         }
-        Ok((Entry { engine, claims, role, permit: Permit::Wait(limit), delay }, work, mode))
+        Ok((Entry { engine, claims, role, permit: EntryPermit::Wait(limit), delay }, work, mode))
     }
 }
 

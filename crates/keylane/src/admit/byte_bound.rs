@@ -18,7 +18,7 @@ pub(crate) struct ByteBound {
 
 /// Bytes held by a task. Dropping this releases them.
 #[derive(Debug)]
-pub(crate) struct Cost {
+pub(crate) struct HeldBytes {
     bound: Arc<ByteBound>,
     bytes: usize,
 }
@@ -52,7 +52,10 @@ impl ByteBound {
         self.slots.waiters()
     }
 
-    pub(crate) fn try_acquire(self: &Arc<Self>, bytes: usize) -> Result<Cost, TryAcquireError> {
+    pub(crate) fn try_acquire(
+        self: &Arc<Self>,
+        bytes: usize,
+    ) -> Result<HeldBytes, TryAcquireError> {
         self.slots.try_acquire(bytes).map(|()| self.taken(bytes))
     }
 
@@ -61,7 +64,7 @@ impl ByteBound {
         self: &Arc<Self>,
         bytes: usize,
         deadline: Option<Instant>,
-    ) -> Result<Cost, TryAcquireError> {
+    ) -> Result<HeldBytes, TryAcquireError> {
         match self.slots.try_acquire(bytes) {
             Err(TryAcquireError::Full) => match self.slots.enqueue_thread(bytes)? {
                 None => Ok(()),
@@ -76,7 +79,7 @@ impl ByteBound {
     pub(crate) async fn acquire_async(
         self: &Arc<Self>,
         bytes: usize,
-    ) -> Result<Cost, TryAcquireError> {
+    ) -> Result<HeldBytes, TryAcquireError> {
         match self.slots.try_acquire(bytes) {
             Err(TryAcquireError::Full) => self.slots.acquire_async(bytes).await?,
             result => result?,
@@ -86,7 +89,7 @@ impl ByteBound {
 
     /// Takes bytes, exceeding the limit if they are not free. For tasks submitted from inside a
     /// task.
-    pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Result<Cost, TryAcquireError> {
+    pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Result<HeldBytes, TryAcquireError> {
         if self.slots.is_closed() {
             return Err(TryAcquireError::Closed);
         }
@@ -94,15 +97,15 @@ impl ByteBound {
     }
 
     /// Takes bytes even if the bound is closed. For subtasks of a job accepted before the close.
-    pub(crate) fn force_accepted(self: &Arc<Self>, bytes: usize) -> Cost {
+    pub(crate) fn force_accepted(self: &Arc<Self>, bytes: usize) -> HeldBytes {
         self.slots.force(bytes);
         self.taken(bytes)
     }
 
     /// Wraps bytes that are already taken: by this caller just now, or by one that [detached
     /// them](Cost::leave).
-    pub(crate) fn taken(self: &Arc<Self>, bytes: usize) -> Cost {
-        Cost { bound: self.clone(), bytes }
+    pub(crate) fn taken(self: &Arc<Self>, bytes: usize) -> HeldBytes {
+        HeldBytes { bound: self.clone(), bytes }
     }
 
     /// Refuses all current and future waiters.
@@ -111,7 +114,7 @@ impl ByteBound {
     }
 }
 
-impl Cost {
+impl HeldBytes {
     /// Detaches the bytes without releasing them. The task that keeps their number releases them
     /// with [`ByteBound::taken`].
     pub(crate) fn leave(mut self) {
@@ -119,7 +122,7 @@ impl Cost {
     }
 }
 
-impl Drop for Cost {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.bound.slots.release(self.bytes);
     }

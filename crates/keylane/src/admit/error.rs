@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::sync::Exclusive;
+use crate::sync::OwnerOnly;
 
 /// Error of a capacity that is 0 or too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +82,12 @@ impl fmt::Display for PushErrorKind {
 /// their order. It is [`Send`] and [`Sync`] if the items are [`Send`].
 pub struct PushError<T> {
     kind: PushErrorKind,
-    rejected: Exclusive<T>,
+    rejected: OwnerOnly<T>,
 }
 
 impl<T> PushError<T> {
     pub(super) fn new(kind: PushErrorKind, rejected: T) -> Self {
-        PushError { kind, rejected: Exclusive::new(rejected) }
+        PushError { kind, rejected: OwnerOnly::new(rejected) }
     }
 
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> PushError<U> {

@@ -17,7 +17,7 @@ use crossbeam_utils::CachePadded;
 use super::error::CapacityError;
 use super::parker::{AdaptiveSpin, WakeList};
 use crate::sync::{Mutex, MutexGuard};
-use state::{Back, BothParts, Front};
+use state::{BothParts, QueueBack, QueueFront};
 
 /// Bounded queue for many producers and many consumers, fair in both directions.
 ///
@@ -62,10 +62,10 @@ use state::{Back, BothParts, Front};
 /// ```
 pub struct FairQueue<T> {
     /// Part that pops read, under a lock that pushes do not need while the queue has free capacity.
-    front: CachePadded<Mutex<Front<T>>>,
+    front: CachePadded<Mutex<QueueFront<T>>>,
     /// Part that pushes append to, with the wait queues and the bound. Locked after `front` where
     /// both are.
-    back: CachePadded<Mutex<Back<T>>>,
+    back: CachePadded<Mutex<QueueBack<T>>>,
     /// Spin limit of the threads that wait to push.
     push_spin: AdaptiveSpin,
     pop_spin: AdaptiveSpin,
@@ -81,8 +81,8 @@ impl<T> FairQueue<T> {
             return Err(CapacityError::Zero);
         }
         Ok(FairQueue {
-            front: CachePadded::new(Mutex::new(Front::new())),
-            back: CachePadded::new(Mutex::new(Back::new(capacity))),
+            front: CachePadded::new(Mutex::new(QueueFront::new())),
+            back: CachePadded::new(Mutex::new(QueueBack::new(capacity))),
             push_spin: AdaptiveSpin::new(),
             pop_spin: AdaptiveSpin::new(),
         })
@@ -222,12 +222,12 @@ impl<T> FairQueue<T> {
     }
 
     #[inline]
-    fn front(&self) -> MutexGuard<'_, Front<T>> {
+    fn front(&self) -> MutexGuard<'_, QueueFront<T>> {
         self.front.lock_politely()
     }
 
     #[inline]
-    fn back(&self) -> MutexGuard<'_, Back<T>> {
+    fn back(&self) -> MutexGuard<'_, QueueBack<T>> {
         self.back.lock_politely()
     }
 
@@ -239,8 +239,8 @@ impl<T> FairQueue<T> {
 
 /// Guards of both locks.
 struct BothGuards<'a, T> {
-    front: MutexGuard<'a, Front<T>>,
-    back: MutexGuard<'a, Back<T>>,
+    front: MutexGuard<'a, QueueFront<T>>,
+    back: MutexGuard<'a, QueueBack<T>>,
 }
 
 impl<T> BothGuards<'_, T> {

@@ -29,11 +29,11 @@
 //! leaves it with the thread that runs the handler, which drops it.
 
 use super::key_bound::{KeyBound, KeyRef, drop_entries, spread};
-use crate::key_state::KeyState;
+use crate::key_state::ErasedKeyState;
 
 impl<K: Eq + Clone> KeyBound<K> {
     /// Step 1, for a running task of the key.
-    pub(crate) fn take_state(&self, key_ref: &KeyRef<'_, K>) -> Option<KeyState> {
+    pub(crate) fn take_state(&self, key_ref: &KeyRef<'_, K>) -> Option<ErasedKeyState> {
         let mut part = self.parts[key_ref.part].lock();
         part.entries.find_mut(spread(key_ref.hash), |it| it.is_of(key_ref))?.state.take()
     }
@@ -42,9 +42,9 @@ impl<K: Eq + Clone> KeyBound<K> {
     pub(crate) fn put_state(
         &self,
         key_ref: &KeyRef<'_, K>,
-        mut state: KeyState,
+        mut state: ErasedKeyState,
         now: u64,
-    ) -> Option<KeyState> {
+    ) -> Option<ErasedKeyState> {
         state.set_last_use(now);
         let mut part = self.parts[key_ref.part].lock();
         let keeps = self.keeps_states && !part.closed;
@@ -100,7 +100,7 @@ mod tests {
     fn a_state_stays_while_another_task_of_its_key_is_unfinished() {
         let (bound, counted) = (bound(false, 2), Arc::new(()));
         assert!(bound.take_state(&key_ref(&7)).is_none());
-        assert!(bound.put_state(&key_ref(&7), KeyState::new(counted.clone()), 0).is_none());
+        assert!(bound.put_state(&key_ref(&7), ErasedKeyState::new(counted.clone()), 0).is_none());
         drop(bound.end(&key_ref(&7)));
         let state = bound.take_state(&key_ref(&7)).expect("the second task finds the state");
         let last = bound.put_state(&key_ref(&7), state, 0).expect("no task is left");
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_state_ends_with_the_last_task_that_does_not_run() {
         let (bound, counted) = (bound(false, 2), Arc::new(()));
-        assert!(bound.put_state(&key_ref(&7), KeyState::new(counted.clone()), 0).is_none());
+        assert!(bound.put_state(&key_ref(&7), ErasedKeyState::new(counted.clone()), 0).is_none());
         drop(bound.end(&key_ref(&7)));
         assert_eq!(Arc::strong_count(&counted), 2);
         drop(bound.end(&key_ref(&7)));
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn idle_states_expire_and_end_when_the_bound_is_closed() {
         let (bound, counted) = (bound(true, 1), Arc::new(()));
-        assert!(bound.put_state(&key_ref(&7), KeyState::new(counted.clone()), 5).is_none());
+        assert!(bound.put_state(&key_ref(&7), ErasedKeyState::new(counted.clone()), 5).is_none());
         assert_eq!(bound.expire_states(9), None);
         assert_eq!(Arc::strong_count(&counted), 2, "its task is unfinished");
         drop(bound.end(&key_ref(&7)));
@@ -133,7 +133,7 @@ mod tests {
 
         assert_eq!(bound.try_acquire(&[key_ref(&7)]), Ok(()));
         drop(bound.entered(&key_ref(&7)));
-        assert!(bound.put_state(&key_ref(&7), KeyState::new(counted.clone()), 6).is_none());
+        assert!(bound.put_state(&key_ref(&7), ErasedKeyState::new(counted.clone()), 6).is_none());
         drop(bound.end(&key_ref(&7)));
         bound.close();
         assert_eq!((bound.entries(), Arc::strong_count(&counted)), (0, 1));

@@ -14,10 +14,10 @@ use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
 
-use super::parker::{AdaptiveSpin, ThreadParker, Wake, WakeList};
+use super::parker::{AdaptiveSpin, ThreadParker, WakeList, WakeTarget};
 use super::semaphore::TryAcquireError;
 use super::wait_queue::{WaitQueue, WaiterState};
-use crate::key_state::KeyState;
+use crate::key_state::ErasedKeyState;
 use crate::sync::{AtomicUsize, Lock, LockGuard, Ordering};
 use crate::unwind::drop_catch_unwind;
 
@@ -72,7 +72,7 @@ pub(super) struct KeyEntry<K> {
     /// Submitters that wait for a permit.
     queue: WaitQueue<()>,
     /// State of the key's handler, unless a running task has taken it.
-    pub(super) state: Option<KeyState>,
+    pub(super) state: Option<ErasedKeyState>,
 }
 
 /// Work deferred until all locks are released: waking granted waiters, and dropping keys and states.
@@ -116,7 +116,7 @@ impl<K: Eq + Clone> KeyBound<K> {
             result => return result,
         }
         let parkers: Vec<_> = key_refs.iter().map(|_| ThreadParker::new()).collect();
-        let wakes = parkers.iter().map(|parker| Wake::Thread(parker.clone())).collect();
+        let wakes = parkers.iter().map(|parker| WakeTarget::Thread(parker.clone())).collect();
         let Some(waiters) = self.enqueue(key_refs, wakes)? else { return Ok(()) };
         let _counted = self.count_blocked();
         parkers.iter().for_each(|parker| parker.wait(&self.spin, deadline));
@@ -224,10 +224,10 @@ impl<K: Eq + Clone> KeyBound<K> {
     fn enqueue(
         &self,
         key_refs: &[KeyRef<'_, K>],
-        mut wakes: Vec<Wake>,
+        mut wakes: Vec<WakeTarget>,
     ) -> Result<Option<Vec<usize>>, TryAcquireError> {
         let mut wake_list = WakeList::default();
-        // Unused `Wake`s may hold wakers, whose drop runs foreign code: they are dropped with
+        // Unused `WakeTarget`s may hold wakers, whose drop runs foreign code: they are dropped with
         // `wakes`, after the locks.
         let queued = self.with_parts(key_refs, |parts| {
             match self.acquire_all(parts, key_refs) {
@@ -235,7 +235,7 @@ impl<K: Eq + Clone> KeyBound<K> {
                 Err(TryAcquireError::Closed) => return Err(TryAcquireError::Closed),
                 Err(TryAcquireError::Full) => {}
             }
-            let enqueue = |(key_ref, wake): (&KeyRef<'_, K>, Wake)| {
+            let enqueue = |(key_ref, wake): (&KeyRef<'_, K>, WakeTarget)| {
                 let entry = part_of(parts, key_ref).entry_or_insert(key_ref);
                 let waiter = entry.queue.push_back((), wake);
                 entry.grant(self.limit, &mut wake_list);
@@ -339,7 +339,10 @@ fn part_of<'a, K>(
 
 impl<K: Eq + Clone> EntryTable<K> {
     /// Removes the entries without permits and waiters whose state is chosen.
-    pub(super) fn take_idle(&mut self, is_it: impl FnMut(&KeyState) -> bool) -> Vec<KeyEntry<K>> {
+    pub(super) fn take_idle(
+        &mut self,
+        is_it: impl FnMut(&ErasedKeyState) -> bool,
+    ) -> Vec<KeyEntry<K>> {
         let mut is_it = is_it;
         let is_idle = |entry: &mut KeyEntry<K>| {
             entry.is_unused() && entry.state.as_ref().is_some_and(&mut is_it)
@@ -431,7 +434,7 @@ impl<K: Eq + Clone> AcquireKeys<'_, K> {
         let mut waits = false;
         for (key_ref, &waiter) in self.key_refs.iter().zip(waiters) {
             // Cloned before the lock is taken and dropped after it: wakers run foreign code.
-            let wake = Wake::Task(cx.waker().clone());
+            let wake = WakeTarget::Task(cx.waker().clone());
             let (outdated, deferred) = self.bound.change(key_ref, |entry| {
                 let waits = entry.queue.state(waiter) == WaiterState::Waiting;
                 if waits { Ok(entry.queue.replace_wake(waiter, wake)) } else { Err(wake) }
@@ -452,7 +455,8 @@ impl<K: Eq + Clone> Future for AcquireKeys<'_, K> {
                 Err(TryAcquireError::Full) => {}
                 result => return Poll::Ready(result),
             }
-            let wakes = self.key_refs.iter().map(|_| Wake::Task(cx.waker().clone())).collect();
+            let wakes =
+                self.key_refs.iter().map(|_| WakeTarget::Task(cx.waker().clone())).collect();
             match self.bound.enqueue(self.key_refs, wakes) {
                 Ok(Some(waiters)) => self.queued = Some((waiters, self.bound.count_blocked())),
                 Ok(None) => return Poll::Ready(Ok(())),

@@ -36,6 +36,6 @@ pub use fair_queue::FairQueue;
 pub use gate::{Gate, OwnedPermit, Permit};
 
 pub(crate) use admission::Admission;
-pub(crate) use byte_bound::{ByteBound, Cost};
+pub(crate) use byte_bound::{ByteBound, HeldBytes};
 pub(crate) use key_bound::{DeferredWakes, KeyBound, KeyRef};
 pub(crate) use semaphore::TryAcquireError;

@@ -164,26 +164,26 @@ impl ThreadParker {
 
 /// Notification target of a waiter.
 #[derive(Debug)]
-pub(super) enum Wake {
+pub(super) enum WakeTarget {
     Thread(Arc<ThreadParker>),
     Task(Waker),
 }
 
-impl Wake {
+impl WakeTarget {
     /// Waiting thread, unless the waiter is an async task.
     pub(super) fn thread(&self) -> Option<&Thread> {
         match self {
-            Wake::Thread(parker) => Some(&parker.thread),
-            Wake::Task(_) => None,
+            WakeTarget::Thread(parker) => Some(&parker.thread),
+            WakeTarget::Task(_) => None,
         }
     }
 
     fn wake(self) {
         match self {
-            Wake::Thread(parker) => parker.notify(),
+            WakeTarget::Thread(parker) => parker.notify(),
             // The caller may be a worker in the middle of its loop, so a panic of the waker must
             // not unwind into it.
-            Wake::Task(waker) => call_catch_unwind(|| waker.wake()),
+            WakeTarget::Task(waker) => call_catch_unwind(|| waker.wake()),
         }
     }
 }
@@ -193,13 +193,13 @@ impl Wake {
 #[must_use = "a waiter that is not notified sleeps forever"]
 pub(super) struct WakeList {
     /// First waiter. Most lists have one, which then needs no allocation.
-    first: Option<Wake>,
+    first: Option<WakeTarget>,
     /// Further waiters, in order.
-    more: Vec<Wake>,
+    more: Vec<WakeTarget>,
 }
 
 impl WakeList {
-    pub(super) fn push(&mut self, wake: Wake) {
+    pub(super) fn push(&mut self, wake: WakeTarget) {
         match self.first {
             None if self.more.is_empty() => self.first = Some(wake),
             _ => self.more.push(wake),

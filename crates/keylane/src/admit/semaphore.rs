@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::parker::{AdaptiveSpin, ThreadParker, Wake, WakeList};
+use super::parker::{AdaptiveSpin, ThreadParker, WakeList, WakeTarget};
 use super::wait_queue::{WaitQueue, WaiterState};
 use crate::sync::{AtomicIsize, Mutex, Ordering, Thread};
 
@@ -67,7 +67,7 @@ struct SemaphoreState {
 /// Error of a wait that can never succeed: the semaphore is closed, or its capacity is below the
 /// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) struct SemaphoreClosed;
 
 /// Reason why no slot was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +77,8 @@ pub(crate) enum TryAcquireError {
     Full,
 }
 
-impl From<Closed> for TryAcquireError {
-    fn from(_: Closed) -> Self {
+impl From<SemaphoreClosed> for TryAcquireError {
+    fn from(_: SemaphoreClosed) -> Self {
         TryAcquireError::Closed
     }
 }
@@ -151,13 +151,13 @@ impl Semaphore {
         want: usize,
     ) -> Result<Option<QueuedAcquire<'_>>, TryAcquireError> {
         let parker = ThreadParker::new();
-        let waiter = self.enqueue(want, Wake::Thread(parker.clone()))?;
+        let waiter = self.enqueue(want, WakeTarget::Thread(parker.clone()))?;
         Ok(waiter.map(|waiter| QueuedAcquire { semaphore: self, waiter, parker }))
     }
 
     /// Returns a future that takes `want` slots. It waits in the same queue as threads.
-    pub(crate) fn acquire_async(&self, want: usize) -> Acquire<'_> {
-        Acquire { semaphore: self, want, waiter: None }
+    pub(crate) fn acquire_async(&self, want: usize) -> AcquireFuture<'_> {
+        AcquireFuture { semaphore: self, want, waiter: None }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -236,12 +236,12 @@ impl Semaphore {
     /// number of slots it wants.
     pub(crate) fn waiters(&self) -> Vec<(Option<Thread>, usize)> {
         let inner = self.inner.lock();
-        let thread = |wake: Option<&Wake>| wake?.thread().cloned();
+        let thread = |wake: Option<&WakeTarget>| wake?.thread().cloned();
         inner.queue.iter().map(|(&want, wake)| (thread(wake), want)).collect()
     }
 
     /// Step 2. Joins the wait queue, or returns `None` if the slots were free.
-    fn enqueue(&self, want: usize, wake: Wake) -> Result<Option<usize>, TryAcquireError> {
+    fn enqueue(&self, want: usize, wake: WakeTarget) -> Result<Option<usize>, TryAcquireError> {
         let mut inner = self.inner.lock();
         let before = self.state.fetch_or(CONTENDED, Ordering::AcqRel);
         let queued = if before & CLOSED != 0 || want > inner.capacity {
@@ -254,7 +254,7 @@ impl Semaphore {
         };
         self.clear_contended_if_idle(&inner);
         drop(inner);
-        // An unused `Wake` may hold a waker, whose drop runs foreign code, so it is dropped after
+        // An unused `WakeTarget` may hold a waker, whose drop runs foreign code, so it is dropped after
         // the lock.
         match queued {
             Ok(Ok(waiter)) => Ok(Some(waiter)),
@@ -294,13 +294,13 @@ impl Semaphore {
     }
 
     /// Removes the waiter and returns its result, or `None` while it waits.
-    fn poll_waiter(&self, waiter: usize) -> Option<Result<(), Closed>> {
+    fn poll_waiter(&self, waiter: usize) -> Option<Result<(), SemaphoreClosed>> {
         let mut inner = self.inner.lock();
         match inner.queue.state(waiter) {
             WaiterState::Waiting => None,
             WaiterState::Granted | WaiterState::Refused => match inner.queue.remove(waiter) {
                 (WaiterState::Granted, ..) => Some(Ok(())),
-                _ => Some(Err(Closed)),
+                _ => Some(Err(SemaphoreClosed)),
             },
         }
     }
@@ -335,7 +335,7 @@ pub(crate) struct QueuedAcquire<'a> {
 
 impl<'a> QueuedAcquire<'a> {
     /// Returns the result, or the waiter itself if it still waits.
-    pub(crate) fn try_finish(self) -> Result<Result<(), Closed>, QueuedAcquire<'a>> {
+    pub(crate) fn try_finish(self) -> Result<Result<(), SemaphoreClosed>, QueuedAcquire<'a>> {
         if !self.parker.is_notified() {
             return Err(self);
         }
@@ -358,25 +358,25 @@ impl<'a> QueuedAcquire<'a> {
 /// Future of a wait in the queue. Dropped before it is ready, it leaves the queue, or releases the
 /// slots that it was granted.
 #[derive(Debug)]
-pub(crate) struct Acquire<'a> {
+pub(crate) struct AcquireFuture<'a> {
     semaphore: &'a Semaphore,
     want: usize,
     waiter: Option<usize>,
 }
 
-impl Acquire<'_> {
+impl AcquireFuture<'_> {
     /// Returns whether the future has joined the wait queue.
     pub(crate) fn is_queued(&self) -> bool {
         self.waiter.is_some()
     }
 }
 
-impl Future for Acquire<'_> {
-    type Output = Result<(), Closed>;
+impl Future for AcquireFuture<'_> {
+    type Output = Result<(), SemaphoreClosed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Cloned before the lock is taken: a waker's clone runs foreign code.
-        let wake = Wake::Task(cx.waker().clone());
+        let wake = WakeTarget::Task(cx.waker().clone());
         let Some(waiter) = self.waiter else {
             return match self.semaphore.enqueue(self.want, wake) {
                 Ok(None) => Poll::Ready(Ok(())),
@@ -384,7 +384,7 @@ impl Future for Acquire<'_> {
                     self.waiter = waiter;
                     Poll::Pending
                 }
-                Err(_) => Poll::Ready(Err(Closed)),
+                Err(_) => Poll::Ready(Err(SemaphoreClosed)),
             };
         };
         let mut inner = self.semaphore.inner.lock();
@@ -400,7 +400,7 @@ impl Future for Acquire<'_> {
     }
 }
 
-impl Drop for Acquire<'_> {
+impl Drop for AcquireFuture<'_> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take()
             && self.semaphore.cancel_or_take(waiter).is_ok()

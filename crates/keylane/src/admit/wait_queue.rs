@@ -5,7 +5,7 @@
 
 use slab::Slab;
 
-use super::parker::{Wake, WakeList};
+use super::parker::{WakeList, WakeTarget};
 
 /// Capacity, in waiters, that an empty queue retains. A larger buffer is freed.
 const MAX_SPARE_WAITERS: usize = 64;
@@ -32,7 +32,7 @@ struct Waiter<P> {
     state: WaiterState,
     /// Target of the notification; `None` once the state is decided. An async waiter may replace
     /// it.
-    wake: Option<Wake>,
+    wake: Option<WakeTarget>,
     /// Neighbors in the queue; meaningless once the state is decided.
     prev: Option<usize>,
     next: Option<usize>,
@@ -72,7 +72,7 @@ impl<P> WaitQueue<P> {
     }
 
     /// Adds a waiter at the end of the queue and returns its index.
-    pub(super) fn push_back(&mut self, payload: P, wake: Wake) -> usize {
+    pub(super) fn push_back(&mut self, payload: P, wake: WakeTarget) -> usize {
         let prev = self.tail;
         let wake = Some(wake);
         let waiter = self.waiters.insert(Waiter {
@@ -92,7 +92,7 @@ impl<P> WaitQueue<P> {
     }
 
     /// Iterates over the linked waiters in queue order: payload and notification target.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&P, Option<&Wake>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&P, Option<&WakeTarget>)> {
         let next = |waiter: &usize| self.waiters[*waiter].next;
         std::iter::successors(self.head, next).map(|waiter| {
             let Waiter { payload, wake, .. } = &self.waiters[waiter];
@@ -129,13 +129,13 @@ impl<P> WaitQueue<P> {
 
     /// Replaces the notification target. Returns the old one, to be dropped after the lock is
     /// released.
-    pub(super) fn replace_wake(&mut self, waiter: usize, wake: Wake) -> Option<Wake> {
+    pub(super) fn replace_wake(&mut self, waiter: usize, wake: WakeTarget) -> Option<WakeTarget> {
         self.waiters[waiter].wake.replace(wake)
     }
 
     /// Removes the waiter, unlinking it if it still waits. Returns its state, its payload, and its
     /// notification target, to be dropped after the lock is released.
-    pub(super) fn remove(&mut self, waiter: usize) -> (WaiterState, P, Option<Wake>) {
+    pub(super) fn remove(&mut self, waiter: usize) -> (WaiterState, P, Option<WakeTarget>) {
         if self.waiters[waiter].state == WaiterState::Waiting {
             self.unlink(waiter);
         }

@@ -85,7 +85,7 @@ pub(super) enum Splitter {
 }
 
 /// A time, and a sequence number that orders events at the same time.
-pub(super) type Since = (u64, u64);
+pub(super) type EventTime = (u64, u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ScheduledJob {
@@ -107,7 +107,7 @@ pub(super) struct ScheduledJob {
     pub(super) arrival: u64,
     /// Set while the job is admitted, has a subtask to run and has no worker: the start of this
     /// state.
-    pub(super) needs_since: Option<Since>,
+    pub(super) needs_since: Option<EventTime>,
     /// Set while the job is admitted, has a subtask to run and has at most one worker: the start of
     /// this state, or of its last ageing.
     pub(super) at_one_worker_since: Option<u64>,
@@ -171,10 +171,10 @@ impl ScheduledJob {
         }
     }
 
-    pub(super) fn rank(&self) -> Rank {
+    pub(super) fn rank(&self) -> JobRank {
         let requirement = self.progress().requirement();
         let had = self.done + self.failed + self.running;
-        Rank { requirement, had, weight: self.weight, serial: self.serial }
+        JobRank { requirement, had, weight: self.weight, serial: self.serial }
     }
 
     /// Assigns a worker. Ready subtasks go first: they were split earlier, and other tasks may wait
@@ -291,7 +291,7 @@ impl ScheduledJob {
 /// (Nuyens and Wierman, "The foreground-background queue: a survey", 2008). Of equals, the older
 /// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rank {
+pub(super) struct JobRank {
     requirement: Option<u64>,
     /// Subtasks that have started and do not wait.
     had: u64,
@@ -299,7 +299,7 @@ pub(super) struct Rank {
     serial: u64,
 }
 
-impl Ord for Rank {
+impl Ord for JobRank {
     fn cmp(&self, other: &Self) -> Ordering {
         // Compares mine / weight with others / weight, without rounding.
         let compare = |mine: u64, others: u64| {
@@ -316,7 +316,7 @@ impl Ord for Rank {
     }
 }
 
-impl PartialOrd for Rank {
+impl PartialOrd for JobRank {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

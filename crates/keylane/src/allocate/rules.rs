@@ -2,7 +2,7 @@
 //! events.
 
 use super::indexed_heap::IndexedHeap;
-use super::job::{Rank, ScheduledJob, Since, Splitter};
+use super::job::{EventTime, JobRank, ScheduledJob, Splitter};
 use super::{Claimant, Decision, End, JobId, JobProgress, Order, Rule, Supply, Take};
 
 /// Slot in the id of a job that ended at its submission.
@@ -15,7 +15,7 @@ pub(super) struct LooseWork {
     pub(super) running: usize,
     /// Set while a task is ready and none runs: the start of this state, ordered with that of the
     /// jobs.
-    pub(super) needs_since: Option<Since>,
+    pub(super) needs_since: Option<EventTime>,
     /// Set if the last admission by rule 2 was a task outside jobs: the next one is the queue's.
     pub(super) had_its_turn: bool,
     /// Set if the last decision was for this stream.
@@ -23,7 +23,7 @@ pub(super) struct LooseWork {
 }
 
 /// A job's slot, or `None` for the work outside jobs, with the rule.
-type Choice = (Option<u32>, Rule);
+type JobChoice = (Option<u32>, Rule);
 
 /// State of the scheduler. Two states with the same events make the same decisions.
 #[derive(Clone, Debug)]
@@ -55,17 +55,17 @@ pub(super) struct SchedulerState {
     pub(super) free: Vec<u32>,
     pub(super) loose: LooseWork,
     /// Queued jobs that could start, the oldest first.
-    queue: IndexedHeap<Since>,
+    queue: IndexedHeap<EventTime>,
     /// Queued jobs that could start, the least requirement first. Maintained only for the policies
     /// that use it.
-    queue_by_rank: IndexedHeap<Rank>,
+    queue_by_rank: IndexedHeap<JobRank>,
     /// Admitted jobs with a subtask to run and no worker, the longest so first.
-    without_worker: IndexedHeap<Since>,
+    without_worker: IndexedHeap<EventTime>,
     /// Admitted jobs with a subtask to run and at most one worker, the longest so first; of equals,
     /// the older.
-    at_one_worker: IndexedHeap<Since>,
+    at_one_worker: IndexedHeap<EventTime>,
     /// Admitted jobs with a subtask to run, the least requirement first.
-    least: IndexedHeap<Rank>,
+    least: IndexedHeap<JobRank>,
 }
 
 impl SchedulerState {
@@ -149,14 +149,14 @@ impl SchedulerState {
         })
     }
 
-    fn choose(&self) -> Option<Choice> {
+    fn choose(&self) -> Option<JobChoice> {
         match self.order {
             Order::Arrival => self.choose_by_arrival(),
             Order::Balanced | Order::Shortest => self.choose_by_length(),
         }
     }
 
-    fn choose_by_arrival(&self) -> Option<Choice> {
+    fn choose_by_arrival(&self) -> Option<JobChoice> {
         self.admit_beyond_workers()
             .or_else(|| self.keep())
             .or_else(|| self.aged())
@@ -169,7 +169,7 @@ impl SchedulerState {
     /// back by rule 1 after every subtask, so no job would ever be admitted if rule 1 always came
     /// first. If rule 2 always came first, admitted jobs would starve under a flood of new ones. So
     /// the two alternate.
-    fn admit_beyond_workers(&self) -> Option<Choice> {
+    fn admit_beyond_workers(&self) -> Option<JobChoice> {
         let (_, slot) = self.queue.first().filter(|_| self.can_admit())?;
         let loose = usize::from(self.loose.ready || self.loose.running > 0);
         let is_beyond = self.active + loose >= self.workers;
@@ -177,7 +177,7 @@ impl SchedulerState {
     }
 
     /// Rule 1.
-    fn keep(&self) -> Option<Choice> {
+    fn keep(&self) -> Option<JobChoice> {
         let to = match (self.without_worker.first(), self.loose.needs_since) {
             (Some((since, _)), Some(loose_since)) if loose_since < since => None,
             (Some((_, slot)), _) => Some(slot),
@@ -187,7 +187,7 @@ impl SchedulerState {
         Some((to, Rule::Keep))
     }
 
-    fn aged(&self) -> Option<Choice> {
+    fn aged(&self) -> Option<JobChoice> {
         let ((since, _), slot) = self.at_one_worker.first()?;
         self.has_aged(since).then_some((Some(slot), Rule::Aged))
     }
@@ -195,7 +195,7 @@ impl SchedulerState {
     /// Rule 2. A task outside jobs counts as a job with one subtask, admitted and assigned in one
     /// step. It is not bounded: a subtask of an admitted job may wait behind it for a key, and
     /// neither would progress if it had to wait for an admitted job to end.
-    fn admit(&self) -> Option<Choice> {
+    fn admit(&self) -> Option<JobChoice> {
         let job = self.queue.first().filter(|_| self.can_admit()).map(|(_, slot)| slot);
         let to = match (job, self.loose.ready) {
             (Some(slot), true) => self.loose.had_its_turn.then_some(slot),
@@ -208,7 +208,7 @@ impl SchedulerState {
 
     /// Policies other than arrival. Tasks outside jobs have the least requirement, and so go first;
     /// where a job waits for a worker too, the two alternate.
-    fn choose_by_length(&self) -> Option<Choice> {
+    fn choose_by_length(&self) -> Option<JobChoice> {
         let job = self.choose_job_by_length();
         let loose_needs_worker = self.loose.needs_since.is_some();
         let job_waits = |slot| self.job(slot).running == 0;
@@ -227,7 +227,7 @@ impl SchedulerState {
 
     /// Chooses the next job: an aged one; else one with a place and no worker; else the one with
     /// the least requirement. After `Order::TURN` decisions, the one that has waited longest.
-    fn choose_job_by_length(&self) -> Option<Choice> {
+    fn choose_job_by_length(&self) -> Option<JobChoice> {
         if let Some(aged) = self.aged() {
             return Some(aged);
         }
@@ -557,10 +557,10 @@ impl SchedulerState {
 /// others.
 fn update_needs_since(
     needs_worker: bool,
-    since: Option<Since>,
+    since: Option<EventTime>,
     now: u64,
     needs: &mut u64,
-) -> Option<Since> {
+) -> Option<EventTime> {
     if !needs_worker || since.is_some() {
         return since.filter(|_| needs_worker);
     }

@@ -23,7 +23,7 @@ use crate::unwind::drop_catch_unwind;
 
 /// Runtime of a pool's futures, with their limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Runtime {
+pub(crate) struct FutureRuntime {
     handle: tokio::runtime::Handle,
     /// Permits of running futures, granted in the order of arrival.
     running: Arc<Semaphore>,
@@ -32,9 +32,9 @@ pub(crate) struct Runtime {
 /// Maximum of the limit.
 pub(crate) const MAX_FUTURES: usize = Semaphore::MAX_PERMITS;
 
-impl Runtime {
+impl FutureRuntime {
     pub(crate) fn new(handle: tokio::runtime::Handle, concurrency: usize) -> Self {
-        Runtime { handle, running: Arc::new(Semaphore::new(concurrency)) }
+        FutureRuntime { handle, running: Arc::new(Semaphore::new(concurrency)) }
     }
 
     /// Runs a future when it gets a permit.
@@ -53,7 +53,7 @@ pub(crate) struct FutureTask<T, E, F: Future> {
     cell: TaskCell<T, E, F>,
     /// Converts the future's value.
     outcome: fn(F::Output) -> Outcome<T, E>,
-    runtime: Runtime,
+    runtime: FutureRuntime,
     /// Aborts the running future. Set by the worker that spawns it.
     abort: Mutex<Option<AbortHandle>>,
 }
@@ -62,7 +62,7 @@ impl<T, E, F: Future> FutureTask<T, E, F> {
     pub(crate) fn new(
         future: F,
         outcome: fn(F::Output) -> Outcome<T, E>,
-        runtime: Runtime,
+        runtime: FutureRuntime,
     ) -> Self {
         FutureTask { cell: TaskCell::new(future), outcome, runtime, abort: Mutex::new(None) }
     }

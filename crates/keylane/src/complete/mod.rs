@@ -11,7 +11,7 @@ mod task_cell;
 mod task_fn;
 
 #[cfg(feature = "tokio")]
-pub(crate) use future::{FutureTask, MAX_FUTURES, Runtime};
+pub(crate) use future::{FutureRuntime, FutureTask, MAX_FUTURES};
 pub use handle::{Handle, WouldDeadlock};
 pub(crate) use handle::{NoWorker, block};
 pub use outcome::{Outcome, PanicPayload, TaskError};

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 
-use crate::sync::Exclusive;
+use crate::sync::OwnerOnly;
 
 /// Final state of a task.
 ///
@@ -141,13 +141,13 @@ impl<E: Error + 'static> Error for TaskError<E> {
 /// Payload of a task's panic.
 pub struct PanicPayload {
     message: Option<String>,
-    payload: Exclusive<Box<dyn Any + Send>>,
+    payload: OwnerOnly<Box<dyn Any + Send>>,
 }
 
 impl PanicPayload {
     pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
         let message = panic_message(&*payload).map(str::to_owned);
-        PanicPayload { message, payload: Exclusive::new(payload) }
+        PanicPayload { message, payload: OwnerOnly::new(payload) }
     }
 
     /// Returns the message, if the payload is one, as it is for `panic!("...")`.

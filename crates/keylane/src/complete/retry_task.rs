@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use super::task_cell::{CancelFlag, JoinState, TakeWork, TaskPhase, with_cancel_flag};
 use super::{Outcome, PanicPayload, TaskCell};
-use crate::retry::{Failures, Retry, random};
-use crate::run::{Attempt, AttemptContext, AttemptEngine, ExecContext, RunSharedBody, Turn};
+use crate::retry::{FailedAttempts, Retry, random};
+use crate::run::{AttemptContext, AttemptEngine, ExecContext, RetryAttempt, RunSharedBody, Turn};
 use crate::sync::Mutex;
 use crate::unwind::drop_catch_unwind;
 
@@ -23,12 +23,12 @@ pub(crate) struct RetryTask<T, E, F> {
     cell: TaskCell<T, E, F>,
     retry: Retry,
     /// Locked alone, by the thread that runs the task, and by one that cancels it.
-    progress: Mutex<Progress>,
+    progress: Mutex<RetryProgress>,
 }
 
 #[derive(Default)]
-struct Progress {
-    failures: Failures,
+struct RetryProgress {
+    failures: FailedAttempts,
     /// Next attempt of a suspended task, by its number.
     next: Option<(Arc<dyn AttemptEngine>, u64)>,
 }
@@ -123,7 +123,7 @@ where
     }
 }
 
-impl<T, E, F> Attempt for RetryTask<T, E, F>
+impl<T, E, F> RetryAttempt for RetryTask<T, E, F>
 where
     T: Send + 'static,
     E: Send + 'static,

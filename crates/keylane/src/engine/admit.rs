@@ -57,9 +57,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.shards[shard].inbox.lock().refuses(hash, &claim.key)
         };
         match claims.0.bare() {
-            Repr::One(claim) => refuses(claim),
-            Repr::Many(claims) => claims.iter().any(refuses),
-            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => false,
+            ClaimsRepr::One(claim) => refuses(claim),
+            ClaimsRepr::Many(claims) => claims.iter().any(refuses),
+            ClaimsRepr::None
+            | ClaimsRepr::Barrier
+            | ClaimsRepr::Weighed(_)
+            | ClaimsRepr::Described(..) => false,
         }
     }
 

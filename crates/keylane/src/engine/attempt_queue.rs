@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::run::{Attempt, AttemptEngine, SavedPosition};
+use crate::run::{AttemptEngine, RetryAttempt, SavedPosition};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Attempts that wait for their time, for a worker, or for their keys.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts {
+pub(crate) struct WaitingAttempts {
     /// Length of `ready`. Changed under `queue`; read by workers without it.
     ready: CachePadded<AtomicUsize>,
     /// Locked alone.
@@ -20,7 +20,7 @@ pub(crate) struct Attempts {
 
 /// Attempt that waits, and the place from which it continues.
 pub(crate) struct NextAttempt {
-    work: Arc<dyn Attempt>,
+    work: Arc<dyn RetryAttempt>,
     /// Position of the work in the order.
     position: SavedPosition,
     /// Shard of the kept turn, and its number in that shard.
@@ -29,7 +29,7 @@ pub(crate) struct NextAttempt {
 
 impl NextAttempt {
     /// Creates the next attempt of the work that this thread runs.
-    pub(super) fn here(work: Arc<dyn Attempt>, turn: Option<(usize, usize)>) -> Self {
+    pub(super) fn here(work: Arc<dyn RetryAttempt>, turn: Option<(usize, usize)>) -> Self {
         NextAttempt { work, position: SavedPosition::here(), turn }
     }
 
@@ -67,7 +67,7 @@ struct AttemptQueue {
     over: bool,
 }
 
-impl Attempts {
+impl WaitingAttempts {
     /// Returns whether an attempt waits for a worker.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {

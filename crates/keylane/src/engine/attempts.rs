@@ -37,9 +37,9 @@ mod models;
 use std::any::Any;
 
 use super::attempt_queue::NextAttempt;
-use super::rate_state::Wakeup;
+use super::rate_state::TimerEvent;
 use super::*;
-use crate::run::{Attempt, AttemptEngine};
+use crate::run::{AttemptEngine, RetryAttempt};
 use crate::unwind::call_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -72,12 +72,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let lanes = self.shards[shard].lanes.lock();
         let turns = self.shards[shard].turns.lock();
         let rollup = match turns.held(turn) {
-            Some(Held::Lane(slot)) => return lanes.is_slot_paused(*slot),
-            Some(Held::Rollup(rollup)) => rollup.clone(),
-            Some(Held::Free) | None => return false,
+            Some(HeldLanes::Lane(slot)) => return lanes.is_slot_paused(*slot),
+            Some(HeldLanes::Rollup(rollup)) => rollup.clone(),
+            Some(HeldLanes::Free) | None => return false,
         };
         drop((lanes, turns));
-        let Scope::Keys(claims) = &rollup.scope else { return false };
+        let RollupScope::Keys(claims) = &rollup.scope else { return false };
         claims.iter().any(|(hash, claim)| {
             let lanes = self.shards[self.shard_of(*hash)].lanes.lock();
             lanes.is_key_paused(*hash as u32, &claim.key)
@@ -131,7 +131,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> AttemptEngin
         &self,
         number: u64,
         delay: Duration,
-        work: Arc<dyn Attempt>,
+        work: Arc<dyn RetryAttempt>,
         turn: Option<(usize, usize)>,
     ) -> bool {
         let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
@@ -140,13 +140,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> AttemptEngin
             return false;
         }
         self.counters.count_retried();
-        self.rates.set_alarm(None, Some(at), Wakeup::Attempt { number });
+        self.rates.set_alarm(None, Some(at), TimerEvent::Attempt { number });
         true
     }
 
     fn withdraw_attempt(&self, number: u64) {
         if let Some(at) = self.attempts.withdraw(number) {
-            self.rates.set_alarm(Some(at), None, Wakeup::Attempt { number });
+            self.rates.set_alarm(Some(at), None, TimerEvent::Attempt { number });
         }
     }
 

@@ -11,13 +11,13 @@ const END: u16 = u16::MAX;
 
 /// Number of accepted tasks of a batch, the tasks that were not accepted, and the reason for the
 /// first of them.
-pub(crate) type RejectedBatch<K, M> = (usize, Vec<Incoming<K, M>>, SubmitErrorKind);
+pub(crate) type RejectedBatch<K, M> = (usize, Vec<UnsubmittedTask<K, M>>, SubmitErrorKind);
 
 /// Task before its submission: its claims, and the value from which its work is made.
-pub(crate) type Incoming<K, M> = (Claims<K>, M);
+pub(crate) type UnsubmittedTask<K, M> = (Claims<K>, M);
 
 /// Task of a batch, until it is in its inbox.
-struct Staged<K, M> {
+struct StagedTask<K, M> {
     claims: Claims<K>,
     task: M,
     /// Hash of its key, if it has exactly one.
@@ -31,7 +31,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// refused.
     pub(crate) fn enqueue_many<M: IntoWork<X::Work>>(
         &self,
-        mut tasks: impl Iterator<Item = Incoming<K, M>>,
+        mut tasks: impl Iterator<Item = UnsubmittedTask<K, M>>,
     ) -> Result<usize, RejectedBatch<K, M>> {
         if self.bounds.as_ref().is_some_and(|bounds| bounds.restrict()) {
             return self.enqueue_one_by_one(tasks);
@@ -59,7 +59,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Submits the tasks one by one, so that each passes all bounds before the next does.
     fn enqueue_one_by_one<M: IntoWork<X::Work>>(
         &self,
-        mut tasks: impl Iterator<Item = Incoming<K, M>>,
+        mut tasks: impl Iterator<Item = UnsubmittedTask<K, M>>,
     ) -> Result<usize, RejectedBatch<K, M>> {
         let mut accepted = 0;
         while let Some((claims, task)) = tasks.next() {
@@ -73,19 +73,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     #[inline(always)]
-    fn stage<M>(&self, (claims, task): Incoming<K, M>) -> Staged<K, M> {
+    fn stage<M>(&self, (claims, task): UnsubmittedTask<K, M>) -> StagedTask<K, M> {
         let hash = match &claims.0 {
-            Repr::One(claim) => self.hasher.hash_one(&claim.key),
+            ClaimsRepr::One(claim) => self.hasher.hash_one(&claim.key),
             _ => 0,
         };
-        Staged { claims, task, hash, next: END }
+        StagedTask { claims, task, hash, next: END }
     }
 
     /// Admits and enqueues the tasks of a piece of at most `BATCH`, until one is refused. The
     /// refused task and those behind it stay in place.
     fn enqueue_piece<M: IntoWork<X::Work>>(
         &self,
-        piece: &mut [Option<Staged<K, M>>],
+        piece: &mut [Option<StagedTask<K, M>>],
     ) -> Result<(), SubmitErrorKind> {
         let mut start = 0;
         while start < piece.len() {
@@ -102,7 +102,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// of the others after all before it, since it must come after those in all of its lanes.
     fn enqueue_admitted<M: IntoWork<X::Work>>(
         &self,
-        mut tasks: &mut [Option<Staged<K, M>>],
+        mut tasks: &mut [Option<StagedTask<K, M>>],
         unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
         while !tasks.is_empty() {
@@ -121,14 +121,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Enqueues a task that has not exactly one key; it stays in place if it is refused.
     fn enqueue_staged<M: IntoWork<X::Work>>(
         &self,
-        place: &mut Option<Staged<K, M>>,
+        place: &mut Option<StagedTask<K, M>>,
         unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
-        let Some(Staged { claims, task, hash, next }) = place.take() else { return Ok(()) };
+        let Some(StagedTask { claims, task, hash, next }) = place.take() else { return Ok(()) };
         // `enqueue` releases the permit if the task is refused.
         unused.count -= 1;
         self.enqueue(claims, task, AdmissionTicket::none()).map_err(|(why, claims, task)| {
-            *place = Some(Staged { claims, task, hash, next });
+            *place = Some(StagedTask { claims, task, hash, next });
             why
         })
     }
@@ -142,7 +142,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// inboxes while the row held all.
     fn enqueue_row<M: IntoWork<X::Work>>(
         &self,
-        row: &mut [Option<Staged<K, M>>],
+        row: &mut [Option<StagedTask<K, M>>],
         unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
         debug_assert!(row.len() <= BATCH);
@@ -165,7 +165,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         }
         let time = self.clock.now();
-        let mut inboxes: OpenInboxes<'_, K, X::Work> = Vec::with_capacity(shards);
+        let mut inboxes: LockedInboxes<'_, K, X::Work> = Vec::with_capacity(shards);
         let concerned = (0..self.shards.len()).filter(|&shard| first[shard] != END);
         inboxes.extend(concerned.map(|shard| (shard, self.shards[shard].inbox.lock())));
         if inboxes.iter().any(|(_, inbox)| inbox.watched) {
@@ -189,7 +189,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         shard: usize,
         inbox: &mut Inbox<K, X::Work>,
-        row: &mut [Option<Staged<K, M>>],
+        row: &mut [Option<StagedTask<K, M>>],
         first: u16,
         time: u32,
         unused: &mut UnusedPermits<'_>,
@@ -197,7 +197,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut notify = false;
         let mut index = first;
         while let Some(place) = row.get_mut(usize::from(index))
-            && let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, next }) =
+            && let Some(StagedTask { claims: Claims(ClaimsRepr::One(claim)), task, hash, next }) =
                 place.take()
         {
             let time = self.record_submit_time(shard, inbox, time);
@@ -213,8 +213,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     fn enqueue_watched_row<M: IntoWork<X::Work>>(
         &self,
-        mut inboxes: OpenInboxes<'_, K, X::Work>,
-        row: &mut [Option<Staged<K, M>>],
+        mut inboxes: LockedInboxes<'_, K, X::Work>,
+        row: &mut [Option<StagedTask<K, M>>],
         time: u32,
         unused: &mut UnusedPermits<'_>,
     ) -> Result<(), SubmitErrorKind> {
@@ -222,7 +222,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut entered = Ok(());
         for place in row {
             let Some(staged) = &*place else { continue };
-            let Repr::One(claim) = &staged.claims.0 else { unreachable!("a row has single keys") };
+            let ClaimsRepr::One(claim) = &staged.claims.0 else {
+                unreachable!("a row has single keys")
+            };
             let shard = self.shard_of(staged.hash);
             let inbox = inbox_of(&mut inboxes, shard);
             // A batch comes from outside, so the end of a key applies to all of it.
@@ -230,7 +232,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if entered.is_err() {
                 break;
             }
-            if let Some(Staged { claims: Claims(Repr::One(claim)), task, hash, .. }) = place.take()
+            if let Some(StagedTask { claims: Claims(ClaimsRepr::One(claim)), task, hash, .. }) =
+                place.take()
             {
                 let time = self.record_submit_time(shard, inbox, time);
                 if inbox.push_single(hash as u32, time, claim, || task.into_work()) {
@@ -278,6 +281,6 @@ impl ShardSet {
     }
 }
 
-fn has_one_key<K, M>(task: &Option<Staged<K, M>>) -> bool {
-    matches!(task, Some(Staged { claims: Claims(Repr::One(_)), .. }))
+fn has_one_key<K, M>(task: &Option<StagedTask<K, M>>) -> bool {
+    matches!(task, Some(StagedTask { claims: Claims(ClaimsRepr::One(_)), .. }))
 }

@@ -9,11 +9,11 @@ use std::ops::Deref;
 
 use super::state_expiry::StateExpiry;
 use super::*;
-use crate::admit::{ByteBound, Cost, DeferredWakes, KeyBound, KeyRef};
+use crate::admit::{ByteBound, DeferredWakes, HeldBytes, KeyBound, KeyRef};
 use crate::unwind::drop_catch_unwind;
 
 /// Bounds of an engine. At least one is set.
-pub(crate) struct Bounds<K> {
+pub(crate) struct EngineBounds<K> {
     /// Number of consecutive failures after which a key is stopped.
     pub(crate) stop_after: Option<u32>,
     pub(crate) keys: Option<KeyBound<K>>,
@@ -25,13 +25,13 @@ pub(crate) struct Bounds<K> {
 /// Proof of admission: the task has its permits of the gate and its keys, and these bytes.
 #[derive(Debug)]
 #[must_use = "an admitted task must be enqueued or retracted"]
-pub(crate) struct AdmissionTicket(Option<Cost>);
+pub(crate) struct AdmissionTicket(Option<HeldBytes>);
 
 /// Work that will carry its cost.
 pub(super) struct WithCost<M, W> {
     pub(super) task: M,
-    cost: Option<Cost>,
-    charge: fn(W, Cost) -> W,
+    cost: Option<HeldBytes>,
+    charge: fn(W, HeldBytes) -> W,
 }
 
 impl<M: IntoWork<W>, W> IntoWork<W> for WithCost<M, W> {
@@ -109,7 +109,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     pub(super) fn admit_within(
         &self,
-        bounds: &Bounds<K>,
+        bounds: &EngineBounds<K>,
         claims: &Claims<K>,
         bytes: usize,
         limit: WaitLimit,
@@ -128,7 +128,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// before it is ready, it has acquired nothing.
     pub(super) async fn admit_within_async(
         &self,
-        bounds: &Bounds<K>,
+        bounds: &EngineBounds<K>,
         claims: &Claims<K>,
         bytes: usize,
     ) -> Result<AdmissionTicket, SubmitErrorKind> {
@@ -186,30 +186,30 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Releases the keys of a task that has ended, or will never begin.
-    pub(super) fn leave_keys(&self, bounds: &Bounds<K>, claims: &Claims<K>) {
+    pub(super) fn leave_keys(&self, bounds: &EngineBounds<K>, claims: &Claims<K>) {
         if let Some(keys) = &bounds.keys {
             self.key_refs(bounds, claims).iter().for_each(|key_ref| drop(keys.end(key_ref)));
         }
     }
 
     /// Releases one task of each key of a rollup.
-    pub(super) fn leave_scope(&self, bounds: &Bounds<K>, scope: &Scope<K>) {
-        if let (Some(keys), Scope::Keys(claims)) = (&bounds.keys, scope) {
+    pub(super) fn leave_scope(&self, bounds: &EngineBounds<K>, scope: &RollupScope<K>) {
+        if let (Some(keys), RollupScope::Keys(claims)) = (&bounds.keys, scope) {
             for (hash, claim) in claims {
                 drop_catch_unwind(keys.end(&self.key_ref(*hash, &claim.key)));
             }
         }
     }
 
-    fn key_refs<'a>(&self, bounds: &Bounds<K>, claims: &'a Claims<K>) -> KeyRefs<'a, K> {
+    fn key_refs<'a>(&self, bounds: &EngineBounds<K>, claims: &'a Claims<K>) -> KeyRefs<'a, K> {
         if bounds.keys.is_none() {
             return KeyRefs::None;
         }
         let key_ref =
             |claim: &'a KeyClaim<K>| self.key_ref(self.hasher.hash_one(&claim.key), &claim.key);
         match claims.0.bare() {
-            Repr::One(claim) => KeyRefs::One([key_ref(claim)]),
-            Repr::Many(claims) => {
+            ClaimsRepr::One(claim) => KeyRefs::One([key_ref(claim)]),
+            ClaimsRepr::Many(claims) => {
                 let mut all: Vec<KeyRef<'a, K>> = claims.iter().map(key_ref).collect();
                 all.sort_by_key(|key_ref| (key_ref.part, key_ref.hash));
                 let mut key_refs: Vec<KeyRef<'a, K>> = Vec::with_capacity(all.len());
@@ -224,7 +224,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
                 KeyRefs::Many(key_refs)
             }
-            Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => KeyRefs::None,
+            ClaimsRepr::None
+            | ClaimsRepr::Barrier
+            | ClaimsRepr::Weighed(_)
+            | ClaimsRepr::Described(..) => KeyRefs::None,
         }
     }
 
@@ -233,7 +236,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-impl<K: Key> Bounds<K> {
+impl<K: Key> EngineBounds<K> {
     /// Returns whether a submitter may have to wait for more than a permit of the gate.
     pub(super) fn restrict(&self) -> bool {
         self.keys.is_some() || self.bytes.is_some()
@@ -279,7 +282,7 @@ impl<K: Key> Bounds<K> {
         bytes: usize,
         limit: WaitLimit,
         inside: bool,
-    ) -> Result<Option<Cost>, SubmitErrorKind> {
+    ) -> Result<Option<HeldBytes>, SubmitErrorKind> {
         let Some(all) = self.bytes.as_ref().filter(|_| bytes != 0) else { return Ok(None) };
         match limit {
             _ if inside => all.force(bytes),

@@ -7,7 +7,7 @@
 use super::rate_state::PendingWakeups;
 use super::*;
 use crate::observe::{PauseReason, PausedKey};
-use crate::order::{PauseReasons, Stop, TakenKey, Unrun};
+use crate::order::{KeyStop, PauseReasons, TakenTasks, UnrunTask};
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -51,13 +51,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Takes out the tasks that have only this key and have not begun, in order, and releases
     /// everything they had acquired.
-    pub(crate) fn take_key(&self, key: &K) -> Vec<Unrun<K, X::Work>> {
+    pub(crate) fn take_key(&self, key: &K) -> Vec<UnrunTask<K, X::Work>> {
         let (shard, hash) = self.place_of(key);
         let (mut taken, left, recall, offer) = self.intact(|| {
             let mut lanes = self.shards[shard].lanes.lock();
             let mut inbox = self.shards[shard].inbox.lock();
-            let TakenKey { tasks, left, recall } = lanes
-                .take_key(&mut inbox, hash, key, |work| X::may_take(work) && !X::is_scoped(work));
+            let TakenTasks { tasks, left, recall } =
+                lanes.take_key(&mut inbox, hash, key, |work| {
+                    X::may_take(work) && !X::is_scoped(work)
+                });
             lanes.check();
             (tasks, left, recall, lanes.has_offer())
         });
@@ -131,7 +133,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         (key, running, why): (&K, usize, &PauseReasons),
     ) -> Option<PausedKey<K>> {
         let paused = why.paused.map(|at| PauseReason::Paused { since: self.clock.since(at) });
-        let stopped = why.stopped.map(|Stop { failures, at }| PauseReason::Stopped {
+        let stopped = why.stopped.map(|KeyStop { failures, at }| PauseReason::Stopped {
             failures,
             since: self.clock.since(at),
         });

@@ -10,8 +10,8 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use super::{Engine, Execute, Key, SharedRollup};
-use crate::order::{Lanes, Rollup, Scope};
-use crate::run::Position;
+use crate::order::{Lanes, Rollup, RollupScope};
+use crate::run::OrderPosition;
 use crate::sync::{LockGuard, Ordering, yield_now};
 
 /// Point in a lane, or in a conflict index, after which every task is behind the caller.
@@ -27,7 +27,11 @@ enum WaitFrontier<K, W> {
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Returns whether a task whose name satisfies `is_it` waits, in the end, for the one at
     /// `position`.
-    pub(crate) fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
+    pub(crate) fn is_behind(
+        &self,
+        position: &OrderPosition,
+        is_it: &dyn Fn(usize) -> bool,
+    ) -> bool {
         // The caller may have begun in a shard where the barrier before it has lowered its fence,
         // while other shards still have theirs: there nothing could be entered, and tasks behind
         // the caller would not be seen. While the caller runs, no other barrier does.
@@ -58,7 +62,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         })
     }
 
-    fn is_behind_lanes(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
+    fn is_behind_lanes(&self, position: &OrderPosition, is_it: &dyn Fn(usize) -> bool) -> bool {
         let is_target = |work: &X::Work| X::name(work).is_some_and(is_it);
         let mut frontiers = self.frontiers_of(position);
         // Keeps the rollups alive, so that no other has the address of one of them.
@@ -69,7 +73,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     self.entered(shard).behind_slot(slot, is_target)
                 }
                 WaitFrontier::Rollup { rollup, claim } => {
-                    let Scope::Keys(claims) = &rollup.scope else { continue };
+                    let RollupScope::Keys(claims) = &rollup.scope else { continue };
                     let shard = self.shard_of(claims[claim].0);
                     self.entered(shard).behind_rollup(&rollup, claim, is_target)
                 }
@@ -101,11 +105,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         (!behind.iter().any(is_it)).then_some(behind)
     }
 
-    fn frontiers_of(&self, position: &Position) -> Vec<WaitFrontier<K, X::Work>> {
+    fn frontiers_of(&self, position: &OrderPosition) -> Vec<WaitFrontier<K, X::Work>> {
         match position {
-            Position::Free => Vec::new(),
-            &Position::Lane { shard, slot } => vec![WaitFrontier::Slot { shard, slot }],
-            Position::Rollup(rollup) => {
+            OrderPosition::Free => Vec::new(),
+            &OrderPosition::Lane { shard, slot } => vec![WaitFrontier::Slot { shard, slot }],
+            OrderPosition::Rollup(rollup) => {
                 let rollup = rollup.clone().downcast::<Rollup<K, X::Work>>();
                 frontiers_of_rollup(&rollup.expect("a worker's tasks are of its own pool"))
             }
@@ -129,8 +133,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
 fn frontiers_of_rollup<K: Key, W>(rollup: &Arc<Rollup<K, W>>) -> Vec<WaitFrontier<K, W>> {
     let claims = match &rollup.scope {
-        Scope::Keys(claims) => claims.len(),
-        Scope::Unkeyed { .. } | Scope::Everything { .. } => 0,
+        RollupScope::Keys(claims) => claims.len(),
+        RollupScope::Unkeyed { .. } | RollupScope::Everything { .. } => 0,
     };
     let lanes = (0..claims).map(|claim| WaitFrontier::Rollup { rollup: rollup.clone(), claim });
     let circle =

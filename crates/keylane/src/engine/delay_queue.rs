@@ -9,7 +9,7 @@ use crate::sync::{Mutex, yield_now};
 
 /// Delayed tasks of an engine. `T` is the type of their permits.
 #[derive(Debug)]
-pub(crate) struct Delays<K, W, T> {
+pub(crate) struct DelayedTasks<K, W, T> {
     /// Locked alone, or by a thread that asks the work of tasks for their names. The keys' `Eq` is
     /// called under the lock.
     queue: Mutex<DelayQueue<K, W, T>>,
@@ -54,9 +54,9 @@ pub(crate) enum DelayedRole {
 /// Result of a delayed latest task: its number, and the task that it has replaced.
 pub(super) type PutLatest<K, W, T> = (u64, Option<(u64, DelayedTask<K, W, T>)>);
 
-impl<K, W, T> Default for Delays<K, W, T> {
+impl<K, W, T> Default for DelayedTasks<K, W, T> {
     fn default() -> Self {
-        Delays {
+        DelayedTasks {
             queue: Mutex::new(DelayQueue {
                 last: 0,
                 tasks: BTreeMap::new(),
@@ -89,7 +89,7 @@ impl<K, W, T> DelayQueue<K, W, T> {
     }
 }
 
-impl<K: Eq, W, T> Delays<K, W, T> {
+impl<K: Eq, W, T> DelayedTasks<K, W, T> {
     /// Adds a task. Returns its number, or the task, if none is delayed any more.
     pub(super) fn insert(&self, task: DelayedTask<K, W, T>) -> Result<u64, DelayedTask<K, W, T>> {
         let mut queue = self.queue.lock();
@@ -102,10 +102,10 @@ impl<K: Eq, W, T> Delays<K, W, T> {
         &self,
         (hash, key): (u64, &K),
         make: impl FnOnce(bool) -> Option<DelayedTask<K, W, T>>,
-    ) -> Result<Option<PutLatest<K, W, T>>, Closed> {
+    ) -> Result<Option<PutLatest<K, W, T>>, EngineStopped> {
         let mut queue = self.queue.lock();
         if queue.over {
-            return Err(Closed);
+            return Err(EngineStopped);
         }
         let queue = &mut *queue;
         let is_it = |(_, number): &(u64, u64)| queue.tasks[number].claims.only_key() == Some(key);
@@ -172,7 +172,7 @@ impl<K: Eq, W, T> Delays<K, W, T> {
     }
 }
 
-impl<K, W, T> Delays<K, W, T> {
+impl<K, W, T> DelayedTasks<K, W, T> {
     /// Returns the time at which the delay of a task is over, if its work satisfies `is_it`.
     pub(super) fn find(&self, is_it: impl Fn(&W) -> bool) -> Option<u64> {
         let queue = self.queue.lock();
@@ -186,4 +186,4 @@ impl<K, W, T> Delays<K, W, T> {
 }
 
 /// Error: the engine has stopped.
-pub(super) struct Closed;
+pub(super) struct EngineStopped;

@@ -25,9 +25,9 @@
 mod models;
 
 use super::delay_queue::DelayedRole;
-use super::rate_state::Wakeup;
+use super::rate_state::TimerEvent;
 use super::*;
-use crate::order::Unrun;
+use crate::order::UnrunTask;
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
 /// Delayed task of an engine.
@@ -53,7 +53,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let at = self.end_of_delay(delay);
         match self.delays.insert(DelayedTask { claims, work, ticket, role, at }) {
             Ok(number) => {
-                self.rates.set_alarm(None, Some(at), Wakeup::Delayed { number });
+                self.rates.set_alarm(None, Some(at), TimerEvent::Delayed { number });
                 Ok(number)
             }
             Err(DelayedTask { claims, work, .. }) => {
@@ -111,9 +111,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         };
         let was = replaced.as_ref().map(|(number, task)| (*number, task.at));
         if let Some((number, at)) = was {
-            self.rates.set_alarm(Some(at), None, Wakeup::Delayed { number });
+            self.rates.set_alarm(Some(at), None, TimerEvent::Delayed { number });
         }
-        self.rates.set_alarm(None, Some(at), Wakeup::Delayed { number });
+        self.rates.set_alarm(None, Some(at), TimerEvent::Delayed { number });
         Ok((number, replaced.map(|(_, task)| self.discard_replaced(task, has_permit))))
     }
 
@@ -140,7 +140,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Step 3. Returns the work that a latest task has replaced.
-    fn enter_delayed(&self, number: u64) -> Option<Superseded<K, X::Work>> {
+    fn enter_delayed(&self, number: u64) -> Option<SupersededWork<K, X::Work>> {
         let task = self.delays.enter(number)?;
         let DelayedTask { claims, work, ticket, role, .. } = task;
         let work = ReadyWork(work);
@@ -169,7 +169,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Step 4.
     pub(crate) fn withdraw_delayed(&self, number: u64) {
         if let Some(task) = self.delays.withdraw(number) {
-            self.rates.set_alarm(Some(task.at), None, Wakeup::Delayed { number });
+            self.rates.set_alarm(Some(task.at), None, TimerEvent::Delayed { number });
             self.counters.count_cancelled();
             call_catch_unwind(|| self.retract(&task.claims));
             drop_catch_unwind(task);
@@ -177,22 +177,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Takes out the delayed tasks that have only this key, in the order of their times.
-    pub(super) fn take_delayed(&self, key: &K) -> Vec<Unrun<K, X::Work>> {
+    pub(super) fn take_delayed(&self, key: &K) -> Vec<UnrunTask<K, X::Work>> {
         let taken = self.intact(|| self.delays.take_key(key, X::may_take));
         for (number, task) in &taken {
-            self.rates.set_alarm(Some(task.at), None, Wakeup::Delayed { number: *number });
+            self.rates.set_alarm(Some(task.at), None, TimerEvent::Delayed { number: *number });
         }
         taken.into_iter().map(|(_, task)| self.return_delayed(task)).collect()
     }
 
     /// Step 5. Returns the tasks in the order of their times. Without `waits`, a task that is being
     /// entered may be missing: a panic in its key has poisoned the engine, on the timer thread.
-    pub(super) fn end_delays(&self, waits: bool) -> Vec<Unrun<K, X::Work>> {
+    pub(super) fn end_delays(&self, waits: bool) -> Vec<UnrunTask<K, X::Work>> {
         self.delays.end(waits).into_iter().map(|task| self.return_delayed(task)).collect()
     }
 
     /// Releases the permits of a delayed task that is returned.
-    fn return_delayed(&self, task: DelayedTask<K, X::Work>) -> Unrun<K, X::Work> {
+    fn return_delayed(&self, task: DelayedTask<K, X::Work>) -> UnrunTask<K, X::Work> {
         let DelayedTask { claims, work, ticket, .. } = task;
         call_catch_unwind(|| self.retract(&claims));
         // It keeps its bytes, as any task that is returned.
@@ -200,7 +200,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(bytes) = self.bounds.as_ref().and_then(|bounds| bounds.bytes.as_ref()) {
             drop(bytes.taken(self.executor.weigh(&work)));
         }
-        Unrun { claims, work, seq: 0 }
+        UnrunTask { claims, work, seq: 0 }
     }
 
     /// Returns the time until the task with this name enters the order, if it is delayed.

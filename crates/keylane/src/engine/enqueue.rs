@@ -12,7 +12,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         limit: WaitLimit,
     ) -> Result<(), RejectedTask<K, M>> {
         match claims.0 {
-            Repr::One(claim) if !self.is_inside() => self.submit_single(claim, task, limit),
+            ClaimsRepr::One(claim) if !self.is_inside() => self.submit_single(claim, task, limit),
             other => self.submit_other(Claims(other), task, limit),
         }
     }
@@ -46,7 +46,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 Ok(())
             }
             Err((claim, task)) => {
-                let rest = self.submit_other(Claims(Repr::One(claim)), task, limit);
+                let rest = self.submit_other(Claims(ClaimsRepr::One(claim)), task, limit);
                 self.refill_permits(shard);
                 rest
             }
@@ -94,7 +94,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         ticket: AdmissionTicket,
     ) -> Result<(), RejectedTask<K, M>> {
         let entered = match claims.0 {
-            Repr::One(claim) if ticket.is_none() => self.enqueue_single(claim, task),
+            ClaimsRepr::One(claim) if ticket.is_none() => self.enqueue_single(claim, task),
             // Wrapped whether there is a cost or not, so that only one instance of this code is
             // compiled.
             other => self
@@ -136,7 +136,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 Ok(())
             }
             Err((why, claim, task)) => {
-                let claims = Claims(Repr::One(claim));
+                let claims = Claims(ClaimsRepr::One(claim));
                 self.intact(|| self.retract(&claims));
                 Err((why, claims, task))
             }
@@ -146,23 +146,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     pub(super) fn enqueue_other<M: IntoWork<X::Work>>(
         &self,
-        claims: Repr<K>,
+        claims: ClaimsRepr<K>,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
         let entered = match claims {
-            Repr::One(claim) => return self.enqueue_single(claim, task),
-            Repr::Weighed(weighed) => {
-                let Weighed { claims, bytes } = *weighed;
+            ClaimsRepr::One(claim) => return self.enqueue_single(claim, task),
+            ClaimsRepr::Weighed(weighed) => {
+                let WeighedClaims { claims, bytes } = *weighed;
                 return self
                     .enqueue_other(claims, task)
                     .map_err(|(why, claims, task)| (why, claims.with_cost(bytes), task));
             }
-            Repr::Described(descriptor, claims) => {
+            ClaimsRepr::Described(descriptor, claims) => {
                 self.intact(|| self.enqueue_described(claims, descriptor, task))
             }
-            Repr::None => self.enqueue_free(task),
-            Repr::Barrier => self.enqueue_barrier(task),
-            Repr::Many(claims) => {
+            ClaimsRepr::None => self.enqueue_free(task),
+            ClaimsRepr::Barrier => self.enqueue_barrier(task),
+            ClaimsRepr::Many(claims) => {
                 let mut claims =
                     self.hash_admitted(|hasher| merge_claims(claims, |key| hasher.hash_one(key)));
                 match claims.len() {
@@ -207,10 +207,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (parts, mut inboxes) = self.open_inboxes(&claims);
         if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
             let claims = claims.into_iter().map(|(_, claim)| claim).collect();
-            return Err((why, Claims(Repr::Many(claims)), task));
+            return Err((why, Claims(ClaimsRepr::Many(claims)), task));
         }
         let meta = self.label_of_several(&mut inboxes);
-        let scope = Scope::Keys(claims.into_boxed_slice());
+        let scope = RollupScope::Keys(claims.into_boxed_slice());
         let rollup = Arc::new(Rollup::new(scope, meta, task.into_work()));
         self.push_parts(&rollup, parts, inboxes);
         Ok(())
@@ -221,11 +221,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn open_inboxes(
         &self,
         claims: &[(u64, KeyClaim<K>)],
-    ) -> (ClaimShards, OpenInboxes<'_, K, X::Work>) {
+    ) -> (ClaimShards, LockedInboxes<'_, K, X::Work>) {
         let mut parts: ClaimShards =
             claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
         parts.sort_unstable();
-        let mut inboxes: OpenInboxes<'_, K, X::Work> = Vec::new();
+        let mut inboxes: LockedInboxes<'_, K, X::Work> = Vec::new();
         for &(shard, _) in &parts {
             if inboxes.last().is_none_or(|(last, _)| *last != shard) {
                 inboxes.push((shard, self.shards[shard].inbox.lock()));
@@ -239,12 +239,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         rollup: &SharedRollup<K, X::Work>,
         parts: ClaimShards,
-        mut inboxes: OpenInboxes<'_, K, X::Work>,
+        mut inboxes: LockedInboxes<'_, K, X::Work>,
     ) {
         // All inboxes are locked: a task admitted from here on comes after this one in each of
         // them.
         let freed: Vec<_> = match &rollup.scope {
-            Scope::Keys(claims) if self.bounds.is_some() => claims
+            RollupScope::Keys(claims) if self.bounds.is_some() => claims
                 .iter()
                 .filter_map(|(hash, claim)| self.arrive(self.shard_of(*hash), *hash, &claim.key))
                 .collect(),
@@ -269,7 +269,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline]
     pub(super) fn pass_watched_inboxes<M: IntoWork<X::Work>>(
         &self,
-        inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
+        inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)],
         claims: &[(u64, KeyClaim<K>)],
         task: &M,
     ) -> Result<(), SubmitErrorKind> {
@@ -283,7 +283,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     fn pass_all_watched(
         &self,
-        inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)],
+        inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)],
         claims: &[(u64, KeyClaim<K>)],
         is_bound: bool,
     ) -> Result<(), SubmitErrorKind> {
@@ -316,7 +316,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((SubmitErrorKind::Closed, Claims::barrier(), task));
         }
         let meta = self.label_of_several(&mut inboxes);
-        let scope = Scope::Everything { shards: self.shards.len() };
+        let scope = RollupScope::Everything { shards: self.shards.len() };
         let rollup = Arc::new(Rollup::new(scope, meta, task.into_work()));
         for (_, inbox) in &mut inboxes {
             inbox.pass_barrier();
@@ -329,7 +329,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Assigns a task that enters several inboxes a sequence number after all in any of them. The
     /// first inbox decides whether its wait is measured.
-    fn label_of_several(&self, inboxes: &mut [(usize, OpenInbox<'_, K, X::Work>)]) -> TaskMeta {
+    fn label_of_several(&self, inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)]) -> TaskMeta {
         let clock = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock);
         let (shard, first) = &mut inboxes[0];
@@ -361,7 +361,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
 /// Returns the inbox of a shard among several locked ones.
 pub(super) fn inbox_of<'a, K, W>(
-    inboxes: &'a mut [(usize, OpenInbox<'_, K, W>)],
+    inboxes: &'a mut [(usize, LockedInbox<'_, K, W>)],
     shard: usize,
 ) -> &'a mut Inbox<K, W> {
     let found = inboxes.binary_search_by_key(&shard, |(of, _)| *of);

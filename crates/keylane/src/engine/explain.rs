@@ -14,7 +14,7 @@ use crate::observe::{
     PoolExplanation, PoolReason, Running, RunningTask, Snapshot, StallWatch, Stalled, StartRange,
     TaskExplanation, TaskState, WorkerPosition,
 };
-use crate::order::{AheadCounts, FoundTask, Scope};
+use crate::order::{AheadCounts, FoundTask, RollupScope};
 use crate::run::waiting_threads;
 use crate::sync::{Thread, ThreadId, identity};
 
@@ -127,9 +127,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn explain_rollup(&self, rollup: &SharedRollup<K, X::Work>) -> TaskExplanation<K> {
         let age = Some(self.clock.since(rollup.meta.time));
         let claims = match &rollup.scope {
-            Scope::Keys(claims) => &**claims,
-            Scope::Unkeyed { .. } => &[],
-            Scope::Everything { .. } => {
+            RollupScope::Keys(claims) => &**claims,
+            RollupScope::Unkeyed { .. } => &[],
+            RollupScope::Everything { .. } => {
                 return TaskExplanation { state: TaskState::IsBarrier, age };
             }
         };
@@ -249,9 +249,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 // Includes turns that a worker has just left: the worker may have been checked
                 // before.
                 let kept = turns.iter().find(|kept| match &kept.held {
-                    Held::Free => false,
-                    Held::Lane(its) => (at, *its) == (shard, slot),
-                    Held::Rollup(rollup) => has_key(&rollup.scope, key),
+                    HeldLanes::Free => false,
+                    HeldLanes::Lane(its) => (at, *its) == (shard, slot),
+                    HeldLanes::Rollup(rollup) => has_key(&rollup.scope, key),
                 })?;
                 Some(kept_running(kept.began, kept.resumes_at, now))
             })
@@ -277,7 +277,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 if ready {
                     return Holder::Ready;
                 }
-                let Scope::Keys(claims) = &rollup.scope else { continue };
+                let RollupScope::Keys(claims) = &rollup.scope else { continue };
                 let (mut others, mut holds) = (Vec::new(), false);
                 for (claim, (its_hash, KeyClaim { key: its, .. })) in claims.iter().enumerate() {
                     let shard = &self.shards[self.shard_of(*its_hash)];
@@ -310,9 +310,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         on_a_worker
             || self.shards.iter().any(|shard| {
                 let turns = shard.turns.lock();
-                turns
-                    .iter()
-                    .any(|kept| matches!(&kept.held, Held::Rollup(rollup) if is_barrier_of(rollup)))
+                turns.iter().any(
+                    |kept| matches!(&kept.held, HeldLanes::Rollup(rollup) if is_barrier_of(rollup)),
+                )
             })
     }
 
@@ -461,9 +461,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     continue;
                 }
                 let (keys, is_barrier) = match &kept.held {
-                    Held::Free => (Vec::new(), false),
-                    Held::Lane(slot) => (vec![lanes.key_in(*slot).1.clone()], false),
-                    Held::Rollup(rollup) => keys_of(&rollup.scope),
+                    HeldLanes::Free => (Vec::new(), false),
+                    HeldLanes::Lane(slot) => (vec![lanes.key_in(*slot).1.clone()], false),
+                    HeldLanes::Rollup(rollup) => keys_of(&rollup.scope),
                 };
                 let task = TaskId::Kept { shard: index, turn, began: kept.began.latest };
                 let (worker, thread, waits) = (None, None, false);
@@ -499,25 +499,27 @@ fn downcast<K: Key, W: Send + 'static>(
     rollup.downcast().ok()
 }
 
-fn is_barrier<K>(scope: &Scope<K>) -> bool {
-    matches!(scope, Scope::Everything { .. })
+fn is_barrier<K>(scope: &RollupScope<K>) -> bool {
+    matches!(scope, RollupScope::Everything { .. })
 }
 
 fn is_barrier_of<K, W>(rollup: &SharedRollup<K, W>) -> bool {
     is_barrier(&rollup.scope)
 }
 
-fn has_key<K: Key>(scope: &Scope<K>, key: &K) -> bool {
+fn has_key<K: Key>(scope: &RollupScope<K>, key: &K) -> bool {
     match scope {
-        Scope::Unkeyed { .. } | Scope::Everything { .. } => false,
-        Scope::Keys(claims) => claims.iter().any(|(_, claim)| claim.key == *key),
+        RollupScope::Unkeyed { .. } | RollupScope::Everything { .. } => false,
+        RollupScope::Keys(claims) => claims.iter().any(|(_, claim)| claim.key == *key),
     }
 }
 
-fn keys_of<K: Key>(scope: &Scope<K>) -> (Vec<K>, bool) {
+fn keys_of<K: Key>(scope: &RollupScope<K>) -> (Vec<K>, bool) {
     match scope {
-        Scope::Unkeyed { .. } => (Vec::new(), false),
-        Scope::Everything { .. } => (Vec::new(), true),
-        Scope::Keys(claims) => (claims.iter().map(|(_, claim)| claim.key.clone()).collect(), false),
+        RollupScope::Unkeyed { .. } => (Vec::new(), false),
+        RollupScope::Everything { .. } => (Vec::new(), true),
+        RollupScope::Keys(claims) => {
+            (claims.iter().map(|(_, claim)| claim.key.clone()).collect(), false)
+        }
     }
 }

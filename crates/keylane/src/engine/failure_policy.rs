@@ -8,7 +8,7 @@
 
 use super::rate_state::PendingWakeups;
 use super::*;
-use crate::order::Stop;
+use crate::order::KeyStop;
 use crate::run::{TurnResult, take_turn_result};
 
 /// Policy for a key whose tasks fail: see [`Builder::on_failure`](crate::Builder::on_failure).
@@ -69,10 +69,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn count_result(
         &self,
         lanes: &mut Lanes<K, X::Work>,
-        held: &Held<K, X::Work>,
+        held: &HeldLanes<K, X::Work>,
         after: u32,
     ) -> PendingWakeups {
-        if let (Some(failed), Held::Lane(slot)) = (self.take_failure(), held) {
+        if let (Some(failed), HeldLanes::Lane(slot)) = (self.take_failure(), held) {
             let (hash, key) = lanes.key_in(*slot);
             let key = key.clone();
             return self.count(lanes, hash, &key, failed, after);
@@ -82,7 +82,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Counts the result of a rollup for each of its keys.
     pub(super) fn count_rollup_result(&self, rollup: &Rollup<K, X::Work>, after: u32) {
-        if let (Some(failed), Scope::Keys(claims)) = (self.take_failure(), &rollup.scope) {
+        if let (Some(failed), RollupScope::Keys(claims)) = (self.take_failure(), &rollup.scope) {
             for (hash, claim) in claims {
                 let shard = self.shard_of(*hash);
                 let mut lanes = self.shards[shard].lanes.lock();
@@ -125,7 +125,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.clear_failures(lanes, hash, key);
             let at = self.clock.now();
             let (reasons, recall) = lanes.pause(hash, key, at);
-            reasons.stopped.get_or_insert(Stop { failures, at });
+            reasons.stopped.get_or_insert(KeyStop { failures, at });
             lanes.check();
             return PendingWakeups::recall(recall);
         }

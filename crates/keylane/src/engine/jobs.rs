@@ -47,8 +47,8 @@ use crate::sync::AtomicU64;
 pub(crate) use table::JobRules;
 pub(in crate::engine) use table::JobTable;
 pub(crate) use traits::{
-    Assignment, BatchReport, CurrentJob, JobControl, JobRef, JobRunner, WeakJobControl, WorkerCtx,
-    WorkerReport,
+    BatchReport, CurrentJob, JobControl, JobRef, JobRunner, WeakJobControl, WorkerAssignment,
+    WorkerCtx, WorkerReport,
 };
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -94,12 +94,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         back: Option<WorkerReport>,
         asks: bool,
         current_job: &mut CurrentJob<K, X::Work>,
-    ) -> Assignment {
+    ) -> WorkerAssignment {
         let loose = asks && self.ready_shards.any();
         let (assignment, cancelled) = self.with_jobs(|table, _| {
             let cancelled = back.is_some_and(|back| table.record_report(back));
             let assignment =
-                if asks { table.assign(loose, current_job) } else { Assignment::Nothing };
+                if asks { table.assign(loose, current_job) } else { WorkerAssignment::Nothing };
             (assignment, cancelled)
         });
         if cancelled {
@@ -234,7 +234,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Takes a subtask's count back.
     pub(crate) fn end_unkeyed_run(&self, shard: usize) {
         let mut lanes = self.shards[shard].lanes.lock();
-        drop(lanes.release(&Held::Free));
+        drop(lanes.release(&HeldLanes::Free));
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {

@@ -12,24 +12,28 @@
 use std::sync::Weak;
 
 use super::attempt_queue::NextAttempt;
-use super::rate_state::Wakeup;
+use super::rate_state::TimerEvent;
 use super::state_expiry::StateExpiry;
 use super::*;
-use crate::key_state::KeyState;
-use crate::run::{Attempt, AttemptEngine};
+use crate::key_state::ErasedKeyState;
+use crate::run::{AttemptEngine, RetryAttempt};
 
 /// Sweep of idle states. Does not keep the engine alive.
 struct Sweep<K: Key, X: Execute<K>, S>(Weak<Engine<K, X, S>>);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X, S> {
     /// Takes the state of a running task's key.
-    pub(crate) fn take_state(&self, key: &K) -> Option<KeyState> {
+    pub(crate) fn take_state(&self, key: &K) -> Option<ErasedKeyState> {
         let keys = self.bounds.as_ref()?.keys.as_ref()?;
         self.intact(|| keys.take_state(&self.key_ref(self.hasher.hash_one(key), key)))
     }
 
     /// Puts the state of a running task's key back. Returns it if it ends with the task.
-    pub(crate) fn put_state(self: &Arc<Self>, key: &K, state: KeyState) -> Option<KeyState> {
+    pub(crate) fn put_state(
+        self: &Arc<Self>,
+        key: &K,
+        state: ErasedKeyState,
+    ) -> Option<ErasedKeyState> {
         let Some(bounds) = &self.bounds else { return Some(state) };
         let Some(keys) = &bounds.keys else { return Some(state) };
         let now = if bounds.expiry.is_some() { self.rates.now() } else { 0 };
@@ -52,7 +56,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         let number = self.attempts.number();
         let sweep = Arc::new(Sweep(Arc::downgrade(self)));
         if self.attempts.schedule(number, at, NextAttempt::here(sweep, None)) {
-            self.rates.set_alarm(None, Some(at), Wakeup::Attempt { number });
+            self.rates.set_alarm(None, Some(at), TimerEvent::Attempt { number });
         }
     }
 
@@ -73,7 +77,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     }
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Attempt for Sweep<K, X, S> {
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> RetryAttempt
+    for Sweep<K, X, S>
+{
     fn run(self: Arc<Self>, _: &Arc<dyn AttemptEngine>) {
         if let Some(engine) = self.0.upgrade() {
             engine.intact_quietly(|| engine.sweep_states());

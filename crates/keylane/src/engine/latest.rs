@@ -12,7 +12,7 @@ use crate::run::EndTurn;
 use crate::unwind::call_catch_unwind;
 
 /// Work that will not run, since a later task has replaced it.
-pub(crate) struct Superseded<K, W> {
+pub(crate) struct SupersededWork<K, W> {
     pub(crate) work: W,
     /// Later task. With [`Execute::DROPS_REPLACED`] it begins only after a call of
     /// [`Engine::end_replacing`], when the captures of `work` are dropped.
@@ -20,24 +20,26 @@ pub(crate) struct Superseded<K, W> {
 }
 
 /// Keeps a task from beginning until the captures of the replaced work are dropped.
-struct Replacing<K: Key, X: Execute<K>, S> {
+struct ReplacementGuard<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     by: SharedRollup<K, X::Work>,
 }
 
-impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for Replacing<K, X, S> {
+impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn
+    for ReplacementGuard<K, X, S>
+{
     fn end(self: Box<Self>, _: TurnResult) {
         self.engine.intact_quietly(|| self.engine.end_replacing(&self.by));
     }
 }
 
 /// Replaced work of an accepted latest task, if any; or the rejected task.
-type LatestResult<K, W, M> = Result<Option<Superseded<K, W>>, RejectedTask<K, M>>;
+type LatestResult<K, W, M> = Result<Option<SupersededWork<K, W>>, RejectedTask<K, M>>;
 
 /// Result of putting a latest task into its inbox.
 enum PutResult<K, W> {
     /// The task has replaced this work, which will not run.
-    Replaced(Superseded<K, W>),
+    Replaced(SupersededWork<K, W>),
     /// The task was appended, with its submitter's permit.
     Added,
     /// There is nothing to replace, and the submitter has no permit.
@@ -73,7 +75,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         claims: Claims<K>,
         task: M,
-    ) -> Result<Superseded<K, X::Work>, RejectedTask<K, M>> {
+    ) -> Result<SupersededWork<K, X::Work>, RejectedTask<K, M>> {
         let weight = self.weight_of(&task);
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
@@ -105,13 +107,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Ends replaced work: completes its handle and drops its captures. The replacing task begins
     /// after that.
-    pub(crate) fn supersede(self: &Arc<Self>, replaced: Superseded<K, X::Work>)
+    pub(crate) fn supersede(self: &Arc<Self>, replaced: SupersededWork<K, X::Work>)
     where
         S: Send + Sync + 'static,
     {
-        let Superseded { work, by } = replaced;
+        let SupersededWork { work, by } = replaced;
         let turn = match X::DROPS_REPLACED {
-            true => Turn::new(Replacing { engine: self.clone(), by }),
+            true => Turn::new(ReplacementGuard { engine: self.clone(), by }),
             false => Turn::empty(),
         };
         call_catch_unwind(|| X::supersede(work, turn));
@@ -214,7 +216,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Stops watching a task with a role that has ended.
     #[cold]
     pub(super) fn unwatch(&self, task: &Arc<Rollup<K, X::Work>>) {
-        let Scope::Keys(claims) = &task.scope else { return };
+        let RollupScope::Keys(claims) = &task.scope else { return };
         self.shards[self.shard_of(claims[0].0)].inbox.lock().unwatch(task);
     }
 
@@ -238,7 +240,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claims: &Claims<K>,
         task: &mut Option<M>,
         weight: usize,
-    ) -> Result<Option<Superseded<K, X::Work>>, SubmitErrorKind> {
+    ) -> Result<Option<SupersededWork<K, X::Work>>, SubmitErrorKind> {
         if self.bounds_bytes() && claims.cost() + weight != 0 {
             return Ok(None);
         }
@@ -274,7 +276,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Releases the cost of replaced work.
-    fn unweighed(&self, replaced: Superseded<K, X::Work>) -> Superseded<K, X::Work> {
+    fn unweighed(&self, replaced: SupersededWork<K, X::Work>) -> SupersededWork<K, X::Work> {
         if let Some(bounds) = &self.bounds
             && let Some(bytes) = &bounds.bytes
         {
@@ -320,7 +322,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             match inbox.replace_latest(hash, key, time, X::DROPS_REPLACED, &mut make) {
                 Some(Replacement { work, task: by, appended }) => {
                     self.counters.count_superseded();
-                    (PutResult::Replaced(Superseded { work, by }), appended, None)
+                    (PutResult::Replaced(SupersededWork { work, by }), appended, None)
                 }
                 None if !has_permit => return Ok(PutResult::NeedsPermit),
                 None => {
@@ -353,7 +355,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Returns the hash, the shard and the key of claims with one key.
     pub(super) fn find_inbox<'a>(&self, claims: &'a Claims<K>) -> (u64, usize, &'a K) {
-        let Repr::One(claim) = claims.0.bare() else {
+        let ClaimsRepr::One(claim) = claims.0.bare() else {
             unreachable!("a task with a role has one key")
         };
         let hash = self.hasher.hash_one(&claim.key);

@@ -26,7 +26,7 @@
 //! emptied in one section, so nothing comes in afterwards.
 
 use super::*;
-use crate::order::Debris;
+use crate::order::ClearedShard;
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -83,7 +83,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         call_catch_unwind(|| self.begin_stop());
         call_catch_unwind(|| self.end_delays(false).into_iter().for_each(drop_catch_unwind));
         for shard in &self.shards {
-            let mut debris = Debris::default();
+            let mut debris = ClearedShard::default();
             let mut lanes = shard.lanes.lock();
             let mut inbox = shard.inbox.lock();
             inbox.close();

@@ -18,7 +18,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// compared afterwards, when nothing is locked.
     pub(super) fn enqueue_described<M: IntoWork<X::Work>>(
         &self,
-        claims: Option<Box<Repr<K>>>,
+        claims: Option<Box<ClaimsRepr<K>>>,
         descriptor: Descriptor,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
@@ -30,11 +30,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let (parts, mut inboxes) = self.open_inboxes(&claims);
         if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
-            let claims = Repr::Many(claims.into_iter().map(|(_, claim)| claim).collect());
+            let claims = ClaimsRepr::Many(claims.into_iter().map(|(_, claim)| claim).collect());
             return Err((why, Claims(claims).describe(descriptor), task));
         }
         let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
-        let scope = Scope::Keys(claims.into_boxed_slice());
+        let scope = RollupScope::Keys(claims.into_boxed_slice());
         let (first, inbox) = &mut inboxes[0];
         let (rollup, place, scan) = self.insert(*first, inbox, after, scope, descriptor, task);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = place);
@@ -55,7 +55,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if inbox.closed {
             return Err((SubmitErrorKind::Closed, Claims::none().describe(descriptor), task));
         }
-        let scope = Scope::Unkeyed { shard };
+        let scope = RollupScope::Unkeyed { shard };
         let after = inbox.clock;
         let (rollup, place, scan) = self.insert(shard, &mut inbox, after, scope, descriptor, task);
         inbox.clock = place;
@@ -76,7 +76,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         first: usize,
         inbox: &mut Inbox<K, X::Work>,
         after: u64,
-        scope: Scope<K>,
+        scope: RollupScope<K>,
         descriptor: Descriptor,
         task: M,
     ) -> (SharedRollup<K, X::Work>, u64, Option<ConflictScan>) {
@@ -164,9 +164,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return;
         }
         let shard = match &rollup.scope {
-            Scope::Keys(claims) => self.shard_of(claims[0].0),
-            Scope::Unkeyed { shard } => *shard,
-            Scope::Everything { .. } => unreachable!("a barrier has no descriptor"),
+            RollupScope::Keys(claims) => self.shard_of(claims[0].0),
+            RollupScope::Unkeyed { shard } => *shard,
+            RollupScope::Everything { .. } => unreachable!("a barrier has no descriptor"),
         };
         let mut lanes = self.shards[shard].lanes.lock();
         // A stop empties the shards first and the conflict indexes last. If this shard may have
@@ -182,7 +182,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends a task without keys in its shard.
     pub(super) fn end_unkeyed(&self, shard: usize) {
         let mut lanes = self.shards[shard].lanes.lock();
-        lanes.release(&Held::Free);
+        lanes.release(&HeldLanes::Free);
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {
@@ -208,11 +208,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 }
 
 /// Returns the keys of claims that have a descriptor.
-fn listed<K>(claims: Repr<K>) -> Vec<KeyClaim<K>> {
+fn listed<K>(claims: ClaimsRepr<K>) -> Vec<KeyClaim<K>> {
     match claims {
-        Repr::One(claim) => vec![claim],
-        Repr::Many(claims) => claims,
-        Repr::None | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => {
+        ClaimsRepr::One(claim) => vec![claim],
+        ClaimsRepr::Many(claims) => claims,
+        ClaimsRepr::None
+        | ClaimsRepr::Barrier
+        | ClaimsRepr::Weighed(_)
+        | ClaimsRepr::Described(..) => {
             unreachable!("a descriptor is added to nothing but keys")
         }
     }

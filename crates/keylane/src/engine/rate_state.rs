@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::order::{Bucket, Rate, RateDeadline};
+use crate::order::{Rate, RateDeadline, TokenBucket};
 use crate::run::{MockClock, RateClock, Timer};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
@@ -12,9 +12,9 @@ pub(super) const SWEEP_NANOS: u64 = 1_000_000_000;
 
 /// Rate limits of a pool, and the timer of the engine.
 #[derive(Debug)]
-pub(crate) struct Rates {
+pub(crate) struct RateLimits {
     pub(super) time: RateClock,
-    pub(super) timer: Timer<Wakeup>,
+    pub(super) timer: Timer<TimerEvent>,
     /// Tokens for the tasks of all keys. Locked under a shard's lanes; only the timer's lock is
     /// taken under it.
     pub(super) pool: Mutex<PoolRate>,
@@ -28,12 +28,12 @@ pub(crate) struct Rates {
 #[derive(Debug)]
 pub(super) struct PoolRate {
     pub(super) rate: Option<Rate>,
-    pub(super) bucket: Bucket,
+    pub(super) bucket: TokenBucket,
 }
 
 /// Work of the timer thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wakeup {
+pub(super) enum TimerEvent {
     /// Opens the pool.
     Open,
     /// Resumes a paused lane, as far as there are tokens.
@@ -60,12 +60,12 @@ impl PendingWakeups {
     }
 }
 
-impl Rates {
+impl RateLimits {
     pub(super) fn new(clock: Option<MockClock>, rate: Option<Rate>) -> Self {
-        Rates {
+        RateLimits {
             time: RateClock::new(clock),
             timer: Timer::new(),
-            pool: Mutex::new(PoolRate { rate, bucket: Bucket::default() }),
+            pool: Mutex::new(PoolRate { rate, bucket: TokenBucket::default() }),
             limits_pool: AtomicBool::new(rate.is_some()),
             shut: AtomicBool::new(false),
         }
@@ -92,7 +92,7 @@ impl Rates {
     }
 
     /// Cancels the wake-up at `was`, if any, and sets one at `at`.
-    pub(super) fn set_alarm(&self, was: Option<u64>, at: Option<u64>, wakeup: Wakeup) {
+    pub(super) fn set_alarm(&self, was: Option<u64>, at: Option<u64>, wakeup: TimerEvent) {
         self.timer.set(was, at, wakeup);
     }
 
@@ -119,7 +119,7 @@ impl Rates {
             return true;
         }
         if !self.shut.swap(true, Ordering::AcqRel) {
-            self.timer.set(None, Some(next), Wakeup::Open);
+            self.timer.set(None, Some(next), TimerEvent::Open);
         }
         false
     }
@@ -131,7 +131,7 @@ impl Rates {
             && next > self.time.now()
         {
             if self.is_shut() {
-                self.timer.set(None, Some(next), Wakeup::Open);
+                self.timer.set(None, Some(next), TimerEvent::Open);
             }
             return false;
         }

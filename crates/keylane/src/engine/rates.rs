@@ -24,10 +24,10 @@
 #[cfg(all(test, loom))]
 mod models;
 
-use super::rate_state::{PendingWakeups, PoolRate, SWEEP_NANOS, Wakeup};
+use super::rate_state::{PendingWakeups, PoolRate, SWEEP_NANOS, TimerEvent};
 use super::*;
 use crate::error::BuildError;
-use crate::order::{Bucket, MarkerRole, RateDeadline};
+use crate::order::{MarkerRole, RateDeadline, TokenBucket};
 use crate::unwind::drop_catch_unwind;
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -85,7 +85,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             // comes for it.
             self.return_token();
         }
-        if let Held::Rollup(rollup) = &next.held
+        if let HeldLanes::Rollup(rollup) = &next.held
             && rollup.role == MarkerRole::None
         {
             self.charge_rollup(rollup);
@@ -96,19 +96,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn charge(
         &self,
         lanes: &mut Lanes<K, X::Work>,
-        held: &Held<K, X::Work>,
+        held: &HeldLanes<K, X::Work>,
     ) -> PendingWakeups {
         if !lanes.is_metered() {
             return PendingWakeups::default();
         }
         let now = self.rates.time.now();
         let recall = match held {
-            Held::Lane(slot) => lanes.charge_lane(*slot, now),
-            Held::Rollup(rollup) if rollup.role != MarkerRole::None => {
+            HeldLanes::Lane(slot) => lanes.charge_lane(*slot, now),
+            HeldLanes::Rollup(rollup) if rollup.role != MarkerRole::None => {
                 let (hash, key, _) = rollup.claim(0);
                 lanes.charge_key(hash, key, now)
             }
-            Held::Free | Held::Rollup(_) => None,
+            HeldLanes::Free | HeldLanes::Rollup(_) => None,
         };
         PendingWakeups { recall, sweep: lanes.schedule_sweep(now, SWEEP_NANOS) }
     }
@@ -116,7 +116,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Charges all keys of a rollup, which holds their lanes.
     #[cold]
     fn charge_rollup(&self, rollup: &Rollup<K, X::Work>) {
-        let Scope::Keys(claims) = &rollup.scope else { return };
+        let RollupScope::Keys(claims) = &rollup.scope else { return };
         for (hash, claim) in claims {
             let shard = self.shard_of(*hash);
             let mut lanes = self.shards[shard].lanes.lock();
@@ -136,21 +136,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[inline]
     pub(super) fn set_timers(&self, shard: usize, wakeups: PendingWakeups) {
         if let Some(RateDeadline { slot, was, until }) = wakeups.recall {
-            self.rates.timer.set(was, until, Wakeup::RateDeadline { shard, slot });
+            self.rates.timer.set(was, until, TimerEvent::RateDeadline { shard, slot });
         }
         if wakeups.sweep.is_some() {
-            self.rates.timer.set(None, wakeups.sweep, Wakeup::Sweep { shard });
+            self.rates.timer.set(None, wakeups.sweep, TimerEvent::Sweep { shard });
         }
     }
 
     /// Handles a wake-up, on the timer thread.
-    fn fire(&self, wakeup: Wakeup) {
+    fn fire(&self, wakeup: TimerEvent) {
         let now = self.rates.time.now();
         match wakeup {
-            Wakeup::Open => self.open(self.rates.pool.lock()),
-            Wakeup::Attempt { number } => self.attempt_is_due(number),
-            Wakeup::Delayed { .. } => unreachable!("the timer enters delayed tasks itself"),
-            Wakeup::RateDeadline { shard, slot } => {
+            TimerEvent::Open => self.open(self.rates.pool.lock()),
+            TimerEvent::Attempt { number } => self.attempt_is_due(number),
+            TimerEvent::Delayed { .. } => unreachable!("the timer enters delayed tasks itself"),
+            TimerEvent::RateDeadline { shard, slot } => {
                 let mut lanes = self.shards[shard].lanes.lock();
                 let (recall, left) = lanes.rate_deadline_passed(slot, now);
                 lanes.check();
@@ -158,7 +158,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 drop(lanes);
                 self.after_change(shard, recall, left, offer);
             }
-            Wakeup::Sweep { shard } => {
+            TimerEvent::Sweep { shard } => {
                 let mut lanes = self.shards[shard].lanes.lock();
                 lanes.sweep_rates(now);
                 let sweep = lanes.schedule_sweep(now, SWEEP_NANOS);
@@ -191,7 +191,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         let engine = self.clone();
         let run = move || {
             engine.rates.timer.run(&engine.rates.time, |wakeup| match wakeup {
-                Wakeup::Delayed { number } => engine.delay_is_over(number),
+                TimerEvent::Delayed { number } => engine.delay_is_over(number),
                 wakeup => engine.intact_quietly(|| engine.fire(wakeup)),
             })
         };
@@ -215,7 +215,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
         let now = self.rates.time.now();
         match (pool.rate, rate) {
             (Some(before), Some(after)) => pool.bucket.change(before, after, now),
-            _ => pool.bucket = Bucket::default(),
+            _ => pool.bucket = TokenBucket::default(),
         }
         pool.rate = rate;
         self.rates.limits_pool.store(rate.is_some(), Ordering::Release);

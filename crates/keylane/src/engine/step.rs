@@ -10,7 +10,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn step(
         &self,
         shard: usize,
-        ended: Option<Held<K, X::Work>>,
+        ended: Option<HeldLanes<K, X::Work>>,
         request: StepRequest,
         task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
@@ -26,19 +26,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn step_on<const CHECKED: bool>(
         &self,
         shard: usize,
-        mut lanes: OpenLanes<'_, K, X::Work>,
-        ended: Option<Held<K, X::Work>>,
+        mut lanes: LockedLanes<'_, K, X::Work>,
+        ended: Option<HeldLanes<K, X::Work>>,
         request: StepRequest,
         task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
-        if let Some(Held::Lane(slot)) = ended
+        if let Some(HeldLanes::Lane(slot)) = ended
             && request.stay
             && request.quantum_left
-            && let Some(Replaced { goes_on, left }) = lanes.replace(slot, X::WANTS_KEY, task_slot)
+            && let Some(ReplaceResult { goes_on, left }) =
+                lanes.replace(slot, X::WANTS_KEY, task_slot)
         {
             // The rest of the shard's work was offered before the ended task began.
             lanes.count_ended();
-            let held = Held::Lane(slot);
+            let held = HeldLanes::Lane(slot);
             let wakeups =
                 if CHECKED { self.charge(&mut lanes, &held) } else { PendingWakeups::default() };
             self.unlock_and_release(lanes);
@@ -63,8 +64,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn step_checked(
         &self,
         shard: usize,
-        mut lanes: OpenLanes<'_, K, X::Work>,
-        ended: Option<Held<K, X::Work>>,
+        mut lanes: LockedLanes<'_, K, X::Work>,
+        ended: Option<HeldLanes<K, X::Work>>,
         mut request: StepRequest,
         task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
@@ -74,7 +75,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if let (Some(after), Some(ended)) = (bounds.stop_after, &ended) {
                 counted = self.count_result(&mut lanes, ended, after);
             }
-            if let Some(Held::Lane(slot)) = &ended {
+            if let Some(HeldLanes::Lane(slot)) = &ended {
                 let (hash, key) = lanes.key_in(*slot);
                 freed = bounds.end(KeyRef { part: shard, hash, key });
             }
@@ -98,8 +99,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn step_slow<const CHECKED: bool>(
         &self,
         shard: usize,
-        mut lanes: OpenLanes<'_, K, X::Work>,
-        ended: Option<Held<K, X::Work>>,
+        mut lanes: LockedLanes<'_, K, X::Work>,
+        ended: Option<HeldLanes<K, X::Work>>,
         request: StepRequest,
         task_slot: &mut TaskSlot<K, X::Work>,
     ) -> Option<StepResult<K, X::Work>> {
@@ -150,7 +151,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends a section in which a task may have ended. If submitters wait for permits, they get
     /// those of the ended tasks.
     #[inline(always)]
-    fn unlock_and_release(&self, mut lanes: OpenLanes<'_, K, X::Work>) {
+    fn unlock_and_release(&self, mut lanes: LockedLanes<'_, K, X::Work>) {
         let freed = if self.admission.has_waiters() { lanes.take_ended() } else { 0 };
         drop(lanes);
         if freed != 0 {
@@ -200,11 +201,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         shard: usize,
         lanes: &mut Lanes<K, X::Work>,
-        ended: &Held<K, X::Work>,
+        ended: &HeldLanes<K, X::Work>,
         request: StepRequest,
         task_slot: &mut TaskSlot<K, X::Work>,
     ) -> bool {
-        let &Held::Lane(slot) = ended else { return false };
+        let &HeldLanes::Lane(slot) = ended else { return false };
         // The shard's own bit counts too: its inbox may have a signaled task, behind a backlog that
         // belongs entirely to the lane.
         let quantum_left = request.quantum_left
@@ -232,7 +233,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         shard: usize,
         lanes: &mut Lanes<K, X::Work>,
         task_slot: &mut TaskSlot<K, X::Work>,
-    ) -> Option<Held<K, X::Work>> {
+    ) -> Option<HeldLanes<K, X::Work>> {
         if let Some(held) = lanes.next_in_turn(task_slot) {
             return Some(held);
         }
@@ -258,8 +259,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Pins a lane that has just been opened if the next task belongs to it too: more of them are
     /// likely to come, and would wake other workers for nothing.
     #[inline]
-    fn pin_lane(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, held: &Held<K, X::Work>) {
-        if let &Held::Lane(slot) = held
+    fn pin_lane(&self, shard: usize, lanes: &mut Lanes<K, X::Work>, held: &HeldLanes<K, X::Work>) {
+        if let &HeldLanes::Lane(slot) = held
             && !lanes.has_pinned()
             && lanes.is_next(slot)
         {
@@ -281,10 +282,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         &self,
         shard: usize,
         lanes: &mut Lanes<K, X::Work>,
-        held: &Held<K, X::Work>,
+        held: &HeldLanes<K, X::Work>,
         request: StepRequest,
     ) -> Option<K> {
-        if let &Held::Lane(slot) = held {
+        if let &HeldLanes::Lane(slot) = held {
             if lanes.is_pinned(slot) && lanes.unpin(&mut self.shards[shard].inbox.lock()) {
                 self.mark_ready(shard);
             }
@@ -296,9 +297,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Ends a turn that was kept beyond its worker's step.
-    pub(crate) fn end(&self, shard: usize, held: Held<K, X::Work>) {
+    pub(crate) fn end(&self, shard: usize, held: HeldLanes<K, X::Work>) {
         match held {
-            Held::Rollup(rollup) => self.end_rollup(&rollup),
+            HeldLanes::Rollup(rollup) => self.end_rollup(&rollup),
             held => {
                 let request = StepRequest {
                     go_on: false,
@@ -333,7 +334,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     pub(super) fn end_parts(&self, rollup: &Rollup<K, X::Work>) {
         match &rollup.scope {
-            Scope::Everything { .. } => {
+            RollupScope::Everything { .. } => {
                 self.ending_barriers.fetch_add(1, Ordering::AcqRel);
                 for (index, shard) in self.shards.iter().enumerate() {
                     shard.lanes.lock().lower_fence();
@@ -344,10 +345,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 self.ending_barriers.fetch_sub(1, Ordering::AcqRel);
                 self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
             }
-            Scope::Unkeyed { shard } => {
+            RollupScope::Unkeyed { shard } => {
                 self.end_unkeyed(*shard);
             }
-            Scope::Keys(claims) => {
+            RollupScope::Keys(claims) => {
                 for (hash, claim) in claims {
                     let shard = self.shard_of(*hash);
                     let mut lanes = self.shards[shard].lanes.lock();

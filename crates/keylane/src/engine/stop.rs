@@ -4,10 +4,10 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Bounds, Engine, Execute, Key};
+use super::{Engine, EngineBounds, Execute, Key};
 use crate::error::WaitError;
 use crate::observe::TraceEvents;
-use crate::order::{Unrun, take_rollup};
+use crate::order::{UnrunTask, take_rollup};
 use crate::sync::Ordering;
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
@@ -101,7 +101,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Stops the workers, and returns the tasks that no worker has taken, in an order in which they
     /// could have run.
-    pub(crate) fn stop(&self) -> Vec<Unrun<K, X::Work>> {
+    pub(crate) fn stop(&self) -> Vec<UnrunTask<K, X::Work>> {
         self.begin_stop();
         if self.is_poisoned() {
             // The tasks that had not begun were dropped.
@@ -121,7 +121,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.idle.wake_all();
     }
 
-    fn take_unrun(&self) -> Vec<Unrun<K, X::Work>> {
+    fn take_unrun(&self) -> Vec<UnrunTask<K, X::Work>> {
         let mut unrun = Vec::new();
         let mut delayed = self.end_delays(true);
         // All inboxes are closed before the first is emptied: so a rollup is in all of its inboxes
@@ -152,7 +152,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Releases the other bounds of tasks that will not run.
-    pub(super) fn forget(&self, bounds: &Bounds<K>, unrun: &[Unrun<K, X::Work>]) {
+    pub(super) fn forget(&self, bounds: &EngineBounds<K>, unrun: &[UnrunTask<K, X::Work>]) {
         for task in unrun {
             self.leave_keys(bounds, &task.claims);
             if let Some(bytes) = &bounds.bytes {

@@ -5,7 +5,7 @@ mod models;
 
 use super::*;
 use crate::observe::StartRange;
-use crate::order::Scope;
+use crate::order::RollupScope;
 use crate::run::{TurnResult, set_turn_result};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
@@ -40,22 +40,22 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn end_wait(
         &self,
         shard: usize,
-        held: &Held<K, X::Work>,
+        held: &HeldLanes<K, X::Work>,
         seq: u32,
     ) -> Option<(u64, u32)> {
         let shard = match held {
-            Held::Rollup(rollup) => self.first_shard(&rollup.scope),
-            Held::Free | Held::Lane(_) => shard,
+            HeldLanes::Rollup(rollup) => self.first_shard(&rollup.scope),
+            HeldLanes::Free | HeldLanes::Lane(_) => shard,
         };
         self.shards[shard].waits.lock().end(seq)
     }
 
     /// Returns the shard whose inbox has measured a rollup.
-    pub(super) fn first_shard(&self, scope: &Scope<K>) -> usize {
+    pub(super) fn first_shard(&self, scope: &RollupScope<K>) -> usize {
         match scope {
-            Scope::Everything { .. } => 0,
-            Scope::Unkeyed { shard } => *shard,
-            Scope::Keys(claims) => {
+            RollupScope::Everything { .. } => 0,
+            RollupScope::Unkeyed { shard } => *shard,
+            RollupScope::Keys(claims) => {
                 let shards = claims.iter().map(|(hash, _)| self.shard_of(*hash));
                 shards.min().expect("a rollup has several keys")
             }
@@ -66,7 +66,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn keep_turn(
         &self,
         shard: usize,
-        held: Held<K, X::Work>,
+        held: HeldLanes<K, X::Work>,
         began: StartRange,
     ) -> usize {
         self.shards[shard].turns.lock().keep(held, began)
@@ -86,7 +86,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         shard: usize,
         turn: usize,
         turn_result: TurnResult,
-    ) -> Option<(Held<K, X::Work>, TurnResult)> {
+    ) -> Option<(HeldLanes<K, X::Work>, TurnResult)> {
         self.shards[shard].turns.lock().leave_body(turn, turn_result)
     }
 

@@ -1,8 +1,8 @@
 //! Records and checks running tasks, where that is enabled.
 
 use super::*;
-use crate::observe::{Recording, Trace, TraceKey, TraceOutcome, TraceSlice};
-use crate::order::{Mode, Scope};
+use crate::observe::{Trace, TraceKey, TraceOutcome, TraceRecording, TraceSlice};
+use crate::order::{ClaimMode, RollupScope};
 
 /// Record of a task when it begins.
 pub(crate) struct TraceInfo<K> {
@@ -40,15 +40,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn trace(
         &self,
         shard: usize,
-        held: &Held<K, X::Work>,
+        held: &HeldLanes<K, X::Work>,
         seq: Option<u32>,
         wait: Option<Duration>,
     ) -> TraceInfo<K> {
         let name = |shard: usize| Some((shard as u64) << 32 | u64::from(seq?));
         let task = name(shard);
         match held {
-            Held::Free => TraceInfo { keys: Vec::new(), is_barrier: false, task, wait },
-            Held::Lane(slot) => {
+            HeldLanes::Free => TraceInfo { keys: Vec::new(), is_barrier: false, task, wait },
+            HeldLanes::Lane(slot) => {
                 let lanes = self.shards[shard].lanes.lock();
                 let key = lanes.key_at(*slot).cloned();
                 let is_shared = lanes.is_shared(*slot);
@@ -56,15 +56,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 let keys = key.into_iter().map(|key| TraceKey::new(key, is_shared)).collect();
                 TraceInfo { keys, is_barrier: false, task, wait }
             }
-            Held::Rollup(rollup) => {
+            HeldLanes::Rollup(rollup) => {
                 let task = name(self.first_shard(&rollup.scope));
                 let (keys, is_barrier) = match &rollup.scope {
-                    Scope::Unkeyed { .. } => (Vec::new(), false),
-                    Scope::Everything { .. } => (Vec::new(), true),
-                    Scope::Keys(claims) => {
+                    RollupScope::Unkeyed { .. } => (Vec::new(), false),
+                    RollupScope::Everything { .. } => (Vec::new(), true),
+                    RollupScope::Keys(claims) => {
                         let info = claims.iter().map(|(_, KeyClaim { key, mode })| match mode {
-                            Mode::Limited(most) => TraceKey::limited(key.clone(), *most),
-                            mode => TraceKey::new(key.clone(), *mode == Mode::Shared),
+                            ClaimMode::Limited(most) => TraceKey::limited(key.clone(), *most),
+                            mode => TraceKey::new(key.clone(), *mode == ClaimMode::Shared),
                         });
                         (info.collect(), false)
                     }
@@ -75,7 +75,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Checks the start of a task, in a pool with self-checks.
-    pub(crate) fn check_begin(&self, shard: usize, held: &Held<K, X::Work>, seq: u32) {
+    pub(crate) fn check_begin(&self, shard: usize, held: &HeldLanes<K, X::Work>, seq: u32) {
         if let Some(checker) = &self.checker {
             let info = self.trace(shard, held, None, None);
             checker.begins(&info.keys, info.is_barrier, seq);
@@ -83,7 +83,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Checks the end of a task, before it releases its lanes.
-    pub(crate) fn check_end(&self, shard: usize, held: &Held<K, X::Work>) {
+    pub(crate) fn check_end(&self, shard: usize, held: &HeldLanes<K, X::Work>) {
         if let Some(checker) = &self.checker {
             let info = self.trace(shard, held, None, None);
             checker.ends(&info.keys, info.is_barrier);
@@ -93,9 +93,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Records a kept turn that is about to end.
     pub(super) fn trace_kept(
         &self,
-        recording: &Recording<K>,
+        recording: &TraceRecording<K>,
         shard: usize,
-        held: &Held<K, X::Work>,
+        held: &HeldLanes<K, X::Work>,
         since: u64,
     ) {
         let now = self.clock.nanos();

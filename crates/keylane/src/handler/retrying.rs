@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::{Handler, HandlerNeeds};
 use crate::engine::Key;
-use crate::retry::{Failures, Retry, random};
+use crate::retry::{FailedAttempts, Retry, random};
 use crate::run::{
-    Attempt, AttemptContext, AttemptEngine, ExecContext, TaskContext, Turn, TurnResult,
+    AttemptContext, AttemptEngine, ExecContext, RetryAttempt, TaskContext, Turn, TurnResult,
 };
 use crate::sync::Mutex;
 use crate::unwind::drop_catch_unwind;
@@ -36,7 +36,7 @@ struct MessageAttempt<K, M> {
 /// Message between two calls.
 struct Suspended<M> {
     message: M,
-    failures: Failures,
+    failures: FailedAttempts,
     turn: Turn,
 }
 
@@ -102,7 +102,7 @@ impl<K: Key, M: Send + 'static> RetryingHandler<K, M> {
 
     /// Calls the handler for a new message.
     fn handle(self: &Arc<Self>, key: &K, message: M, ctx: &mut dyn ExecContext) {
-        let failures = Failures::default();
+        let failures = FailedAttempts::default();
         if (self.handler)(key, &message, failures.attempt()) {
             return;
         }
@@ -118,7 +118,7 @@ impl<K: Key, M: Send + 'static> RetryingHandler<K, M> {
         &self,
         work: impl FnOnce() -> Arc<MessageAttempt<K, M>>,
         message: M,
-        mut failures: Failures,
+        mut failures: FailedAttempts,
         ctx: &mut dyn ExecContext,
     ) {
         let engine = ctx.attempts().filter(|engine| !engine.is_stopping());
@@ -142,7 +142,7 @@ impl<K: Key, M: Send + 'static> RetryingHandler<K, M> {
     }
 }
 
-impl<K: Key, M: Send + 'static> Attempt for MessageAttempt<K, M> {
+impl<K: Key, M: Send + 'static> RetryAttempt for MessageAttempt<K, M> {
     fn run(self: Arc<Self>, engine: &Arc<dyn AttemptEngine>) {
         let Some(suspended) = self.state.lock().take() else { return };
         let Suspended { message, failures, turn } = suspended;

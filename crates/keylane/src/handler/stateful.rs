@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Handler, HandlerNeeds, HandlerResult};
 use crate::engine::KeyStates;
-use crate::key_state::KeyState;
+use crate::key_state::ErasedKeyState;
 use crate::run::TaskContext;
 
 /// Handler with a state for each key: see [`stateful`].
@@ -97,7 +97,7 @@ where
 {
     fn handle(&self, key: &K, message: M, task: TaskContext<'_>) {
         let ctx = task.into_inner();
-        let mut state = ctx.take_state().unwrap_or_else(|| KeyState::new((self.create)(key)));
+        let mut state = ctx.take_state().unwrap_or_else(|| ErasedKeyState::new((self.create)(key)));
         let value = state.get_mut().expect("all states of a pool have the type of its handler");
         let handled = catch_unwind(AssertUnwindSafe(|| {
             if (self.handle)(key, value, message).into_failed() {

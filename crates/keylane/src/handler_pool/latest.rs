@@ -4,7 +4,7 @@ use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use super::{HandlerPool, keyed};
-use crate::engine::{Key, ReadyWork, RejectedTask, Superseded, WaitLimit};
+use crate::engine::{Key, ReadyWork, RejectedTask, SupersededWork, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
@@ -100,7 +100,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
     }
 }
 
-fn message_of<K, M>(replaced: Option<Superseded<K, M>>) -> Option<M> {
+fn message_of<K, M>(replaced: Option<SupersededWork<K, M>>) -> Option<M> {
     replaced.map(|replaced| replaced.work)
 }
 

@@ -7,26 +7,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::{CoreParts, JobCore, JobOps};
-use super::fold::Fold;
+use super::fold::FoldSink;
 #[cfg(feature = "tokio")]
 use super::future::FutureSubtask;
 use super::handle::Job;
 use super::options::{OnError, ResultOrder};
-use super::sink::{Collect, Result as JobResult, Sink};
+use super::sink::{CollectSink, OutcomeSink, SharedResult as JobResult};
 use super::source::{JobSource, SubtaskSource};
-use super::subtask::{Closure, SubtaskBody};
+use super::subtask::{ClosureBody, SubtaskBody};
 use crate::allocate::Supply;
 use crate::complete::{FallibleFn, InfallibleFn, Outcome, TaskCell};
 use crate::engine::{Engine, JobControl, JobRunner, Key, WaitLimit, WeakJobControl};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::{Claims, IntoClaims};
-use crate::pool::Closures;
+use crate::pool::ClosureExecutor;
 use crate::run::TaskBody;
 
 /// Builder of a job: see [`Pool::job`](crate::Pool::job).
 #[must_use = "a job is submitted by `run`, `collect`, `fold` or `fold_outcomes`"]
 pub struct JobBuilder<K: Key, S: BuildHasher + Send + Sync + 'static> {
-    engine: Arc<Engine<K, Closures, S>>,
+    engine: Arc<Engine<K, ClosureExecutor, S>>,
     settings: JobSettings,
 }
 
@@ -50,7 +50,7 @@ struct JobSettings {
 const MAX_WAITING: u64 = 64;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
-    pub(crate) fn new(engine: Arc<Engine<K, Closures, S>>, name: String) -> Self {
+    pub(crate) fn new(engine: Arc<Engine<K, ClosureExecutor, S>>, name: String) -> Self {
         let settings = JobSettings {
             name: name.into(),
             weight: 1,
@@ -151,7 +151,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I::IntoIter: Send + 'static,
     {
         self.with_source(
-            subtasks.into_iter().map(|work| (Claims::none(), Closure(InfallibleFn(work)))),
+            subtasks.into_iter().map(|work| (Claims::none(), ClosureBody(InfallibleFn(work)))),
         )
     }
 
@@ -165,7 +165,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         I::IntoIter: Send + 'static,
     {
         self.with_source(
-            subtasks.into_iter().map(|work| (Claims::none(), Closure(FallibleFn(work)))),
+            subtasks.into_iter().map(|work| (Claims::none(), ClosureBody(FallibleFn(work)))),
         )
     }
 
@@ -182,7 +182,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         self.with_source(
             subtasks
                 .into_iter()
-                .map(|(keys, work)| (keys.into_claims(), Closure(InfallibleFn(work)))),
+                .map(|(keys, work)| (keys.into_claims(), ClosureBody(InfallibleFn(work)))),
         )
     }
 
@@ -199,7 +199,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         self.with_source(
             subtasks
                 .into_iter()
-                .map(|(keys, work)| (keys.into_claims(), Closure(FallibleFn(work)))),
+                .map(|(keys, work)| (keys.into_claims(), ClosureBody(FallibleFn(work)))),
         )
     }
 
@@ -270,7 +270,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
 /// Job with its subtasks, to be submitted by a choice of its result.
 #[must_use = "a job is submitted by `run`, `collect`, `fold` or `fold_outcomes`"]
 pub struct Subtasks<K: Key, S: BuildHasher + Send + Sync + 'static, T, E = Infallible> {
-    engine: Arc<Engine<K, Closures, S>>,
+    engine: Arc<Engine<K, ClosureExecutor, S>>,
     settings: JobSettings,
     source: Box<dyn ErasedSource<K, T, E>>,
 }
@@ -280,11 +280,11 @@ trait ErasedSource<K, T, E>: Send {
     fn expected(&self) -> Option<u64>;
 
     /// Creates the running job.
-    fn start(self: Box<Self>, parts: CoreParts<T, E>) -> Started<K>;
+    fn start(self: Box<Self>, parts: CoreParts<T, E>) -> StartedJob<K>;
 }
 
 /// Running job, as seen by the engine and by its handle.
-type Started<K> = (Arc<dyn JobRunner<K, TaskBody>>, Arc<dyn JobOps>);
+type StartedJob<K> = (Arc<dyn JobRunner<K, TaskBody>>, Arc<dyn JobOps>);
 
 impl<K, I, F, T, E> ErasedSource<K, T, E> for JobSource<K, I, F>
 where
@@ -298,14 +298,14 @@ where
         JobSource::expected(self)
     }
 
-    fn start(self: Box<Self>, parts: CoreParts<T, E>) -> Started<K> {
+    fn start(self: Box<Self>, parts: CoreParts<T, E>) -> StartedJob<K> {
         let core = JobCore::new(*self, parts);
         (core.clone(), core)
     }
 }
 
 /// Job with folded results, or, if it was refused, its parts.
-type Folded<K, S, T, E, A, G> = Result<Job<A, E>, SubmitError<(Subtasks<K, S, T, E>, A, G)>>;
+type FoldedJob<K, S, T, E, A, G> = Result<Job<A, E>, SubmitError<(Subtasks<K, S, T, E>, A, G)>>;
 
 impl<K, S, T, E> Subtasks<K, S, T, E>
 where
@@ -343,7 +343,7 @@ where
         };
         let order = self.settings.order.unwrap_or(ResultOrder::Submission);
         let result = Arc::new(TaskCell::new(()));
-        let sink = Arc::new(Collect::new(order, Arc::downgrade(&result)));
+        let sink = Arc::new(CollectSink::new(order, Arc::downgrade(&result)));
         Ok(self.submit(supply, sink, result))
     }
 
@@ -357,7 +357,7 @@ where
     /// # Errors
     ///
     /// As for [`run`](Self::run).
-    pub fn fold<A, G>(self, init: A, mut fold: G) -> Folded<K, S, T, E, A, G>
+    pub fn fold<A, G>(self, init: A, mut fold: G) -> FoldedJob<K, S, T, E, A, G>
     where
         A: Send + 'static,
         G: FnMut(A, T) -> A + Send + 'static,
@@ -379,7 +379,7 @@ where
     /// # Errors
     ///
     /// As for [`run`](Self::run).
-    pub fn fold_outcomes<A, G>(self, init: A, fold: G) -> Folded<K, S, T, E, A, G>
+    pub fn fold_outcomes<A, G>(self, init: A, fold: G) -> FoldedJob<K, S, T, E, A, G>
     where
         A: Send + 'static,
         G: FnMut(A, Outcome<T, E>) -> A + Send + 'static,
@@ -423,7 +423,8 @@ where
     {
         let order = self.settings.order.unwrap_or(ResultOrder::Completion);
         let result = Arc::new(TaskCell::new(()));
-        let sink = Arc::new(Fold::new(init, step, order, takes_failures, Arc::downgrade(&result)));
+        let sink =
+            Arc::new(FoldSink::new(init, step, order, takes_failures, Arc::downgrade(&result)));
         self.submit(supply, sink, result)
     }
 
@@ -431,7 +432,7 @@ where
     fn submit<R: Send + 'static>(
         self,
         supply: Supply,
-        sink: Arc<dyn Sink<T, E>>,
+        sink: Arc<dyn OutcomeSink<T, E>>,
         result: Arc<JobResult<R, E>>,
     ) -> Job<R, E> {
         let Subtasks { engine, settings, source } = self;

@@ -19,8 +19,8 @@ use super::future_slots::JobFutures;
 use super::keyed::{KeyedSubtask, OnGranted};
 use super::options::OnError;
 use super::shared_batch::SharedBatch;
-use super::sink::{Ending, OnPanic, Sink};
-use super::source::{JobSource, Numbered, Pull, SubtaskSource};
+use super::sink::{JobEnding, OnPanic, OutcomeSink};
+use super::source::{JobSource, NumberedSubtask, PullResult, SubtaskSource};
 use super::subtask::SubtaskBody;
 use crate::allocate::{End, JobId, JobProgress, Take};
 use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
@@ -46,21 +46,21 @@ pub(super) struct JobCore<K, I, F, T, E> {
     /// Subtasks that wait in the lanes, by index.
     blocked: Mutex<Slab<BlockedSubtask<F>>>,
     /// Subtasks that wait for a worker only, in the order in which they became ready.
-    granted: Mutex<VecDeque<Granted<F>>>,
+    granted: Mutex<VecDeque<GrantedSubtask<F>>>,
     /// Batches that workers are running.
     batches: Mutex<Vec<Arc<SharedBatch<F>>>>,
     /// Number of granted subtasks that were stolen from a batch and are not reported to the
     /// scheduler yet. Raised under the lock of the batch; reset in the scheduler section that
     /// reports them.
     stolen: AtomicU64,
-    sink: Arc<dyn Sink<T, E>>,
+    sink: Arc<dyn OutcomeSink<T, E>>,
     /// Futures of the job.
     #[cfg(feature = "tokio")]
     futures: Mutex<JobFutures>,
     /// Maximum of waiting subtasks.
     max_waiting: u64,
     /// Reason for the end, if not the end of all subtasks. The first reason counts.
-    ending: Mutex<Option<Ending>>,
+    ending: Mutex<Option<JobEnding>>,
     /// Final progress.
     last: Mutex<Option<JobProgress>>,
     results: PhantomData<fn() -> (T, E)>,
@@ -69,7 +69,7 @@ pub(super) struct JobCore<K, I, F, T, E> {
 /// Subtask that waits in the lanes.
 enum BlockedSubtask<F> {
     /// Waiting. Exits: removed, when its keys are granted; `Dropping`, when the job is cancelled.
-    Waiting(Numbered<F>),
+    Waiting(NumberedSubtask<F>),
     /// The thread that has cancelled the job drops the captures, then removes this entry and ends
     /// its turns: that of the entry, if a worker has reached it meanwhile; and that of an earlier
     /// entry with the same index, if it was reached late.
@@ -86,8 +86,8 @@ enum SourceSlot<T> {
 }
 
 /// Subtask that can run now.
-struct Granted<F> {
-    subtask: Numbered<F>,
+struct GrantedSubtask<F> {
+    subtask: NumberedSubtask<F>,
     /// Turn and position in the order. `None` for a subtask without keys, which was in no lane.
     held_turn: Option<(Turn, SavedPosition)>,
 }
@@ -97,7 +97,7 @@ pub(super) struct CoreParts<T, E> {
     pub(super) name: Arc<str>,
     pub(super) on_error: OnError,
     pub(super) control: WeakJobControl,
-    pub(super) sink: Arc<dyn Sink<T, E>>,
+    pub(super) sink: Arc<dyn OutcomeSink<T, E>>,
     pub(super) max_waiting: u64,
 }
 
@@ -137,7 +137,7 @@ where
     }
 
     /// Ends the job for this reason: no further subtask starts.
-    fn end(&self, ending: Ending) {
+    fn end(&self, ending: JobEnding) {
         let mut first = self.ending.lock();
         let late = match &*first {
             None => first.replace(ending),
@@ -166,7 +166,7 @@ where
         let batches = self.batches.lock().clone();
         batches.iter().for_each(|batch| batch.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
-        for Granted { subtask, held_turn } in granted {
+        for GrantedSubtask { subtask, held_turn } in granted {
             drop_catch_unwind(subtask);
             // Dropping the turn ends it.
             drop(held_turn);
@@ -176,7 +176,7 @@ where
     }
 
     /// Takes the subtask at this index, unless the job was cancelled.
-    fn take_blocked(&self, index: usize) -> Option<Numbered<F>> {
+    fn take_blocked(&self, index: usize) -> Option<NumberedSubtask<F>> {
         let mut blocked = self.blocked.lock();
         match blocked.get(index)? {
             BlockedSubtask::Dropping(_) => None,
@@ -209,7 +209,7 @@ where
     }
 
     /// Drops a subtask of a cancelled job, then ends the turn of its entry.
-    fn drop_subtask(&self, index: usize, subtask: Numbered<F>) {
+    fn drop_subtask(&self, index: usize, subtask: NumberedSubtask<F>) {
         drop_catch_unwind(subtask);
         let dropped = self.blocked.lock().try_remove(index);
         // Dropped after the lock is released, because the end of a turn takes other locks.
@@ -235,7 +235,7 @@ where
 
     /// Publishes the result to the handle.
     fn publish(&self) {
-        let ending = self.ending.lock().take().unwrap_or(Ending::Ended);
+        let ending = self.ending.lock().take().unwrap_or(JobEnding::Ended);
         self.sink.finish(ending);
     }
 }
@@ -273,7 +273,7 @@ where
     }
 
     fn stop(&self) {
-        self.end(Ending::Cancelled);
+        self.end(JobEnding::Cancelled);
     }
 
     fn finish(&self, last: JobProgress) {
@@ -315,7 +315,7 @@ where
             drop_catch_unwind(subtask);
             return drop(held_turn);
         }
-        granted.push_back(Granted { subtask, held_turn });
+        granted.push_back(GrantedSubtask { subtask, held_turn });
         drop(granted);
         let id = *self.id.lock();
         if let (Some(control), Some(id)) = (self.control.upgrade(), id) {
@@ -372,7 +372,7 @@ where
         if self.last.lock().is_some() {
             return;
         }
-        self.end(Ending::Cancelled);
+        self.end(JobEnding::Cancelled);
         self.ask(&mut |control, id| {
             control.cancel_job(id);
             true

@@ -10,7 +10,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 
 use super::options::ResultOrder;
-use super::sink::{Ending, Numbered, OnPanic, Result, Sink, publish, value_or_failure};
+use super::sink::{
+    JobEnding, NumberedOutcome, OnPanic, OutcomeSink, SharedResult, publish, value_or_failure,
+};
 use crate::complete::{Outcome, PanicPayload};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering};
 use crate::unwind::drop_catch_unwind;
@@ -19,14 +21,14 @@ use crate::unwind::drop_catch_unwind;
 /// splitter is paused. Each worker can then still add one batch.
 const MAX_UNFOLDED: usize = 256;
 
-pub(super) struct Fold<T, E, A, G> {
+pub(super) struct FoldSink<T, E, A, G> {
     state: Mutex<FoldState<T, E, A, G>>,
     /// Length of the queue. Written under the lock of `state`, read without it.
     unfolded: AtomicUsize,
     order: ResultOrder,
     /// Whether failures are folded like values. Otherwise the first one is the job's outcome.
     takes_failures: bool,
-    result: Weak<Result<A, E>>,
+    result: Weak<SharedResult<A, E>>,
 }
 
 struct FoldState<T, E, A, G> {
@@ -39,7 +41,7 @@ struct FoldState<T, E, A, G> {
     /// First failure, if failures are not folded.
     failure: Option<Outcome<A, E>>,
     /// Set when no more outcomes follow.
-    ending: Option<Ending>,
+    ending: Option<JobEnding>,
 }
 
 /// State of the accumulator.
@@ -60,7 +62,7 @@ enum QueueSlot<T, E> {
     Arrived(Outcome<T, E>),
 }
 
-impl<T, E, A, G> Fold<T, E, A, G>
+impl<T, E, A, G> FoldSink<T, E, A, G>
 where
     G: FnMut(A, Outcome<T, E>) -> A,
 {
@@ -69,7 +71,7 @@ where
         step: G,
         order: ResultOrder,
         takes_failures: bool,
-        result: Weak<Result<A, E>>,
+        result: Weak<SharedResult<A, E>>,
     ) -> Self {
         let state = FoldState {
             accumulator: Accumulator::Free(init, step),
@@ -79,7 +81,7 @@ where
             ending: None,
         };
         let unfolded = AtomicUsize::new(0);
-        Fold { state: Mutex::new(state), unfolded, order, takes_failures, result }
+        FoldSink { state: Mutex::new(state), unfolded, order, takes_failures, result }
     }
 
     /// Folds the available outcomes, unless another worker does. Returns false if the fold has
@@ -141,11 +143,11 @@ where
         let accumulator = std::mem::replace(&mut state.accumulator, Accumulator::Lost);
         drop(state);
         let outcome = match (ending, failure, accumulator) {
-            (Ending::Ended, None, Accumulator::Free(acc, step)) => {
+            (JobEnding::Ended, None, Accumulator::Free(acc, step)) => {
                 drop_catch_unwind(step);
                 Outcome::Completed(acc)
             }
-            (Ending::Ended, Some(failure), accumulator) => {
+            (JobEnding::Ended, Some(failure), accumulator) => {
                 drop_catch_unwind(accumulator);
                 failure
             }
@@ -187,7 +189,7 @@ impl<T, E, A, G> FoldState<T, E, A, G> {
     }
 }
 
-impl<T, E, A, G> Sink<T, E> for Fold<T, E, A, G>
+impl<T, E, A, G> OutcomeSink<T, E> for FoldSink<T, E, A, G>
 where
     T: Send,
     E: Send,
@@ -196,7 +198,7 @@ where
 {
     fn put(
         &self,
-        outcomes: &mut dyn Iterator<Item = Numbered<T, E>>,
+        outcomes: &mut dyn Iterator<Item = NumberedOutcome<T, E>>,
         on_panic: OnPanic<'_>,
     ) -> bool {
         let mut late = Vec::new();
@@ -227,10 +229,10 @@ where
         self.unfolded.load(Ordering::Acquire) >= MAX_UNFOLDED
     }
 
-    fn finish(&self, ending: Ending) {
+    fn finish(&self, ending: JobEnding) {
         let mut state = self.state.lock();
         let unwanted = match ending {
-            Ending::Ended => VecDeque::new(),
+            JobEnding::Ended => VecDeque::new(),
             _ => std::mem::take(&mut state.queue),
         };
         state.ending = Some(ending);

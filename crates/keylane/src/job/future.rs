@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tokio::task::AbortHandle;
 
-use crate::complete::{Outcome, PanicPayload, Runtime, with_cancel_flag};
+use crate::complete::{FutureRuntime, Outcome, PanicPayload, with_cancel_flag};
 use crate::run::{SavedContext, Turn};
 use crate::sync::AtomicBool;
 use crate::unwind::drop_catch_unwind;
@@ -44,7 +44,7 @@ pub(super) struct RunningFuture<T, E> {
 pub(super) struct FutureSubtask<F> {
     pub(super) future: F,
     /// Runtime; `Some` for every accepted job of futures.
-    pub(super) runtime: Option<Runtime>,
+    pub(super) runtime: Option<FutureRuntime>,
 }
 
 impl<F> FutureSubtask<F> {

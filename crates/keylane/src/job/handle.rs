@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::core::JobOps;
-use super::sink::Result as JobResult;
+use super::sink::SharedResult as JobResult;
 use crate::allocate::{JobId, JobProgress};
 use crate::complete::{JoinState, NoWorker, Outcome, WouldDeadlock, block};
 

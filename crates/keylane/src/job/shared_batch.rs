@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::source::Numbered;
+use super::source::NumberedSubtask;
 use crate::engine::WorkerCtx;
 use crate::run::TaskBody;
 use crate::sync::Mutex;
@@ -14,7 +14,7 @@ pub(super) struct SharedBatch<F> {
 
 pub(super) struct BatchState<F> {
     /// Subtasks that have not started, the next one first.
-    pub(super) subtasks: VecDeque<Numbered<F>>,
+    pub(super) subtasks: VecDeque<NumberedSubtask<F>>,
     /// Whether the batch is counted in `JobSharing::offers`. Then it has subtasks, unless the job
     /// was cancelled.
     pub(super) is_open: bool,
@@ -24,7 +24,10 @@ pub(super) struct BatchState<F> {
 
 impl<F> SharedBatch<F> {
     /// Takes the next subtask, for the batch's own worker.
-    pub(super) fn take_next<K>(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<Numbered<F>> {
+    pub(super) fn take_next<K>(
+        &self,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
+    ) -> Option<NumberedSubtask<F>> {
         let mut state = self.state.lock();
         let next = state.subtasks.pop_front();
         let closes = state.subtasks.is_empty() && std::mem::take(&mut state.is_open);

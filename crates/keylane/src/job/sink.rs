@@ -11,17 +11,17 @@ use crate::unwind::drop_catch_unwind;
 
 /// Result shared by a job and its handle. Only the handle owns it, so the result is dropped with
 /// the handle, and the job can be dropped on any thread.
-pub(super) type Result<R, E> = TaskCell<R, E, ()>;
+pub(super) type SharedResult<R, E> = TaskCell<R, E, ()>;
 
 /// Callback for the payload of a panic.
 pub(super) type OnPanic<'a> = &'a dyn Fn(&(dyn Any + Send));
 
 /// Outcome of the subtask with this number.
-pub(super) type Numbered<T, E> = (u64, Outcome<T, E>);
+pub(super) type NumberedOutcome<T, E> = (u64, Outcome<T, E>);
 
 /// Reason for the end of a job.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum JobEnding {
     /// All subtasks have ended, or one has failed and the others must not continue.
     Ended,
     /// The job was cancelled, or its pool was stopped.
@@ -31,11 +31,11 @@ pub(super) enum Ending {
 }
 
 /// Receiver of outcomes, which computes the result.
-pub(super) trait Sink<T, E>: Send + Sync {
+pub(super) trait OutcomeSink<T, E>: Send + Sync {
     /// Receives outcomes. Returns false if the job cannot continue, because a fold has panicked.
     fn put(
         &self,
-        outcomes: &mut dyn Iterator<Item = Numbered<T, E>>,
+        outcomes: &mut dyn Iterator<Item = NumberedOutcome<T, E>>,
         on_panic: OnPanic<'_>,
     ) -> bool;
 
@@ -45,30 +45,30 @@ pub(super) trait Sink<T, E>: Send + Sync {
     }
 
     /// Publishes the result to the handle. No outcomes follow.
-    fn finish(&self, ending: Ending);
+    fn finish(&self, ending: JobEnding);
 }
 
 /// Collects the values in a vector.
-pub(super) struct Collect<T, E> {
-    state: Mutex<Collected<T, E>>,
+pub(super) struct CollectSink<T, E> {
+    state: Mutex<CollectedValues<T, E>>,
     order: ResultOrder,
-    result: Weak<Result<Vec<T>, E>>,
+    result: Weak<SharedResult<Vec<T>, E>>,
 }
 
-struct Collected<T, E> {
+struct CollectedValues<T, E> {
     /// Values by subtask number, or in the order of completion.
     values: Vec<Option<T>>,
     failure: Option<Outcome<Vec<T>, E>>,
 }
 
-impl<T, E> Collect<T, E> {
-    pub(super) fn new(order: ResultOrder, result: Weak<Result<Vec<T>, E>>) -> Self {
-        let state = Mutex::new(Collected { values: Vec::new(), failure: None });
-        Collect { state, order, result }
+impl<T, E> CollectSink<T, E> {
+    pub(super) fn new(order: ResultOrder, result: Weak<SharedResult<Vec<T>, E>>) -> Self {
+        let state = Mutex::new(CollectedValues { values: Vec::new(), failure: None });
+        CollectSink { state, order, result }
     }
 }
 
-impl<T, E> Collected<T, E> {
+impl<T, E> CollectedValues<T, E> {
     fn put(&mut self, order: ResultOrder, number: u64, value: T) {
         if order == ResultOrder::Completion {
             return self.values.push(Some(value));
@@ -81,8 +81,12 @@ impl<T, E> Collected<T, E> {
     }
 }
 
-impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
-    fn put(&self, outcomes: &mut dyn Iterator<Item = Numbered<T, E>>, _: OnPanic<'_>) -> bool {
+impl<T: Send, E: Send> OutcomeSink<T, E> for CollectSink<T, E> {
+    fn put(
+        &self,
+        outcomes: &mut dyn Iterator<Item = NumberedOutcome<T, E>>,
+        _: OnPanic<'_>,
+    ) -> bool {
         let mut late = Vec::new();
         let mut state = self.state.lock();
         for (number, outcome) in outcomes {
@@ -98,14 +102,14 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
         true
     }
 
-    fn finish(&self, ending: Ending) {
+    fn finish(&self, ending: JobEnding) {
         let mut state = self.state.lock();
         let values = std::mem::take(&mut state.values);
         let failure = state.failure.take();
         drop(state);
         let outcome = match (ending, failure) {
-            (Ending::Ended, None) => Outcome::Completed(values.into_iter().flatten().collect()),
-            (Ending::Ended, Some(failure)) => {
+            (JobEnding::Ended, None) => Outcome::Completed(values.into_iter().flatten().collect()),
+            (JobEnding::Ended, Some(failure)) => {
                 values.into_iter().for_each(drop_catch_unwind);
                 failure
             }
@@ -120,7 +124,7 @@ impl<T: Send, E: Send> Sink<T, E> for Collect<T, E> {
 }
 
 /// Publishes the outcome to the handle, or drops it if the handle was dropped.
-pub(super) fn publish<R, E>(result: &Weak<Result<R, E>>, outcome: Outcome<R, E>) {
+pub(super) fn publish<R, E>(result: &Weak<SharedResult<R, E>>, outcome: Outcome<R, E>) {
     match result.upgrade() {
         Some(result) => {
             result.complete(outcome);
@@ -143,11 +147,11 @@ pub(super) fn value_or_failure<T, R, E>(
     })
 }
 
-impl<R, E> From<Ending> for Outcome<R, E> {
-    fn from(ending: Ending) -> Self {
+impl<R, E> From<JobEnding> for Outcome<R, E> {
+    fn from(ending: JobEnding) -> Self {
         match ending {
-            Ending::Panicked(payload) => Outcome::Panicked(payload),
-            Ending::Ended | Ending::Cancelled => Outcome::Cancelled,
+            JobEnding::Panicked(payload) => Outcome::Panicked(payload),
+            JobEnding::Ended | JobEnding::Cancelled => Outcome::Cancelled,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::order::{Claims, Repr};
+use crate::order::{Claims, ClaimsRepr};
 
 /// Subtask with its number, in the order in which the splitter has produced them.
-pub(super) type Numbered<F> = (u64, F);
+pub(super) type NumberedSubtask<F> = (u64, F);
 
 /// Item of a splitter.
 pub(super) type SplitItem<K, F> = (Claims<K>, F);
@@ -29,11 +29,11 @@ pub(super) struct JobSource<K, I, F> {
 }
 
 /// Result of a pull.
-pub(super) enum Pull<K, F> {
+pub(super) enum PullResult<K, F> {
     /// Subtasks without keys, at least one.
-    Free(VecDeque<Numbered<F>>),
+    Free(VecDeque<NumberedSubtask<F>>),
     /// Subtask with keys.
-    Keyed(Claims<K>, Numbered<F>),
+    Keyed(Claims<K>, NumberedSubtask<F>),
     /// The splitter is exhausted.
     End,
 }
@@ -49,19 +49,19 @@ impl<K, I: Iterator<Item = SplitItem<K, F>>, F> JobSource<K, I, F> {
     /// Unless configured, it pulls more than one only from an iterator of known length. Another
     /// iterator may block for its next item, like that of a channel, and the items pulled before
     /// would wait with it.
-    pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> Pull<K, F> {
+    pub(super) fn pull(&mut self, most: usize, need_a_turn: bool) -> PullResult<K, F> {
         let is_sized = self.expected().is_some();
         let most = most.min(self.ahead.unwrap_or(if is_sized { usize::MAX } else { 1 }));
         let mut free = VecDeque::new();
         while free.len() < most {
             match self.next.take().or_else(|| self.iter.next()) {
-                None if free.is_empty() => return Pull::End,
+                None if free.is_empty() => return PullResult::End,
                 None => break,
-                Some((Claims(Repr::None), work)) if !need_a_turn => {
+                Some((Claims(ClaimsRepr::None), work)) if !need_a_turn => {
                     free.push_back((self.number(), work))
                 }
                 Some((claims, work)) if free.is_empty() => {
-                    return Pull::Keyed(claims, (self.number(), work));
+                    return PullResult::Keyed(claims, (self.number(), work));
                 }
                 Some(keyed) => {
                     self.next = Some(keyed);
@@ -69,7 +69,7 @@ impl<K, I: Iterator<Item = SplitItem<K, F>>, F> JobSource<K, I, F> {
                 }
             }
         }
-        Pull::Free(free)
+        PullResult::Free(free)
     }
 
     fn number(&mut self) -> u64 {

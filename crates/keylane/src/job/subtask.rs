@@ -22,9 +22,9 @@ pub(super) trait SubtaskBody<T, E>: Send + 'static {
 }
 
 /// Body that is a closure.
-pub(super) struct Closure<F>(pub(super) F);
+pub(super) struct ClosureBody<F>(pub(super) F);
 
-impl<T, E, F: TaskFn<T, E> + Send + 'static> SubtaskBody<T, E> for Closure<F> {
+impl<T, E, F: TaskFn<T, E> + Send + 'static> SubtaskBody<T, E> for ClosureBody<F> {
     const IS_FUTURE: bool = false;
 
     #[inline]

@@ -5,7 +5,7 @@ use crossbeam_utils::CachePadded;
 use crate::sync::{AtomicUsize, Ordering};
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct PoolCounters {
     /// Counter that spreads tasks without keys over the shards.
     free: CachePadded<AtomicUsize>,
     /// Counters of abnormal outcomes. Written by any worker or submitter, and seldom.
@@ -28,7 +28,7 @@ struct OutcomeCounters {
     refused: AtomicUsize,
 }
 
-impl Counters {
+impl PoolCounters {
     pub(crate) fn next_free(&self) -> usize {
         self.free.fetch_add(1, Ordering::Relaxed)
     }

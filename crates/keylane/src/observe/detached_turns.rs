@@ -8,7 +8,7 @@
 
 use slab::Slab;
 
-use super::histogram::{Histogram, Recorder};
+use super::histogram::{Histogram, HistogramRecorder};
 
 /// Kept turns of a shard. They have a lock of their own, which is held only while a turn is kept or
 /// one of its owners leaves. `H` is the type of the claims, `F` that of the result: of two results
@@ -19,7 +19,7 @@ pub(crate) struct DetachedTurns<H, F> {
     /// Number of turns without a worker: their bodies have returned.
     alone: usize,
     /// Durations of the turns that have ended. Allocated at the end of the first.
-    run: Option<Box<Recorder>>,
+    run: Option<Box<HistogramRecorder>>,
 }
 
 /// Kept turn.
@@ -98,7 +98,7 @@ impl<H, F: Copy + Ord> DetachedTurns<H, F> {
                 let kept = self.remove(turn);
                 self.alone -= 1;
                 if measure {
-                    let run = self.run.get_or_insert_with(|| Box::new(Recorder::new()));
+                    let run = self.run.get_or_insert_with(|| Box::new(HistogramRecorder::new()));
                     run.record(now.saturating_sub(kept.began.earliest), 1);
                 }
                 Some((kept, first.max(turn_result)))

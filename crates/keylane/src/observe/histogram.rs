@@ -17,7 +17,7 @@ const LARGEST: u64 = (1 << 48) - 1;
 const BUCKETS: usize = (48 - BITS as usize + 1) * SPLIT;
 
 /// Histogram with one writing thread and any number of readers.
-pub(crate) struct Recorder {
+pub(crate) struct HistogramRecorder {
     /// Count of each bucket. Written with plain loads and stores, because there is one writer.
     counts: Box<[AtomicU64]>,
     /// Sum of all recorded durations, in nanoseconds.
@@ -26,9 +26,9 @@ pub(crate) struct Recorder {
     longest: AtomicU64,
 }
 
-impl Recorder {
+impl HistogramRecorder {
     pub(crate) fn new() -> Self {
-        Recorder {
+        HistogramRecorder {
             counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
             sum: AtomicU64::new(0),
             longest: AtomicU64::new(0),
@@ -59,7 +59,7 @@ impl Recorder {
     }
 }
 
-impl fmt::Debug for Recorder {
+impl fmt::Debug for HistogramRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut histogram = Histogram::default();
         self.add_to(&mut histogram);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_never_too_short_and_at_most_a_sixteenth_too_long() {
-        let recorder = Recorder::new();
+        let recorder = HistogramRecorder::new();
         let mut values: Vec<u64> = (1..=10_000).map(|n| n * n).collect();
         values.iter().for_each(|&value| recorder.record(value, 1));
         values.sort_unstable();
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_sample_counts_for_all_tasks_that_it_stands_for_and_merging_adds() {
-        let recorder = Recorder::new();
+        let recorder = HistogramRecorder::new();
         recorder.record(100, 64);
         recorder.record(1_000_000, 1);
         let mut histogram = Histogram::default();

@@ -20,7 +20,7 @@ mod worker_counters;
 
 pub(crate) use self::tracing::TraceEvents;
 pub(crate) use clock::Clock;
-pub(crate) use counters::Counters;
+pub(crate) use counters::PoolCounters;
 pub(crate) use detached_turns::{DetachedTurns, StartRange};
 pub use explain::{
     BlockedSubmitter, CapacityKind, Holder, JobState, KeyExplanation, KeyQueuePosition, KeyState,
@@ -28,13 +28,13 @@ pub use explain::{
 };
 pub use histogram::Histogram;
 pub use paused_key::{PauseReason, PausedKey};
-pub(crate) use self_check::Checker;
+pub(crate) use self_check::OrderChecker;
 pub use self_check::Violations;
 pub use snapshot::{KeySnapshot, Snapshot, WorkerSnapshot};
 pub use stall_watch::StallWatch;
 pub use statistics::Statistics;
-pub(crate) use strata::Chance;
-pub(crate) use trace::{Recording, Ring, Tracer};
+pub(crate) use strata::XorShift;
 pub use trace::{Trace, TraceKey, TraceOutcome, TraceSlice};
+pub(crate) use trace::{TraceRecording, TraceRing, Tracer};
 pub(crate) use wait_samples::WaitSamples;
 pub(crate) use worker_counters::{RunningTask, WorkerCounters, WorkerPosition};

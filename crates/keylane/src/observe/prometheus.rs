@@ -166,7 +166,7 @@ impl<W: Write> MetricsText<'_, W> {
         self.out.write_str(name)?;
         for (number, (meta, text)) in self.labels.iter().chain(labels).enumerate() {
             let before = if number == 0 { '{' } else { ',' };
-            write!(self.out, "{before}{meta}=\"{}\"", Escaped(text))?;
+            write!(self.out, "{before}{meta}=\"{}\"", EscapedLabel(text))?;
         }
         if !(self.labels.is_empty() && labels.is_empty()) {
             self.out.write_char('}')?;
@@ -229,9 +229,9 @@ fn is_label_name(name: &str) -> bool {
 }
 
 /// Escaped text of a label.
-struct Escaped<'a>(&'a str);
+struct EscapedLabel<'a>(&'a str);
 
-impl Display for Escaped<'_> {
+impl Display for EscapedLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|char| match char {
             '\\' => f.write_str("\\\\"),
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn no_text_of_a_label_ends_it() {
-        assert_eq!(Escaped("a\"b\\c\nd").to_string(), "a\\\"b\\\\c\\nd");
+        assert_eq!(EscapedLabel("a\"b\\c\nd").to_string(), "a\\\"b\\\\c\\nd");
         assert!(
             is_label_name("pool_1")
                 && !is_label_name("1")

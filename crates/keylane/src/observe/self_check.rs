@@ -32,7 +32,7 @@ impl Violations {
 }
 
 /// Checker of all starts and ends of tasks.
-pub(crate) struct Checker<K> {
+pub(crate) struct OrderChecker<K> {
     running: Mutex<RunningTasks<K>>,
     order: AtomicU64,
     overlap: AtomicU64,
@@ -49,16 +49,16 @@ struct RunningTasks<K> {
 /// Running tasks of a key, and the positions of the started ones.
 #[derive(Default)]
 struct KeyUse {
-    exclusive: Begun,
-    shared: Begun,
-    limited: Begun,
+    exclusive: BegunTasks,
+    shared: BegunTasks,
+    limited: BegunTasks,
     /// Number of running tasks for each limit of concurrent users.
     limits: BTreeMap<u16, usize>,
 }
 
 /// Tasks of a key with one kind of use.
 #[derive(Default)]
-struct Begun {
+struct BegunTasks {
     /// Number of running tasks.
     running: usize,
     /// Highest position of all started tasks.
@@ -67,26 +67,26 @@ struct Begun {
 
 /// Kind of use of a key by a task.
 #[derive(Clone, Copy)]
-enum Use {
+enum UseKind {
     Alone,
     Shared,
     Limited(u16),
 }
 
-impl Use {
+impl UseKind {
     fn of<K>(traced: &TraceKey<K>) -> Self {
         match (traced.is_shared, traced.most) {
-            (_, Some(most)) => Use::Limited(most),
-            (true, None) => Use::Shared,
-            (false, None) => Use::Alone,
+            (_, Some(most)) => UseKind::Limited(most),
+            (true, None) => UseKind::Shared,
+            (false, None) => UseKind::Alone,
         }
     }
 }
 
-impl<K> Default for Checker<K> {
+impl<K> Default for OrderChecker<K> {
     fn default() -> Self {
         let running = RunningTasks { keys: HashMap::new(), tasks: 0, barriers: 0 };
-        Checker {
+        OrderChecker {
             running: Mutex::new(running),
             order: AtomicU64::new(0),
             overlap: AtomicU64::new(0),
@@ -94,7 +94,7 @@ impl<K> Default for Checker<K> {
     }
 }
 
-impl<K: Hash + Eq + Clone> Checker<K> {
+impl<K: Hash + Eq + Clone> OrderChecker<K> {
     /// Checks and records the start of a task with this position.
     pub(crate) fn begins(&self, keys: &[TraceKey<K>], is_barrier: bool, position: u32) {
         let mut running = self.running.lock();
@@ -104,8 +104,8 @@ impl<K: Hash + Eq + Clone> Checker<K> {
         running.barriers += usize::from(is_barrier);
         for traced in keys {
             let key_use = running.keys.entry(traced.key.clone()).or_default();
-            overlaps |= key_use.overlaps(Use::of(traced));
-            overtakes |= key_use.enter(Use::of(traced), position);
+            overlaps |= key_use.overlaps(UseKind::of(traced));
+            overtakes |= key_use.enter(UseKind::of(traced), position);
         }
         drop(running);
         if overlaps {
@@ -123,7 +123,7 @@ impl<K: Hash + Eq + Clone> Checker<K> {
         running.barriers = running.barriers.saturating_sub(usize::from(is_barrier));
         for traced in keys {
             if let Some(key_use) = running.keys.get_mut(&traced.key) {
-                key_use.leave(Use::of(traced));
+                key_use.leave(UseKind::of(traced));
             }
         }
     }
@@ -138,13 +138,13 @@ impl<K: Hash + Eq + Clone> Checker<K> {
 
 impl KeyUse {
     /// Returns whether a conflicting task runs.
-    fn overlaps(&self, how: Use) -> bool {
+    fn overlaps(&self, how: UseKind) -> bool {
         let (alone, shared) = (self.exclusive.running, self.shared.running);
         let limited = self.limited.running;
         match how {
-            Use::Alone => alone + shared + limited != 0,
-            Use::Shared => alone + limited != 0,
-            Use::Limited(most) => {
+            UseKind::Alone => alone + shared + limited != 0,
+            UseKind::Shared => alone + limited != 0,
+            UseKind::Limited(most) => {
                 let least = self.limits.keys().next().map_or(most, |least| most.min(*least));
                 alone + shared != 0 || limited >= least.into()
             }
@@ -153,26 +153,26 @@ impl KeyUse {
 
     /// Records the start of a task. Returns whether a task with a higher position has started that
     /// must come after this one: any, except those that use the key together with it.
-    fn enter(&mut self, how: Use, position: u32) -> bool {
+    fn enter(&mut self, how: UseKind, position: u32) -> bool {
         let (own, others) = self.by_use(how);
         let lasts = others.map(|begun| begun.last);
-        let alone = matches!(how, Use::Alone).then_some(own.last);
+        let alone = matches!(how, UseKind::Alone).then_some(own.last);
         let overtakes =
             lasts.into_iter().chain(alone).flatten().any(|before| !is_later(position, before));
         own.running += 1;
         if own.last.is_none_or(|last| is_later(position, last)) {
             own.last = Some(position);
         }
-        if let Use::Limited(most) = how {
+        if let UseKind::Limited(most) = how {
             *self.limits.entry(most).or_default() += 1;
         }
         overtakes
     }
 
-    fn leave(&mut self, how: Use) {
+    fn leave(&mut self, how: UseKind) {
         let (own, _) = self.by_use(how);
         own.running = own.running.saturating_sub(1);
-        if let Use::Limited(most) = how
+        if let UseKind::Limited(most) = how
             && let Entry::Occupied(mut count) = self.limits.entry(most)
         {
             *count.get_mut() -= 1;
@@ -183,12 +183,12 @@ impl KeyUse {
     }
 
     /// Tasks with this kind of use, and those of the two other kinds.
-    fn by_use(&mut self, how: Use) -> (&mut Begun, [&Begun; 2]) {
+    fn by_use(&mut self, how: UseKind) -> (&mut BegunTasks, [&BegunTasks; 2]) {
         let KeyUse { exclusive, shared, limited, .. } = self;
         match how {
-            Use::Alone => (exclusive, [shared, limited]),
-            Use::Shared => (shared, [exclusive, limited]),
-            Use::Limited(_) => (limited, [exclusive, shared]),
+            UseKind::Alone => (exclusive, [shared, limited]),
+            UseKind::Shared => (shared, [exclusive, limited]),
+            UseKind::Limited(_) => (limited, [exclusive, shared]),
         }
     }
 }
@@ -198,7 +198,7 @@ fn is_later(position: u32, than: u32) -> bool {
     (1..=u32::MAX / 2).contains(&position.wrapping_sub(than))
 }
 
-impl<K> fmt::Debug for Checker<K> {
+impl<K> fmt::Debug for OrderChecker<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checker").finish_non_exhaustive()
     }
@@ -208,16 +208,16 @@ impl<K> fmt::Debug for Checker<K> {
 mod tests {
     use super::*;
 
-    type Keys = &'static [(u32, Use)];
+    type Keys = &'static [(u32, UseKind)];
 
     /// Returns the violations of tasks that start (with a position) and end in this order.
     fn check(steps: &[(Option<u32>, Keys)]) -> (u64, u64) {
-        let checker = Checker::default();
+        let checker = OrderChecker::default();
         for (position, keys) in steps {
-            let traced = |(key, how): &(u32, Use)| match how {
-                Use::Alone => TraceKey::new(*key, false),
-                Use::Shared => TraceKey::new(*key, true),
-                Use::Limited(most) => TraceKey::limited(*key, *most),
+            let traced = |(key, how): &(u32, UseKind)| match how {
+                UseKind::Alone => TraceKey::new(*key, false),
+                UseKind::Shared => TraceKey::new(*key, true),
+                UseKind::Limited(most) => TraceKey::limited(*key, *most),
             };
             let keys: Vec<_> = keys.iter().map(traced).collect();
             match position {
@@ -229,12 +229,12 @@ mod tests {
         (order, overlap)
     }
 
-    const A: Keys = &[(1, Use::Alone)];
-    const A_READ: Keys = &[(1, Use::Shared)];
-    const A_OF_TWO: Keys = &[(1, Use::Limited(2))];
-    const A_OF_THREE: Keys = &[(1, Use::Limited(3))];
-    const B: Keys = &[(2, Use::Alone)];
-    const BOTH: Keys = &[(1, Use::Alone), (2, Use::Alone)];
+    const A: Keys = &[(1, UseKind::Alone)];
+    const A_READ: Keys = &[(1, UseKind::Shared)];
+    const A_OF_TWO: Keys = &[(1, UseKind::Limited(2))];
+    const A_OF_THREE: Keys = &[(1, UseKind::Limited(3))];
+    const B: Keys = &[(2, UseKind::Alone)];
+    const BOTH: Keys = &[(1, UseKind::Alone), (2, UseKind::Alone)];
     const BARRIER: Keys = &[];
 
     #[test]

@@ -22,13 +22,13 @@ pub(crate) struct Strata {
     last: u64,
     /// Tasks of that stratum behind the measured one.
     behind: u32,
-    chance: Chance,
+    chance: XorShift,
 }
 
 impl Strata {
     pub(crate) fn new(every: bool, seed: u32) -> Self {
         let most = if every { 1 } else { MAX_ROW };
-        Strata { most, row: 1, last: 0, behind: 0, chance: Chance::new(seed) }
+        Strata { most, row: 1, last: 0, behind: 0, chance: XorShift::new(seed) }
     }
 
     /// Restarts, with strata of one task, or with growing ones.
@@ -54,11 +54,11 @@ impl Strata {
 
 /// Pseudo-random numbers: Marsaglia's xorshift with 32 bits.
 #[derive(Debug)]
-pub(crate) struct Chance(u32);
+pub(crate) struct XorShift(u32);
 
-impl Chance {
+impl XorShift {
     pub(crate) fn new(seed: u32) -> Self {
-        Chance(seed.wrapping_mul(0x9e37_79b9) | 1)
+        XorShift(seed.wrapping_mul(0x9e37_79b9) | 1)
     }
 
     pub(crate) fn below(&mut self, bound: u32) -> u32 {

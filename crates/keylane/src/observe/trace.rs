@@ -113,7 +113,7 @@ impl TraceOutcome {
 pub(crate) struct Tracer<K> {
     /// Whether a recording is active. Read without a lock by workers at their clock reads.
     on: AtomicBool,
-    recording: Mutex<Option<Arc<Recording<K>>>>,
+    recording: Mutex<Option<Arc<TraceRecording<K>>>>,
 }
 
 impl<K> Default for Tracer<K> {
@@ -128,55 +128,55 @@ impl<K> Tracer<K> {
     }
 
     pub(crate) fn begin(&self, now: u64, capacity: usize) {
-        let before = self.recording.lock().replace(Arc::new(Recording::new(now, capacity)));
+        let before = self.recording.lock().replace(Arc::new(TraceRecording::new(now, capacity)));
         self.on.store(true, Ordering::Relaxed);
         drop(before);
     }
 
-    pub(crate) fn end(&self) -> Option<Arc<Recording<K>>> {
+    pub(crate) fn end(&self) -> Option<Arc<TraceRecording<K>>> {
         self.on.store(false, Ordering::Relaxed);
         self.recording.lock().take()
     }
 
-    pub(crate) fn recording(&self) -> Option<Arc<Recording<K>>> {
+    pub(crate) fn recording(&self) -> Option<Arc<TraceRecording<K>>> {
         if self.is_on() { self.recording.lock().clone() } else { None }
     }
 }
 
 /// Recorded slices.
-pub(crate) struct Recording<K> {
+pub(crate) struct TraceRecording<K> {
     /// Start of the recording, in nanoseconds since the pool was built.
     began: u64,
     /// Maximum of slices in each ring.
     capacity: usize,
     /// Rings of all workers, and that of the kept turns.
-    rings: Mutex<Vec<Arc<Ring<K>>>>,
-    kept: Arc<Ring<K>>,
+    rings: Mutex<Vec<Arc<TraceRing<K>>>>,
+    kept: Arc<TraceRing<K>>,
 }
 
 /// Last slices of one worker, which writes them. The lock is uncontended until the end of the
 /// recording.
-pub(crate) struct Ring<K> {
+pub(crate) struct TraceRing<K> {
     slices: Mutex<VecDeque<TraceSlice<K>>>,
     capacity: usize,
     dropped: AtomicU64,
 }
 
-impl<K> Recording<K> {
+impl<K> TraceRecording<K> {
     fn new(began: u64, capacity: usize) -> Self {
-        let kept = Ring::new(capacity);
-        Recording { began, capacity, rings: Mutex::new(vec![kept.clone()]), kept }
+        let kept = TraceRing::new(capacity);
+        TraceRecording { began, capacity, rings: Mutex::new(vec![kept.clone()]), kept }
     }
 
     /// Creates a ring for one worker.
-    pub(crate) fn ring(&self) -> Arc<Ring<K>> {
-        let ring = Ring::new(self.capacity);
+    pub(crate) fn ring(&self) -> Arc<TraceRing<K>> {
+        let ring = TraceRing::new(self.capacity);
         self.rings.lock().push(ring.clone());
         ring
     }
 
     /// Ring of the turns kept without a worker.
-    pub(crate) fn kept(&self) -> &Ring<K> {
+    pub(crate) fn kept(&self) -> &TraceRing<K> {
         &self.kept
     }
 
@@ -196,10 +196,10 @@ impl<K> Recording<K> {
     }
 }
 
-impl<K> Ring<K> {
+impl<K> TraceRing<K> {
     fn new(capacity: usize) -> Arc<Self> {
         let dropped = AtomicU64::new(0);
-        Arc::new(Ring { slices: Mutex::new(VecDeque::new()), capacity, dropped })
+        Arc::new(TraceRing { slices: Mutex::new(VecDeque::new()), capacity, dropped })
     }
 
     pub(crate) fn push(&self, slice: TraceSlice<K>) {

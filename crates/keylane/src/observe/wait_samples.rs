@@ -11,13 +11,13 @@ const MIN_CAPACITY: usize = 1 << 12;
 #[derive(Debug)]
 pub(crate) struct WaitSamples {
     strata: Strata,
-    samples: HashTable<Sample>,
+    samples: HashTable<WaitSample>,
     /// Maximum of stored samples.
     limit: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct WaitSample {
     /// Number of the task in the order of its shard.
     seq: u32,
     /// Number of tasks that it stands for.
@@ -45,7 +45,7 @@ impl WaitSamples {
         if self.samples.len() >= self.limit {
             self.samples.clear();
         }
-        let sample = Sample { seq, weight, at: now };
+        let sample = WaitSample { seq, weight, at: now };
         self.samples.insert_unique(spread(seq), sample, |sample| spread(sample.seq));
         ahead
     }
@@ -54,7 +54,7 @@ impl WaitSamples {
     /// stands for, if it is measured.
     pub(crate) fn end(&mut self, seq: u32) -> Option<(u64, u32)> {
         let entry = self.samples.find_entry(spread(seq), |sample| sample.seq == seq).ok()?;
-        let (Sample { at, weight, .. }, _) = entry.remove();
+        let (WaitSample { at, weight, .. }, _) = entry.remove();
         if self.samples.is_empty() && self.samples.capacity() > MIN_CAPACITY {
             // Frees the memory of a burst.
             self.samples = HashTable::new();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::detached_turns::StartRange;
-use super::histogram::{Histogram, Recorder};
+use super::histogram::{Histogram, HistogramRecorder};
 use super::statistics::Statistics;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
@@ -29,8 +29,8 @@ pub(crate) struct WorkerCounters {
 
 #[derive(Debug)]
 struct WorkerTimes {
-    wait: Recorder,
-    run: Recorder,
+    wait: HistogramRecorder,
+    run: HistogramRecorder,
 }
 
 #[derive(Debug)]
@@ -91,7 +91,9 @@ impl WorkerCounters {
             worked: zero(),
             slept: zero(),
         };
-        let times = || Box::new(WorkerTimes { wait: Recorder::new(), run: Recorder::new() });
+        let times = || {
+            Box::new(WorkerTimes { wait: HistogramRecorder::new(), run: HistogramRecorder::new() })
+        };
         WorkerCounters {
             fields: CachePadded::new(fields),
             rollup: Mutex::new(None),

@@ -5,7 +5,7 @@ use super::{Compatibility, Descriptor};
 
 /// Use of a key by a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ClaimMode {
     /// Exclusive: conflicts with every other task of the key.
     Exclusive,
     /// Shared: conflicts with all tasks of the key except those that share it too.
@@ -15,17 +15,17 @@ pub(crate) enum Mode {
     Limited(u16),
 }
 
-impl Mode {
+impl ClaimMode {
     pub(crate) fn is_limited(self) -> bool {
-        matches!(self, Mode::Limited(_))
+        matches!(self, ClaimMode::Limited(_))
     }
 
     /// Combines two uses of the same key by one task.
-    pub(crate) fn and(self, other: Mode) -> Mode {
+    pub(crate) fn and(self, other: ClaimMode) -> ClaimMode {
         match (self, other) {
-            (Mode::Shared, Mode::Shared) => Mode::Shared,
-            (Mode::Limited(one), Mode::Limited(two)) => Mode::Limited(one.min(two)),
-            _ => Mode::Exclusive,
+            (ClaimMode::Shared, ClaimMode::Shared) => ClaimMode::Shared,
+            (ClaimMode::Limited(one), ClaimMode::Limited(two)) => ClaimMode::Limited(one.min(two)),
+            _ => ClaimMode::Exclusive,
         }
     }
 }
@@ -34,7 +34,7 @@ impl Mode {
 #[derive(Clone, Debug)]
 pub(crate) struct KeyClaim<K> {
     pub(crate) key: K,
-    pub(crate) mode: Mode,
+    pub(crate) mode: ClaimMode,
 }
 
 impl<K> KeyClaim<K> {
@@ -44,7 +44,7 @@ impl<K> KeyClaim<K> {
             max != 0,
             "`max` is zero in `Claims::limited`: it must be at least 1; to start no task, pause the key"
         );
-        KeyClaim { key, mode: Mode::Limited(max) }
+        KeyClaim { key, mode: ClaimMode::Limited(max) }
     }
 }
 
@@ -65,43 +65,43 @@ impl<K> KeyClaim<K> {
 /// # let _ = (transfer, report, background, checkpoint);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Claims<K>(pub(crate) Repr<K>);
+pub struct Claims<K>(pub(crate) ClaimsRepr<K>);
 
 /// Shapes of [`Claims`]. The first two are by far the most frequent.
 #[derive(Clone, Debug)]
-pub(crate) enum Repr<K> {
+pub(crate) enum ClaimsRepr<K> {
     One(KeyClaim<K>),
     None,
     Many(Vec<KeyClaim<K>>),
     Barrier,
     /// One of the other shapes, with its cost. Boxed, so that claims without a cost are no larger.
-    Weighed(Box<Weighed<K>>),
+    Weighed(Box<WeighedClaims<K>>),
     /// Descriptor, with the claims on keys, if the task has any.
-    Described(Descriptor, Option<Box<Repr<K>>>),
+    Described(Descriptor, Option<Box<ClaimsRepr<K>>>),
 }
 
 /// Claims with a cost.
 #[derive(Clone, Debug)]
-pub(crate) struct Weighed<K> {
-    /// Claims without the cost; never `Weighed` themselves.
-    pub(crate) claims: Repr<K>,
+pub(crate) struct WeighedClaims<K> {
+    /// Claims without the cost; never `WeighedClaims` themselves.
+    pub(crate) claims: ClaimsRepr<K>,
     pub(crate) bytes: usize,
 }
 
 impl<K> Claims<K> {
     /// Returns claims without a key: the task is ordered only with barriers.
     pub fn none() -> Self {
-        Claims(Repr::None)
+        Claims(ClaimsRepr::None)
     }
 
     /// Returns claims with one key, used exclusively.
     pub fn exclusive(key: K) -> Self {
-        Claims(Repr::One(KeyClaim { key, mode: Mode::Exclusive }))
+        Claims(ClaimsRepr::One(KeyClaim { key, mode: ClaimMode::Exclusive }))
     }
 
     /// Returns claims with one key, shared with other tasks that share it.
     pub fn shared(key: K) -> Self {
-        Claims(Repr::One(KeyClaim { key, mode: Mode::Shared }))
+        Claims(ClaimsRepr::One(KeyClaim { key, mode: ClaimMode::Shared }))
     }
 
     /// Returns claims with one key, used by at most `max` tasks at once: for work that needs a
@@ -131,12 +131,12 @@ impl<K> Claims<K> {
     /// If `max` is zero.
     #[track_caller]
     pub fn limited(key: K, max: u16) -> Self {
-        Claims(Repr::Many(vec![KeyClaim::limited(key, max)]))
+        Claims(ClaimsRepr::Many(vec![KeyClaim::limited(key, max)]))
     }
 
     /// Returns the claims of a barrier: a task that conflicts with every other task of the pool.
     pub fn barrier() -> Self {
-        Claims(Repr::Barrier)
+        Claims(ClaimsRepr::Barrier)
     }
 
     /// Returns claims without a key, with a descriptor that decides what the task conflicts with:
@@ -167,26 +167,28 @@ impl<K> Claims<K> {
 
     pub(crate) fn describe(self, descriptor: Descriptor) -> Self {
         let claims = match self.0 {
-            Repr::Barrier => return Claims::barrier(),
-            Repr::Weighed(weighed) => {
-                let Weighed { claims, bytes } = *weighed;
+            ClaimsRepr::Barrier => return Claims::barrier(),
+            ClaimsRepr::Weighed(weighed) => {
+                let WeighedClaims { claims, bytes } = *weighed;
                 return Claims(claims).describe(descriptor).with_cost(bytes);
             }
-            Repr::Described(_, claims) => return Claims(Repr::Described(descriptor, claims)),
-            Repr::None => None,
+            ClaimsRepr::Described(_, claims) => {
+                return Claims(ClaimsRepr::Described(descriptor, claims));
+            }
+            ClaimsRepr::None => None,
             claims => Some(Box::new(claims)),
         };
-        Claims(Repr::Described(descriptor, claims))
+        Claims(ClaimsRepr::Described(descriptor, claims))
     }
 
     /// Adds a key that is used exclusively. A barrier stays a barrier.
     pub fn and_exclusive(self, key: K) -> Self {
-        self.and(KeyClaim { key, mode: Mode::Exclusive })
+        self.and(KeyClaim { key, mode: ClaimMode::Exclusive })
     }
 
     /// Adds a key that is shared. A barrier stays a barrier.
     pub fn and_shared(self, key: K) -> Self {
-        self.and(KeyClaim { key, mode: Mode::Shared })
+        self.and(KeyClaim { key, mode: ClaimMode::Shared })
     }
 
     /// Adds a key that at most `max` tasks use at once: see [`limited`](Self::limited). A barrier
@@ -214,16 +216,16 @@ impl<K> Claims<K> {
     /// ```
     pub fn with_cost(self, bytes: usize) -> Self {
         let claims = match self.0 {
-            Repr::Weighed(weighed) => weighed.claims,
+            ClaimsRepr::Weighed(weighed) => weighed.claims,
             claims => claims,
         };
-        Claims(Repr::Weighed(Box::new(Weighed { claims, bytes })))
+        Claims(ClaimsRepr::Weighed(Box::new(WeighedClaims { claims, bytes })))
     }
 
     /// Returns the cost in bytes set by [`with_cost`](Self::with_cost), or 0.
     pub fn cost(&self) -> usize {
         match &self.0 {
-            Repr::Weighed(weighed) => weighed.bytes,
+            ClaimsRepr::Weighed(weighed) => weighed.bytes,
             _ => 0,
         }
     }
@@ -231,10 +233,12 @@ impl<K> Claims<K> {
     /// Returns the key of claims with exactly one key and no descriptor.
     pub(crate) fn only_key(&self) -> Option<&K> {
         match self.0.bare() {
-            Repr::One(claim) => Some(&claim.key),
-            Repr::None | Repr::Many(_) | Repr::Barrier | Repr::Weighed(_) | Repr::Described(..) => {
-                None
-            }
+            ClaimsRepr::One(claim) => Some(&claim.key),
+            ClaimsRepr::None
+            | ClaimsRepr::Many(_)
+            | ClaimsRepr::Barrier
+            | ClaimsRepr::Weighed(_)
+            | ClaimsRepr::Described(..) => None,
         }
     }
 
@@ -242,12 +246,12 @@ impl<K> Claims<K> {
     /// simple form.
     pub(crate) fn into_one_exclusive(self) -> Option<Self> {
         match self.0 {
-            Repr::One(KeyClaim { mode: Mode::Exclusive, .. }) => Some(self),
-            Repr::Many(mut claims) if claims.len() == 1 => {
-                Claims(Repr::One(claims.pop()?)).into_one_exclusive()
+            ClaimsRepr::One(KeyClaim { mode: ClaimMode::Exclusive, .. }) => Some(self),
+            ClaimsRepr::Many(mut claims) if claims.len() == 1 => {
+                Claims(ClaimsRepr::One(claims.pop()?)).into_one_exclusive()
             }
-            Repr::Weighed(weighed) => {
-                let Weighed { claims, bytes } = *weighed;
+            ClaimsRepr::Weighed(weighed) => {
+                let WeighedClaims { claims, bytes } = *weighed;
                 Some(Claims(claims).into_one_exclusive()?.with_cost(bytes))
             }
             _ => None,
@@ -256,32 +260,32 @@ impl<K> Claims<K> {
 
     fn and(self, claim: KeyClaim<K>) -> Self {
         Claims(match self.0 {
-            Repr::None if claim.mode.is_limited() => Repr::Many(vec![claim]),
-            Repr::None => Repr::One(claim),
-            Repr::One(first) => Repr::Many(vec![first, claim]),
-            Repr::Many(mut claims) => {
+            ClaimsRepr::None if claim.mode.is_limited() => ClaimsRepr::Many(vec![claim]),
+            ClaimsRepr::None => ClaimsRepr::One(claim),
+            ClaimsRepr::One(first) => ClaimsRepr::Many(vec![first, claim]),
+            ClaimsRepr::Many(mut claims) => {
                 claims.push(claim);
-                Repr::Many(claims)
+                ClaimsRepr::Many(claims)
             }
-            Repr::Barrier => Repr::Barrier,
-            Repr::Weighed(weighed) => {
-                let Weighed { claims, bytes } = *weighed;
+            ClaimsRepr::Barrier => ClaimsRepr::Barrier,
+            ClaimsRepr::Weighed(weighed) => {
+                let WeighedClaims { claims, bytes } = *weighed;
                 return Claims(claims).and(claim).with_cost(bytes);
             }
-            Repr::Described(descriptor, claims) => {
-                let claims = claims.map_or(Repr::None, |claims| *claims);
+            ClaimsRepr::Described(descriptor, claims) => {
+                let claims = claims.map_or(ClaimsRepr::None, |claims| *claims);
                 return Claims(claims).and(claim).describe(descriptor);
             }
         })
     }
 }
 
-impl<K> Repr<K> {
+impl<K> ClaimsRepr<K> {
     /// Returns the claims without their cost and their descriptor.
-    pub(crate) fn bare(&self) -> &Repr<K> {
+    pub(crate) fn bare(&self) -> &ClaimsRepr<K> {
         match self {
-            Repr::Weighed(weighed) => weighed.claims.bare(),
-            Repr::Described(_, claims) => claims.as_deref().unwrap_or(&Repr::None),
+            ClaimsRepr::Weighed(weighed) => weighed.claims.bare(),
+            ClaimsRepr::Described(_, claims) => claims.as_deref().unwrap_or(&ClaimsRepr::None),
             claims => claims,
         }
     }
@@ -350,8 +354,8 @@ impl<K> IntoClaims<K> for Vec<K> {
 
 impl<K, const N: usize> IntoClaims<K> for [K; N] {
     fn into_claims(self) -> Claims<K> {
-        Claims(Repr::Many(
-            self.into_iter().map(|key| KeyClaim { key, mode: Mode::Exclusive }).collect(),
+        Claims(ClaimsRepr::Many(
+            self.into_iter().map(|key| KeyClaim { key, mode: ClaimMode::Exclusive }).collect(),
         ))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Mode;
+use super::ClaimMode;
 
 /// Number of holders of a lane per limit, by the lane's slot and the limit. Holders seldom differ
 /// in their limit, so a lane has one entry.
@@ -11,8 +11,8 @@ pub(super) struct ConcurrencyLimits(BTreeMap<(usize, u16), u16>);
 
 impl ConcurrencyLimits {
     /// Counts a new holder of a lane. Holders that do not limit it are not counted.
-    pub(super) fn note(&mut self, slot: usize, mode: Mode) {
-        if let Mode::Limited(max) = mode {
+    pub(super) fn note(&mut self, slot: usize, mode: ClaimMode) {
+        if let ClaimMode::Limited(max) = mode {
             *self.0.entry((slot, max)).or_default() += 1;
         }
     }

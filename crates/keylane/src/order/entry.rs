@@ -5,13 +5,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::segment_queue::PopGuard;
-use super::{Mode, Rollup, TaskMeta, TaskSlot};
+use super::{ClaimMode, Rollup, TaskMeta, TaskSlot};
 
 /// Entry of an inbox: a whole task, or the part of a rollup that concerns one key.
 #[derive(Debug)]
 pub(crate) enum InboxEntry<K, W> {
     /// Task with one key.
-    Single { meta: TaskMeta, mode: Mode, key: K, work: W },
+    Single { meta: TaskMeta, mode: ClaimMode, key: K, work: W },
     /// Task without keys.
     Free { meta: TaskMeta, work: W },
     /// Part of a task with several keys: the claim at index `claim`.
@@ -56,7 +56,7 @@ impl<K: Eq, W> InboxEntry<K, W> {
     }
 
     /// Returns half of the hash of the entry's key, the key, and its mode.
-    pub(crate) fn claim(&self) -> Option<(u32, &K, Mode)> {
+    pub(crate) fn claim(&self) -> Option<(u32, &K, ClaimMode)> {
         match self {
             InboxEntry::Single { meta, mode, key, .. } => Some((meta.hash, key, *mode)),
             InboxEntry::Part { rollup, claim } => Some(rollup.claim(*claim)),
@@ -72,7 +72,7 @@ impl<K: Eq, W> InboxEntry<K, W> {
     /// Returns whether the entry is a task with exactly this exclusive key.
     #[inline]
     pub(crate) fn is_exclusive_on(&self, hash: u32, this_key: &K) -> bool {
-        matches!(self, InboxEntry::Single { mode: Mode::Exclusive, meta, key, .. }
+        matches!(self, InboxEntry::Single { mode: ClaimMode::Exclusive, meta, key, .. }
             if meta.hash == hash && key == this_key)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::key_markers::KeyMarkers;
 use super::segment_queue::FillQueue;
-use super::{InboxEntry, KeyClaim, Mode, TaskMeta};
+use super::{ClaimMode, InboxEntry, KeyClaim, TaskMeta};
 
 /// Tasks of a shard that no worker has seen yet, oldest first.
 ///
@@ -86,7 +86,7 @@ impl<K: Eq, W> Inbox<K, W> {
         KeyClaim { key, mode }: KeyClaim<K>,
         make: impl FnOnce() -> W,
     ) -> bool {
-        let is_pinned = mode == Mode::Exclusive
+        let is_pinned = mode == ClaimMode::Exclusive
             && matches!(&self.pinned, Some((at, pinned)) if *at == hash && *pinned == key);
         let notify = !self.signaled && !is_pinned;
         let meta = TaskMeta { hash, seq: self.tick(), time };

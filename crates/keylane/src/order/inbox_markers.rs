@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::key_markers::{EndMark, KeyMarker, KeyMarkers, LatestMark};
 use super::lane_index::spread;
-use super::{Inbox, InboxEntry, KeyClaim, MarkerRole, Mode, Replacement, Rollup, TaskMeta};
+use super::{ClaimMode, Inbox, InboxEntry, KeyClaim, MarkerRole, Replacement, Rollup, TaskMeta};
 use crate::unwind::drop_catch_unwind;
 
 impl<K, W> Inbox<K, W> {
@@ -177,7 +177,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
 
     fn single(&mut self, role: MarkerRole, hash: u64, key: &K, time: u32, work: W) -> Rollup<K, W> {
         let meta = TaskMeta { hash: hash as u32, seq: self.tick(), time };
-        let claim = KeyClaim { key: key.clone(), mode: Mode::Exclusive };
+        let claim = KeyClaim { key: key.clone(), mode: ClaimMode::Exclusive };
         Rollup::single(role, hash, claim, meta, work)
     }
 }

@@ -15,7 +15,7 @@ mod rate;
 mod release;
 mod successors;
 
-pub(crate) use self::drain::{Debris, take_rollup};
+pub(crate) use self::drain::{ClearedShard, take_rollup};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 pub(crate) use self::explain::{AheadCounts, FoundTask};
-pub(crate) use self::pause::{PauseReasons, Stop, TakenKey};
+pub(crate) use self::pause::{KeyStop, PauseReasons, TakenTasks};
 use super::concurrency_limits::ConcurrencyLimits;
 use super::failure_counts::FailureCounts;
 use super::hot_keys::HotKeys;
 use super::lane_index::{LaneIndex, spread};
 use super::rate_limiter::RateLimiter;
-use super::rollup::Grant;
+use super::rollup::RoleGrant;
 use super::segment_queue::DrainQueue;
 use super::{
-    Claims, Inbox, InboxEntry, KeyClaim, MarkerRole, Mode, RateDeadline, Repr, Rollup, Scope,
-    TaskMeta, TaskSlot,
+    ClaimMode, Claims, ClaimsRepr, Inbox, InboxEntry, KeyClaim, MarkerRole, RateDeadline, Rollup,
+    RollupScope, TaskMeta, TaskSlot,
 };
 
 /// Largest capacity of a wait queue that is kept for the next lane in the same slot.
@@ -69,7 +69,7 @@ pub(crate) struct Lanes<K, W> {
     /// Number of tasks without keys that were taken and have not ended.
     free_running: usize,
     /// Barrier that has been reached. No backlog entry behind it is entered until it ends.
-    fence: Option<Fence<K, W>>,
+    fence: Option<BarrierFence<K, W>>,
     /// Slot of the pinned lane, as the inbox knows it.
     pinned: Option<usize>,
     /// Whether the whole backlog belongs to the pinned lane, so that other workers find nothing to
@@ -111,7 +111,7 @@ struct Lane<K, W> {
     /// Key of the lane. Absent in a free slot.
     key: Option<K>,
     /// Tasks that hold the key. Undefined in a free slot.
-    holders: Holders,
+    holders: LaneHolders,
     /// Wait queue behind the holders, oldest first. The first entry conflicts with the holders.
     waiting: VecDeque<LaneEntry<K, W>>,
     /// [`TaskMeta::time`] of the task that holds the lane, or of the last one to join.
@@ -120,7 +120,7 @@ struct Lane<K, W> {
 
 /// Tasks that hold a key. A lane without holders does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holders {
+enum LaneHolders {
     /// One task, ready or running, or a rollup that may still wait for its other lanes.
     Exclusive,
     /// Number of tasks that share the key.
@@ -136,7 +136,7 @@ enum Holders {
 enum LaneEntry<K, W> {
     Task {
         meta: TaskMeta,
-        mode: Mode,
+        mode: ClaimMode,
         key: K,
         work: W,
     },
@@ -150,7 +150,7 @@ enum LaneEntry<K, W> {
 }
 
 #[derive(Debug)]
-struct Fence<K, W> {
+struct BarrierFence<K, W> {
     /// Barrier of this fence.
     rollup: Arc<Rollup<K, W>>,
     /// Whether every earlier task of this shard has ended.
@@ -163,11 +163,11 @@ struct ReadyTask<K, W> {
     work: W,
     key: Option<K>,
     meta: TaskMeta,
-    held: Held<K, W>,
+    held: HeldLanes<K, W>,
 }
 
 /// Result of granting a lane to a part.
-enum Granted<K, W> {
+enum GrantResult<K, W> {
     /// The task holds all that it needs.
     Ready(ReadyTask<K, W>),
     /// The task waits for other parts. Or the pool was stopped, and its work was already taken.
@@ -178,21 +178,21 @@ enum Granted<K, W> {
     Tombstone,
 }
 
-impl<K: Eq + Clone, W> Granted<K, W> {
+impl<K: Eq + Clone, W> GrantResult<K, W> {
     /// Grants a part of a rollup. The last grant makes the rollup ready.
     fn part_of(rollup: &Arc<Rollup<K, W>>) -> Self {
         let has_role = rollup.role != MarkerRole::None;
         if has_role {
             return match rollup.grant_role() {
-                Grant::Work(work) => Granted::Ready(ReadyTask::all_of(rollup, work)),
-                Grant::Replacing => Granted::Replacing,
-                Grant::Nothing => Granted::Tombstone,
+                RoleGrant::Work(work) => GrantResult::Ready(ReadyTask::all_of(rollup, work)),
+                RoleGrant::Replacing => GrantResult::Replacing,
+                RoleGrant::Nothing => GrantResult::Tombstone,
             };
         }
         if !rollup.grant() {
-            return Granted::Pending;
+            return GrantResult::Pending;
         }
-        Self::all_of(rollup).map_or(Granted::Pending, Granted::Ready)
+        Self::all_of(rollup).map_or(GrantResult::Pending, GrantResult::Ready)
     }
 
     /// Takes the work of a rollup that waits for nothing more.
@@ -201,13 +201,13 @@ impl<K: Eq + Clone, W> Granted<K, W> {
     }
 
     fn is_tombstone(&self) -> bool {
-        matches!(self, Granted::Tombstone)
+        matches!(self, GrantResult::Tombstone)
     }
 
     fn ready(self) -> Option<ReadyTask<K, W>> {
         match self {
-            Granted::Ready(ready) => Some(ready),
-            Granted::Pending | Granted::Replacing | Granted::Tombstone => None,
+            GrantResult::Ready(ready) => Some(ready),
+            GrantResult::Pending | GrantResult::Replacing | GrantResult::Tombstone => None,
         }
     }
 }
@@ -216,14 +216,14 @@ impl<K: Clone + Eq, W> ReadyTask<K, W> {
     /// Creates the ready entry of a rollup that holds all its lanes.
     fn all_of(rollup: &Arc<Rollup<K, W>>, work: W) -> Self {
         let key = (rollup.role != MarkerRole::None).then(|| rollup.claim(0).1.clone());
-        let held = Held::Rollup(rollup.clone());
+        let held = HeldLanes::Rollup(rollup.clone());
         ReadyTask { work, key, meta: rollup.meta, held }
     }
 }
 
 /// Lanes that a running task holds and releases when it ends.
 #[derive(Debug)]
-pub(crate) enum Held<K, W> {
+pub(crate) enum HeldLanes<K, W> {
     /// No lane.
     Free,
     /// Lane in this slot.
@@ -233,7 +233,7 @@ pub(crate) enum Held<K, W> {
 }
 
 /// Result of [`Lanes::replace`]: the next task of a slot, after the task before it has ended.
-pub(crate) struct Replaced<K> {
+pub(crate) struct ReplaceResult<K> {
     /// Whether the next task continues the same lane. Otherwise the slot now has the lane of
     /// another key.
     pub(crate) goes_on: bool,
@@ -243,16 +243,16 @@ pub(crate) struct Replaced<K> {
 
 /// Accepted task that will not run.
 #[derive(Debug)]
-pub(crate) struct Unrun<K, W> {
+pub(crate) struct UnrunTask<K, W> {
     pub(crate) claims: Claims<K>,
     pub(crate) work: W,
     /// Sequence number of the task.
     pub(crate) seq: u32,
 }
 
-impl<K, W> Unrun<K, W> {
+impl<K, W> UnrunTask<K, W> {
     fn single(meta: TaskMeta, claim: KeyClaim<K>, work: W) -> Self {
-        Unrun { claims: Claims(Repr::One(claim)), work, seq: meta.seq }
+        UnrunTask { claims: Claims(ClaimsRepr::One(claim)), work, seq: meta.seq }
     }
 }
 
@@ -288,21 +288,21 @@ impl<K, W> Lanes<K, W> {
     }
 }
 
-impl Holders {
+impl LaneHolders {
     fn count(self) -> usize {
         match self {
-            Holders::Exclusive => 1,
-            Holders::Shared(count) => count,
-            Holders::Limited { count, .. } => count.into(),
-            Holders::PauseMarker => 0,
+            LaneHolders::Exclusive => 1,
+            LaneHolders::Shared(count) => count,
+            LaneHolders::Limited { count, .. } => count.into(),
+            LaneHolders::PauseMarker => 0,
         }
     }
 
-    fn mode(self) -> Mode {
+    fn mode(self) -> ClaimMode {
         match self {
-            Holders::Exclusive | Holders::PauseMarker => Mode::Exclusive,
-            Holders::Shared(_) => Mode::Shared,
-            Holders::Limited { least, .. } => Mode::Limited(least),
+            LaneHolders::Exclusive | LaneHolders::PauseMarker => ClaimMode::Exclusive,
+            LaneHolders::Shared(_) => ClaimMode::Shared,
+            LaneHolders::Limited { least, .. } => ClaimMode::Limited(least),
         }
     }
 }
@@ -321,7 +321,7 @@ impl<K: Eq, W> Lane<K, W> {
 
     /// Returns whether the key is paused, so that none of its tasks begins.
     fn is_paused(&self) -> bool {
-        self.holders == Holders::PauseMarker
+        self.holders == LaneHolders::PauseMarker
             || matches!(self.waiting.front(), Some(LaneEntry::PauseMarker))
     }
 }
@@ -331,16 +331,16 @@ impl<K, W> LaneEntry<K, W> {
         matches!(self, LaneEntry::Part { rollup, .. } if Arc::ptr_eq(rollup, this))
     }
 
-    fn mode(&self) -> Mode {
+    fn mode(&self) -> ClaimMode {
         match self {
             LaneEntry::Task { mode, .. } => *mode,
             LaneEntry::Part { rollup, claim } => match &rollup.scope {
-                Scope::Keys(claims) => claims[*claim].1.mode,
-                Scope::Unkeyed { .. } | Scope::Everything { .. } => {
+                RollupScope::Keys(claims) => claims[*claim].1.mode,
+                RollupScope::Unkeyed { .. } | RollupScope::Everything { .. } => {
                     unreachable!("the rollup has no lane")
                 }
             },
-            LaneEntry::PauseMarker => Mode::Exclusive,
+            LaneEntry::PauseMarker => ClaimMode::Exclusive,
         }
     }
 

@@ -22,8 +22,8 @@ mod segment_queue;
 mod task_meta;
 mod task_slot;
 
+pub(crate) use claims::{ClaimMode, ClaimsRepr, KeyClaim, WeighedClaims};
 pub use claims::{Claims, IntoClaims};
-pub(crate) use claims::{KeyClaim, Mode, Repr, Weighed};
 pub use conflicts::Compatibility;
 pub(crate) use conflicts::{
     ConflictEntry, ConflictRegistry, ConflictScan, Descriptor, Inserted, PageScan, ScanBatch,
@@ -32,12 +32,12 @@ pub(crate) use entry::InboxEntry;
 pub(crate) use inbox::Inbox;
 pub(crate) use key_markers::Replacement;
 pub(crate) use lanes::{
-    AheadCounts, Debris, FoundTask, Held, Lanes, PauseReasons, Replaced, Stop, TakenKey, Unrun,
-    take_rollup,
+    AheadCounts, ClearedShard, FoundTask, HeldLanes, KeyStop, Lanes, PauseReasons, ReplaceResult,
+    TakenTasks, UnrunTask, take_rollup,
 };
-pub(crate) use rate::Bucket;
 pub use rate::Rate;
+pub(crate) use rate::TokenBucket;
 pub(crate) use rate_limiter::RateDeadline;
-pub(crate) use rollup::{MarkerRole, Rollup, Scope, merge_claims};
+pub(crate) use rollup::{MarkerRole, Rollup, RollupScope, merge_claims};
 pub(crate) use task_meta::TaskMeta;
 pub(crate) use task_slot::{SlotRef, TaskSlot};

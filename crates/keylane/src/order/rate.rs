@@ -121,12 +121,12 @@ impl Rate {
 
 /// Token bucket of one rate. Times are nanoseconds since any fixed moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     /// Time at which the bucket is full if no token is taken before. In the past if it is full.
     full_at: u64,
 }
 
-impl Bucket {
+impl TokenBucket {
     pub(crate) fn is_full(self, now: u64) -> bool {
         self.full_at <= now
     }
@@ -211,7 +211,7 @@ mod tests {
             let rate = Rate { interval, burst };
             let mut now = 1_000;
             let mut slow = Slow { level: i128::from(interval) * i128::from(burst), seen: now };
-            let mut bucket = Bucket::default();
+            let mut bucket = TokenBucket::default();
             // Tokens taken at this very moment, which may therefore be returned.
             let mut fresh = 0;
             for step in steps {
@@ -253,7 +253,7 @@ mod tests {
             interval in 1..20_u64, burst in 1..6_u32, waits in prop::collection::vec(0..40_u64, 1..100),
         ) {
             let rate = Rate { interval, burst };
-            let mut bucket = Bucket::default();
+            let mut bucket = TokenBucket::default();
             let (mut now, mut began) = (0, Vec::new());
             for wait in waits {
                 now += wait;
@@ -279,7 +279,7 @@ mod tests {
                 Rate { interval, burst },
                 Rate { interval: to_interval, burst: to_burst },
             );
-            let mut bucket = Bucket::default();
+            let mut bucket = TokenBucket::default();
             (0..taken).for_each(|_| bucket.take(from, 500));
             bucket.change(from, to, 500);
             prop_assert_eq!(bucket.tokens(to, 500), u64::from(to_burst.saturating_sub(taken)));
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn no_number_is_too_large() {
         let rate = Rate::every(Duration::from_nanos(u64::MAX)).burst(u32::MAX);
-        let mut bucket = Bucket::default();
+        let mut bucket = TokenBucket::default();
         for _ in 0..3 {
             bucket.take(rate, u64::MAX - 1);
             bucket.change(rate, rate, 5);

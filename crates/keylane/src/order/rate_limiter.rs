@@ -3,7 +3,7 @@
 use hashbrown::HashTable;
 
 use super::lane_index::spread;
-use super::rate::{Bucket, Rate};
+use super::rate::{Rate, TokenBucket};
 
 /// Number of entries that are kept without a search for full buckets.
 pub(super) const MIN_SWEEP_ENTRIES: usize = 64;
@@ -28,7 +28,7 @@ pub(super) struct LimitedKey<K> {
     pub(super) hash: u32,
     pub(super) key: K,
     pub(super) own: Option<Rate>,
-    pub(super) bucket: Bucket,
+    pub(super) bucket: TokenBucket,
 }
 
 /// Change of the time at which the timer must look at a key that is paused for its rate.
@@ -60,10 +60,10 @@ impl<K: Eq + Clone> RateLimiter<K> {
     }
 
     /// Returns the rate of a key, and its bucket.
-    pub(super) fn of(&self, hash: u32, key: &K) -> Option<(Rate, Bucket)> {
+    pub(super) fn of(&self, hash: u32, key: &K) -> Option<(Rate, TokenBucket)> {
         match self.find(hash, key) {
             Some(it) => Some((it.own.or(self.common)?, it.bucket)),
-            None => Some((self.common?, Bucket::default())),
+            None => Some((self.common?, TokenBucket::default())),
         }
     }
 
@@ -81,7 +81,7 @@ impl<K: Eq + Clone> RateLimiter<K> {
             return Some(found.bucket.next_at(rate)).filter(|at| *at > now);
         }
         let rate = common?;
-        let mut bucket = Bucket::default();
+        let mut bucket = TokenBucket::default();
         bucket.take(rate, now);
         self.insert(LimitedKey { hash, key: key.clone(), own: None, bucket }, now);
         Some(bucket.next_at(rate)).filter(|at| *at > now)
@@ -128,7 +128,10 @@ impl<K: Eq + Clone> RateLimiter<K> {
                 found.remove();
             }
         } else if own.is_some() {
-            self.insert(LimitedKey { hash, key: key.clone(), own, bucket: Bucket::default() }, now);
+            self.insert(
+                LimitedKey { hash, key: key.clone(), own, bucket: TokenBucket::default() },
+                now,
+            );
         }
         self.owners += usize::from(own.is_some());
     }
@@ -148,9 +151,14 @@ impl<K: Eq + Clone> RateLimiter<K> {
 }
 
 /// Converts a bucket from one rate, or none, to another, or none.
-pub(super) fn change(bucket: &mut Bucket, before: Option<Rate>, after: Option<Rate>, now: u64) {
+pub(super) fn change(
+    bucket: &mut TokenBucket,
+    before: Option<Rate>,
+    after: Option<Rate>,
+    now: u64,
+) {
     match (before, after) {
         (Some(before), Some(after)) => bucket.change(before, after, now),
-        _ => *bucket = Bucket::default(),
+        _ => *bucket = TokenBucket::default(),
     }
 }

@@ -7,7 +7,7 @@
 
 use hashbrown::HashTable;
 
-use super::{Claims, ConflictEntry, KeyClaim, Mode, Repr, TaskMeta};
+use super::{ClaimMode, Claims, ClaimsRepr, ConflictEntry, KeyClaim, TaskMeta};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 /// Task with several keys, a task with a descriptor, a barrier, or a task with a *role*, which has
@@ -24,7 +24,7 @@ pub(crate) struct Rollup<K, W> {
     /// for.
     pending: AtomicUsize,
     /// Claims of the task. Never changed.
-    pub(crate) scope: Scope<K>,
+    pub(crate) scope: RollupScope<K>,
     /// Sequence number and time. The hashes are in `scope`, one for each key.
     pub(crate) meta: TaskMeta,
     /// Entry in the conflict index, if the task has a descriptor.
@@ -46,7 +46,7 @@ struct WorkCell<W> {
 }
 
 /// Result of granting its key to a task with a role.
-pub(crate) enum Grant<W> {
+pub(crate) enum RoleGrant<W> {
     Work(W),
     /// Captures of replaced work still exist. The task keeps its key meanwhile.
     Replacing,
@@ -74,20 +74,20 @@ impl MarkerRole {
     }
 
     /// Returns the role of a task with these claims.
-    fn of<K>(scope: &Scope<K>) -> Self {
+    fn of<K>(scope: &RollupScope<K>) -> Self {
         match scope {
-            Scope::Keys(claims) => match &**claims {
-                [(_, KeyClaim { mode: Mode::Limited(_), .. })] => MarkerRole::Limited,
+            RollupScope::Keys(claims) => match &**claims {
+                [(_, KeyClaim { mode: ClaimMode::Limited(_), .. })] => MarkerRole::Limited,
                 _ => MarkerRole::None,
             },
-            Scope::Unkeyed { .. } | Scope::Everything { .. } => MarkerRole::None,
+            RollupScope::Unkeyed { .. } | RollupScope::Everything { .. } => MarkerRole::None,
         }
     }
 }
 
 /// Claims of a rollup.
 #[derive(Debug)]
-pub(crate) enum Scope<K> {
+pub(crate) enum RollupScope<K> {
     /// Keys, each with its hash; no key twice.
     Keys(Box<[(u64, KeyClaim<K>)]>),
     /// No key: the task counts in this shard as a task without keys.
@@ -97,11 +97,11 @@ pub(crate) enum Scope<K> {
 }
 
 impl<K: Eq, W> Rollup<K, W> {
-    pub(crate) fn new(scope: Scope<K>, meta: TaskMeta, work: W) -> Self {
+    pub(crate) fn new(scope: RollupScope<K>, meta: TaskMeta, work: W) -> Self {
         let parts = match &scope {
-            Scope::Keys(claims) => claims.len(),
-            Scope::Unkeyed { .. } => 1,
-            Scope::Everything { shards } => *shards,
+            RollupScope::Keys(claims) => claims.len(),
+            RollupScope::Unkeyed { .. } => 1,
+            RollupScope::Everything { shards } => *shards,
         };
         let slot = WorkCell { work: Some(work), replaced: 0, granted: false };
         let (work, pending) = (Mutex::new(slot), AtomicUsize::new(parts));
@@ -130,7 +130,7 @@ impl<K: Eq, W> Rollup<K, W> {
         meta: TaskMeta,
         work: W,
     ) -> Self {
-        let scope = Scope::Keys(Box::new([(hash, claim)]));
+        let scope = RollupScope::Keys(Box::new([(hash, claim)]));
         Rollup { role, ..Rollup::new(scope, meta, work) }
     }
 
@@ -168,13 +168,13 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 
     /// Grants its key to a task with a role.
-    pub(crate) fn grant_role(&self) -> Grant<W> {
+    pub(crate) fn grant_role(&self) -> RoleGrant<W> {
         let mut slot = self.work.lock();
         if slot.work.is_some() && slot.replaced != 0 {
             slot.granted = true;
-            return Grant::Replacing;
+            return RoleGrant::Replacing;
         }
-        slot.work.take().map_or(Grant::Nothing, Grant::Work)
+        slot.work.take().map_or(RoleGrant::Nothing, RoleGrant::Work)
     }
 
     /// Returns the work to a task with a role that was granted its key and goes back to its wait
@@ -213,12 +213,14 @@ impl<K: Eq, W> Rollup<K, W> {
         K: Clone,
     {
         let claims = Claims(match &self.scope {
-            Scope::Keys(claims) if self.role.is_watched() => Repr::One(claims[0].1.clone()),
-            Scope::Keys(claims) => {
-                Repr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
+            RollupScope::Keys(claims) if self.role.is_watched() => {
+                ClaimsRepr::One(claims[0].1.clone())
             }
-            Scope::Unkeyed { .. } => Repr::None,
-            Scope::Everything { .. } => Repr::Barrier,
+            RollupScope::Keys(claims) => {
+                ClaimsRepr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
+            }
+            RollupScope::Unkeyed { .. } => ClaimsRepr::None,
+            RollupScope::Everything { .. } => ClaimsRepr::Barrier,
         });
         match &self.member {
             Some(member) => claims.describe(member.descriptor.clone()),
@@ -227,14 +229,14 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 
     /// Returns half of the hash, the key and the mode of a part.
-    pub(crate) fn claim(&self, index: usize) -> (u32, &K, Mode) {
+    pub(crate) fn claim(&self, index: usize) -> (u32, &K, ClaimMode) {
         match &self.scope {
-            Scope::Keys(claims) => {
+            RollupScope::Keys(claims) => {
                 let (hash, claim) = &claims[index];
                 (*hash as u32, &claim.key, claim.mode)
             }
-            Scope::Unkeyed { .. } => unreachable!("a task without keys has no lanes"),
-            Scope::Everything { .. } => unreachable!("a barrier has no parts, only fences"),
+            RollupScope::Unkeyed { .. } => unreachable!("a task without keys has no lanes"),
+            RollupScope::Everything { .. } => unreachable!("a barrier has no parts, only fences"),
         }
     }
 }

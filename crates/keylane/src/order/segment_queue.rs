@@ -30,22 +30,22 @@ const AHEAD: usize = 6;
 #[repr(C)]
 pub(crate) struct FillQueue<T> {
     /// Segment that is being filled. Absent while the queue is empty.
-    open: Option<Segment<T>>,
+    open: Option<QueueSegment<T>>,
     /// Full segments, oldest first.
-    full: Vec<Segment<T>>,
+    full: Vec<QueueSegment<T>>,
     /// Empty segments, each with its memory.
-    spares: Vec<Segment<T>>,
+    spares: Vec<QueueSegment<T>>,
 }
 
 /// End of the queue that is drained.
 #[derive(Debug)]
 pub(crate) struct DrainQueue<T> {
     /// Oldest segment. If it is empty, the first of `rest` has the oldest entry.
-    front: Option<Segment<T>>,
+    front: Option<QueueSegment<T>>,
     /// Other segments, oldest first. None is empty.
-    rest: VecDeque<Segment<T>>,
+    rest: VecDeque<QueueSegment<T>>,
     /// Empty segments, to be moved back to the end that is filled.
-    spares: Vec<Segment<T>>,
+    spares: Vec<QueueSegment<T>>,
 }
 
 impl<T> Default for FillQueue<T> {
@@ -62,7 +62,7 @@ impl<T> Default for DrainQueue<T> {
 
 impl<T> FillQueue<T> {
     pub(crate) fn len(&self) -> usize {
-        self.full.len() * SEGMENT + self.open.as_ref().map_or(0, Segment::len)
+        self.full.len() * SEGMENT + self.open.as_ref().map_or(0, QueueSegment::len)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,7 +76,7 @@ impl<T> FillQueue<T> {
     /// processor for longer than the rest of an append takes.
     #[inline(always)]
     pub(crate) fn push_with(&mut self, make: impl FnOnce() -> T) {
-        if self.open.as_ref().is_none_or(Segment::is_full) {
+        if self.open.as_ref().is_none_or(QueueSegment::is_full) {
             self.open_segment();
         }
         self.open.as_mut().expect("it has just been opened").push_with(make);
@@ -84,7 +84,7 @@ impl<T> FillQueue<T> {
 
     #[cold]
     fn open_segment(&mut self) {
-        let fresh = self.spares.pop().unwrap_or_else(Segment::new);
+        let fresh = self.spares.pop().unwrap_or_else(QueueSegment::new);
         self.full.extend(self.open.replace(fresh));
     }
 
@@ -100,25 +100,25 @@ impl<T> FillQueue<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.full.iter().chain(&self.open).flat_map(Segment::iter)
+        self.full.iter().chain(&self.open).flat_map(QueueSegment::iter)
     }
 }
 
 impl<T> DrainQueue<T> {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.front.as_ref().is_none_or(Segment::is_empty) && self.rest.is_empty()
+        self.front.as_ref().is_none_or(QueueSegment::is_empty) && self.rest.is_empty()
     }
 
     /// Returns the number of entries. Takes time in proportion to the number of segments.
     pub(crate) fn len(&self) -> usize {
-        self.front.iter().chain(&self.rest).map(Segment::len).sum()
+        self.front.iter().chain(&self.rest).map(QueueSegment::len).sum()
     }
 
     /// Returns the number of entries or somewhat more: segments that were taken over half full
     /// count as full.
     pub(crate) fn about_len(&self) -> usize {
-        self.front.as_ref().map_or(0, Segment::len) + self.rest.len() * SEGMENT
+        self.front.as_ref().map_or(0, QueueSegment::len) + self.rest.len() * SEGMENT
     }
 
     #[inline(always)]
@@ -146,11 +146,11 @@ impl<T> DrainQueue<T> {
 
     /// Returns the oldest entry, to be looked at and perhaps taken.
     #[inline(always)]
-    pub(crate) fn peek(&mut self) -> Option<Peeked<'_, T>> {
+    pub(crate) fn peek(&mut self) -> Option<PeekedEntry<'_, T>> {
         if self.front.as_ref()?.is_empty() {
             self.next_segment();
         }
-        self.front.as_mut().filter(|front| !front.is_empty()).map(Peeked)
+        self.front.as_mut().filter(|front| !front.is_empty()).map(PeekedEntry)
     }
 
     #[cold]
@@ -158,7 +158,7 @@ impl<T> DrainQueue<T> {
         if let Some(next) = self.rest.pop_front() {
             let emptied = self.front.replace(next);
             self.spares
-                .extend(emptied.filter(|_| self.spares.len() < SPARES).map(Segment::rewound));
+                .extend(emptied.filter(|_| self.spares.len() < SPARES).map(QueueSegment::rewound));
         }
     }
 
@@ -168,7 +168,7 @@ impl<T> DrainQueue<T> {
         let few = inbox.full.is_empty();
         self.rest.extend(inbox.full.drain(..));
         self.rest.extend(inbox.open.take().filter(|open| !open.is_empty()));
-        if self.front.as_ref().is_none_or(Segment::is_empty) {
+        if self.front.as_ref().is_none_or(QueueSegment::is_empty) {
             self.next_segment();
         }
         if few && self.spares.len() > KEPT_SPARES {
@@ -192,14 +192,14 @@ impl<T> DrainQueue<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.front.iter().chain(&self.rest).flat_map(Segment::iter)
+        self.front.iter().chain(&self.rest).flat_map(QueueSegment::iter)
     }
 }
 
 /// First entry of a segment that is not empty.
-pub(crate) struct Peeked<'a, T>(&'a mut Segment<T>);
+pub(crate) struct PeekedEntry<'a, T>(&'a mut QueueSegment<T>);
 
-impl<'a, T> Peeked<'a, T> {
+impl<'a, T> PeekedEntry<'a, T> {
     #[inline(always)]
     pub(crate) fn get(&self) -> &T {
         // SAFETY: `peek` has seen that the segment is not empty, so `head` is below `tail`, and the
@@ -210,7 +210,7 @@ impl<'a, T> Peeked<'a, T> {
     /// Takes the entry in place, to be moved once, to where it is needed.
     #[inline(always)]
     pub(crate) fn take(self) -> PopGuard<'a, T> {
-        let Segment { entries, head, .. } = self.0;
+        let QueueSegment { entries, head, .. } = self.0;
         let first = *head;
         *head += 1;
         if let Some(later) = entries.get(first + 1 + AHEAD) {
@@ -247,18 +247,18 @@ impl<T> Drop for PopGuard<'_, T> {
 
 /// Run of entries that is filled once from the front, emptied once from the front, and rewound.
 #[derive(Debug)]
-struct Segment<T> {
+struct QueueSegment<T> {
     /// Entries. Those from `head` up to `tail` are initialized.
     entries: Box<[MaybeUninit<T>; SEGMENT]>,
     head: usize,
     tail: usize,
 }
 
-impl<T> Segment<T> {
+impl<T> QueueSegment<T> {
     fn new() -> Self {
         let entries: Box<[MaybeUninit<T>]> = Box::new_uninit_slice(SEGMENT);
         let Ok(entries) = entries.try_into() else { unreachable!("it has this length") };
-        Segment { entries, head: 0, tail: 0 }
+        QueueSegment { entries, head: 0, tail: 0 }
     }
 
     fn len(&self) -> usize {
@@ -354,7 +354,7 @@ fn prefetch_to_write<T>(value: &T) {
     let _ = value;
 }
 
-impl<T> Drop for Segment<T> {
+impl<T> Drop for QueueSegment<T> {
     fn drop(&mut self) {
         while self.pop().is_some() {}
     }

@@ -11,13 +11,13 @@ use crate::error::BatchError;
 use crate::error::SubmitErrorKind;
 use crate::order::{Claims, IntoClaims};
 use crate::run::TaskBody;
-use crate::task::Detached;
+use crate::task::DetachedClosure;
 
 /// Rejected task of a batch: its claims and its closure.
-type Rejected<K, F> = (Claims<K>, F);
+type RejectedClosure<K, F> = (Claims<K>, F);
 
 /// Error of a batch with handles: those of the accepted tasks, and the other tasks.
-type BatchRejected<K, T, F> = BatchError<Vec<Handle<T>>, Rejected<K, F>>;
+type BatchRejected<K, T, F> = BatchError<Vec<Handle<T>>, RejectedClosure<K, F>>;
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a batch in one pass, waiting for capacity as often as necessary. The tasks of the
@@ -73,14 +73,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     pub fn execute_many<C, F>(
         &self,
         batch: impl IntoIterator<Item = (C, F)>,
-    ) -> Result<usize, BatchError<usize, Rejected<K, F>>>
+    ) -> Result<usize, BatchError<usize, RejectedClosure<K, F>>>
     where
         C: IntoClaims<K>,
         F: FnOnce() + Send + 'static,
     {
-        let batch = batch.into_iter().map(|(keys, work)| (keys.into_claims(), Detached(work)));
+        let batch =
+            batch.into_iter().map(|(keys, work)| (keys.into_claims(), DetachedClosure(work)));
         self.engine.enqueue_many(batch).map_err(|(accepted, rejected, why)| {
-            let rejected = rejected.into_iter().map(|(claims, Detached(work))| (claims, work));
+            let rejected =
+                rejected.into_iter().map(|(claims, DetachedClosure(work))| (claims, work));
             BatchError::new(accepted, rejected.collect(), why)
         })
     }

@@ -1,16 +1,16 @@
 //! Executor of closures.
 
 use super::scoped_body::ScopedBody;
-use crate::admit::Cost;
+use crate::admit::HeldBytes;
 use crate::engine::{Execute, Key};
 use crate::job::KeyedSubtask;
 use crate::order::SlotRef;
 use crate::run::{ExecContext, TaskBody, Turn};
 
 /// Executor of closures.
-pub(crate) struct Closures;
+pub(crate) struct ClosureExecutor;
 
-impl<K: Key> Execute<K> for Closures {
+impl<K: Key> Execute<K> for ClosureExecutor {
     type Work = TaskBody;
     const WANTS_KEY: bool = false;
     const DROPS_REPLACED: bool = true;
@@ -36,7 +36,7 @@ impl<K: Key> Execute<K> for Closures {
         work.is::<ScopedBody>()
     }
 
-    fn charge(work: TaskBody, cost: Cost) -> TaskBody {
+    fn charge(work: TaskBody, cost: HeldBytes) -> TaskBody {
         work.with(cost)
     }
 }

@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::{Closures, Pool};
+use super::{ClosureExecutor, Pool};
 use crate::allocate::Record;
 use crate::control::{Jobs, JobsEngine};
 use crate::engine::{Engine, Key};
@@ -46,7 +46,9 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     }
 }
 
-impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobsEngine for Arc<Engine<K, Closures, S>> {
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobsEngine
+    for Arc<Engine<K, ClosureExecutor, S>>
+{
     fn list(&self) -> Vec<JobInfo> {
         let jobs = self.snapshot_jobs().into_iter();
         jobs.map(|((id, job), progress)| JobInfo { id, name: job.name().clone(), progress })

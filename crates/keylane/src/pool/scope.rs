@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::closures::Closures;
-use super::scoped_body::{ScopeError, ScopeState, Scoped};
+use super::closures::ClosureExecutor;
+use super::scoped_body::{ScopeError, ScopeState, ScopedTask};
 use crate::engine::{Engine, Key, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
@@ -23,7 +23,7 @@ pub struct Scope<'scope, 'env: 'scope, K: Key, S>
 where
     S: BuildHasher + Send + Sync + 'static,
 {
-    engine: Arc<Engine<K, Closures, S>>,
+    engine: Arc<Engine<K, ClosureExecutor, S>>,
     state: Arc<ScopeState>,
     /// Makes `'scope` invariant, so that no task of a longer life is taken for one of this scope.
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -32,7 +32,7 @@ where
 
 /// Runs `f` with a scope in this engine, and waits for its tasks.
 pub(super) fn with_scope<'env, K: Key, S: BuildHasher + Send + Sync + 'static, R>(
-    engine: &Arc<Engine<K, Closures, S>>,
+    engine: &Arc<Engine<K, ClosureExecutor, S>>,
     f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, K, S>) -> R,
 ) -> Result<R, ScopeError> {
     if engine.is_inside() {
@@ -88,9 +88,10 @@ impl<'scope, K: Key, S: BuildHasher + Send + Sync + 'static> Scope<'scope, '_, K
         F: FnOnce() + Send + 'scope,
     {
         let claims = keys.into_claims();
-        let scoped = Scoped { work, pending: self.state.begin() };
+        let scoped = ScopedTask { work, pending: self.state.begin() };
         let entered = self.engine.submit(claims, scoped, WaitLimit::Endless);
-        entered.map_err(|(why, claims, Scoped { work, .. })| SubmitError::new(why, (claims, work)))
+        entered
+            .map_err(|(why, claims, ScopedTask { work, .. })| SubmitError::new(why, (claims, work)))
     }
 }
 

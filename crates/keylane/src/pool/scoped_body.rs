@@ -120,7 +120,7 @@ impl ScopeState {
     }
 }
 
-type Closure<'scope> = Box<dyn FnOnce() + Send + 'scope>;
+type ScopedClosure<'scope> = Box<dyn FnOnce() + Send + 'scope>;
 
 /// Task that is counted and not submitted yet. Its drop leaves the count.
 pub(super) struct PendingScoped<'s>(&'s Arc<ScopeState>);
@@ -141,21 +141,22 @@ impl Drop for PendingScoped<'_> {
 }
 
 /// Closure that is about to be submitted.
-pub(super) struct Scoped<'s, F> {
+pub(super) struct ScopedTask<'s, F> {
     pub(super) work: F,
     /// After the closure, so that it is dropped after it.
     pub(super) pending: PendingScoped<'s>,
 }
 
-impl<F: FnOnce() + Send> IntoWork<TaskBody> for Scoped<'_, F> {
+impl<F: FnOnce() + Send> IntoWork<TaskBody> for ScopedTask<'_, F> {
     fn into_work(self) -> TaskBody {
-        let work: Closure<'_> = Box::new(self.work);
+        let work: ScopedClosure<'_> = Box::new(self.work);
         // SAFETY: only the lifetime of the type changes, and the closure ends before its scope.
         // The count moves into the body in the next two lines, where nothing can unwind;
         // `ScopedBody::drop` leaves it by `ScopeState::end` after the closure was dropped; and
         // `with_scope` in `scope.rs` calls `ScopeState::wait`, which waits for a count of zero,
         // on its only path to a return or an unwind.
-        let work = unsafe { std::mem::transmute::<Closure<'_>, Closure<'static>>(work) };
+        let work =
+            unsafe { std::mem::transmute::<ScopedClosure<'_>, ScopedClosure<'static>>(work) };
         let state = self.pending.into_state();
         TaskBody::new(ScopedBody { work: Some(work), panic: None, state })
     }
@@ -163,7 +164,7 @@ impl<F: FnOnce() + Send> IntoWork<TaskBody> for Scoped<'_, F> {
 
 /// Body of a task that borrows. Its drop leaves the count of its scope.
 pub(super) struct ScopedBody {
-    work: Option<Closure<'static>>,
+    work: Option<ScopedClosure<'static>>,
     panic: Option<Box<dyn Any + Send>>,
     state: Arc<ScopeState>,
 }

@@ -39,7 +39,7 @@ const MAX_SLOTS: usize = u64::BITS as usize;
 const BUSY_MILLIS: u32 = 10;
 
 #[derive(Debug)]
-pub(crate) struct Affinity {
+pub(crate) struct WorkerAffinity {
     /// Number of slots, which is that of the workers. Written when that changes; read by workers
     /// when they choose.
     slots: AtomicUsize,
@@ -53,7 +53,7 @@ pub(crate) struct Affinity {
 
 /// Input of a worker's choice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ShardChoice {
+pub(crate) struct ShardChoiceInput {
     /// Shards with a ready task, one bit each.
     pub(crate) offers: u64,
     /// Set if the worker would otherwise fall asleep: it takes any task.
@@ -62,9 +62,9 @@ pub(crate) struct ShardChoice {
     pub(crate) now: u32,
 }
 
-impl Affinity {
+impl WorkerAffinity {
     pub(crate) fn new(workers: usize) -> Self {
-        Affinity {
+        WorkerAffinity {
             slots: AtomicUsize::new(slots_for(workers)),
             idle: CachePadded::new(AtomicU64::new(0)),
             chosen: (0..MAX_SLOTS).map(|_| CachePadded::new(AtomicUsize::new(0))).collect(),
@@ -92,8 +92,8 @@ impl Affinity {
     }
 
     /// Returns the shards from which a worker chooses now; none if it should wait for a moment.
-    pub(crate) fn choices(&self, worker: usize, choice: ShardChoice) -> u64 {
-        let ShardChoice { offers, eager, now } = choice;
+    pub(crate) fn choices(&self, worker: usize, choice: ShardChoiceInput) -> u64 {
+        let ShardChoiceInput { offers, eager, now } = choice;
         let slots = self.slots.load(Ordering::Relaxed);
         let own = worker % slots;
         self.chosen[own].store(now as usize, Ordering::Relaxed);
@@ -126,13 +126,13 @@ fn slots_for(workers: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn choice(offers: u64) -> ShardChoice {
-        ShardChoice { offers, eager: false, now: 5 }
+    fn choice(offers: u64) -> ShardChoiceInput {
+        ShardChoiceInput { offers, eager: false, now: 5 }
     }
 
     #[test]
     fn a_worker_prefers_its_home_shards() {
-        let affinity = Affinity::new(2);
+        let affinity = WorkerAffinity::new(2);
         assert_eq!(affinity.choices(0, choice(0b1111)), 0b0101);
         assert_eq!(affinity.choices(1, choice(0b1111)), 0b1010);
         assert_eq!(affinity.choices(3, choice(0b1111)), 0b1010, "numbers wrap around");
@@ -140,19 +140,19 @@ mod tests {
 
     #[test]
     fn a_worker_helps_busy_home_workers_but_not_idle_ones() {
-        let affinity = Affinity::new(2);
+        let affinity = WorkerAffinity::new(2);
         assert_eq!(affinity.choices(0, choice(0b1010)), 0b1010);
         affinity.set_idle(1, true);
         assert_eq!(affinity.choices(0, choice(0b1010)), 0);
-        assert_eq!(affinity.choices(0, ShardChoice { eager: true, ..choice(0b1010) }), 0b1010);
+        assert_eq!(affinity.choices(0, ShardChoiceInput { eager: true, ..choice(0b1010) }), 0b1010);
         affinity.set_idle(1, false);
         assert_eq!(affinity.choices(0, choice(0b1010)), 0b1010);
     }
 
     #[test]
     fn a_worker_helps_shards_whose_home_worker_is_busy_for_long() {
-        let affinity = Affinity::new(2);
-        let at = |now| ShardChoice { now, ..choice(0b1111) };
+        let affinity = WorkerAffinity::new(2);
+        let at = |now| ShardChoiceInput { now, ..choice(0b1111) };
         affinity.choices(1, at(100));
         assert_eq!(affinity.choices(0, at(109)), 0b0101);
         assert_eq!(affinity.choices(0, at(110)), 0b1111);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn there_are_at_most_as_many_slots_as_shards() {
-        let affinity = Affinity::new(1000);
+        let affinity = WorkerAffinity::new(1000);
         assert!(affinity.is_home(64, 0) && affinity.is_home(0, 0) && !affinity.is_home(1, 0));
         affinity.resize(1);
         assert!(affinity.is_home(7, 63));

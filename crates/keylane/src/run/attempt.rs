@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Work whose next attempt waits for its time.
-pub(crate) trait Attempt: Send + Sync {
+pub(crate) trait RetryAttempt: Send + Sync {
     /// Runs the attempt, unless the work was cancelled meanwhile. Must not unwind.
     fn run(self: Arc<Self>, engine: &Arc<dyn AttemptEngine>);
 
@@ -38,7 +38,7 @@ pub(crate) trait AttemptEngine: Send + Sync {
         &self,
         number: u64,
         delay: Duration,
-        work: Arc<dyn Attempt>,
+        work: Arc<dyn RetryAttempt>,
         turn: Option<(usize, usize)>,
     ) -> bool;
 

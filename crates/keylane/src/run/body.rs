@@ -19,7 +19,7 @@ use crate::unwind::drop_catch_unwind;
 /// Inline capacity, in words: fits the captures of most closures, and an entry fits one cache line.
 const WORDS: usize = 4;
 
-type Words = [MaybeUninit<usize>; WORDS];
+type BodyWords = [MaybeUninit<usize>; WORDS];
 
 /// Body that a worker can run once.
 pub(crate) trait RunBody: Send + 'static {
@@ -59,7 +59,7 @@ pub(crate) trait RunSharedBody: Send + Sync {
 
 /// Type-erased [`RunBody`].
 pub(crate) struct TaskBody {
-    words: Words,
+    words: BodyWords,
     vtable: &'static Vtable,
     /// Makes the type not `Sync`: the value in the words is `Send` only.
     _not_sync: PhantomData<Cell<()>>,
@@ -79,23 +79,23 @@ const _: fn() = || {
 
 struct Vtable {
     /// Moves the value out of the words and runs it.
-    run: unsafe fn(*mut Words, &mut dyn ExecContext),
+    run: unsafe fn(*mut BodyWords, &mut dyn ExecContext),
     /// Drops the value in the words.
-    drop: unsafe fn(*mut Words),
+    drop: unsafe fn(*mut BodyWords),
     /// Moves the value out of the words and calls its `supersede`.
-    supersede: unsafe fn(*mut Words, Turn),
+    supersede: unsafe fn(*mut BodyWords, Turn),
     /// Returns the name of the value in the words.
-    name: unsafe fn(*const Words) -> Option<usize>,
+    name: unsafe fn(*const BodyWords) -> Option<usize>,
     /// Returns whether the value in the words has this type.
-    is_a: unsafe fn(*const Words, TypeId) -> bool,
+    is_a: unsafe fn(*const BodyWords, TypeId) -> bool,
 }
 
 /// Namespace of the vtable functions of each type.
-struct Stored<R>(R);
+struct BodyFns<R>(R);
 
-impl<R: RunBody> Stored<R> {
+impl<R: RunBody> BodyFns<R> {
     const FITS: bool =
-        size_of::<R>() <= size_of::<Words>() && align_of::<R>() <= align_of::<Words>();
+        size_of::<R>() <= size_of::<BodyWords>() && align_of::<R>() <= align_of::<BodyWords>();
     const VTABLE: Vtable = Vtable {
         run: Self::run,
         drop: Self::drop,
@@ -106,7 +106,7 @@ impl<R: RunBody> Stored<R> {
 
     /// # Safety
     /// `words` holds an `R` that is not used again.
-    unsafe fn run(words: *mut Words, ctx: &mut dyn ExecContext) {
+    unsafe fn run(words: *mut BodyWords, ctx: &mut dyn ExecContext) {
         // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
         let value = unsafe { words.cast::<R>().read() };
         value.run(ctx);
@@ -114,37 +114,37 @@ impl<R: RunBody> Stored<R> {
 
     /// # Safety
     /// `words` holds an `R` that is not used again.
-    unsafe fn drop(words: *mut Words) {
+    unsafe fn drop(words: *mut BodyWords) {
         // SAFETY: by this function's condition.
         unsafe { words.cast::<R>().drop_in_place() }
     }
 
     /// # Safety
     /// `words` holds an `R` that is not used again.
-    unsafe fn supersede(words: *mut Words, turn: Turn) {
+    unsafe fn supersede(words: *mut BodyWords, turn: Turn) {
         // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
         unsafe { words.cast::<R>().read() }.supersede(turn);
     }
 
     /// # Safety
     /// `words` holds an `R`.
-    unsafe fn name(words: *const Words) -> Option<usize> {
+    unsafe fn name(words: *const BodyWords) -> Option<usize> {
         // SAFETY: by this function's condition.
         unsafe { &*words.cast::<R>() }.name()
     }
 
     /// # Safety
     /// `words` holds an `R`.
-    unsafe fn is_a(words: *const Words, kind: TypeId) -> bool {
+    unsafe fn is_a(words: *const BodyWords, kind: TypeId) -> bool {
         // SAFETY: by this function's condition.
         unsafe { &*words.cast::<R>() }.is_a(kind)
     }
 }
 
 /// Value that is too large for the words.
-struct Boxed<R>(Box<R>);
+struct BoxedBody<R>(Box<R>);
 
-impl<R: RunBody> RunBody for Boxed<R> {
+impl<R: RunBody> RunBody for BoxedBody<R> {
     fn run(self, ctx: &mut dyn ExecContext) {
         self.0.run(ctx);
     }
@@ -224,7 +224,11 @@ impl Drop for SharedBody {
 impl TaskBody {
     #[inline(always)]
     pub(crate) fn new<R: RunBody>(value: R) -> Self {
-        if Stored::<R>::FITS { Self::store(value) } else { Self::store(Boxed(Box::new(value))) }
+        if BodyFns::<R>::FITS {
+            Self::store(value)
+        } else {
+            Self::store(BoxedBody(Box::new(value)))
+        }
     }
 
     /// Creates the body of a task with a handle.
@@ -247,12 +251,12 @@ impl TaskBody {
     /// Stores a value inline. The caller has checked that `R` fits.
     #[inline(always)]
     fn store<R: RunBody>(value: R) -> Self {
-        debug_assert!(Stored::<R>::FITS);
-        let mut words: Words = [MaybeUninit::uninit(); WORDS];
+        debug_assert!(BodyFns::<R>::FITS);
+        let mut words: BodyWords = [MaybeUninit::uninit(); WORDS];
         // SAFETY: `R` fits into the words in size and alignment: `new` checks it for its argument,
-        // and a `Boxed` is one word.
+        // and a `BoxedBody` is one word.
         unsafe { words.as_mut_ptr().cast::<R>().write(value) };
-        TaskBody { words, vtable: &Stored::<R>::VTABLE, _not_sync: PhantomData }
+        TaskBody { words, vtable: &BodyFns::<R>::VTABLE, _not_sync: PhantomData }
     }
 
     /// Returns whether the stored value has this type.

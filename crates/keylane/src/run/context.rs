@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::AttemptEngine;
-use crate::key_state::KeyState;
+use crate::key_state::ErasedKeyState;
 use crate::sync::is_panicking;
 
 /// Result of a task for its keys. Of several reports, the greatest counts.
@@ -48,12 +48,12 @@ pub(crate) trait ExecContext {
     }
 
     /// Takes the state of the task's key, if it has one.
-    fn take_state(&mut self) -> Option<KeyState> {
+    fn take_state(&mut self) -> Option<ErasedKeyState> {
         None
     }
 
     /// Puts the state of the task's key back. Returns it if it ends with the task.
-    fn put_state(&mut self, state: KeyState) -> Option<KeyState> {
+    fn put_state(&mut self, state: ErasedKeyState) -> Option<ErasedKeyState> {
         Some(state)
     }
 }
@@ -232,11 +232,11 @@ impl<T: Send + Sync + 'static> ExecContext for KeepValueContext<'_, T> {
         self.ctx.attempts()
     }
 
-    fn take_state(&mut self) -> Option<KeyState> {
+    fn take_state(&mut self) -> Option<ErasedKeyState> {
         self.ctx.take_state()
     }
 
-    fn put_state(&mut self, state: KeyState) -> Option<KeyState> {
+    fn put_state(&mut self, state: ErasedKeyState) -> Option<ErasedKeyState> {
         self.ctx.put_state(state)
     }
 }

@@ -11,7 +11,7 @@ use crate::observe::TraceOutcome;
 
 /// Position of a running task in the order of its pool.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Position {
+pub(crate) enum OrderPosition {
     /// The task has no key.
     #[default]
     Free,
@@ -26,7 +26,7 @@ pub(crate) trait EngineHooks: Send + Sync {
     /// Returns whether any task ordered behind the one at `position`, directly or not, matches
     /// `is_it`, which gets the name of each until it returns true. The calls have no particular
     /// order, may repeat, and may be made under locks.
-    fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool;
+    fn is_behind(&self, position: &OrderPosition, is_it: &dyn Fn(usize) -> bool) -> bool;
 
     /// Announces that the calling worker is about to wait; a substitute may replace it meanwhile.
     /// Returns false if it must not wait, because no worker would be left: all others wait too, and
@@ -172,12 +172,12 @@ impl SavedPosition {
 }
 
 /// Returns the pool and the position of the task that this thread runs, if any.
-pub(crate) fn current_engine_hooks() -> Option<(Arc<dyn EngineHooks>, Position)> {
+pub(crate) fn current_engine_hooks() -> Option<(Arc<dyn EngineHooks>, OrderPosition)> {
     let hooks = current_hooks()?;
     let position = match PACKED.get() {
-        FREE => Position::Free,
-        ROLLUP => Position::Rollup(current_rollup()?),
-        (shard, slot) => Position::Lane { shard, slot },
+        FREE => OrderPosition::Free,
+        ROLLUP => OrderPosition::Rollup(current_rollup()?),
+        (shard, slot) => OrderPosition::Lane { shard, slot },
     };
     Some((hooks, position))
 }

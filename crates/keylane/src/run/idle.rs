@@ -30,10 +30,10 @@ use crossbeam_utils::CachePadded;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, Thread, current, park};
 
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub(crate) struct IdleWorkers {
     /// Sleeping workers. The last one to fall asleep is woken first, because its caches are the
     /// warmest.
-    sleepers: Mutex<Vec<Arc<Sleeper>>>,
+    sleepers: Mutex<Vec<Arc<SleepingWorker>>>,
     /// Length of `sleepers`, to be read without the lock. Changed under it.
     asleep: CachePadded<AtomicUsize>,
     /// Number of workers that search, including woken ones that do not run yet.
@@ -41,7 +41,7 @@ pub(crate) struct Idle {
 }
 
 #[derive(Debug)]
-struct Sleeper {
+struct SleepingWorker {
     /// Number of the worker.
     worker: usize,
     /// Sleeping thread; unparked once `woken` is set.
@@ -50,9 +50,9 @@ struct Sleeper {
     woken: AtomicBool,
 }
 
-impl Idle {
+impl IdleWorkers {
     pub(crate) fn new() -> Self {
-        Idle {
+        IdleWorkers {
             sleepers: Mutex::default(),
             asleep: CachePadded::new(AtomicUsize::new(0)),
             searching: CachePadded::new(AtomicUsize::new(0)),
@@ -117,7 +117,8 @@ impl Idle {
     /// Step 3: puts a searching worker to sleep until it is woken or `offered` returns true. The
     /// worker counts as searching again when this returns.
     pub(crate) fn sleep(&self, worker: usize, offered: impl FnOnce() -> bool) {
-        let me = Arc::new(Sleeper { worker, thread: current(), woken: AtomicBool::new(false) });
+        let me =
+            Arc::new(SleepingWorker { worker, thread: current(), woken: AtomicBool::new(false) });
         self.register_sleeper(&me);
         if offered() && self.unregister(&me) {
             return;
@@ -127,7 +128,7 @@ impl Idle {
         }
     }
 
-    fn register_sleeper(&self, me: &Arc<Sleeper>) {
+    fn register_sleeper(&self, me: &Arc<SleepingWorker>) {
         let mut sleepers = self.sleepers.lock();
         sleepers.push(me.clone());
         self.asleep.fetch_add(1, Ordering::AcqRel);
@@ -135,7 +136,7 @@ impl Idle {
     }
 
     /// Removes the caller from the list. Returns false if it was woken already.
-    fn unregister(&self, me: &Arc<Sleeper>) -> bool {
+    fn unregister(&self, me: &Arc<SleepingWorker>) -> bool {
         let mut sleepers = self.sleepers.lock();
         let Some(index) = sleepers.iter().position(|other| Arc::ptr_eq(other, me)) else {
             return false;
@@ -156,7 +157,7 @@ impl Idle {
     }
 }
 
-impl Sleeper {
+impl SleepingWorker {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
         self.thread.unpark();

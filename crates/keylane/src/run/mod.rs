@@ -16,8 +16,8 @@ mod worker;
 mod workers;
 
 pub use affinity::Placement;
-pub(crate) use affinity::{Affinity, ShardChoice};
-pub(crate) use attempt::{Attempt, AttemptEngine};
+pub(crate) use affinity::{ShardChoiceInput, WorkerAffinity};
+pub(crate) use attempt::{AttemptEngine, RetryAttempt};
 pub(crate) use attempt_context::AttemptContext;
 pub(crate) use body::{RunBody, RunSharedBody, TaskBody, name_of};
 pub use clock::MockClock;
@@ -29,14 +29,14 @@ pub(crate) use context::{
 #[cfg(feature = "tokio")]
 pub(crate) use current::SavedContext;
 pub(crate) use current::{
-    Position, SavedPosition, current_engine_hooks, engine_of_this_thread, set_turn_result,
+    OrderPosition, SavedPosition, current_engine_hooks, engine_of_this_thread, set_turn_result,
     take_turn_result,
 };
-pub(crate) use idle::Idle;
+pub(crate) use idle::IdleWorkers;
 pub(crate) use sampler::Sampler;
 pub(crate) use timer::Timer;
 pub use turn_keeper::TaskContext;
 pub(crate) use waits::{AwaitedTask, RegisteredWait, WaitingTask, waiting_threads};
 pub(crate) use worker::SpawnWorkers;
 pub use workers::MAX_SUBSTITUTES;
-pub(crate) use workers::{Block, WorkerSet};
+pub(crate) use workers::{BlockAnswer, WorkerSet};

@@ -1,7 +1,7 @@
 //! Decides when a worker reads the clock, and which tasks it measures, so that short tasks do not
 //! pay for it and long ones are noticed at once.
 
-use crate::observe::{Chance, Statistics};
+use crate::observe::{Statistics, XorShift};
 
 /// Target time of a slice, in nanoseconds: the time that a worker serves one shard, or runs between
 /// two clock reads. Long against the 30 to 60 ns of a read, short against noticeable delays.
@@ -34,7 +34,7 @@ pub(crate) struct Sampler {
     usual: Statistics,
     /// Set while every task is measured.
     every: bool,
-    chance: Chance,
+    chance: XorShift,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Sampler {
             statistics,
             usual: statistics,
             every: false,
-            chance: Chance::new(seed),
+            chance: XorShift::new(seed),
         };
         sampler.begin_slice();
         sampler

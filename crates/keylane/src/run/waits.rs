@@ -29,22 +29,23 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::current::{EngineHooks, Position};
-use crate::sync::{Global, ThreadId, this_thread};
+use super::current::{EngineHooks, OrderPosition};
+use crate::sync::{StaticLock, ThreadId, this_thread};
 
 /// Waits in all pools of the process, because a cycle may lead through several.
-static WAITS: Global<RegisteredWaits> = Global::new(RegisteredWaits { last: 0, waits: Vec::new() });
+static WAITS: StaticLock<RegisteredWaits> =
+    StaticLock::new(RegisteredWaits { last: 0, waits: Vec::new() });
 
 struct RegisteredWaits {
     /// Number of the last registered wait.
     last: u64,
     /// Registered waits, the earliest first.
-    waits: Vec<Wait>,
+    waits: Vec<WaitEdge>,
 }
 
 /// Wait of a task for another one.
 #[derive(Clone)]
-struct Wait {
+struct WaitEdge {
     number: u64,
     waiter: WaitingTask,
     /// Name of the awaited task.
@@ -59,7 +60,7 @@ pub(crate) struct WaitingTask {
     /// Pool of the task.
     pub(crate) hooks: Arc<dyn EngineHooks>,
     /// Position of the task in the order of the pool.
-    pub(crate) position: Position,
+    pub(crate) position: OrderPosition,
     /// Name of the task, if it has a handle.
     pub(crate) name: Option<usize>,
 }
@@ -88,7 +89,7 @@ impl WaitingTask {
         registered.last += 1;
         let number = registered.last;
         let wait =
-            Wait { number, waiter: self.clone(), awaited: awaited.name, thread: this_thread() };
+            WaitEdge { number, waiter: self.clone(), awaited: awaited.name, thread: this_thread() };
         registered.waits.push(wait);
         drop(registered);
         let registered = RegisteredWait(number);
@@ -124,7 +125,7 @@ impl WaitingTask {
     fn must_end_before(
         &self,
         awaited: AwaitedTask,
-        mut others: Vec<Wait>,
+        mut others: Vec<WaitEdge>,
         through: &mut Vec<u64>,
     ) -> bool {
         // Tasks that cannot end before this one does, and those of them whose successors have not

@@ -12,15 +12,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use self::trace::TraceBuffer;
-use super::current::{self, EngineHooks, Position};
-use super::{AttemptEngine, Block, EndTurn, ExecContext, Sampler, ShardChoice, Turn, TurnResult};
+use super::current::{self, EngineHooks, OrderPosition};
+use super::{
+    AttemptEngine, BlockAnswer, EndTurn, ExecContext, Sampler, ShardChoiceInput, Turn, TurnResult,
+};
 use crate::allocate::{Claimant, End, Take};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
 };
-use crate::key_state::KeyState;
+use crate::key_state::ErasedKeyState;
 use crate::observe::{Statistics, TraceEvents, TraceOutcome, WorkerCounters};
-use crate::order::{Held, TaskSlot};
+use crate::order::{HeldLanes, TaskSlot};
 use crate::sync::{spin_hint, yield_now};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
@@ -251,7 +253,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// if there are none.
     fn choices(&self, eager: bool) -> Option<u64> {
         let Engine { affinity, ready_shards, clock, .. } = &*self.engine;
-        let choice = ShardChoice { offers: ready_shards.ready_bits(), eager, now: clock.now() };
+        let choice =
+            ShardChoiceInput { offers: ready_shards.ready_bits(), eager, now: clock.now() };
         let choices = affinity.as_ref()?.choices(self.id, choice);
         (choices != 0).then_some(choices)
     }
@@ -317,7 +320,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Prepares the body of a task that ends a search, or is measured.
     #[cold]
-    fn before_task(&mut self, shard: usize, held: &Held<K, X::Work>) {
+    fn before_task(&mut self, shard: usize, held: &HeldLanes<K, X::Work>) {
         if self.searching {
             self.searching = false;
             self.set_idle(false);
@@ -366,7 +369,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Reads the clock after a task. Returns whether to stay on the shard.
     #[cold]
-    fn after_slice(&mut self, shard: usize, ended: &Option<Held<K, X::Work>>) -> bool {
+    fn after_slice(&mut self, shard: usize, ended: &Option<HeldLanes<K, X::Work>>) -> bool {
         if let Some(ended) = ended {
             self.engine.check_end(shard, ended);
         }
@@ -467,7 +470,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Runs the task in the slot. Returns its claims, unless they are released already or kept.
     #[inline]
-    fn run_task(&mut self, shard: usize, held: Held<K, X::Work>) -> Option<Held<K, X::Work>> {
+    fn run_task(
+        &mut self,
+        shard: usize,
+        held: HeldLanes<K, X::Work>,
+    ) -> Option<HeldLanes<K, X::Work>> {
         let _span =
             TraceEvents::task(&self.engine.settings.thread_name, self.id, self.task_slot.meta.seq);
         let key = self.task_slot.key.take();
@@ -489,9 +496,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         };
         self.counters.ran_one();
         match held {
-            held @ Held::Rollup(_) => {
+            held @ HeldLanes::Rollup(_) => {
                 self.engine.check_end(shard, &held);
-                let Held::Rollup(rollup) = held else { unreachable!("it has just been one") };
+                let HeldLanes::Rollup(rollup) = held else { unreachable!("it has just been one") };
                 // Another owner of the rollup remains, so no key is dropped here.
                 current::clear_rollup();
                 self.counters.clear_rollup();
@@ -512,7 +519,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     /// dropped before: the task then ends like one that never kept it.
     #[cold]
     #[inline(never)]
-    fn leave_body(&mut self, shard: usize, turn: usize) -> Option<Held<K, X::Work>> {
+    fn leave_body(&mut self, shard: usize, turn: usize) -> Option<HeldLanes<K, X::Work>> {
         // The results of the body and of the turn's holder are combined by the last of the two.
         let ended = self.engine.leave_body(shard, turn, current::take_turn_result());
         let Some((held, turn_result)) = ended else {
@@ -558,17 +565,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
 
     /// Publishes the position of the current task, to the thread and to diagnostics.
     #[inline]
-    fn publish_position(&self, shard: usize, held: &Held<K, X::Work>) {
+    fn publish_position(&self, shard: usize, held: &HeldLanes<K, X::Work>) {
         match held {
-            Held::Free => {
+            HeldLanes::Free => {
                 current::set_position_free();
                 self.counters.set_position_free();
             }
-            Held::Lane(slot) => {
+            HeldLanes::Lane(slot) => {
                 current::set_position_lane(shard, *slot);
                 self.counters.set_position_lane(shard, *slot);
             }
-            Held::Rollup(rollup) => {
+            HeldLanes::Rollup(rollup) => {
                 current::set_position_rollup(rollup.clone());
                 self.counters.set_position_rollup(rollup.clone());
             }
@@ -602,7 +609,7 @@ struct TaskCtx<'a, K: Key, X: Execute<K>, S> {
     shard: usize,
     /// Key, if the executor wants it.
     key: Option<&'a K>,
-    turn: TaskTurn<Held<K, X::Work>>,
+    turn: TaskTurn<HeldLanes<K, X::Work>>,
 }
 
 /// Owner of a task's turn while its body runs.
@@ -641,11 +648,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> ExecContext
         Some(self.engine.clone())
     }
 
-    fn take_state(&mut self) -> Option<KeyState> {
+    fn take_state(&mut self) -> Option<ErasedKeyState> {
         self.engine.take_state(self.key?)
     }
 
-    fn put_state(&mut self, state: KeyState) -> Option<KeyState> {
+    fn put_state(&mut self, state: ErasedKeyState) -> Option<ErasedKeyState> {
         match self.key {
             Some(key) => self.engine.put_state(key, state),
             None => Some(state),
@@ -692,14 +699,14 @@ struct EngineRef<K: Key, X: Execute<K>, S>(Arc<Engine<K, X, S>>);
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
     for EngineRef<K, X, S>
 {
-    fn is_behind(&self, position: &Position, is_it: &dyn Fn(usize) -> bool) -> bool {
+    fn is_behind(&self, position: &OrderPosition, is_it: &dyn Fn(usize) -> bool) -> bool {
         self.0.intact(|| self.0.is_behind(position, is_it))
     }
 
     fn block(&self) -> bool {
         let engine = &self.0;
         let start = |id, counters| Worker::start(engine.clone(), id, counters);
-        let Block { may_wait, spawn_error } = engine.workers.block(start);
+        let BlockAnswer { may_wait, spawn_error } = engine.workers.block(start);
         if spawn_error.is_some() {
             // No error of the wait: the next one tries again, for this one too.
             TraceEvents::thread_refused(&engine.settings.thread_name);

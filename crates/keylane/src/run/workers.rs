@@ -56,7 +56,7 @@ pub(crate) struct WorkerEntry {
 
 /// Answer to a worker that is about to wait inside a task.
 #[derive(Debug)]
-pub(crate) struct Block<E> {
+pub(crate) struct BlockAnswer<E> {
     /// Whether the worker may wait: some other worker does not. If false, it is not counted as
     /// waiting.
     pub(crate) may_wait: bool,
@@ -153,7 +153,7 @@ impl WorkerSet {
     pub(crate) fn block<E>(
         &self,
         start: impl Fn(usize, Arc<WorkerCounters>) -> Result<JoinHandle<()>, E>,
-    ) -> Block<E> {
+    ) -> BlockAnswer<E> {
         let mut list = self.list.lock();
         list.blocked += 1;
         let spawn_error = self.spawn_missing_in(&mut list, start).err();
@@ -162,7 +162,7 @@ impl WorkerSet {
             list.blocked -= 1;
         }
         self.update_surplus(&list);
-        Block { may_wait, spawn_error }
+        BlockAnswer { may_wait, spawn_error }
     }
 
     pub(crate) fn unblock(&self) {

@@ -15,14 +15,14 @@ use super::{Ordering, fence};
 
 /// Kind of fences in this process; the same for all instances.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fences {
+pub(crate) struct FenceKind {
     /// Whether the kernel fences for both sides.
     asymmetric: bool,
 }
 
-impl Fences {
+impl FenceKind {
     pub(crate) fn new() -> Self {
-        Fences { asymmetric: kernel::registered() }
+        FenceKind { asymmetric: kernel::registered() }
     }
 
     /// Fences the frequent side, between its store and its load.
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn one_of_two_sees_the_others_store() {
         const ROUNDS: usize = 4_000;
-        let fences = Fences::new();
+        let fences = FenceKind::new();
         let (one, two) = (AtomicBool::new(false), AtomicBool::new(false));
         let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let saw = AtomicBool::new(false);

@@ -21,7 +21,7 @@
 //! which then sees the store. A sleeper that is woken and finds the lock taken again waits on, and
 //! `asleep` still counts it, so the next unlock signals too.
 //!
-//! [`Fences`] describes the two. A model has full ones. Where the kernel refuses a heavy fence that
+//! [`FenceKind`] describes the two. A model has full ones. Where the kernel refuses a heavy fence that
 //! it has promised, the sleeper does not rely on the signal: it looks again after
 //! [`UNFENCED_WAIT`].
 
@@ -30,7 +30,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use super::fences::Fences;
+use super::fences::FenceKind;
 use super::{
     AtomicBool, AtomicUsize, Condvar, MutPtr, Mutex, Ordering, UnsafeCell, pointer, rounds,
     spin_hint, wait, wait_timeout, yield_now,
@@ -53,7 +53,7 @@ pub(crate) struct Lock<T> {
     /// Whether a thread is in the section.
     held: AtomicBool,
     /// Fences between the accesses to `held` and `asleep`. Never changed.
-    fences: Fences,
+    fences: FenceKind,
     /// Number of threads that sleep until the lock is free, or are about to. Changed under
     /// `sleepers`.
     asleep: AtomicUsize,
@@ -74,7 +74,7 @@ impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
         Lock {
             held: AtomicBool::new(false),
-            fences: Fences::new(),
+            fences: FenceKind::new(),
             asleep: AtomicUsize::new(0),
             sleepers: Mutex::default(),
             signal: Condvar::new(),
@@ -87,7 +87,7 @@ impl<T> Lock<T> {
         if !self.try_take() {
             self.take_slowly();
         }
-        LockGuard { value: pointer(&self.value), _section: Section(self), _stays: PhantomData }
+        LockGuard { value: pointer(&self.value), _section: UnlockOnDrop(self), _stays: PhantomData }
     }
 
     #[inline(always)]
@@ -140,15 +140,15 @@ impl<T> Lock<T> {
 pub(crate) struct LockGuard<'a, T> {
     /// Dropped before the section ends: fields are dropped in this order.
     value: MutPtr<T>,
-    _section: Section<'a, T>,
+    _section: UnlockOnDrop<'a, T>,
     /// Not `Send`, like the guard of any mutex.
     _stays: PhantomData<*mut ()>,
 }
 
 /// Guard that unlocks when it is dropped.
-struct Section<'a, T>(&'a Lock<T>);
+struct UnlockOnDrop<'a, T>(&'a Lock<T>);
 
-impl<T> Drop for Section<'_, T> {
+impl<T> Drop for UnlockOnDrop<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.unlock();

@@ -4,38 +4,38 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::role::{OnClosedKey, Permit, Role};
+use super::role::{EntryPermit, KeyRole, OnClosedKey};
 use crate::engine::{AdmissionTicket, DelayedRole, Engine, Key, RejectedTask};
 use crate::order::Claims;
-use crate::pool::Closures;
+use crate::pool::ClosureExecutor;
 use crate::run::{EndTurn, TaskBody, Turn, TurnResult};
 use crate::unwind::call_catch_unwind;
 
 /// Time at which a task enters the order.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Delay {
+pub(super) enum TaskDelay {
     /// After this time from its acceptance.
     For(Duration),
     Until(Instant),
 }
 
-impl Delay {
+impl TaskDelay {
     /// Time left from now.
     fn left(self) -> Duration {
         match self {
-            Delay::For(delay) => delay,
-            Delay::Until(at) => at.saturating_duration_since(Instant::now()),
+            TaskDelay::For(delay) => delay,
+            TaskDelay::Until(at) => at.saturating_duration_since(Instant::now()),
         }
     }
 }
 
 /// Withdraws a delayed task that was cancelled.
-pub(super) struct Withdraw<K: Key, S> {
-    engine: Arc<Engine<K, Closures, S>>,
+pub(super) struct DelayWithdrawal<K: Key, S> {
+    engine: Arc<Engine<K, ClosureExecutor, S>>,
     number: u64,
 }
 
-impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for Withdraw<K, S> {
+impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for DelayWithdrawal<K, S> {
     fn end(self: Box<Self>, _: TurnResult) {
         self.engine.withdraw_delayed(self.number);
     }
@@ -43,16 +43,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> EndTurn for Withdraw<K, S> 
 
 /// Accepts a task with a delay. Returns a turn that withdraws it when it ends.
 pub(super) fn submit_delayed<K: Key, S: BuildHasher + Send + Sync + 'static>(
-    engine: &Arc<Engine<K, Closures, S>>,
-    (role, permit): (Role, Permit),
+    engine: &Arc<Engine<K, ClosureExecutor, S>>,
+    (role, permit): (KeyRole, EntryPermit),
     claims: Claims<K>,
     body: TaskBody,
-    delay: Delay,
+    delay: TaskDelay,
 ) -> Result<Turn, RejectedTask<K, TaskBody>> {
     let ticket = match permit {
-        Permit::Ticket(ticket) => Some(ticket),
-        Permit::Replaced => None,
-        Permit::Wait(limit) => match replace(engine, role, claims, body, delay) {
+        EntryPermit::Ticket(ticket) => Some(ticket),
+        EntryPermit::Replaced => None,
+        EntryPermit::Wait(limit) => match replace(engine, role, claims, body, delay) {
             Ok(withdraw) => return Ok(withdraw),
             Err((why, claims, body)) if why.is_full() => {
                 return match engine.admit(&claims, 0, limit) {
@@ -68,39 +68,39 @@ pub(super) fn submit_delayed<K: Key, S: BuildHasher + Send + Sync + 'static>(
 
 /// Lets a latest task take over the permits of the one that it replaces.
 fn replace<K: Key, S: BuildHasher + Send + Sync + 'static>(
-    engine: &Arc<Engine<K, Closures, S>>,
-    role: Role,
+    engine: &Arc<Engine<K, ClosureExecutor, S>>,
+    role: KeyRole,
     claims: Claims<K>,
     body: TaskBody,
-    delay: Delay,
+    delay: TaskDelay,
 ) -> Result<Turn, RejectedTask<K, TaskBody>> {
     match role {
-        Role::Latest => put(engine, role, claims, body, None, delay),
-        Role::Ordinary | Role::Last(_) => Err((crate::SubmitErrorKind::Full, claims, body)),
+        KeyRole::Latest => put(engine, role, claims, body, None, delay),
+        KeyRole::Ordinary | KeyRole::Last(_) => Err((crate::SubmitErrorKind::Full, claims, body)),
     }
 }
 
 /// Delays an admitted task, or a latest one that replaces another.
 fn put<K: Key, S: BuildHasher + Send + Sync + 'static>(
-    engine: &Arc<Engine<K, Closures, S>>,
-    role: Role,
+    engine: &Arc<Engine<K, ClosureExecutor, S>>,
+    role: KeyRole,
     claims: Claims<K>,
     body: TaskBody,
     ticket: Option<AdmissionTicket>,
-    delay: Delay,
+    delay: TaskDelay,
 ) -> Result<Turn, RejectedTask<K, TaskBody>> {
     let number = match (role, ticket) {
-        (Role::Ordinary, Some(ticket)) => {
+        (KeyRole::Ordinary, Some(ticket)) => {
             engine.delay(claims, body, ticket, DelayedRole::Ordinary, delay.left())?
         }
-        (Role::Last(after), Some(ticket)) => {
+        (KeyRole::Last(after), Some(ticket)) => {
             let role = DelayedRole::End { refuses: after == OnClosedKey::Refuse };
             engine.delay(claims, body, ticket, role, delay.left())?
         }
-        (Role::Ordinary | Role::Last(_), None) => {
+        (KeyRole::Ordinary | KeyRole::Last(_), None) => {
             unreachable!("only a latest task replaces another")
         }
-        (Role::Latest, ticket) => {
+        (KeyRole::Latest, ticket) => {
             let (number, replaced) = engine.delay_latest(claims, body, ticket, delay.left())?;
             if let Some(replaced) = replaced {
                 // Completes its handle and drops its captures.
@@ -109,5 +109,5 @@ fn put<K: Key, S: BuildHasher + Send + Sync + 'static>(
             number
         }
     };
-    Ok(Turn::new(Withdraw { engine: engine.clone(), number }))
+    Ok(Turn::new(DelayWithdrawal { engine: engine.clone(), number }))
 }

@@ -5,27 +5,27 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::delay::{Delay, submit_delayed};
+use super::delay::{TaskDelay, submit_delayed};
 use super::prepared::{PoolContext, PreparedWork};
-use super::role::{OnClosedKey, Permit, Role};
+use super::role::{EntryPermit, KeyRole, OnClosedKey};
 use crate::complete::{Handle, InfallibleFn};
 use crate::engine::{Engine, IntoWork, Key, ReadyWork, RejectedTask};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::Claims;
-use crate::pool::Closures;
+use crate::pool::ClosureExecutor;
 use crate::run::{ExecContext, RunBody, TaskBody};
 
 /// Error with a rejected task: its claims and its work.
-pub(crate) type Rejected<K, W> = SubmitError<(Claims<K>, W)>;
+pub(crate) type RejectedTaskError<K, W> = SubmitError<(Claims<K>, W)>;
 
 /// Task without its work, and the pool that it is for.
 #[doc(hidden)]
 pub struct Entry<'p, K: Key, S: BuildHasher + Send + Sync + 'static> {
-    pub(super) engine: &'p Arc<Engine<K, Closures, S>>,
+    pub(super) engine: &'p Arc<Engine<K, ClosureExecutor, S>>,
     pub(super) claims: Claims<K>,
-    pub(super) role: Role,
-    pub(super) permit: Permit,
-    pub(super) delay: Option<Delay>,
+    pub(super) role: KeyRole,
+    pub(super) permit: EntryPermit,
+    pub(super) delay: Option<TaskDelay>,
 }
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Entry<'_, K, S> {
@@ -35,16 +35,16 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> fmt::Debug for Entry<'_, K,
 }
 
 /// Closure without a handle.
-pub(crate) struct Detached<F>(pub(crate) F);
+pub(crate) struct DetachedClosure<F>(pub(crate) F);
 
-impl<F: FnOnce() -> T + Send + 'static, T> RunBody for Detached<F> {
+impl<F: FnOnce() -> T + Send + 'static, T> RunBody for DetachedClosure<F> {
     #[inline]
     fn run(self, _: &mut dyn ExecContext) {
         (self.0)();
     }
 }
 
-impl<F: FnOnce() -> T + Send + 'static, T> IntoWork<TaskBody> for Detached<F> {
+impl<F: FnOnce() -> T + Send + 'static, T> IntoWork<TaskBody> for DetachedClosure<F> {
     #[inline(always)]
     fn into_work(self) -> TaskBody {
         TaskBody::new(self)
@@ -57,15 +57,17 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
         self,
         work: W,
         prepare: impl FnOnce(W, PoolContext<'_>) -> PreparedWork<W, T, E>,
-    ) -> Result<Handle<T, E>, Rejected<K, W>> {
+    ) -> Result<Handle<T, E>, RejectedTaskError<K, W>> {
         let Entry { engine, claims, role, permit, delay } = self;
         let pool = PoolContext(&engine.settings);
         // An ordinary task is prepared when it is admitted: most refused ones cost no allocation.
         let (permit, claims) = match (role, permit) {
-            (Role::Ordinary, Permit::Wait(limit)) => match engine.admit(&claims, 0, limit) {
-                Ok(ticket) => (Permit::Ticket(ticket), claims),
-                Err(why) => return Err(SubmitError::new(why, (claims, work))),
-            },
+            (KeyRole::Ordinary, EntryPermit::Wait(limit)) => {
+                match engine.admit(&claims, 0, limit) {
+                    Ok(ticket) => (EntryPermit::Ticket(ticket), claims),
+                    Err(why) => return Err(SubmitError::new(why, (claims, work))),
+                }
+            }
             (_, permit) => (permit, claims),
         };
         let PreparedWork { body, handle, cell } = prepare(work, pool);
@@ -87,18 +89,18 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
 
     /// Submits a closure without a handle. Only an ordinary task has no state to share.
     #[inline]
-    pub(super) fn execute<F, T>(self, work: F) -> Result<(), Rejected<K, F>>
+    pub(super) fn execute<F, T>(self, work: F) -> Result<(), RejectedTaskError<K, F>>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
         let Entry { engine, claims, role, permit, delay } = self;
         let entered = match (role, permit, delay) {
-            (Role::Ordinary, Permit::Wait(limit), None) => {
-                engine.submit(claims, Detached(work), limit)
+            (KeyRole::Ordinary, EntryPermit::Wait(limit), None) => {
+                engine.submit(claims, DetachedClosure(work), limit)
             }
-            (Role::Ordinary, Permit::Ticket(ticket), None) => {
-                engine.enqueue(claims, Detached(work), ticket)
+            (KeyRole::Ordinary, EntryPermit::Ticket(ticket), None) => {
+                engine.enqueue(claims, DetachedClosure(work), ticket)
             }
             (role, permit, delay) => {
                 let entry = Entry { engine, claims, role, permit, delay };
@@ -106,18 +108,21 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
                 return entry.submit(work, prepare).map(drop);
             }
         };
-        entered.map_err(|(why, claims, Detached(work))| SubmitError::new(why, (claims, work)))
+        entered
+            .map_err(|(why, claims, DetachedClosure(work))| SubmitError::new(why, (claims, work)))
     }
 
     /// Waits for a ticket without blocking the thread. Dropped before it is ready, it has acquired
     /// nothing.
     pub(super) async fn admit(self) -> Result<Self, (SubmitErrorKind, Claims<K>)> {
         let Entry { engine, claims, role, delay, .. } = self;
-        if matches!(role, Role::Last(_)) && delay.is_none() && engine.has_end(&claims) {
+        if matches!(role, KeyRole::Last(_)) && delay.is_none() && engine.has_end(&claims) {
             return Err((SubmitErrorKind::KeyClosed, claims));
         }
         match engine.admit_async(&claims, 0).await {
-            Ok(ticket) => Ok(Entry { engine, claims, role, permit: Permit::Ticket(ticket), delay }),
+            Ok(ticket) => {
+                Ok(Entry { engine, claims, role, permit: EntryPermit::Ticket(ticket), delay })
+            }
             Err(why) => Err((why, claims)),
         }
     }
@@ -125,26 +130,30 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
 
 /// Enqueues a prepared task.
 fn enqueue<K: Key, S: BuildHasher + Send + Sync + 'static>(
-    engine: &Arc<Engine<K, Closures, S>>,
-    role: Role,
-    permit: Permit,
+    engine: &Arc<Engine<K, ClosureExecutor, S>>,
+    role: KeyRole,
+    permit: EntryPermit,
     claims: Claims<K>,
     body: ReadyWork<TaskBody>,
 ) -> Result<(), RejectedTask<K, ReadyWork<TaskBody>>> {
     let replaced = match (role, permit) {
-        (Role::Ordinary, Permit::Wait(limit)) => return engine.submit(claims, body, limit),
-        (Role::Ordinary, Permit::Ticket(ticket)) => return engine.enqueue(claims, body, ticket),
-        (Role::Last(after), permit) => {
+        (KeyRole::Ordinary, EntryPermit::Wait(limit)) => return engine.submit(claims, body, limit),
+        (KeyRole::Ordinary, EntryPermit::Ticket(ticket)) => {
+            return engine.enqueue(claims, body, ticket);
+        }
+        (KeyRole::Last(after), permit) => {
             let refuses = after == OnClosedKey::Refuse;
             return match permit {
-                Permit::Ticket(ticket) => engine.enqueue_end(claims, refuses, body, ticket),
-                Permit::Wait(limit) => engine.submit_end(claims, refuses, body, limit),
-                Permit::Replaced => unreachable!("only a latest task replaces another"),
+                EntryPermit::Ticket(ticket) => engine.enqueue_end(claims, refuses, body, ticket),
+                EntryPermit::Wait(limit) => engine.submit_end(claims, refuses, body, limit),
+                EntryPermit::Replaced => unreachable!("only a latest task replaces another"),
             };
         }
-        (Role::Latest, Permit::Wait(limit)) => engine.submit_latest(claims, body, limit)?,
-        (Role::Latest, Permit::Ticket(ticket)) => engine.enqueue_latest(claims, body, ticket)?,
-        (_, Permit::Replaced) => Some(engine.replace_latest(claims, body)?),
+        (KeyRole::Latest, EntryPermit::Wait(limit)) => engine.submit_latest(claims, body, limit)?,
+        (KeyRole::Latest, EntryPermit::Ticket(ticket)) => {
+            engine.enqueue_latest(claims, body, ticket)?
+        }
+        (_, EntryPermit::Replaced) => Some(engine.replace_latest(claims, body)?),
     };
     if let Some(replaced) = replaced {
         engine.supersede(replaced);

@@ -19,7 +19,7 @@ pub enum OnClosedKey {
 
 /// Position of a task among those of its key.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
+pub(super) enum KeyRole {
     /// After all tasks that were submitted before it.
     Ordinary,
     /// In place of the latest one, if that still waits.
@@ -29,7 +29,7 @@ pub(super) enum Role {
 }
 
 /// How a task gets what it needs to enter.
-pub(super) enum Permit {
+pub(super) enum EntryPermit {
     /// It waits for capacity, up to this limit.
     Wait(WaitLimit),
     /// It was admitted.

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::hash::BuildHasher;
 
-use super::entry::{Entry, Rejected};
+use super::entry::{Entry, RejectedTaskError};
 use super::prepared::{PoolContext, PreparedWork};
 #[cfg(feature = "tokio")]
 use crate::complete::Outcome;
@@ -75,7 +75,11 @@ pub trait Work<Mode, Kind>: Sized {
     /// Submits the work without a handle.
     #[doc(hidden)]
     #[inline]
-    fn execute_in<K, S>(self, mode: &Mode, entry: Entry<'_, K, S>) -> Result<(), Rejected<K, Self>>
+    fn execute_in<K, S>(
+        self,
+        mode: &Mode,
+        entry: Entry<'_, K, S>,
+    ) -> Result<(), RejectedTaskError<K, Self>>
     where
         Self: Send + 'static,
         K: Key,
@@ -101,7 +105,11 @@ where
     }
 
     #[inline]
-    fn execute_in<K, S>(self, _: &Plain, entry: Entry<'_, K, S>) -> Result<(), Rejected<K, F>>
+    fn execute_in<K, S>(
+        self,
+        _: &Plain,
+        entry: Entry<'_, K, S>,
+    ) -> Result<(), RejectedTaskError<K, F>>
     where
         F: Send + 'static,
         K: Key,

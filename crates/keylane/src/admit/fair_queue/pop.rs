@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::super::error::PopError;
-use super::super::parker::{ThreadParker, Wake, WakeList};
+use super::super::parker::{ThreadParker, WakeList, WakeTarget};
 use super::super::wait_queue::WaiterState;
 use super::state::TryQueueError;
 use super::{BothGuards, FairQueue};
@@ -53,7 +53,7 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is closed and empty.
     pub async fn pop_async(&self) -> Result<T, PopError> {
-        Popping { queue: self, waiter: None }.await
+        PopFuture { queue: self, waiter: None }.await
     }
 
     /// Pops between 1 and `most` items, oldest first, waiting until there is at least one. Returns
@@ -150,23 +150,23 @@ impl<T> FairQueue<T> {
         deadline: Option<Instant>,
     ) -> Result<T, PopError> {
         let parker = ThreadParker::new();
-        let waiter = both.parts().enqueue_pop(Wake::Thread(parker.clone()));
+        let waiter = both.parts().enqueue_pop(WakeTarget::Thread(parker.clone()));
         drop(both);
         parker.wait(&self.pop_spin, deadline);
-        Popping { queue: self, waiter: None }.leave(waiter)
+        PopFuture { queue: self, waiter: None }.leave(waiter)
     }
 }
 
 /// Future of a pop. Dropped, it leaves the wait queue and returns an assigned item to the queue.
-struct Popping<'a, T> {
+struct PopFuture<'a, T> {
     queue: &'a FairQueue<T>,
     /// Index of the waiter, once the future has joined the wait queue.
     waiter: Option<usize>,
 }
 
-impl<T> Popping<'_, T> {
+impl<T> PopFuture<'_, T> {
     /// Pops an item, or joins the wait queue.
-    fn begin(&mut self, wake: Wake) -> Poll<Result<T, PopError>> {
+    fn begin(&mut self, wake: WakeTarget) -> Poll<Result<T, PopError>> {
         let mut wake_list = WakeList::default();
         let mut both = self.queue.both();
         let popped = both.parts().pop(&mut wake_list);
@@ -192,12 +192,12 @@ impl<T> Popping<'_, T> {
     }
 }
 
-impl<T> Future for Popping<'_, T> {
+impl<T> Future for PopFuture<'_, T> {
     type Output = Result<T, PopError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Cloned before the lock is taken and dropped after it: wakers run foreign code.
-        let wake = Wake::Task(cx.waker().clone());
+        let wake = WakeTarget::Task(cx.waker().clone());
         let Some(waiter) = self.waiter else { return self.begin(wake) };
         let mut back = self.queue.back();
         if back.pop_waits(waiter) {
@@ -211,7 +211,7 @@ impl<T> Future for Popping<'_, T> {
     }
 }
 
-impl<T> Drop for Popping<'_, T> {
+impl<T> Drop for PopFuture<'_, T> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter {
             let mut wake_list = WakeList::default();

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::super::error::{PushError, PushErrorKind};
-use super::super::parker::{ThreadParker, Wake, WakeList};
+use super::super::parker::{ThreadParker, WakeList, WakeTarget};
 use super::super::wait_queue::WaiterState;
 use super::state::{PushBatch, TryQueueError};
 use super::{BothGuards, FairQueue};
@@ -52,7 +52,7 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is closed, before or during the wait.
     pub async fn push_async(&self, item: T) -> Result<(), PushError<T>> {
-        let pushed = Pushing::new(self, PushBatch::One(Some(item))).await;
+        let pushed = PushFuture::new(self, PushBatch::One(Some(item))).await;
         pushed.map_err(|error| error.map(one))
     }
 
@@ -106,7 +106,7 @@ impl<T> FairQueue<T> {
         items: impl IntoIterator<Item = T>,
     ) -> Result<(), PushError<Vec<T>>> {
         let items = items.into_iter().collect();
-        let pushed = Pushing::new(self, PushBatch::Many(items)).await;
+        let pushed = PushFuture::new(self, PushBatch::Many(items)).await;
         pushed.map_err(|error| error.map(many))
     }
 
@@ -164,9 +164,9 @@ impl<T> FairQueue<T> {
         deadline: Option<Instant>,
     ) -> Result<(), PushError<PushBatch<T>>> {
         let parker = ThreadParker::new();
-        let waiter = both.parts().enqueue_push(batch, Wake::Thread(parker.clone()));
+        let waiter = both.parts().enqueue_push(batch, WakeTarget::Thread(parker.clone()));
         drop(both);
-        let mut pushing = Pushing { queue: self, batch: None, waiter: Some(waiter) };
+        let mut pushing = PushFuture { queue: self, batch: None, waiter: Some(waiter) };
         wake_list.wake_all();
         parker.wait(&self.push_spin, deadline);
         pushing.leave(waiter)
@@ -174,7 +174,7 @@ impl<T> FairQueue<T> {
 }
 
 /// Future of a push. Dropped, it leaves the wait queue and drops the items that were not placed.
-struct Pushing<'a, T> {
+struct PushFuture<'a, T> {
     queue: &'a FairQueue<T>,
     /// Items to push, until they are in the queue or in its wait queue.
     batch: Option<PushBatch<T>>,
@@ -182,16 +182,16 @@ struct Pushing<'a, T> {
     waiter: Option<usize>,
 }
 
-impl<'a, T> Pushing<'a, T> {
+impl<'a, T> PushFuture<'a, T> {
     fn new(queue: &'a FairQueue<T>, batch: PushBatch<T>) -> Self {
-        Pushing { queue, batch: Some(batch), waiter: None }
+        PushFuture { queue, batch: Some(batch), waiter: None }
     }
 
     /// Pushes the items that fit, and joins the wait queue with the rest.
     fn begin(
         &mut self,
         mut batch: PushBatch<T>,
-        wake: Wake,
+        wake: WakeTarget,
     ) -> Poll<Result<(), PushError<PushBatch<T>>>> {
         let mut wake_list = WakeList::default();
         let mut both = self.queue.both();
@@ -220,14 +220,14 @@ impl<'a, T> Pushing<'a, T> {
 }
 
 /// Sound: no field is structurally pinned.
-impl<T> Unpin for Pushing<'_, T> {}
+impl<T> Unpin for PushFuture<'_, T> {}
 
-impl<T> Future for Pushing<'_, T> {
+impl<T> Future for PushFuture<'_, T> {
     type Output = Result<(), PushError<PushBatch<T>>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Cloned before the lock is taken and dropped after it: wakers run foreign code.
-        let wake = Wake::Task(cx.waker().clone());
+        let wake = WakeTarget::Task(cx.waker().clone());
         if let Some(batch) = self.batch.take() {
             return self.begin(batch, wake);
         }
@@ -244,7 +244,7 @@ impl<T> Future for Pushing<'_, T> {
     }
 }
 
-impl<T> Drop for Pushing<'_, T> {
+impl<T> Drop for PushFuture<'_, T> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter {
             // The error owns the items that were not placed, and drops them here, after the lock.

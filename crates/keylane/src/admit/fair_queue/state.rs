@@ -15,19 +15,19 @@
 //!
 //! So a newcomer that finds free capacity finds no waiting push, and one that finds an item finds
 //! no waiting pop: none can overtake a waiter. [`BothParts::restore_invariants`] restores 2 to 4
-//! after every step with both locks. The steps with one lock are [`Front::pop`] and the methods of
-//! [`Back`]; each documents why it keeps the invariants.
+//! after every step with both locks. The steps with one lock are [`QueueFront::pop`] and the methods of
+//! [`QueueBack`]; each documents why it keeps the invariants.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
 
-use super::super::parker::{Wake, WakeList};
+use super::super::parker::{WakeList, WakeTarget};
 use super::super::wait_queue::{WaitQueue, WaiterState};
 
 /// Part of the queue where items are popped.
 #[derive(Debug)]
-pub(super) struct Front<T> {
+pub(super) struct QueueFront<T> {
     /// Oldest items of the queue, oldest first.
     items: VecDeque<T>,
     /// Hand-off numbers of items that returned from a cancelled pop, ascending. These items are the
@@ -40,7 +40,7 @@ pub(super) struct Front<T> {
 
 /// Part of the queue where items are pushed, and all state that a pop of the front does not need.
 #[derive(Debug)]
-pub(super) struct Back<T> {
+pub(super) struct QueueBack<T> {
     /// Items behind those of the front, oldest first.
     items: VecDeque<T>,
     /// Upper bound of the number of items in the front: its length when both locks were last held.
@@ -55,14 +55,14 @@ pub(super) struct Back<T> {
     /// Waiting pushes, each with the items still to push.
     pushers: WaitQueue<PushBatch<T>>,
     /// Waiting pops, each with the item that it was assigned.
-    poppers: WaitQueue<Option<Handoff<T>>>,
+    poppers: WaitQueue<Option<ItemHandoff<T>>>,
     is_closed: bool,
 }
 
 /// View of both parts, for a caller that holds both locks.
 pub(super) struct BothParts<'a, T> {
-    pub(super) front: &'a mut Front<T>,
-    pub(super) back: &'a mut Back<T>,
+    pub(super) front: &'a mut QueueFront<T>,
+    pub(super) back: &'a mut QueueBack<T>,
 }
 
 /// Items of a push.
@@ -74,7 +74,7 @@ pub(super) enum PushBatch<T> {
 
 /// Item assigned to a waiting pop.
 #[derive(Debug)]
-struct Handoff<T> {
+struct ItemHandoff<T> {
     sequence: u64,
     item: T,
 }
@@ -104,9 +104,9 @@ impl<T> PushBatch<T> {
     }
 }
 
-impl<T> Front<T> {
+impl<T> QueueFront<T> {
     pub(super) fn new() -> Self {
-        Front { items: VecDeque::new(), returned: VecDeque::new(), pushers_wait: false }
+        QueueFront { items: VecDeque::new(), returned: VecDeque::new(), pushers_wait: false }
     }
 
     /// Pops the oldest item. Returns `None` if pushes wait or the front is empty: the caller then
@@ -125,9 +125,9 @@ impl<T> Front<T> {
     }
 }
 
-impl<T> Back<T> {
+impl<T> QueueBack<T> {
     pub(super) fn new(capacity: usize) -> Self {
-        Back {
+        QueueBack {
             items: VecDeque::new(),
             ahead: 0,
             capacity,
@@ -163,11 +163,19 @@ impl<T> Back<T> {
         self.poppers.state(waiter) == WaiterState::Waiting
     }
 
-    pub(super) fn replace_push_wake(&mut self, waiter: usize, wake: Wake) -> Option<Wake> {
+    pub(super) fn replace_push_wake(
+        &mut self,
+        waiter: usize,
+        wake: WakeTarget,
+    ) -> Option<WakeTarget> {
         self.pushers.replace_wake(waiter, wake)
     }
 
-    pub(super) fn replace_pop_wake(&mut self, waiter: usize, wake: Wake) -> Option<Wake> {
+    pub(super) fn replace_pop_wake(
+        &mut self,
+        waiter: usize,
+        wake: WakeTarget,
+    ) -> Option<WakeTarget> {
         self.poppers.replace_wake(waiter, wake)
     }
 
@@ -176,7 +184,7 @@ impl<T> Back<T> {
     pub(super) fn remove_pusher(
         &mut self,
         waiter: usize,
-    ) -> (WaiterState, PushBatch<T>, Option<Wake>) {
+    ) -> (WaiterState, PushBatch<T>, Option<WakeTarget>) {
         self.pushers.remove(waiter)
     }
 
@@ -187,9 +195,9 @@ impl<T> Back<T> {
         &mut self,
         waiter: usize,
         wake_list: &mut WakeList,
-    ) -> (WaiterState, Option<T>, Option<Wake>) {
+    ) -> (WaiterState, Option<T>, Option<WakeTarget>) {
         let (state, handed_off, wake) = self.poppers.remove(waiter);
-        let item = handed_off.map(|Handoff { item, .. }| {
+        let item = handed_off.map(|ItemHandoff { item, .. }| {
             self.handed_off -= 1;
             self.admit_pushers(wake_list);
             self.hand_off_items(wake_list);
@@ -218,11 +226,11 @@ impl<T> Back<T> {
         {
             let sequence = self.next_sequence;
             self.next_sequence += 1;
-            self.hand_off(Handoff { sequence, item }, wake_list);
+            self.hand_off(ItemHandoff { sequence, item }, wake_list);
         }
     }
 
-    fn hand_off(&mut self, handed_off: Handoff<T>, wake_list: &mut WakeList) {
+    fn hand_off(&mut self, handed_off: ItemHandoff<T>, wake_list: &mut WakeList) {
         let head = self.poppers.head().expect("a pop waits");
         *head = Some(handed_off);
         self.handed_off += 1;
@@ -312,14 +320,14 @@ impl<T> BothParts<'_, T> {
     }
 
     /// Adds a waiting push. Call it only after `push` found the queue full.
-    pub(super) fn enqueue_push(&mut self, batch: PushBatch<T>, wake: Wake) -> usize {
+    pub(super) fn enqueue_push(&mut self, batch: PushBatch<T>, wake: WakeTarget) -> usize {
         debug_assert!(!self.back.has_capacity() && !self.back.is_closed && !batch.is_empty());
         self.front.pushers_wait = true;
         self.back.pushers.push_back(batch, wake)
     }
 
     /// Adds a waiting pop. Call it only after `pop` found no item.
-    pub(super) fn enqueue_pop(&mut self, wake: Wake) -> usize {
+    pub(super) fn enqueue_pop(&mut self, wake: WakeTarget) -> usize {
         debug_assert!(self.len() == 0 && !self.back.is_closed);
         self.back.ahead = 0;
         self.back.poppers.push_back(None, wake)
@@ -327,7 +335,11 @@ impl<T> BothParts<'_, T> {
 
     /// Removes a cancelled pop without effect: its assigned item goes to the next waiting pop, or
     /// back to its position before all later items.
-    pub(super) fn cancel_pop(&mut self, waiter: usize, wake_list: &mut WakeList) -> Option<Wake> {
+    pub(super) fn cancel_pop(
+        &mut self,
+        waiter: usize,
+        wake_list: &mut WakeList,
+    ) -> Option<WakeTarget> {
         let (_, handed_off, wake) = self.back.poppers.remove(waiter);
         if let Some(handed_off) = handed_off {
             self.back.handed_off -= 1;
@@ -337,11 +349,11 @@ impl<T> BothParts<'_, T> {
         wake
     }
 
-    fn return_handoff(&mut self, handed_off: Handoff<T>, wake_list: &mut WakeList) {
+    fn return_handoff(&mut self, handed_off: ItemHandoff<T>, wake_list: &mut WakeList) {
         if !self.back.poppers.is_empty() {
             return self.back.hand_off(handed_off, wake_list);
         }
-        let Handoff { sequence, item } = handed_off;
+        let ItemHandoff { sequence, item } = handed_off;
         let before = self.front.returned.partition_point(|&other| other < sequence);
         self.front.returned.insert(before, sequence);
         self.front.items.insert(before, item);

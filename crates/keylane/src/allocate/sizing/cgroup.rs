@@ -16,12 +16,13 @@ pub(super) fn quota_millis(root: &Path) -> Option<u64> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
         if controllers.is_empty() {
-            let mount = mount_of(&mounts, |fs, _| fs == "cgroup2").unwrap_or(Mount::usual(""));
+            let mount =
+                mount_of(&mounts, |fs, _| fs == "cgroup2").unwrap_or(CgroupMount::usual(""));
             least(root, &mount, path, quota_of_v2)
         } else if controllers.split(',').any(|name| name == "cpu") {
             let has_cpu = |options: &str| options.split(',').any(|name| name == "cpu");
             let mount = mount_of(&mounts, |fs, options| fs == "cgroup" && has_cpu(options));
-            least(root, &mount.unwrap_or(Mount::usual("cpu")), path, quota_of_v1)
+            least(root, &mount.unwrap_or(CgroupMount::usual("cpu")), path, quota_of_v1)
         } else {
             None
         }
@@ -30,21 +31,21 @@ pub(super) fn quota_millis(root: &Path) -> Option<u64> {
 }
 
 /// Mount of a hierarchy of groups.
-struct Mount {
+struct CgroupMount {
     /// Group at the mount point.
     group: String,
     point: String,
 }
 
-impl Mount {
+impl CgroupMount {
     /// Usual mount point, for processes that cannot read their mounts.
     fn usual(controller: &str) -> Self {
-        Mount { group: "/".to_owned(), point: format!("/sys/fs/cgroup/{controller}") }
+        CgroupMount { group: "/".to_owned(), point: format!("/sys/fs/cgroup/{controller}") }
     }
 }
 
 /// Returns the first mount whose type and options match.
-fn mount_of(mounts: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<Mount> {
+fn mount_of(mounts: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<CgroupMount> {
     mounts.lines().find_map(|line| {
         // ID parent major:minor root mount-point options [tags...] - type source super-options
         let (mount, source) = line.split_once(" - ")?;
@@ -52,14 +53,14 @@ fn mount_of(mounts: &str, wanted: impl Fn(&str, &str) -> bool) -> Option<Mount> 
         let (kind, options) = (source.next()?, source.nth(1).unwrap_or_default());
         let mut mount = mount.split(' ').skip(3);
         let (group, point) = (mount.next()?.to_owned(), mount.next()?.to_owned());
-        wanted(kind, options).then_some(Mount { group, point })
+        wanted(kind, options).then_some(CgroupMount { group, point })
     })
 }
 
 /// Least limit of a group and its ancestors.
 fn least(
     root: &Path,
-    mount: &Mount,
+    mount: &CgroupMount,
     group: &str,
     quota_of: fn(&Path) -> Option<u64>,
 ) -> Option<u64> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Assignment, CurrentJob, JobRunner, WorkerReport};
+use super::{CurrentJob, JobRunner, WorkerAssignment, WorkerReport};
 use crate::allocate::{Allocator, Claimant, Decision, End, JobId, JobProgress, Order, Take};
 use crate::observe::Clock;
 
@@ -188,19 +188,23 @@ impl<K, W> JobTable<K, W> {
     }
 
     /// Assigns a worker.
-    pub(super) fn assign(&mut self, loose: bool, current_job: &mut CurrentJob<K, W>) -> Assignment {
+    pub(super) fn assign(
+        &mut self,
+        loose: bool,
+        current_job: &mut CurrentJob<K, W>,
+    ) -> WorkerAssignment {
         let time = self.time;
-        let Some(allocator) = self.allocator.as_mut() else { return Assignment::Nothing };
+        let Some(allocator) = self.allocator.as_mut() else { return WorkerAssignment::Nothing };
         if allocator.unfinished() == 0 {
-            return Assignment::Nothing;
+            return WorkerAssignment::Nothing;
         }
         if allocator.is_loose_ready() != loose {
             allocator.loose_ready(loose, time);
         }
         let Some(Decision { to, take, .. }) = allocator.next(time) else {
-            return Assignment::Nothing;
+            return WorkerAssignment::Nothing;
         };
-        let Claimant::Job(id) = to else { return Assignment::Loose };
+        let Claimant::Job(id) = to else { return WorkerAssignment::Loose };
         let alone = allocator.is_alone(id);
         let entry = self.jobs[id.slot()].as_mut().expect("an unfinished job is in the table");
         entry.splitting |= take == Take::Split;
@@ -210,7 +214,7 @@ impl<K, W> JobTable<K, W> {
         if take == Take::Split {
             self.update_splitter_pause(id);
         }
-        Assignment::Job { take, alone }
+        WorkerAssignment::Job { take, alone }
     }
 }
 
@@ -249,7 +253,7 @@ mod tests {
         let mut current_job = CurrentJob::default();
         let mut assignment =
             |table: &mut JobTable<u64, ()>| match table.assign(false, &mut current_job) {
-                Assignment::Job { take, .. } => take,
+                WorkerAssignment::Job { take, .. } => take,
                 other => panic!("{other:?}"),
             };
         let back = |take| WorkerReport {

@@ -138,7 +138,7 @@ pub(crate) struct WorkerReport {
 
 /// Assignment of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Assignment {
+pub(crate) enum WorkerAssignment {
     /// No work.
     Nothing,
     /// Work outside jobs.

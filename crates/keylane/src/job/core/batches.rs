@@ -42,7 +42,7 @@ where
     /// Shares the subtasks that the worker has not started.
     pub(super) fn open_batch(
         &self,
-        subtasks: VecDeque<Numbered<F>>,
+        subtasks: VecDeque<NumberedSubtask<F>>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Arc<SharedBatch<F>> {
         let state = BatchState { subtasks, is_open: true, was_stolen: false };

@@ -19,7 +19,7 @@ where
     /// then on.
     pub(super) fn launch(
         &self,
-        (number, work): Numbered<F>,
+        (number, work): NumberedSubtask<F>,
         turn: Turn,
         position: SavedPosition,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,

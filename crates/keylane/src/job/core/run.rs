@@ -33,19 +33,19 @@ where
                 ctx.panicked(&*payload);
                 *self.source.lock() = SourceSlot::Gone;
                 drop_catch_unwind(source);
-                self.end(Ending::Panicked(PanicPayload::new(payload)));
+                self.end(JobEnding::Panicked(PanicPayload::new(payload)));
                 Some(BatchReport { cancels: true, ..BatchReport::ended(End::Waits) })
             }
-            Ok((Pull::End, _)) => {
+            Ok((PullResult::End, _)) => {
                 *self.source.lock() = SourceSlot::Gone;
                 drop_catch_unwind(source);
                 Some(BatchReport::ended(End::Nothing))
             }
-            Ok((Pull::Keyed(claims, subtask), exhausted)) => {
+            Ok((PullResult::Keyed(claims, subtask), exhausted)) => {
                 self.put_back(source);
                 self.enqueue(claims, subtask, exhausted, ctx)
             }
-            Ok((Pull::Free(batch), exhausted)) => {
+            Ok((PullResult::Free(batch), exhausted)) => {
                 self.put_back(source);
                 ctx.split(exhausted);
                 self.run_free(batch, ctx)
@@ -70,7 +70,7 @@ where
     fn enqueue(
         &self,
         claims: Claims<K>,
-        subtask: Numbered<F>,
+        subtask: NumberedSubtask<F>,
         exhausted: bool,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
@@ -91,7 +91,7 @@ where
     /// Runs subtasks without keys.
     fn run_free(
         &self,
-        mut batch: VecDeque<Numbered<F>>,
+        mut batch: VecDeque<NumberedSubtask<F>>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) -> Option<BatchReport> {
         if !ctx.start_unkeyed() {
@@ -129,7 +129,7 @@ where
     /// Grants subtasks to other workers, unless the job was cancelled.
     pub(super) fn grant_to_others(
         &self,
-        batch: VecDeque<Numbered<F>>,
+        batch: VecDeque<NumberedSubtask<F>>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
     ) {
         let count = batch.len() as u64;
@@ -140,7 +140,7 @@ where
 
     /// Adds subtasks without keys to the granted ones, for any worker. Returns false if they were
     /// dropped instead, because the job was cancelled.
-    pub(super) fn grant(&self, batch: VecDeque<Numbered<F>>) -> bool {
+    pub(super) fn grant(&self, batch: VecDeque<NumberedSubtask<F>>) -> bool {
         match self.try_grant(batch) {
             Ok(()) => true,
             Err(refused) => {
@@ -154,20 +154,21 @@ where
     /// dropped without the caller's lock.
     pub(super) fn try_grant(
         &self,
-        batch: VecDeque<Numbered<F>>,
-    ) -> Result<(), VecDeque<Numbered<F>>> {
+        batch: VecDeque<NumberedSubtask<F>>,
+    ) -> Result<(), VecDeque<NumberedSubtask<F>>> {
         let mut granted = self.granted.lock();
         if self.is_cancelled() {
             return Err(batch);
         }
-        granted.extend(batch.into_iter().map(|subtask| Granted { subtask, held_turn: None }));
+        granted
+            .extend(batch.into_iter().map(|subtask| GrantedSubtask { subtask, held_turn: None }));
         Ok(())
     }
 
     /// Runs a subtask that waited for a worker only.
     pub(super) fn run_granted(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<BatchReport> {
         let first = self.granted.lock().pop_front();
-        let Some(Granted { subtask, held_turn }) = first else {
+        let Some(GrantedSubtask { subtask, held_turn }) = first else {
             debug_assert!(
                 self.is_cancelled(),
                 "a subtask that the scheduler counts as ready is granted"
@@ -202,9 +203,9 @@ where
     fn requeue_if_paused(
         &self,
         turn: Turn,
-        subtask: Numbered<F>,
+        subtask: NumberedSubtask<F>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
-    ) -> Option<(Turn, Numbered<F>)> {
+    ) -> Option<(Turn, NumberedSubtask<F>)> {
         let (mut subtask, mut late) = (Some(subtask), None);
         let requeued = ctx.requeue_if_paused(turn, &mut |kept| {
             let mut blocked = self.blocked.lock();
@@ -257,7 +258,7 @@ where
         let folds = self.sink.put(outcomes, on_panic);
         let ends = !folds || any_failed && self.on_error == OnError::FailFast;
         if ends {
-            self.end(Ending::Ended);
+            self.end(JobEnding::Ended);
         }
         ends
     }

@@ -74,7 +74,7 @@ impl<K: Hash + Eq> Trace<K> {
         workers.sort_unstable();
         workers.dedup();
         for worker in workers {
-            let name = Text(format!("{}-{worker}", self.thread_name));
+            let name = JsonText(format!("{}-{worker}", self.thread_name));
             out.event(format_args!(
                 "\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{worker},\"args\":{{\"name\":{name}}}"
             ))?;
@@ -93,7 +93,7 @@ impl<K: Hash + Eq> Trace<K> {
         worker: usize,
         name: &impl Fn(&K) -> String,
     ) -> io::Result<()> {
-        let (title, args) = (Text(title(slice, name)), Args(slice));
+        let (title, args) = (JsonText(title(slice, name)), TraceArgs(slice));
         let (ts, dur, color) = (Micros(slice.start), Micros(slice.duration), color(slice));
         out.event(format_args!(
             "\"ph\":\"X\",\"cat\":\"task\",\"name\":{title},\"pid\":1,\"tid\":{worker},\"ts\":{ts},\
@@ -108,7 +108,7 @@ impl<K: Hash + Eq> Trace<K> {
         number: usize,
         name: &impl Fn(&K) -> String,
     ) -> io::Result<()> {
-        let (title, args) = (Text(title(slice, name)), Args(slice));
+        let (title, args) = (JsonText(title(slice, name)), TraceArgs(slice));
         for (phase, at) in [("b", slice.start), ("e", slice.end_time())] {
             let ts = Micros(at);
             out.event(format_args!(
@@ -232,9 +232,9 @@ impl<W: Write> EventWriter<W> {
     }
 }
 
-struct Args<'a, K>(&'a TraceSlice<K>);
+struct TraceArgs<'a, K>(&'a TraceSlice<K>);
 
-impl<K> fmt::Display for Args<'_, K> {
+impl<K> fmt::Display for TraceArgs<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TraceSlice { task, wait, end, keys, .. } = self.0;
         let shared = keys.iter().any(|traced| traced.is_shared);
@@ -260,9 +260,9 @@ impl fmt::Display for Micros {
 }
 
 /// JSON string.
-struct Text(String);
+struct JsonText(String);
 
-impl fmt::Display for Text {
+impl fmt::Display for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("\"")?;
         for char in self.0.chars() {
@@ -283,7 +283,10 @@ mod tests {
 
     #[test]
     fn any_text_is_a_string_of_json() {
-        assert_eq!(Text("a\"b\\c\nd\u{1}é".into()).to_string(), "\"a\\\"b\\\\c\\u000ad\\u0001é\"");
+        assert_eq!(
+            JsonText("a\"b\\c\nd\u{1}é".into()).to_string(),
+            "\"a\\\"b\\\\c\\u000ad\\u0001é\""
+        );
         assert_eq!(Micros(Duration::from_nanos(1_234_005)).to_string(), "1234.005");
     }
 

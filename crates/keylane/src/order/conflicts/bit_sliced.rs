@@ -49,12 +49,12 @@ struct TaskPage {
     /// Tasks that have not ended.
     live: u64,
     /// For each task, the tasks without a class that it waits for, once its scan is over.
-    behind: Vec<Behind>,
+    behind: Vec<BlockedSet>,
     descriptors: Box<dyn DescriptorList>,
 }
 
 #[derive(Clone, Default)]
-enum Behind {
+enum BlockedSet {
     #[default]
     None,
     One(u64),
@@ -82,10 +82,10 @@ impl BitSlicedIndex {
 
     /// Adds a task, whose position is above all others.
     pub(super) fn push(&mut self, place: u64, descriptor: &Descriptor) {
-        self.add(place, descriptor, Behind::None);
+        self.add(place, descriptor, BlockedSet::None);
     }
 
-    fn add(&mut self, place: u64, descriptor: &Descriptor, behind: Behind) {
+    fn add(&mut self, place: u64, descriptor: &Descriptor, behind: BlockedSet) {
         if self.pages.back().is_none_or(|(_, page)| page.places.len() == PAGE_SIZE) {
             self.pages.push_back((place, Arc::new(TaskPage::new(descriptor))));
         }
@@ -99,8 +99,8 @@ impl BitSlicedIndex {
     pub(super) fn set_behind(&mut self, place: u64, behind: &[u64]) {
         let behind = match behind {
             [] => return,
-            &[one] => Behind::One(one),
-            many => Behind::Many(many.into()),
+            &[one] => BlockedSet::One(one),
+            many => BlockedSet::Many(many.into()),
         };
         if let Some((page, at)) = self.find(place) {
             Arc::make_mut(&mut self.pages[page].1).behind[at] = behind;
@@ -112,7 +112,7 @@ impl BitSlicedIndex {
     pub(super) fn remove(&mut self, place: u64) {
         let Some((index, at)) = self.find(place) else { return };
         let page = Arc::make_mut(&mut self.pages[index].1);
-        page.behind[at] = Behind::None;
+        page.behind[at] = BlockedSet::None;
         page.descriptors.remove(at);
         page.live &= !(1 << at);
         self.live -= 1;
@@ -179,7 +179,7 @@ impl TaskPage {
         }
     }
 
-    fn add(&mut self, place: u64, descriptor: &Descriptor, behind: Behind) {
+    fn add(&mut self, place: u64, descriptor: &Descriptor, behind: BlockedSet) {
         let task = 1 << self.places.len();
         match descriptor.summary() {
             u64::MAX => self.having_all |= task,
@@ -280,9 +280,9 @@ impl PageScan {
             self.expanded |= 1 << at;
             self.left &= !(1 << at);
             match &self.page.behind[at] {
-                Behind::None => {}
-                Behind::One(one) => implied.push(*one),
-                Behind::Many(many) => implied.extend(&**many),
+                BlockedSet::None => {}
+                BlockedSet::One(one) => implied.push(*one),
+                BlockedSet::Many(many) => implied.extend(&**many),
             }
         }
     }

@@ -125,7 +125,7 @@ pub trait Compatibility: Send + Sync + 'static {
 
 /// Type-erased [`Compatibility`]. Two words, so that claims are no larger.
 #[derive(Clone)]
-pub(crate) struct Descriptor(Arc<dyn Comparable>);
+pub(crate) struct Descriptor(Arc<dyn ErasedCompatibility>);
 
 /// Value, with its summary and class computed once. `repr(C)`: reading `summary` brings the
 /// beginning of the value into the cache.
@@ -146,21 +146,21 @@ impl<C: Compatibility> CachedDescriptor<C> {
 
 /// Value whose drop may panic. The panic is discarded: the last owner drops the value in the middle
 /// of something else, such as the end of its task or the scan of another one.
-struct Guarded<C>(Option<C>);
+struct PanicSafeDrop<C>(Option<C>);
 
-impl<C> Guarded<C> {
+impl<C> PanicSafeDrop<C> {
     fn value(&self) -> &C {
         self.0.as_ref().expect("the value is present until the drop")
     }
 }
 
-impl<C> Drop for Guarded<C> {
+impl<C> Drop for PanicSafeDrop<C> {
     fn drop(&mut self) {
         drop_catch_unwind(self.0.take());
     }
 }
 
-impl<C: Compatibility> Compatibility for Guarded<C> {
+impl<C: Compatibility> Compatibility for PanicSafeDrop<C> {
     #[inline]
     fn is_compatible(&self, other: &Self) -> bool {
         self.value().is_compatible(other.value())
@@ -175,7 +175,7 @@ impl<C: Compatibility> Compatibility for Guarded<C> {
     }
 }
 
-trait Comparable: Any + Send + Sync {
+trait ErasedCompatibility: Any + Send + Sync {
     fn class(&self) -> Option<u64>;
 
     fn summary(&self) -> u64;
@@ -186,7 +186,7 @@ trait Comparable: Any + Send + Sync {
     fn list(&self) -> Box<dyn DescriptorList>;
 }
 
-impl<C: Compatibility> Comparable for CachedDescriptor<C> {
+impl<C: Compatibility> ErasedCompatibility for CachedDescriptor<C> {
     fn class(&self) -> Option<u64> {
         self.class
     }
@@ -201,7 +201,7 @@ impl<C: Compatibility> Comparable for CachedDescriptor<C> {
     }
 
     fn list(&self) -> Box<dyn DescriptorList> {
-        Box::new(Typed::<C>(Vec::new()))
+        Box::new(TypedDescriptors::<C>(Vec::new()))
     }
 }
 
@@ -209,7 +209,7 @@ impl Descriptor {
     pub(crate) fn new<C: Compatibility>(value: C) -> Self {
         // Plain data needs no guard.
         match needs_drop::<C>() {
-            true => Self::of(Guarded(Some(value))),
+            true => Self::of(PanicSafeDrop(Some(value))),
             false => Self::of(value),
         }
     }
@@ -271,9 +271,9 @@ pub(super) trait DescriptorList: Send + Sync {
     fn copy(&self) -> Box<dyn DescriptorList>;
 }
 
-struct Typed<C>(Vec<Option<Arc<CachedDescriptor<C>>>>);
+struct TypedDescriptors<C>(Vec<Option<Arc<CachedDescriptor<C>>>>);
 
-impl<C: Compatibility> DescriptorList for Typed<C> {
+impl<C: Compatibility> DescriptorList for TypedDescriptors<C> {
     fn push(&mut self, descriptor: &Descriptor) {
         let any: Arc<dyn Any + Send + Sync> = descriptor.0.clone();
         self.0.push(any.downcast().ok());
@@ -310,6 +310,6 @@ impl<C: Compatibility> DescriptorList for Typed<C> {
     }
 
     fn copy(&self) -> Box<dyn DescriptorList> {
-        Box::new(Typed(self.0.clone()))
+        Box::new(TypedDescriptors(self.0.clone()))
     }
 }

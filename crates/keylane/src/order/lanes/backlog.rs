@@ -15,7 +15,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn is_last(&self, slot: usize) -> bool {
         let lane = &self.lanes[slot];
         lane.waiting.is_empty()
-            && lane.holders == Holders::Exclusive
+            && lane.holders == LaneHolders::Exclusive
             && self.ready.is_empty()
             && self.wants_refill()
     }
@@ -94,7 +94,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn is_longer_than_next(&self, slot: usize) -> bool {
         let waits_in = |slot: usize| self.lanes[slot].waiting.len();
         match self.ready.front() {
-            Some(ReadyTask { held: Held::Lane(next), .. }) if self.backlog.is_empty() => {
+            Some(ReadyTask { held: HeldLanes::Lane(next), .. }) if self.backlog.is_empty() => {
                 waits_in(slot) > 1 + waits_in(*next)
             }
             _ => false,

@@ -43,7 +43,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let is_marker = |waiting: &LaneEntry<K, W>| matches!(waiting, LaneEntry::PauseMarker);
         let behind = lane.waiting.iter().take(MAX_CHECKED).skip(1).any(is_marker);
         assert!(!behind, "slot {slot}: a pause marker is behind a task");
-        let holds = lane.holders == Holders::PauseMarker;
+        let holds = lane.holders == LaneHolders::PauseMarker;
         assert!(
             !(holds && lane.waiting.front().is_some_and(is_marker)),
             "slot {slot}: two pause markers"
@@ -64,7 +64,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             assert!(!lane.holders.admit(first.mode()), "slot {slot}: the first could begin");
         }
-        if let Holders::Limited { count, least } = lane.holders {
+        if let LaneHolders::Limited { count, least } = lane.holders {
             let counted = self.limits.counted(slot);
             assert_eq!(counted, (count, least), "slot {slot}: how its holders limit it");
         }
@@ -74,9 +74,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cfg(debug_assertions)]
     fn is_in(&self, slot: usize, ready: &ReadyTask<K, W>) -> bool {
         match &ready.held {
-            Held::Free => false,
-            Held::Lane(at) => *at == slot,
-            Held::Rollup(rollup) => self.is_alone_in(slot, rollup),
+            HeldLanes::Free => false,
+            HeldLanes::Lane(at) => *at == slot,
+            HeldLanes::Rollup(rollup) => self.is_alone_in(slot, rollup),
         }
     }
 }

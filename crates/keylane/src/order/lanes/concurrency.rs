@@ -7,23 +7,23 @@
 
 use super::*;
 
-impl Holders {
+impl LaneHolders {
     /// Returns the state with one holder in this mode.
     #[inline]
-    pub(super) fn one(mode: Mode) -> Self {
+    pub(super) fn one(mode: ClaimMode) -> Self {
         match mode {
-            Mode::Exclusive => Holders::Exclusive,
-            Mode::Shared => Holders::Shared(1),
-            Mode::Limited(least) => Holders::Limited { count: 1, least },
+            ClaimMode::Exclusive => LaneHolders::Exclusive,
+            ClaimMode::Shared => LaneHolders::Shared(1),
+            ClaimMode::Limited(least) => LaneHolders::Limited { count: 1, least },
         }
     }
 
     /// Returns the state with one more holder, which was admitted.
-    pub(super) fn and_one(self, mode: Mode) -> Self {
+    pub(super) fn and_one(self, mode: ClaimMode) -> Self {
         match (self, mode) {
-            (Holders::Shared(count), _) => Holders::Shared(count + 1),
-            (Holders::Limited { count, least }, Mode::Limited(max)) => {
-                Holders::Limited { count: count + 1, least: least.min(max) }
+            (LaneHolders::Shared(count), _) => LaneHolders::Shared(count + 1),
+            (LaneHolders::Limited { count, least }, ClaimMode::Limited(max)) => {
+                LaneHolders::Limited { count: count + 1, least: least.min(max) }
             }
             _ => unreachable!("it was admitted"),
         }
@@ -31,10 +31,12 @@ impl Holders {
 
     /// Returns whether a task may hold the lane beside these holders.
     #[inline]
-    pub(super) fn admit(self, mode: Mode) -> bool {
+    pub(super) fn admit(self, mode: ClaimMode) -> bool {
         match (self, mode) {
-            (Holders::Shared(_), Mode::Shared) => true,
-            (Holders::Limited { count, least }, Mode::Limited(max)) => count < least.min(max),
+            (LaneHolders::Shared(_), ClaimMode::Shared) => true,
+            (LaneHolders::Limited { count, least }, ClaimMode::Limited(max)) => {
+                count < least.min(max)
+            }
             _ => false,
         }
     }
@@ -43,7 +45,7 @@ impl Holders {
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Admits a task beside the holders of a lane, if it would overtake no waiter.
     #[inline]
-    pub(super) fn join(&mut self, slot: usize, mode: Mode) -> bool {
+    pub(super) fn join(&mut self, slot: usize, mode: ClaimMode) -> bool {
         let lane = &self.lanes[slot];
         let joins = lane.holders.admit(mode) && lane.waiting.is_empty();
         if joins {
@@ -53,7 +55,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Adds an admitted task to the holders of a lane.
-    pub(super) fn add_holder(&mut self, slot: usize, mode: Mode) {
+    pub(super) fn add_holder(&mut self, slot: usize, mode: ClaimMode) {
         let lane = &mut self.lanes[slot];
         lane.holders = lane.holders.and_one(mode);
         self.limits.note(slot, mode);
@@ -73,7 +75,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// holder remains; if not, the lane looks as if the last were still there.
     pub(super) fn drop_limited(&mut self, slot: usize, max: u16) -> bool {
         let left = self.limits.forget(slot, max);
-        if let Holders::Limited { count, least } = &mut self.lanes[slot].holders
+        if let LaneHolders::Limited { count, least } = &mut self.lanes[slot].holders
             && let Some(rest) = left
         {
             (*count, *least) = (*count - 1, rest);

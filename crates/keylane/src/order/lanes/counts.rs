@@ -23,7 +23,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 let tasks = lane.tasks();
                 if tasks != 0 {
                     let (since, running) = match lane.holders {
-                        Holders::PauseMarker => {
+                        LaneHolders::PauseMarker => {
                             let first = lane.waiting.iter().find(|waiting| waiting.is_task());
                             (first.map_or(lane.since, LaneEntry::time), false)
                         }

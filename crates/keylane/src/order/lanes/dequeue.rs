@@ -8,7 +8,10 @@ use super::*;
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Takes a ready task, unless the backlog is next: the two take turns, so that neither starves.
     #[inline(always)]
-    pub(crate) fn next_in_turn(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<Held<K, W>> {
+    pub(crate) fn next_in_turn(
+        &mut self,
+        task_slot: &mut TaskSlot<K, W>,
+    ) -> Option<HeldLanes<K, W>> {
         if self.ready.is_empty() || self.backlog_turns != 0 {
             return None;
         }
@@ -23,7 +26,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &mut self,
         keep_key: bool,
         task_slot: &mut TaskSlot<K, W>,
-    ) -> Option<Held<K, W>> {
+    ) -> Option<HeldLanes<K, W>> {
         self.backlog_is_pinned = false;
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
@@ -39,7 +42,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Takes the next ready task.
     #[inline]
-    pub(crate) fn next_ready(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<Held<K, W>> {
+    pub(crate) fn next_ready(&mut self, task_slot: &mut TaskSlot<K, W>) -> Option<HeldLanes<K, W>> {
         let ReadyTask { work, key, meta, held } = self.ready.pop_front()?;
         task_slot.put(work);
         task_slot.key = key;
@@ -73,7 +76,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         entry: InboxEntry<K, W>,
         keep_key: bool,
         task_slot: &mut TaskSlot<K, W>,
-    ) -> Option<Held<K, W>> {
+    ) -> Option<HeldLanes<K, W>> {
         match entry {
             InboxEntry::Single { meta, mode, key, work } => {
                 // The work moves to its slot first, so that it is stored nowhere in between.
@@ -88,13 +91,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     self.requeue(slot, task_slot);
                     return None;
                 }
-                Some(Held::Lane(slot))
+                Some(HeldLanes::Lane(slot))
             }
             InboxEntry::Free { meta, work } => {
                 self.free_running += 1;
                 task_slot.put(work);
                 task_slot.meta = meta;
-                Some(Held::Free)
+                Some(HeldLanes::Free)
             }
             InboxEntry::Part { rollup, claim } => {
                 self.enter_part(rollup, claim);
@@ -102,11 +105,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             InboxEntry::Unkeyed { rollup } => {
                 self.free_running += 1;
-                self.ready.extend(Granted::part_of(&rollup).ready());
+                self.ready.extend(GrantResult::part_of(&rollup).ready());
                 None
             }
             InboxEntry::Fence { rollup } => {
-                self.fence = Some(Fence { rollup, granted: false });
+                self.fence = Some(BarrierFence { rollup, granted: false });
                 self.grant_fence();
                 None
             }
@@ -120,7 +123,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cold]
     pub(super) fn requeue(&mut self, slot: usize, task_slot: &mut TaskSlot<K, W>) {
         let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
-        self.ready.push_back(ReadyTask { work, key, meta, held: Held::Lane(slot) });
+        self.ready.push_back(ReadyTask { work, key, meta, held: HeldLanes::Lane(slot) });
     }
 
     /// Enters a task whose key has an open lane: it joins the holders, or waits.
@@ -128,16 +131,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &mut self,
         slot: usize,
         meta: TaskMeta,
-        mode: Mode,
+        mode: ClaimMode,
         key: K,
         task_slot: &mut TaskSlot<K, W>,
-    ) -> Option<Held<K, W>> {
+    ) -> Option<HeldLanes<K, W>> {
         let joins = self.join(slot, mode);
         let lane = &mut self.lanes[slot];
         if joins {
             lane.since = meta.time;
             task_slot.key = Some(key);
-            return Some(Held::Lane(slot));
+            return Some(HeldLanes::Lane(slot));
         }
         lane.waiting.push_back(LaneEntry::Task { meta, mode, key, work: task_slot.take() });
         None
@@ -145,7 +148,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Makes a rollup ready whose last grant came from outside of this shard.
     pub(crate) fn make_ready(&mut self, rollup: &Arc<Rollup<K, W>>) {
-        self.ready.extend(Granted::all_of(rollup));
+        self.ready.extend(GrantResult::all_of(rollup));
     }
 
     #[cold]
@@ -161,7 +164,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             return;
         }
-        let granted = Granted::part_of(&rollup);
+        let granted = GrantResult::part_of(&rollup);
         if granted.is_tombstone() {
             return;
         }
@@ -174,8 +177,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Moves a task whose part was granted to the queue where it waits next.
-    pub(super) fn put_granted(&mut self, rollup: &Arc<Rollup<K, W>>, granted: Granted<K, W>) {
-        if let Granted::Replacing = granted {
+    pub(super) fn put_granted(&mut self, rollup: &Arc<Rollup<K, W>>, granted: GrantResult<K, W>) {
+        if let GrantResult::Replacing = granted {
             self.replacing.push(rollup.clone());
         }
         self.ready.extend(granted.ready());
@@ -194,8 +197,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     #[inline]
-    pub(super) fn open_lane(&mut self, hash: u32, key: K, mode: Mode, since: u32) -> usize {
-        let holders = Holders::one(mode);
+    pub(super) fn open_lane(&mut self, hash: u32, key: K, mode: ClaimMode, since: u32) -> usize {
+        let holders = LaneHolders::one(mode);
         let slot = match self.free.pop() {
             Some(slot) => {
                 let lane = &mut self.lanes[slot];

@@ -6,7 +6,7 @@ use crate::unwind::drop_catch_unwind;
 
 /// Remains of a cleared shard, to be discarded while nothing is locked.
 #[derive(Debug)]
-pub(crate) struct Debris<K, W> {
+pub(crate) struct ClearedShard<K, W> {
     ready: VecDeque<ReadyTask<K, W>>,
     waiting: Vec<VecDeque<LaneEntry<K, W>>>,
     rollups: Vec<Arc<Rollup<K, W>>>,
@@ -14,9 +14,9 @@ pub(crate) struct Debris<K, W> {
     keys: Vec<K>,
 }
 
-impl<K, W> Default for Debris<K, W> {
+impl<K, W> Default for ClearedShard<K, W> {
     fn default() -> Self {
-        Debris {
+        ClearedShard {
             ready: VecDeque::new(),
             waiting: Vec::new(),
             rollups: Vec::new(),
@@ -26,7 +26,7 @@ impl<K, W> Default for Debris<K, W> {
     }
 }
 
-impl<K: Eq, W> Debris<K, W> {
+impl<K: Eq, W> ClearedShard<K, W> {
     /// Drops the remains piece by piece, since any drop may panic.
     pub(crate) fn discard(self) {
         for ReadyTask { work, key, held, .. } in self.ready {
@@ -69,7 +69,7 @@ fn discard_rollup<K: Eq, W>(rollup: Arc<Rollup<K, W>>) {
 impl<K, W> Lanes<K, W> {
     /// Removes everything that no worker has taken, here and in the inbox, without looking at any
     /// key, since the state may be half changed. Lanes that tasks hold stay as they are.
-    pub(crate) fn clear(&mut self, inbox: &mut Inbox<K, W>, debris: &mut Debris<K, W>) {
+    pub(crate) fn clear(&mut self, inbox: &mut Inbox<K, W>, debris: &mut ClearedShard<K, W>) {
         debris.ready = std::mem::take(&mut self.ready);
         debris.rollups = std::mem::take(&mut self.replacing);
         debris.rollups.extend(self.fence.take().map(|fence| fence.rollup));
@@ -97,18 +97,18 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ///
     /// Lanes that tasks hold stay as they are, since those tasks still release them. So do the
     /// lanes of a rollup that never ran: the pool is stopped, and nothing will use them again.
-    pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
+    pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut Vec<UnrunTask<K, W>>) {
         for ReadyTask { work, key, meta, held } in self.ready.drain(..) {
             let claims = match held {
-                Held::Free => Claims::none(),
-                Held::Rollup(rollup) => rollup.claims(),
-                Held::Lane(slot) => {
+                HeldLanes::Free => Claims::none(),
+                HeldLanes::Rollup(rollup) => rollup.claims(),
+                HeldLanes::Lane(slot) => {
                     let lane = &self.lanes[slot];
                     let key = key.or_else(|| lane.key.clone()).expect("a held lane has a key");
-                    Claims(Repr::One(KeyClaim { key, mode: lane.holders.mode() }))
+                    Claims(ClaimsRepr::One(KeyClaim { key, mode: lane.holders.mode() }))
                 }
             };
-            unrun.push(Unrun { claims, work, seq: meta.seq });
+            unrun.push(UnrunTask { claims, work, seq: meta.seq });
         }
         for rollup in self.replacing.drain(..) {
             take_rollup(&rollup, unrun);
@@ -117,7 +117,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             for waiting in lane.waiting.drain(..) {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } => {
-                        unrun.push(Unrun::single(meta, KeyClaim { key, mode }, work))
+                        unrun.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
                     }
                     LaneEntry::Part { rollup, .. } => take_rollup(&rollup, unrun),
                     LaneEntry::PauseMarker => {}
@@ -138,10 +138,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         while let Some(entry) = self.backlog.pop() {
             match entry {
                 InboxEntry::Single { meta, mode, key, work } => {
-                    unrun.push(Unrun::single(meta, KeyClaim { key, mode }, work))
+                    unrun.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
                 }
                 InboxEntry::Free { meta, work } => {
-                    unrun.push(Unrun { claims: Claims::none(), work, seq: meta.seq })
+                    unrun.push(UnrunTask { claims: Claims::none(), work, seq: meta.seq })
                 }
                 InboxEntry::Part { rollup, .. }
                 | InboxEntry::Unkeyed { rollup }
@@ -152,8 +152,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 }
 
 /// Takes the work of a rollup, unless another of its parts was found first.
-pub(crate) fn take_rollup<K: Eq + Clone, W>(rollup: &Rollup<K, W>, unrun: &mut Vec<Unrun<K, W>>) {
+pub(crate) fn take_rollup<K: Eq + Clone, W>(
+    rollup: &Rollup<K, W>,
+    unrun: &mut Vec<UnrunTask<K, W>>,
+) {
     if let Some(work) = rollup.take_work() {
-        unrun.push(Unrun { claims: rollup.claims(), work, seq: rollup.meta.seq });
+        unrun.push(UnrunTask { claims: rollup.claims(), work, seq: rollup.meta.seq });
     }
 }

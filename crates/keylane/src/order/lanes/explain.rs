@@ -182,7 +182,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             (LanePlace::Holder | LanePlace::LaneEntry(_), None) => unreachable!("that is a lane"),
         };
-        let is_idle = slot.is_some_and(|slot| self.lanes[slot].holders == Holders::PauseMarker);
+        let is_idle = slot.is_some_and(|slot| self.lanes[slot].holders == LaneHolders::PauseMarker);
         Some(LaneHead { tasks: 1 + queue.count(), since, place, is_idle })
     }
 
@@ -198,14 +198,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Returns whether the holders of a lane share it. Holders that limit it are rollups.
     pub(crate) fn is_shared(&self, slot: usize) -> bool {
-        self.lanes.get(slot).is_some_and(|lane| lane.holders.mode() == Mode::Shared)
+        self.lanes.get(slot).is_some_and(|lane| lane.holders.mode() == ClaimMode::Shared)
     }
 
     /// Returns whether the holder of a lane waits only for a worker.
     pub(crate) fn is_ready(&self, slot: usize) -> bool {
-        let is_it = |held: &Held<K, W>| match held {
-            Held::Lane(at) => *at == slot,
-            Held::Free | Held::Rollup(_) => false,
+        let is_it = |held: &HeldLanes<K, W>| match held {
+            HeldLanes::Lane(at) => *at == slot,
+            HeldLanes::Free | HeldLanes::Rollup(_) => false,
         };
         self.ready.iter().any(|ready| is_it(&ready.held))
     }
@@ -217,8 +217,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox: &'a Inbox<K, W>,
     ) -> impl Iterator<Item = (bool, &'a Arc<Rollup<K, W>>)> {
         let ready = self.ready.iter().filter_map(|ready| match &ready.held {
-            Held::Rollup(rollup) => Some((true, rollup)),
-            Held::Free | Held::Lane(_) => None,
+            HeldLanes::Rollup(rollup) => Some((true, rollup)),
+            HeldLanes::Free | HeldLanes::Lane(_) => None,
         });
         let waiting = self.lanes.iter().flat_map(|lane| &lane.waiting);
         let waiting = waiting.filter_map(|waiting| match waiting {
@@ -251,7 +251,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox: &'a Inbox<K, W>,
         hash: u32,
         key: &'a K,
-    ) -> impl Iterator<Item = (Mode, LanePlace<'a, K, W>)> {
+    ) -> impl Iterator<Item = (ClaimMode, LanePlace<'a, K, W>)> {
         let lane = self.find(hash, key).map(|slot| &self.lanes[slot]);
         let holders = lane.into_iter().flat_map(|lane| {
             (0..lane.holders.count()).map(|_| (lane.holders.mode(), LanePlace::Holder))
@@ -279,17 +279,17 @@ impl<K, W> LanePlace<'_, K, W> {
 /// Counts the tasks of `before` that must end before a task in `mode` may begin. A sharing task
 /// waits for the last one that does not share, and for all before that. A limited task waits for as
 /// many of the limited ones as exceed the least limit.
-fn conflicting(before: impl Iterator<Item = Mode>, mode: Mode) -> usize {
-    let before: Vec<Mode> = before.collect();
+fn conflicting(before: impl Iterator<Item = ClaimMode>, mode: ClaimMode) -> usize {
+    let before: Vec<ClaimMode> = before.collect();
     match mode {
-        Mode::Exclusive => before.len(),
-        Mode::Shared => {
-            before.iter().rposition(|other| *other != Mode::Shared).map_or(0, |last| last + 1)
+        ClaimMode::Exclusive => before.len(),
+        ClaimMode::Shared => {
+            before.iter().rposition(|other| *other != ClaimMode::Shared).map_or(0, |last| last + 1)
         }
-        Mode::Limited(max) => {
-            let limit = |other: &Mode| match other {
-                Mode::Limited(max) => Some(*max),
-                Mode::Exclusive | Mode::Shared => None,
+        ClaimMode::Limited(max) => {
+            let limit = |other: &ClaimMode| match other {
+                ClaimMode::Limited(max) => Some(*max),
+                ClaimMode::Exclusive | ClaimMode::Shared => None,
             };
             let first = before.iter().rposition(|it| limit(it).is_none()).map_or(0, |it| it + 1);
             let beside = &before[first..];

@@ -14,22 +14,22 @@ pub(crate) struct PauseReasons {
     /// Time on the pool's clock at which the user paused the key.
     pub(crate) paused: Option<u32>,
     /// Stop of the key, because its tasks have failed too often.
-    pub(crate) stopped: Option<Stop>,
+    pub(crate) stopped: Option<KeyStop>,
     /// Time on the rate clock before which none of the key's tasks may begin.
     pub(crate) limited: Option<u64>,
 }
 
 /// Stop of a key after `failures` consecutive failures, at time `at` on the pool's clock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stop {
+pub(crate) struct KeyStop {
     pub(crate) failures: u32,
     pub(crate) at: u32,
 }
 
 /// Result of taking the waiting tasks of a key.
-pub(crate) struct TakenKey<K, W> {
+pub(crate) struct TakenTasks<K, W> {
     /// Tasks, in their order.
-    pub(crate) tasks: Vec<Unrun<K, W>>,
+    pub(crate) tasks: Vec<UnrunTask<K, W>>,
     /// Key of a lane that ended, for the caller to drop outside of the lock.
     pub(crate) left: Option<K>,
     /// Changed deadline of the key, if any.
@@ -37,17 +37,17 @@ pub(crate) struct TakenKey<K, W> {
 }
 
 /// Tasks that are being taken out.
-struct Removed<K, W> {
-    tasks: Vec<Unrun<K, W>>,
+struct RemovedTasks<K, W> {
+    tasks: Vec<UnrunTask<K, W>>,
     /// Those of `tasks` that the inbox watches.
     watched: Vec<Arc<Rollup<K, W>>>,
 }
 
-impl<K: Eq + Clone, W> Removed<K, W> {
+impl<K: Eq + Clone, W> RemovedTasks<K, W> {
     /// Adds a task that has a role. A tombstone adds nothing.
     fn part(&mut self, task: Arc<Rollup<K, W>>) {
         if let Some(work) = task.take_work() {
-            self.tasks.push(Unrun { claims: task.claims(), work, seq: task.meta.seq });
+            self.tasks.push(UnrunTask { claims: task.claims(), work, seq: task.meta.seq });
             if task.role.is_watched() {
                 self.watched.push(task);
             }
@@ -84,8 +84,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let mut due = None;
         let slot = match self.find(hash, key) {
             None => {
-                let slot = self.open_lane(hash, key.clone(), Mode::Exclusive, since);
-                self.lanes[slot].holders = Holders::PauseMarker;
+                let slot = self.open_lane(hash, key.clone(), ClaimMode::Exclusive, since);
+                self.lanes[slot].holders = LaneHolders::PauseMarker;
                 slot
             }
             Some(slot) => {
@@ -102,7 +102,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// granted tasks that no worker has taken. Returns whether any was called back. The caller adds
     /// the reason.
     pub(super) fn pause_lane(&mut self, slot: usize) -> bool {
-        if self.lanes[slot].holders == Holders::PauseMarker {
+        if self.lanes[slot].holders == LaneHolders::PauseMarker {
             return false;
         }
         self.remove_pause_marker(slot);
@@ -112,7 +112,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let recalled = lane.waiting.len() != before;
         match holders_left {
             true => lane.waiting.push_front(LaneEntry::PauseMarker),
-            false => lane.holders = Holders::PauseMarker,
+            false => lane.holders = LaneHolders::PauseMarker,
         }
         recalled
     }
@@ -149,7 +149,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(super) fn end_pause(&mut self, slot: usize, max: usize) -> (Option<K>, bool) {
         self.paused.remove(&slot);
         self.remove_pause_marker(slot);
-        let has_holders = self.lanes[slot].holders != Holders::PauseMarker;
+        let has_holders = self.lanes[slot].holders != LaneHolders::PauseMarker;
         let left = self.settle_queue(slot, has_holders, max);
         let rest = max != usize::MAX && left.is_none() && self.can_join(slot);
         if rest {
@@ -194,8 +194,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         hash: u32,
         key: &K,
         may_take: impl Fn(&W) -> bool,
-    ) -> TakenKey<K, W> {
-        let mut taken = Removed { tasks: Vec::new(), watched: Vec::new() };
+    ) -> TakenTasks<K, W> {
+        let mut taken = RemovedTasks { tasks: Vec::new(), watched: Vec::new() };
         // A tombstone is taken too.
         let is_taken = |task: &Rollup<K, W>| match task.role {
             MarkerRole::Latest => true,
@@ -211,7 +211,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } if may_take(&work) => {
-                        taken.tasks.push(Unrun::single(meta, KeyClaim { key, mode }, work));
+                        taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
                     }
                     LaneEntry::Part { rollup, .. } if is_taken(&rollup) => {
                         self.parts -= 1;
@@ -226,7 +226,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             InboxEntry::Single { meta, mode, key: own, work }
                 if meta.hash == hash && own == *key && may_take(&work) =>
             {
-                taken.tasks.push(Unrun::single(meta, KeyClaim { key: own, mode }, work));
+                taken.tasks.push(UnrunTask::single(meta, KeyClaim { key: own, mode }, work));
                 None
             }
             InboxEntry::Part { rollup, claim } if is_taken(&rollup) => {
@@ -243,7 +243,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox.queue.sift(&mut take);
         taken.watched.iter().for_each(|task| inbox.unwatch(task));
         self.grant_fence();
-        TakenKey { tasks: taken.tasks, left, recall }
+        TakenTasks { tasks: taken.tasks, left, recall }
     }
 
     /// Takes out the lane's tasks that wait only for a worker. Those that may not be taken stay:
@@ -253,7 +253,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         &mut self,
         slot: usize,
         may_take: impl Fn(&W) -> bool,
-        taken: &mut Removed<K, W>,
+        taken: &mut RemovedTasks<K, W>,
     ) -> bool {
         let (mode, mut left) = {
             let lane = &self.lanes[slot];
@@ -261,15 +261,15 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         };
         for ready in std::mem::take(&mut self.ready) {
             match ready {
-                ReadyTask { work, key, meta, held: Held::Lane(at) }
+                ReadyTask { work, key, meta, held: HeldLanes::Lane(at) }
                     if at == slot && may_take(&work) =>
                 {
                     left -= 1;
                     let key = key.or_else(|| self.lanes[slot].key.clone());
                     let key = key.expect("a held lane has a key");
-                    taken.tasks.push(Unrun::single(meta, KeyClaim { key, mode }, work));
+                    taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
                 }
-                ReadyTask { work, held: Held::Rollup(rollup), .. }
+                ReadyTask { work, held: HeldLanes::Rollup(rollup), .. }
                     if rollup.role != MarkerRole::End
                         && self.is_alone_in(slot, &rollup)
                         && (rollup.role == MarkerRole::Latest || may_take(&work)) =>
@@ -277,7 +277,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     left -= 1;
                     self.parts -= 1;
                     rollup.wait_again(work);
-                    if let (_, _, Mode::Limited(max)) = rollup.claim(0) {
+                    if let (_, _, ClaimMode::Limited(max)) = rollup.claim(0) {
                         self.drop_limited(slot, max);
                     }
                     taken.part(rollup);
@@ -286,21 +286,21 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
         }
         let holders = &mut self.lanes[slot].holders;
-        if let Holders::Shared(count) = holders {
+        if let LaneHolders::Shared(count) = holders {
             *count = left;
         }
-        left != 0 || *holders == Holders::PauseMarker
+        left != 0 || *holders == LaneHolders::PauseMarker
     }
 
     /// Returns whether a task with one key that has not begun must wait because its key is paused.
-    pub(crate) fn must_wait_paused(&self, held: &Held<K, W>) -> bool {
+    pub(crate) fn must_wait_paused(&self, held: &HeldLanes<K, W>) -> bool {
         let slot = match held {
-            Held::Lane(slot) => Some(*slot),
-            Held::Rollup(rollup) if rollup.role == MarkerRole::Limited => {
+            HeldLanes::Lane(slot) => Some(*slot),
+            HeldLanes::Rollup(rollup) if rollup.role == MarkerRole::Limited => {
                 let (hash, key, _) = rollup.claim(0);
                 self.find(hash, key)
             }
-            Held::Free | Held::Rollup(_) => None,
+            HeldLanes::Free | HeldLanes::Rollup(_) => None,
         };
         slot.is_some_and(|slot| self.is_slot_paused(slot))
     }
@@ -317,14 +317,18 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Returns a task with one key that was taken and has not begun to the front of its wait queue.
     /// It is charged again when it is taken again. Returns the changed deadline of the key, if any.
-    pub(crate) fn requeue_paused(&mut self, held: Held<K, W>, work: W) -> Option<RateDeadline> {
+    pub(crate) fn requeue_paused(
+        &mut self,
+        held: HeldLanes<K, W>,
+        work: W,
+    ) -> Option<RateDeadline> {
         let slot = match &held {
-            Held::Lane(slot) => *slot,
-            Held::Rollup(rollup) => {
+            HeldLanes::Lane(slot) => *slot,
+            HeldLanes::Rollup(rollup) => {
                 let (hash, key, _) = rollup.claim(0);
                 self.find(hash, key).expect("its lane lives until it is given back")
             }
-            Held::Free => unreachable!("it has a key"),
+            HeldLanes::Free => unreachable!("it has a key"),
         };
         self.uncharge(slot);
         let due = self.refresh_rate_limit(slot);
@@ -332,9 +336,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let mut place = usize::from(matches!(lane.waiting.front(), Some(LaneEntry::PauseMarker)));
         // The lane does not end, since the wait queue is not empty.
         match held {
-            Held::Rollup(rollup) => {
+            HeldLanes::Rollup(rollup) => {
                 let (_, _, mode) = rollup.claim(0);
-                let Mode::Limited(max) = mode else { unreachable!("another role is not kept") };
+                let ClaimMode::Limited(max) = mode else {
+                    unreachable!("another role is not kept")
+                };
                 // Tasks that were taken after this one may have come back before it.
                 let is_before = |other: &LaneEntry<K, W>| match other {
                     LaneEntry::Part { rollup: other, .. } => {
@@ -350,7 +356,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 lane.waiting.insert(place, LaneEntry::Part { rollup, claim: 0 });
                 self.leave_limited(slot, max);
             }
-            Held::Lane(_) | Held::Free => {
+            HeldLanes::Lane(_) | HeldLanes::Free => {
                 let key = lane.key.clone().expect("a held lane has a key");
                 // No task of the key is before it, so any sequence number that is not after another
                 // one will do.
@@ -377,16 +383,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let mut back = VecDeque::new();
         for ready in std::mem::take(&mut self.ready) {
             match ready {
-                ReadyTask { work, key, meta, held: Held::Lane(at) } if at == slot => {
+                ReadyTask { work, key, meta, held: HeldLanes::Lane(at) } if at == slot => {
                     let key = key.or_else(|| self.lanes[slot].key.clone());
                     let key = key.expect("a held lane has a key");
                     back.push_back(LaneEntry::Task { meta, mode, key, work });
                 }
-                ReadyTask { work, held: Held::Rollup(rollup), .. }
+                ReadyTask { work, held: HeldLanes::Rollup(rollup), .. }
                     if self.is_alone_in(slot, &rollup) =>
                 {
                     rollup.wait_again(work);
-                    if let (_, _, Mode::Limited(max)) = rollup.claim(0) {
+                    if let (_, _, ClaimMode::Limited(max)) = rollup.claim(0) {
                         self.drop_limited(slot, max);
                     }
                     back.push_back(LaneEntry::Part { rollup, claim: 0 });
@@ -396,12 +402,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         }
         let lane = &mut self.lanes[slot];
         let left = holders - back.len();
-        if let Holders::Shared(count) = &mut lane.holders {
+        if let LaneHolders::Shared(count) = &mut lane.holders {
             *count = left;
         }
         back.append(&mut lane.waiting);
         lane.waiting = back;
-        left != 0 || lane.holders == Holders::PauseMarker
+        left != 0 || lane.holders == LaneHolders::PauseMarker
     }
 
     /// Calls back a holder that has just become ready, if its key is paused: it returns to the
@@ -486,7 +492,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.index.len() <= self.paused.len()
             && self.paused.keys().all(|&slot| {
                 let lane = &self.lanes[slot];
-                lane.holders == Holders::PauseMarker && !lane.waiting.iter().any(LaneEntry::is_task)
+                lane.holders == LaneHolders::PauseMarker
+                    && !lane.waiting.iter().any(LaneEntry::is_task)
             })
     }
 }

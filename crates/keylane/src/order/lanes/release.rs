@@ -12,7 +12,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         task_slot: &mut TaskSlot<K, W>,
     ) -> bool {
         let lane = &mut self.lanes[slot];
-        if lane.holders != Holders::Exclusive {
+        if lane.holders != LaneHolders::Exclusive {
             return false;
         }
         if lane.waiting.is_empty() {
@@ -22,7 +22,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             self.queue_backlog_prefix(slot);
             return false;
         }
-        let exclusive = matches!(&lane.waiting[0], LaneEntry::Task { mode: Mode::Exclusive, .. });
+        let exclusive =
+            matches!(&lane.waiting[0], LaneEntry::Task { mode: ClaimMode::Exclusive, .. });
         if !quantum_left || !exclusive {
             return false;
         }
@@ -87,15 +88,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         slot: usize,
         keep_key: bool,
         task_slot: &mut TaskSlot<K, W>,
-    ) -> Option<Replaced<K>> {
+    ) -> Option<ReplaceResult<K>> {
         let next = self.backlog.peek()?;
-        let InboxEntry::Single { meta: TaskMeta { hash, .. }, mode: Mode::Exclusive, key, .. } =
-            next.get()
+        let InboxEntry::Single {
+            meta: TaskMeta { hash, .. }, mode: ClaimMode::Exclusive, key, ..
+        } = next.get()
         else {
             return None;
         };
         let (hash, lane) = (*hash, &mut self.lanes[slot]);
-        if lane.holders != Holders::Exclusive
+        if lane.holders != LaneHolders::Exclusive
             || !lane.waiting.is_empty()
             || !self.ready.is_empty()
             || self.fence.is_some()
@@ -109,7 +111,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             let (meta, key) = InboxEntry::unpack_single(next.take(), task_slot);
             (task_slot.meta, task_slot.key) = (meta, Some(key));
             lane.since = meta.time;
-            return Some(Replaced { goes_on: true, left: None });
+            return Some(ReplaceResult { goes_on: true, left: None });
         }
         let place = self.index.place_for(slot, hash)?;
         if lane.waiting.capacity() > KEPT_CAPACITY || !self.hot_keys.counts(hash) {
@@ -121,32 +123,32 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         lane.hash = hash;
         lane.since = meta.time;
         self.backlog_turns = self.backlog_turns.saturating_sub(1);
-        Some(Replaced { goes_on: false, left: lane.key.replace(key) })
+        Some(ReplaceResult { goes_on: false, left: lane.key.replace(key) })
     }
 
     /// Releases the lane that a task held in this shard. Returns the key of a lane that ended, for
     /// the caller to drop outside of the lock.
     #[inline]
-    pub(crate) fn release(&mut self, held: &Held<K, W>) -> Option<K> {
+    pub(crate) fn release(&mut self, held: &HeldLanes<K, W>) -> Option<K> {
         let left = match held {
-            Held::Free => {
+            HeldLanes::Free => {
                 self.free_running -= 1;
                 None
             }
-            Held::Lane(slot) => self.leave(*slot),
-            Held::Rollup(_) => unreachable!("a rollup gives back each part by its key"),
+            HeldLanes::Lane(slot) => self.leave(*slot),
+            HeldLanes::Rollup(_) => unreachable!("a rollup gives back each part by its key"),
         };
         self.grant_fence();
         left
     }
 
     /// Releases one part of a rollup.
-    pub(crate) fn release_part(&mut self, hash: u32, key: &K, mode: Mode) -> Option<K> {
+    pub(crate) fn release_part(&mut self, hash: u32, key: &K, mode: ClaimMode) -> Option<K> {
         let slot = self.find(hash, key).expect("a granted part's lane lives until it is released");
         self.parts -= 1;
         let left = match mode {
-            Mode::Limited(max) => self.leave_limited(slot, max),
-            Mode::Exclusive | Mode::Shared => self.leave(slot),
+            ClaimMode::Limited(max) => self.leave_limited(slot, max),
+            ClaimMode::Exclusive | ClaimMode::Shared => self.leave(slot),
         };
         self.grant_fence();
         left
@@ -160,7 +162,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[inline]
     pub(super) fn leave(&mut self, slot: usize) -> Option<K> {
         let lane = &mut self.lanes[slot];
-        if let Holders::Shared(count) = &mut lane.holders
+        if let LaneHolders::Shared(count) = &mut lane.holders
             && *count > 1
         {
             *count -= 1;
@@ -203,7 +205,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Grants a lane to at most `max` tasks, and to at least one.
     pub(super) fn grant_next_of(&mut self, slot: usize, max: usize) -> Option<K> {
-        let mut holders: Option<Holders> = None;
+        let mut holders: Option<LaneHolders> = None;
         while let Some(first) = self.lanes[slot].waiting.front() {
             // Behind a task that has just been granted the key, the marker stays as the first of
             // the queue.
@@ -212,7 +214,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             {
                 let lane = &mut self.lanes[slot];
                 lane.waiting.pop_front();
-                lane.holders = Holders::PauseMarker;
+                lane.holders = LaneHolders::PauseMarker;
                 return None;
             }
             let next = first.mode();
@@ -220,7 +222,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 break;
             }
             if self.grant_first(slot) {
-                let one = Holders::one(next);
+                let one = LaneHolders::one(next);
                 holders = Some(holders.map_or(one, |holders| holders.and_one(next)));
                 self.limits.note(slot, next);
             }
@@ -238,11 +240,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         match lane.waiting.pop_front().expect("the caller has looked") {
             LaneEntry::Task { meta, key, work, .. } => {
                 lane.since = meta.time;
-                let held = Held::Lane(slot);
+                let held = HeldLanes::Lane(slot);
                 self.ready.push_back(ReadyTask { work, key: Some(key), meta, held });
             }
             LaneEntry::Part { rollup, .. } => {
-                let granted = Granted::part_of(&rollup);
+                let granted = GrantResult::part_of(&rollup);
                 if granted.is_tombstone() {
                     self.parts -= 1;
                     return false;
@@ -270,7 +272,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             && let Some(fence) = &mut self.fence
         {
             fence.granted = true;
-            self.ready.extend(Granted::part_of(&fence.rollup).ready());
+            self.ready.extend(GrantResult::part_of(&fence.rollup).ready());
         }
     }
 

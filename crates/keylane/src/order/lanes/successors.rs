@@ -44,9 +44,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let behind = queue.iter().skip(place.map_or(0, |place| place + 1));
         let beside = |waiting: &&LaneEntry<K, W>| match (mode, waiting.mode()) {
             // Sharing tasks run beside a waiting rollup that shares the lane.
-            (Mode::Shared, Mode::Shared) => place.is_some(),
+            (ClaimMode::Shared, ClaimMode::Shared) => place.is_some(),
             // With capacity for two they need not wait for this one.
-            (Mode::Limited(one), Mode::Limited(two)) => one.min(two) > 1,
+            (ClaimMode::Limited(one), ClaimMode::Limited(two)) => one.min(two) > 1,
             _ => false,
         };
         let behind = behind.skip_while(beside);

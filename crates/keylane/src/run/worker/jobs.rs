@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::*;
 use crate::allocate::JobId;
-use crate::engine::{Assignment, TraceInfo, WorkerCtx};
+use crate::engine::{TraceInfo, WorkerAssignment, WorkerCtx};
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
@@ -60,23 +60,23 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             let assignment =
                 self.engine.next_assignment(report.take(), wants_job, &mut self.current_job);
             // A worker whose job is alone takes a batch of its own instead.
-            if !matches!(assignment, Assignment::Job { alone: true, .. })
+            if !matches!(assignment, WorkerAssignment::Job { alone: true, .. })
                 && self.engine.sharing.has_open_batches()
                 && self.engine.steal_batches()
-                && assignment == Assignment::Nothing
+                && assignment == WorkerAssignment::Nothing
                 && wants_job
             {
                 self.engine.return_token();
                 continue;
             }
-            if wants_job && !matches!(assignment, Assignment::Job { .. }) {
+            if wants_job && !matches!(assignment, WorkerAssignment::Job { .. }) {
                 // Work outside jobs takes its own tokens.
                 self.engine.return_token();
             }
             report = match assignment {
-                Assignment::Nothing => break,
-                Assignment::Loose => Some(self.run_pool_slice()),
-                Assignment::Job { take, alone } => self.run_job_batch(take, alone, changes),
+                WorkerAssignment::Nothing => break,
+                WorkerAssignment::Loose => Some(self.run_pool_slice()),
+                WorkerAssignment::Job { take, alone } => self.run_job_batch(take, alone, changes),
             };
             did_work = true;
         }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Engine, Execute, Key, TraceInfo};
-use crate::observe::{Recording, Ring, TraceOutcome};
+use crate::observe::{TraceOutcome, TraceRecording, TraceRing};
 use crate::run::current;
 
 /// Connection of a worker to a recording.
 pub(super) struct TraceBuffer<K> {
     worker: usize,
-    recording: Arc<Recording<K>>,
-    ring: Arc<Ring<K>>,
+    recording: Arc<TraceRecording<K>>,
+    ring: Arc<TraceRing<K>>,
     /// Running task, with its start in nanoseconds since the pool was built.
     begun: Option<(TraceInfo<K>, u64)>,
 }
