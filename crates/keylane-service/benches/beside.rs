@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use keylane_service::handle::{Attempt, Function};
-use keylane_service::http::{self, Server};
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::handle::{Attempt, FunctionHandler};
+use keylane_service::http::{self, HttpServer};
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::{Value, json};
 
 use client::{Connection, JSON, LINES, job, percentile};
@@ -64,19 +64,19 @@ struct Seen {
 async fn serve(folder: &Path) {
     let seen = Arc::new(Seen::default());
     let counting = Arc::clone(&seen);
-    let nothing = Function::new(move |attempt: Attempt| {
+    let nothing = FunctionHandler::new(move |attempt: Attempt| {
         let _ = counting.first.compare_exchange(0, now(), Ordering::Relaxed, Ordering::Relaxed);
         counting.count.fetch_add(1, Ordering::Relaxed);
         counting.sum.fetch_add(number_in(&attempt.payload), Ordering::Relaxed);
         std::future::ready(Ok(None))
     });
-    let clock = Function::new(|attempt: Attempt| {
+    let clock = FunctionHandler::new(|attempt: Attempt| {
         let passed = now() - number_in(&attempt.payload);
         let result = serde_json::value::to_raw_value(&passed).unwrap();
         std::future::ready(Ok(Some(result)))
     });
     let slots = std::env::var("SLOTS").map_or(64, |slots| slots.parse().unwrap());
-    let settings = Settings { slots, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { slots, ..ServiceSettings::new(folder.join("store")) };
     let service = Service::builder(settings)
         .kind("nothing", Kind::new(nothing))
         .kind("clock", Kind::new(clock))
@@ -84,8 +84,8 @@ async fn serve(folder: &Path) {
         .start()
         .await
         .unwrap();
-    let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
-    let server = Server::start(&service, settings).await.unwrap();
+    let settings = http::HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
+    let server = HttpServer::start(&service, settings).await.unwrap();
     println!("{}", server.address());
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()))
         .await

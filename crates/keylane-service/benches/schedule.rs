@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use keylane_service::JobNumber;
 use keylane_service::schedule::{
-    End, KindId, KindLimits, NewJob, NewSubtask, Scheduler, Settings, Start,
+    KindId, KindLimits, NewJob, NewSubtask, RunEnd, RunStart, Scheduler, SchedulerSettings,
 };
 
 const SUBTASKS: u32 = 1_000_000;
@@ -70,7 +70,7 @@ fn round(case: &Case) -> (f64, f64) {
             (case.key)(n).map(|key| *format!("customer-{key:07}").as_bytes().first_chunk().unwrap())
         })
         .collect();
-    let mut scheduler = Scheduler::new(Settings::new(SLOTS));
+    let mut scheduler = Scheduler::new(SchedulerSettings::new(SLOTS));
     if case.with_limit {
         let limits =
             KindLimits { concurrency: Some(SLOTS as u32 / 2), rate: None, ..KindLimits::default() };
@@ -88,12 +88,12 @@ fn round(case: &Case) -> (f64, f64) {
     let accepted = begin.elapsed();
 
     let begin = Instant::now();
-    let mut out: VecDeque<Start> = VecDeque::new();
+    let mut out: VecDeque<RunStart> = VecDeque::new();
     let mut ended = 0;
     while ended < SUBTASKS {
         out.extend(std::iter::from_fn(|| scheduler.poll_start(0)));
         let start = out.pop_front().expect("while something is unfinished, something runs");
-        let end = scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 0);
+        let end = scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, 0);
         end.expect("it ends once");
         ended += 1;
     }

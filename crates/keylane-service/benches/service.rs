@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use keylane_service::handle::{Attempt, Function};
-use keylane_service::http::{self, Server};
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::handle::{Attempt, FunctionHandler};
+use keylane_service::http::{self, HttpServer};
+use keylane_service::{Kind, Service, ServiceSettings};
 
 use client::{Connection, JSON, LINES, job, percentile};
 
@@ -59,7 +59,7 @@ fn scaled(count: f64, size: f64) -> usize {
 
 struct Scene {
     service: Service,
-    _server: Server,
+    _server: HttpServer,
     address: SocketAddr,
     started: Arc<AtomicU64>,
 }
@@ -68,19 +68,19 @@ struct Scene {
 async fn scene(folder: &Path) -> Scene {
     let started = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&started);
-    let nothing = Function::new(move |_: Attempt| {
+    let nothing = FunctionHandler::new(move |_: Attempt| {
         counter.fetch_add(1, Ordering::Relaxed);
         std::future::ready(Ok(None))
     });
-    let settings = Settings { slots: 64, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { slots: 64, ..ServiceSettings::new(folder.join("store")) };
     let service = Service::builder(settings)
         .kind("nothing", Kind::new(nothing))
         .kind("never", Kind::leased(Duration::from_secs(60)))
         .start()
         .await
         .unwrap();
-    let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
-    let server = Server::start(&service, settings).await.unwrap();
+    let settings = http::HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
+    let server = HttpServer::start(&service, settings).await.unwrap();
     let address = server.address();
     Scene { service, _server: server, address, started }
 }

@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use keylane_service::store::{
-    Changes, Counts, JobState, JobStatus, NewJob, Outcome, OutcomeKind, Pending, Settings, Store,
+    Changes, JobState, JobStatus, NewJob, OutcomeCounts, OutcomeKind, PendingWrite, Store,
+    StoreSettings, SubtaskOutcome,
 };
 use keylane_service::{JobNumber, SubtaskId};
 
@@ -83,7 +84,7 @@ fn show(what: &str, mut run: impl FnMut() -> Run) {
 fn open(folder: &Path) -> (tempfile::TempDir, PathBuf, Store) {
     let folder = tempfile::tempdir_in(folder).unwrap();
     let path = folder.path().join("store");
-    let (store, _) = Store::open(&path, &Settings::default()).unwrap();
+    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
     (folder, path, store)
 }
 
@@ -92,7 +93,7 @@ fn new_job() -> NewJob {
     NewJob { kind, created_ms: NOW, head, status, idempotency: None }
 }
 
-fn upload(store: &Store, total: u32) -> keylane_service::store::Upload {
+fn upload(store: &Store, total: u32) -> keylane_service::store::JobUpload {
     let mut upload = store.upload(NOW).unwrap();
     for number in 0..total {
         upload.push(&[format!("key{:05}", number % 10_000)], &PAYLOAD).unwrap();
@@ -103,8 +104,8 @@ fn upload(store: &Store, total: u32) -> keylane_service::store::Upload {
     upload
 }
 
-fn outcome(number: u32) -> Outcome {
-    Outcome {
+fn outcome(number: u32) -> SubtaskOutcome {
+    SubtaskOutcome {
         number,
         attempt: 1,
         kind: OutcomeKind::Succeeded,
@@ -132,7 +133,7 @@ fn writer_cpu() -> Duration {
 fn accept(folder: &Path, clients: usize, window: Duration) -> Run {
     let (_folder, _, store) = open(folder);
     let (start, mut each, mut waiting) = (Instant::now(), Vec::new(), VecDeque::new());
-    let finish = |begun: Instant, pending: Pending, each: &mut Vec<Duration>| {
+    let finish = |begun: Instant, pending: PendingWrite, each: &mut Vec<Duration>| {
         pending.wait().unwrap();
         each.push(begun.elapsed());
     };
@@ -208,7 +209,7 @@ fn live(store: &Store, job: JobNumber) {
     store.submit_and_forget(changes);
     let mut changes = Changes::new();
     changes.ended(job, outcome(0));
-    let counts = Counts { succeeded: 1, ..Counts::default() };
+    let counts = OutcomeCounts { succeeded: 1, ..OutcomeCounts::default() };
     let (started_ms, ended_ms) = (Some(NOW), Some(NOW + 5));
     let status = JobStatus { started_ms, ended_ms, counts, ..JobStatus::of(JobState::Succeeded) };
     changes.status(job, status);
@@ -233,7 +234,7 @@ fn outcomes(folder: &Path, subtasks: u32) -> Run {
     let (start, mut waiting) = (Instant::now(), VecDeque::new());
     for number in 0..subtasks {
         if waiting.len() == 1000 {
-            let pending: Pending = waiting.pop_front().unwrap();
+            let pending: PendingWrite = waiting.pop_front().unwrap();
             pending.wait().unwrap();
         }
         let mut changes = Changes::new();
@@ -269,7 +270,7 @@ fn recovery(folder: &Path, subtasks: u32) {
         drop(store);
         let bytes = std::fs::metadata(&path).unwrap().len() as f64;
         let start = Instant::now();
-        let (store, mut recovered) = Store::open(&path, &Settings::default()).unwrap();
+        let (store, mut recovered) = Store::open(&path, &StoreSettings::default()).unwrap();
         let opened = start.elapsed();
         let (mut waiting, mut key_bytes) = (0u64, 0);
         while let Some(job) = recovered.next_job().unwrap() {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::kind::{Kind, Kinds};
-use crate::refused::Refused;
+use crate::kind::{Kind, KindRegistry};
+use crate::refused::RequestError;
 use crate::trace_context::TraceContext;
 use crate::wire::{OnErrorChoice, OnFailChoice, SubmitJob, SubmitSubtask, Timestamp};
 
 /// Limits of submissions: they keep one request from exhausting the resources of all others.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct SubmissionLimits {
     /// Maximum size of a JSON body, in bytes. An NDJSON body is read line by line and may be
     /// larger. Default: 8 MiB.
     pub body_bytes: usize,
@@ -29,9 +29,9 @@ pub struct Bounds {
     pub waiting_key_bytes: u64,
 }
 
-impl Default for Bounds {
+impl Default for SubmissionLimits {
     fn default() -> Self {
-        Bounds {
+        SubmissionLimits {
             body_bytes: 8 * 1024 * 1024,
             payload_bytes: 1024 * 1024,
             job_subtasks: 10_000_000,
@@ -57,7 +57,7 @@ pub(crate) const MAX_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 
 /// Job without its subtasks, as the store keeps it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Head {
+pub(crate) struct JobHead {
     pub(crate) kind: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) name: Option<String>,
@@ -87,7 +87,7 @@ pub(crate) struct Head {
     pub(crate) payload: Option<Box<RawValue>>,
 }
 
-impl Head {
+impl JobHead {
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout_ms.map(Duration::from_millis)
     }
@@ -95,9 +95,9 @@ impl Head {
 
 /// Validated submission.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct ValidatedSubmission {
     pub(crate) kind: u32,
-    pub(crate) head: Head,
+    pub(crate) head: JobHead,
     /// Subtasks of the submission.
     pub(crate) subtasks: Vec<SubmitSubtask>,
 }
@@ -105,9 +105,9 @@ pub(crate) struct Checked {
 /// Invalid fields, as pairs of JSON pointer and message. All are collected, so that a client can
 /// correct them in one go.
 #[derive(Debug, Default)]
-struct Wrong(Vec<(String, String)>);
+struct InvalidFields(Vec<(String, String)>);
 
-impl Wrong {
+impl InvalidFields {
     fn add(&mut self, pointer: impl Into<String>, why: impl Into<String>) {
         self.0.push((pointer.into(), why.into()));
     }
@@ -123,11 +123,11 @@ impl Wrong {
 pub(crate) fn check(
     mut job: SubmitJob,
     more: bool,
-    kinds: &Kinds,
-    bounds: &Bounds,
+    kinds: &KindRegistry,
+    bounds: &SubmissionLimits,
     now: Timestamp,
-) -> Result<Checked, Refused> {
-    let mut wrong = Wrong::default();
+) -> Result<ValidatedSubmission, RequestError> {
+    let mut wrong = InvalidFields::default();
     let number = kinds.number(&job.kind);
     if number.is_none() {
         let known = kinds.all().into_iter().filter(|entry| entry.is_there);
@@ -173,13 +173,13 @@ pub(crate) fn check(
         format!("there are {}, and {most} are the most", subtasks.len())
     });
     let (Some(number), Some(kind), true) = (number, kind, wrong.0.is_empty()) else {
-        return Err(Refused::Invalid(wrong.0));
+        return Err(RequestError::Invalid(wrong.0));
     };
     let head = head_of(job, kind, split, payload, now);
-    Ok(Checked { kind: number, head, subtasks })
+    Ok(ValidatedSubmission { kind: number, head, subtasks })
 }
 
-fn check_labels(labels: &BTreeMap<String, String>, wrong: &mut Wrong) {
+fn check_labels(labels: &BTreeMap<String, String>, wrong: &mut InvalidFields) {
     wrong.check(labels.len() <= MAX_LABELS, "/labels", || {
         format!("there are {}, and {MAX_LABELS} are the most", labels.len())
     });
@@ -198,8 +198,8 @@ pub(crate) fn check_patch(
     labels: Option<&BTreeMap<String, String>>,
     name: Option<&String>,
     weight: Option<u32>,
-) -> Result<(), Refused> {
-    let mut wrong = Wrong::default();
+) -> Result<(), RequestError> {
+    let mut wrong = InvalidFields::default();
     if let Some(labels) = labels {
         check_labels(labels, &mut wrong);
     }
@@ -208,7 +208,7 @@ pub(crate) fn check_patch(
         format!("it has {length} bytes, and {MAX_NAME_BYTES} are the most")
     });
     wrong.check(weight != Some(0), "/weight", || "1 is the least".into());
-    if wrong.0.is_empty() { Ok(()) } else { Err(Refused::Invalid(wrong.0)) }
+    if wrong.0.is_empty() { Ok(()) } else { Err(RequestError::Invalid(wrong.0)) }
 }
 
 /// Returns the subtasks and the input of the split step.
@@ -216,7 +216,7 @@ fn work_of(
     job: &mut SubmitJob,
     more: bool,
     split: bool,
-    wrong: &mut Wrong,
+    wrong: &mut InvalidFields,
 ) -> (Vec<SubmitSubtask>, Option<Box<RawValue>>) {
     let single = job.payload.is_some() || job.key.is_some() || job.keys.is_some();
     let ways = usize::from(single) + usize::from(job.subtasks.is_some()) + usize::from(more);
@@ -249,7 +249,12 @@ fn work_of(
     (subtasks, None)
 }
 
-fn check_subtask(subtask: &SubmitSubtask, at: &str, bounds: &Bounds, wrong: &mut Wrong) {
+fn check_subtask(
+    subtask: &SubmitSubtask,
+    at: &str,
+    bounds: &SubmissionLimits,
+    wrong: &mut InvalidFields,
+) {
     if subtask.key.is_some() && subtask.keys.is_some() {
         wrong.add(format!("{at}/keys"), "one of `key` and `keys`");
     }
@@ -264,7 +269,7 @@ fn check_subtask(subtask: &SubmitSubtask, at: &str, bounds: &Bounds, wrong: &mut
 pub(crate) fn fits<'a>(
     keys: impl Iterator<Item = &'a [u8]>,
     payload_bytes: usize,
-    bounds: &Bounds,
+    bounds: &SubmissionLimits,
 ) -> Result<(), (&'static str, String)> {
     let mut count = 0;
     for key in keys {
@@ -297,11 +302,11 @@ fn head_of(
     split: bool,
     payload: Option<Box<RawValue>>,
     now: Timestamp,
-) -> Head {
+) -> JobHead {
     let run_at = job.run_at.or(job.delay_ms.map(|delay| Timestamp(now.0 + delay)));
     let timeout_ms =
         kind.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(MAX_MS));
-    Head {
+    JobHead {
         kind: job.kind,
         name: job.name,
         labels: job.labels,
@@ -328,23 +333,23 @@ pub(crate) fn pointer(at: &str, step: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handle::Function;
+    use crate::handle::FunctionHandler;
 
-    fn kinds() -> Kinds {
-        let kinds = Kinds::default();
-        kinds.add("plain", Kind::new(Function::new(|_| async { Ok(None) })));
+    fn kinds() -> KindRegistry {
+        let kinds = KindRegistry::default();
+        kinds.add("plain", Kind::new(FunctionHandler::new(|_| async { Ok(None) })));
         let split: std::sync::Arc<dyn crate::handle::Handler> =
-            std::sync::Arc::new(Function::new(|_| async { Ok(None) }));
-        let kind = Kind::new(Function::new(|_| async { Ok(None) }));
+            std::sync::Arc::new(FunctionHandler::new(|_| async { Ok(None) }));
+        let kind = Kind::new(FunctionHandler::new(|_| async { Ok(None) }));
         kinds.add("split", Kind { split: Some(split), ..kind });
         kinds
     }
 
-    fn checked(json: &str) -> Result<Checked, Vec<String>> {
+    fn checked(json: &str) -> Result<ValidatedSubmission, Vec<String>> {
         let job = serde_json::from_str(json).unwrap();
-        let checked = check(job, false, &kinds(), &Bounds::default(), Timestamp(1000));
+        let checked = check(job, false, &kinds(), &SubmissionLimits::default(), Timestamp(1000));
         checked.map_err(|refused| match refused {
-            Refused::Invalid(wrong) => wrong.into_iter().map(|(at, _)| at).collect(),
+            RequestError::Invalid(wrong) => wrong.into_iter().map(|(at, _)| at).collect(),
             other => panic!("{other:?}"),
         })
     }

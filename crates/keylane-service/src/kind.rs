@@ -14,7 +14,7 @@ use crate::wire::{OnErrorChoice, OnFailChoice};
 #[derive(Clone)]
 pub struct Kind {
     /// Handler of the subtasks, or leases for remote workers.
-    pub work: Work,
+    pub work: KindWork,
     /// Handler of the split step, which turns a job's payload into subtasks: it returns a JSON
     /// array of subtasks in the form in which they are submitted. It runs in a slot. Without it, a
     /// job is submitted with its subtasks.
@@ -36,20 +36,20 @@ pub struct Kind {
     /// slots.
     pub concurrency: Option<usize>,
     /// Maximum rate of starts. Default: no limit.
-    pub rate: Option<Rate>,
+    pub rate: Option<StartRate>,
     /// Effect of a failed subtask on the rest of its job. Default: the rest goes on.
     pub on_error: OnErrorChoice,
     /// Effect of a failed subtask on its key. Default: the key goes on.
     pub on_fail: OnFailChoice,
-    /// Maximum size of an attempt's [log](crate::handle::Log) in bytes: the last ones are kept. 0
-    /// keeps none; the maximum is [`Log::MAX_BYTES`](crate::handle::Log::MAX_BYTES). Default: 8
+    /// Maximum size of an attempt's [log](crate::handle::AttemptOutput) in bytes: the last ones are kept. 0
+    /// keeps none; the maximum is [`Log::MAX_BYTES`](crate::handle::AttemptOutput::MAX_BYTES). Default: 8
     /// KiB.
     pub log_bytes: usize,
 }
 
 /// Executor of the subtasks of a kind.
 #[derive(Clone)]
-pub enum Work {
+pub enum KindWork {
     /// Handler that the service calls.
     Handler(Arc<dyn Handler>),
     /// Remote workers, which acquire leases over HTTP.
@@ -61,7 +61,7 @@ pub enum Work {
 
 /// Token bucket that limits starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
+pub struct StartRate {
     /// Sustained starts per second.
     pub per_second: f64,
     /// Maximum number of starts at once after a pause.
@@ -71,16 +71,16 @@ pub struct Rate {
 impl Kind {
     /// Returns a kind with a handler and default settings.
     pub fn new(handler: impl Handler) -> Self {
-        Kind::with(Work::Handler(Arc::new(handler)))
+        Kind::with(KindWork::Handler(Arc::new(handler)))
     }
 
     /// Returns a kind for remote workers. `lasts` is the duration of a lease without a heartbeat.
     #[must_use]
     pub fn leased(lasts: Duration) -> Self {
-        Kind::with(Work::Lease { lasts })
+        Kind::with(KindWork::Lease { lasts })
     }
 
-    fn with(work: Work) -> Self {
+    fn with(work: KindWork) -> Self {
         let backoff = Backoff {
             first: Duration::from_secs(1),
             max: Duration::from_secs(60),
@@ -105,8 +105,8 @@ impl Kind {
     /// Handlers of the steps, and of the subtasks unless remote workers execute them.
     pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<dyn Handler>> {
         let work = match &self.work {
-            Work::Handler(handler) => Some(handler),
-            Work::Lease { .. } => None,
+            KindWork::Handler(handler) => Some(handler),
+            KindWork::Lease { .. } => None,
         };
         self.split.iter().chain(&self.fan_in).chain(work)
     }
@@ -115,17 +115,17 @@ impl Kind {
     #[must_use]
     pub fn sort(&self) -> &'static str {
         match &self.work {
-            Work::Handler(handler) => handler.sort(),
-            Work::Lease { .. } => "lease",
+            KindWork::Handler(handler) => handler.sort(),
+            KindWork::Lease { .. } => "lease",
         }
     }
 }
 
-impl fmt::Debug for Work {
+impl fmt::Debug for KindWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Work::Handler(handler) => f.debug_tuple("Handler").field(&handler.sort()).finish(),
-            Work::Lease { lasts } => f.debug_struct("Lease").field("lasts", lasts).finish(),
+            KindWork::Handler(handler) => f.debug_tuple("Handler").field(&handler.sort()).finish(),
+            KindWork::Lease { lasts } => f.debug_struct("Lease").field("lasts", lasts).finish(),
         }
     }
 }
@@ -148,14 +148,14 @@ impl fmt::Debug for Kind {
 /// Registry of kinds by name and by number. A kind can be replaced at run time and keeps its
 /// number.
 #[derive(Debug, Default)]
-pub(crate) struct Kinds {
+pub(crate) struct KindRegistry {
     /// Innermost lock, held briefly.
     table: RwLock<KindMap>,
 }
 
 #[derive(Debug, Default)]
 struct KindMap {
-    all: Vec<Entry>,
+    all: Vec<KindEntry>,
     /// Numbers of present, removed and reserved kinds.
     by_name: HashMap<Arc<str>, u32>,
 }
@@ -165,14 +165,14 @@ impl KindMap {
         let number = u32::try_from(self.all.len()).expect("kinds are fewer than 2^32");
         let name: Arc<str> = name.into();
         self.by_name.insert(Arc::clone(&name), number);
-        self.all.push(Entry { number, name, kind, is_there });
+        self.all.push(KindEntry { number, name, kind, is_there });
         number
     }
 }
 
 /// Kind with its number.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct KindEntry {
     pub(crate) number: u32,
     pub(crate) name: Arc<str>,
     pub(crate) kind: Arc<Kind>,
@@ -181,7 +181,7 @@ pub(crate) struct Entry {
     pub(crate) is_there: bool,
 }
 
-impl Kinds {
+impl KindRegistry {
     fn read(&self) -> RwLockReadGuard<'_, KindMap> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,12 +232,12 @@ impl Kinds {
     }
 
     /// Present kinds.
-    pub(crate) fn present(&self) -> Vec<Entry> {
+    pub(crate) fn present(&self) -> Vec<KindEntry> {
         self.read().all.iter().filter(|entry| entry.is_there).cloned().collect()
     }
 
     /// Present, removed and reserved kinds.
-    pub(crate) fn all(&self) -> Vec<Entry> {
+    pub(crate) fn all(&self) -> Vec<KindEntry> {
         self.read().all.clone()
     }
 }

@@ -14,9 +14,9 @@ pub mod store;
 mod trace_context;
 pub mod wire;
 
-pub use engine::{ManualClock, Service, ServiceBuilder, Settings, StartError};
-pub use head::Bounds;
+pub use engine::{ManualClock, Service, ServiceBuilder, ServiceSettings, StartError};
+pub use head::SubmissionLimits;
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
-pub use kind::{Kind, Rate, Work};
-pub use refused::Refused;
+pub use kind::{Kind, KindWork, StartRate};
+pub use refused::RequestError;
 pub use trace_context::TraceContext;

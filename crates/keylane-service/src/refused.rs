@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Error of a request. The request changed nothing, unless the variant says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refused {
+pub enum RequestError {
     /// The job, subtask or key does not exist.
     #[error("there is no {what}")]
     Unknown {

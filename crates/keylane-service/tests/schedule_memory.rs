@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use keylane_service::JobNumber;
-use keylane_service::schedule::{End, NewJob, NewSubtask, Scheduler, Settings, Step};
+use keylane_service::schedule::{NewJob, NewSubtask, RunEnd, Scheduler, SchedulerSettings, Step};
 
 struct Counting;
 
@@ -74,14 +74,15 @@ fn cancel(scheduler: &mut Scheduler, number: u64) -> u64 {
 
 fn run_all(scheduler: &mut Scheduler) {
     while let Some(start) = scheduler.poll_start(0) {
-        scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 0).unwrap();
+        scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, 0).unwrap();
     }
     assert_eq!(scheduler.slots().unfinished_jobs, 0);
 }
 
 #[test]
 fn waiting_costs_little_and_nothing_stays() {
-    let mut scheduler = Scheduler::new(Settings { decisions_kept: 0, ..Settings::new(1) });
+    let mut scheduler =
+        Scheduler::new(SchedulerSettings { decisions_kept: 0, ..SchedulerSettings::new(1) });
     let before = live();
 
     let distinct = accept(&mut scheduler, 1, Some);

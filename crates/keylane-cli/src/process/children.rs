@@ -12,7 +12,7 @@
 //! 3. signals are sent under the lock, to groups in the set: none of them can
 //!    have been reaped, so none of the numbers can have been given to others;
 //! 4. a child has an entry in the registry from before its start until no process of its group
-//!    runs, so that it ends even if this process is killed. Only then does [`reap`](Children::reap)
+//!    runs, so that it ends even if this process is killed. Only then does [`reap`](ChildProcesses::reap)
 //!    return.
 
 use std::collections::HashMap;

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use keylane_service::handle::{Command, Handler, Limits, Log, Post, Workers};
-use keylane_service::http::{Tls, Tokens};
+use keylane_service::handle::{
+    AttemptOutput, CommandHandler, Handler, HttpHandler, ProcessLimits, WorkerHandler,
+};
+use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::wire::{OnErrorChoice, OnFailChoice};
-use keylane_service::{Bounds, Kind, Rate, Settings, Work, http};
+use keylane_service::{Kind, KindWork, ServiceSettings, StartRate, SubmissionLimits, http};
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
 
@@ -218,21 +220,21 @@ impl Config {
     }
 
     /// Settings of the service; `store` is the store's path if the configuration has none.
-    pub(super) fn settings(&self, store: &Path) -> Settings {
+    pub(super) fn settings(&self, store: &Path) -> ServiceSettings {
         let server = &self.server;
-        let plain = Settings::new(server.store.clone().unwrap_or_else(|| store.to_owned()));
-        let bounds = Bounds::default();
+        let plain = ServiceSettings::new(server.store.clone().unwrap_or_else(|| store.to_owned()));
+        let bounds = SubmissionLimits::default();
         let size = |size: Option<ByteSize>, default: usize| {
             size.map_or(default, |size| usize::try_from(size.0).unwrap_or(usize::MAX))
         };
-        Settings {
+        ServiceSettings {
             slots: server.slots.map_or(plain.slots, NonZeroUsize::get),
             order: match server.order {
                 None | Some(JobOrder::Arrival) => keylane::allocate::Order::Arrival,
                 Some(JobOrder::Balanced) => keylane::allocate::Order::Balanced,
                 Some(JobOrder::Shortest) => keylane::allocate::Order::Shortest,
             },
-            bounds: Bounds {
+            bounds: SubmissionLimits {
                 body_bytes: size(server.max_body_bytes, bounds.body_bytes),
                 payload_bytes: size(server.max_payload_bytes, bounds.payload_bytes),
                 job_subtasks: server
@@ -248,7 +250,7 @@ impl Config {
             keep: server.retention.map_or(plain.keep, |keep| keep.0),
             keep_audit: server.audit_retention.map_or(plain.keep_audit, |keep| keep.0),
             max_audit: server.max_audit_entries.map_or(plain.max_audit, NonZeroU64::get),
-            store: keylane_service::store::Settings {
+            store: keylane_service::store::StoreSettings {
                 max_bytes: server.max_store_bytes.map(|size| size.0),
                 ..plain.store.clone()
             },
@@ -268,24 +270,24 @@ impl Config {
     }
 
     /// How it is to be served.
-    pub(super) fn serving(&self) -> anyhow::Result<http::Settings> {
+    pub(super) fn serving(&self) -> anyhow::Result<http::HttpSettings> {
         let server = &self.server;
         if server.body_timeout.is_some_and(|span| span.0.is_zero()) {
             bail!(
                 "server: `body_timeout` is the maximum pause within a request's body: write one such as 2m"
             );
         }
-        let plain = http::Settings::default();
+        let plain = http::HttpSettings::default();
         let tokens = match &server.tokens {
             Some(path) => Tokens::read(path)?,
             None => Tokens::default(),
         };
         let tls = match (&server.tls_certificates, &server.tls_key) {
-            (Some(certificates), Some(key)) => Some(Tls::read(certificates, key)?),
+            (Some(certificates), Some(key)) => Some(TlsIdentity::read(certificates, key)?),
             (None, None) => None,
             _ => bail!("server: `tls_certificates` and `tls_key` go together"),
         };
-        let settings = http::Settings {
+        let settings = http::HttpSettings {
             listen: server.listen.unwrap_or(plain.listen),
             tokens,
             tls,
@@ -425,9 +427,9 @@ impl KindTable {
         let work = match (self.lease, handler.handler(self.concurrency)?) {
             (Some(lasts), None) => {
                 handler.refuse_meaningless("what takes the lease is elsewhere")?;
-                Work::Lease { lasts: lasts.0 }
+                KindWork::Lease { lasts: lasts.0 }
             }
-            (None, Some(handler)) => Work::Handler(handler),
+            (None, Some(handler)) => KindWork::Handler(handler),
             (None, None) => {
                 bail!("nothing does its work; set `command`, `worker`, `http` or `lease`")
             }
@@ -453,7 +455,7 @@ impl KindTable {
             timeout: self.timeout.map(|span| span.0),
             max_lease: self.max_lease.map_or(plain.max_lease, |span| span.0),
             concurrency: self.concurrency(),
-            rate: self.rate.map(|rate| Rate {
+            rate: self.rate.map(|rate| StartRate {
                 per_second: rate.0,
                 burst: self.burst.map_or(1, NonZeroU32::get),
             }),
@@ -500,9 +502,9 @@ impl KindTable {
         if self.lease.is_none() && commands.flatten().next().is_none() {
             bail!("`max_log_bytes` is for a `command` or a `lease`: leave it out");
         }
-        let bytes = usize::try_from(size.0).ok().filter(|bytes| *bytes <= Log::MAX_BYTES);
+        let bytes = usize::try_from(size.0).ok().filter(|bytes| *bytes <= AttemptOutput::MAX_BYTES);
         bytes.with_context(|| {
-            format!("`max_log_bytes` is at most {} bytes of each attempt", Log::MAX_BYTES)
+            format!("`max_log_bytes` is at most {} bytes of each attempt", AttemptOutput::MAX_BYTES)
         })
     }
 }
@@ -516,10 +518,10 @@ impl HandlerConfig {
         self.check_one(false)?;
         if let Some(address) = &self.http {
             self.refuse_meaningless("a request starts no process here")?;
-            return Ok(Some(Arc::new(Post::new(address)?)));
+            return Ok(Some(Arc::new(HttpHandler::new(address)?)));
         }
         if let Some(words) = &self.worker {
-            let workers = Workers::new(
+            let workers = WorkerHandler::new(
                 self.process(words)?,
                 self.workers.or(concurrency).map_or(1, NonZeroUsize::get),
                 self.max_tasks_per_worker.map(NonZeroU64::get),
@@ -570,11 +572,11 @@ impl HandlerConfig {
         Ok(())
     }
 
-    fn process(&self, words: &[String]) -> anyhow::Result<Command> {
+    fn process(&self, words: &[String]) -> anyhow::Result<CommandHandler> {
         if words.first().is_none_or(String::is_empty) {
             bail!("a command has a program: write command = [\"./handle\", \"--fast\"]");
         }
-        let command = Command::new(words).limits(Limits {
+        let command = CommandHandler::new(words).limits(ProcessLimits {
             memory_bytes: self.limits.memory.map(|size| size.0),
             cpu_seconds: self.limits.cpu.map(|span| span.0.as_secs().max(1)),
             open_files: self.limits.files,
@@ -755,7 +757,7 @@ mod tests {
             let serving = config(&format!("[server]\n{text}\n")).unwrap().serving();
             serving.map(|settings| settings.body_timeout).map_err(|error| error.to_string())
         };
-        assert_eq!(pause(""), Ok(http::Settings::default().body_timeout));
+        assert_eq!(pause(""), Ok(http::HttpSettings::default().body_timeout));
         assert_eq!(pause("body_timeout = \"30s\""), Ok(Duration::from_secs(30)));
         assert!(pause("body_timeout = \"0s\"").unwrap_err().contains("maximum pause"));
     }

@@ -14,7 +14,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use keylane_process::GuardMechanism;
 use keylane_service::Service;
-use keylane_service::http::{Server, Settings, StartingServer};
+use keylane_service::http::{HttpServer, HttpSettings, StartingServer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -153,7 +153,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// Shuts down within one timeout. The server answers until no subtask runs, so that remote workers
 /// can report results and `/readyz` reports the shutdown; the time that its connections then take
 /// is taken from the service's.
-async fn stop(server: Server, service: Service, within: Duration) {
+async fn stop(server: HttpServer, service: Service, within: Duration) {
     let begun = Instant::now();
     server.drain();
     service.quiesce(within).await;
@@ -161,7 +161,7 @@ async fn stop(server: Server, service: Service, within: Duration) {
     service.stop(within.saturating_sub(begun.elapsed())).await;
 }
 
-fn announce(server: &Server, settings: &Settings) {
+fn announce(server: &HttpServer, settings: &HttpSettings) {
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let mut out = stdout();
     let _ = writeln!(out, "keylane: listening on {scheme}://{}", server.address());

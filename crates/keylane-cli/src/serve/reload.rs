@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use keylane_service::http::Server;
+use keylane_service::http::HttpServer;
 use keylane_service::{Kind, Service};
 
 use super::config::{Config, KindTable};
@@ -47,14 +47,14 @@ pub(super) struct ReloadState {
 
 impl ReloadState {
     /// Reads the configuration anew. If something is wrong with it all stays as it is.
-    pub(super) async fn run(&mut self, service: &Service, server: &Server) {
+    pub(super) async fn run(&mut self, service: &Service, server: &HttpServer) {
         match self.reload(service, server).await {
             Ok(()) => say("reloaded tokens, certificates and kinds"),
             Err(error) => say(format_args!("not reloaded, and all goes on as before: {error:#}")),
         }
     }
 
-    async fn reload(&mut self, service: &Service, server: &Server) -> anyhow::Result<()> {
+    async fn reload(&mut self, service: &Service, server: &HttpServer) -> anyhow::Result<()> {
         let config = Config::read(&self.config)?;
         let serving = config.serving()?;
         config.warn();

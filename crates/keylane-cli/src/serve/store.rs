@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use keylane_service::store::{Changes, ReadError, Settings, Store};
+use keylane_service::store::{Changes, ReadError, Store, StoreSettings};
 use keylane_service::{JobId, JobNumber};
 
 use super::config::store_path;
@@ -154,7 +154,7 @@ fn remove(which: &StoreLocationArgs, job: &str) -> anyhow::Result<()> {
     if !path.exists() {
         bail!("there is no store {}", path.display());
     }
-    let (store, mut recovered) = Store::open(&path, &Settings::default())?;
+    let (store, mut recovered) = Store::open(&path, &StoreSettings::default())?;
     let mut is_damaged = matches!(store.job(number), Err(ReadError::Damaged(_)));
     while !is_damaged {
         match recovered.next_job() {
@@ -184,10 +184,10 @@ fn open(which: &StoreLocationArgs) -> anyhow::Result<Store> {
     if !path.exists() {
         bail!("there is no store {}", path.display());
     }
-    Ok(Store::open(&path, &Settings::default())?.0)
+    Ok(Store::open(&path, &StoreSettings::default())?.0)
 }
 
 fn open_or_make(which: &StoreLocationArgs) -> anyhow::Result<Store> {
     let path = store_path(which.config.as_deref(), &which.store)?;
-    Ok(Store::open(&path, &Settings::default())?.0)
+    Ok(Store::open(&path, &StoreSettings::default())?.0)
 }

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Outcome, feed, finish, subcommand};
-use keylane_service::handle::{Attempt, Failure, Function};
-use keylane_service::http::{Server, Settings as Serving};
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::handle::{Attempt, AttemptFailure, FunctionHandler};
+use keylane_service::http::{HttpServer, HttpSettings as Serving};
+use keylane_service::{Kind, Service, ServiceSettings};
 use keylane_testkit::{Missing, or_skip};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 /// A server with a kind that echoes and one for remote workers.
 struct Real {
     url: String,
-    parts: Option<(Server, Service)>,
+    parts: Option<(HttpServer, Service)>,
     runtime: Runtime,
     _folder: TempDir,
 }
@@ -28,20 +28,22 @@ impl Real {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tasks");
         let parts = runtime.block_on(async {
-            let echo = Function::new(|attempt: Attempt| async move {
+            let echo = FunctionHandler::new(|attempt: Attempt| async move {
                 let payload = String::from_utf8(attempt.payload.to_vec()).unwrap();
                 match payload.contains("bad") {
-                    true => Err(Failure::lasting(format!("no {payload}"))),
+                    true => Err(AttemptFailure::lasting(format!("no {payload}"))),
                     false => Ok(Some(RawValue::from_string(payload).unwrap())),
                 }
             });
-            let service = Service::builder(Settings { slots: 4, ..Settings::new(path) })
-                .kind("echo", Kind::new(echo))
-                .kind("remote", Kind::leased(Duration::from_secs(30)))
-                .start();
+            let service =
+                Service::builder(ServiceSettings { slots: 4, ..ServiceSettings::new(path) })
+                    .kind("echo", Kind::new(echo))
+                    .kind("remote", Kind::leased(Duration::from_secs(30)))
+                    .start();
             let service = service.await.unwrap();
             let listen = ([127, 0, 0, 1], 0).into();
-            let server = Server::start(&service, Serving { listen, ..Serving::default() }).await;
+            let server =
+                HttpServer::start(&service, Serving { listen, ..Serving::default() }).await;
             (server.unwrap(), service)
         });
         let url = format!("http://{}", parts.0.address());

@@ -14,10 +14,10 @@ use super::made::NewSubtaskSpec;
 use super::plan::shown;
 use super::room::CapacityReservation;
 use super::timer::{sleep, timeout};
-use crate::handle::{Answer, Attempt, Failure, Handler, Step as Handled, panicked};
-use crate::kind::Work;
-use crate::schedule::{End, Fate, NewSubtask, Packed, Step};
-use crate::store::{Mark, Stage};
+use crate::handle::{Attempt, AttemptFailure, AttemptResult, Handler, Step as Handled, panicked};
+use crate::kind::KindWork;
+use crate::schedule::{NewSubtask, PackedSubtasks, RunEnd, Step, SubtaskFate};
+use crate::store::{AttemptMark, AttemptStage};
 use crate::wire::{EventKind, Slice, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
@@ -31,7 +31,7 @@ const MAX_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Registered run that is ready to begin.
 #[derive(Debug)]
-pub(super) struct Begin {
+pub(super) struct PreparedAttempt {
     pub(super) fence: u64,
     pub(super) attempt: Attempt,
     /// Number of the step in the store.
@@ -42,16 +42,16 @@ pub(super) struct Begin {
 
 impl Core {
     /// Runs an attempt and reports its end.
-    pub(super) async fn attempt(self: Arc<Self>, begin: Begin) {
-        let Begin { fence, attempt, kind, timeout, .. } = begin;
+    pub(super) async fn attempt(self: Arc<Self>, begin: PreparedAttempt) {
+        let PreparedAttempt { fence, attempt, kind, timeout, .. } = begin;
         let kind = self.kinds.get(kind);
         let handler = match attempt.step {
             Handled::Split => kind.split.as_ref(),
             Handled::FanIn => kind.fan_in.as_ref(),
             Handled::Subtask(_) => match &kind.work {
-                Work::Handler(handler) => Some(handler),
+                KindWork::Handler(handler) => Some(handler),
                 // The kinds were replaced after the start.
-                Work::Lease { .. } => None,
+                KindWork::Lease { .. } => None,
             },
         };
         let step = attempt.step;
@@ -63,9 +63,9 @@ impl Core {
             }
             // The kinds were reconfigured after the job was accepted.
             None if matches!(step, Handled::Subtask(_)) => {
-                Err(Failure::passing("its kind is for remote workers now"))
+                Err(AttemptFailure::passing("its kind is for remote workers now"))
             }
-            None => Err(Failure::lasting("its kind no longer has this step")),
+            None => Err(AttemptFailure::lasting("its kind no longer has this step")),
         };
         let answer = match (step, answer) {
             (Handled::Split, Ok(answer)) => self.extend(job, answer).await,
@@ -76,22 +76,26 @@ impl Core {
 
     /// Writes the subtasks that a split has produced, and enters them into the order before the
     /// split ends. So the job is not over in between, and a crash does not repeat the split.
-    async fn extend(self: &Arc<Self>, job: JobNumber, answer: Option<Box<RawValue>>) -> Answer {
+    async fn extend(
+        self: &Arc<Self>,
+        job: JobNumber,
+        answer: Option<Box<RawValue>>,
+    ) -> AttemptResult {
         let made = NewSubtaskSpec::read(answer.as_deref(), &self.settings.bounds)
-            .map_err(Failure::lasting)?;
+            .map_err(AttemptFailure::lasting)?;
         let (stored, fan_in) = {
             let engine = self.state.lock();
-            let gone = || Failure::lasting("the job is over");
+            let gone = || AttemptFailure::lasting("the job is over");
             let live = engine.live.get(&job).ok_or_else(gone)?;
             (live.plan.stored, live.head.fan_in)
         };
         // Before anything is written. A retry of the split may find more room.
         let key_bytes = made.iter().flat_map(NewSubtaskSpec::keys).map(|key| key.len() as u64);
         let room = CapacityReservation::of(&self.incoming, made.len() as u64, key_bytes.sum());
-        let room = room.map_err(|refused| Failure::passing(refused.to_string()))?;
-        let failed = |error: crate::store::WriteError| Failure::passing(error.to_string());
+        let room = room.map_err(|refused| AttemptFailure::passing(refused.to_string()))?;
+        let failed = |error: crate::store::WriteError| AttemptFailure::passing(error.to_string());
         let mut extension = self.store.extend(job, stored);
-        let mut entering = Packed::default();
+        let mut entering = PackedSubtasks::default();
         for (number, one) in (0..).zip(&made) {
             entering.push(NewSubtask { number, keys: one.keys(), attempts_made: 0 });
         }
@@ -111,12 +115,12 @@ impl Core {
             let _ = reply.send(entered);
         };
         extension.finish_with(enter).await.map_err(failed)?;
-        let replied = replied.await.map_err(|_| Failure::passing("the store has ended"))?;
+        let replied = replied.await.map_err(|_| AttemptFailure::passing("the store has ended"))?;
         replied.map_err(failed).map(|()| None)
     }
 
     /// Enters the subtasks of a split. Called on the writer's thread, in commit order.
-    fn enter_made(&self, job: JobNumber, total: u32, made: Packed) {
+    fn enter_made(&self, job: JobNumber, total: u32, made: PackedSubtasks) {
         let mut engine = self.state.lock();
         let now = self.clock.now();
         engine.order.entered(job);
@@ -138,13 +142,13 @@ impl Core {
     }
 
     /// Applies the end of a run. Returns false if the run had already ended.
-    pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: Answer) -> bool {
+    pub(super) fn finished(self: &Arc<Self>, fence: u64, answer: AttemptResult) -> bool {
         let mut engine = self.state.lock();
         let now = self.clock.now();
         let Some(running) = engine.running.remove(&fence) else { return false };
         let end = match &answer {
-            Ok(_) => End::Succeeded,
-            Err(failure) => End::Failed { retry_at: self.retry_at(&running, failure, now) },
+            Ok(_) => RunEnd::Succeeded,
+            Err(failure) => RunEnd::Failed { retry_at: self.retry_at(&running, failure, now) },
         };
         self.end_with(&mut engine, running, fence, end, answer, now);
         self.write_next(&mut engine);
@@ -159,8 +163,8 @@ impl Core {
         engine: &mut EngineState,
         running: RunningAttempt,
         fence: u64,
-        end: End,
-        answer: Answer,
+        end: RunEnd,
+        answer: AttemptResult,
         now: Timestamp,
     ) {
         engine.slots.give_back(running.slot);
@@ -169,14 +173,18 @@ impl Core {
             engine.claimers.ended(running.kind);
             self.admit_leases(engine, [running.kind], now);
         }
-        let is_withdrawn = end == End::Withdrawn;
+        let is_withdrawn = end == RunEnd::Withdrawn;
         let ended = engine.scheduler.ended(running.job, running.step, fence, end, now.0);
         let ended = ended.expect("a run in the scheduler is in the engine state");
         if let Step::Subtask(number) = running.step {
             let subtask = SubtaskId { job: running.job, number };
             match ended.fate {
-                Fate::Again { .. } | Fate::Stopped => engine.order.attempt_ended(subtask),
-                Fate::Succeeded | Fate::Failed | Fate::Cancelled => engine.order.ended(subtask),
+                SubtaskFate::Again { .. } | SubtaskFate::Stopped => {
+                    engine.order.attempt_ended(subtask)
+                }
+                SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled => {
+                    engine.order.ended(subtask)
+                }
             }
         }
         if !is_withdrawn {
@@ -191,7 +199,7 @@ impl Core {
             match (&error, ended.fate) {
                 // A withdrawn run leaves no trace, as if it had not begun.
                 _ if is_withdrawn => {}
-                (Some(error), Fate::Again { .. } | Fate::Stopped) => {
+                (Some(error), SubtaskFate::Again { .. } | SubtaskFate::Stopped) => {
                     live.failures.note(running.step, error);
                 }
                 _ => live.failures.forget(running.step),
@@ -201,9 +209,9 @@ impl Core {
         engine.changed.insert(running.job);
         note_stage(engine, &running, ended.fate, is_withdrawn, error.as_deref(), now);
         match ended.fate {
-            Fate::Again { .. } => engine.totals.retried += u64::from(!is_withdrawn),
-            Fate::Stopped => self.announce_stop(&running, error.as_deref(), now),
-            Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
+            SubtaskFate::Again { .. } => engine.totals.retried += u64::from(!is_withdrawn),
+            SubtaskFate::Stopped => self.announce_stop(&running, error.as_deref(), now),
+            SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled => {
                 engine.record_end(&running, ended.fate, error, result, now);
             }
         }
@@ -214,7 +222,7 @@ impl Core {
     pub(super) fn retry_at(
         &self,
         running: &RunningAttempt,
-        failure: &Failure,
+        failure: &AttemptFailure,
         now: Timestamp,
     ) -> Option<u64> {
         if !failure.retry {
@@ -242,7 +250,7 @@ impl Core {
         &self,
         engine: &EngineState,
         running: &RunningAttempt,
-        fate: Fate,
+        fate: SubtaskFate,
         now: Timestamp,
     ) {
         let job = engine.live.get(&running.job).map(|live| live.id);
@@ -256,10 +264,10 @@ impl Core {
             end: Some(now),
             outcome: Some(
                 match fate {
-                    Fate::Again { .. } => "retry",
-                    Fate::Succeeded => "succeeded",
-                    Fate::Failed | Fate::Stopped => "failed",
-                    Fate::Cancelled => "cancelled",
+                    SubtaskFate::Again { .. } => "retry",
+                    SubtaskFate::Succeeded => "succeeded",
+                    SubtaskFate::Failed | SubtaskFate::Stopped => "failed",
+                    SubtaskFate::Cancelled => "cancelled",
                 }
                 .into(),
             ),
@@ -276,36 +284,44 @@ const MAX_REASON_BYTES: usize = 1024;
 fn note_stage(
     engine: &mut EngineState,
     running: &RunningAttempt,
-    fate: Fate,
+    fate: SubtaskFate,
     is_withdrawn: bool,
     error: Option<&str>,
     now: Timestamp,
 ) {
     let stage = match fate {
-        Fate::Again { at: Some(until) } => {
+        SubtaskFate::Again { at: Some(until) } => {
             // Failures are kept for few subtasks of a job, which bounds the cost of many concurrent backoffs.
             let failures = engine.live.get(&running.job).map(|live| &live.failures);
             let reason = failures.and_then(|failures| failures.get(running.step));
             let reason = reason.unwrap_or_default().into();
-            Stage::BackingOff { since_ms: now.0, wait_ms: until.saturating_sub(now.0), reason }
+            AttemptStage::BackingOff {
+                since_ms: now.0,
+                wait_ms: until.saturating_sub(now.0),
+                reason,
+            }
         }
         // The existing mark says that the step runs here, and a restart begins such a step again.
-        Fate::Again { at: None } if running.lease.is_none() => return,
-        Fate::Again { at: None } => Stage::Started,
-        Fate::Stopped => {
+        SubtaskFate::Again { at: None } if running.lease.is_none() => return,
+        SubtaskFate::Again { at: None } => AttemptStage::Started,
+        SubtaskFate::Stopped => {
             let error = error.unwrap_or_default();
             let reason = error[..error.floor_char_boundary(MAX_REASON_BYTES)].into();
-            Stage::Stopped { since_ms: now.0, reason }
+            AttemptStage::Stopped { since_ms: now.0, reason }
         }
-        Fate::Succeeded | Fate::Failed | Fate::Cancelled => return,
+        SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled => return,
     };
     let attempt = running.attempt - u32::from(is_withdrawn);
     let subtask = SubtaskId { job: running.job, number: running.number };
-    engine.unwritten.changes.mark(subtask, Mark { attempt, stage });
+    engine.unwritten.changes.mark(subtask, AttemptMark { attempt, stage });
 }
 
 /// Runs the handler of an attempt, within its timeout.
-async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Duration>) -> Answer {
+async fn run_handler(
+    handler: &dyn Handler,
+    attempt: Attempt,
+    time: Option<Duration>,
+) -> AttemptResult {
     let cancelled = attempt.cancelled.clone();
     // A user's function may panic before it returns a future.
     let work = AssertUnwindSafe(async { handler.handle(attempt).await }).catch_unwind();
@@ -329,12 +345,12 @@ async fn run_handler(handler: &dyn Handler, attempt: Attempt, time: Option<Durat
         // The attempt succeeded in spite of its timeout or cancellation, or returned its own
         // failure.
         Some(Ok(Ok(result))) => Ok(result),
-        _ => Err(Failure::passing(why)),
+        _ => Err(AttemptFailure::passing(why)),
     }
 }
 
-fn unwrap_panic(answer: Result<Answer, Box<dyn std::any::Any + Send>>) -> Answer {
-    answer.unwrap_or_else(|panic| Err(Failure::passing(panicked(&*panic))))
+fn unwrap_panic(answer: Result<AttemptResult, Box<dyn std::any::Any + Send>>) -> AttemptResult {
+    answer.unwrap_or_else(|panic| Err(AttemptFailure::passing(panicked(&*panic))))
 }
 
 #[cfg(test)]

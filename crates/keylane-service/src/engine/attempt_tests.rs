@@ -5,24 +5,24 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::engine::Settings;
-use crate::head::Bounds;
-use crate::refused::Refused;
+use crate::engine::ServiceSettings;
+use crate::head::SubmissionLimits;
+use crate::refused::RequestError;
 use crate::wire::{JobState, RetryOnly};
 use crate::{JobId, Kind, Service, ServiceBuilder};
 use keylane::Backoff;
 
 /// Handler whose attempts get their answers from the test.
 #[derive(Debug)]
-struct Asked(mpsc::UnboundedSender<(Attempt, oneshot::Sender<Answer>)>);
+struct Asked(mpsc::UnboundedSender<(Attempt, oneshot::Sender<AttemptResult>)>);
 
 /// Attempts that have begun.
 #[derive(Debug)]
-struct Asks(mpsc::UnboundedReceiver<(Attempt, oneshot::Sender<Answer>)>);
+struct Asks(mpsc::UnboundedReceiver<(Attempt, oneshot::Sender<AttemptResult>)>);
 
 impl Asks {
     /// Returns the next attempt. Fails the test if none begins.
-    async fn next(&mut self) -> (Attempt, oneshot::Sender<Answer>) {
+    async fn next(&mut self) -> (Attempt, oneshot::Sender<AttemptResult>) {
         let next = tokio::time::timeout(Duration::from_secs(30), self.0.recv()).await;
         next.expect("nothing has begun").expect("the handler is there")
     }
@@ -33,7 +33,7 @@ impl Handler for Asked {
         "function"
     }
 
-    fn handle(&self, attempt: Attempt) -> crate::handle::BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> crate::handle::BoxFuture<AttemptResult> {
         let (answer, answered) = oneshot::channel();
         let _ = self.0.send((attempt, answer));
         Box::pin(async { answered.await.unwrap_or(Ok(None)) })
@@ -42,13 +42,13 @@ impl Handler for Asked {
 
 /// Returns a builder with two kinds: the subtasks of `plain` and the splits of `split` get their
 /// answers from the test, and the subtasks of `split` hold their capacity.
-fn builder(folder: &std::path::Path, bounds: Bounds) -> (ServiceBuilder, Asks) {
+fn builder(folder: &std::path::Path, bounds: SubmissionLimits) -> (ServiceBuilder, Asks) {
     let (to, asks) = mpsc::unbounded_channel();
     let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::default() };
     let plain = Kind { attempts: 2, backoff, ..Kind::new(Asked(to.clone())) };
     let split = Kind { split: Some(Arc::new(Asked(to))), ..Kind::leased(Duration::from_secs(60)) };
     let split = Kind { attempts: 2, backoff, ..split };
-    let settings = Settings { bounds, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { bounds, ..ServiceSettings::new(folder.join("store")) };
     (Service::builder(settings).kind("plain", plain).kind("split", split), Asks(asks))
 }
 
@@ -56,21 +56,21 @@ async fn submit(service: &Service, job: serde_json::Value) -> JobId {
     service.submit(&job.to_string()).await.unwrap()
 }
 
-fn made(subtasks: &serde_json::Value) -> Answer {
+fn made(subtasks: &serde_json::Value) -> AttemptResult {
     Ok(Some(RawValue::from_string(subtasks.to_string()).unwrap()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pause_that_a_handler_asks_for_is_at_most_a_day() {
     let folder = tempfile::tempdir().unwrap();
-    let (builder, mut asks) = builder(folder.path(), Bounds::default());
+    let (builder, mut asks) = builder(folder.path(), SubmissionLimits::default());
     let service = builder.start().await.unwrap();
     let id = submit(&service, json!({"kind": "plain", "payload": 1})).await;
     let (_, answer) = asks.next().await;
     let (core, before) = (&service.core, service.core.clock.now().0);
     let version = core.query.job(id).unwrap().version;
     let after = Some(Duration::from_millis(u64::MAX));
-    answer.send(Err(Failure { after, ..Failure::passing("not now") })).unwrap();
+    answer.send(Err(AttemptFailure { after, ..AttemptFailure::passing("not now") })).unwrap();
     core.query.changed(id, version, Duration::from_secs(30)).await.unwrap();
     let waits = core.query.subtask(id, 0).unwrap().waiting_because.unwrap();
     assert_eq!(waits.reason, "backing_off");
@@ -83,7 +83,11 @@ async fn a_pause_that_a_handler_asks_for_is_at_most_a_day() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_subtasks_of_a_split_need_capacity() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { waiting_subtasks: 3, waiting_key_bytes: 20, ..Bounds::default() };
+    let bounds = SubmissionLimits {
+        waiting_subtasks: 3,
+        waiting_key_bytes: 20,
+        ..SubmissionLimits::default()
+    };
     let (builder, mut asks) = builder(folder.path(), bounds);
     let service = builder.start().await.unwrap();
     let core = &service.core;
@@ -127,17 +131,23 @@ async fn the_subtasks_of_a_split_need_capacity() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retry_needs_capacity() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { waiting_subtasks: 3, waiting_key_bytes: 20, ..Bounds::default() };
+    let bounds = SubmissionLimits {
+        waiting_subtasks: 3,
+        waiting_key_bytes: 20,
+        ..SubmissionLimits::default()
+    };
     let (builder, mut asks) = builder(folder.path(), bounds);
     let service = builder.start().await.unwrap();
     let core = &service.core;
-    let act = &crate::engine::audit::Act::in_process(crate::engine::audit::Action::RetryJob);
+    let act = &crate::engine::audit::AuditedRequest::in_process(
+        crate::engine::audit::OperatorAction::RetryJob,
+    );
     let key = "0123456789!";
     let failing = json!({"kind": "plain", "attempts": 1, "subtasks": [{"key": key}, {}]});
     let failed = submit(&service, failing).await;
     for _ in 0..2 {
         let (_, answer) = asks.next().await;
-        answer.send(Err(Failure::lasting("no"))).unwrap();
+        answer.send(Err(AttemptFailure::lasting("no"))).unwrap();
     }
     assert_eq!(service.wait(failed).await.unwrap().state, JobState::Failed);
 
@@ -153,7 +163,7 @@ async fn a_retry_needs_capacity() {
         }
         let refused = core.retry_job(failed, RetryOnly::Failed, act).await.unwrap_err();
         assert!(
-            matches!(&refused, Refused::Backlog { what, .. } if what.contains(limit)),
+            matches!(&refused, RequestError::Backlog { what, .. } if what.contains(limit)),
             "{refused}"
         );
         assert_eq!(core.query.job(failed).unwrap().state, JobState::Failed);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::intake::Intake;
-use super::submit_reply::Submitted;
-use crate::refused::Refused;
-use crate::store::{Changes, Idempotency};
+use super::intake::JobSubmission;
+use super::submit_reply::SubmitResult;
+use crate::refused::RequestError;
+use crate::store::{Changes, IdempotencyEntry};
 
 /// Returns the idempotency key of a job in a batch: the batch's key and the job's place. No
 /// client's key contains a line end.
@@ -21,10 +21,10 @@ impl Core {
     /// whole request; an equal request under the same key gets the same jobs.
     pub(crate) async fn accept_together(
         self: &Arc<Self>,
-        intakes: Vec<Intake>,
+        intakes: Vec<JobSubmission>,
         scope: Option<(String, String)>,
         hash: [u8; 32],
-    ) -> Result<Vec<Submitted>, Refused> {
+    ) -> Result<Vec<SubmitResult>, RequestError> {
         let mut claim = None;
         if let Some((caller, key)) = scope.clone() {
             claim = Some(self.idempotency.claim(&caller, &key).await);
@@ -40,7 +40,7 @@ impl Core {
         let expires_ms = self.idempotency.ends();
         let (mut jobs, mut all) = (Vec::new(), Vec::new());
         for (place, intake) in intakes.into_iter().enumerate() {
-            let entry = scope.as_ref().map(|(caller, key)| Idempotency {
+            let entry = scope.as_ref().map(|(caller, key)| IdempotencyEntry {
                 scope: caller.clone(),
                 key: key_in_batch(key, place),
                 body_hash: hash,
@@ -62,7 +62,7 @@ impl Core {
             let _ = reply.send(answer);
         };
         self.store.accept_with_async(jobs, Changes::new(), accept).await;
-        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?
     }
 
     /// Returns the jobs of a batch that was submitted under this key, if there was one.
@@ -72,7 +72,7 @@ impl Core {
         key: &str,
         hash: [u8; 32],
         count: usize,
-    ) -> Result<Option<Vec<Submitted>>, Refused> {
+    ) -> Result<Option<Vec<SubmitResult>>, RequestError> {
         let found = (0..count).map(|place| {
             self.submitted_before(caller, &key_in_batch(key, place), hash).transpose()
         });

@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use super::Core;
 use super::engine_state::{ActiveJob, EngineState, first_version};
-use super::failures::Failures;
-use super::grant::Survivor;
-use super::holds::Entered;
+use super::failures::LastErrors;
+use super::grant::SurvivingLease;
+use super::holds::EnteredJob;
 use super::plan::StepNumbers;
 use super::scheduler_job::{ended_counts, limits_of, new_job, new_subtask};
-use crate::head::Head;
-use crate::kind::{Entry, Kind, Work};
-use crate::schedule::{KindId, KindLimits, NewJob, Restored, Step};
-use crate::store::{Counts, JobState as Stored, OutcomeKind, RecoveredJob, Stage};
+use crate::head::JobHead;
+use crate::kind::{Kind, KindEntry, KindWork};
+use crate::schedule::{KindId, KindLimits, NewJob, RestoredState, Step};
+use crate::store::{AttemptStage, JobState as Stored, OutcomeCounts, OutcomeKind, RecoveredJob};
 use crate::wire::{EventKind, Job, OnErrorChoice, Timestamp};
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
 impl Core {
     /// Sets the limits of all kinds. Nothing starts of a kind that was removed.
     pub(super) fn set_kinds(&self, engine: &mut EngineState, now: Timestamp) {
-        for Entry { number, kind, is_there, .. } in self.kinds.all() {
-            let is_leased = matches!(kind.work, Work::Lease { .. });
+        for KindEntry { number, kind, is_there, .. } in self.kinds.all() {
+            let is_leased = matches!(kind.work, KindWork::Lease { .. });
             let wanted = is_leased.then(|| engine.claimers.wanted(number));
             let limits = match is_there {
                 true => limits_of(&kind, wanted),
@@ -57,11 +57,11 @@ impl Core {
         engine: &mut EngineState,
         recovered: &RecoveredJob,
         now: Timestamp,
-    ) -> Result<Entered, super::StartError> {
+    ) -> Result<EnteredJob, super::StartError> {
         let job = &recovered.job;
         let number = job.number;
         let broken = |why: String| super::StartError::Job { id: job.id, why };
-        let head: Head = serde_json::from_slice(&job.head)
+        let head: JobHead = serde_json::from_slice(&job.head)
             .map_err(|error| broken(format!("its head cannot be read: {error}")))?;
         let kind = self.kinds.number(&head.kind);
         let plan = StepNumbers::new(&head, job.total);
@@ -71,11 +71,12 @@ impl Core {
         let ended_before = ended_counts(&live.ended);
         let is_failing = live.head.on_error == OnErrorChoice::FailFast && ended_before.failed > 0;
         let is_leased =
-            kind.is_some_and(|kind| matches!(self.kinds.get(kind).work, Work::Lease { .. }));
+            kind.is_some_and(|kind| matches!(self.kinds.get(kind).work, KindWork::Lease { .. }));
         let (stages, allowed) = (&waiting.stages, live.head.attempts.max(1));
         let keys_and_attempts = waiting.subtasks.iter().map(|(number, keys, tried)| {
             // An attempt that goes on is counted when it is restored.
-            let goes_on = matches!(stages.get(number), Some(Stage::Leased { .. })) && is_leased;
+            let goes_on =
+                matches!(stages.get(number), Some(AttemptStage::Leased { .. })) && is_leased;
             let made = if goes_on { (*tried).min(allowed).saturating_sub(1) } else { *tried };
             new_subtask(*number, keys, made)
         });
@@ -106,7 +107,7 @@ impl Core {
         if is_cancelling || is_failing || has_failed_step {
             engine.drop_rest(number, !is_cancelling, now);
         }
-        Ok(Entered { job: number, entered: job.entered, has_keys })
+        Ok(EnteredJob { job: number, entered: job.entered, has_keys })
     }
 
     /// Resumes the attempts of a job that was just recovered.
@@ -119,32 +120,33 @@ impl Core {
         now: Timestamp,
     ) {
         for (step, stage) in std::mem::take(&mut waiting.step_stages) {
-            if let (Stage::BackingOff { since_ms, wait_ms, reason }, Some(_)) = (stage, kind) {
+            if let (AttemptStage::BackingOff { since_ms, wait_ms, reason }, Some(_)) = (stage, kind)
+            {
                 Self::restore_backoff(engine, job, step, (since_ms, wait_ms), &reason, now);
             }
         }
         for (subtask, keys, attempt) in waiting.subtasks {
             let stage = waiting.stages.remove(&subtask);
-            if let Some(Stage::BackingOff { .. } | Stage::Stopped { .. }) = stage {
+            if let Some(AttemptStage::BackingOff { .. } | AttemptStage::Stopped { .. }) = stage {
                 engine.order.restored(SubtaskId { job, number: subtask }, &keys);
             }
             match stage {
-                None | Some(Stage::Started) => {}
+                None | Some(AttemptStage::Started) => {}
                 // A job without its kind is held, and its subtasks wait for that.
-                Some(Stage::BackingOff { .. }) if kind.is_none() => {}
-                Some(Stage::BackingOff { since_ms, wait_ms, reason }) => {
+                Some(AttemptStage::BackingOff { .. }) if kind.is_none() => {}
+                Some(AttemptStage::BackingOff { since_ms, wait_ms, reason }) => {
                     let step = Step::Subtask(subtask);
                     Self::restore_backoff(engine, job, step, (since_ms, wait_ms), &reason, now);
                 }
-                Some(Stage::Stopped { reason, .. }) => {
-                    engine.scheduler.restore(job, subtask, Restored::Stopped, now.0);
+                Some(AttemptStage::Stopped { reason, .. }) => {
+                    engine.scheduler.restore(job, subtask, RestoredState::Stopped, now.0);
                     if let Some(live) = engine.live.get_mut(&job) {
                         live.failures.note(Step::Subtask(subtask), &reason);
                     }
                 }
-                Some(Stage::Leased { fence, since_ms, worker }) => {
+                Some(AttemptStage::Leased { fence, since_ms, worker }) => {
                     let (since, worker) = (Timestamp(since_ms), worker.map(String::from));
-                    let survivor = Survivor { subtask, attempt, fence, since, worker };
+                    let survivor = SurvivingLease { subtask, attempt, fence, since, worker };
                     let is_kept = kind.is_some_and(|kind| {
                         self.keep_lease(engine, job, kind, keys, survivor, now)
                     });
@@ -215,10 +217,10 @@ impl Core {
 /// Returns the state of a job of an earlier process.
 fn unfinished_job(
     recovered: &RecoveredJob,
-    head: Head,
+    head: JobHead,
     plan: StepNumbers,
     waiting: &UnfinishedSteps,
-    ended: Counts,
+    ended: OutcomeCounts,
     now: Timestamp,
 ) -> ActiveJob {
     let job = &recovered.job;
@@ -234,7 +236,7 @@ fn unfinished_job(
         ended,
         recorded: ended,
         error: None,
-        failures: Failures::default(),
+        failures: LastErrors::default(),
         result: None,
         paused: job.status.state == Stored::Paused,
         cancelling: job.status.state == Stored::Cancelling,
@@ -249,7 +251,7 @@ fn unfinished_job(
 }
 
 struct EndedSoFar {
-    counts: Counts,
+    counts: OutcomeCounts,
     /// The split or the fan-in failed permanently, and the job with it.
     has_failed_step: bool,
 }
@@ -261,9 +263,9 @@ struct UnfinishedSteps {
     fan_in: Option<u32>,
     subtasks: Vec<(SubtaskNumber, Vec<Key>, u32)>,
     /// Stored stages of those that are more than just started.
-    stages: HashMap<SubtaskNumber, Stage>,
+    stages: HashMap<SubtaskNumber, AttemptStage>,
     /// Stored stages of the split or the fan-in.
-    step_stages: Vec<(Step, Stage)>,
+    step_stages: Vec<(Step, AttemptStage)>,
 }
 
 impl UnfinishedSteps {
@@ -281,7 +283,7 @@ impl UnfinishedSteps {
             Step::Subtask(number) => {
                 let keys = one.subtask.keys().map(Key::new).collect();
                 waiting.subtasks.push((number, keys, one.attempts));
-                if *one.stage != Stage::Started {
+                if *one.stage != AttemptStage::Started {
                     waiting.stages.insert(number, one.stage.clone());
                 }
             }

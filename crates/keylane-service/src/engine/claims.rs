@@ -17,35 +17,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OwnedMutexGuard;
 
 /// Scope and name.
-type Name = (String, String);
+type ScopedName = (String, String);
 
 /// Claims that are held or waited for.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(super) struct NameLocks {
     /// Lock of each name. Cloned only under the outer lock, so that the owner of the last clone
     /// knows that it is the last.
-    locks: Mutex<HashMap<Name, Arc<tokio::sync::Mutex<()>>>>,
+    locks: Mutex<HashMap<ScopedName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// Exclusive right to a name. On drop the next waiter gets it, in arrival order.
 #[derive(Debug)]
-pub(super) struct Claim {
-    claims: Arc<Claims>,
-    name: Name,
+pub(super) struct NameLock {
+    claims: Arc<NameLocks>,
+    name: ScopedName,
     /// `None` during drop.
     lock: Option<Arc<tokio::sync::Mutex<()>>>,
     /// `None` while it waits.
     held: Option<OwnedMutexGuard<()>>,
 }
 
-impl Claims {
+impl NameLocks {
     /// Waits until no other request holds the name. Cancel safe.
-    pub(super) async fn claim(self: &Arc<Self>, scope: &str, key: &str) -> Claim {
+    pub(super) async fn claim(self: &Arc<Self>, scope: &str, key: &str) -> NameLock {
         let name = (scope.to_owned(), key.to_owned());
         let lock = Arc::clone(self.locks().entry(name.clone()).or_default());
         let waiting = Arc::clone(&lock).lock_owned();
         // Created before the wait, so that its drop also removes an abandoned lock.
-        let mut claim = Claim { claims: Arc::clone(self), name, lock: Some(lock), held: None };
+        let mut claim = NameLock { claims: Arc::clone(self), name, lock: Some(lock), held: None };
         claim.held = Some(waiting.await);
         claim
     }
@@ -55,12 +55,12 @@ impl Claims {
         self.locks().contains_key(&(scope.to_owned(), key.to_owned()))
     }
 
-    fn locks(&self) -> MutexGuard<'_, HashMap<Name, Arc<tokio::sync::Mutex<()>>>> {
+    fn locks(&self) -> MutexGuard<'_, HashMap<ScopedName, Arc<tokio::sync::Mutex<()>>>> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Claim {
+impl Drop for NameLock {
     fn drop(&mut self) {
         let mut locks = self.claims.locks();
         // Wakes the next waiter, which then waits for no lock held here.
@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_claim_is_one_ones_at_a_time_and_then_forgotten() {
-        let claims = Arc::new(Claims::default());
+        let claims = Arc::new(NameLocks::default());
         let first = claims.claim("a", "x").await;
         let other = claims.claim("b", "x").now_or_never().expect("it is another one");
         let mut second = Box::pin(claims.claim("a", "x"));

@@ -1,9 +1,9 @@
 //! Client ids: names that clients give to jobs, in addition to the ids of the service.
 
 use super::Core;
-use super::submit_reply::Submitted;
-use crate::refused::Refused;
-use crate::store::Alias;
+use super::submit_reply::SubmitResult;
+use crate::refused::RequestError;
+use crate::store::JobAlias;
 
 /// Maximum length of a client id, in bytes.
 const MAX_BYTES: usize = 128;
@@ -20,14 +20,14 @@ pub(super) fn is_fit(text: &str) -> bool {
 }
 
 /// Returns an error if the text may not be a client id.
-pub(crate) fn check(text: &str) -> Result<(), Refused> {
+pub(crate) fn check(text: &str) -> Result<(), RequestError> {
     if is_fit(text) {
         return Ok(());
     }
     let why = format!(
         "`id` must have 1 to {MAX_BYTES} characters out of letters, digits, `.`, `_`, `~`, `:`, `-`, must not begin with `job_`, and must not be `batch`"
     );
-    Err(Refused::Invalid(vec![("id".to_owned(), why)]))
+    Err(RequestError::Invalid(vec![("id".to_owned(), why)]))
 }
 
 impl Core {
@@ -37,17 +37,17 @@ impl Core {
         &self,
         name: &str,
         hash: [u8; 32],
-    ) -> Result<Option<Submitted>, Refused> {
-        let Some(Alias { job: id, body_hash, .. }) = self.query.alias(name)? else {
+    ) -> Result<Option<SubmitResult>, RequestError> {
+        let Some(JobAlias { job: id, body_hash, .. }) = self.query.alias(name)? else {
             return Ok(None);
         };
         if body_hash != hash {
             let why = format!(
                 "`{name}` is {id}, which was created by a different request; use another id"
             );
-            return Err(Refused::Conflict(why));
+            return Err(RequestError::Conflict(why));
         }
-        Ok(Some(Submitted { id, job: self.query.job(id)?, replayed: true }))
+        Ok(Some(SubmitResult { id, job: self.query.job(id)?, replayed: true }))
     }
 }
 

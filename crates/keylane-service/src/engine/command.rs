@@ -5,26 +5,27 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Core;
-use super::audit::Act;
+use super::audit::AuditedRequest;
 use super::engine_state::{ActiveJob, EngineState, first_version, last_version};
-use super::failures::Failures;
+use super::failures::LastErrors;
 use super::plan::StepNumbers;
 use super::room::CapacityReservation;
 use super::scheduler_job::{ended_counts, new_job};
 use super::store_status::read_refused;
 use super::timer::sleep;
-use crate::head::Head;
-use crate::refused::Refused;
-use crate::schedule::{self, EndedCounts, KeySet, NewSubtask, Packed, Step};
+use crate::head::JobHead;
+use crate::refused::RequestError;
+use crate::schedule::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
 use crate::store::{
-    Changes, Counts, JobState as Stored, JobStatus, Outcome, OutcomeKind, StoredJob, WriteError,
+    Changes, JobState as Stored, JobStatus, OutcomeCounts, OutcomeKind, StoredJob, SubtaskOutcome,
+    WriteError,
 };
 use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
 impl Core {
     /// Returns true if a job is active. If it is not, it is over or unknown.
-    fn is_live(&self, id: JobId) -> Result<bool, Refused> {
+    fn is_live(&self, id: JobId) -> Result<bool, RequestError> {
         let is_live = self.state.lock().live.get(&id.number()).is_some_and(|live| live.id == id);
         if !is_live {
             self.query.stored(id)?;
@@ -35,7 +36,7 @@ impl Core {
     /// Returns true if a job is active, like `is_live`, but first waits for the acceptance callback
     /// of a job that is already on the disk: until then the job is not in the engine state. Each
     /// further round needs another commit of the job in between, in which it ended and was retried.
-    async fn is_in_books(&self, id: JobId) -> Result<bool, Refused> {
+    async fn is_in_books(&self, id: JobId) -> Result<bool, RequestError> {
         // A damaged job never enters the engine state and may be unreadable.
         if let Some(refused) = self.query.damaged(id) {
             return Err(refused);
@@ -57,8 +58,8 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         request: &CancelRequest,
-        act: &Act,
-    ) -> Result<Job, Refused> {
+        act: &AuditedRequest,
+    ) -> Result<Job, RequestError> {
         if self.is_in_books(id).await? {
             {
                 let mut engine = self.writable_engine()?;
@@ -66,7 +67,7 @@ impl Core {
                 match self.cancel(&mut engine, id.number(), request.mode, now) {
                     Ok(()) => self.log_in(&mut engine, act),
                     // The job ended in the meantime: the desired state.
-                    Err(Refused::Conflict(_)) => {}
+                    Err(RequestError::Conflict(_)) => {}
                     Err(refused) => return Err(refused),
                 }
                 self.write_next(&mut engine);
@@ -82,8 +83,8 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         paused: bool,
-        act: &Act,
-    ) -> Result<Job, Refused> {
+        act: &AuditedRequest,
+    ) -> Result<Job, RequestError> {
         self.is_in_books(id).await?;
         {
             let mut engine = self.writable_engine()?;
@@ -103,8 +104,8 @@ impl Core {
         id: JobId,
         patch: JobPatch,
         version: Option<u64>,
-        act: &Act,
-    ) -> Result<Job, Refused> {
+        act: &AuditedRequest,
+    ) -> Result<Job, RequestError> {
         self.is_in_books(id).await?;
         {
             let mut engine = self.writable_engine()?;
@@ -122,15 +123,15 @@ impl Core {
     pub(crate) async fn purge_job(
         self: &Arc<Self>,
         id: JobId,
-        act: &Arc<Act>,
-    ) -> Result<(), Refused> {
+        act: &Arc<AuditedRequest>,
+    ) -> Result<(), RequestError> {
         let is_damaged = self.query.damaged(id).is_some()
-            || matches!(self.query.stored(id), Err(Refused::Damaged(_)));
+            || matches!(self.query.stored(id), Err(RequestError::Damaged(_)));
         if is_damaged {
             return self.remove_damaged(id, act).await;
         }
         if self.is_in_books(id).await? {
-            return Err(Refused::Conflict("the job is not over; cancel it first".into()));
+            return Err(RequestError::Conflict("the job is not over; cancel it first".into()));
         }
         let last = self.query.job(id)?;
         let mut changes = Changes::new();
@@ -145,12 +146,12 @@ impl Core {
                 .map_err(|error| core.status.write_refused(error));
             let _ = reply.send(answer);
         });
-        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?
     }
 
     /// Publishes the deletion of a job. Called on the writer's thread, so that followers see it in
     /// commit order.
-    fn purged(&self, last: Job, act: &Act) {
+    fn purged(&self, last: Job, act: &AuditedRequest) {
         self.audit.committed(act);
         self.status.found_room();
         let now = self.clock.now();
@@ -166,18 +167,18 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         only: RetryOnly,
-        act: &Act,
-    ) -> Result<Job, Refused> {
+        act: &AuditedRequest,
+    ) -> Result<Job, RequestError> {
         if self.is_live(id)? {
             let why = "the job is not over; wait for its end, or cancel it first";
-            return Err(Refused::Conflict(why.into()));
+            return Err(RequestError::Conflict(why.into()));
         }
         // The subtasks to retry are read before they are written, so no other request may retry the
         // job in between.
         let claim = self.claim_retry(id)?;
         let core = Arc::clone(self);
         let again = self.executor.blocking(move || core.again(id, only)).await;
-        let again = again.map_err(|panic| Refused::StoreFailed(panic.to_string()))??;
+        let again = again.map_err(|panic| RequestError::StoreFailed(panic.to_string()))??;
         let mut again = again;
         let room = CapacityReservation::of(&self.incoming, again.count, again.key_bytes)?;
         self.settle_cancelled(id, &mut again).await?;
@@ -198,11 +199,12 @@ impl Core {
             drop((room, claim));
             let _ = reply.send(answer);
         });
-        let rest =
-            replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        let rest = replied
+            .await
+            .map_err(|_| RequestError::StoreFailed("the writer has ended".into()))??;
         self.audit.committed(act);
         if let Some(rest) = rest {
-            rest.await.map_err(|_| Refused::StoreFailed("the service has ended".into()))?;
+            rest.await.map_err(|_| RequestError::StoreFailed("the service has ended".into()))?;
         }
         self.query.job(id)
     }
@@ -214,7 +216,7 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         again: &mut RetryPlan,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let dropped = std::mem::take(&mut again.dropped);
         for some in dropped.chunks(MAX_PART_SUBTASKS) {
             let mut changes = Changes::new();
@@ -225,10 +227,10 @@ impl Core {
         Ok(())
     }
 
-    fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, Refused> {
+    fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, RequestError> {
         let mut engine = self.state.lock();
         if engine.live.contains_key(&id.number()) || !engine.retried.insert(id.number()) {
-            return Err(Refused::Conflict(
+            return Err(RequestError::Conflict(
                 "another retry of the job is in progress; wait for its end".into(),
             ));
         }
@@ -236,13 +238,13 @@ impl Core {
     }
 
     /// Returns the subtasks and steps of a finished job to retry.
-    fn again(&self, id: JobId, only: RetryOnly) -> Result<RetryPlan, Refused> {
+    fn again(&self, id: JobId, only: RetryOnly) -> Result<RetryPlan, RequestError> {
         let stored = self.query.stored(id)?;
-        let head: Head = serde_json::from_slice(&stored.head)
-            .map_err(|error| Refused::StoreFailed(format!("the job's head: {error}")))?;
+        let head: JobHead = serde_json::from_slice(&stored.head)
+            .map_err(|error| RequestError::StoreFailed(format!("the job's head: {error}")))?;
         let kind = self.kinds.number(&head.kind);
         let kind = kind.ok_or_else(|| {
-            Refused::Conflict(format!(
+            RequestError::Conflict(format!(
                 "kind `{}` is no longer configured; add it to the configuration first",
                 head.kind
             ))
@@ -250,7 +252,9 @@ impl Core {
         let mut again = RetryPlan::new(&stored, head, kind);
         self.find_again(&stored, only, &mut again)?;
         if again.is_empty() {
-            return Err(Refused::Conflict("no subtask of the job qualifies for this retry".into()));
+            return Err(RequestError::Conflict(
+                "no subtask of the job qualifies for this retry".into(),
+            ));
         }
         Ok(again)
     }
@@ -260,7 +264,7 @@ impl Core {
         stored: &StoredJob,
         only: RetryOnly,
         again: &mut RetryPlan,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         for chunk in self.store.chunks(stored.number, 0..stored.total) {
             let chunk = chunk.map_err(read_refused)?;
             let outcomes = self.store.outcomes_of(stored.number, chunk.numbers());
@@ -297,7 +301,7 @@ impl Core {
         self: &Arc<Self>,
         id: JobId,
         again: RetryPlan,
-        first: Packed,
+        first: PackedSubtasks,
     ) -> Option<tokio::task::JoinHandle<()>> {
         let mut guard = self.state.lock();
         let now = self.clock.now();
@@ -324,7 +328,7 @@ impl Core {
             ended,
             recorded: ended,
             error: None,
-            failures: Failures::default(),
+            failures: LastErrors::default(),
             result: None,
             paused: false,
             cancelling: false,
@@ -397,7 +401,7 @@ impl Core {
 
     /// Adds the audit entry of an applied command to its changes, so that both are in one
     /// transaction.
-    fn log_in(&self, engine: &mut EngineState, act: &Act) {
+    fn log_in(&self, engine: &mut EngineState, act: &AuditedRequest) {
         self.audit.add(act, &mut engine.unwritten.changes);
         self.audit.committed(act);
     }
@@ -407,8 +411,8 @@ impl Core {
         self: &Arc<Self>,
         key: &str,
         what: KeyCommand,
-        act: &Act,
-    ) -> Result<Option<KeyView>, Refused> {
+        act: &AuditedRequest,
+    ) -> Result<Option<KeyView>, RequestError> {
         let key = Key::new(key);
         {
             let mut engine = self.writable_engine()?;
@@ -440,7 +444,7 @@ pub(crate) enum KeyCommand {
 /// Subtasks and steps of a finished job to retry.
 #[derive(Debug)]
 struct RetryPlan {
-    head: Head,
+    head: JobHead,
     kind: u32,
     created: Timestamp,
     started: Option<u64>,
@@ -458,7 +462,7 @@ struct RetryPlan {
     /// Their keys.
     keys: KeySet,
     /// Counts of the other subtasks, by outcome.
-    ended: Counts,
+    ended: OutcomeCounts,
     /// Subtasks that were cancelled with the job and stay cancelled. While the job was over they
     /// needed no outcome of their own; in an active job a subtask without an outcome waits to run.
     dropped: Vec<SubtaskNumber>,
@@ -472,7 +476,7 @@ struct RetryPart {
     /// Store numbers of the subtasks whose outcomes are removed.
     reopened: Vec<SubtaskNumber>,
     /// All subtasks of the part, including those without an outcome.
-    subtasks: Packed,
+    subtasks: PackedSubtasks,
 }
 
 /// Maximum number of subtasks in a part: their outcomes are written within some milliseconds.
@@ -482,7 +486,7 @@ const MAX_PART_SUBTASKS: usize = if cfg!(test) { 16 } else { 8192 };
 const FULL_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl RetryPlan {
-    fn new(stored: &StoredJob, head: Head, kind: u32) -> Self {
+    fn new(stored: &StoredJob, head: JobHead, kind: u32) -> Self {
         RetryPlan {
             plan: StepNumbers::new(&head, stored.total),
             head,
@@ -495,7 +499,7 @@ impl RetryPlan {
             count: 0,
             key_bytes: 0,
             keys: KeySet::default(),
-            ended: Counts::default(),
+            ended: OutcomeCounts::default(),
             dropped: Vec::new(),
             ended_ms: stored.status.ended_ms.unwrap_or_default(),
         }
@@ -504,7 +508,7 @@ impl RetryPlan {
     /// Adds `subtask` to the retry if it qualifies, or counts its outcome.
     fn look_at(
         &mut self,
-        subtask: &crate::store::Subtask<'_>,
+        subtask: &crate::store::StoredSubtask<'_>,
         kind: Option<OutcomeKind>,
         only: RetryOnly,
     ) {
@@ -545,8 +549,8 @@ impl RetryPlan {
     }
 
     /// Returns explicit outcomes for subtasks that were cancelled with the job and stay cancelled.
-    fn cancelled(&self, dropped: &[SubtaskNumber]) -> impl Iterator<Item = Outcome> {
-        dropped.iter().map(|number| Outcome {
+    fn cancelled(&self, dropped: &[SubtaskNumber]) -> impl Iterator<Item = SubtaskOutcome> {
+        dropped.iter().map(|number| SubtaskOutcome {
             number: *number,
             attempt: 0,
             kind: OutcomeKind::Cancelled,

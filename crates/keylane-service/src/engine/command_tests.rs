@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::*;
-use crate::engine::audit::Action;
-use crate::engine::events::Followed;
-use crate::engine::{ManualClock, Settings, SubmitTicket};
-use crate::handle::{Attempt, Function};
+use crate::engine::audit::OperatorAction;
+use crate::engine::events::FollowedItem;
+use crate::engine::{ManualClock, ServiceSettings, SubmitTicket};
+use crate::handle::{Attempt, FunctionHandler};
 use crate::wire::{CancelMode, EventKind, JobState, KeyState};
 use crate::{Kind, Service};
 
@@ -43,14 +43,14 @@ impl BlockedWriter {
 /// Starts a service whose jobs of the kind `gated` end when the gate is open.
 async fn start(folder: &std::path::Path) -> (Service, watch::Sender<bool>) {
     let (gate, at_gate) = watch::channel(false);
-    let gated = Function::new(move |_: Attempt| {
+    let gated = FunctionHandler::new(move |_: Attempt| {
         let mut at_gate = at_gate.clone();
         async move {
             let _ = at_gate.wait_for(|is_open| *is_open).await;
             Ok(None)
         }
     });
-    let settings = Settings::new(folder.join("store"));
+    let settings = ServiceSettings::new(folder.join("store"));
     let service = Service::builder(settings).kind("gated", Kind::new(gated)).start();
     (service.await.unwrap(), gate)
 }
@@ -86,7 +86,7 @@ async fn a_job_that_was_just_committed_takes_commands() {
     let folder = tempfile::tempdir().unwrap();
     let (service, _gate) = start(folder.path()).await;
     let core = &service.core;
-    let act = &Act::in_process(Action::CancelJob);
+    let act = &AuditedRequest::in_process(OperatorAction::CancelJob);
 
     let (id, held, coming) = just_committed(core).await;
     let mut cancelling = std::pin::pin!(core.cancel_job(id, &CANCEL, act));
@@ -128,9 +128,9 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
     while !core.state.lock().live[&id.number()].is_closing {
         tokio::task::yield_now().await;
     }
-    let act = Act::in_process(Action::PatchJob);
+    let act = AuditedRequest::in_process(OperatorAction::PatchJob);
     let patched = core.patch_job(id, named("late"), None, &act).now_or_never();
-    assert!(matches!(patched, Some(Err(Refused::Conflict(_)))), "{patched:?}");
+    assert!(matches!(patched, Some(Err(RequestError::Conflict(_)))), "{patched:?}");
     drop(held);
     let job = service.wait(id).await.unwrap();
     assert_eq!((job.state, job.name), (JobState::Succeeded, None));
@@ -141,15 +141,15 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
 async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     let folder = tempfile::tempdir().unwrap();
     let (gate, at_gate) = watch::channel(false);
-    let large = Function::new(move |_: Attempt| {
+    let large = FunctionHandler::new(move |_: Attempt| {
         let mut at_gate = at_gate.clone();
         async move {
             let _ = at_gate.wait_for(|is_open| *is_open).await;
             Ok(RawValue::from_string(format!("\"{}\"", "x".repeat(2_000_000))).ok())
         }
     });
-    let store = crate::store::Settings { max_bytes: Some(1_000_000), ..Default::default() };
-    let settings = Settings { store, ..Settings::new(folder.path().join("store")) };
+    let store = crate::store::StoreSettings { max_bytes: Some(1_000_000), ..Default::default() };
+    let settings = ServiceSettings { store, ..ServiceSettings::new(folder.path().join("store")) };
     let service = Service::builder(settings).kind("large", Kind::new(large)).start();
     let service = service.await.unwrap();
     let core = &service.core;
@@ -160,13 +160,13 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
     while !core.state.lock().live[&id.number()].is_closing {
         tokio::task::yield_now().await;
     }
-    let act = Act::in_process(Action::PauseKey);
+    let act = AuditedRequest::in_process(OperatorAction::PauseKey);
     let mut pausing = std::pin::pin!(core.steer_key("k", KeyCommand::Pause, &act));
     assert!(pausing.as_mut().now_or_never().is_none(), "it is not on the disk");
     drop(held);
-    assert_eq!(pausing.await.unwrap_err(), Refused::NotYetWritten);
+    assert_eq!(pausing.await.unwrap_err(), RequestError::NotYetWritten);
     let again = core.steer_key("k", KeyCommand::Resume, &act).await;
-    assert_eq!(again.unwrap_err(), Refused::StoreFull);
+    assert_eq!(again.unwrap_err(), RequestError::StoreFull);
     assert!(
         core.query.key(b"k").is_some_and(|key| key.state == KeyState::Paused),
         "it was done, and stays so"
@@ -186,15 +186,15 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
 
     let held = BlockedWriter::new(core);
     held.wait();
-    let act = Arc::new(Act::in_process(Action::PurgeJob));
+    let act = Arc::new(AuditedRequest::in_process(OperatorAction::PurgeJob));
     let purging = core.purge_job(id, &act).now_or_never();
     assert!(purging.is_none(), "it is not on the disk yet: {purging:?}");
     let (mut follower, _) = core.events.follow(None);
     drop(held);
     // Its reply comes after the deletion.
     core.store.submit(Changes::new()).await.unwrap();
-    assert!(matches!(core.query.stored(id), Err(Refused::Gone { .. })));
-    let Some(Followed::Event(event)) = follower.try_next() else {
+    assert!(matches!(core.query.stored(id), Err(RequestError::Gone { .. })));
+    let Some(FollowedItem::Event(event)) = follower.try_next() else {
         panic!("no event was published")
     };
     let job = event.job.as_ref().map(|job| job.id.clone());
@@ -217,18 +217,18 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
     let folder = tempfile::tempdir().unwrap();
     let (repaired, state) = watch::channel(State::Broken);
     let (did, mut done) = tokio::sync::mpsc::unbounded_channel();
-    let flaky = Function::new(move |attempt: Attempt| {
+    let flaky = FunctionHandler::new(move |attempt: Attempt| {
         let (mut state, did) = (state.clone(), did.clone());
         async move {
             if *state.borrow() == State::Broken {
-                return Err(crate::handle::Failure::lasting("not yet repaired"));
+                return Err(crate::handle::AttemptFailure::lasting("not yet repaired"));
             }
             let _ = state.wait_for(|state| *state == State::Repaired).await;
             let _ = did.send(String::from_utf8_lossy(&attempt.payload).into_owned());
             Ok(None)
         }
     });
-    let settings = Settings::new(folder.path().join("store"));
+    let settings = ServiceSettings::new(folder.path().join("store"));
     let service =
         Service::builder(settings).kind("flaky", Kind { attempts: 1, ..Kind::new(flaky) });
     let service = service.start().await.unwrap();
@@ -239,7 +239,7 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
     assert_eq!(service.wait(id).await.unwrap().counts.failed, SUBTASKS as u64);
 
     repaired.send(State::InRepair).unwrap();
-    let act = Act::in_process(Action::RetryJob);
+    let act = AuditedRequest::in_process(OperatorAction::RetryJob);
     let before = service.core.store.stats().commits;
     let retried = service.core.retry_job(id, RetryOnly::Failed, &act).await.unwrap();
     assert_eq!(retried.counts.total, SUBTASKS as u64);
@@ -269,7 +269,7 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
 async fn a_subtask_of_a_crashed_server_begins_after_its_mark_however_long_it_has_waited() {
     let folder = tempfile::tempdir().unwrap();
     let (service, _gate) = start(folder.path()).await;
-    let act = Act::in_process(Action::PauseKey);
+    let act = AuditedRequest::in_process(OperatorAction::PauseKey);
     service.core.steer_key("k", KeyCommand::Pause, &act).await.unwrap();
     let id = service.submit(r#"{"kind":"gated","key":"k","payload":1}"#).await.unwrap();
     let crashed = tempfile::tempdir().unwrap();
@@ -283,13 +283,15 @@ async fn a_subtask_of_a_crashed_server_begins_after_its_mark_however_long_it_has
     let may_be_written = Arc::new(AtomicBool::new(false));
     let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
     let seen = Arc::clone(&may_be_written);
-    let gated = Function::new(move |attempt: Attempt| {
+    let gated = FunctionHandler::new(move |attempt: Attempt| {
         let _ = begins.send((attempt.payload.to_vec(), seen.load(SeqCst)));
         async { Ok(None) }
     });
     let clock = ManualClock::at(1_000_000_000_000);
-    let settings =
-        Settings { clock: Some(clock.clone()), ..Settings::new(crashed.path().join("store")) };
+    let settings = ServiceSettings {
+        clock: Some(clock.clone()),
+        ..ServiceSettings::new(crashed.path().join("store"))
+    };
     let service = Service::builder(settings).kind("gated", Kind::new(gated)).start();
     let service = service.await.unwrap();
     let core = &service.core;

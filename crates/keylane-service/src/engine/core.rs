@@ -6,12 +6,12 @@
 //! | [`Query`] | cached answers | state, store, kinds, clock |
 //! | [`AuditLog`] | counters | store, clock, idempotency keys |
 //! | [`IdempotencyKeys`] | locks of requests in progress | store, clock, executor |
-//! | [`Incoming`] | reserved capacity | state |
+//! | [`CapacityReservations`] | reserved capacity | state |
 //! | [`Retention`] | nothing | store, clock, end times of jobs, audit log |
 //! | [`StoreStatus`] | health of the store | clock |
-//! | [`Events`], [`Recorder`] | recent events, recent runs | nothing |
+//! | [`EventHub`], [`TimelineRecorder`] | recent events, recent runs | nothing |
 //!
-//! Clocks, randomness, the runtime and the store are passed in ([`Outside`]). Submission, dispatch,
+//! Clocks, randomness, the runtime and the store are passed in ([`Dependencies`]). Submission, dispatch,
 //! persistence and control are methods of [`Core`], in the files that `mod.rs` lists for them.
 
 use std::fmt;
@@ -24,43 +24,43 @@ use tokio_util::task::TaskTracker;
 
 use super::audit::AuditLog;
 use super::clock::Clock;
-use super::ends::Ends;
+use super::ends::JobEndTimes;
 use super::engine_state::{EngineState, SharedState};
-use super::events::Events;
+use super::events::EventHub;
 use super::executor::Executor;
 use super::fences;
 use super::idempotency::IdempotencyKeys;
 use super::outside::Outside;
 use super::query::Query;
-use super::random::Random;
+use super::random::JitterSource;
 use super::retention::Retention;
-use super::room::Incoming;
-use super::schedules::Schedules;
-use super::settings::Settings;
+use super::room::CapacityReservations;
+use super::schedules::ScheduleTable;
+use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
 use super::submit_reply::PendingReply;
-use super::timeline::Recorder;
+use super::timeline::TimelineRecorder;
 use super::wall_clock::WallClock;
-use crate::kind::Kinds;
+use crate::kind::KindRegistry;
 use crate::schedule::{self, Scheduler};
 use crate::store::Store;
 
 /// State shared by all parts of the service.
 pub(crate) struct Core {
-    pub(crate) settings: Settings,
-    pub(crate) kinds: Arc<Kinds>,
+    pub(crate) settings: ServiceSettings,
+    pub(crate) kinds: Arc<KindRegistry>,
     pub(crate) store: Store,
     /// Registry of the processes that handlers start.
     pub(crate) children: Registry,
     pub(crate) clock: Arc<Clock>,
     /// Wall clock of the schedules.
     pub(super) wall: WallClock,
-    pub(super) schedules: Schedules,
+    pub(super) schedules: ScheduleTable,
     pub(crate) audit: Arc<AuditLog>,
     /// End times of finished jobs.
-    pub(super) ends: Arc<Ends>,
-    pub(crate) events: Arc<Events>,
-    pub(super) timeline: Arc<Recorder>,
+    pub(super) ends: Arc<JobEndTimes>,
+    pub(crate) events: Arc<EventHub>,
+    pub(super) timeline: Arc<TimelineRecorder>,
     pub(crate) executor: Executor,
     /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
@@ -79,17 +79,17 @@ pub(crate) struct Core {
     pub(super) answers: Mutex<Vec<PendingReply>>,
     pub(crate) status: Arc<StoreStatus>,
     /// Jitter of backoffs.
-    pub(super) random: Random,
+    pub(super) random: JitterSource,
     /// Capacity used by jobs whose submission is in progress.
-    pub(super) incoming: Arc<Incoming>,
+    pub(super) incoming: Arc<CapacityReservations>,
     pub(crate) query: Query,
 }
 
 impl Core {
     /// Composes the parts of the engine. Nothing runs yet.
     pub(super) fn new(
-        settings: Settings,
-        kinds: Kinds,
+        settings: ServiceSettings,
+        kinds: KindRegistry,
         store: Store,
         children: Registry,
         outside: Outside,
@@ -99,7 +99,7 @@ impl Core {
         let seed = wall.now().0 ^ boot.rotate_left(32);
         let clock = Arc::new(Clock::start(wall.clone(), steady));
         let state = Arc::new(SharedState::new(EngineState::new(scheduler(&settings, boot), boot)));
-        let (kinds, timeline) = (Arc::new(kinds), Arc::new(Recorder::default()));
+        let (kinds, timeline) = (Arc::new(kinds), Arc::new(TimelineRecorder::default()));
         let status = Arc::new(StoreStatus::new(Arc::clone(&clock)));
         let query = Query::new(
             store.clone(),
@@ -122,9 +122,9 @@ impl Core {
             settings.max_audit,
         );
         Core {
-            incoming: Arc::new(Incoming::new(Arc::clone(&state), &settings.bounds)),
-            events: Arc::new(Events::new(boot)),
-            schedules: Schedules::default(),
+            incoming: Arc::new(CapacityReservations::new(Arc::clone(&state), &settings.bounds)),
+            events: Arc::new(EventHub::new(boot)),
+            schedules: ScheduleTable::default(),
             audit: Arc::new(audit),
             ends: Arc::default(),
             tasks: TaskTracker::new(),
@@ -133,7 +133,7 @@ impl Core {
             stopped: CancellationToken::new(),
             wake: ThreadNotify::default(),
             answers: Mutex::default(),
-            random: Random::seeded(seed),
+            random: JitterSource::seeded(seed),
             query,
             settings,
             kinds,
@@ -170,11 +170,11 @@ impl Core {
     }
 }
 
-fn scheduler(settings: &Settings, boot: u64) -> Scheduler {
-    Scheduler::new(schedule::Settings {
+fn scheduler(settings: &ServiceSettings, boot: u64) -> Scheduler {
+    Scheduler::new(schedule::SchedulerSettings {
         order: settings.order,
         first_fence: fences::first(boot),
-        ..schedule::Settings::new(settings.slots)
+        ..schedule::SchedulerSettings::new(settings.slots)
     })
 }
 

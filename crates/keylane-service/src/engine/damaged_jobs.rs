@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::audit::Act;
+use super::audit::AuditedRequest;
 use super::core::Core;
 use super::query::unknown;
-use crate::refused::Refused;
-use crate::store::{Changes, Damage};
+use crate::refused::RequestError;
+use crate::store::{Changes, StoreDamage};
 use crate::{JobId, JobNumber};
 
 impl Core {
@@ -15,19 +15,19 @@ impl Core {
     pub(super) async fn remove_damaged(
         self: &Arc<Self>,
         id: JobId,
-        act: &Arc<Act>,
-    ) -> Result<(), Refused> {
+        act: &Arc<AuditedRequest>,
+    ) -> Result<(), RequestError> {
         let number = id.number();
         {
             let engine = self.state.lock();
             if engine.live.contains_key(&number) {
-                return Err(Refused::Conflict("the job is not over; cancel it first".into()));
+                return Err(RequestError::Conflict("the job is not over; cancel it first".into()));
             }
             let known = engine.holds.damaged.get(&number);
             if let Some(damaged) = known
-                && let Damage::Pages { why, .. } = &damaged.damage
+                && let StoreDamage::Pages { why, .. } = &damaged.damage
             {
-                return Err(Refused::Damaged(format!(
+                return Err(RequestError::Damaged(format!(
                     "pages of the store with rows of job {id} are damaged ({why}), so it cannot be removed; stop the \
                      server and run `keylane store salvage FROM TO`"
                 )));
@@ -48,11 +48,11 @@ impl Core {
             let answer = written.map(|_| core.removed_damaged(number, &act));
             let _ = reply.send(answer.map_err(|error| core.status.write_refused(error)));
         });
-        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
+        replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?
     }
 
     /// Ends the holds of a damaged job whose removal is on the disk. Called on the writer's thread.
-    fn removed_damaged(&self, job: JobNumber, act: &Act) {
+    fn removed_damaged(&self, job: JobNumber, act: &AuditedRequest) {
         self.audit.committed(act);
         self.status.found_room();
         let now = self.clock.now();

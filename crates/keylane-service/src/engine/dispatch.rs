@@ -8,14 +8,14 @@ use keylane_storage::ThreadNotify;
 use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::Begin;
+use super::attempt::PreparedAttempt;
 use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
 use super::executor::Dispatcher;
 use super::{Core, StoreHealth};
 use crate::engine::logs::log_of;
-use crate::handle::{Attempt, Failure, Step as Handled};
-use crate::kind::Work;
-use crate::schedule::{KindId, Start, Step};
+use crate::handle::{Attempt, AttemptFailure, Step as Handled};
+use crate::kind::KindWork;
+use crate::schedule::{KindId, RunStart, Step};
 use crate::wire::Timestamp;
 use crate::{Key, SubtaskId};
 
@@ -30,7 +30,7 @@ const MAX_UNWRITTEN: usize = 20_000;
 pub(super) struct CoreDispatcher {
     core: Arc<Core>,
     /// Runs to start; empty between two steps.
-    starts: Vec<Begin>,
+    starts: Vec<PreparedAttempt>,
 }
 
 impl CoreDispatcher {
@@ -60,7 +60,7 @@ impl Dispatcher for CoreDispatcher {
 impl Core {
     /// Returns the duration for which nothing can start, and adds the runs that can start now to
     /// `starts`.
-    fn next_starts(self: &Arc<Self>, starts: &mut Vec<Begin>) -> Duration {
+    fn next_starts(self: &Arc<Self>, starts: &mut Vec<PreparedAttempt>) -> Duration {
         /// Maximum sleep: the dispatcher also checks for expired leases.
         const MAX_SLEEP: Duration = Duration::from_secs(1);
         let mut guard = self.state.lock();
@@ -103,7 +103,12 @@ impl Core {
 
     /// Registers a start in the engine state. Returns `None` if no run begins here now: the subtask
     /// was leased, or its start mark must be written first.
-    fn register(&self, engine: &mut EngineState, start: Start, now: Timestamp) -> Option<Begin> {
+    fn register(
+        &self,
+        engine: &mut EngineState,
+        start: RunStart,
+        now: Timestamp,
+    ) -> Option<PreparedAttempt> {
         let kind = start.kind.0;
         engine.totals.starts += 1;
         let keys: Vec<Key> = engine.scheduler.keys_of(start.fence).map(Key::new).collect();
@@ -136,7 +141,7 @@ impl Core {
         engine.changed.insert(start.job);
         let subtask = SubtaskId { job: start.job, number };
         let leased = match &self.kinds.get(kind).work {
-            Work::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
+            KindWork::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
             _ => None,
         };
         if let Some(lasts) = leased {
@@ -157,7 +162,7 @@ impl Core {
     }
 
     /// Starts the attempts whose start marks are on the disk.
-    fn admit_held_back(&self, engine: &mut EngineState, starts: &mut Vec<Begin>) {
+    fn admit_held_back(&self, engine: &mut EngineState, starts: &mut Vec<PreparedAttempt>) {
         while let Some(fence) = engine.held_back.pop_front() {
             let Some(running) = engine.running.get(&fence) else { continue };
             starts.extend(self.begin_of(engine, fence, running));
@@ -169,7 +174,7 @@ impl Core {
         engine: &EngineState,
         fence: u64,
         running: &RunningAttempt,
-    ) -> Option<Begin> {
+    ) -> Option<PreparedAttempt> {
         let live = engine.live.get(&running.job)?;
         let timeout = live.head.timeout();
         let attempt = Attempt {
@@ -189,12 +194,18 @@ impl Core {
             cancelled: running.cancel.clone(),
             children: self.children.clone(),
         };
-        Some(Begin { fence, attempt, number: running.number, kind: running.kind, timeout })
+        Some(PreparedAttempt {
+            fence,
+            attempt,
+            number: running.number,
+            kind: running.kind,
+            timeout,
+        })
     }
 
     /// Loads the payload and passes the attempt to the runtime. The read may take a moment and
     /// holds no lock.
-    fn launch(self: &Arc<Self>, mut begin: Begin) {
+    fn launch(self: &Arc<Self>, mut begin: PreparedAttempt) {
         let core = Arc::clone(self);
         if begin.attempt.step == Handled::FanIn {
             self.tasks.spawn_on(core.attempt_fan_in(begin), self.executor.handle());
@@ -211,10 +222,11 @@ impl Core {
 
     /// Runs a fan-in attempt. Its payload is all results of the job; reading them takes a while and
     /// delays no other attempt.
-    async fn attempt_fan_in(self: Arc<Self>, mut begin: Begin) {
+    async fn attempt_fan_in(self: Arc<Self>, mut begin: PreparedAttempt) {
         let (core, job) = (Arc::clone(&self), begin.attempt.job);
         let read = self.executor.blocking(move || core.query.results_for_fan_in(job)).await;
-        let failed = |panic: tokio::task::JoinError| Err(Failure::passing(panic.to_string()));
+        let failed =
+            |panic: tokio::task::JoinError| Err(AttemptFailure::passing(panic.to_string()));
         match read.unwrap_or_else(failed) {
             Ok(payload) => {
                 begin.attempt.payload = payload;
@@ -225,12 +237,18 @@ impl Core {
     }
 
     /// Returns a subtask's payload from the store, or from the cache.
-    pub(super) fn payload(&self, job: crate::JobNumber, number: u32) -> Result<Bytes, Failure> {
+    pub(super) fn payload(
+        &self,
+        job: crate::JobNumber,
+        number: u32,
+    ) -> Result<Bytes, AttemptFailure> {
         let chunk = self.store.chunk(job, number);
-        let chunk = chunk
-            .map_err(|error| Failure::passing(format!("its payload cannot be read: {error}")))?;
+        let chunk = chunk.map_err(|error| {
+            AttemptFailure::passing(format!("its payload cannot be read: {error}"))
+        })?;
         let subtask = chunk.subtask(number);
-        let subtask = subtask.ok_or_else(|| Failure::lasting("its payload is not in the store"))?;
+        let subtask =
+            subtask.ok_or_else(|| AttemptFailure::lasting("its payload is not in the store"))?;
         Ok(Bytes::copy_from_slice(subtask.payload()))
     }
 
@@ -243,7 +261,7 @@ impl Core {
     ) {
         for number in kinds {
             let kind = self.kinds.get(number);
-            if !matches!(kind.work, Work::Lease { .. }) {
+            if !matches!(kind.work, KindWork::Lease { .. }) {
                 continue;
             }
             let wanted = engine.claimers.wanted(number);

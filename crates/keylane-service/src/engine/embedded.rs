@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Service;
-use super::audit::{Act, Action, Answered};
+use super::audit::{ActionAnswer, AuditedRequest, OperatorAction};
 use crate::JobId;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::wire::{CancelMode, CancelRequest, Job, OutcomeView, Page, SubmitJob};
 
 impl Service {
@@ -15,10 +15,10 @@ impl Service {
     ///
     /// # Errors
     /// Returns an error if the job is invalid or the capacity is exhausted. The job was not
-    /// accepted then, except after [`Refused::StoreFailed`], when it may have been.
-    pub async fn submit(&self, job: &str) -> Result<JobId, Refused> {
+    /// accepted then, except after [`RequestError::StoreFailed`], when it may have been.
+    pub async fn submit(&self, job: &str) -> Result<JobId, RequestError> {
         let job: SubmitJob = serde_json::from_str(job)
-            .map_err(|error| Refused::Invalid(vec![(String::new(), error.to_string())]))?;
+            .map_err(|error| RequestError::Invalid(vec![(String::new(), error.to_string())]))?;
         let mut intake = self.core.begin_intake(job, false)?;
         intake.flush().await?;
         intake.finish(None).await.map(|submitted| submitted.id)
@@ -28,7 +28,7 @@ impl Service {
     ///
     /// # Errors
     /// Returns an error if no job has this id, or it cannot be read.
-    pub fn job(&self, id: JobId) -> Result<Job, Refused> {
+    pub fn job(&self, id: JobId) -> Result<Job, RequestError> {
         self.core.query.job(id)
     }
 
@@ -36,7 +36,7 @@ impl Service {
     ///
     /// # Errors
     /// As for [`job`](Self::job).
-    pub async fn wait(&self, id: JobId) -> Result<Job, Refused> {
+    pub async fn wait(&self, id: JobId) -> Result<Job, RequestError> {
         loop {
             let job = self.core.query.wait_for_end(id, Duration::from_secs(3600)).await?;
             if job.state.is_final() {
@@ -55,7 +55,7 @@ impl Service {
         id: JobId,
         cursor: u64,
         limit: usize,
-    ) -> Result<Page<OutcomeView>, Refused> {
+    ) -> Result<Page<OutcomeView>, RequestError> {
         self.core.query.results(id, super::ResultOrder::Submit, cursor, limit)
     }
 
@@ -64,12 +64,12 @@ impl Service {
     ///
     /// # Errors
     /// Returns an error if no job has this id, or it is over.
-    pub async fn cancel(&self, id: JobId) -> Result<Job, Refused> {
+    pub async fn cancel(&self, id: JobId) -> Result<Job, RequestError> {
         let request = CancelRequest { mode: CancelMode::Graceful, reason: None };
-        let act = Act::in_process(Action::CancelJob);
+        let act = AuditedRequest::in_process(OperatorAction::CancelJob);
         act.on_job(id);
         let job = self.core.cancel_job(id, &request, &act).await?;
-        self.core.audit.log_rest(&act, Answered::Well).await?;
+        self.core.audit.log_rest(&act, ActionAnswer::Well).await?;
         Ok(job)
     }
 }

@@ -22,11 +22,11 @@ const BLOCK: u64 = 4096;
 
 /// Block of job numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Block(u64);
+pub(super) struct JobNumberBlock(u64);
 
-impl Block {
+impl JobNumberBlock {
     pub(super) fn of(job: JobNumber) -> Self {
-        Block(job.0 / BLOCK)
+        JobNumberBlock(job.0 / BLOCK)
     }
 
     pub(super) fn numbers(self) -> Range<u64> {
@@ -36,18 +36,18 @@ impl Block {
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Ends(Mutex<BTreeMap<Block, u64>>);
+pub(super) struct JobEndTimes(Mutex<BTreeMap<JobNumberBlock, u64>>);
 
-impl Ends {
+impl JobEndTimes {
     /// Records that a job of the block ended at `ended_ms` and is kept.
-    pub(super) fn note(&self, block: Block, ended_ms: u64) {
+    pub(super) fn note(&self, block: JobNumberBlock, ended_ms: u64) {
         let mut blocks = self.0.lock();
         let earliest = blocks.entry(block).or_insert(ended_ms);
         *earliest = ended_ms.min(*earliest);
     }
 
     /// Removes and returns a block with a job that may have ended before `before_ms`.
-    pub(super) fn take_old(&self, before_ms: u64) -> Option<Block> {
+    pub(super) fn take_old(&self, before_ms: u64) -> Option<JobNumberBlock> {
         let mut blocks = self.0.lock();
         let old = blocks.iter().find(|(_, earliest)| **earliest < before_ms)?;
         let block = *old.0;
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn only_blocks_with_old_jobs_are_looked_at() {
-        let ends = Ends::default();
-        let block = |number: u64| Block::of(JobNumber(number));
+        let ends = JobEndTimes::default();
+        let block = |number: u64| JobNumberBlock::of(JobNumber(number));
         assert_eq!(block(5), block(BLOCK - 1));
         for (number, ended) in [(5, 300), (7, 100), (BLOCK, 200), (9 * BLOCK + 1, 50)] {
             ends.note(block(number), ended);

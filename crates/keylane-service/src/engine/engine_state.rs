@@ -40,18 +40,18 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::failures::Failures;
-use super::fences::Fences;
-use super::lease::OpenClaims;
+use super::failures::LastErrors;
+use super::fences::FenceReserve;
+use super::lease::WorkClaims;
 use super::order_check::OrderCheck;
 use super::plan::StepNumbers;
 use super::timeline::RowAllocator;
 use crate::engine::clock::Clock;
-use crate::handle::Log;
-use crate::head::Head;
-use crate::refused::Refused;
+use crate::handle::AttemptOutput;
+use crate::head::JobHead;
+use crate::refused::RequestError;
 use crate::schedule::{Scheduler, Step};
-use crate::store::{Changes, Counts, JobState as Stored, JobStatus};
+use crate::store::{Changes, JobState as Stored, JobStatus, OutcomeCounts};
 use crate::wire::{JobState, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};
 
@@ -73,7 +73,7 @@ pub(super) struct EngineState {
     /// Batch that was not written because the disk is full.
     pub(super) refused: Option<WriteBatch>,
     /// Remote workers that wait for work.
-    pub(super) claimers: OpenClaims,
+    pub(super) claimers: WorkClaims,
     /// Lower bound of the earliest lease expiry.
     pub(super) next_expiry: Option<Timestamp>,
     /// Delayed jobs whose start time has passed and that have no place in the order yet.
@@ -81,19 +81,19 @@ pub(super) struct EngineState {
     /// Jobs that changed since the last job events.
     pub(super) changed: HashSet<JobNumber>,
     /// Counters since the start of the service.
-    pub(super) totals: Totals,
+    pub(super) totals: ServiceTotals,
     /// Check of the key order, independent of the scheduler.
     pub(super) order: OrderCheck,
     /// Keys that an operator has paused, with the time of the pause.
     pub(super) paused_keys: HashMap<Key, Timestamp>,
     /// Jobs and subtasks that wait for an operator's decision.
-    pub(super) holds: super::holds::Holds,
+    pub(super) holds: super::holds::HeldJobs,
     /// Jobs that were in progress in a process that ended without closing the store. Their attempts
     /// begin only when their start marks are on the disk: one of them may have caused the crash and
     /// must not be able to repeat it forever. A job leaves this set when it is over.
     pub(super) careful: HashSet<JobNumber>,
     /// Fences that may be given out.
-    pub(super) fences: Fences,
+    pub(super) fences: FenceReserve,
     /// Fences of attempts whose start marks are now on the disk.
     pub(super) held_back: VecDeque<u64>,
     /// The service shuts down: it accepts and starts nothing.
@@ -134,16 +134,16 @@ impl EngineState {
             unwritten: WriteBatch::default(),
             is_writing: false,
             refused: None,
-            claimers: OpenClaims::default(),
+            claimers: WorkClaims::default(),
             next_expiry: None,
             due: VecDeque::new(),
             changed: HashSet::new(),
-            totals: Totals::default(),
+            totals: ServiceTotals::default(),
             order: OrderCheck::default(),
             paused_keys: HashMap::new(),
-            holds: super::holds::Holds::default(),
+            holds: super::holds::HeldJobs::default(),
             careful: HashSet::new(),
-            fences: Fences::new(boot),
+            fences: FenceReserve::new(boot),
             held_back: VecDeque::new(),
             is_draining: false,
             unfinished: 0,
@@ -220,7 +220,7 @@ pub(super) enum CommitEffect {
     /// The range of fences of this boot is reserved.
     Reserved { boot: u64 },
     /// Reports that all earlier changes are written, or that the write was refused.
-    Reply(oneshot::Sender<Result<(), Refused>>),
+    Reply(oneshot::Sender<Result<(), RequestError>>),
 }
 
 /// Final state of a subtask, for the counts of its job.
@@ -233,7 +233,7 @@ pub(super) enum FinalState {
 }
 
 impl FinalState {
-    pub(super) fn count(self, counts: &mut Counts) {
+    pub(super) fn count(self, counts: &mut OutcomeCounts) {
         match self {
             FinalState::Succeeded => counts.succeeded += 1,
             FinalState::Failed => counts.failed += 1,
@@ -247,13 +247,13 @@ impl FinalState {
 #[derive(Debug)]
 pub(super) struct ActiveJob {
     pub(super) id: JobId,
-    pub(super) head: Arc<Head>,
+    pub(super) head: Arc<JobHead>,
     /// Numbers of the job's steps in the store.
     pub(super) plan: StepNumbers,
     pub(super) created: Timestamp,
     pub(super) started: Option<Timestamp>,
     /// Base of the remaining-time estimate.
-    pub(super) pace: Option<Pace>,
+    pub(super) pace: Option<JobPace>,
     /// Start time of a delayed job. `None` once the job has its place in the order.
     pub(super) begins_at: Option<Timestamp>,
     /// The start time has passed, and the place in the order is on its way to the disk.
@@ -261,13 +261,13 @@ pub(super) struct ActiveJob {
     /// Total size of the subtasks' keys, in bytes. It counts until the job is over.
     pub(super) key_bytes: u64,
     /// Counts of ended subtasks.
-    pub(super) ended: Counts,
+    pub(super) ended: OutcomeCounts,
     /// Counts of ended subtasks whose outcomes are on the disk: the counts that clients see.
-    pub(super) recorded: Counts,
+    pub(super) recorded: OutcomeCounts,
     /// Message of the first failure.
     pub(super) error: Option<String>,
     /// Failures of attempts that will be retried.
-    pub(super) failures: Failures,
+    pub(super) failures: LastErrors,
     /// Result of the fan-in.
     pub(super) result: Option<Box<RawValue>>,
     pub(super) paused: bool,
@@ -286,7 +286,7 @@ pub(super) struct ActiveJob {
 /// when it is resumed. Time during which the job was paused or the server was down is no base for
 /// an estimate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct JobPace {
     /// Begin of the measurement on the steady clock, in milliseconds.
     pub(super) since: u64,
     /// Number of subtasks that had ended at that time.
@@ -296,7 +296,7 @@ pub(super) struct Pace {
 impl ActiveJob {
     /// Restarts the pace measurement, at the first start and after a pause.
     pub(super) fn measure_pace(&mut self, steady_ms: u64) {
-        self.pace = Some(Pace { since: steady_ms, ended: self.recorded.ended().into() });
+        self.pace = Some(JobPace { since: steady_ms, ended: self.recorded.ended().into() });
     }
 
     /// Records a change of the job: gives it a new version.
@@ -315,9 +315,9 @@ impl ActiveJob {
     }
 
     /// Returns the job's counts at its end. Every subtask without an outcome counts as cancelled.
-    pub(super) fn final_counts(&self) -> Counts {
+    pub(super) fn final_counts(&self) -> OutcomeCounts {
         let others = self.ended.succeeded + self.ended.failed + self.ended.skipped;
-        Counts { cancelled: self.plan.total().saturating_sub(others), ..self.ended }
+        OutcomeCounts { cancelled: self.plan.total().saturating_sub(others), ..self.ended }
     }
 
     /// Returns the status to write while the job is not over.
@@ -366,7 +366,7 @@ pub(super) struct RunningAttempt {
     /// Cancels the attempt.
     pub(super) cancel: CancellationToken,
     /// Log of the attempt.
-    pub(super) log: Log,
+    pub(super) log: AttemptOutput,
     /// Lease, if a remote worker runs the attempt.
     pub(super) lease: Option<super::lease::LeaseState>,
     /// Token of the set of local attempts or leases that a shutdown waits for. Held from the
@@ -377,7 +377,7 @@ pub(super) struct RunningAttempt {
 
 /// Counters since the start of the service.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
+pub(super) struct ServiceTotals {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) cancelled: u64,

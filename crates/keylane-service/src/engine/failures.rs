@@ -15,9 +15,9 @@ const MAX_BYTES: usize = 300;
 
 /// Errors of the last attempts, by step.
 #[derive(Debug, Default)]
-pub(super) struct Failures(BTreeMap<Step, Box<str>>);
+pub(super) struct LastErrors(BTreeMap<Step, Box<str>>);
 
-impl Failures {
+impl LastErrors {
     /// Keeps the error of an attempt that is retried or has stopped its key.
     pub(super) fn note(&mut self, step: Step, error: &str) {
         if self.0.len() < MAX_KEPT || self.0.contains_key(&step) {
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_last_failure_is_kept_within_bounds() {
-        let mut failures = Failures::default();
+        let mut failures = LastErrors::default();
         (0..100).for_each(|number| failures.note(Step::Subtask(number), "first"));
         failures.note(Step::Subtask(3), &"ä".repeat(1000));
         assert_eq!(failures.0.len(), MAX_KEPT);

@@ -13,7 +13,7 @@ const SPARE: u64 = 1 << (FENCE_BITS - 1);
 
 /// Reserved fences.
 #[derive(Debug)]
-pub(super) struct Fences {
+pub(super) struct FenceReserve {
     /// Highest opening number that is reserved on the disk.
     reserved: u64,
     /// The next number is on its way to the disk.
@@ -25,9 +25,9 @@ pub(super) fn first(boot: u64) -> u64 {
     (boot << FENCE_BITS) + 1
 }
 
-impl Fences {
+impl FenceReserve {
     pub(super) fn new(boot: u64) -> Self {
-        Fences { reserved: boot, is_reserving: false }
+        FenceReserve { reserved: boot, is_reserving: false }
     }
 
     /// Returns true if this fence may be given out.
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn nothing_is_given_that_is_not_reserved_and_more_is_reserved_in_time() {
-        let mut fences = Fences::new(7);
+        let mut fences = FenceReserve::new(7);
         let (first_of_all, last) = (first(7), first(8) - 1);
         assert!(fences.has(first_of_all) && fences.has(last) && !fences.has(last + 1));
         assert_eq!(fences.next_reservation(first_of_all), None);

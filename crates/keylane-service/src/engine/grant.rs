@@ -11,16 +11,16 @@ use super::clock::millis;
 use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
 use super::lease::LeaseState;
 use crate::engine::logs::log_of;
-use crate::handle::Failure;
-use crate::kind::{Kind, Work};
-use crate::schedule::{End, Restored, Step};
-use crate::store::{Mark, Stage};
+use crate::handle::AttemptFailure;
+use crate::kind::{Kind, KindWork};
+use crate::schedule::{RestoredState, RunEnd, Step};
+use crate::store::{AttemptMark, AttemptStage};
 use crate::wire::Timestamp;
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
 /// Lease that a worker had when the previous process ended.
 #[derive(Debug)]
-pub(super) struct Survivor {
+pub(super) struct SurvivingLease {
     pub(super) subtask: SubtaskNumber,
     pub(super) attempt: u32,
     pub(super) fence: u64,
@@ -48,9 +48,9 @@ impl Core {
         let promise = engine.claimers.promise(running.kind);
         let promise = promise.expect("a kind starts no more than its open claims take");
         let worker = promise.worker.clone().map(String::into_boxed_str);
-        let stage = Stage::Leased { fence, since_ms: now.0, worker };
+        let stage = AttemptStage::Leased { fence, since_ms: now.0, worker };
         let subtask = SubtaskId { job: running.job, number: running.number };
-        engine.unwritten.changes.mark(subtask, Mark { attempt: running.attempt, stage });
+        engine.unwritten.changes.mark(subtask, AttemptMark { attempt: running.attempt, stage });
         engine.unwritten.effects.push(CommitEffect::Granted { fence });
         let never = Timestamp(u64::MAX);
         running.lease = Some(LeaseState {
@@ -86,8 +86,8 @@ impl Core {
     /// Withdraws a lease that no worker has seen: its attempt does not count.
     pub(super) fn withdraw(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
         let Some(running) = engine.running.remove(&fence) else { return };
-        let failure = Failure::passing("the request for it was broken off");
-        self.end_with(engine, running, fence, End::Withdrawn, Err(failure), now);
+        let failure = AttemptFailure::passing("the request for it was broken off");
+        self.end_with(engine, running, fence, RunEnd::Withdrawn, Err(failure), now);
     }
 
     /// Ends expired leases: as lost, or as failed if they exceeded their maximum duration.
@@ -113,13 +113,13 @@ impl Core {
         let held = running.lease.as_ref().expect("only leases are lost");
         if held.deadline > now {
             engine.totals.leases_lost += 1;
-            let failure = Failure::passing("its lease ended without an answer");
-            return self.end_with(engine, running, fence, End::Lost, Err(failure), now);
+            let failure = AttemptFailure::passing("its lease ended without an answer");
+            return self.end_with(engine, running, fence, RunEnd::Lost, Err(failure), now);
         }
         let timeout = engine.live.get(&running.job).and_then(|live| live.head.timeout());
         let most = max_duration(&self.kinds.get(running.kind), timeout);
-        let failure = Failure::passing(format!("it took longer than {most:?}"));
-        let end = End::Failed { retry_at: self.retry_at(&running, &failure, now) };
+        let failure = AttemptFailure::passing(format!("it took longer than {most:?}"));
+        let end = RunEnd::Failed { retry_at: self.retry_at(&running, &failure, now) };
         self.end_with(engine, running, fence, end, Err(failure), now);
     }
 
@@ -130,8 +130,8 @@ impl Core {
         let leases: Vec<u64> = leases.map(|(fence, _)| *fence).collect();
         for fence in leases {
             let Some(running) = engine.running.remove(&fence) else { continue };
-            let failure = Failure::passing("its job was cancelled");
-            self.end_with(engine, running, fence, End::Lost, Err(failure), now);
+            let failure = AttemptFailure::passing("its job was cancelled");
+            self.end_with(engine, running, fence, RunEnd::Lost, Err(failure), now);
         }
     }
 
@@ -145,12 +145,12 @@ impl Core {
         job: JobNumber,
         kind: u32,
         keys: Vec<Key>,
-        survivor: Survivor,
+        survivor: SurvivingLease,
         now: Timestamp,
     ) -> bool {
-        let Work::Lease { lasts } = self.kinds.get(kind).work else { return false };
-        let Survivor { subtask, attempt, fence, since, worker } = survivor;
-        let was = Restored::Running { fence, since: since.0 };
+        let KindWork::Lease { lasts } = self.kinds.get(kind).work else { return false };
+        let SurvivingLease { subtask, attempt, fence, since, worker } = survivor;
+        let was = RestoredState::Running { fence, since: since.0 };
         if !engine.scheduler.restore(job, subtask, was, now.0) {
             return false;
         }

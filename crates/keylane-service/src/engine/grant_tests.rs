@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::engine::Settings;
+use crate::engine::ServiceSettings;
 use crate::store::Changes;
 use crate::{Kind, Service};
 
@@ -16,7 +16,11 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Starts a service whose only kind is for remote workers and has one attempt.
 async fn start(folder: &std::path::Path) -> Service {
     let once = Kind { attempts: 1, ..Kind::leased(MINUTE) };
-    Service::builder(Settings::new(folder.join("store"))).kind("once", once).start().await.unwrap()
+    Service::builder(ServiceSettings::new(folder.join("store")))
+        .kind("once", once)
+        .start()
+        .await
+        .unwrap()
 }
 
 /// Waits until `is_so` holds for the engine state.

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::engine_state::EngineState;
-use super::holds::{Damaged, Entered};
-use crate::kind::Kinds;
-use crate::store::{Damage, DamagedJob};
+use super::holds::{EnteredJob, HeldDamagedJob};
+use crate::kind::KindRegistry;
+use crate::store::{DamagedJob, StoreDamage};
 use crate::wire::Timestamp;
 use crate::{JobNumber, Key};
 
@@ -16,7 +16,7 @@ impl EngineState {
     pub(super) fn hold_if_kind_is_missing(
         &mut self,
         job: JobNumber,
-        kinds: &Kinds,
+        kinds: &KindRegistry,
         now: Timestamp,
     ) {
         let Some(live) = self.live.get(&job) else { return };
@@ -36,7 +36,7 @@ impl EngineState {
 
     /// Holds and releases jobs after a change of the kinds. A held job keeps its place in its
     /// lanes.
-    pub(super) fn follow_kinds(&mut self, kinds: &Kinds, now: Timestamp) {
+    pub(super) fn follow_kinds(&mut self, kinds: &KindRegistry, now: Timestamp) {
         let present: HashSet<Arc<str>> =
             kinds.present().into_iter().map(|kind| kind.name).collect();
         let live = self.live.iter();
@@ -63,7 +63,12 @@ impl EngineState {
     }
 
     /// Stops the keys of a recovered job that is damaged.
-    pub(super) fn stop_for_damaged(&mut self, job: DamagedJob, damage: Damage, now: Timestamp) {
+    pub(super) fn stop_for_damaged(
+        &mut self,
+        job: DamagedJob,
+        damage: StoreDamage,
+        now: Timestamp,
+    ) {
         let mut stopped = BTreeSet::new();
         for key in job.keys.iter().flatten() {
             if !self.paused_keys.contains_key(key) {
@@ -73,14 +78,14 @@ impl EngineState {
             }
         }
         let number = job.number;
-        self.holds.damaged.insert(number, Damaged { job, damage, stopped });
+        self.holds.damaged.insert(number, HeldDamagedJob { job, damage, stopped });
         let because = self.holds.because(number).expect("the damaged job was just added");
         tracing::error!(job = number.0, "{}", because.text);
     }
 
     /// Holds the jobs that may come after damaged jobs with unknown keys. Called when all jobs are
     /// recovered.
-    pub(super) fn hold_behind_damaged(&mut self, recovered: &[Entered], now: Timestamp) {
+    pub(super) fn hold_behind_damaged(&mut self, recovered: &[EnteredJob], now: Timestamp) {
         let Some((place, damaged)) = self.holds.unknown_keys() else { return };
         let behind = recovered.iter().filter(|one| one.has_keys && one.entered >= place);
         let mut count = 0_u64;
@@ -110,8 +115,9 @@ impl EngineState {
 
     /// Resumes a key that was stopped for a removed job, unless another damaged job has it too.
     pub(super) fn release_key(&mut self, key: &Key, now: Timestamp) {
-        let needs =
-            |damaged: &Damaged| damaged.job.keys.as_ref().is_some_and(|keys| keys.contains(key));
+        let needs = |damaged: &HeldDamagedJob| {
+            damaged.job.keys.as_ref().is_some_and(|keys| keys.contains(key))
+        };
         let other = self.holds.damaged.values_mut().find(|damaged| needs(damaged));
         if let Some(other) = other {
             other.stopped.insert(key.clone());

@@ -20,39 +20,39 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::refused::Refused;
-use crate::store::{Damage, DamagedJob};
+use crate::refused::RequestError;
+use crate::store::{DamagedJob, StoreDamage};
 use crate::wire::Because;
 use crate::{JobId, JobNumber, Key};
 
 /// Held and damaged jobs, with the reasons.
 #[derive(Debug, Default)]
-pub(super) struct Holds {
+pub(super) struct HeldJobs {
     /// Jobs whose kind is not configured, with its name; the scheduler has them as paused.
     pub(super) without_kind: HashMap<JobNumber, String>,
     /// Jobs that may come after a damaged job, with its number; the scheduler has them as paused.
     pub(super) behind: HashMap<JobNumber, JobNumber>,
     /// Damaged jobs; the scheduler does not have them.
-    pub(super) damaged: BTreeMap<JobNumber, Damaged>,
+    pub(super) damaged: BTreeMap<JobNumber, HeldDamagedJob>,
 }
 
 #[derive(Debug)]
-pub(super) struct Damaged {
+pub(super) struct HeldDamagedJob {
     pub(super) job: DamagedJob,
-    pub(super) damage: Damage,
+    pub(super) damage: StoreDamage,
     /// Keys that were stopped for the job and not resumed since.
     pub(super) stopped: BTreeSet<Key>,
 }
 
 /// Recovered job, with the data that holds need.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entered {
+pub(super) struct EnteredJob {
     pub(super) job: JobNumber,
     pub(super) entered: u64,
     pub(super) has_keys: bool,
 }
 
-impl Holds {
+impl HeldJobs {
     /// Returns true if a job in the scheduler is held.
     pub(super) fn has(&self, job: JobNumber) -> bool {
         self.without_kind.contains_key(&job) || self.behind.contains_key(&job)
@@ -138,9 +138,9 @@ impl Holds {
     }
 
     /// Returns the error for commands on a damaged job.
-    pub(super) fn refusal(&self, id: JobId) -> Option<Refused> {
+    pub(super) fn refusal(&self, id: JobId) -> Option<RequestError> {
         let because = self.because(id.number()).filter(|_| self.damaged.contains_key(&id.number()));
-        because.map(|because| Refused::Conflict(because.text))
+        because.map(|because| RequestError::Conflict(because.text))
     }
 }
 

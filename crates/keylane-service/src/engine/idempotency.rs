@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::claims::{Claim, Claims};
+use super::claims::{NameLock, NameLocks};
 use super::clock::{Clock, millis};
 use super::executor::Executor;
 use super::store_status::read_refused;
 use crate::JobId;
-use crate::refused::Refused;
-use crate::store::{Idempotency, Store};
+use crate::refused::RequestError;
+use crate::store::{IdempotencyEntry, Store};
 
 /// Request with an idempotency key.
 #[derive(Clone, Debug)]
-pub(crate) struct Keyed {
+pub(crate) struct KeyedRequest {
     /// Caller, which is the scope of the key. Submissions have a separate scope.
     scope: String,
     key: String,
@@ -33,7 +33,7 @@ pub(crate) struct Keyed {
 
 /// Earlier action under a key.
 #[derive(Debug)]
-pub(crate) enum Before {
+pub(crate) enum EarlierAction {
     /// No action. The claim makes other requests with the key wait.
     Nothing(KeyedClaim),
     /// An action by an equal request, on this job if it was about a job.
@@ -42,9 +42,9 @@ pub(crate) enum Before {
 
 /// Exclusive right to an idempotency key.
 #[derive(Debug)]
-pub(crate) struct KeyedClaim(#[expect(dead_code, reason = "it is held")] Claim);
+pub(crate) struct KeyedClaim(#[expect(dead_code, reason = "it is held")] NameLock);
 
-impl Keyed {
+impl KeyedRequest {
     pub(crate) fn new(
         (scope, key): (String, String),
         method: &str,
@@ -56,12 +56,12 @@ impl Keyed {
             hash.update(part);
         }
         // No caller's name contains a line end.
-        Keyed { scope: format!("{scope}\nactions"), key, hash: hash.finalize().into() }
+        KeyedRequest { scope: format!("{scope}\nactions"), key, hash: hash.finalize().into() }
     }
 
     /// Returns the stored form of the key, valid until `expires_ms`.
-    fn entry(self, expires_ms: u64) -> Idempotency {
-        Idempotency { scope: self.scope, key: self.key, body_hash: self.hash, expires_ms }
+    fn entry(self, expires_ms: u64) -> IdempotencyEntry {
+        IdempotencyEntry { scope: self.scope, key: self.key, body_hash: self.hash, expires_ms }
     }
 }
 
@@ -69,7 +69,7 @@ impl Keyed {
 #[derive(Debug)]
 pub(crate) struct IdempotencyKeys {
     /// Locks of the idempotency keys and client ids of requests in progress.
-    claims: Arc<Claims>,
+    claims: Arc<NameLocks>,
     store: Store,
     clock: Arc<Clock>,
     executor: Executor,
@@ -83,7 +83,7 @@ impl IdempotencyKeys {
     }
 
     /// Waits until no other request holds the name. Cancel safe.
-    pub(super) async fn claim(&self, scope: &str, key: &str) -> Claim {
+    pub(super) async fn claim(&self, scope: &str, key: &str) -> NameLock {
         self.claims.claim(scope, key).await
     }
 
@@ -94,7 +94,7 @@ impl IdempotencyKeys {
         &self,
         scope: &str,
         key: &str,
-    ) -> Result<Option<(Idempotency, JobId)>, Refused> {
+    ) -> Result<Option<(IdempotencyEntry, JobId)>, RequestError> {
         let found = self.store.idempotent(scope, key).map_err(read_refused)?;
         let (now, is_doubted) = (self.clock.now().0, self.clock.doubted_for().is_some());
         Ok(found.filter(|(entry, _)| is_doubted || entry.expires_ms > now))
@@ -116,21 +116,24 @@ impl IdempotencyKeys {
     ///
     /// # Errors
     /// Returns an error if a different request was done under the key.
-    pub(crate) async fn claim_keyed(self: &Arc<Self>, keyed: &Keyed) -> Result<Before, Refused> {
+    pub(crate) async fn claim_keyed(
+        self: &Arc<Self>,
+        keyed: &KeyedRequest,
+    ) -> Result<EarlierAction, RequestError> {
         let claim = self.claims.claim(&keyed.scope, &keyed.key).await;
-        let Keyed { scope, key, hash } = keyed.clone();
+        let KeyedRequest { scope, key, hash } = keyed.clone();
         let keys = Arc::clone(self);
         let found = self.executor.blocking(move || keys.find(&scope, &key)).await;
-        let found = found.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())));
+        let found = found.unwrap_or_else(|panic| Err(RequestError::StoreFailed(panic.to_string())));
         match found? {
-            None => Ok(Before::Nothing(KeyedClaim(claim))),
-            Some((entry, _)) if entry.body_hash != hash => Err(Refused::OtherRequest),
-            Some((_, job)) => Ok(Before::Same(job)),
+            None => Ok(EarlierAction::Nothing(KeyedClaim(claim))),
+            Some((entry, _)) if entry.body_hash != hash => Err(RequestError::OtherRequest),
+            Some((_, job)) => Ok(EarlierAction::Same(job)),
         }
     }
 
     /// Returns the stored form of a request's key, to be committed with the request's changes.
-    pub(super) fn stored_form(&self, keyed: Keyed) -> Idempotency {
+    pub(super) fn stored_form(&self, keyed: KeyedRequest) -> IdempotencyEntry {
         keyed.entry(self.ends())
     }
 }

@@ -8,20 +8,21 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use super::claims::Claim;
+use super::claims::NameLock;
 use super::engine_state::{ActiveJob, first_version};
-use super::failures::Failures;
+use super::failures::LastErrors;
 use super::plan::StepNumbers;
 use super::room::CapacityReservation;
 use super::scheduler_job::new_job;
 use super::store_status::StoreHealth;
-use super::submit_reply::{PendingReply, Reply, Submitted};
+use super::submit_reply::{PendingReply, Reply, SubmitResult};
 use super::{Core, SubmitTicket, client_id};
-use crate::head::{self, Checked, Head};
-use crate::refused::Refused;
-use crate::schedule::{NewSubtask, Packed};
+use crate::head::{self, JobHead, ValidatedSubmission};
+use crate::refused::RequestError;
+use crate::schedule::{NewSubtask, PackedSubtasks};
 use crate::store::{
-    Alias, Changes, Idempotency, JobState as Stored, JobStatus, NewJob, Upload, WriteError,
+    Changes, IdempotencyEntry, JobAlias, JobState as Stored, JobStatus, JobUpload, NewJob,
+    WriteError,
 };
 use crate::trace_context::TraceContext;
 use crate::wire::{Object, SubmitJob, SubmitSubtask, Timestamp};
@@ -29,12 +30,12 @@ use crate::{JobId, JobNumber};
 
 /// Submission in progress. If it is dropped, nothing of the job remains.
 #[derive(Debug)]
-pub(crate) struct Intake {
+pub(crate) struct JobSubmission {
     core: Arc<Core>,
     kind: u32,
-    head: Head,
-    upload: Upload,
-    subtasks: Packed,
+    head: JobHead,
+    upload: JobUpload,
+    subtasks: PackedSubtasks,
     /// Capacity reserved for the job.
     room: CapacityReservation,
     now: Timestamp,
@@ -65,8 +66,8 @@ pub(super) struct AcceptedJob {
     id: JobId,
     total: u32,
     kind: u32,
-    head: Head,
-    subtasks: Packed,
+    head: JobHead,
+    subtasks: PackedSubtasks,
     room: CapacityReservation,
     created: Timestamp,
 }
@@ -91,17 +92,17 @@ impl Core {
         self: &Arc<Self>,
         job: SubmitJob,
         more: bool,
-    ) -> Result<Intake, Refused> {
+    ) -> Result<JobSubmission, RequestError> {
         let now = self.clock.now();
-        let Checked { kind, head, subtasks } =
+        let ValidatedSubmission { kind, head, subtasks } =
             head::check(job, more, &self.kinds, &self.settings.bounds, now)?;
         let upload = self.store.upload(now.0).map_err(|error| self.status.write_refused(error))?;
-        let mut intake = Intake {
+        let mut intake = JobSubmission {
             core: Arc::clone(self),
             kind,
             head,
             upload,
-            subtasks: Packed::default(),
+            subtasks: PackedSubtasks::default(),
             room: CapacityReservation::new(&self.incoming),
             now,
             hash: Sha256::new(),
@@ -114,14 +115,14 @@ impl Core {
     }
 
     /// Returns an error if the service cannot accept another job.
-    pub(crate) fn may_take_more(&self) -> Result<(), Refused> {
+    pub(crate) fn may_take_more(&self) -> Result<(), RequestError> {
         match &*self.status.health() {
             StoreHealth::Well => {}
-            StoreHealth::Full => return Err(Refused::StoreFull),
-            StoreHealth::Failed(why) => return Err(Refused::StoreFailed(why.clone())),
+            StoreHealth::Full => return Err(RequestError::StoreFull),
+            StoreHealth::Failed(why) => return Err(RequestError::StoreFailed(why.clone())),
         }
         if self.is_draining() {
-            return Err(Refused::Draining);
+            return Err(RequestError::Draining);
         }
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Core {
         scope: Option<(String, String)>,
         name: Option<String>,
         hash: [u8; 32],
-    ) -> Result<(Vec<Claim>, Option<Submitted>), Refused> {
+    ) -> Result<(Vec<NameLock>, Option<SubmitResult>), RequestError> {
         let mut claims = Vec::new();
         if let Some((scope, key)) = &scope {
             claims.push(self.idempotency.claim(scope, key).await);
@@ -158,11 +159,11 @@ impl Core {
     /// Runs a blocking read of the store.
     pub(super) async fn look_up<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Core) -> Result<T, Refused> + Send + 'static,
-    ) -> Result<T, Refused> {
+        work: impl FnOnce(&Core) -> Result<T, RequestError> + Send + 'static,
+    ) -> Result<T, RequestError> {
         let core = Arc::clone(self);
         let found = self.executor.blocking(move || work(&core)).await;
-        found.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())))
+        found.unwrap_or_else(|panic| Err(RequestError::StoreFailed(panic.to_string())))
     }
 
     /// Returns the job that was submitted under this key, if there is one. Reads the store.
@@ -171,23 +172,23 @@ impl Core {
         scope: &str,
         key: &str,
         hash: [u8; 32],
-    ) -> Result<Option<Submitted>, Refused> {
+    ) -> Result<Option<SubmitResult>, RequestError> {
         let Some((found, id)) = self.idempotency.find(scope, key)? else { return Ok(None) };
         if found.body_hash != hash {
-            return Err(Refused::OtherRequest);
+            return Err(RequestError::OtherRequest);
         }
-        Ok(Some(Submitted { id, job: self.query.job(id)?, replayed: true }))
+        Ok(Some(SubmitResult { id, job: self.query.job(id)?, replayed: true }))
     }
 }
 
-impl Intake {
+impl JobSubmission {
     /// Adds `bytes` to the request hash, by which an equal request is recognized. Needed only with
     /// an idempotency key.
     pub(crate) fn hash(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
     }
 
-    fn push(&mut self, subtask: &SubmitSubtask) -> Result<(), Refused> {
+    fn push(&mut self, subtask: &SubmitSubtask) -> Result<(), RequestError> {
         let keys: Vec<&[u8]> =
             subtask.keys.iter().flatten().chain(&subtask.key).map(|key| key.as_bytes()).collect();
         let payload = subtask.payload.as_ref().map_or("null", |payload| payload.get());
@@ -202,7 +203,7 @@ impl Intake {
     }
 
     /// Adds a subtask that clients see.
-    fn add(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), Refused> {
+    fn add(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), RequestError> {
         self.room.take(1, keys.iter().map(|key| key.len() as u64).sum())?;
         let number = u32::try_from(self.subtasks.count()).expect("the bound on subtasks is a u32");
         let keys_of = keys.iter().copied();
@@ -210,15 +211,16 @@ impl Intake {
         self.put(keys, payload)
     }
 
-    fn put(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), Refused> {
+    fn put(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), RequestError> {
         let put = self.upload.push(keys, payload.as_bytes());
         put.map(drop).map_err(|error| self.core.status.write_refused(error))
     }
 
     /// Adds the subtask in an NDJSON line.
-    pub(crate) fn push_line(&mut self, text: &[u8], number: u64) -> Result<(), Refused> {
-        let wrong =
-            |at: &str, why: String| Refused::Invalid(vec![(format!("line {number}{at}"), why)]);
+    pub(crate) fn push_line(&mut self, text: &[u8], number: u64) -> Result<(), RequestError> {
+        let wrong = |at: &str, why: String| {
+            RequestError::Invalid(vec![(format!("line {number}{at}"), why)])
+        };
         let bounds = &self.core.settings.bounds;
         if self.upload.total() >= bounds.job_subtasks {
             return Err(wrong("", format!("a job has at most {} subtasks", bounds.job_subtasks)));
@@ -254,7 +256,7 @@ impl Intake {
     }
 
     /// Writes the buffered subtasks to the disk, when the writer has capacity.
-    pub(crate) async fn flush(&mut self) -> Result<(), Refused> {
+    pub(crate) async fn flush(&mut self) -> Result<(), RequestError> {
         let core = Arc::clone(&self.core);
         self.upload.flush_async().await.map_err(|error| core.status.write_refused(error))
     }
@@ -278,7 +280,7 @@ impl Intake {
     pub(crate) async fn finish(
         self,
         scope: Option<(String, String)>,
-    ) -> Result<Submitted, Refused> {
+    ) -> Result<SubmitResult, RequestError> {
         self.finish_with(scope, ExtraWrites::default()).await
     }
 
@@ -288,7 +290,7 @@ impl Intake {
         self,
         scope: Option<(String, String)>,
         also: ExtraWrites,
-    ) -> Result<Submitted, Refused> {
+    ) -> Result<SubmitResult, RequestError> {
         self.hand_over_with(scope, also).await?.outcome().await
     }
 
@@ -297,7 +299,7 @@ impl Intake {
     pub(crate) async fn hand_over(
         self,
         scope: Option<(String, String)>,
-    ) -> Result<SubmitTicket, Refused> {
+    ) -> Result<SubmitTicket, RequestError> {
         self.hand_over_with(scope, ExtraWrites::default()).await
     }
 
@@ -305,7 +307,7 @@ impl Intake {
         self,
         scope: Option<(String, String)>,
         mut also: ExtraWrites,
-    ) -> Result<SubmitTicket, Refused> {
+    ) -> Result<SubmitTicket, RequestError> {
         let core = Arc::clone(&self.core);
         let hash: [u8; 32] = self.hash.clone().finalize().into();
         let name = self.head.client_id.clone();
@@ -315,7 +317,7 @@ impl Intake {
         }
         core.may_take_more()?;
         if let Some(name) = name {
-            also.changes.alias(Alias { name, job: self.id(), body_hash: hash });
+            also.changes.alias(JobAlias { name, job: self.id(), body_hash: hash });
         }
         let (reply, replied) = oneshot::channel();
         self.bring(scope, hash, also, Reply { reply, claims }).await?;
@@ -328,11 +330,11 @@ impl Intake {
         hash: [u8; 32],
         also: ExtraWrites,
         answering: Reply,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let core = Arc::clone(&self.core);
         let expires_ms = core.idempotency.ends();
         let idempotency =
-            scope.map(|(scope, key)| Idempotency { scope, key, body_hash: hash, expires_ms });
+            scope.map(|(scope, key)| IdempotencyEntry { scope, key, body_hash: hash, expires_ms });
         let (upload, new, entering) = self.into_parts(idempotency)?;
         let ExtraWrites { changes, then } = also;
         let store = core.store.clone();
@@ -361,14 +363,14 @@ impl Intake {
     /// Returns an error if the capacity limits are exceeded.
     pub(super) fn into_parts(
         mut self,
-        idempotency: Option<Idempotency>,
-    ) -> Result<(Upload, NewJob, AcceptedJob), Refused> {
+        idempotency: Option<IdempotencyEntry>,
+    ) -> Result<(JobUpload, NewJob, AcceptedJob), RequestError> {
         self.room.check()?;
         // The fan-in is numbered now, unless its number depends on the result of a split.
         if self.head.fan_in && !self.head.split {
             self.put(&[], "null")?;
         }
-        let Intake { kind, head, upload, subtasks, room, now, .. } = self;
+        let JobSubmission { kind, head, upload, subtasks, room, now, .. } = self;
         let status =
             JobStatus { start_at_ms: head.run_at.map(|at| at.0), ..JobStatus::of(Stored::Waiting) };
         let new = NewJob {
@@ -387,7 +389,7 @@ impl Intake {
 impl Core {
     /// Accepts a job whose commit is done: its subtasks enter the order. Called on the writer's
     /// thread, in commit order.
-    pub(super) fn accept(self: &Arc<Self>, entering: AcceptedJob) -> Submitted {
+    pub(super) fn accept(self: &Arc<Self>, entering: AcceptedJob) -> SubmitResult {
         self.status.found_room();
         let AcceptedJob { number, id, total, kind, head, subtasks, room, created } = entering;
         let (count, key_bytes) = (subtasks.count(), subtasks.key_bytes());
@@ -405,10 +407,10 @@ impl Core {
             started: None,
             pace: None,
             key_bytes,
-            ended: crate::store::Counts::default(),
-            recorded: crate::store::Counts::default(),
+            ended: crate::store::OutcomeCounts::default(),
+            recorded: crate::store::OutcomeCounts::default(),
             error: None,
-            failures: Failures::default(),
+            failures: LastErrors::default(),
             result: None,
             paused: false,
             cancelling: false,
@@ -434,7 +436,7 @@ impl Core {
         drop(engine);
         // Released only here, because the engine state now counts the job.
         drop(room);
-        Submitted { id, job, replayed: false }
+        SubmitResult { id, job, replayed: false }
     }
 
     fn answers(&self) -> MutexGuard<'_, Vec<PendingReply>> {

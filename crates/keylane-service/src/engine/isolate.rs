@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::engine_state::{CommitEffect, WriteBatch};
-use crate::store::{Changes, Committed, WriteError};
+use crate::store::{Changes, CommitReceipt, WriteError};
 
 /// Returns true if the store refused a change for its content.
 pub(super) fn is_logical(error: &WriteError) -> bool {
@@ -34,7 +34,7 @@ impl Core {
         effects: Vec<CommitEffect>,
     ) {
         let Some(next) = left.pop() else {
-            let nothing = Ok(Committed { commit: 0, entered: None });
+            let nothing = Ok(CommitReceipt { commit: 0, entered: None });
             return self.written(nothing, Changes::new(), effects);
         };
         let core = Arc::clone(self);
@@ -56,15 +56,15 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handle::Function;
+    use crate::handle::FunctionHandler;
     use crate::store::JobStatus;
     use crate::{JobNumber, Kind, Service};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_change_that_is_refused_leaves_the_others_and_the_service() {
         let folder = tempfile::tempdir().unwrap();
-        let settings = crate::engine::Settings::new(folder.path().join("store"));
-        let kind = Kind::new(Function::new(|_| async { Ok(None) }));
+        let settings = crate::engine::ServiceSettings::new(folder.path().join("store"));
+        let kind = Kind::new(FunctionHandler::new(|_| async { Ok(None) }));
         let service = Service::builder(settings).kind("echo", kind).start().await.unwrap();
         let core = Arc::clone(&service.core);
         let key = crate::Key::new("k");
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
         drop(core);
         service.stop(std::time::Duration::ZERO).await;
-        let settings = crate::store::Settings::default();
+        let settings = crate::store::StoreSettings::default();
         let (_store, recovered) =
             crate::store::Store::open(folder.path().join("store"), &settings).unwrap();
         assert_eq!(recovered.keys()[0].0, key);

@@ -55,7 +55,7 @@ impl LeaseState {
 /// Open claims for work. An operation costs O(log n) in the number of claims, for each kind that
 /// the claim names.
 #[derive(Debug, Default)]
-pub(super) struct OpenClaims {
+pub(super) struct WorkClaims {
     /// Claims by number, the oldest first.
     waiting: BTreeMap<u64, ClaimState>,
     /// Claims with remaining capacity, by kind.
@@ -88,7 +88,7 @@ struct ClaimState {
 /// Promise of a lease: the claim, the name of its worker, and the kinds whose remaining capacity
 /// decreased.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Promise {
+pub(super) struct LeasePromise {
     pub(super) to: u64,
     pub(super) worker: Option<String>,
     pub(super) kinds: Vec<u32>,
@@ -107,7 +107,7 @@ impl GrantQueue {
     }
 }
 
-impl OpenClaims {
+impl WorkClaims {
     /// Opens a claim for at most `room` leases. Returns its number and the place where its leases
     /// arrive.
     pub(super) fn ask(
@@ -156,7 +156,7 @@ impl OpenClaims {
     }
 
     /// Promises a subtask of the kind to the first claim with capacity. `None` if there is none.
-    pub(super) fn promise(&mut self, kind: u32) -> Option<Promise> {
+    pub(super) fn promise(&mut self, kind: u32) -> Option<LeasePromise> {
         let number = *self.open.get(&kind)?.asks.first()?;
         let claimer = self.waiting.get_mut(&number)?;
         claimer.promised += 1;
@@ -164,7 +164,7 @@ impl OpenClaims {
         *self.held.entry(kind).or_default() += 1;
         let (worker, kinds) = (claimer.worker.clone(), claimer.kinds.clone());
         self.set_room(number, room);
-        Some(Promise { to: number, worker, kinds })
+        Some(LeasePromise { to: number, worker, kinds })
     }
 
     /// Hands over a promised lease. Returns false if the claim has ended.
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn a_kind_may_run_as_much_as_was_asked_for_and_is_leased() {
-        let mut claimers = OpenClaims::default();
+        let mut claimers = WorkClaims::default();
         let (first, given) = claimers.ask(vec![1, 2], 2, Some("a".into()));
         claimers.ask(vec![2], 1, None);
         assert_eq!((claimers.wanted(1), claimers.wanted(2), claimers.wanted(3)), (2, 3, 0));
-        let promise = Promise { to: first, worker: Some("a".into()), kinds: vec![1, 2] };
+        let promise = LeasePromise { to: first, worker: Some("a".into()), kinds: vec![1, 2] };
         assert_eq!(claimers.promise(2), Some(promise));
         assert_eq!((claimers.wanted(1), claimers.wanted(2)), (1, 3));
         // The lease arrives when it is handed over, not before.
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_oldest_ask_with_room_for_the_kind_is_first() {
-        let mut claimers = OpenClaims::default();
+        let mut claimers = WorkClaims::default();
         let kinds = [vec![1], vec![1, 2], vec![2], vec![1, 2]];
         let asks: Vec<u64> = kinds.map(|kinds| claimers.ask(kinds, 2, None).0).into();
         let mut promise = |kind| claimers.promise(kind).map(|promise| promise.to);

@@ -3,23 +3,23 @@
 //! An attempt without log output causes no change and no row.
 
 use super::engine_state::{EngineState, RunningAttempt};
-use crate::handle::Log;
-use crate::kind::{Kind, Work};
-use crate::schedule::{Fate, Step};
+use crate::handle::AttemptOutput;
+use crate::kind::{Kind, KindWork};
+use crate::schedule::{Step, SubtaskFate};
 use crate::store::{AttemptLog, OutcomeKind};
 use crate::wire::Timestamp;
 
 /// Returns the log buffer for an attempt at a step of a kind.
-pub(super) fn log_of(kind: &Kind, step: Step) -> Log {
+pub(super) fn log_of(kind: &Kind, step: Step) -> AttemptOutput {
     let handler = match (step, &kind.work) {
         (Step::Split, _) => kind.split.as_ref(),
         (Step::FanIn, _) => kind.fan_in.as_ref(),
-        (Step::Subtask(_), Work::Handler(handler)) => Some(handler),
+        (Step::Subtask(_), KindWork::Handler(handler)) => Some(handler),
         // A remote worker sends its whole log with the end.
-        (Step::Subtask(_), Work::Lease { .. }) => None,
+        (Step::Subtask(_), KindWork::Lease { .. }) => None,
     };
     let keeps = handler.is_some_and(|handler| handler.keeps_log());
-    if keeps { Log::keeping(kind.log_bytes) } else { Log::default() }
+    if keeps { AttemptOutput::keeping(kind.log_bytes) } else { AttemptOutput::default() }
 }
 
 /// Adds the log of an ended run to the next batch. Called before the end is added, so that both are
@@ -28,7 +28,7 @@ pub(super) fn note_log(
     engine: &mut EngineState,
     running: &RunningAttempt,
     fence: u64,
-    fate: Fate,
+    fate: SubtaskFate,
     now: Timestamp,
 ) {
     let Some(said) = running.log.take() else { return };
@@ -37,9 +37,11 @@ pub(super) fn note_log(
         fence,
         attempt: running.attempt,
         kind: match fate {
-            Fate::Succeeded => OutcomeKind::Succeeded,
-            Fate::Failed | Fate::Again { .. } | Fate::Stopped => OutcomeKind::Failed,
-            Fate::Cancelled => OutcomeKind::Cancelled,
+            SubtaskFate::Succeeded => OutcomeKind::Succeeded,
+            SubtaskFate::Failed | SubtaskFate::Again { .. } | SubtaskFate::Stopped => {
+                OutcomeKind::Failed
+            }
+            SubtaskFate::Cancelled => OutcomeKind::Cancelled,
         },
         started_ms: running.since.0,
         ended_ms: now.0,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::head::{Bounds, fits};
+use crate::head::{SubmissionLimits, fits};
 use crate::wire::Object;
 
 /// Subtask that a split step has produced.
@@ -20,7 +20,10 @@ pub(super) struct NewSubtaskSpec {
 
 impl NewSubtaskSpec {
     /// Parses a split step's result. The error names the fault and its place.
-    pub(super) fn read(answer: Option<&RawValue>, bounds: &Bounds) -> Result<Vec<Self>, String> {
+    pub(super) fn read(
+        answer: Option<&RawValue>,
+        bounds: &SubmissionLimits,
+    ) -> Result<Vec<Self>, String> {
         let text = answer.map_or("[]", RawValue::get);
         let all: Vec<Object<NewSubtaskSpec>> = serde_json::from_str(text).map_err(|error| {
             format!("the split step's result is not a list of subtasks: {error}")
@@ -38,7 +41,7 @@ impl NewSubtaskSpec {
         Ok(all)
     }
 
-    fn check(&self, bounds: &Bounds) -> Result<(), String> {
+    fn check(&self, bounds: &SubmissionLimits) -> Result<(), String> {
         if self.key.is_some() && self.keys.is_some() {
             return Err("`key` and `keys` are both set; keep one".into());
         }
@@ -66,7 +69,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<NewSubtaskSpec>, String> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
-        NewSubtaskSpec::read(Some(&raw), &Bounds::default())
+        NewSubtaskSpec::read(Some(&raw), &SubmissionLimits::default())
     }
 
     #[test]
@@ -76,7 +79,7 @@ mod tests {
         let wanted: [(Vec<&[u8]>, &str); 3] =
             [(vec![b"a"], "1.0"), (vec![], "null"), (vec![b"b", b"c"], "null")];
         assert_eq!(plain, wanted);
-        assert_eq!(NewSubtaskSpec::read(None, &Bounds::default()).unwrap().len(), 0);
+        assert_eq!(NewSubtaskSpec::read(None, &SubmissionLimits::default()).unwrap().len(), 0);
     }
 
     #[test]

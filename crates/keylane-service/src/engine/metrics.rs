@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 
 use super::core::Core;
-use super::engine_state::Totals;
+use super::engine_state::ServiceTotals;
 use super::store_status::StoreHealth;
 use crate::wire::Summary;
 
@@ -21,14 +21,19 @@ impl Core {
     fn write_metrics(&self, to: &mut String) -> fmt::Result {
         let summary = self.query.summary();
         let totals = self.state.lock().totals;
-        let mut to = Metrics(to);
+        let mut to = MetricsText(to);
         self.write_jobs(&mut to, &summary, &totals)?;
         write_attempts(&mut to, &summary, &totals)?;
         self.write_store(&mut to, &summary)
     }
 
     /// Writes the metrics of jobs and subtasks.
-    fn write_jobs(&self, to: &mut Metrics<'_>, summary: &Summary, totals: &Totals) -> fmt::Result {
+    fn write_jobs(
+        &self,
+        to: &mut MetricsText<'_>,
+        summary: &Summary,
+        totals: &ServiceTotals,
+    ) -> fmt::Result {
         to.metric(
             "build_info",
             "gauge",
@@ -84,7 +89,7 @@ impl Core {
     }
 
     /// Writes the number of held jobs.
-    fn write_held(&self, to: &mut Metrics<'_>) -> fmt::Result {
+    fn write_held(&self, to: &mut MetricsText<'_>) -> fmt::Result {
         let held = self.state.lock().holds.counts();
         let held: Vec<_> = held
             .iter()
@@ -100,7 +105,7 @@ impl Core {
     }
 
     /// Writes the metrics of the store and the server.
-    fn write_store(&self, to: &mut Metrics<'_>, summary: &Summary) -> fmt::Result {
+    fn write_store(&self, to: &mut MetricsText<'_>, summary: &Summary) -> fmt::Result {
         to.metric(
             "store_bytes",
             "gauge",
@@ -142,7 +147,11 @@ impl Core {
 }
 
 /// Writes the metrics of attempts, slots and keys.
-fn write_attempts(to: &mut Metrics<'_>, summary: &Summary, totals: &Totals) -> fmt::Result {
+fn write_attempts(
+    to: &mut MetricsText<'_>,
+    summary: &Summary,
+    totals: &ServiceTotals,
+) -> fmt::Result {
     to.metric("attempts_total", "counter", "Started attempts.", &[("", number(totals.starts))])?;
     to.metric(
         "attempts_retried_total",
@@ -186,9 +195,9 @@ fn write_attempts(to: &mut Metrics<'_>, summary: &Summary, totals: &Totals) -> f
 }
 
 /// Text of metrics.
-struct Metrics<'a>(&'a mut String);
+struct MetricsText<'a>(&'a mut String);
 
-impl Metrics<'_> {
+impl MetricsText<'_> {
     fn metric(
         &mut self,
         name: &str,

@@ -73,26 +73,28 @@ mod timer;
 mod wall_clock;
 
 pub(crate) use self::core::Core;
-pub(crate) use audit::{Act, Action, Answered, AuditLog};
+pub(crate) use audit::{ActionAnswer, AuditLog, AuditedRequest, OperatorAction};
 pub(crate) use batch::key_in_batch;
 pub(crate) use client_id::check as check_client_id;
 #[cfg(test)]
 pub(crate) use clock::SteadyClock;
 pub(crate) use command::KeyCommand;
-pub(crate) use events::{Feed, Followed, Follower, FollowerText, Reader, event, sse_text};
+pub(crate) use events::{
+    EventFollower, FeedReader, FollowedItem, FollowerText, JobFeed, event, sse_text,
+};
 #[cfg(test)]
 pub(crate) use executor::{Dispatcher, Executor, JoinDispatcher, Threads};
-pub(crate) use idempotency::{Before, Keyed, KeyedClaim};
-pub(crate) use intake::Intake;
+pub(crate) use idempotency::{EarlierAction, KeyedClaim, KeyedRequest};
+pub(crate) use intake::JobSubmission;
 #[cfg(test)]
 pub(crate) use outside::Outside;
-pub(crate) use query::{ResultOrder, Wanted};
+pub(crate) use query::{JobQuery, ResultOrder};
 pub(crate) use remote::{MAX_CLAIM_WAIT, MAX_LEASES};
 pub use service::{Service, ServiceBuilder};
-pub use settings::Settings;
+pub use settings::ServiceSettings;
 pub use start_error::StartError;
 pub(crate) use store_status::StoreHealth;
-pub(crate) use submit_reply::{SubmitTicket, Submitted};
+pub(crate) use submit_reply::{SubmitResult, SubmitTicket};
 pub use wall_clock::ManualClock;
 #[cfg(test)]
 pub(crate) use wall_clock::WallClock;

@@ -36,7 +36,7 @@ use crate::{JobNumber, Key, SubtaskId};
 const GENERATION: usize = 1 << 16;
 
 /// Hash of a key.
-type Hash = u128;
+type KeyHash = u128;
 
 /// Position in the order: of the job, and in the job.
 type OrderPosition = (u64, u32);
@@ -49,16 +49,16 @@ pub(super) struct OrderCheck {
     entries: HashMap<JobNumber, u64>,
     next_entry: u64,
     /// Subtasks that have begun and not ended permanently.
-    open: HashMap<SubtaskId, OpenSubtask>,
+    open: HashMap<SubtaskId, UnfinishedSubtask>,
     /// Open subtask of each key.
-    holders: HashMap<Hash, SubtaskId>,
+    holders: HashMap<KeyHash, SubtaskId>,
     /// Position of the last begin of each key: recent keys, and older ones.
-    last: [HashMap<Hash, OrderPosition>; 2],
+    last: [HashMap<KeyHash, OrderPosition>; 2],
 }
 
 #[derive(Debug)]
-struct OpenSubtask {
-    keys: Box<[Hash]>,
+struct UnfinishedSubtask {
+    keys: Box<[KeyHash]>,
     /// Number of the job's entry when the subtask began.
     entry: Option<u64>,
     runs: bool,
@@ -66,7 +66,7 @@ struct OpenSubtask {
 
 /// Violation of the order by a begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Violation {
+pub(super) enum OrderViolation {
     /// The subtask already runs.
     Twice,
     /// Another subtask with one of its keys is open.
@@ -94,11 +94,11 @@ impl OrderCheck {
         subtask: SubtaskId,
         keys: &[Key],
         is_held: impl Fn(SubtaskId) -> bool,
-    ) -> Option<Violation> {
-        let keys: Box<[Hash]> = keys.iter().map(|key| self.hash(key)).collect();
+    ) -> Option<OrderViolation> {
+        let keys: Box<[KeyHash]> = keys.iter().map(|key| self.hash(key)).collect();
         let mut violation = None;
         if self.open.get(&subtask).is_some_and(|open| open.runs) {
-            violation = Some(Violation::Twice);
+            violation = Some(OrderViolation::Twice);
         }
         let entry = self.entries.get(&subtask.job).copied();
         let place = entry.map(|entry| (entry, subtask.number));
@@ -106,15 +106,15 @@ impl OrderCheck {
             let holder = self.holders.insert(*key, subtask).filter(|holder| *holder != subtask);
             let is_held = |holder: &SubtaskId| self.is_current(*holder) && is_held(*holder);
             if let Some(holder) = holder.filter(is_held) {
-                violation = Some(Violation::Beside(holder));
+                violation = Some(OrderViolation::Beside(holder));
             }
             let Some(place) = place else { continue };
             if self.put_last(*key, place).is_some_and(|last| last > place) {
-                violation.get_or_insert(Violation::Overtaken);
+                violation.get_or_insert(OrderViolation::Overtaken);
             }
         }
         if !keys.is_empty() {
-            self.open.insert(subtask, OpenSubtask { keys, entry, runs: true });
+            self.open.insert(subtask, UnfinishedSubtask { keys, entry, runs: true });
         }
         violation
     }
@@ -151,7 +151,7 @@ impl OrderCheck {
 
     /// Stores the position of a begin, and returns the previous one of the key. A violation does
     /// not move the position back.
-    fn put_last(&mut self, key: Hash, place: OrderPosition) -> Option<OrderPosition> {
+    fn put_last(&mut self, key: KeyHash, place: OrderPosition) -> Option<OrderPosition> {
         let [recent, older] = &mut self.last;
         let before = recent.get(&key).or_else(|| older.get(&key)).copied();
         recent.insert(key, before.map_or(place, |before| before.max(place)));
@@ -161,7 +161,7 @@ impl OrderCheck {
         before
     }
 
-    fn hash(&self, key: &Key) -> Hash {
+    fn hash(&self, key: &Key) -> KeyHash {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(&key.0));
         u128::from(high) << 64 | u128::from(low)
     }
@@ -213,18 +213,18 @@ mod tests {
         let mut check = check(&[1, 2]);
         assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), None);
         check.attempt_ended(of(1, 0));
-        let beside = Some(Violation::Beside(of(1, 0)));
+        let beside = Some(OrderViolation::Beside(of(1, 0)));
         assert_eq!(check.begun(of(2, 0), &keys(&["b", "a"]), |_| true), beside);
         // The earlier subtask was overtaken.
         check.ended(of(2, 0));
-        assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), Some(Violation::Overtaken));
+        assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), Some(OrderViolation::Overtaken));
     }
 
     #[test]
     fn what_waits_since_before_a_restart_holds_its_keys() {
         let mut check = check(&[1, 2]);
         check.restored(of(1, 3), &keys(&["a", "b"]));
-        let beside = Some(Violation::Beside(of(1, 3)));
+        let beside = Some(OrderViolation::Beside(of(1, 3)));
         assert_eq!(check.begun(of(2, 0), &keys(&["b"]), |_| true), beside);
         check.ended(of(2, 0));
         assert_eq!(check.begun(of(1, 3), &keys(&["a"]), |_| true), None);
@@ -237,17 +237,17 @@ mod tests {
         let mut check = check(&[1, 2]);
         assert_eq!(check.begun(of(2, 0), &keys(&["a"]), |_| true), None);
         check.ended(of(2, 0));
-        assert_eq!(check.begun(of(1, 5), &keys(&["a"]), |_| true), Some(Violation::Overtaken));
+        assert_eq!(check.begun(of(1, 5), &keys(&["a"]), |_| true), Some(OrderViolation::Overtaken));
         check.ended(of(1, 5));
         // Within one job, too.
-        assert_eq!(check.begun(of(1, 4), &keys(&["a"]), |_| true), Some(Violation::Overtaken));
+        assert_eq!(check.begun(of(1, 4), &keys(&["a"]), |_| true), Some(OrderViolation::Overtaken));
     }
 
     #[test]
     fn one_that_runs_twice_is_seen_and_one_that_was_dropped_is_none() {
         let mut check = check(&[1, 2]);
         assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), None);
-        assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), Some(Violation::Twice));
+        assert_eq!(check.begun(of(1, 0), &keys(&["a"]), |_| true), Some(OrderViolation::Twice));
         check.attempt_ended(of(1, 0));
         // Its job was cancelled meanwhile.
         assert_eq!(check.begun(of(2, 0), &keys(&["a"]), |_| false), None);
@@ -255,7 +255,7 @@ mod tests {
         check.ended(of(1, 0));
         assert_eq!(
             check.begun(of(2, 1), &keys(&["a"]), |_| true),
-            Some(Violation::Beside(of(2, 0)))
+            Some(OrderViolation::Beside(of(2, 0)))
         );
     }
 

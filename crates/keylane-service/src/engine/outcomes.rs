@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 
 use super::engine_state::{ActiveJob, CommitEffect, EngineState, FinalState, RunningAttempt};
 use super::scheduler_job::states;
-use crate::schedule::{Accepted, Ended, Fate, Outcome, Step};
-use crate::store::{JobStatus, Outcome as Written, OutcomeKind};
+use crate::schedule::{AcceptResult, EndResult, JobOutcome, Step, SubtaskFate};
+use crate::store::{JobStatus, OutcomeKind, SubtaskOutcome as Written};
 use crate::wire::{JobState, OnErrorChoice, Timestamp};
 use crate::{JobNumber, Key, SubtaskId};
 
@@ -53,14 +53,14 @@ impl EngineState {
     pub(super) fn record_end(
         &mut self,
         running: &RunningAttempt,
-        fate: Fate,
+        fate: SubtaskFate,
         error: Option<String>,
         result: Option<Box<RawValue>>,
         now: Timestamp,
     ) {
         let (kind, end) = match fate {
-            Fate::Succeeded => (OutcomeKind::Succeeded, FinalState::Succeeded),
-            Fate::Failed => (OutcomeKind::Failed, FinalState::Failed),
+            SubtaskFate::Succeeded => (OutcomeKind::Succeeded, FinalState::Succeeded),
+            SubtaskFate::Failed => (OutcomeKind::Failed, FinalState::Failed),
             _ => (OutcomeKind::Cancelled, FinalState::Cancelled),
         };
         let bytes = match (&error, &result) {
@@ -89,7 +89,7 @@ impl EngineState {
     }
 
     /// Applies the consequences of an end: dropped subtasks, the end of the job.
-    pub(super) fn apply_consequences(&mut self, job: JobNumber, ended: &Ended, now: Timestamp) {
+    pub(super) fn apply_consequences(&mut self, job: JobNumber, ended: &EndResult, now: Timestamp) {
         // Dropped subtasks need no outcomes: at the end of a job every subtask without an outcome
         // counts as cancelled, and the failure that made the job fail is on the disk.
         if let Some(outcome) = ended.over {
@@ -98,7 +98,7 @@ impl EngineState {
     }
 
     /// Ends a job: its last status is written after all its outcomes.
-    pub(super) fn record_job_end(&mut self, job: JobNumber, outcome: Outcome, now: Timestamp) {
+    pub(super) fn record_job_end(&mut self, job: JobNumber, outcome: JobOutcome, now: Timestamp) {
         let Some(live) = self.live.get_mut(&job) else { return };
         live.is_closing = true;
         let counts = live.final_counts();
@@ -117,7 +117,12 @@ impl EngineState {
 
     /// Applies the immediate consequences of accepting a job: subtasks without an attempt left, a
     /// job without any subtask.
-    pub(super) fn apply_accepted(&mut self, job: JobNumber, accepted: &Accepted, now: Timestamp) {
+    pub(super) fn apply_accepted(
+        &mut self,
+        job: JobNumber,
+        accepted: &AcceptResult,
+        now: Timestamp,
+    ) {
         for step in &accepted.failed {
             let attempts = self.live.get(&job).map_or(0, |live| live.head.attempts);
             let error = "the server ended during its last attempt";

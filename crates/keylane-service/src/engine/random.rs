@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Source of pseudorandom numbers, good enough for jitter: SplitMix64 (Steele, Lea and Flood, "Fast
 /// Splittable Pseudorandom Number Generators", 2014). Equal seeds give equal numbers.
 #[derive(Debug)]
-pub(super) struct Random(AtomicU64);
+pub(super) struct JitterSource(AtomicU64);
 
-impl Random {
+impl JitterSource {
     pub(super) fn seeded(seed: u64) -> Self {
-        Random(AtomicU64::new(seed))
+        JitterSource(AtomicU64::new(seed))
     }
 
     pub(super) fn next(&self) -> u64 {
@@ -28,7 +28,7 @@ mod tests {
     /// The first numbers of the reference implementation, with seed 1234567.
     #[test]
     fn the_numbers_are_those_of_the_reference() {
-        let random = Random::seeded(1_234_567);
+        let random = JitterSource::seeded(1_234_567);
         let first = [random.next(), random.next(), random.next()];
         assert_eq!(
             first,

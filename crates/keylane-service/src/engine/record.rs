@@ -7,26 +7,26 @@ use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::ends::Block;
+use super::ends::JobNumberBlock;
 use super::engine_state::{CommitEffect, EngineState, FinalState, WriteBatch};
 use super::isolate::is_logical;
 use super::store_status::StoreHealth;
 use crate::JobNumber;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::schedule::Step;
-use crate::store::{Committed, WriteError};
+use crate::store::{CommitReceipt, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};
 
 /// Converts a refusal for requests that wait for a change that was already applied in memory.
-fn to_not_yet_written(refusal: Refused) -> Refused {
+fn to_not_yet_written(refusal: RequestError) -> RequestError {
     match refusal {
-        Refused::StoreFull => Refused::NotYetWritten,
+        RequestError::StoreFull => RequestError::NotYetWritten,
         other => other,
     }
 }
 
 /// Reports the refusal to all requests that wait for these effects.
-fn report_refused(effects: &mut Vec<CommitEffect>, refusal: &Refused) {
+fn report_refused(effects: &mut Vec<CommitEffect>, refusal: &RequestError) {
     for effect in effects.extract_if(.., |effect| matches!(effect, CommitEffect::Reply(_))) {
         if let CommitEffect::Reply(reply) = effect {
             // The client may have disconnected.
@@ -59,7 +59,7 @@ impl Core {
     /// last callback of the commit, which wakes the dispatcher.
     pub(super) fn written(
         self: &Arc<Self>,
-        written: Result<Committed, WriteError>,
+        written: Result<CommitReceipt, WriteError>,
         changes: crate::store::Changes,
         effects: Vec<CommitEffect>,
     ) {
@@ -114,7 +114,7 @@ impl Core {
     /// Locks the engine state for a change that is answered when it is on the disk.
     ///
     /// Returns an error if nothing is written now: then nothing may be changed.
-    pub(super) fn writable_engine(&self) -> Result<MutexGuard<'_, EngineState>, Refused> {
+    pub(super) fn writable_engine(&self) -> Result<MutexGuard<'_, EngineState>, RequestError> {
         let engine = self.state.lock();
         match self.status.health().refusal() {
             Some(refusal) => Err(refusal),
@@ -126,7 +126,7 @@ impl Core {
     ///
     /// Returns an error if the store has failed or has become full: then they are written later, or
     /// never.
-    pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), Refused> {
+    pub(super) async fn all_written(self: &Arc<Self>) -> Result<(), RequestError> {
         let (reply, replied) = oneshot::channel();
         {
             let mut engine = self.state.lock();
@@ -137,7 +137,9 @@ impl Core {
             engine.unwritten.effects.push(CommitEffect::Reply(reply));
             self.write_next(&mut engine);
         }
-        replied.await.unwrap_or_else(|_| Err(Refused::StoreFailed("the writer has ended".into())))
+        replied
+            .await
+            .unwrap_or_else(|_| Err(RequestError::StoreFailed("the writer has ended".into())))
     }
 
     /// Retries the refused batch.
@@ -221,7 +223,7 @@ impl Core {
     ) {
         let Some(mut live) = engine.live.remove(&job) else { return };
         engine.order.left(job);
-        self.ends.note(Block::of(job), now.0);
+        self.ends.note(JobNumberBlock::of(job), now.0);
         engine.key_bytes -= live.key_bytes;
         engine.changed.remove(&job);
         engine.holds.forget(job);

@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 use super::Core;
 use super::engine_state::{EngineState, RunningAttempt};
 use super::timer::timeout;
-use crate::handle::{Failure, Log};
-use crate::kind::Work;
-use crate::refused::Refused;
+use crate::handle::{AttemptFailure, AttemptOutput};
+use crate::kind::KindWork;
+use crate::refused::RequestError;
 use crate::schedule::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
@@ -26,7 +26,7 @@ const GRANT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Open claim for work. If it is dropped before its [end](Self::end), because the client has
 /// disconnected, the claim is removed and its leases are withdrawn for another worker.
-struct OpenClaim {
+struct WorkClaim {
     core: Arc<Core>,
     number: u64,
     kinds: Vec<u32>,
@@ -34,7 +34,7 @@ struct OpenClaim {
     is_over: bool,
 }
 
-impl OpenClaim {
+impl WorkClaim {
     /// Removes the claim and returns its leases. Leases are handed over under the lock of the
     /// engine state, so none arrives later.
     fn end(&mut self, engine: &mut EngineState, now: Timestamp) -> Vec<u64> {
@@ -55,7 +55,7 @@ impl OpenClaim {
     }
 }
 
-impl Drop for OpenClaim {
+impl Drop for WorkClaim {
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -82,17 +82,17 @@ impl Core {
         wait: Duration,
         worker: Option<String>,
         closing: &CancellationToken,
-    ) -> Result<Vec<Lease>, Refused> {
+    ) -> Result<Vec<Lease>, RequestError> {
         let kinds = self.leased_kinds(kinds)?;
         let mut ask = {
             let mut engine = self.state.lock();
             let now = self.clock.now();
             if engine.is_draining {
-                return Err(Refused::Draining);
+                return Err(RequestError::Draining);
             }
             let (number, given) = engine.claimers.ask(kinds.clone(), most, worker);
             self.admit_leases(&mut engine, kinds.iter().copied(), now);
-            OpenClaim { core: Arc::clone(self), number, kinds, given, is_over: false }
+            WorkClaim { core: Arc::clone(self), number, kinds, given, is_over: false }
         };
         self.wake.notify();
         // A minimum wait, so that the dispatcher can respond.
@@ -113,11 +113,12 @@ impl Core {
         Ok(fences.into_iter().filter_map(|fence| self.lease(fence)).collect())
     }
 
-    fn leased_kinds(&self, names: &[String]) -> Result<Vec<u32>, Refused> {
-        let wrong =
-            |index: usize, why: String| Refused::Invalid(vec![(format!("/kinds/{index}"), why)]);
+    fn leased_kinds(&self, names: &[String]) -> Result<Vec<u32>, RequestError> {
+        let wrong = |index: usize, why: String| {
+            RequestError::Invalid(vec![(format!("/kinds/{index}"), why)])
+        };
         if names.is_empty() {
-            return Err(Refused::Invalid(vec![(
+            return Err(RequestError::Invalid(vec![(
                 "/kinds".into(),
                 "`kinds` is empty; name at least one kind".into(),
             )]));
@@ -127,7 +128,7 @@ impl Core {
             let number = self.kinds.number(name);
             let number =
                 number.ok_or_else(|| wrong(index, format!("there is no kind `{name}`")))?;
-            if !matches!(self.kinds.get(number).work, Work::Lease { .. }) {
+            if !matches!(self.kinds.get(number).work, KindWork::Lease { .. }) {
                 return Err(wrong(index, format!("`{name}` is not for remote workers")));
             }
             kinds.push(number);
@@ -175,12 +176,12 @@ impl Core {
     }
 
     /// Returns the fence in a lease's id, if the lease is held.
-    fn held(engine: &EngineState, id: &str) -> Result<u64, Refused> {
+    fn held(engine: &EngineState, id: &str) -> Result<u64, RequestError> {
         let mut words = id.strip_prefix("lease_").unwrap_or_default().splitn(3, '_');
         let fence = words.next().and_then(|word| word.parse().ok());
         let number: Option<u32> = words.next().and_then(|word| word.parse().ok());
         let (Some(fence), Some(number), Some(job)) = (fence, number, words.next()) else {
-            return Err(Refused::Unknown { what: format!("lease {id}") });
+            return Err(RequestError::Unknown { what: format!("lease {id}") });
         };
         let is_held = |running: &&RunningAttempt| {
             running.lease.as_ref().is_some_and(|held| held.promised_to.is_none())
@@ -191,11 +192,11 @@ impl Core {
             running.step == Step::Subtask(number)
                 && live.is_some_and(|live| live.id.to_string() == job)
         });
-        if is_this { Ok(fence) } else { Err(Refused::LeaseLost) }
+        if is_this { Ok(fence) } else { Err(RequestError::LeaseLost) }
     }
 
     /// Renews a lease.
-    pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, Refused> {
+    pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, RequestError> {
         let mut engine = self.state.lock();
         let now = self.clock.now();
         let fence = Core::held(&engine, id)?;
@@ -212,7 +213,7 @@ impl Core {
         id: &str,
         result: Option<Box<RawValue>>,
         log: Option<String>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let fence = self.held_saying(id, log)?;
         self.end_lease(fence, Ok(result)).await
     }
@@ -221,20 +222,20 @@ impl Core {
     pub(crate) async fn fail(
         self: &Arc<Self>,
         id: &str,
-        failure: Failure,
+        failure: AttemptFailure,
         log: Option<String>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let fence = self.held_saying(id, log)?;
         self.end_lease(fence, Err(failure)).await
     }
 
     /// Returns the fence of a held lease, after adding the worker's log to its attempt.
-    fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, Refused> {
+    fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, RequestError> {
         let mut engine = self.writable_engine()?;
         let fence = Core::held(&engine, id)?;
         if let Some(said) = log {
             let running = engine.running.get_mut(&fence).expect("the lease was just found");
-            running.log = Log::keeping(self.kinds.get(running.kind).log_bytes);
+            running.log = AttemptOutput::keeping(self.kinds.get(running.kind).log_bytes);
             running.log.say(said.as_bytes());
         }
         Ok(fence)
@@ -243,10 +244,10 @@ impl Core {
     async fn end_lease(
         self: &Arc<Self>,
         fence: u64,
-        answer: crate::handle::Answer,
-    ) -> Result<(), Refused> {
+        answer: crate::handle::AttemptResult,
+    ) -> Result<(), RequestError> {
         if !self.finished(fence, answer) {
-            return Err(Refused::LeaseLost);
+            return Err(RequestError::LeaseLost);
         }
         self.all_written().await
     }

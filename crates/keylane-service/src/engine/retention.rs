@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditLog;
 use super::clock::{Clock, millis};
-use super::ends::{Block, Ends};
+use super::ends::{JobEndTimes, JobNumberBlock};
 use super::executor::Executor;
 use super::store_status::StoreStatus;
 use super::timer::sleep;
@@ -46,7 +46,7 @@ pub(super) struct Retention {
     pub(super) status: Arc<StoreStatus>,
     pub(super) audit: Arc<AuditLog>,
     /// End times of finished jobs.
-    pub(super) ends: Arc<Ends>,
+    pub(super) ends: Arc<JobEndTimes>,
     /// Retention time of finished jobs; unlimited if `None`.
     pub(super) keep: Option<Duration>,
     /// Cancelled when the service has stopped.
@@ -140,7 +140,7 @@ impl Retention {
                 *unread = None;
                 break;
             };
-            let block = Block::of(next);
+            let block = JobNumberBlock::of(next);
             self.remove_old_of(block, before).await?;
             from = JobNumber(block.numbers().end);
         }
@@ -148,7 +148,11 @@ impl Retention {
     }
 
     /// Removes the expired jobs of a block, and records when the others ended.
-    async fn remove_old_of(&self, block: Block, before: u64) -> Result<(), RemovalStopped> {
+    async fn remove_old_of(
+        &self,
+        block: JobNumberBlock,
+        before: u64,
+    ) -> Result<(), RemovalStopped> {
         let ends = self.read(move |store| store.ends(block.numbers())).await;
         let (old, kept): (Vec<_>, Vec<_>) = match ends {
             Ok(ends) => ends.into_iter().partition(|(_, ended)| *ended < before),
@@ -205,20 +209,20 @@ mod tests {
     use crate::engine::clock::SteadyClock;
     use crate::engine::idempotency::IdempotencyKeys;
     use crate::engine::wall_clock::WallClock;
-    use crate::handle::{Attempt, Function};
-    use crate::{JobId, Kind, Service, Settings};
+    use crate::handle::{Attempt, FunctionHandler};
+    use crate::{JobId, Kind, Service, ServiceSettings};
 
     const DAY: u64 = 24 * 3_600_000;
 
     /// Starts a service, and finishes a job in it that was submitted under the key `key` of the
     /// caller `caller`.
     async fn with_finished_job(folder: &Path, clock: &ManualClock) -> (Service, JobId) {
-        let settings = Settings {
+        let settings = ServiceSettings {
             keep: Some(Duration::from_secs(30)),
             clock: Some(clock.clone()),
-            ..Settings::new(folder.join("store"))
+            ..ServiceSettings::new(folder.join("store"))
         };
-        let echo = Function::new(|_: Attempt| async { Ok(None) });
+        let echo = FunctionHandler::new(|_: Attempt| async { Ok(None) });
         let service = Service::builder(settings).kind("echo", Kind::new(echo)).start();
         let service = service.await.unwrap();
         let job = serde_json::from_str(r#"{"kind":"echo","payload":1}"#).unwrap();
@@ -275,8 +279,10 @@ mod tests {
         let (service, job) = with_finished_job(folder.path(), &wall).await;
         service.stop(Duration::ZERO).await;
         wall.set(1_000_000_000_000 + 2 * DAY);
-        let settings =
-            Settings { clock: Some(wall.clone()), ..Settings::new(folder.path().join("store")) };
+        let settings = ServiceSettings {
+            clock: Some(wall.clone()),
+            ..ServiceSettings::new(folder.path().join("store"))
+        };
         let service = Service::builder(settings).start().await.unwrap();
         let core = &service.core;
         assert!(core.clock.doubted_for().is_some());
@@ -290,12 +296,12 @@ mod tests {
     async fn jobs_go_when_they_become_too_old_also_after_the_first_look() {
         let folder = tempfile::tempdir().unwrap();
         let clock = ManualClock::at(1_000_000_000_000);
-        let settings = Settings {
+        let settings = ServiceSettings {
             keep: Some(Duration::from_secs(30)),
             clock: Some(clock.clone()),
-            ..Settings::new(folder.path().join("store"))
+            ..ServiceSettings::new(folder.path().join("store"))
         };
-        let echo = Function::new(|_: Attempt| async { Ok(None) });
+        let echo = FunctionHandler::new(|_: Attempt| async { Ok(None) });
         let service = Service::builder(settings).kind("echo", Kind::new(echo)).start();
         let service = service.await.unwrap();
         let core = &service.core;

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::engine_state::SharedState;
-use crate::head::Bounds;
-use crate::refused::Refused;
+use crate::head::SubmissionLimits;
+use crate::refused::RequestError;
 
 /// Number of subtasks for which an upload reserves capacity at a time.
 const STEP: u64 = 1024;
@@ -27,7 +27,7 @@ const STEP_BYTES: u64 = 256 * 1024;
 
 /// Sum of all reservations, and its bounds.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct CapacityReservations {
     reserved: Mutex<Capacity>,
     state: Arc<SharedState>,
     /// Maximum number of unfinished subtasks.
@@ -36,9 +36,9 @@ pub(super) struct Incoming {
     max_key_bytes: u64,
 }
 
-impl Incoming {
-    pub(super) fn new(state: Arc<SharedState>, bounds: &Bounds) -> Self {
-        Incoming {
+impl CapacityReservations {
+    pub(super) fn new(state: Arc<SharedState>, bounds: &SubmissionLimits) -> Self {
+        CapacityReservations {
             reserved: Mutex::default(),
             state,
             max_subtasks: bounds.waiting_subtasks,
@@ -60,15 +60,15 @@ struct Capacity {
 /// Reservation of one upload, retry or split, released on drop.
 #[derive(Debug)]
 pub(super) struct CapacityReservation {
-    incoming: Arc<Incoming>,
-    /// Share of this reservation in `Incoming`.
+    incoming: Arc<CapacityReservations>,
+    /// Share of this reservation in `CapacityReservations`.
     taken: Capacity,
     /// Capacity that it needs; at most `taken`, unless the reservation was refused.
     needed: Capacity,
 }
 
 impl CapacityReservation {
-    pub(super) fn new(incoming: &Arc<Incoming>) -> Self {
+    pub(super) fn new(incoming: &Arc<CapacityReservations>) -> Self {
         CapacityReservation {
             incoming: Arc::clone(incoming),
             taken: Capacity::default(),
@@ -80,10 +80,10 @@ impl CapacityReservation {
     ///
     /// Returns an error if there is not enough.
     pub(super) fn of(
-        incoming: &Arc<Incoming>,
+        incoming: &Arc<CapacityReservations>,
         subtasks: u64,
         key_bytes: u64,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, RequestError> {
         let mut reservation = CapacityReservation::new(incoming);
         reservation.needed = Capacity { subtasks, key_bytes };
         reservation.check()?;
@@ -93,7 +93,7 @@ impl CapacityReservation {
     /// Reserves capacity for more subtasks.
     ///
     /// Returns an error if there is not enough. Then the upload must end.
-    pub(super) fn take(&mut self, subtasks: u64, key_bytes: u64) -> Result<(), Refused> {
+    pub(super) fn take(&mut self, subtasks: u64, key_bytes: u64) -> Result<(), RequestError> {
         self.needed.subtasks += subtasks;
         self.needed.key_bytes += key_bytes;
         let is_enough = self.needed.subtasks <= self.taken.subtasks
@@ -108,12 +108,12 @@ impl CapacityReservation {
     /// Reserves the missing capacity for a complete job.
     ///
     /// Returns an error if there is not enough.
-    pub(super) fn check(&mut self) -> Result<(), Refused> {
+    pub(super) fn check(&mut self) -> Result<(), RequestError> {
         self.grow(0, 0)
     }
 
     /// Reserves the needed capacity, and up to `more` beyond it if that is available.
-    fn grow(&mut self, more: u64, more_bytes: u64) -> Result<(), Refused> {
+    fn grow(&mut self, more: u64, more_bytes: u64) -> Result<(), RequestError> {
         let incoming = &*self.incoming;
         let mut all = incoming.reserved();
         // Read after the reservations: a job is counted in the engine state before its reservation
@@ -158,6 +158,6 @@ impl Drop for CapacityReservation {
     }
 }
 
-fn full(what: String) -> Refused {
-    Refused::Backlog { what, after: Duration::from_secs(1) }
+fn full(what: String) -> RequestError {
+    RequestError::Backlog { what, after: Duration::from_secs(1) }
 }

@@ -1,11 +1,11 @@
 //! Forms that the scheduler has of kinds, jobs and counts.
 
-use crate::head::Head;
+use crate::head::JobHead;
 use crate::kind::Kind;
 use crate::schedule::{
-    self, EndedCounts, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome,
+    self, EndedCounts, JobOutcome, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail,
 };
-use crate::store::{Counts, JobState as Stored};
+use crate::store::{JobState as Stored, OutcomeCounts};
 use crate::wire::{JobState, OnErrorChoice, OnFailChoice};
 use crate::{JobNumber, Key};
 
@@ -22,7 +22,7 @@ pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
 }
 
 /// Converts a rate to tokens per interval: whole numbers, exact to a thousandth.
-fn rate_of(rate: crate::kind::Rate) -> schedule::Rate {
+fn rate_of(rate: crate::kind::StartRate) -> schedule::RateLimit {
     let per_second = if rate.per_second.is_finite() { rate.per_second.max(0.001) } else { 1e6 };
     let (tokens, period_ms) = match per_second {
         // Tokens per thousand seconds.
@@ -31,7 +31,7 @@ fn rate_of(rate: crate::kind::Rate) -> schedule::Rate {
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 10^9")]
     let tokens = tokens as u32;
-    schedule::Rate { tokens, period_ms, burst: rate.burst.max(1) }
+    schedule::RateLimit { tokens, period_ms, burst: rate.burst.max(1) }
 }
 
 pub(super) fn new_subtask(
@@ -43,7 +43,7 @@ pub(super) fn new_subtask(
 }
 
 /// Returns the scheduler's description of a job, with the subtasks given.
-pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S) -> NewJob<S> {
+pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &JobHead, subtasks: S) -> NewJob<S> {
     NewJob {
         kind: KindId(kind),
         weight: head.weight,
@@ -65,7 +65,7 @@ pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &Head, subtasks: S)
 
 /// Converts stored counts for the scheduler, which counts a skipped subtask as failed: also after a
 /// restart.
-pub(super) fn ended_counts(counts: &Counts) -> EndedCounts {
+pub(super) fn ended_counts(counts: &OutcomeCounts) -> EndedCounts {
     EndedCounts {
         succeeded: counts.succeeded.into(),
         failed: u64::from(counts.failed) + u64::from(counts.skipped),
@@ -74,10 +74,10 @@ pub(super) fn ended_counts(counts: &Counts) -> EndedCounts {
 }
 
 /// Returns the states of an outcome in the store and in the API.
-pub(super) fn states(outcome: Outcome) -> (Stored, JobState) {
+pub(super) fn states(outcome: JobOutcome) -> (Stored, JobState) {
     match outcome {
-        Outcome::Succeeded => (Stored::Succeeded, JobState::Succeeded),
-        Outcome::Failed => (Stored::Failed, JobState::Failed),
-        Outcome::Cancelled => (Stored::Cancelled, JobState::Cancelled),
+        JobOutcome::Succeeded => (Stored::Succeeded, JobState::Succeeded),
+        JobOutcome::Failed => (Stored::Failed, JobState::Failed),
+        JobOutcome::Cancelled => (Stored::Cancelled, JobState::Cancelled),
     }
 }

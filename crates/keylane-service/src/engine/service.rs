@@ -13,8 +13,8 @@ use super::executor::JoinDispatcher;
 use super::outside::Outside;
 use super::timer::{Deadline, sleep, timeout};
 use super::wall_clock::WallClock;
-use super::{Core, Settings, StartError, StoreHealth};
-use crate::kind::{Kind, Kinds};
+use super::{Core, ServiceSettings, StartError, StoreHealth};
+use crate::kind::{Kind, KindRegistry};
 use crate::store::{ReadError, Store};
 use crate::wire::Timestamp;
 
@@ -26,23 +26,23 @@ use crate::wire::Timestamp;
 ///   permanently before the other begins, across retries and restarts.
 /// - **Fair.** Jobs share the slots by the four rules of [`keylane::allocate`].
 ///
-/// A [`Server`](crate::http::Server) serves it over HTTP. If it is dropped without
+/// A [`HttpServer`](crate::http::HttpServer) serves it over HTTP. If it is dropped without
 /// [`stop`](Self::stop), it ends as after a crash: no acknowledged job is lost, and interrupted
 /// runs count as attempts.
 ///
 /// # Examples
 /// ```
-/// use keylane_service::handle::{Attempt, Function};
-/// use keylane_service::{Kind, Service, Settings};
+/// use keylane_service::handle::{Attempt, FunctionHandler};
+/// use keylane_service::{Kind, Service, ServiceSettings};
 ///
 /// # let runtime = tokio::runtime::Runtime::new()?;
 /// # runtime.block_on(async {
 /// let folder = tempfile::tempdir()?;
-/// let greet = Function::new(|attempt: Attempt| async move {
+/// let greet = FunctionHandler::new(|attempt: Attempt| async move {
 ///     println!("hello {}", attempt.key().unwrap_or_default());
 ///     Ok(None)
 /// });
-/// let service = Service::builder(Settings::new(folder.path().join("tasks")))
+/// let service = Service::builder(ServiceSettings::new(folder.path().join("tasks")))
 ///     .kind("greet", Kind::new(greet))
 ///     .start()
 ///     .await?;
@@ -65,8 +65,8 @@ pub struct Service {
 #[derive(Debug)]
 #[must_use = "nothing happens until it is started"]
 pub struct ServiceBuilder {
-    settings: Settings,
-    kinds: Kinds,
+    settings: ServiceSettings,
+    kinds: KindRegistry,
     guard: GuardMechanism,
 }
 
@@ -113,8 +113,8 @@ impl ServiceBuilder {
 
 impl Service {
     /// Creates a builder. The store is in the file that the settings name.
-    pub fn builder(settings: Settings) -> ServiceBuilder {
-        ServiceBuilder { settings, kinds: Kinds::default(), guard: GuardMechanism::None }
+    pub fn builder(settings: ServiceSettings) -> ServiceBuilder {
+        ServiceBuilder { settings, kinds: KindRegistry::default(), guard: GuardMechanism::None }
     }
 
     fn begin(builder: ServiceBuilder, outside: Outside) -> Result<Service, StartError> {
@@ -160,7 +160,7 @@ impl Service {
 
     /// Stops accepting and starting work, and waits until no attempt runs, at most for `within`.
     /// Remote workers can meanwhile complete their leases if the server still listens; leases that
-    /// are not completed survive the restart. Call it before the [server](crate::http::Server)
+    /// are not completed survive the restart. Call it before the [server](crate::http::HttpServer)
     /// stops.
     pub async fn quiesce(&self, within: Duration) {
         self.core.drain();
@@ -258,7 +258,7 @@ fn children(store: &Path, guard: GuardMechanism) -> Result<Registry, RegistryOpe
 impl Core {
     fn recover(
         self: &Arc<Self>,
-        recovered: &mut crate::store::Recovered,
+        recovered: &mut crate::store::RecoveredJobs,
     ) -> Result<(), StartError> {
         let mut engine = self.state.lock();
         let now = self.clock.now();

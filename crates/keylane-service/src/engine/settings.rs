@@ -6,11 +6,11 @@ use std::time::Duration;
 use keylane::allocate::Order;
 
 use super::wall_clock::ManualClock;
-use crate::head::Bounds;
+use crate::head::SubmissionLimits;
 
 /// Settings of a service.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ServiceSettings {
     /// Path of the store's file.
     pub path: PathBuf,
     /// Maximum number of concurrent subtasks, including those of remote workers. Default: 64.
@@ -18,7 +18,7 @@ pub struct Settings {
     /// Policy that decides which job is served next. Default: the four rules.
     pub order: Order,
     /// Limits of submitted jobs.
-    pub bounds: Bounds,
+    pub bounds: SubmissionLimits,
     /// Retention time of finished jobs; unlimited if `None`. Default: a week.
     pub keep: Option<Duration>,
     /// Retention time of idempotency keys. Default: a day.
@@ -30,25 +30,25 @@ pub struct Settings {
     /// Default: 100,000, about 40 MB.
     pub max_audit: u64,
     /// Settings of the store.
-    pub store: crate::store::Settings,
+    pub store: crate::store::StoreSettings,
     /// Wall clock of the service, for tests. Default: the system clock.
     pub clock: Option<ManualClock>,
 }
 
-impl Settings {
+impl ServiceSettings {
     /// Creates default settings with the store at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         const DAY: Duration = Duration::from_secs(24 * 3600);
-        Settings {
+        ServiceSettings {
             path: path.into(),
             slots: 64,
             order: Order::default(),
-            bounds: Bounds::default(),
+            bounds: SubmissionLimits::default(),
             keep: Some(7 * DAY),
             keep_idempotency: DAY,
             keep_audit: Some(90 * DAY),
             max_audit: 100_000,
-            store: crate::store::Settings::default(),
+            store: crate::store::StoreSettings::default(),
             clock: None,
         }
     }

@@ -8,7 +8,7 @@ use crate::JobId;
 pub enum StartError {
     /// The store could not be opened.
     #[error(transparent)]
-    Store(#[from] crate::store::OpenError),
+    Store(#[from] crate::store::StoreOpenError),
     /// The store was opened but cannot be read.
     #[error(
         "{0}; if that is damage, `keylane store salvage FROM TO` copies all that can be read into a new store"

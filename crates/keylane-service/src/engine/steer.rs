@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::engine_state::{EngineState, FinalState};
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::schedule::{HeadError, Step};
 use crate::store::{KeyRecord, KeyState, OutcomeKind};
 use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
@@ -23,7 +23,7 @@ impl Core {
         job: JobNumber,
         mode: CancelMode,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let live = engine.live.get_mut(&job).ok_or_else(over)?;
         if live.is_closing {
             return Err(over());
@@ -48,7 +48,7 @@ impl Core {
         job: JobNumber,
         paused: bool,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let live = engine.live.get_mut(&job).ok_or_else(over)?;
         if live.is_closing || live.cancelling {
             return Err(over());
@@ -75,7 +75,7 @@ impl Core {
         patch: JobPatch,
         version: Option<u64>,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         crate::head::check_patch(patch.labels.as_ref(), patch.name.as_ref(), patch.weight)?;
         let live = engine.live.get_mut(&job).ok_or_else(over)?;
         // The head would be written after the job's end. If the job was deleted in between, the
@@ -85,7 +85,7 @@ impl Core {
         }
         if let Some(wanted) = version.filter(|wanted| *wanted != live.version) {
             tracing::debug!(wanted, version = live.version, "a patch of an older version");
-            return Err(Refused::Stale { version: live.version });
+            return Err(RequestError::Stale { version: live.version });
         }
         let mut head = (*live.head).clone();
         head.weight = patch.weight.unwrap_or(head.weight);
@@ -128,7 +128,7 @@ impl Core {
         engine: &mut EngineState,
         key: &Key,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let head = engine.scheduler.key(&key.0).and_then(|view| view.head);
         let retried = engine.scheduler.retry_head(&key.0, now.0);
         let retried = retried.map_err(|error| head_error(error, key))?;
@@ -147,7 +147,7 @@ impl Core {
         engine: &mut EngineState,
         key: &Key,
         now: Timestamp,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let skipped = engine.scheduler.skip_head(&key.0, now.0);
         let skipped = skipped.map_err(|error| head_error(error, key))?;
         let step = Step::Subtask(skipped.subtask);
@@ -176,23 +176,23 @@ impl Core {
     }
 }
 
-fn over() -> Refused {
-    Refused::Conflict("the job is over or is ending".into())
+fn over() -> RequestError {
+    RequestError::Conflict("the job is over or is ending".into())
 }
 
-fn head_error(error: HeadError, key: &Key) -> Refused {
+fn head_error(error: HeadError, key: &Key) -> RequestError {
     match error {
-        HeadError::NoHead => Refused::Unknown {
+        HeadError::NoHead => RequestError::Unknown {
             what: format!("unfinished subtask with the key `{}`", super::query::text_of(key)),
         },
-        HeadError::Running => Refused::Conflict(
+        HeadError::Running => RequestError::Conflict(
             "the key's first subtask runs; cancel its job, or wait for its end".into(),
         ),
-        HeadError::Dropped => Refused::Conflict(
+        HeadError::Dropped => RequestError::Conflict(
             "the key's first subtask is of a job that was cancelled or failed, and leaves the key by itself in a moment"
                 .into(),
         ),
-        HeadError::NotFailed => Refused::Conflict(
+        HeadError::NotFailed => RequestError::Conflict(
             "the key's first subtask has not failed, so there is nothing to retry".into(),
         ),
     }

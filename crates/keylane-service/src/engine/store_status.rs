@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::clock::Clock;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::store::{ReadError, WriteError};
 
 /// Minimum interval between log messages about requests refused because the store is full.
@@ -23,11 +23,11 @@ pub(crate) enum StoreHealth {
 
 impl StoreHealth {
     /// Returns the error for requests while nothing is written.
-    pub(super) fn refusal(&self) -> Option<Refused> {
+    pub(super) fn refusal(&self) -> Option<RequestError> {
         match self {
             StoreHealth::Well => None,
-            StoreHealth::Full => Some(Refused::StoreFull),
-            StoreHealth::Failed(why) => Some(Refused::StoreFailed(why.clone())),
+            StoreHealth::Full => Some(RequestError::StoreFull),
+            StoreHealth::Failed(why) => Some(RequestError::StoreFailed(why.clone())),
         }
     }
 }
@@ -123,36 +123,36 @@ impl StoreStatus {
     }
 
     /// Converts an error of the store's writer into the answer for clients.
-    pub(super) fn write_refused(&self, error: WriteError) -> Refused {
+    pub(super) fn write_refused(&self, error: WriteError) -> RequestError {
         match error {
             WriteError::Full => {
                 self.found_no_room();
-                Refused::StoreFull
+                RequestError::StoreFull
             }
             WriteError::TooLarge { what, most } => {
-                Refused::TooLarge(format!("at most {most} {what} are allowed"))
+                RequestError::TooLarge(format!("at most {most} {what} are allowed"))
             }
             // The earlier request of this client has gone without waiting for its answer.
             WriteError::Duplicate { .. } => {
                 let why = "a request with this key or id was being handled; ask again";
-                Refused::Conflict(why.into())
+                RequestError::Conflict(why.into())
             }
             WriteError::OtherVersion { schedule } => {
-                Refused::Conflict(format!("schedule {schedule} has changed meanwhile"))
+                RequestError::Conflict(format!("schedule {schedule} has changed meanwhile"))
             }
             WriteError::Failed { .. } => {
                 let why = error.to_string();
                 self.set_health(StoreHealth::Failed(why.clone()));
-                Refused::StoreFailed(why)
+                RequestError::StoreFailed(why)
             }
             // Another request changed it first.
             WriteError::NoSuchJob { .. } | WriteError::NoSuchSubtask { .. } => {
-                Refused::Gone { what: "the job".into() }
+                RequestError::Gone { what: "the job".into() }
             }
             WriteError::Ended { .. } | WriteError::NotEnded { .. } => {
-                Refused::Conflict(format!("{error}; another request changed it meanwhile"))
+                RequestError::Conflict(format!("{error}; another request changed it meanwhile"))
             }
-            WriteError::Busy => Refused::Backlog {
+            WriteError::Busy => RequestError::Backlog {
                 what: "another program works on the store's file".into(),
                 after: Duration::from_secs(1),
             },
@@ -161,11 +161,11 @@ impl StoreStatus {
 }
 
 /// Converts a read error of the store into the answer for clients.
-pub(super) fn read_refused(error: ReadError) -> Refused {
+pub(super) fn read_refused(error: ReadError) -> RequestError {
     tracing::error!(%error, "the store cannot be read");
     match error {
         // Only this row is damaged: the store and all other jobs continue.
-        ReadError::Damaged(damage) => Refused::Damaged(damage.to_string()),
-        error => Refused::StoreFailed(error.to_string()),
+        ReadError::Damaged(damage) => RequestError::Damaged(damage.to_string()),
+        error => RequestError::StoreFailed(error.to_string()),
     }
 }

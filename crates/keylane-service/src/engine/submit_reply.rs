@@ -2,14 +2,14 @@
 
 use tokio::sync::oneshot;
 
-use super::claims::Claim;
+use super::claims::NameLock;
 use crate::JobId;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::wire::Job;
 
 /// Result of a submission.
 #[derive(Debug)]
-pub(crate) struct Submitted {
+pub(crate) struct SubmitResult {
     pub(crate) id: JobId,
     pub(crate) job: Job,
     /// The job had been submitted before, under this idempotency key or client id.
@@ -20,36 +20,36 @@ pub(crate) struct Submitted {
 /// order in which they are handed over.
 #[derive(Debug)]
 pub(crate) enum SubmitTicket {
-    Before(Box<Submitted>),
+    Before(Box<SubmitResult>),
     /// The result is pending. An equal submission waits until it is decided.
-    Coming(oneshot::Receiver<Result<Submitted, Refused>>),
+    Coming(oneshot::Receiver<Result<SubmitResult, RequestError>>),
 }
 
 impl SubmitTicket {
     /// Waits until the job is accepted or refused. Dropping the future does not cancel the
     /// submission.
-    pub(crate) async fn outcome(self) -> Result<Submitted, Refused> {
+    pub(crate) async fn outcome(self) -> Result<SubmitResult, RequestError> {
         match self {
             SubmitTicket::Before(before) => Ok(*before),
-            SubmitTicket::Coming(replied) => {
-                replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))?
-            }
+            SubmitTicket::Coming(replied) => replied
+                .await
+                .map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?,
         }
     }
 }
 
 /// Pending reply to the client of a job, with the locks that are held until then.
 pub(super) struct Reply {
-    pub(super) reply: oneshot::Sender<Result<Submitted, Refused>>,
-    pub(super) claims: Vec<Claim>,
+    pub(super) reply: oneshot::Sender<Result<SubmitResult, RequestError>>,
+    pub(super) claims: Vec<NameLock>,
 }
 
 /// Reply that waits for the rest of its commit.
 #[derive(Debug)]
 pub(super) struct PendingReply {
-    pub(super) reply: oneshot::Sender<Result<Submitted, Refused>>,
-    pub(super) submitted: Submitted,
-    pub(super) claims: Vec<Claim>,
+    pub(super) reply: oneshot::Sender<Result<SubmitResult, RequestError>>,
+    pub(super) submitted: SubmitResult,
+    pub(super) claims: Vec<NameLock>,
 }
 
 impl PendingReply {

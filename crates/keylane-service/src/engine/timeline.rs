@@ -23,7 +23,7 @@ const MAX_PER_RESPONSE: usize = 5_000;
 
 /// Slices of the last minutes.
 #[derive(Debug, Default)]
-pub(crate) struct Recorder {
+pub(crate) struct TimelineRecorder {
     inner: Mutex<RecorderState>,
 }
 
@@ -40,7 +40,7 @@ struct RecorderState {
     noted: u32,
 }
 
-impl Recorder {
+impl TimelineRecorder {
     fn inner(&self) -> MutexGuard<'_, RecorderState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_reader_goes_on_where_it_was() {
-        let recorder = Recorder::default();
+        let recorder = TimelineRecorder::default();
         recorder.note(5, || slice(1));
         let first = recorder.after(0);
         assert_eq!((first.slices.len(), first.next), (1, 1));
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn under_load_it_is_thinned_out_and_says_so() {
-        let recorder = Recorder::default();
+        let recorder = TimelineRecorder::default();
         (0..MAX_PER_SECOND + 10).for_each(|number| recorder.note(999, || slice(number)));
         recorder.note(1000, || slice(7));
         let seen = recorder.after(0);
@@ -162,7 +162,7 @@ mod tests {
     /// 1.3 GB.
     #[test]
     fn what_is_kept_and_answered_is_bounded_by_its_bytes_as_well() {
-        let recorder = Recorder::default();
+        let recorder = TimelineRecorder::default();
         let keys = vec!["k".repeat(1024); 64];
         for number in 0..1000 {
             let slice = Slice { keys: keys.clone(), ..slice(number) };

@@ -21,10 +21,10 @@ const GLANCE: Duration = Duration::from_secs(1);
 ///
 /// # Examples
 /// ```
-/// use keylane_service::{ManualClock, Settings};
+/// use keylane_service::{ManualClock, ServiceSettings};
 ///
 /// let clock = ManualClock::at(1_763_000_000_000);
-/// let settings = Settings { clock: Some(clock.clone()), ..Settings::new("tasks") };
+/// let settings = ServiceSettings { clock: Some(clock.clone()), ..ServiceSettings::new("tasks") };
 /// clock.set(1_763_000_060_000); // A minute later, for all schedules of the service.
 /// # drop(settings);
 /// ```

@@ -13,10 +13,10 @@ use keylane_process::{whole_input, within_limits};
 use rustix::process::{Resource, Rlimit, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::environment::Environment;
-use super::group::Group;
+use super::environment::EnvironmentSelection;
+use super::group::ProcessGroup;
 use super::words::filled;
-use super::{Answer, Attempt, BoxFuture, Failure, Handler, Log, as_json};
+use super::{Attempt, AttemptFailure, AttemptOutput, AttemptResult, BoxFuture, Handler, as_json};
 
 /// Exit status of a command that rejects a subtask for good: `EX_DATAERR` of BSD's sysexits.
 const REFUSED: i32 = 65;
@@ -54,15 +54,15 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 ///   SIGKILL. The attempt ends when no process of the group runs. If this process is killed, the
 ///   group ends as [`children`](Attempt::children) describes.
 #[derive(Clone, Debug)]
-pub struct Command {
+pub struct CommandHandler {
     words: Vec<OsString>,
-    limits: Limits,
-    environment: Environment,
+    limits: ProcessLimits,
+    environment: EnvironmentSelection,
 }
 
 /// Resource limits of every process of a command, as in `setrlimit`. All are unset by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Address space, in bytes.
     pub memory_bytes: Option<u64>,
     /// Processor time, in seconds.
@@ -73,7 +73,7 @@ pub struct Limits {
     pub file_bytes: Option<u64>,
 }
 
-impl Command {
+impl CommandHandler {
     /// Returns a handler for a program and its arguments.
     ///
     /// # Panics
@@ -82,12 +82,16 @@ impl Command {
     pub fn new(words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
         assert!(!words.is_empty(), "a command has a program");
-        Command { words, limits: Limits::default(), environment: Environment::default() }
+        CommandHandler {
+            words,
+            limits: ProcessLimits::default(),
+            environment: EnvironmentSelection::default(),
+        }
     }
 
     /// Sets the resource limits.
     #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: ProcessLimits) -> Self {
         self.limits = limits;
         self
     }
@@ -96,14 +100,14 @@ impl Command {
     /// attempt.
     #[must_use]
     pub fn environment(mut self, names: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        self.environment = Environment::Named(names.into_iter().map(Into::into).collect());
+        self.environment = EnvironmentSelection::Named(names.into_iter().map(Into::into).collect());
         self
     }
 
     /// Passes the server's whole environment, credentials included.
     #[must_use]
     pub fn inherit_environment(mut self) -> Self {
-        self.environment = Environment::Whole;
+        self.environment = EnvironmentSelection::Whole;
         self
     }
 
@@ -115,7 +119,7 @@ impl Command {
     pub(super) fn prepare(
         &self,
         attempt: Option<&Attempt>,
-    ) -> Result<tokio::process::Command, Failure> {
+    ) -> Result<tokio::process::Command, AttemptFailure> {
         let words = match attempt {
             Some(attempt) => filled(&self.words, attempt)?,
             None => self.words.clone(),
@@ -147,7 +151,7 @@ impl Command {
     }
 
     /// Resolves the path of a program given by its name alone. If the search were left to the
-    /// start, Rust's `Command` would fork, which is slow in a large process.
+    /// start, Rust's `CommandHandler` would fork, which is slow in a large process.
     fn path_of(&self, program: &OsStr) -> PathBuf {
         let is_name = !program.as_bytes().contains(&b'/');
         let is_there = |path: &PathBuf| {
@@ -161,7 +165,7 @@ impl Command {
     }
 }
 
-impl Limits {
+impl ProcessLimits {
     /// Limits that are set.
     fn set(self) -> Vec<(Resource, u64)> {
         let all = [
@@ -192,7 +196,7 @@ fn limit(command: &mut tokio::process::Command, limits: Vec<(Resource, u64)>) {
     unsafe { command.pre_exec(set) };
 }
 
-impl Handler for Command {
+impl Handler for CommandHandler {
     fn sort(&self) -> &'static str {
         "command"
     }
@@ -201,7 +205,7 @@ impl Handler for Command {
         true
     }
 
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {
         let mut command = match self.prepare(Some(&attempt)) {
             Ok(command) => command,
             Err(refused) => return Box::pin(std::future::ready(Err(refused))),
@@ -226,12 +230,12 @@ impl Handler for Command {
     }
 }
 
-async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
+async fn run(mut command: tokio::process::Command, attempt: Attempt) -> AttemptResult {
     // Written before the start: the command gets the whole input even if this process dies.
     let input = whole_input(&attempt.payload).map_err(|error| not_run(&error))?;
     command.stdin(input).env("KEYLANE_PAYLOAD_BYTES", attempt.payload.len().to_string());
     let mut group =
-        Group::start(&mut command, &attempt.children).map_err(|error| not_run(&error))?;
+        ProcessGroup::start(&mut command, &attempt.children).map_err(|error| not_run(&error))?;
     // Closes the descriptor of the payload.
     drop(command);
     let stdout = group.child().stdout.take().expect("stdout is piped");
@@ -267,23 +271,23 @@ async fn run(mut command: tokio::process::Command, attempt: Attempt) -> Answer {
     }
     drop(prints);
     if !ended_by_itself {
-        return Err(Failure::passing(
+        return Err(AttemptFailure::passing(
             "the command was killed because it did not exit after SIGTERM",
         ));
     }
-    let status =
-        status.map_err(|error| Failure::passing(format!("the exit status is unknown: {error}")))?;
+    let status = status
+        .map_err(|error| AttemptFailure::passing(format!("the exit status is unknown: {error}")))?;
     answer(status, result, &said)
 }
 
 /// Waits for cancellation, sends SIGTERM to the group, and returns after the grace period.
-async fn told_to_end(attempt: &Attempt, group: &Group) {
+async fn told_to_end(attempt: &Attempt, group: &ProcessGroup) {
     attempt.cancelled.cancelled().await;
     group.signal(Signal::TERM);
     tokio::time::sleep(GRACE).await;
 }
 
-fn answer(status: ExitStatus, printed: Option<Vec<u8>>, said: &[u8]) -> Answer {
+fn answer(status: ExitStatus, printed: Option<Vec<u8>>, said: &[u8]) -> AttemptResult {
     let said = String::from_utf8_lossy(said);
     let with_reason = |what: String| match said.trim() {
         "" => what,
@@ -291,27 +295,27 @@ fn answer(status: ExitStatus, printed: Option<Vec<u8>>, said: &[u8]) -> Answer {
     };
     match (status.code(), printed) {
         (Some(0), Some(printed)) => Ok(as_json(&printed)),
-        (Some(0), None) => {
-            Err(Failure::lasting(format!("the command printed more than {MAX_RESULT_BYTES} bytes")))
-        }
-        (Some(REFUSED), _) => Err(Failure::lasting(with_reason("it refused".into()))),
-        (Some(code), _) => Err(Failure::passing(with_reason(format!("exit status {code}")))),
+        (Some(0), None) => Err(AttemptFailure::lasting(format!(
+            "the command printed more than {MAX_RESULT_BYTES} bytes"
+        ))),
+        (Some(REFUSED), _) => Err(AttemptFailure::lasting(with_reason("it refused".into()))),
+        (Some(code), _) => Err(AttemptFailure::passing(with_reason(format!("exit status {code}")))),
         (None, _) => {
             let signal = std::os::unix::process::ExitStatusExt::signal(&status).unwrap_or(0);
-            Err(Failure::passing(with_reason(format!("ended by signal {signal}"))))
+            Err(AttemptFailure::passing(with_reason(format!("ended by signal {signal}"))))
         }
     }
 }
 
 /// Classifies a start error: a program that is missing or not executable is a lasting failure.
-pub(super) fn not_run(error: &io::Error) -> Failure {
+pub(super) fn not_run(error: &io::Error) -> AttemptFailure {
     let text = format!("the command was not run: {error}");
     match error.kind() {
         io::ErrorKind::NotFound
         | io::ErrorKind::PermissionDenied
         | io::ErrorKind::InvalidInput
-        | io::ErrorKind::ArgumentListTooLong => Failure::lasting(text),
-        _ => Failure::passing(text),
+        | io::ErrorKind::ArgumentListTooLong => AttemptFailure::lasting(text),
+        _ => AttemptFailure::passing(text),
     }
 }
 
@@ -328,7 +332,7 @@ async fn read_result(mut from: impl AsyncRead + Unpin, all: &mut Option<Vec<u8>>
 }
 
 /// Reads standard error: its end is the reason of a failure, and `log` keeps what its limit allows.
-async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>, log: &Log) {
+async fn read_end(mut from: impl AsyncRead + Unpin, end: &mut Vec<u8>, log: &AttemptOutput) {
     let mut part = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut part).await {
         end.extend(&part[..count]);

@@ -6,32 +6,32 @@ use keylane_process::DEFAULT_ENVIRONMENT;
 
 /// Selection of the server's environment variables.
 #[derive(Clone, Debug)]
-pub(super) enum Environment {
+pub(super) enum EnvironmentSelection {
     /// Variables with these names.
     Named(Vec<OsString>),
     /// All variables.
     Whole,
 }
 
-impl Default for Environment {
+impl Default for EnvironmentSelection {
     fn default() -> Self {
-        Environment::Named(DEFAULT_ENVIRONMENT.map(Into::into).into())
+        EnvironmentSelection::Named(DEFAULT_ENVIRONMENT.map(Into::into).into())
     }
 }
 
-impl Environment {
+impl EnvironmentSelection {
     /// Search path for the command's program.
     pub(super) fn path(&self) -> OsString {
         let passes = match self {
-            Environment::Named(names) => names.iter().any(|name| name == "PATH"),
-            Environment::Whole => true,
+            EnvironmentSelection::Named(names) => names.iter().any(|name| name == "PATH"),
+            EnvironmentSelection::Whole => true,
         };
         let path = passes.then(|| std::env::var_os("PATH")).flatten();
         path.unwrap_or_else(|| "/bin:/usr/bin".into())
     }
 
     pub(super) fn give(&self, command: &mut tokio::process::Command) {
-        let Environment::Named(names) = self else { return };
+        let EnvironmentSelection::Named(names) = self else { return };
         command.env_clear();
         command.envs(names.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     }

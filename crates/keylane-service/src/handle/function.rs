@@ -7,47 +7,47 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::{Answer, Attempt, BoxFuture, Failure, Handler};
+use super::{Attempt, AttemptFailure, AttemptResult, BoxFuture, Handler};
 
 /// Handler from an async function. A panic in it is a failed attempt.
 ///
 /// ```
-/// use keylane_service::handle::{Attempt, Function};
+/// use keylane_service::handle::{Attempt, FunctionHandler};
 ///
-/// let handler = Function::new(|attempt: Attempt| async move {
+/// let handler = FunctionHandler::new(|attempt: Attempt| async move {
 ///     println!("{} of {}", attempt.number, attempt.idempotency_key());
 ///     Ok(None)
 /// });
 /// ```
-pub struct Function<F>(Arc<F>);
+pub struct FunctionHandler<F>(Arc<F>);
 
-impl<F, G> Function<F>
+impl<F, G> FunctionHandler<F>
 where
     F: Fn(Attempt) -> G + Send + Sync + 'static,
-    G: Future<Output = Answer> + Send + 'static,
+    G: Future<Output = AttemptResult> + Send + 'static,
 {
     /// Returns a handler that calls `function`.
     pub fn new(function: F) -> Self {
-        Function(Arc::new(function))
+        FunctionHandler(Arc::new(function))
     }
 }
 
-impl<F> fmt::Debug for Function<F> {
+impl<F> fmt::Debug for FunctionHandler<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Function")
     }
 }
 
-impl<F, G> Handler for Function<F>
+impl<F, G> Handler for FunctionHandler<F>
 where
     F: Fn(Attempt) -> G + Send + Sync + 'static,
-    G: Future<Output = Answer> + Send + 'static,
+    G: Future<Output = AttemptResult> + Send + 'static,
 {
     fn sort(&self) -> &'static str {
         "function"
     }
 
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {
         // The poll of the future catches its panics.
         Box::pin((self.0)(attempt))
     }
@@ -58,40 +58,40 @@ where
 ///
 /// Rust cannot end a thread from outside: after a timeout the slot is free again, and the function
 /// runs on until it checks [`Attempt::cancelled`].
-pub struct Blocking<F> {
+pub struct BlockingHandler<F> {
     function: Arc<F>,
     /// One permit per concurrent call.
     places: Arc<Semaphore>,
 }
 
-impl<F> Blocking<F>
+impl<F> BlockingHandler<F>
 where
-    F: Fn(Attempt) -> Answer + Send + Sync + 'static,
+    F: Fn(Attempt) -> AttemptResult + Send + Sync + 'static,
 {
     /// Returns a handler with at most `at_a_time` concurrent calls of `function`.
     pub fn new(at_a_time: usize, function: F) -> Self {
-        Blocking {
+        BlockingHandler {
             function: Arc::new(function),
             places: Arc::new(Semaphore::new(at_a_time.clamp(1, Semaphore::MAX_PERMITS))),
         }
     }
 }
 
-impl<F> fmt::Debug for Blocking<F> {
+impl<F> fmt::Debug for BlockingHandler<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Blocking")
     }
 }
 
-impl<F> Handler for Blocking<F>
+impl<F> Handler for BlockingHandler<F>
 where
-    F: Fn(Attempt) -> Answer + Send + Sync + 'static,
+    F: Fn(Attempt) -> AttemptResult + Send + Sync + 'static,
 {
     fn sort(&self) -> &'static str {
         "function"
     }
 
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {
         let (function, places) = (Arc::clone(&self.function), Arc::clone(&self.places));
         Box::pin(async move {
             let place = places.acquire_owned().await.expect("the semaphore is never closed");
@@ -102,8 +102,8 @@ where
             });
             match answer.await {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(panic)) => Err(Failure::passing(panicked(&*panic))),
-                Err(_) => Err(Failure::passing("the service is stopping")),
+                Ok(Err(panic)) => Err(AttemptFailure::passing(panicked(&*panic))),
+                Err(_) => Err(AttemptFailure::passing("the service is stopping")),
             }
         })
     }

@@ -28,7 +28,7 @@ const DROP_WAIT: Duration = Duration::from_secs(1);
 
 /// Process that leads a group, and all its descendants in that group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     child: Child,
     /// None once the leader is reaped.
     leader: Option<Pid>,
@@ -36,7 +36,7 @@ pub(super) struct Group {
     place: RegistryEntry,
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts a command that is configured to lead a process group.
     pub(super) fn start(command: &mut Command, registry: &Registry) -> io::Result<Self> {
         let mut place = registry.reserve()?;
@@ -47,7 +47,7 @@ impl Group {
         let leader = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.expect("an unreaped child has a pid");
         let registered = place.register(leader);
-        let group = Group { child, leader: Some(leader), place };
+        let group = ProcessGroup { child, leader: Some(leader), place };
         // On an error the group is dropped, which kills it.
         registered.map(|()| group)
     }
@@ -97,7 +97,7 @@ impl Group {
 }
 
 /// Also ends the group of an attempt that is dropped early.
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let Some(leader) = self.leader else { return };
         self.signal(Signal::KILL);
@@ -166,7 +166,7 @@ mod tests {
         let mut command = Command::new("sh");
         // The rest of the group holds the output open for longer than the leader runs.
         command.args(["-c", "sleep infinity & exit 7"]).process_group(0).stdout(Stdio::piped());
-        let mut group = Group::start(&mut command, &registry).unwrap();
+        let mut group = ProcessGroup::start(&mut command, &registry).unwrap();
         let mut output = group.child().stdout.take().unwrap();
         let leader = group.leader.unwrap();
         group.ended().await;

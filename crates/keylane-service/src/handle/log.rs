@@ -15,20 +15,20 @@ use bytes::Bytes;
 /// one; otherwise output is dropped at no cost.
 ///
 /// ```
-/// use keylane_service::handle::Log;
+/// use keylane_service::handle::AttemptOutput;
 ///
-/// let log = Log::keeping(32);
+/// let log = AttemptOutput::keeping(32);
 /// log.say(b"reads the picture\n");
 /// log.say(b"there is no picture\n");
 /// let said = log.so_far().unwrap();
 /// assert_eq!((&said.text[..], said.left_out), (&b"there is no picture\n"[..], 18));
 /// ```
 #[derive(Clone, Default)]
-pub struct Log(Option<Arc<Mutex<Tail>>>);
+pub struct AttemptOutput(Option<Arc<Mutex<TailBuffer>>>);
 
 /// Kept end of an attempt's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct OutputEnd {
     /// Last bytes of the output. If bytes were left out, the text starts at the beginning of a
     /// line, unless that line is too long.
     pub text: Bytes,
@@ -37,7 +37,7 @@ pub struct Said {
 }
 
 /// Buffer for the end of a growing text.
-struct Tail {
+struct TailBuffer {
     most: usize,
     /// At most `2 * most + 1` bytes: then the oldest are removed.
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ struct Tail {
     left_out: u64,
 }
 
-impl Log {
+impl AttemptOutput {
     /// Maximum size of a kept log, in bytes. It bounds the memory of all running attempts, and the
     /// bytes read at once for a subtask's attempts.
     pub const MAX_BYTES: usize = 256 * 1024;
@@ -54,8 +54,8 @@ impl Log {
     #[must_use]
     pub fn keeping(most: usize) -> Self {
         let most = most.min(Self::MAX_BYTES);
-        let tail = Tail { most, bytes: Vec::new(), left_out: 0 };
-        Log((most > 0).then(|| Arc::new(Mutex::new(tail))))
+        let tail = TailBuffer { most, bytes: Vec::new(), left_out: 0 };
+        AttemptOutput((most > 0).then(|| Arc::new(Mutex::new(tail))))
     }
 
     /// Whether the log keeps any output.
@@ -73,7 +73,7 @@ impl Log {
 
     /// Output so far, as it would be kept; none if it is empty.
     #[must_use]
-    pub fn so_far(&self) -> Option<Said> {
+    pub fn so_far(&self) -> Option<OutputEnd> {
         let (bytes, most, left_out) = {
             let tail = self.tail()?;
             (tail.bytes.clone(), tail.most, tail.left_out)
@@ -82,7 +82,7 @@ impl Log {
     }
 
     /// Takes the kept output at the end of the attempt.
-    pub(crate) fn take(&self) -> Option<Said> {
+    pub(crate) fn take(&self) -> Option<OutputEnd> {
         let (bytes, most, left_out) = {
             let mut tail = self.tail()?;
             // Later output of clones is dropped.
@@ -92,19 +92,19 @@ impl Log {
         said(bytes, most, left_out)
     }
 
-    fn tail(&self) -> Option<MutexGuard<'_, Tail>> {
+    fn tail(&self) -> Option<MutexGuard<'_, TailBuffer>> {
         let tail = self.0.as_ref()?;
         Some(tail.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for AttemptOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Log").field(&self.is_kept()).finish()
     }
 }
 
-impl Tail {
+impl TailBuffer {
     fn push(&mut self, bytes: &[u8]) {
         if self.most == 0 {
             return;
@@ -127,13 +127,13 @@ impl Tail {
 }
 
 /// Last bytes of the output, at most `most`.
-fn said(mut bytes: Vec<u8>, most: usize, left_out: u64) -> Option<Said> {
+fn said(mut bytes: Vec<u8>, most: usize, left_out: u64) -> Option<OutputEnd> {
     if bytes.is_empty() {
         return None;
     }
     let cut = if bytes.len() > most { begin(&bytes, bytes.len() - most) } else { 0 };
     bytes.drain(..cut);
-    Some(Said { text: bytes.into(), left_out: left_out + cut as u64 })
+    Some(OutputEnd { text: bytes.into(), left_out: left_out + cut as u64 })
 }
 
 /// Returns the start of a line at or after `least`. A line that takes more than half of the rest is
@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn kept(most: usize, parts: &[&[u8]]) -> Option<(String, u64)> {
-        let log = Log::keeping(most);
+        let log = AttemptOutput::keeping(most);
         parts.iter().for_each(|part| log.say(part));
         let so_far = log.so_far();
         let said = log.take();
@@ -195,14 +195,14 @@ mod tests {
         assert_eq!(kept(4, &[text]), of("€", 6));
         assert_eq!(kept(5, &[text]), of("ü€", 4));
         // Bytes that are not UTF-8 are cut at any position.
-        let log = Log::keeping(4);
+        let log = AttemptOutput::keeping(4);
         log.say(&[0x80; 9]);
         assert_eq!(log.take().map(|said| (said.text.len(), said.left_out)), Some((1, 8)));
     }
 
     #[test]
     fn what_is_said_after_the_end_is_kept_nowhere() {
-        let log = Log::keeping(10);
+        let log = AttemptOutput::keeping(10);
         log.say(b"one");
         assert!(log.take().is_some());
         log.say(b"two");
@@ -216,7 +216,7 @@ mod tests {
             most in 1usize..50,
             parts in prop::collection::vec(prop::collection::vec(prop::sample::select(&b"ab\n"[..]), 0..80), 0..20),
         ) {
-            let log = Log::keeping(most);
+            let log = AttemptOutput::keeping(most);
             for part in &parts {
                 log.say(part);
                 let tail = log.tail().unwrap();

@@ -1,6 +1,6 @@
 //! Handlers of attempts: function, command, persistent worker process, or HTTP address.
 //!
-//! A [`Handler`] gets an [`Attempt`] and returns JSON, or a [`Failure`] that tells whether a retry
+//! A [`Handler`] gets an [`Attempt`] and returns JSON, or a [`AttemptFailure`] that tells whether a retry
 //! may help. Order, retries, timeouts and persistence are the engine's. Remote workers have no
 //! handler: they acquire leases over HTTP.
 
@@ -23,16 +23,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{JobId, Key, SubtaskNumber, TraceContext};
 
-pub use command::{Command, Limits};
+pub use command::{CommandHandler, ProcessLimits};
 pub(crate) use function::panicked;
-pub use function::{Blocking, Function};
+pub use function::{BlockingHandler, FunctionHandler};
 pub use keylane_process::DEFAULT_ENVIRONMENT;
-pub use log::{Log, Said};
-pub use post::{NoAddress, Post};
-pub use worker::Workers;
+pub use log::{AttemptOutput, OutputEnd};
+pub use post::{HttpHandler, NoAddress};
+pub use worker::WorkerHandler;
 
 /// Result of an attempt.
-pub type Answer = Result<Option<Box<RawValue>>, Failure>;
+pub type AttemptResult = Result<Option<Box<RawValue>>, AttemptFailure>;
 
 /// Boxed future of a handler.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -59,7 +59,7 @@ pub trait Handler: Send + Sync + 'static {
     /// When the attempt is [cancelled](Attempt::cancelled) or times out, the future has a short
     /// grace period to end and is then dropped; the handler ensures that everything it started ends
     /// too.
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer>;
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult>;
 
     /// Releases the resources kept between attempts. No attempt is running.
     fn close(&self) -> BoxFuture<()> {
@@ -89,7 +89,7 @@ pub struct Attempt {
     /// Trace context of the job: the parent of the handler's spans.
     pub trace: Option<TraceContext>,
     /// Log of the attempt for humans, with the kind's size limit.
-    pub log: Log,
+    pub log: AttemptOutput,
     /// Cancelled when the job is cancelled with its running attempts, or the attempt times out.
     pub cancelled: CancellationToken,
     /// Registry of child processes, which ends them if this process is killed. The default registry
@@ -143,7 +143,7 @@ impl Attempt {
 
 /// Failure of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct AttemptFailure {
     /// Error message for humans.
     pub error: String,
     /// Whether a retry may help.
@@ -152,25 +152,25 @@ pub struct Failure {
     pub after: Option<Duration>,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// Maximum size of the error message that is kept, in bytes.
     pub const MAX_BYTES: usize = 4096;
 
     /// Failure that a retry may fix.
     pub fn passing(error: impl Into<String>) -> Self {
-        Failure { error: shortened(error.into()), retry: true, after: None }
+        AttemptFailure { error: shortened(error.into()), retry: true, after: None }
     }
 
     /// Failure that every retry would repeat.
     pub fn lasting(error: impl Into<String>) -> Self {
-        Failure { error: shortened(error.into()), retry: false, after: None }
+        AttemptFailure { error: shortened(error.into()), retry: false, after: None }
     }
 }
 
 /// Truncates a long message: one is kept per failure.
 fn shortened(mut text: String) -> String {
-    if text.len() > Failure::MAX_BYTES {
-        let end = text.floor_char_boundary(Failure::MAX_BYTES);
+    if text.len() > AttemptFailure::MAX_BYTES {
+        let end = text.floor_char_boundary(AttemptFailure::MAX_BYTES);
         text.truncate(end);
         text.push('…');
     }
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn a_long_error_is_cut_between_characters() {
-        let failure = Failure::passing("ä".repeat(Failure::MAX_BYTES));
-        assert!(failure.error.len() <= Failure::MAX_BYTES + '…'.len_utf8());
+        let failure = AttemptFailure::passing("ä".repeat(AttemptFailure::MAX_BYTES));
+        assert!(failure.error.len() <= AttemptFailure::MAX_BYTES + '…'.len_utf8());
         assert!(failure.error.ends_with("ä…"));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{StatusCode, Url, redirect};
 
-use super::{Answer, Attempt, BoxFuture, Failure, Handler, as_json};
+use super::{Attempt, AttemptFailure, AttemptResult, BoxFuture, Handler, as_json};
 
 /// Maximum size of a response, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
@@ -26,7 +26,7 @@ const QUOTED: usize = 300;
 /// every other status is a lasting failure. Without a timeout of the job or kind, a request times
 /// out after ten minutes.
 #[derive(Clone, Debug)]
-pub struct Post {
+pub struct HttpHandler {
     client: reqwest::Client,
     url: Url,
 }
@@ -39,7 +39,7 @@ pub struct NoAddress {
     why: String,
 }
 
-impl Post {
+impl HttpHandler {
     /// Returns a handler that posts to `address`, an `http://` or `https://` URL.
     ///
     /// # Errors
@@ -60,11 +60,11 @@ impl Post {
             .user_agent(concat!("keylane/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| failed(error.to_string()))?;
-        Ok(Post { client, url })
+        Ok(HttpHandler { client, url })
     }
 }
 
-impl Handler for Post {
+impl Handler for HttpHandler {
     fn sort(&self) -> &'static str {
         "http"
     }
@@ -73,7 +73,7 @@ impl Handler for Post {
         Some(PATIENCE)
     }
 
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {
         let request = self.client.post(self.url.clone());
         let request = request.headers(headers(&attempt)).body(attempt.payload.clone());
         Box::pin(async move {
@@ -81,30 +81,30 @@ impl Handler for Post {
                 async { read(request.send().await.map_err(|error| no_answer(&error))?).await };
             tokio::select! {
                 answer = answer => answer,
-                () = attempt.cancelled.cancelled() => Err(Failure::passing("given up")),
+                () = attempt.cancelled.cancelled() => Err(AttemptFailure::passing("given up")),
             }
         })
     }
 }
 
-fn no_answer(error: &reqwest::Error) -> Failure {
+fn no_answer(error: &reqwest::Error) -> AttemptFailure {
     let mut text = format!("no answer: {error}");
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    Failure::passing(text)
+    AttemptFailure::passing(text)
 }
 
-async fn read(mut answer: reqwest::Response) -> Answer {
+async fn read(mut answer: reqwest::Response) -> AttemptResult {
     let mut body = Vec::new();
     if !answer.status().is_success() {
         return Err(refused(answer).await);
     }
     while let Some(part) = answer.chunk().await.map_err(|error| no_answer(&error))? {
         if body.len() + part.len() > MAX_ANSWER_BYTES {
-            return Err(Failure::lasting(format!(
+            return Err(AttemptFailure::lasting(format!(
                 "the response is larger than {MAX_ANSWER_BYTES} bytes"
             )));
         }
@@ -115,7 +115,7 @@ async fn read(mut answer: reqwest::Response) -> Answer {
 
 /// Classifies a response with an error status. Only the start of its body is read, so that a long
 /// or truncated body cannot change the result.
-async fn refused(mut answer: reqwest::Response) -> Failure {
+async fn refused(mut answer: reqwest::Response) -> AttemptFailure {
     let (status, after) = (answer.status(), retry_after(answer.headers()));
     let mut body = Vec::new();
     while body.len() < QUOTED
@@ -128,8 +128,12 @@ async fn refused(mut answer: reqwest::Response) -> Failure {
         "" => format!("the response was {status}"),
         text => format!("the response was {status}: {}", text.escape_debug()),
     };
-    let failure = if passes(status) { Failure::passing(error) } else { Failure::lasting(error) };
-    Failure { after, ..failure }
+    let failure = if passes(status) {
+        AttemptFailure::passing(error)
+    } else {
+        AttemptFailure::lasting(error)
+    };
+    AttemptFailure { after, ..failure }
 }
 
 /// Whether a retry of the request may get another status.

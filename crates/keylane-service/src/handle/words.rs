@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 
-use super::{Attempt, Failure};
+use super::{Attempt, AttemptFailure};
 
 /// Placeholders and the source of their values.
 const PLACEHOLDERS: [(&str, ValueSource); 2] =
@@ -36,7 +36,10 @@ impl ValueSource {
 /// # Errors
 ///
 /// Returns an error if a submitted value would become an option of the program.
-pub(super) fn filled(words: &[OsString], attempt: &Attempt) -> Result<Vec<OsString>, Failure> {
+pub(super) fn filled(
+    words: &[OsString],
+    attempt: &Attempt,
+) -> Result<Vec<OsString>, AttemptFailure> {
     let mut may_be_option = true;
     let fill = |word: &OsString| {
         may_be_option &= word != END_OF_OPTIONS;
@@ -79,7 +82,7 @@ fn first_placeholder(word: &str) -> Option<&'static str> {
     placeholder(word).map(|(name, _)| name)
 }
 
-fn option(name: &str, value: &str) -> Failure {
+fn option(name: &str, value: &str) -> AttemptFailure {
     /// Maximum number of characters of a value that a message quotes.
     const MAX_QUOTED: usize = 40;
     let quoted: String = value.chars().take(MAX_QUOTED).collect();
@@ -87,7 +90,7 @@ fn option(name: &str, value: &str) -> Failure {
         "{key}" => ("the key", "the variable KEYLANE_KEY"),
         _ => ("the payload", "the standard input"),
     };
-    Failure::lasting(format!(
+    AttemptFailure::lasting(format!(
         "the command was not run: {what} `{quoted}` begins with `-`, and the program would take it for an option; put \
          the word `--` before `{name}` in the kind's command, or have the program read {other}"
     ))
@@ -98,7 +101,7 @@ mod tests {
     use bytes::Bytes;
     use tokio_util::sync::CancellationToken;
 
-    use super::super::{Log, Step};
+    use super::super::{AttemptOutput, Step};
     use super::*;
     use crate::{JobId, Key};
 
@@ -112,7 +115,7 @@ mod tests {
             fence: 1,
             payload: Bytes::from_static(payload.as_bytes()),
             trace: None,
-            log: Log::default(),
+            log: AttemptOutput::default(),
             cancelled: CancellationToken::new(),
             children: keylane_process::Registry::default(),
         };

@@ -33,9 +33,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use keylane_process::Registry;
 
-use super::command::{Command, not_run};
-use super::group::Group;
-use super::{Answer, Attempt, BoxFuture, Failure, Handler};
+use super::command::{CommandHandler, not_run};
+use super::group::ProcessGroup;
+use super::{Attempt, AttemptFailure, AttemptResult, BoxFuture, Handler};
 
 /// Maximum size of a line from a worker, in bytes.
 const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
@@ -48,24 +48,24 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Pool of worker processes, each with one attempt at a time. Workers are started on demand.
 #[derive(Debug)]
-pub struct Workers {
-    crew: Arc<Crew>,
+pub struct WorkerHandler {
+    crew: Arc<WorkerPool>,
 }
 
 #[derive(Debug)]
-struct Crew {
-    command: Command,
+struct WorkerPool {
+    command: CommandHandler,
     /// Number of tasks after which a worker is replaced by a new one.
     max_tasks: Option<u64>,
     /// One permit per worker that may exist.
     places: Arc<Semaphore>,
     /// Idle workers, used last in, first out.
-    idle: Mutex<Vec<Worker>>,
+    idle: Mutex<Vec<WorkerProcess>>,
 }
 
 #[derive(Debug)]
-struct Worker {
-    group: Group,
+struct WorkerProcess {
+    group: ProcessGroup,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     tasks: u64,
@@ -101,7 +101,7 @@ enum ToWorker<'a> {
 /// Message of a worker. A tagged enum would not keep the original text of the result.
 #[derive(Deserialize)]
 struct FromWorker {
-    op: Op,
+    op: WorkerOp,
     #[serde(default)]
     id: String,
     #[serde(default)]
@@ -116,26 +116,28 @@ struct FromWorker {
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Op {
+enum WorkerOp {
     Ready,
     Done,
     Fail,
 }
 
-impl Workers {
+impl WorkerHandler {
     /// Returns a pool of at most `workers` processes of `command`.
-    pub fn new(command: Command, workers: usize, max_tasks: Option<u64>) -> Self {
+    pub fn new(command: CommandHandler, workers: usize, max_tasks: Option<u64>) -> Self {
         let places = Arc::new(Semaphore::new(workers.clamp(1, Semaphore::MAX_PERMITS)));
-        Workers { crew: Arc::new(Crew { command, max_tasks, places, idle: Mutex::default() }) }
+        WorkerHandler {
+            crew: Arc::new(WorkerPool { command, max_tasks, places, idle: Mutex::default() }),
+        }
     }
 }
 
-impl Handler for Workers {
+impl Handler for WorkerHandler {
     fn sort(&self) -> &'static str {
         "worker"
     }
 
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {
         let crew = Arc::clone(&self.crew);
         Box::pin(async move {
             let begin = async {
@@ -146,7 +148,7 @@ impl Handler for Workers {
             let (place, mut worker) = tokio::select! {
                 begun = begin => begun?,
                 () = attempt.cancelled.cancelled() => {
-                    return Err(Failure::passing("the attempt was cancelled before a worker was ready"));
+                    return Err(AttemptFailure::passing("the attempt was cancelled before a worker was ready"));
                 }
             };
             let answer = worker.ask(&attempt).await;
@@ -159,7 +161,7 @@ impl Handler for Workers {
                     // Waits until no process of the group runs: the next attempt goes to another
                     // worker.
                     let _ = worker.group.end().await;
-                    Err(Failure::passing(lost))
+                    Err(AttemptFailure::passing(lost))
                 }
             }
         })
@@ -169,18 +171,18 @@ impl Handler for Workers {
         let crew = Arc::clone(&self.crew);
         Box::pin(async move {
             let idle = std::mem::take(&mut *crew.idle());
-            futures_util::future::join_all(idle.into_iter().map(Worker::dismiss)).await;
+            futures_util::future::join_all(idle.into_iter().map(WorkerProcess::dismiss)).await;
         })
     }
 }
 
-impl Crew {
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
+impl WorkerPool {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<WorkerProcess>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a ready worker: an idle one that is still alive, or a new one.
-    async fn worker(&self, children: &Registry) -> Result<Worker, Failure> {
+    async fn worker(&self, children: &Registry) -> Result<WorkerProcess, AttemptFailure> {
         loop {
             let idle = self.idle().pop();
             let Some(worker) = idle else { return self.hire(children).await };
@@ -192,29 +194,32 @@ impl Crew {
         }
     }
 
-    async fn hire(&self, children: &Registry) -> Result<Worker, Failure> {
+    async fn hire(&self, children: &Registry) -> Result<WorkerProcess, AttemptFailure> {
         let mut command = self.command.prepare(None)?;
         command.stderr(std::process::Stdio::inherit());
-        let mut group = Group::start(&mut command, children).map_err(|error| not_run(&error))?;
+        let mut group =
+            ProcessGroup::start(&mut command, children).map_err(|error| not_run(&error))?;
         let stdin = group.child().stdin.take().expect("stdin is piped");
         let stdout = BufReader::new(group.child().stdout.take().expect("stdout is piped"));
-        let mut worker = Worker { group, stdin, stdout, tasks: 0 };
+        let mut worker = WorkerProcess { group, stdin, stdout, tasks: 0 };
         let greeting = async {
             worker.say(&ToWorker::Hello { v: 1 }).await?;
             match worker.hear().await?.op {
-                Op::Ready => Ok(()),
-                Op::Done | Op::Fail => Err("its first line was not `ready`".to_owned()),
+                WorkerOp::Ready => Ok(()),
+                WorkerOp::Done | WorkerOp::Fail => Err("its first line was not `ready`".to_owned()),
             }
         };
         match tokio::time::timeout(READY, greeting).await {
             Ok(Ok(())) => Ok(worker),
-            Ok(Err(why)) => Err(Failure::passing(format!("the worker did not start: {why}"))),
-            Err(_) => Err(Failure::passing("the worker did not send `ready` in time")),
+            Ok(Err(why)) => {
+                Err(AttemptFailure::passing(format!("the worker did not start: {why}")))
+            }
+            Err(_) => Err(AttemptFailure::passing("the worker did not send `ready` in time")),
         }
     }
 
     /// Returns a worker to the idle list, or ends it after its maximum number of tasks.
-    fn keep(self: &Arc<Self>, mut worker: Worker, place: OwnedSemaphorePermit) {
+    fn keep(self: &Arc<Self>, mut worker: WorkerProcess, place: OwnedSemaphorePermit) {
         worker.tasks += 1;
         if self.max_tasks.is_some_and(|most| worker.tasks >= most) {
             tokio::spawn(async move {
@@ -227,10 +232,10 @@ impl Crew {
     }
 }
 
-impl Worker {
+impl WorkerProcess {
     /// Sends the attempt and returns the answer. The error is a protocol error or the worker's
     /// exit.
-    async fn ask(&mut self, attempt: &Attempt) -> Result<Answer, String> {
+    async fn ask(&mut self, attempt: &Attempt) -> Result<AttemptResult, String> {
         let id = format!("{}/{}", attempt.idempotency_key(), attempt.fence);
         let payload = std::str::from_utf8(&attempt.payload).ok().map(str::to_owned);
         let payload = payload.and_then(|text| RawValue::from_string(text).ok());
@@ -268,17 +273,20 @@ impl Worker {
         }
     }
 
-    fn understood(&self, heard: FromWorker, id: &str) -> Result<Answer, String> {
+    fn understood(&self, heard: FromWorker, id: &str) -> Result<AttemptResult, String> {
         match heard.op {
-            Op::Ready => Err("the worker sent `ready` instead of an answer".into()),
+            WorkerOp::Ready => Err("the worker sent `ready` instead of an answer".into()),
             _ if heard.id != id => Err("the worker's answer has the id of another task".into()),
-            Op::Done => Ok(Ok(heard.result)),
-            Op::Fail => {
+            WorkerOp::Done => Ok(Ok(heard.result)),
+            WorkerOp::Fail => {
                 let failure = match heard.retry {
-                    Some(false) => Failure::lasting(heard.error),
-                    _ => Failure::passing(heard.error),
+                    Some(false) => AttemptFailure::lasting(heard.error),
+                    _ => AttemptFailure::passing(heard.error),
                 };
-                Ok(Err(Failure { after: heard.after_ms.map(Duration::from_millis), ..failure }))
+                Ok(Err(AttemptFailure {
+                    after: heard.after_ms.map(Duration::from_millis),
+                    ..failure
+                }))
             }
         }
     }
@@ -316,7 +324,7 @@ impl Worker {
     /// Closes the worker's input and waits for its exit within the grace period.
     async fn dismiss(mut self) {
         let _ = self.say(&ToWorker::Bye).await;
-        let Worker { group, stdin, .. } = self;
+        let WorkerProcess { group, stdin, .. } = self;
         drop(stdin);
         if tokio::time::timeout(GRACE, group.ended()).await.is_err() {
             group.signal(Signal::TERM);

@@ -4,21 +4,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use super::auth::{Caller, Current, Tokens};
+use super::auth::{Caller, Replaceable, Tokens};
 
 /// Callers with open connections, and the signals that end these.
 #[derive(Clone, Debug)]
-pub(super) struct Admitted {
+pub(super) struct CallerConnections {
     /// Ends all connections.
     closing: CancellationToken,
-    tokens: Current<Tokens>,
+    tokens: Replaceable<Tokens>,
     /// At most one entry for each token that the server has.
     callers: Arc<Mutex<Vec<(Caller, CancellationToken)>>>,
 }
 
-impl Admitted {
-    pub(super) fn new(closing: CancellationToken, tokens: Current<Tokens>) -> Self {
-        Admitted { closing, tokens, callers: Arc::default() }
+impl CallerConnections {
+    pub(super) fn new(closing: CancellationToken, tokens: Replaceable<Tokens>) -> Self {
+        CallerConnections { closing, tokens, callers: Arc::default() }
     }
 
     /// Returns the signal for a connection of this caller; already cancelled if the token is

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admitted::Admitted;
-use super::auth::{Current, Tokens};
-use super::places::Streams;
-use super::settings::Settings;
+use super::admitted::CallerConnections;
+use super::auth::{Replaceable, Tokens};
+use super::places::StreamCount;
+use super::settings::HttpSettings;
 use crate::Service;
 use crate::engine::Core;
 
@@ -16,28 +16,28 @@ use crate::engine::Core;
 #[derive(Clone, Debug)]
 pub(super) struct AppState {
     pub(super) core: Arc<Core>,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<HttpSettings>,
     /// Tokens, which a reload replaces.
-    pub(super) tokens: Current<Tokens>,
+    pub(super) tokens: Replaceable<Tokens>,
     /// Cancelled when long-lived connections are to end.
     pub(super) closing: CancellationToken,
     /// Long-lived connections by caller, to end those of a revoked token.
-    pub(super) admitted: Admitted,
+    pub(super) admitted: CallerConnections,
     /// Tracker of the long-lived connections.
     pub(super) streams: TaskTracker,
     /// Number of open WebSockets.
-    pub(super) websockets: Arc<Streams>,
+    pub(super) websockets: Arc<StreamCount>,
     /// Number of open event streams.
-    pub(super) event_streams: Arc<Streams>,
+    pub(super) event_streams: Arc<StreamCount>,
 }
 
 impl AppState {
-    pub(super) fn new(service: &Service, settings: Settings) -> Self {
-        let tokens = Current::new(settings.tokens.clone());
+    pub(super) fn new(service: &Service, settings: HttpSettings) -> Self {
+        let tokens = Replaceable::new(settings.tokens.clone());
         let closing = CancellationToken::new();
         AppState {
             core: Arc::clone(&service.core),
-            admitted: Admitted::new(closing.clone(), tokens.clone()),
+            admitted: CallerConnections::new(closing.clone(), tokens.clone()),
             tokens,
             settings: Arc::new(settings),
             closing,

@@ -11,7 +11,7 @@ use super::blocking::blocking;
 use super::extract::{Overseer, query};
 use super::page_query::{cursor_of, limit_of};
 use super::problem::ApiError;
-use crate::engine::{Action, AuditLog};
+use crate::engine::{AuditLog, OperatorAction};
 use crate::store::AuditFilter;
 use crate::wire::{AuditEntry, Page, Timestamp};
 
@@ -49,10 +49,10 @@ async fn list(
 
 /// Refuses an action name that no entry can have.
 fn known(what: String) -> Result<String, ApiError> {
-    if Action::ALL.iter().any(|action| action.word() == what) {
+    if OperatorAction::ALL.iter().any(|action| action.word() == what) {
         return Ok(what);
     }
-    let all = Action::ALL.map(Action::word).join(", ");
+    let all = OperatorAction::ALL.map(OperatorAction::word).join(", ");
     let why = format!("unknown action `{what}`; use one of {all}");
     Err(ApiError::new("invalid", format!("what: {why}")).at("?what", why))
 }

@@ -1,8 +1,8 @@
 //! Layer over operators' routes that guarantees an entry in the audit log for each request.
 //!
 //! Operators' routes are in separate routers, behind [`write_down`]. It creates the request's
-//! [`Act`], which the handler gets as its [`Operator`](super::operator::Operator), and records the result if the engine has
-//! not. A handler that takes an `Operator` anywhere else fails with an internal error, so that no
+//! [`AuditedRequest`], which the handler gets as its [`OperatorCaller`](super::operator::OperatorCaller), and records the result if the engine has
+//! not. A handler that takes an `OperatorCaller` anywhere else fails with an internal error, so that no
 //! route can be forgotten.
 
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use super::auth::Caller;
 use super::extract::peer;
 use super::idempotent_action;
 use super::problem::ApiError;
-use crate::engine::{Act, Action, Answered};
+use crate::engine::{ActionAnswer, AuditedRequest, OperatorAction};
 use crate::wire::Problem;
 
 /// Action of each of the operators' routes.
-const ACTIONS: &[(&str, &str, Action)] = &[
-    ("POST", "/v1/jobs/{id}/cancel", Action::CancelJob),
-    ("POST", "/v1/jobs/{id}/pause", Action::PauseJob),
-    ("POST", "/v1/jobs/{id}/resume", Action::ResumeJob),
-    ("POST", "/v1/jobs/{id}/retry", Action::RetryJob),
-    ("PATCH", "/v1/jobs/{id}", Action::PatchJob),
-    ("DELETE", "/v1/jobs/{id}", Action::PurgeJob),
-    ("POST", "/v1/keys", Action::SteerKey),
-    ("POST", "/v1/keys/{key}/{what}", Action::SteerKey),
-    ("PUT", "/v1/schedules/{name}", Action::PutSchedule),
-    ("DELETE", "/v1/schedules/{name}", Action::DeleteSchedule),
-    ("POST", "/v1/schedules/{name}/pause", Action::PauseSchedule),
-    ("POST", "/v1/schedules/{name}/resume", Action::ResumeSchedule),
-    ("POST", "/v1/schedules/{name}/run", Action::RunSchedule),
+const ACTIONS: &[(&str, &str, OperatorAction)] = &[
+    ("POST", "/v1/jobs/{id}/cancel", OperatorAction::CancelJob),
+    ("POST", "/v1/jobs/{id}/pause", OperatorAction::PauseJob),
+    ("POST", "/v1/jobs/{id}/resume", OperatorAction::ResumeJob),
+    ("POST", "/v1/jobs/{id}/retry", OperatorAction::RetryJob),
+    ("PATCH", "/v1/jobs/{id}", OperatorAction::PatchJob),
+    ("DELETE", "/v1/jobs/{id}", OperatorAction::PurgeJob),
+    ("POST", "/v1/keys", OperatorAction::SteerKey),
+    ("POST", "/v1/keys/{key}/{what}", OperatorAction::SteerKey),
+    ("PUT", "/v1/schedules/{name}", OperatorAction::PutSchedule),
+    ("DELETE", "/v1/schedules/{name}", OperatorAction::DeleteSchedule),
+    ("POST", "/v1/schedules/{name}/pause", OperatorAction::PauseSchedule),
+    ("POST", "/v1/schedules/{name}/resume", OperatorAction::ResumeSchedule),
+    ("POST", "/v1/schedules/{name}/run", OperatorAction::RunSchedule),
 ];
 
 /// Ensures that an operator's request has its entry before the answer, and that it is executed once
@@ -72,10 +72,10 @@ pub(super) async fn write_down(
     };
     let problem = response.extensions().get::<Problem>().map(|problem| &*problem.code);
     let answered = match response.status() {
-        StatusCode::FORBIDDEN => Answered::Denied,
-        status if status.is_success() => Answered::Well,
+        StatusCode::FORBIDDEN => ActionAnswer::Denied,
+        status if status.is_success() => ActionAnswer::Well,
         // The framework's own errors are not problem documents.
-        _ => Answered::Refused(problem.unwrap_or("bad-syntax")),
+        _ => ActionAnswer::Refused(problem.unwrap_or("bad-syntax")),
     };
     match state.core.audit.log_rest(&act, answered).await {
         Ok(()) => response,
@@ -84,18 +84,21 @@ pub(super) async fn write_down(
 }
 
 /// Attaches the audit context to a request.
-fn with(act: &Arc<Act>, mut request: Request) -> Request {
+fn with(act: &Arc<AuditedRequest>, mut request: Request) -> Request {
     request.extensions_mut().insert(Arc::clone(act));
     request
 }
 
-fn act_of(request: &Request, names: Option<&RawPathParams>) -> Option<(Act, Action)> {
+fn act_of(
+    request: &Request,
+    names: Option<&RawPathParams>,
+) -> Option<(AuditedRequest, OperatorAction)> {
     let path = request.extensions().get::<MatchedPath>()?.as_str();
     let method = request.method().as_str();
     let found = ACTIONS.iter().find(|(one, other, _)| (*one, *other) == (method, path));
     let (_, _, action) = *found?;
     let caller = request.extensions().get::<Caller>()?;
-    let act = Act::new(&caller.name, peer(request.extensions()), action);
+    let act = AuditedRequest::new(&caller.name, peer(request.extensions()), action);
     for (name, value) in names.into_iter().flatten() {
         match name {
             "id" => act.on_job(value),

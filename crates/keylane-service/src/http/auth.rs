@@ -100,11 +100,11 @@ impl fmt::Debug for Tokens {
 
 /// Value that is replaced atomically while others read it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Current<T>(Arc<RwLock<T>>);
+pub(super) struct Replaceable<T>(Arc<RwLock<T>>);
 
-impl<T: Clone> Current<T> {
+impl<T: Clone> Replaceable<T> {
     pub(super) fn new(value: T) -> Self {
-        Current(Arc::new(RwLock::new(value)))
+        Replaceable(Arc::new(RwLock::new(value)))
     }
 
     pub(super) fn get(&self) -> T {

@@ -11,12 +11,12 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::app_state::AppState;
-use super::extract::{Format, Submitter, format, json, query, read_body};
+use super::extract::{BodyFormat, Submitter, format, json, query, read_body};
 use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of};
 use super::response::put_replayed;
 use crate::TraceContext;
-use crate::engine::{Intake, SubmitTicket, Submitted, key_in_batch};
+use crate::engine::{JobSubmission, SubmitResult, SubmitTicket, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 
 /// Maximum number of jobs in a batch; all are in memory together.
@@ -41,7 +41,7 @@ async fn submit(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let asked: BatchQuery = query(&parts)?;
-    if format(&parts.headers)? == Format::Lines {
+    if format(&parts.headers)? == BodyFormat::Lines {
         return Err(ApiError::new(
             "unsupported-media-type",
             "`Content-Type` must be application/json",
@@ -79,7 +79,7 @@ async fn begin(
     state: &AppState,
     text: &RawValue,
     trace: Option<&TraceContext>,
-) -> Result<Intake, ApiError> {
+) -> Result<JobSubmission, ApiError> {
     let job: SubmitJob = json(text.get().as_bytes())?;
     let mut intake = state.core.begin_intake(job, false)?;
     intake.hash(text.get().as_bytes());
@@ -122,11 +122,11 @@ async fn hand_over(
     Ok(begin(state, job, trace).await?.hand_over(scope).await?)
 }
 
-async fn outcome(handed_over: Result<SubmitTicket, ApiError>) -> Result<Submitted, ApiError> {
+async fn outcome(handed_over: Result<SubmitTicket, ApiError>) -> Result<SubmitResult, ApiError> {
     Ok(handed_over?.outcome().await?)
 }
 
-fn accepted(submitted: Submitted) -> BatchItem {
+fn accepted(submitted: SubmitResult) -> BatchItem {
     let status = StatusCode::ACCEPTED.as_u16();
     BatchItem { status, job: Some(Box::new(submitted.job)), problem: None }
 }
@@ -142,8 +142,8 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::handle::{Attempt, Function};
-    use crate::http::Settings;
+    use crate::handle::{Attempt, FunctionHandler};
+    use crate::http::HttpSettings;
     use crate::store::Changes;
     use crate::{Kind, Service};
 
@@ -152,15 +152,15 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn no_job_waits_for_the_commit_of_the_one_before() {
         let folder = tempfile::tempdir().unwrap();
-        let service = Service::builder(crate::Settings::new(folder.path().join("store")));
+        let service = Service::builder(crate::ServiceSettings::new(folder.path().join("store")));
         let (done, mut was_done) = tokio::sync::mpsc::unbounded_channel();
-        let kind = Kind::new(Function::new(move |attempt: Attempt| {
+        let kind = Kind::new(FunctionHandler::new(move |attempt: Attempt| {
             let _ = done.send(attempt.payload);
             std::future::ready(Ok(None))
         }));
         let service = service.kind("echo", kind).start().await.unwrap();
         let core = Arc::clone(&service.core);
-        let state = AppState::new(&service, Settings::default());
+        let state = AppState::new(&service, HttpSettings::default());
         // Blocks the writer.
         let (stands, told) = tokio::sync::oneshot::channel();
         let (go_on, gone_on) = mpsc::channel::<()>();

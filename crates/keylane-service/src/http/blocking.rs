@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::problem::ApiError;
-use crate::Refused;
+use crate::RequestError;
 use crate::engine::Core;
 
 /// Runs engine work that reads files where the engine runs its blocking work.
 pub(super) async fn blocking<T: Send + 'static>(
     core: &Arc<Core>,
-    work: impl FnOnce(&Core) -> Result<T, Refused> + Send + 'static,
+    work: impl FnOnce(&Core) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let shared = Arc::clone(core);
     let done = core.executor.blocking(move || work(&shared)).await;

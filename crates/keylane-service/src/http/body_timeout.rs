@@ -21,7 +21,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep, timeout};
 
-use super::settings::Settings;
+use super::settings::HttpSettings;
 
 /// The next part of a body did not arrive in time.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ const MAX_UNWANTED_TIME: Duration = Duration::from_secs(5);
 
 /// Bounds the pauses within a request's body, and drains what the handler left of it.
 pub(super) async fn bound(
-    State(settings): State<Arc<Settings>>,
+    State(settings): State<Arc<HttpSettings>>,
     request: Request,
     next: Next,
 ) -> Response {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::places::StreamPermit;
 use crate::engine::{
-    Core, Feed, Followed, Follower, FollowerText, Reader as FeedReader, event, sse_text,
+    Core, EventFollower, FeedReader, FollowedItem, FollowerText, JobFeed, event, sse_text,
 };
 use crate::wire::{Event, EventKind};
 
@@ -26,10 +26,10 @@ pub(super) struct LiveParts {
     next: u64,
 }
 
-pub(super) fn told(core: &Core, followed: Followed) -> Bytes {
+pub(super) fn told(core: &Core, followed: FollowedItem) -> Bytes {
     match followed {
-        Followed::Event(happened) => happened.text().clone(),
-        Followed::Reset(id) => reset(core, id),
+        FollowedItem::Event(happened) => happened.text().clone(),
+        FollowedItem::Reset(id) => reset(core, id),
     }
 }
 
@@ -40,13 +40,13 @@ pub(super) fn reset(core: &Core, id: String) -> Bytes {
 /// Source of a stream's events.
 pub(super) enum EventSource {
     All {
-        follower: Follower,
+        follower: EventFollower,
         /// Boxed, because most streams have none.
         live: Option<Box<LiveParts>>,
     },
     Job {
         /// Subscription to the job's changes, released on drop.
-        _feed: Feed,
+        _feed: JobFeed,
         reader: FeedReader,
     },
 }

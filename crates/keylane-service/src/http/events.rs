@@ -28,7 +28,7 @@ use super::job_path::JobPath;
 use super::places::{self, StreamPermit};
 use super::problem::ApiError;
 use super::takeover::{self, FirstPart};
-use crate::engine::{Core, Feed, Followed, event, sse_text};
+use crate::engine::{Core, FollowedItem, JobFeed, event, sse_text};
 use crate::wire::{Event, EventKind, Job};
 
 pub(super) fn router() -> Router<AppState> {
@@ -97,7 +97,7 @@ async fn of_job(
         state.settings.max_event_streams,
     )?;
     let end = state.admitted.end_of(&caller);
-    let mut feed = Feed::new(&state.core.events);
+    let mut feed = JobFeed::new(&state.core.events);
     let (from, is_lost) = state.core.events.place_after(after(&parts, asked.after).as_deref());
     feed.add(id.number(), from);
     // The client receives the current job, and then its changes.
@@ -105,7 +105,7 @@ async fn of_job(
     let id = state.core.events.id_before(from);
     let mut first = Vec::new();
     if is_lost {
-        first.push(told(&state.core, Followed::Reset(id.clone())));
+        first.push(told(&state.core, FollowedItem::Reset(id.clone())));
     }
     first.push(of_now(&state.core, id, job));
     let reader = feed.reader();

@@ -48,21 +48,21 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
 
 /// Format of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum BodyFormat {
     Json,
     Lines,
 }
 
 /// Returns the format by `Content-Type`; JSON if the header is absent.
-pub(super) fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
-    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(Format::Json) };
+pub(super) fn format(headers: &HeaderMap) -> Result<BodyFormat, ApiError> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(BodyFormat::Json) };
     let kind = kind.to_str().unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     let is = |known: &str| kind.eq_ignore_ascii_case(known);
     if is("application/json") {
-        Ok(Format::Json)
+        Ok(BodyFormat::Json)
     } else if is("application/x-ndjson") || is("application/jsonl") {
-        Ok(Format::Lines)
+        Ok(BodyFormat::Lines)
     } else {
         let detail =
             format!("`Content-Type` is `{kind}`; send application/json or application/x-ndjson");
@@ -101,7 +101,7 @@ pub(super) async fn read_optional_body<T: DeserializeOwned + Default>(
     const MAX_BYTES: usize = 64 * 1024;
     let (parts, body) = request.into_parts();
     let bytes = read_body(body, MAX_BYTES).await?;
-    if !bytes.is_empty() && format(&parts.headers)? == Format::Lines {
+    if !bytes.is_empty() && format(&parts.headers)? == BodyFormat::Lines {
         return Err(ApiError::new(
             "unsupported-media-type",
             "`Content-Type` must be application/json",
@@ -209,9 +209,9 @@ mod tests {
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());
             format(&headers).map_err(|refusal| refusal.code)
         };
-        assert_eq!(format(&HeaderMap::new()).unwrap(), Format::Json);
-        assert_eq!(format_of("application/json; charset=utf-8"), Ok(Format::Json));
-        assert_eq!(format_of("Application/X-NDJSON"), Ok(Format::Lines));
+        assert_eq!(format(&HeaderMap::new()).unwrap(), BodyFormat::Json);
+        assert_eq!(format_of("application/json; charset=utf-8"), Ok(BodyFormat::Json));
+        assert_eq!(format_of("Application/X-NDJSON"), Ok(BodyFormat::Lines));
         assert_eq!(format_of("text/plain"), Err("unsupported-media-type"));
     }
 }

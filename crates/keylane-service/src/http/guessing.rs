@@ -39,11 +39,11 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wrong tokens of all addresses.
 #[derive(Debug, Default)]
-pub(super) struct Guesses(Mutex<GuessTable>);
+pub(super) struct WrongTokens(Mutex<GuessTable>);
 
 #[derive(Debug, Default)]
 struct GuessTable {
-    addresses: HashMap<IpAddr, Guesser>,
+    addresses: HashMap<IpAddr, WrongTokenSource>,
     /// Time of the last log line.
     logged: Option<Instant>,
     /// Number of wrong tokens since the last log line.
@@ -52,7 +52,7 @@ struct GuessTable {
 
 /// Address with wrong tokens.
 #[derive(Clone, Copy, Debug)]
-struct Guesser {
+struct WrongTokenSource {
     /// Number of wrong tokens that are not forgotten.
     wrong: u32,
     /// Time from which the next one is forgotten.
@@ -61,7 +61,7 @@ struct Guesser {
     waiting: u32,
 }
 
-impl Guesser {
+impl WrongTokenSource {
     fn forget(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since);
         let seconds = passed.as_secs() / FORGOTTEN_AFTER.as_secs();
@@ -72,7 +72,7 @@ impl Guesser {
 
 /// Decision about a wrong token.
 #[derive(Debug)]
-pub(super) enum Consequence {
+pub(super) enum WrongTokenDecision {
     /// Answer at once.
     None,
     /// Answer after this delay, and close the connection. The guard is kept until then.
@@ -84,7 +84,7 @@ pub(super) enum Consequence {
 /// Guard of a delayed answer.
 #[derive(Debug)]
 pub(super) struct DelayedAnswer {
-    guesses: Arc<Guesses>,
+    guesses: Arc<WrongTokens>,
     address: IpAddr,
 }
 
@@ -107,13 +107,13 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Guesses {
+impl WrongTokens {
     fn state(&self) -> MutexGuard<'_, GuessTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a wrong token from this address, and decides about its answer.
-    pub(super) fn wrong(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Consequence {
+    pub(super) fn wrong(self: &Arc<Self>, peer: IpAddr, now: Instant) -> WrongTokenDecision {
         let address = network(peer);
         let mut state = self.state();
         if let Some(untold) = state.tell(now) {
@@ -124,14 +124,14 @@ impl Guesses {
         guesser.wrong = guesser.wrong.saturating_add(1);
         let beyond = guesser.wrong.saturating_sub(FREE);
         if beyond == 0 {
-            return Consequence::None;
+            return WrongTokenDecision::None;
         }
         if guesser.waiting >= MAX_WAITING {
-            return Consequence::Refuse;
+            return WrongTokenDecision::Refuse;
         }
         guesser.waiting += 1;
         let delay = STEP.saturating_mul(beyond).min(MAX_DELAY);
-        Consequence::Delay(delay, DelayedAnswer { guesses: Arc::clone(self), address })
+        WrongTokenDecision::Delay(delay, DelayedAnswer { guesses: Arc::clone(self), address })
     }
 }
 
@@ -147,11 +147,11 @@ impl GuessTable {
         Some(std::mem::take(&mut self.untold))
     }
 
-    fn guesser(&mut self, address: IpAddr, now: Instant) -> &mut Guesser {
+    fn guesser(&mut self, address: IpAddr, now: Instant) -> &mut WrongTokenSource {
         if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
             self.make_room(now);
         }
-        let new = Guesser { wrong: 0, since: now, waiting: 0 };
+        let new = WrongTokenSource { wrong: 0, since: now, waiting: 0 };
         self.addresses.entry(address).or_insert(new)
     }
 
@@ -176,17 +176,17 @@ mod tests {
         IpAddr::from(last.to_be_bytes())
     }
 
-    fn delay(consequence: &Consequence) -> Option<Duration> {
+    fn delay(consequence: &WrongTokenDecision) -> Option<Duration> {
         match consequence {
-            Consequence::None => Some(Duration::ZERO),
-            Consequence::Delay(delay, _) => Some(*delay),
-            Consequence::Refuse => None,
+            WrongTokenDecision::None => Some(Duration::ZERO),
+            WrongTokenDecision::Delay(delay, _) => Some(*delay),
+            WrongTokenDecision::Refuse => None,
         }
     }
 
     #[test]
     fn wrong_tokens_are_answered_later_and_later_and_forgotten_one_a_second() {
-        let (guesses, now) = (Arc::new(Guesses::default()), Instant::now());
+        let (guesses, now) = (Arc::new(WrongTokens::default()), Instant::now());
         let wrong = |last, at| delay(&guesses.wrong(address(last), now + at)).unwrap();
         assert!((0..FREE).all(|_| wrong(1, Duration::ZERO) == Duration::ZERO));
         assert_eq!([1, 2, 3].map(|_| wrong(1, Duration::ZERO)), [STEP, STEP * 2, STEP * 3]);
@@ -200,25 +200,25 @@ mod tests {
 
     #[test]
     fn an_address_has_a_bounded_number_of_answers_to_come() {
-        let (guesses, now) = (Arc::new(Guesses::default()), Instant::now());
+        let (guesses, now) = (Arc::new(WrongTokens::default()), Instant::now());
         let wrong = |last| guesses.wrong(address(last), now);
         (0..FREE).for_each(|_| drop(wrong(1)));
         let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| wrong(1)).collect();
-        assert!(waiting.iter().all(|one| matches!(one, Consequence::Delay(..))));
-        assert!(matches!(wrong(1), Consequence::Refuse));
+        assert!(waiting.iter().all(|one| matches!(one, WrongTokenDecision::Delay(..))));
+        assert!(matches!(wrong(1), WrongTokenDecision::Refuse));
         waiting.pop();
-        assert!(matches!(wrong(1), Consequence::Delay(..)));
+        assert!(matches!(wrong(1), WrongTokenDecision::Delay(..)));
     }
 
     #[test]
     fn the_memory_is_bounded_and_the_worst_stay() {
-        let (guesses, now) = (Arc::new(Guesses::default()), Instant::now());
+        let (guesses, now) = (Arc::new(WrongTokens::default()), Instant::now());
         (0..=FREE).for_each(|_| drop(guesses.wrong(address(0), now)));
         (1..10_000).for_each(|last| drop(guesses.wrong(address(last), now)));
         assert_eq!(guesses.state().addresses.len(), MAX_ADDRESSES);
-        assert!(matches!(guesses.wrong(address(0), now), Consequence::Delay(..)));
+        assert!(matches!(guesses.wrong(address(0), now), WrongTokenDecision::Delay(..)));
         // One IPv6 client has many addresses.
-        let guesses = Arc::new(Guesses::default());
+        let guesses = Arc::new(WrongTokens::default());
         let of_one = |last| IpAddr::from(Ipv6Addr::new(1, 2, 3, 4, last, 6, 7, last));
         (0..100).for_each(|last| drop(guesses.wrong(of_one(last), now)));
         assert_eq!(guesses.state().addresses.len(), 1);

@@ -17,7 +17,7 @@ use super::problem::ApiError;
 use super::request_headers::scope_of;
 use super::response::{key_or_empty, put_replayed, steered};
 use crate::JobId;
-use crate::engine::{Action, Before, Keyed, KeyedClaim};
+use crate::engine::{EarlierAction, KeyedClaim, KeyedRequest, OperatorAction};
 
 /// Reads the idempotency key of a request. The body, which is hashed, is read and put back.
 ///
@@ -25,19 +25,19 @@ use crate::engine::{Action, Before, Keyed, KeyedClaim};
 /// caller without the role.
 pub(super) async fn key_of(
     state: &AppState,
-    action: Action,
+    action: OperatorAction,
     request: Request,
-) -> Result<(Request, Option<Keyed>), ApiError> {
+) -> Result<(Request, Option<KeyedRequest>), ApiError> {
     let caller = request.extensions().get::<Caller>().cloned();
     let caller = caller.filter(|caller| caller.may(Role::Operate));
-    let Some(caller) = caller.filter(|_| action != Action::RunSchedule) else {
+    let Some(caller) = caller.filter(|_| action != OperatorAction::RunSchedule) else {
         return Ok((request, None));
     };
     let Some(scope) = scope_of(request.headers(), &caller)? else { return Ok((request, None)) };
     let (parts, body) = request.into_parts();
     let body = read_body(body, state.core.settings.bounds.body_bytes).await?;
     let uri = parts.uri.path_and_query().map_or("", |path| path.as_str());
-    let keyed = Keyed::new(scope, parts.method.as_str(), uri, &body);
+    let keyed = KeyedRequest::new(scope, parts.method.as_str(), uri, &body);
     Ok((Request::from_parts(parts, Body::from(body)), Some(keyed)))
 }
 
@@ -45,14 +45,14 @@ pub(super) async fn key_of(
 /// long as it is held.
 pub(super) async fn done_before(
     state: &AppState,
-    keyed: &Keyed,
-    action: Action,
+    keyed: &KeyedRequest,
+    action: OperatorAction,
     names: Option<&RawPathParams>,
     uri: &Uri,
 ) -> Result<Result<Response, KeyedClaim>, ApiError> {
     let job = match state.core.idempotency.claim_keyed(keyed).await? {
-        Before::Nothing(claim) => return Ok(Err(claim)),
-        Before::Same(job) => job,
+        EarlierAction::Nothing(claim) => return Ok(Err(claim)),
+        EarlierAction::Same(job) => job,
     };
     let mut response = present(state, action, job, names, uri).await?;
     put_replayed(&mut response);
@@ -82,7 +82,7 @@ struct TargetKey {
 /// Returns the present state of the action's target.
 async fn present(
     state: &AppState,
-    action: Action,
+    action: OperatorAction,
     job: JobId,
     names: Option<&RawPathParams>,
     uri: &Uri,
@@ -93,28 +93,30 @@ async fn present(
     };
     let core = &state.core;
     Ok(match action {
-        Action::CancelJob | Action::RetryJob => {
+        OperatorAction::CancelJob | OperatorAction::RetryJob => {
             steered(&blocking(core, move |core| core.query.job(job)).await?)
         }
-        Action::PauseJob | Action::ResumeJob | Action::PatchJob => {
+        OperatorAction::PauseJob | OperatorAction::ResumeJob | OperatorAction::PatchJob => {
             Json(blocking(core, move |core| core.query.job(job)).await?).into_response()
         }
-        Action::PurgeJob | Action::DeleteSchedule => StatusCode::NO_CONTENT.into_response(),
-        Action::SteerKey
-        | Action::PauseKey
-        | Action::ResumeKey
-        | Action::RetryHead
-        | Action::SkipHead => {
+        OperatorAction::PurgeJob | OperatorAction::DeleteSchedule => {
+            StatusCode::NO_CONTENT.into_response()
+        }
+        OperatorAction::SteerKey
+        | OperatorAction::PauseKey
+        | OperatorAction::ResumeKey
+        | OperatorAction::RetryHead
+        | OperatorAction::SkipHead => {
             let key = match named("key") {
                 key if !key.is_empty() => key,
                 _ => query_of::<TargetKey>(uri)?.key,
             };
             Json(key_or_empty(core.query.key(key.as_bytes()), key)).into_response()
         }
-        Action::PutSchedule
-        | Action::PauseSchedule
-        | Action::ResumeSchedule
-        | Action::RunSchedule => {
+        OperatorAction::PutSchedule
+        | OperatorAction::PauseSchedule
+        | OperatorAction::ResumeSchedule
+        | OperatorAction::RunSchedule => {
             let name = named("name");
             Json(core.schedule(&name)?).into_response()
         }

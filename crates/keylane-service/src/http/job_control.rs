@@ -9,7 +9,7 @@ use axum::{Json, Router};
 use super::app_state::AppState;
 use super::extract::read_optional_body;
 use super::job_path::JobPath;
-use super::operator::Operator;
+use super::operator::OperatorCaller;
 use super::problem::ApiError;
 use super::response::{put_tag, steered};
 use crate::wire::{CancelRequest, JobPatch, RetryRequest};
@@ -25,7 +25,7 @@ pub(super) fn router() -> Router<AppState> {
 
 async fn cancel(
     State(state): State<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -37,7 +37,7 @@ async fn cancel(
 
 async fn pause(
     State(state): State<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
 ) -> Result<Response, ApiError> {
     Ok(Json(state.core.pause_job(id, true, &act).await?).into_response())
@@ -45,7 +45,7 @@ async fn pause(
 
 async fn resume(
     State(state): State<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
 ) -> Result<Response, ApiError> {
     Ok(Json(state.core.pause_job(id, false, &act).await?).into_response())
@@ -53,7 +53,7 @@ async fn resume(
 
 async fn retry(
     State(state): State<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -64,7 +64,7 @@ async fn retry(
 
 async fn patch(
     State(state): State<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -96,7 +96,7 @@ async fn patch(
 
 async fn purge(
     State(state): State<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
 ) -> Result<StatusCode, ApiError> {
     state.core.purge_job(id, &act).await?;

@@ -10,7 +10,7 @@ use super::app_state::AppState;
 use super::blocking::blocking;
 use super::problem::ApiError;
 use crate::JobId;
-use crate::engine::Act;
+use crate::engine::AuditedRequest;
 
 /// Job named in the path.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ impl FromRequestParts<AppState> for JobPath {
         }
         let id = blocking(&state.core, move |core| core.query.resolve(&text)).await?;
         // Names can be reused, so the audit log needs the identifier.
-        if let Some(act) = parts.extensions.get::<Arc<Act>>() {
+        if let Some(act) = parts.extensions.get::<Arc<AuditedRequest>>() {
             act.on_job(id);
         }
         Ok(JobPath(id))

@@ -17,7 +17,7 @@ use super::problem::ApiError;
 use super::request_headers::wait_of;
 use super::response::{PREFERENCE_APPLIED, has_tag, put_tag};
 use crate::JobNumber;
-use crate::engine::Wanted;
+use crate::engine::JobQuery;
 use crate::wire::{Explained, Job, JobState, Page, SubtaskState, SubtaskView};
 
 pub(super) fn router() -> Router<AppState> {
@@ -49,7 +49,7 @@ async fn list(
 ) -> Result<Json<Page<Job>>, ApiError> {
     let asked: JobListQuery = query(&parts)?;
     let (limit, cursor) = (limit_of(asked.limit)?, cursor_of(asked.cursor.as_ref())?);
-    let wanted = Wanted {
+    let wanted = JobQuery {
         states: states_of(asked.state.as_deref())?,
         kind: asked.kind,
         label: label_of(asked.label.as_deref())?,

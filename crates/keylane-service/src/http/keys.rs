@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use super::app_state::AppState;
 use super::extract::{Reader, query};
-use super::operator::Operator;
+use super::operator::OperatorCaller;
 use super::problem::ApiError;
 use super::response::key_or_empty;
-use crate::engine::{Act, Action, KeyCommand};
+use crate::engine::{AuditedRequest, KeyCommand, OperatorAction};
 use crate::schedule::KeySort;
 use crate::wire::{KeyView, Page};
 
@@ -77,7 +77,7 @@ async fn show(
 
 async fn steer(
     Shared(state): Shared<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     Path((key, what)): Path<(String, String)>,
 ) -> Result<Json<KeyView>, ApiError> {
     let command = match &*what {
@@ -110,7 +110,7 @@ enum KeyAction {
 
 async fn steer_asked(
     Shared(state): Shared<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     parts: Parts,
 ) -> Result<Json<KeyView>, ApiError> {
     let SteerQuery { key, what } = query(&parts)?;
@@ -127,14 +127,14 @@ async fn tell(
     state: &AppState,
     key: String,
     command: KeyCommand,
-    act: &Act,
+    act: &AuditedRequest,
 ) -> Result<Json<KeyView>, ApiError> {
     act.on_key(&key);
     act.is(match command {
-        KeyCommand::Pause => Action::PauseKey,
-        KeyCommand::Resume => Action::ResumeKey,
-        KeyCommand::RetryHead => Action::RetryHead,
-        KeyCommand::SkipHead => Action::SkipHead,
+        KeyCommand::Pause => OperatorAction::PauseKey,
+        KeyCommand::Resume => OperatorAction::ResumeKey,
+        KeyCommand::RetryHead => OperatorAction::RetryHead,
+        KeyCommand::SkipHead => OperatorAction::SkipHead,
     });
     let view = state.core.steer_key(&key, command, act).await?;
     Ok(Json(key_or_empty(view, key)))

@@ -12,7 +12,7 @@ use super::app_state::AppState;
 use super::extract::{Leaser, json, read_body, read_optional_body};
 use super::problem::ApiError;
 use crate::engine::{MAX_CLAIM_WAIT, MAX_LEASES};
-use crate::handle::{Failure, Log};
+use crate::handle::{AttemptFailure, AttemptOutput};
 use crate::wire::{
     Claim, ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, HeartbeatResponse,
 };
@@ -29,7 +29,7 @@ pub(super) fn router() -> Router<AppState> {
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Maximum size of a failure, in bytes: its reason and the longest kept log, in any JSON encoding.
-const MAX_FAILURE_BYTES: usize = 64 * 1024 + 6 * Log::MAX_BYTES;
+const MAX_FAILURE_BYTES: usize = 64 * 1024 + 6 * AttemptOutput::MAX_BYTES;
 
 async fn claim(
     Shared(state): Shared<AppState>,
@@ -79,11 +79,11 @@ async fn fail(
     let bytes = read_body(request.into_body(), MAX_FAILURE_BYTES).await?;
     let asked: FailRequest = json(&bytes)?;
     let failure = if asked.retry.unwrap_or(true) {
-        Failure::passing(asked.error)
+        AttemptFailure::passing(asked.error)
     } else {
-        Failure::lasting(asked.error)
+        AttemptFailure::lasting(asked.error)
     };
-    let failure = Failure { after: asked.after_ms.map(Duration::from_millis), ..failure };
+    let failure = AttemptFailure { after: asked.after_ms.map(Duration::from_millis), ..failure };
     state.core.fail(&id, failure, asked.log).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,9 +16,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Ve
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::auth::{Caller, Current, Role, Tokens};
+use super::auth::{Caller, Replaceable, Role, Tokens};
 use super::extract::peer;
-use super::guessing::{Consequence, Guesses};
+use super::guessing::{WrongTokenDecision, WrongTokens};
 use super::permission::{need, read_only};
 use super::places::OfConnection;
 use super::problem::ApiError;
@@ -26,27 +26,27 @@ use crate::wire::Problem;
 
 /// Rules for requests.
 #[derive(Debug)]
-pub(super) struct Guard {
-    pub(super) tokens: Current<Tokens>,
+pub(super) struct RequestRules {
+    pub(super) tokens: Replaceable<Tokens>,
     /// Accepted host names, without ports; loopback names are always accepted.
     pub(super) hosts: Vec<String>,
     /// Whether all requests that change state are refused.
     pub(super) read_only: bool,
-    guesses: Arc<Guesses>,
+    guesses: Arc<WrongTokens>,
     requests: AtomicU64,
     /// Random prefix of request numbers, so that requests of two servers, or before and after a
     /// restart, differ in a log.
     prefix: u32,
 }
 
-impl Guard {
-    pub(super) fn new(tokens: Current<Tokens>, hosts: Vec<String>, read_only: bool) -> Self {
+impl RequestRules {
+    pub(super) fn new(tokens: Replaceable<Tokens>, hosts: Vec<String>, read_only: bool) -> Self {
         let mut prefix = [0; 4];
         // The prefix only separates logs, so zero is acceptable if the system has no randomness.
         let _ = getrandom::fill(&mut prefix);
         let prefix = u32::from_ne_bytes(prefix);
         let (guesses, requests) = (Arc::default(), AtomicU64::new(1));
-        Guard { tokens, hosts, read_only, guesses, requests, prefix }
+        RequestRules { tokens, hosts, read_only, guesses, requests, prefix }
     }
 
     fn number(&self) -> String {
@@ -62,7 +62,7 @@ const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; f
 
 /// Numbers the request, and completes the answer's headers.
 pub(super) async fn number(
-    State(guard): State<Arc<Guard>>,
+    State(guard): State<Arc<RequestRules>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -139,7 +139,7 @@ fn finish_problem(response: Response, number: &str) -> Response {
 
 /// Admits a request with its caller, or refuses it.
 pub(super) async fn admit(
-    State(guard): State<Arc<Guard>>,
+    State(guard): State<Arc<RequestRules>>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -186,7 +186,7 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     bearer.or(offered)
 }
 
-impl Guard {
+impl RequestRules {
     fn examine(&self, request: &Request) -> Result<Caller, ApiError> {
         let (headers, uri) = (request.headers(), request.uri());
         let host = host_of(headers, uri, request.version())?;
@@ -206,13 +206,13 @@ impl Guard {
     async fn refuse_guess(&self, refusal: ApiError, peer: Option<IpAddr>) -> Response {
         let consequence = peer.map(|peer| self.guesses.wrong(peer, Instant::now()));
         let mut response = match consequence {
-            None | Some(Consequence::None) => return refusal.into_response(),
-            Some(Consequence::Delay(delay, waiting)) => {
+            None | Some(WrongTokenDecision::None) => return refusal.into_response(),
+            Some(WrongTokenDecision::Delay(delay, waiting)) => {
                 tokio::time::sleep(delay).await;
                 drop(waiting);
                 refusal.into_response()
             }
-            Some(Consequence::Refuse) => {
+            Some(WrongTokenDecision::Refuse) => {
                 let many = "too many requests with wrong tokens came from this address";
                 let refusal = ApiError::new("too-many-requests", many);
                 ApiError { retry_after: Some(5), ..refusal }.into_response()
@@ -338,15 +338,15 @@ mod tests {
         assert_eq!(examine("http://localhost/", &["evil.example"], Version::HTTP_11), None);
     }
 
-    fn guard(tokens: &str) -> Guard {
-        Guard::new(
-            Current::new(Tokens::parse(tokens).unwrap()),
+    fn guard(tokens: &str) -> RequestRules {
+        RequestRules::new(
+            Replaceable::new(Tokens::parse(tokens).unwrap()),
             vec!["tasks.example".into()],
             false,
         )
     }
 
-    fn code(guard: &Guard, method: &str, headers: &[(&str, &str)]) -> Option<&'static str> {
+    fn code(guard: &RequestRules, method: &str, headers: &[(&str, &str)]) -> Option<&'static str> {
         guard.examine(&request(method, headers)).err().map(|refusal| refusal.code)
     }
 

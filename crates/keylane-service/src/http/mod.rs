@@ -51,6 +51,6 @@ mod ws_errors;
 
 pub use auth::{Caller, Role, Tokens, TokensError};
 pub use router::routes;
-pub use serve::{Server, StartingServer};
-pub use settings::{ServeError, Settings};
-pub use tls::{Tls, TlsError};
+pub use serve::{HttpServer, StartingServer};
+pub use settings::{HttpSettings, ServeError};
+pub use tls::{TlsError, TlsIdentity};

@@ -8,7 +8,7 @@ use utoipa::OpenApi;
 
 use super::app_state::AppState;
 use super::schemas;
-use crate::kind::Kinds;
+use crate::kind::KindRegistry;
 use crate::wire;
 
 #[derive(OpenApi)]
@@ -59,7 +59,7 @@ use crate::wire;
         wire::KindList,
     ))
 )]
-struct Schemas;
+struct SchemaList;
 
 /// Operation: method and path.
 struct Operation {
@@ -191,8 +191,9 @@ pub(super) async fn document(Shared(state): Shared<AppState>) -> Json<Value> {
 }
 
 /// Builds the document for a service with these kinds.
-fn build(kinds: &Kinds) -> Value {
-    let mut document = serde_json::to_value(Schemas::openapi()).expect("it can be written as JSON");
+fn build(kinds: &KindRegistry) -> Value {
+    let mut document =
+        serde_json::to_value(SchemaList::openapi()).expect("it can be written as JSON");
     let mut paths = Map::new();
     for operation in OPERATIONS {
         let path = paths.entry(operation.path).or_insert_with(|| json!({}));
@@ -293,11 +294,12 @@ impl Operation {
 mod tests {
     use super::*;
 
-    fn kinds() -> Kinds {
-        let kinds = Kinds::default();
-        let plain = || crate::Kind::new(crate::handle::Function::new(|_| async { Ok(None) }));
+    fn kinds() -> KindRegistry {
+        let kinds = KindRegistry::default();
+        let plain =
+            || crate::Kind::new(crate::handle::FunctionHandler::new(|_| async { Ok(None) }));
         kinds.add("plain", plain());
-        let step = crate::handle::Function::new(|_| async { Ok(None) });
+        let step = crate::handle::FunctionHandler::new(|_| async { Ok(None) });
         kinds.add("split", crate::Kind { split: Some(std::sync::Arc::new(step)), ..plain() });
         kinds.add("remote", crate::Kind::leased(std::time::Duration::from_secs(1)));
         kinds

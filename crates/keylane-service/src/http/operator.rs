@@ -9,13 +9,13 @@ use super::app_state::AppState;
 use super::auth::{Caller, Role};
 use super::permission::need;
 use super::problem::ApiError;
-use crate::engine::Act;
+use crate::engine::AuditedRequest;
 
 /// Caller with the operator role, with the audit entry of the request.
 #[derive(Debug)]
-pub(super) struct Operator(pub(super) Arc<Act>);
+pub(super) struct OperatorCaller(pub(super) Arc<AuditedRequest>);
 
-impl FromRequestParts<AppState> for Operator {
+impl FromRequestParts<AppState> for OperatorCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, ApiError> {
@@ -23,10 +23,10 @@ impl FromRequestParts<AppState> for Operator {
         let caller =
             caller.ok_or_else(|| ApiError::new("unauthorized", "the request has no caller"))?;
         need(caller, Role::Operate)?;
-        let act = parts.extensions.get::<Arc<Act>>().cloned();
+        let act = parts.extensions.get::<Arc<AuditedRequest>>().cloned();
         let forgotten = || {
             ApiError::new("internal", "the route of this action is not recorded in the audit log")
         };
-        act.map(Operator).ok_or_else(forgotten)
+        act.map(OperatorCaller).ok_or_else(forgotten)
     }
 }

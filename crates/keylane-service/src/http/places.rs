@@ -25,7 +25,7 @@ use axum::http::Extensions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::ApiError;
-use super::settings::Settings;
+use super::settings::HttpSettings;
 
 /// Returns the size of the reserve for this maximum.
 fn reserve(most: usize) -> usize {
@@ -34,7 +34,7 @@ fn reserve(most: usize) -> usize {
 
 /// Connection limits of a server.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionLimits {
     /// Permits for ordinary connections and the reserve.
     all: Arc<Semaphore>,
     /// Number of permits in `all` that are the reserve.
@@ -47,7 +47,7 @@ pub(super) struct Places {
 /// Permit of one connection, released on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
-    places: Arc<Places>,
+    places: Arc<ConnectionLimits>,
     client: Option<IpAddr>,
     /// Whether the permit belongs to the reserve.
     pub(super) is_reserve: bool,
@@ -58,11 +58,11 @@ pub(super) struct ConnectionPermit {
 #[derive(Clone, Debug)]
 pub(super) struct OfConnection(pub(super) Arc<ConnectionPermit>);
 
-impl Places {
-    pub(super) fn new(settings: &Settings) -> Arc<Self> {
+impl ConnectionLimits {
+    pub(super) fn new(settings: &HttpSettings) -> Arc<Self> {
         let most = settings.max_connections.max(1);
         let reserve = reserve(most);
-        Arc::new(Places {
+        Arc::new(ConnectionLimits {
             all: Arc::new(Semaphore::new(most + reserve)),
             reserve,
             per_client: settings.max_connections_per_client,
@@ -117,15 +117,15 @@ impl Drop for ConnectionPermit {
 
 /// Number of open streams of one type: WebSockets or event streams.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct StreamCount {
     count: AtomicUsize,
 }
 
 /// Permit of a stream, released on drop.
 #[derive(Debug)]
-pub(super) struct StreamPermit(Arc<Streams>);
+pub(super) struct StreamPermit(Arc<StreamCount>);
 
-impl Streams {
+impl StreamCount {
     fn take(self: &Arc<Self>, most: usize) -> Option<StreamPermit> {
         let take = |count: usize| (count < most).then_some(count + 1);
         let taken = self.count.fetch_update(Relaxed, Relaxed, take);
@@ -144,7 +144,7 @@ impl Drop for StreamPermit {
 /// Fails at the maximum, and on a connection of the reserve.
 pub(super) fn follow_events(
     extensions: &Extensions,
-    streams: &Arc<Streams>,
+    streams: &Arc<StreamCount>,
     max: usize,
 ) -> Result<StreamPermit, ApiError> {
     stream(extensions, streams, max, "event streams (`max_event_streams`)")
@@ -155,7 +155,7 @@ pub(super) fn follow_events(
 /// Fails at the maximum, and on a connection of the reserve.
 pub(super) fn follow_by_websocket(
     extensions: &Extensions,
-    streams: &Arc<Streams>,
+    streams: &Arc<StreamCount>,
     max: usize,
 ) -> Result<StreamPermit, ApiError> {
     stream(extensions, streams, max, "WebSockets (`max_websockets`)")
@@ -163,7 +163,7 @@ pub(super) fn follow_by_websocket(
 
 fn stream(
     extensions: &Extensions,
-    streams: &Arc<Streams>,
+    streams: &Arc<StreamCount>,
     most: usize,
     what: &str,
 ) -> Result<StreamPermit, ApiError> {
@@ -183,11 +183,11 @@ fn stream(
 mod tests {
     use super::*;
 
-    fn places(most: usize, per_client: Option<usize>) -> Arc<Places> {
-        Places::new(&Settings {
+    fn places(most: usize, per_client: Option<usize>) -> Arc<ConnectionLimits> {
+        ConnectionLimits::new(&HttpSettings {
             max_connections: most,
             max_connections_per_client: per_client,
-            ..Settings::default()
+            ..HttpSettings::default()
         })
     }
 

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::wire::{FieldError, Problem};
 
 /// All error codes, each with its status, title and page.
@@ -184,36 +184,36 @@ impl ApiError {
     }
 }
 
-impl From<Refused> for ApiError {
-    fn from(refused: Refused) -> Self {
+impl From<RequestError> for ApiError {
+    fn from(refused: RequestError) -> Self {
         let text = refused.to_string();
         match refused {
-            Refused::Unknown { .. } => ApiError::new("unknown", text),
-            Refused::Gone { .. } => ApiError::new("gone", text),
-            Refused::Invalid(places) => {
+            RequestError::Unknown { .. } => ApiError::new("unknown", text),
+            RequestError::Gone { .. } => ApiError::new("gone", text),
+            RequestError::Invalid(places) => {
                 let refusal = ApiError::new("invalid", text);
                 places.into_iter().fold(refusal, |refusal, (at, why)| refusal.at(at, why))
             }
-            Refused::Conflict(_) => ApiError::new("conflict", text),
-            Refused::OtherRequest => ApiError::new("other-request", text),
-            Refused::Stale { .. } => ApiError::new("stale", text),
-            Refused::LeaseLost => ApiError::new("lease-lost", text),
-            Refused::TooLarge(_) => ApiError::new("too-large", text),
-            Refused::Backlog { after, .. } => {
+            RequestError::Conflict(_) => ApiError::new("conflict", text),
+            RequestError::OtherRequest => ApiError::new("other-request", text),
+            RequestError::Stale { .. } => ApiError::new("stale", text),
+            RequestError::LeaseLost => ApiError::new("lease-lost", text),
+            RequestError::TooLarge(_) => ApiError::new("too-large", text),
+            RequestError::Backlog { after, .. } => {
                 let retry_after = Some(after.as_secs().max(1));
                 ApiError { retry_after, ..ApiError::new("backlog-full", text) }
             }
-            Refused::Draining => {
+            RequestError::Draining => {
                 ApiError { retry_after: Some(5), ..ApiError::new("unavailable", text) }
             }
-            Refused::StoreFull => {
+            RequestError::StoreFull => {
                 ApiError { retry_after: Some(5), ..ApiError::new("disk-full", text) }
             }
-            Refused::NotYetWritten => {
+            RequestError::NotYetWritten => {
                 ApiError { retry_after: Some(5), ..ApiError::new("not-yet-written", text) }
             }
-            Refused::Damaged(_) => ApiError::new("damaged", text),
-            Refused::StoreFailed(_) => ApiError::new("store-failed", text),
+            RequestError::Damaged(_) => ApiError::new("damaged", text),
+            RequestError::StoreFailed(_) => ApiError::new("store-failed", text),
         }
     }
 }
@@ -269,20 +269,23 @@ mod tests {
     #[test]
     fn every_reason_has_a_code_with_a_page() {
         let refused = [
-            Refused::Unknown { what: "job".into() },
-            Refused::Gone { what: "job".into() },
-            Refused::Invalid(vec![("/kind".into(), "there is no such kind".into())]),
-            Refused::Conflict("it is over".into()),
-            Refused::OtherRequest,
-            Refused::Stale { version: 3 },
-            Refused::LeaseLost,
-            Refused::TooLarge("it has 5 bytes".into()),
-            Refused::Backlog { what: "5 subtasks wait".into(), after: std::time::Duration::ZERO },
-            Refused::Draining,
-            Refused::StoreFull,
-            Refused::NotYetWritten,
-            Refused::Damaged("the row of job 7".into()),
-            Refused::StoreFailed("no".into()),
+            RequestError::Unknown { what: "job".into() },
+            RequestError::Gone { what: "job".into() },
+            RequestError::Invalid(vec![("/kind".into(), "there is no such kind".into())]),
+            RequestError::Conflict("it is over".into()),
+            RequestError::OtherRequest,
+            RequestError::Stale { version: 3 },
+            RequestError::LeaseLost,
+            RequestError::TooLarge("it has 5 bytes".into()),
+            RequestError::Backlog {
+                what: "5 subtasks wait".into(),
+                after: std::time::Duration::ZERO,
+            },
+            RequestError::Draining,
+            RequestError::StoreFull,
+            RequestError::NotYetWritten,
+            RequestError::Damaged("the row of job 7".into()),
+            RequestError::StoreFailed("no".into()),
         ];
         for reason in refused {
             let refusal = ApiError::from(reason.clone());

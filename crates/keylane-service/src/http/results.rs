@@ -37,7 +37,7 @@ struct ResultsQuery {
 }
 
 /// Results of one job, in one order.
-struct Results {
+struct ResultStream {
     core: Arc<Core>,
     id: JobId,
     order: ResultOrder,
@@ -56,7 +56,7 @@ async fn results(
     let asked: ResultsQuery = query(&parts)?;
     let cursor = cursor_of(asked.cursor.as_ref())?.unwrap_or(0);
     let order = asked.order.unwrap_or_default();
-    let results = Results { core: Arc::clone(&state.core), id, order };
+    let results = ResultStream { core: Arc::clone(&state.core), id, order };
     let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if !accept.is_some_and(|accept| accept.contains(NDJSON)) {
         return Ok(Json(results.page(cursor, limit_of(asked.limit)?).await?).into_response());
@@ -74,7 +74,7 @@ async fn results(
     Ok(response)
 }
 
-impl Results {
+impl ResultStream {
     async fn page(&self, cursor: u64, limit: usize) -> Result<Page<OutcomeView>, ApiError> {
         let (id, order) = (self.id, self.order);
         blocking(&self.core, move |core| core.query.results(id, order, cursor, limit)).await

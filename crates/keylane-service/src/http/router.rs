@@ -6,8 +6,8 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 
 use super::app_state::AppState;
-use super::middleware::{self, Guard};
-use super::settings::Settings;
+use super::middleware::{self, RequestRules};
+use super::settings::HttpSettings;
 use super::{
     audit, audit_layer, batch, body_timeout, events, job_control, jobs, keys, leases, logs,
     results, schedules, server, submit, ui, ws,
@@ -17,7 +17,7 @@ use crate::Service;
 /// Builds all routes with their guards.
 pub(super) fn router(state: AppState) -> Router {
     let settings = &state.settings;
-    let guard = Guard::new(state.tokens.clone(), settings.hosts.clone(), settings.read_only);
+    let guard = RequestRules::new(state.tokens.clone(), settings.hosts.clone(), settings.read_only);
     let guard = Arc::new(guard);
     // Operators' actions, each recorded in the audit log.
     let operated = Router::new()
@@ -52,7 +52,7 @@ pub(super) fn router(state: AppState) -> Router {
 
 /// Returns the routes of a service without a server, for tests and for embedding in another server.
 ///
-/// They have the guards of [`Settings`], and none of a server's limits on connections and time.
-pub fn routes(service: &Service, settings: Settings) -> Router {
+/// They have the guards of [`HttpSettings`], and none of a server's limits on connections and time.
+pub fn routes(service: &Service, settings: HttpSettings) -> Router {
     router(AppState::new(service, settings))
 }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use super::app_state::AppState;
 use super::auth::Caller;
 use super::blocking::blocking;
-use super::extract::{Format, Reader, format, json, query, read_body};
-use super::operator::Operator;
+use super::extract::{BodyFormat, Reader, format, json, query, read_body};
+use super::operator::OperatorCaller;
 use super::page_query::limit_of;
 use super::problem::ApiError;
 use super::request_headers::scope_of;
@@ -68,12 +68,12 @@ async fn show(
 /// Answers 201 for a new schedule, and 200 for a replaced one.
 async fn set(
     Shared(state): Shared<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<(StatusCode, Json<Schedule>), ApiError> {
     let (parts, body) = request.into_parts();
-    if format(&parts.headers)? == Format::Lines {
+    if format(&parts.headers)? == BodyFormat::Lines {
         return Err(ApiError::new(
             "unsupported-media-type",
             "`Content-Type` must be application/json",
@@ -95,7 +95,7 @@ async fn set(
 
 async fn remove(
     Shared(state): Shared<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     state.core.remove_schedule(name, act).await?;
@@ -104,7 +104,7 @@ async fn remove(
 
 async fn pause(
     Shared(state): Shared<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, ApiError> {
     Ok(Json(state.core.pause_schedule(name, true, act).await?))
@@ -112,7 +112,7 @@ async fn pause(
 
 async fn resume(
     Shared(state): Shared<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, ApiError> {
     Ok(Json(state.core.pause_schedule(name, false, act).await?))
@@ -121,7 +121,7 @@ async fn resume(
 /// Answers like a submission of the job.
 async fn run(
     Shared(state): Shared<AppState>,
-    Operator(act): Operator,
+    OperatorCaller(act): OperatorCaller,
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,

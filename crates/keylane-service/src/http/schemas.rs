@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{Action, MAX_LEASES};
+use crate::engine::{MAX_LEASES, OperatorAction};
 use crate::head::{MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES};
-use crate::kind::{Kinds, Work};
+use crate::kind::{KindRegistry, KindWork};
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.
@@ -83,7 +83,7 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 /// Completes the request schemas for a service with these kinds.
-pub(super) fn complete(schemas: &mut Value, kinds: &Kinds) {
+pub(super) fn complete(schemas: &mut Value, kinds: &KindRegistry) {
     for name in REQUESTS {
         refuse_null(&mut schemas[name]);
         schemas[name]["additionalProperties"] = false.into();
@@ -96,7 +96,7 @@ pub(super) fn complete(schemas: &mut Value, kinds: &Kinds) {
             field["description"] = description;
         }
     }
-    let leased = |kind: &crate::kind::Kind| matches!(kind.work, Work::Lease { .. });
+    let leased = |kind: &crate::kind::Kind| matches!(kind.work, KindWork::Lease { .. });
     let leased = kinds.present().into_iter().filter(|entry| leased(&entry.kind));
     let leased: Vec<_> = leased.map(|entry| entry.name.to_string()).collect();
     let mut wanted = json!({"type": "string"});
@@ -154,7 +154,7 @@ fn subtask(schema: &Value) -> Value {
 
 /// Schema of a submission: either `subtasks`, or a payload with `key` or `keys`; for a kind that
 /// splits its jobs, a payload alone. At most one of `run_at` and `delay_ms`.
-fn submission(schema: Value, kinds: &Kinds) -> Value {
+fn submission(schema: Value, kinds: &KindRegistry) -> Value {
     let description = schema["description"].clone();
     let named = |splits: bool| -> Vec<String> {
         let all = kinds.present().into_iter();
@@ -200,7 +200,7 @@ pub(super) fn parameter(method: &str, path: &str, name: &str, kind: &str) -> Val
         (_, "order") => json!({"type": "string", "enum": ["submit", "completion", "key"]}),
         (_, "sort") => json!({"type": "string", "enum": ["head_age", "length"]}),
         ("/v1/audit", "what") => {
-            json!({"type": "string", "enum": Action::ALL.map(Action::word)})
+            json!({"type": "string", "enum": OperatorAction::ALL.map(OperatorAction::word)})
         }
         (_, "what") => {
             json!({"type": "string", "enum": ["pause", "resume", "retry-head", "skip-head"]})

@@ -16,7 +16,7 @@ const WAITING_BYTES: u32 = 1024 * 1024;
 
 /// Sender side of the queue.
 #[derive(Debug)]
-pub(super) struct Outbox<T> {
+pub(super) struct SendQueue<T> {
     to: mpsc::Sender<(T, QueuePermit)>,
     /// One permit for each byte of free capacity. Closed with the receiver.
     room: Arc<Semaphore>,
@@ -24,7 +24,7 @@ pub(super) struct Outbox<T> {
 
 /// Receiver side of the queue.
 #[derive(Debug)]
-pub(super) struct Unsent<T> {
+pub(super) struct SendQueueReceiver<T> {
     from: mpsc::Receiver<(T, QueuePermit)>,
     room: Arc<Semaphore>,
 }
@@ -39,19 +39,19 @@ pub(super) struct QueuePermit(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Disconnected;
 
-pub(super) fn outbox<T>() -> (Outbox<T>, Unsent<T>) {
+pub(super) fn outbox<T>() -> (SendQueue<T>, SendQueueReceiver<T>) {
     let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
     let (to, from) = mpsc::channel(WAITING);
-    (Outbox { to, room: Arc::clone(&room) }, Unsent { from, room })
+    (SendQueue { to, room: Arc::clone(&room) }, SendQueueReceiver { from, room })
 }
 
-impl<T> Clone for Outbox<T> {
+impl<T> Clone for SendQueue<T> {
     fn clone(&self) -> Self {
-        Outbox { to: self.to.clone(), room: Arc::clone(&self.room) }
+        SendQueue { to: self.to.clone(), room: Arc::clone(&self.room) }
     }
 }
 
-impl<T> Outbox<T> {
+impl<T> SendQueue<T> {
     /// Queues a message of `bytes` bytes as soon as there is capacity. Cancel safe: dropped before,
     /// the message is not queued.
     ///
@@ -69,14 +69,14 @@ impl<T> Outbox<T> {
     }
 }
 
-impl<T> Unsent<T> {
+impl<T> SendQueueReceiver<T> {
     /// Returns the next message with its capacity, or `None` at the end.
     pub(super) async fn recv(&mut self) -> Option<(T, QueuePermit)> {
         self.from.recv().await
     }
 }
 
-impl<T> Drop for Unsent<T> {
+impl<T> Drop for SendQueueReceiver<T> {
     fn drop(&mut self) {
         self.room.close();
     }

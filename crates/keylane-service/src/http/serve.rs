@@ -24,26 +24,26 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::app_state::AppState;
-use super::auth::{Current, Tokens};
+use super::auth::{Replaceable, Tokens};
 use super::event_stream::EventStream;
-use super::places::{ConnectionPermit, OfConnection, Places};
+use super::places::{ConnectionLimits, ConnectionPermit, OfConnection};
 use super::router::router;
-use super::settings::{ServeError, Settings};
+use super::settings::{HttpSettings, ServeError};
 use super::starting;
-use super::takeover::{self, TakeoverSlot, Watched};
-use super::tls::Tls;
-use super::write_timeout::Unread;
+use super::takeover::{self, FlushWatcher, TakeoverSlot};
+use super::tls::TlsIdentity;
+use super::write_timeout::WriteTimeoutStream;
 use crate::Service;
 
 /// Running HTTP server.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     address: SocketAddr,
     /// Cancelled when the server accepts no more connections.
     stopping: CancellationToken,
     state: AppState,
     /// TLS settings for connections accepted from now on.
-    tls: Current<Option<Tls>>,
+    tls: Replaceable<Option<TlsIdentity>>,
     connections: TaskTracker,
 }
 
@@ -55,12 +55,12 @@ pub struct Server {
 #[derive(Debug)]
 pub struct StartingServer {
     address: SocketAddr,
-    settings: Settings,
+    settings: HttpSettings,
     /// Stops accepting when it is dropped.
     stopping: DropGuard,
     /// Routes for connections accepted from now on.
-    routes: Current<Router>,
-    tls: Current<Option<Tls>>,
+    routes: Replaceable<Router>,
+    tls: Replaceable<Option<TlsIdentity>>,
     connections: TaskTracker,
 }
 
@@ -87,16 +87,16 @@ impl StartingServer {
     ///
     /// # Errors
     /// If the address cannot be bound, or is reachable by others and there are no tokens.
-    pub async fn bind(settings: Settings) -> Result<StartingServer, ServeError> {
+    pub async fn bind(settings: HttpSettings) -> Result<StartingServer, ServeError> {
         settings.check()?;
         let listen = settings.listen;
         let failed = |source| ServeError::Listen { listen, source };
         let listener = listener(listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
-        let routes = Current::new(starting::router());
-        let tls = Current::new(settings.tls.clone());
-        let accepting = Accepting {
+        let routes = Replaceable::new(starting::router());
+        let tls = Replaceable::new(settings.tls.clone());
+        let accepting = AcceptLoop {
             routes: routes.clone(),
             tls: tls.clone(),
             settings: Arc::new(settings.clone()),
@@ -116,20 +116,23 @@ impl StartingServer {
 
     /// Serves the service, which has started.
     #[must_use]
-    pub fn serve(self, service: &Service) -> Server {
+    pub fn serve(self, service: &Service) -> HttpServer {
         let StartingServer { address, settings, stopping, routes, tls, connections } = self;
         let state = AppState::new(service, settings);
         routes.set(router(state.clone()));
-        Server { address, stopping: stopping.disarm(), state, tls, connections }
+        HttpServer { address, stopping: stopping.disarm(), state, tls, connections }
     }
 }
 
-impl Server {
+impl HttpServer {
     /// Binds the address and serves on the current runtime.
     ///
     /// # Errors
     /// If the address cannot be bound, or is reachable by others and there are no tokens.
-    pub async fn start(service: &Service, settings: Settings) -> Result<Server, ServeError> {
+    pub async fn start(
+        service: &Service,
+        settings: HttpSettings,
+    ) -> Result<HttpServer, ServeError> {
         Ok(StartingServer::bind(settings).await?.serve(service))
     }
 
@@ -146,8 +149,8 @@ impl Server {
     /// # Errors
     /// If the address is reachable by others and the new tokens are empty, or encryption would be
     /// switched on or off.
-    pub fn reload(&self, tokens: Tokens, tls: Option<Tls>) -> Result<(), ServeError> {
-        let settings = Settings { tokens: tokens.clone(), ..(*self.state.settings).clone() };
+    pub fn reload(&self, tokens: Tokens, tls: Option<TlsIdentity>) -> Result<(), ServeError> {
+        let settings = HttpSettings { tokens: tokens.clone(), ..(*self.state.settings).clone() };
         settings.check()?;
         if tls.is_some() != self.tls.get().is_some() {
             return Err(ServeError::Encryption);
@@ -182,17 +185,17 @@ impl Server {
     }
 }
 
-struct Accepting {
-    routes: Current<Router>,
-    tls: Current<Option<Tls>>,
-    settings: Arc<Settings>,
+struct AcceptLoop {
+    routes: Replaceable<Router>,
+    tls: Replaceable<Option<TlsIdentity>>,
+    settings: Arc<HttpSettings>,
     stopping: CancellationToken,
     connections: TaskTracker,
 }
 
-impl Accepting {
+impl AcceptLoop {
     async fn run(self, listener: TcpListener) {
-        let places = Places::new(&self.settings);
+        let places = ConnectionLimits::new(&self.settings);
         loop {
             // Connections beyond the limit wait in the system's backlog.
             let permit = tokio::select! {
@@ -243,13 +246,13 @@ async fn connection(
     peer: SocketAddr,
     place: Arc<ConnectionPermit>,
     routes: Router,
-    settings: &Settings,
-    tls: Option<Tls>,
+    settings: &HttpSettings,
+    tls: Option<TlsIdentity>,
     stopping: CancellationToken,
 ) {
     // Answers are small and latency counts, so they must not wait for more data.
     let _ = stream.set_nodelay(true);
-    let stream = Unread::new(stream, settings.body_timeout);
+    let stream = WriteTimeoutStream::new(stream, settings.body_timeout);
     // Boxed separately, so that a plain connection does not reserve memory for TLS.
     match tls {
         None => Box::pin(serve(stream, peer, place, routes, settings, stopping)).await,
@@ -294,7 +297,7 @@ async fn serve<S>(
     peer: SocketAddr,
     place: Arc<ConnectionPermit>,
     routes: Router,
-    settings: &Settings,
+    settings: &HttpSettings,
     stopping: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -314,7 +317,7 @@ async fn answer<S>(
     peer: SocketAddr,
     place: Arc<ConnectionPermit>,
     routes: Router,
-    settings: &Settings,
+    settings: &HttpSettings,
     stopping: CancellationToken,
 ) -> Option<(S, Box<EventStream>, bool)>
 where
@@ -326,7 +329,7 @@ where
     // A connection of the reserve answers one request.
     builder.keep_alive(!place.is_reserve);
     let slot = TakeoverSlot::default();
-    let stream = TokioIo::new(Watched::new(stream, slot.clone()));
+    let stream = TokioIo::new(FlushWatcher::new(stream, slot.clone()));
     let routes = TowerToHyperService::new(routes);
     let routes = ForPeer { routes, peer, place: OfConnection(place), slot: slot.clone() };
     let mut connection = builder.serve_connection(stream, routes).with_upgrades();

@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::auth::Tokens;
-use super::tls::Tls;
+use super::tls::TlsIdentity;
 
 /// Settings of the HTTP server.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct HttpSettings {
     /// Address to listen on. A non-loopback address requires [`tokens`](Self::tokens). Default:
     /// 127.0.0.1, port 7420.
     pub listen: SocketAddr,
     /// Tokens and their roles. Default: none; then every caller has every role.
     pub tokens: Tokens,
     /// Certificate and key. Default: none, for plain HTTP or a proxy that terminates TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsIdentity>,
     /// Accepted host names, in addition to IP addresses and `localhost`. Default: none.
     pub hosts: Vec<String>,
     /// Whether all requests that change state are refused. Default: no.
@@ -41,9 +41,9 @@ pub struct Settings {
     pub body_timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for HttpSettings {
     fn default() -> Self {
-        Settings {
+        HttpSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             tokens: Tokens::default(),
             tls: None,
@@ -60,7 +60,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl HttpSettings {
     /// Checks that the settings restrict a publicly reachable server to callers with tokens.
     ///
     /// # Errors

@@ -10,11 +10,11 @@ use futures_util::StreamExt;
 use std::time::Duration;
 
 use super::app_state::AppState;
-use super::extract::{Format, Submitter, broken_off, format, json, read_body};
+use super::extract::{BodyFormat, Submitter, broken_off, format, json, read_body};
 use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of, wait_of};
 use super::response::{PREFERENCE_APPLIED, put_replayed};
-use crate::engine::{Intake, Submitted, check_client_id};
+use crate::engine::{JobSubmission, SubmitResult, check_client_id};
 use crate::wire::{Job, SubmitJob};
 use crate::{JobId, TraceContext};
 
@@ -80,7 +80,7 @@ impl SubmitContext {
         hashed: &[u8],
         job: SubmitJob,
         more: bool,
-    ) -> Result<Intake, ApiError> {
+    ) -> Result<JobSubmission, ApiError> {
         if !self.is_hashed() {
             state.core.may_take_more()?;
         }
@@ -91,7 +91,7 @@ impl SubmitContext {
         Ok(intake)
     }
 
-    async fn finish(self, mut intake: Intake) -> Result<Submitted, ApiError> {
+    async fn finish(self, mut intake: JobSubmission) -> Result<SubmitResult, ApiError> {
         intake.flush().await?;
         if let Some(client_id) = self.client_id {
             intake.call(client_id);
@@ -108,10 +108,10 @@ async fn read_submission(
     headers: &HeaderMap,
     body: Body,
     context: SubmitContext,
-) -> Result<Submitted, ApiError> {
+) -> Result<SubmitResult, ApiError> {
     match format(headers)? {
-        Format::Json => read_json(state, body, context).await,
-        Format::Lines => read_lines(state, body, context).await,
+        BodyFormat::Json => read_json(state, body, context).await,
+        BodyFormat::Lines => read_lines(state, body, context).await,
     }
 }
 
@@ -119,7 +119,7 @@ async fn read_json(
     state: &AppState,
     body: Body,
     context: SubmitContext,
-) -> Result<Submitted, ApiError> {
+) -> Result<SubmitResult, ApiError> {
     let bytes = read_body(body, state.core.settings.bounds.body_bytes).await?;
     let job: SubmitJob = json(&bytes)?;
     let intake = context.begin(state, &bytes, job, false)?;
@@ -132,7 +132,7 @@ async fn read_lines(
     state: &AppState,
     body: Body,
     context: SubmitContext,
-) -> Result<Submitted, ApiError> {
+) -> Result<SubmitResult, ApiError> {
     let (intake, rest) = (None, Vec::new());
     let mut lines = SubmissionLines { state, context, intake, rest, number: 0 };
     let mut parts = body.into_data_stream();
@@ -147,7 +147,7 @@ struct SubmissionLines<'a> {
     state: &'a AppState,
     context: SubmitContext,
     /// Submission; `None` before the first line.
-    intake: Option<Intake>,
+    intake: Option<JobSubmission>,
     /// Beginning of an incomplete line.
     rest: Vec<u8>,
     /// Number of complete lines.
@@ -198,7 +198,7 @@ impl SubmissionLines<'_> {
         Ok(())
     }
 
-    async fn end(mut self) -> Result<Submitted, ApiError> {
+    async fn end(mut self) -> Result<SubmitResult, ApiError> {
         let last = std::mem::take(&mut self.rest);
         self.line(&last).await?;
         let Some(intake) = self.intake else {
@@ -214,10 +214,10 @@ impl SubmissionLines<'_> {
 /// Answers 202 with the job; or 200 with its end, if the client asked to wait and it ended in time.
 pub(super) async fn respond(
     state: &AppState,
-    submitted: Submitted,
+    submitted: SubmitResult,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
-    let Submitted { id, job, replayed } = submitted;
+    let SubmitResult { id, job, replayed } = submitted;
     let wait = wait_of(headers);
     let job = match wait {
         Some(wait) => wait_for_end(state, id, job, wait).await?,

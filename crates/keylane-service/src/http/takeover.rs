@@ -10,7 +10,7 @@
 //! 2. The library sends the head of the answer and the first chunks: they come from [`FirstPart`],
 //!    the body of the answer. When the library asks for more, the body puts the stream into the
 //!    slot, wakes the connection, and never yields anything again.
-//! 3. [`Watched`], the connection's transport, marks the slot with the first flush that succeeds
+//! 3. [`FlushWatcher`], the connection's transport, marks the slot with the first flush that succeeds
 //!    after that. The connection then drops the library's state, and [`send`] continues with the
 //!    transport.
 //!
@@ -117,14 +117,14 @@ impl Stream for FirstPart {
 
 /// Transport that marks its slot on flushes.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct FlushWatcher<S> {
     stream: S,
     slot: TakeoverSlot,
 }
 
-impl<S> Watched<S> {
+impl<S> FlushWatcher<S> {
     pub(super) fn new(stream: S, slot: TakeoverSlot) -> Self {
-        Watched { stream, slot }
+        FlushWatcher { stream, slot }
     }
 
     pub(super) fn into_inner(self) -> S {
@@ -132,7 +132,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FlushWatcher<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FlushWatcher<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::write_timeout::Unread;
+use super::write_timeout::WriteTimeoutStream;
 
 /// Certificate chain with its private key.
 #[derive(Clone)]
-pub struct Tls(TlsAcceptor);
+pub struct TlsIdentity(TlsAcceptor);
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Tls")
     }
@@ -41,7 +41,7 @@ pub enum TlsError {
     Unfit(#[source] rustls::Error),
 }
 
-impl Tls {
+impl TlsIdentity {
     /// Reads a certificate chain and a private key, both in PEM.
     ///
     /// # Errors
@@ -64,13 +64,13 @@ impl Tls {
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .map_err(TlsError::Unfit)?;
-        Ok(Tls(TlsAcceptor::from(Arc::new(config))))
+        Ok(TlsIdentity(TlsAcceptor::from(Arc::new(config))))
     }
 
     pub(super) async fn accept(
         &self,
-        stream: Unread<TcpStream>,
-    ) -> io::Result<TlsStream<Unread<TcpStream>>> {
+        stream: WriteTimeoutStream<TcpStream>,
+    ) -> io::Result<TlsStream<WriteTimeoutStream<TcpStream>>> {
         self.0.accept(stream).await
     }
 }

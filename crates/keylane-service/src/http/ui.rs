@@ -21,7 +21,7 @@ use super::problem::ApiError;
 #[include = "css/*.css"]
 #[include = "js/*.js"]
 #[include = "js/**/*.js"]
-struct Files;
+struct UiFiles;
 
 pub(super) fn router() -> Router<AppState> {
     Router::new().route("/", get(index)).route("/ui/{*path}", get(file))
@@ -36,7 +36,7 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Result<Response, 
 }
 
 fn serve(path: &str, headers: &HeaderMap) -> Result<Response, ApiError> {
-    let file = Files::get(path).ok_or_else(|| ApiError::unknown("such file"))?;
+    let file = UiFiles::get(path).ok_or_else(|| ApiError::unknown("such file"))?;
     let hash = file.metadata.sha256_hash();
     let hash: String = hash[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let tag = HeaderValue::from_str(&format!("\"{hash}\"")).expect("digits are plain text");

@@ -19,16 +19,16 @@ use tokio::time::{Sleep, sleep};
 /// Connection whose writes fail with [`TimedOut`](io::ErrorKind::TimedOut) after the system has
 /// accepted nothing for the timeout. Time without a pending write does not count.
 #[derive(Debug)]
-pub(super) struct Unread<S> {
+pub(super) struct WriteTimeoutStream<S> {
     stream: S,
     within: Duration,
     /// Timer of a pending write. A write that succeeds at once needs none.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Unread<S> {
+impl<S> WriteTimeoutStream<S> {
     pub(super) fn new(stream: S, within: Duration) -> Self {
-        Unread { stream, within, pause: None }
+        WriteTimeoutStream { stream, within, pause: None }
     }
 
     /// Checks a pending write against the timeout.
@@ -48,7 +48,7 @@ impl<S> Unread<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Unread<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -82,7 +82,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unread<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Unread<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

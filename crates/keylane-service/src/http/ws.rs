@@ -50,10 +50,12 @@ use super::permission::{need, read_only};
 use super::places::{self, OfConnection};
 use super::problem::ApiError;
 use super::request_headers;
-use super::send_queue::{Disconnected, Outbox, Unsent, outbox};
+use super::send_queue::{Disconnected, SendQueue, SendQueueReceiver, outbox};
 use super::ws_errors::close_code;
 use crate::JobId;
-use crate::engine::{Act, Action, Answered, Core, Feed, Followed, Reader as FeedReader};
+use crate::engine::{
+    ActionAnswer, AuditedRequest, Core, FeedReader, FollowedItem, JobFeed, OperatorAction,
+};
 use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
 
 /// Initial size of a connection's read buffer, in bytes. Each idle connection has one; it grows for
@@ -136,8 +138,8 @@ async fn upgrade(
     let upgrade = upgrade.max_message_size(most).max_frame_size(most).protocols(["keylane.v1"]);
     Ok(upgrade.on_upgrade(move |socket| {
         let streams = state.streams.clone();
-        let places = (connection, place, Connected::new(&state.core));
-        let client = Client::serve(state, caller, from, socket);
+        let places = (connection, place, ConnectionCountGuard::new(&state.core));
+        let client = WsClient::serve(state, caller, from, socket);
         // Tracked, so that a server's stop waits for its close message.
         streams.track_future(Box::pin(async move {
             client.await;
@@ -146,39 +148,39 @@ async fn upgrade(
     }))
 }
 
-struct Client {
+struct WsClient {
     state: AppState,
     caller: Caller,
     from: Option<IpAddr>,
     /// Subscription of the client. Created with the first followed job, because most clients follow
     /// none.
-    follows: Option<Subscription>,
+    follows: Option<WsSubscription>,
     /// Job to follow after the answer is sent, with the first event to send.
     to_follow: Option<(JobId, u64)>,
-    say: Outbox<Message>,
+    say: SendQueue<Message>,
 }
 
 /// Subscription of a client, with the task that forwards its events.
-struct Subscription {
-    feed: Feed,
+struct WsSubscription {
+    feed: JobFeed,
     jobs: usize,
     sending: JoinHandle<()>,
 }
 
-impl Drop for Subscription {
+impl Drop for WsSubscription {
     fn drop(&mut self) {
         self.sending.abort();
     }
 }
 
-impl Client {
+impl WsClient {
     async fn serve(state: AppState, caller: Caller, from: Option<IpAddr>, socket: WebSocket) {
         let (out, incoming) = socket.split();
         let (say, said) = outbox();
         let writer = tokio::spawn(write(out, said));
         let (closing, end) = (state.closing.clone(), state.admitted.end_of(&caller));
         let mut client =
-            Client { state, caller, from, follows: None, to_follow: None, say: say.clone() };
+            WsClient { state, caller, from, follows: None, to_follow: None, say: say.clone() };
         let goodbye = tokio::select! {
             goodbye = client.listen(incoming) => goodbye,
             () = end.cancelled() => Some(match closing.is_cancelled() {
@@ -318,20 +320,25 @@ impl Client {
         if self.state.settings.read_only {
             return Err(read_only());
         }
-        let act = Act::new(&self.caller.name, self.from, Action::CancelJob);
+        let act = AuditedRequest::new(&self.caller.name, self.from, OperatorAction::CancelJob);
         act.on_job(&id);
         act.with(serde_json::json!({"mode": mode}));
         let cancelled = self.cancel_as(&act, id, mode).await;
         let answered = match &cancelled {
-            Ok(_) => Answered::Well,
-            Err(refusal) if refusal.code == "forbidden" => Answered::Denied,
-            Err(refusal) => Answered::Refused(refusal.code),
+            Ok(_) => ActionAnswer::Well,
+            Err(refusal) if refusal.code == "forbidden" => ActionAnswer::Denied,
+            Err(refusal) => ActionAnswer::Refused(refusal.code),
         };
         self.state.core.audit.log_rest(&act, answered).await?;
         Ok(message(&ServerMessage::Job { seq, job: &cancelled? }))
     }
 
-    async fn cancel_as(&self, act: &Act, id: String, mode: CancelMode) -> Result<Job, ApiError> {
+    async fn cancel_as(
+        &self,
+        act: &AuditedRequest,
+        id: String,
+        mode: CancelMode,
+    ) -> Result<Job, ApiError> {
         need(&self.caller, Role::Operate)?;
         let id = self.named(id).await?;
         act.on_job(id);
@@ -357,9 +364,9 @@ impl Client {
     fn begin_to_follow(&mut self) {
         let Some((id, from)) = self.to_follow.take() else { return };
         let follows = self.follows.get_or_insert_with(|| {
-            let feed = Feed::new(&self.state.core.events);
+            let feed = JobFeed::new(&self.state.core.events);
             let sending = tokio::spawn(forward(feed.reader(), self.say.clone()));
-            Subscription { feed, jobs: 0, sending }
+            WsSubscription { feed, jobs: 0, sending }
         });
         follows.jobs += usize::from(!follows.feed.has(id.number()));
         follows.feed.add(id.number(), from);
@@ -378,16 +385,16 @@ impl Client {
 }
 
 /// Guard of the connection count, decremented on drop.
-struct Connected(Arc<Core>);
+struct ConnectionCountGuard(Arc<Core>);
 
-impl Connected {
+impl ConnectionCountGuard {
     fn new(core: &Arc<Core>) -> Self {
         core.query.websockets.fetch_add(1, Relaxed);
-        Connected(Arc::clone(core))
+        ConnectionCountGuard(Arc::clone(core))
     }
 }
 
-impl Drop for Connected {
+impl Drop for ConnectionCountGuard {
     fn drop(&mut self) {
         self.0.query.websockets.fetch_sub(1, Relaxed);
     }
@@ -395,11 +402,11 @@ impl Drop for Connected {
 
 /// Forwards events of the followed jobs. After waiting too long for capacity, it receives a reset
 /// from the ring buffer.
-async fn forward(events: FeedReader, say: Outbox<Message>) {
+async fn forward(events: FeedReader, say: SendQueue<Message>) {
     loop {
         let said = match events.next().await {
-            Followed::Event(event) => message(&ServerMessage::Event { event: &event }),
-            Followed::Reset(_) => message(&ServerMessage::Reset),
+            FollowedItem::Event(event) => message(&ServerMessage::Event { event: &event }),
+            FollowedItem::Reset(_) => message(&ServerMessage::Reset),
         };
         if put(&say, said).await.is_err() {
             return;
@@ -408,7 +415,7 @@ async fn forward(events: FeedReader, say: Outbox<Message>) {
 }
 
 /// Queues a message. Fails if the client has disconnected.
-async fn put(say: &Outbox<Message>, message: Message) -> Result<(), Disconnected> {
+async fn put(say: &SendQueue<Message>, message: Message) -> Result<(), Disconnected> {
     let bytes = match &message {
         Message::Text(text) => text.len(),
         // Control messages are small.
@@ -417,7 +424,7 @@ async fn put(say: &Outbox<Message>, message: Message) -> Result<(), Disconnected
     say.send(message, bytes).await
 }
 
-async fn write(mut out: SplitSink<WebSocket, Message>, mut said: Unsent<Message>) {
+async fn write(mut out: SplitSink<WebSocket, Message>, mut said: SendQueueReceiver<Message>) {
     while let Some((message, _room)) = said.recv().await {
         if out.send(message).await.is_err() {
             return;
@@ -448,10 +455,10 @@ mod tests {
 
     use super::*;
     use crate::JobNumber;
-    use crate::engine::events::{Events, event};
+    use crate::engine::events::{EventHub, event};
     use crate::wire::{EventKind, Timestamp};
 
-    fn ended(events: &Events, job: JobId) {
+    fn ended(events: &EventHub, job: JobId) {
         let counts = json!({"total": 1, "waiting": 0, "ready": 0, "running": 0, "backing_off": 0,
             "succeeded": 1, "failed": 0, "cancelled": 0, "skipped": 0});
         let job: Job = serde_json::from_value(json!({
@@ -469,10 +476,10 @@ mod tests {
     /// starts late.
     #[tokio::test]
     async fn one_follows_from_when_one_was_told_so() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         tokio::spawn(Arc::clone(&events).distribute(CancellationToken::new()));
         let (say, mut said) = outbox();
-        let mut feed = Feed::new(&events);
+        let mut feed = JobFeed::new(&events);
         let id = |number| JobId::new(JobNumber(number), 0, 0);
         for job in [id(1), id(2)] {
             let from = events.end();

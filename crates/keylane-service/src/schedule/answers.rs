@@ -2,12 +2,12 @@
 
 use keylane::allocate::Rule;
 
-use super::{KindId, Start, Step};
+use super::{KindId, RunStart, Step};
 use crate::{JobNumber, Key};
 
 /// Number of a job's subtasks in each state, without the split and the fan-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SubtaskCounts {
     /// Subtasks of a job whose start time has not come.
     pub scheduled: u64,
     /// Accepted subtasks that have not entered the order: a large job enters in slices.
@@ -30,12 +30,20 @@ pub struct Counts {
     pub cancelled: u64,
 }
 
-impl Counts {
+impl SubtaskCounts {
     /// Number of unfinished subtasks.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
-        let Counts { scheduled, entering, waiting, ready, running, backing_off, stopped, .. } =
-            *self;
+        let SubtaskCounts {
+            scheduled,
+            entering,
+            waiting,
+            ready,
+            running,
+            backing_off,
+            stopped,
+            ..
+        } = *self;
         scheduled + entering + waiting + ready + running + backing_off + stopped
     }
 
@@ -57,7 +65,7 @@ pub struct StepOf {
 
 /// State of an unfinished subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum UnfinishedState {
     /// Its job has not begun.
     Scheduled {
         /// Start time of the job, in milliseconds.
@@ -86,17 +94,17 @@ pub enum State {
 /// Reason for which a subtask waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum WaitReason {
     /// Earlier subtasks have the key.
     KeyOrder {
         /// The key.
         key: Key,
-        /// Number of its predecessors, counted up to [`Reason::COUNTED`].
+        /// Number of its predecessors, counted up to [`WaitReason::COUNTED`].
         ahead: u32,
         /// Direct predecessor.
         behind: StepOf,
         /// Head of the lane.
-        head: Head,
+        head: LaneHead,
     },
     /// Keys in general: for a job of which so few subtasks wait for keys that the sample has none
     /// of them.
@@ -111,7 +119,7 @@ pub enum Reason {
         /// The key.
         key: Key,
         /// Failed head.
-        head: Head,
+        head: LaneHead,
     },
     /// All slots are taken, or other jobs come first.
     NoSlot {
@@ -175,18 +183,18 @@ pub enum Reason {
     Draining,
 }
 
-impl Reason {
+impl WaitReason {
     /// Maximum number of predecessors that are counted.
     pub const COUNTED: u32 = 1000;
 }
 
 /// Head of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct LaneHead {
     /// Step at the head.
     pub of: StepOf,
     /// State of the head.
-    pub state: State,
+    pub state: UnfinishedState,
     /// Time at which it became the head, in milliseconds.
     pub since: u64,
     /// Number of its attempts.
@@ -195,33 +203,33 @@ pub struct Head {
 
 /// State of a subtask and the reasons for which it does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation {
+pub struct SubtaskExplanation {
     /// State of the subtask.
-    pub state: State,
+    pub state: UnfinishedState,
     /// Number of its attempts.
     pub attempts: u32,
-    /// All reasons, with at most [`Explanation::KEYS`] keys; none if it runs.
-    pub reasons: Vec<Reason>,
+    /// All reasons, with at most [`SubtaskExplanation::KEYS`] keys; none if it runs.
+    pub reasons: Vec<WaitReason>,
 }
 
-impl Explanation {
+impl SubtaskExplanation {
     /// Maximum number of keys in an explanation.
     pub const KEYS: usize = 16;
 }
 
 /// Reason for which subtasks of a job wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Because {
+pub struct JobWaitReason {
     /// Example of the reason.
-    pub reason: Reason,
+    pub reason: WaitReason,
     /// Number of subtasks that wait for it; 0 for a step. Of the subtasks that wait for keys, up to
-    /// [`Because::SAMPLE`] are examined and extrapolated.
+    /// [`JobWaitReason::SAMPLE`] are examined and extrapolated.
     pub subtasks: u64,
     /// Example of these subtasks, if one was examined.
     pub example: Option<Step>,
 }
 
-impl Because {
+impl JobWaitReason {
     /// Maximum number of subtasks in a sample.
     pub const SAMPLE: usize = 64;
 }
@@ -246,14 +254,14 @@ pub struct KeyView {
     /// Whether it is paused.
     pub paused: bool,
     /// Head of the key; if the head's state is stopped, it blocks the key.
-    pub head: Option<Head>,
+    pub head: Option<LaneHead>,
 }
 
 /// Step that has a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningStep {
     /// Start of the step.
-    pub start: Start,
+    pub start: RunStart,
     /// Time of the start, in milliseconds.
     pub since: u64,
 }
@@ -264,7 +272,7 @@ pub struct DecisionView {
     /// Time of the decision, in milliseconds.
     pub at: u64,
     /// Resulting start, with the rule.
-    pub start: Start,
+    pub start: RunStart,
 }
 
 impl DecisionView {
@@ -277,7 +285,7 @@ impl DecisionView {
 
 /// State of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots {
+pub struct SlotUsage {
     /// Number of slots.
     pub total: usize,
     /// Number of used slots.

@@ -3,31 +3,31 @@
 //! It holds up to `burst` tokens, is full at first, and gains `tokens` every `period_ms`, evenly. A
 //! start takes one (the leaky bucket as a meter: Turner, "New directions in communications", 1986).
 
-use super::Rate;
+use super::RateLimit;
 
 #[derive(Clone, Debug)]
-pub(super) struct Bucket {
-    rate: Rate,
+pub(super) struct TokenBucket {
+    rate: RateLimit,
     /// Level in fractions of a token; one token is `period_ms` fractions.
     level: u64,
     /// Time up to which gained tokens are included, in milliseconds.
     counted: u64,
 }
 
-impl Bucket {
-    pub(super) fn new(rate: Rate, now: u64) -> Self {
-        let rate = Rate { period_ms: rate.period_ms.max(1), burst: rate.burst.max(1), ..rate };
-        Bucket { rate, level: most(rate), counted: now }
+impl TokenBucket {
+    pub(super) fn new(rate: RateLimit, now: u64) -> Self {
+        let rate = RateLimit { period_ms: rate.period_ms.max(1), burst: rate.burst.max(1), ..rate };
+        TokenBucket { rate, level: most(rate), counted: now }
     }
 
     /// Changes the rate and keeps the level, up to the new burst.
-    pub(super) fn change(&mut self, rate: Rate, now: u64) {
+    pub(super) fn change(&mut self, rate: RateLimit, now: u64) {
         self.count(now);
-        let new = Bucket::new(rate, now);
+        let new = TokenBucket::new(rate, now);
         let kept = u128::from(self.level) * u128::from(new.rate.period_ms)
             / u128::from(self.rate.period_ms);
         let level = u64::try_from(kept).unwrap_or(u64::MAX).min(new.level);
-        *self = Bucket { level, ..new };
+        *self = TokenBucket { level, ..new };
     }
 
     /// Number of whole tokens.
@@ -62,12 +62,12 @@ impl Bucket {
     }
 }
 
-fn most(rate: Rate) -> u64 {
+fn most(rate: RateLimit) -> u64 {
     token(rate) * u64::from(rate.burst)
 }
 
 /// Number of fractions of one token.
-fn token(rate: Rate) -> u64 {
+fn token(rate: RateLimit) -> u64 {
     u64::from(rate.period_ms)
 }
 
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_bucket_gives_its_burst_and_then_its_rate() {
-        let mut bucket = Bucket::new(Rate { tokens: 3, period_ms: 1000, burst: 2 }, 0);
+        let mut bucket = TokenBucket::new(RateLimit { tokens: 3, period_ms: 1000, burst: 2 }, 0);
         let mut given = Vec::new();
         let mut now = 0;
         while given.len() < 8 {
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn another_rate_keeps_what_is_there() {
-        let mut bucket = Bucket::new(Rate { tokens: 1, period_ms: 100, burst: 5 }, 0);
+        let mut bucket = TokenBucket::new(RateLimit { tokens: 1, period_ms: 100, burst: 5 }, 0);
         (0..3).for_each(|_| bucket.take(0));
-        bucket.change(Rate { tokens: 1, period_ms: 7, burst: 9 }, 0);
+        bucket.change(RateLimit { tokens: 1, period_ms: 7, burst: 9 }, 0);
         assert_eq!(bucket.tokens(0), 2);
-        bucket.change(Rate { tokens: 0, period_ms: 7, burst: 1 }, 0);
+        bucket.change(RateLimit { tokens: 0, period_ms: 7, burst: 1 }, 0);
         assert_eq!(bucket.tokens(0), 1);
         bucket.take(0);
         assert_eq!(bucket.next(50), None);

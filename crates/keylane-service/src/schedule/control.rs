@@ -1,9 +1,9 @@
 //! Commands of operators on jobs and on the whole scheduler.
 
-use super::job::Course;
+use super::job::JobCourse;
 use super::scheduler::Scheduler;
-use super::task::Phase;
-use super::{Cancelled, Step};
+use super::task::TaskPhase;
+use super::{CancelResult, Step};
 use crate::JobNumber;
 
 impl Scheduler {
@@ -40,19 +40,19 @@ impl Scheduler {
     /// unblocks those of other jobs behind them. Running steps keep their slots and lanes until
     /// their end is reported: let them end to cancel gracefully, or end them to kill the job. Can
     /// be called again, to list running steps. `None` if the job is finished.
-    pub fn cancel_job(&mut self, job: JobNumber, now: u64) -> Option<Cancelled> {
-        self.drop_as(job, Course::Cancelled, now)
+    pub fn cancel_job(&mut self, job: JobNumber, now: u64) -> Option<CancelResult> {
+        self.drop_as(job, JobCourse::Cancelled, now)
     }
 
     /// Fails a job, with the effects of [`cancel_job`](Self::cancel_job).
-    pub fn fail_job(&mut self, job: JobNumber, now: u64) -> Option<Cancelled> {
-        self.drop_as(job, Course::Failing, now)
+    pub fn fail_job(&mut self, job: JobNumber, now: u64) -> Option<CancelResult> {
+        self.drop_as(job, JobCourse::Failing, now)
     }
 
-    fn drop_as(&mut self, job: JobNumber, course: Course, now: u64) -> Option<Cancelled> {
+    fn drop_as(&mut self, job: JobNumber, course: JobCourse, now: u64) -> Option<CancelResult> {
         let now = self.at(now);
         let slot = self.find(job)?;
-        if self.jobs[slot].course == Course::Open {
+        if self.jobs[slot].course == JobCourse::Open {
             self.jobs[slot].course = course;
         }
         let dropped = self.drop_rest(slot, now);
@@ -61,12 +61,14 @@ impl Scheduler {
             .roll
             .iter(&self.tasks, slot)
             .map(|task| &self.tasks[task])
-            .inspect(|task| debug_assert!(task.phase == Phase::Running, "the others are dropped"))
+            .inspect(|task| {
+                debug_assert!(task.phase == TaskPhase::Running, "the others are dropped")
+            })
             .map(|task| (Step::of(task.number), task.at))
             .collect();
         running.sort_unstable_by_key(|(_, fence)| *fence);
         let over = self.conclude(slot, now);
-        Some(Cancelled { dropped, running, over })
+        Some(CancelResult { dropped, running, over })
     }
 
     /// Sets the weight of the job's claim to spare slots; 0 counts as 1. False if the job is

@@ -2,11 +2,11 @@
 
 use keylane::allocate::{self, Claimant};
 
-use super::job::{Course, Job, StepState};
+use super::job::{JobCourse, ScheduledJob, StepState};
 use super::scheduler::Scheduler;
-use super::task::{Phase, Task};
-use super::timers::Due;
-use super::{End, Ended, Fate, OnError, OnFail, Stale, Step};
+use super::task::{ScheduledTask, TaskPhase};
+use super::timers::TimerEvent;
+use super::{EndResult, OnError, OnFail, RunEnd, StaleFence, Step, SubtaskFate};
 use crate::JobNumber;
 
 /// Capacity of the kept buffer of opened tasks; cancelling a job opens as many as it had.
@@ -23,39 +23,41 @@ impl Scheduler {
         job: JobNumber,
         step: Step,
         fence: u64,
-        end: End,
+        end: RunEnd,
         now: u64,
-    ) -> Result<Ended, Stale> {
+    ) -> Result<EndResult, StaleFence> {
         let now = self.at(now);
-        let run = *self.runs.get(&fence).ok_or(Stale)?;
+        let run = *self.runs.get(&fence).ok_or(StaleFence)?;
         let task = &self.tasks[run.task];
         let slot = task.job;
         if self.jobs[slot].number != job || task.number != step.number() {
-            return Err(Stale);
+            return Err(StaleFence);
         }
         self.runs.remove(&fence);
         self.kinds.note_end(self.jobs[slot].kind, step);
         self.leave_phase(slot, run.task);
-        if end == End::Withdrawn {
+        if end == RunEnd::Withdrawn {
             self.tasks[run.task].attempts -= 1;
         }
         let end = match end {
-            End::Failed { retry_at: Some(at) } => End::Failed { retry_at: Some(self.steady(at)) },
+            RunEnd::Failed { retry_at: Some(at) } => {
+                RunEnd::Failed { retry_at: Some(self.steady(at)) }
+            }
             end => end,
         };
         let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, now);
         self.give_back_slot(slot, step, fate, run.is_restored, now);
         let told = match fate {
-            Fate::Again { at: Some(at) } => Fate::Again { at: Some(self.shown(at)) },
+            SubtaskFate::Again { at: Some(at) } => SubtaskFate::Again { at: Some(self.shown(at)) },
             fate => fate,
         };
-        let mut ended = Ended { fate: told, dropped: 0, over: None };
+        let mut ended = EndResult { fate: told, dropped: 0, over: None };
         match fate {
-            Fate::Again { at } => self.keep_for_again(slot, run.task, at, now),
-            Fate::Stopped => self.enter_phase(slot, run.task, Phase::Stopped),
-            Fate::Succeeded | Fate::Failed | Fate::Cancelled => {
+            SubtaskFate::Again { at } => self.keep_for_again(slot, run.task, at, now),
+            SubtaskFate::Stopped => self.enter_phase(slot, run.task, TaskPhase::Stopped),
+            SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled => {
                 self.put_away(slot, run.task, fate, now);
-                if fate == Fate::Failed {
+                if fate == SubtaskFate::Failed {
                     ended.dropped = self.fail_fast(slot, now);
                 }
             }
@@ -68,21 +70,28 @@ impl Scheduler {
         Ok(ended)
     }
 
-    fn give_back_slot(&mut self, slot: u32, step: Step, fate: Fate, was_restored: bool, now: u64) {
+    fn give_back_slot(
+        &mut self,
+        slot: u32,
+        step: Step,
+        fate: SubtaskFate,
+        was_restored: bool,
+        now: u64,
+    ) {
         if was_restored {
             // To the allocator the step has been waiting since its start.
             if fate_is_final(fate) {
-                self.settle(slot, fate != Fate::Succeeded, now);
+                self.settle(slot, fate != SubtaskFate::Succeeded, now);
             }
             self.restored -= 1;
             return self.fit_workers(now);
         }
         let end = match fate {
-            Fate::Again { .. } | Fate::Stopped => allocate::End::Waits,
+            SubtaskFate::Again { .. } | SubtaskFate::Stopped => allocate::End::Waits,
             // The allocator asked the split for more subtasks; it has no more.
             _ if step == Step::Split => allocate::End::Nothing,
-            Fate::Succeeded => allocate::End::Done,
-            Fate::Failed | Fate::Cancelled => allocate::End::Failed,
+            SubtaskFate::Succeeded => allocate::End::Done,
+            SubtaskFate::Failed | SubtaskFate::Cancelled => allocate::End::Failed,
         };
         let share = self.share(slot);
         self.allocator.ended(Claimant::Job(share), end, now);
@@ -93,11 +102,11 @@ impl Scheduler {
         match at {
             Some(at) => {
                 self.tasks[task].at = at;
-                self.enter_phase(slot, task, Phase::BackingOff);
-                self.timers.set(at, Due::Attempt(task));
+                self.enter_phase(slot, task, TaskPhase::BackingOff);
+                self.timers.set(at, TimerEvent::Attempt(task));
             }
             None => {
-                self.enter_phase(slot, task, Phase::Waiting);
+                self.enter_phase(slot, task, TaskPhase::Waiting);
                 self.wake(task, now);
             }
         }
@@ -111,9 +120,9 @@ impl Scheduler {
             self.let_step_go(slot, now);
         }
         if self.tasks[task].blocked > 0 {
-            return self.enter_phase(slot, task, Phase::Waiting);
+            return self.enter_phase(slot, task, TaskPhase::Waiting);
         }
-        self.enter_phase(slot, task, Phase::Ready);
+        self.enter_phase(slot, task, TaskPhase::Ready);
         let share = self.share(slot);
         self.allocator.ready(share, 1, now);
     }
@@ -125,7 +134,7 @@ impl Scheduler {
             // An unblocked task may have been dropped since: its slot then has the default value,
             // without a job.
             let is_here = self.tasks.get(task).is_some_and(|task| task.job != super::slab::NONE);
-            let waits = is_here && self.tasks[task].phase == Phase::Waiting;
+            let waits = is_here && self.tasks[task].phase == TaskPhase::Waiting;
             if waits && !self.is_dropped(task) {
                 self.wake(task, now);
             }
@@ -135,13 +144,13 @@ impl Scheduler {
     }
 
     /// Finishes a task that has left its phase, and unblocks its lanes.
-    pub(super) fn put_away(&mut self, slot: u32, task: u32, fate: Fate, now: u64) {
+    pub(super) fn put_away(&mut self, slot: u32, task: u32, fate: SubtaskFate, now: u64) {
         let number = self.tasks[task].number;
         self.jobs[slot].roll.leave(&self.tasks, slot, number, task);
         self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
         self.tasks.remove(task);
         let job = &mut self.jobs[slot];
-        let failed = fate == Fate::Failed;
+        let failed = fate == SubtaskFate::Failed;
         match Step::of(number) {
             Step::Split => {
                 (job.split, job.step_failed) = (StepState::Over, job.step_failed | failed)
@@ -150,8 +159,8 @@ impl Scheduler {
                 (job.fan_in, job.step_failed) = (StepState::Over, job.step_failed | failed)
             }
             Step::Subtask(_) => match fate {
-                Fate::Succeeded => job.counts.succeeded += 1,
-                Fate::Failed => job.counts.failed += 1,
+                SubtaskFate::Succeeded => job.counts.succeeded += 1,
+                SubtaskFate::Failed => job.counts.failed += 1,
                 _ => job.counts.cancelled += 1,
             },
         }
@@ -162,34 +171,34 @@ impl Scheduler {
     /// dropped subtasks.
     pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> u64 {
         let job = &mut self.jobs[slot];
-        if job.on_error != OnError::FailFast || job.course != Course::Open {
+        if job.on_error != OnError::FailFast || job.course != JobCourse::Open {
             return 0;
         }
-        job.course = Course::Failing;
+        job.course = JobCourse::Failing;
         self.drop_rest(slot, now)
     }
 }
 
 /// Fate of a task after the end of a run.
-fn judge(job: &Job, task: &Task, end: End, now: u64) -> Fate {
-    let goes_on = job.course == Course::Open;
+fn judge(job: &ScheduledJob, task: &ScheduledTask, end: RunEnd, now: u64) -> SubtaskFate {
+    let goes_on = job.course == JobCourse::Open;
     let has_more = task.attempts < job.attempts_allowed;
     let again_at = match end {
-        End::Succeeded => return Fate::Succeeded,
-        End::Failed { retry_at: None } => None,
-        End::Failed { retry_at: Some(at) } => Some(Some(at).filter(|at| *at > now)),
-        End::Lost => Some(None),
-        End::Withdrawn if goes_on => return Fate::Again { at: None },
-        End::Withdrawn => return Fate::Cancelled,
+        RunEnd::Succeeded => return SubtaskFate::Succeeded,
+        RunEnd::Failed { retry_at: None } => None,
+        RunEnd::Failed { retry_at: Some(at) } => Some(Some(at).filter(|at| *at > now)),
+        RunEnd::Lost => Some(None),
+        RunEnd::Withdrawn if goes_on => return SubtaskFate::Again { at: None },
+        RunEnd::Withdrawn => return SubtaskFate::Cancelled,
     };
     match again_at {
-        Some(_) if !goes_on => Fate::Cancelled,
-        Some(at) if has_more => Fate::Again { at },
-        _ if goes_on && job.on_fail == OnFail::StopKey && task.has_keys() => Fate::Stopped,
-        _ => Fate::Failed,
+        Some(_) if !goes_on => SubtaskFate::Cancelled,
+        Some(at) if has_more => SubtaskFate::Again { at },
+        _ if goes_on && job.on_fail == OnFail::StopKey && task.has_keys() => SubtaskFate::Stopped,
+        _ => SubtaskFate::Failed,
     }
 }
 
-fn fate_is_final(fate: Fate) -> bool {
-    matches!(fate, Fate::Succeeded | Fate::Failed | Fate::Cancelled)
+fn fate_is_final(fate: SubtaskFate) -> bool {
+    matches!(fate, SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled)
 }

@@ -58,14 +58,14 @@
 
 use std::any::Any;
 
-use super::job::{Course, StepState};
+use super::job::{JobCourse, StepState};
 use super::line_keys::KeySet;
-use super::packed::{Packed, PackedRecord, Popped};
+use super::packed::{PackedRecord, PackedSubtasks, PoppedSlice};
 use super::scheduler::Scheduler;
-use super::slices::{Entry, SliceWork, Sweep};
-use super::task::{Phase, Task};
-use super::timers::Due;
-use super::{Accepted, EndedCounts, NewJob, NewSubtask, Outcome, Step};
+use super::slices::{IncrementalWork, PendingEntry, TaskSweep};
+use super::task::{ScheduledTask, TaskPhase};
+use super::timers::TimerEvent;
+use super::{AcceptResult, EndedCounts, JobOutcome, NewJob, NewSubtask, Step};
 use crate::{JobNumber, SubtaskNumber};
 
 /// Result of a slice.
@@ -74,13 +74,13 @@ pub struct WorkedOff {
     /// Job of the slice.
     pub job: JobNumber,
     /// Effects on the job.
-    pub accepted: Accepted,
+    pub accepted: AcceptResult,
 }
 
 /// Released memory. It may be large, so it must be dropped outside of all locks.
 #[derive(Debug, Default)]
 #[must_use = "it is dropped where nothing is locked"]
-pub struct Trash(
+pub struct ReleasedMemory(
     #[expect(dead_code, reason = "it is there to be dropped")] Vec<Box<dyn Any + Send>>,
 );
 
@@ -89,7 +89,7 @@ const SWEPT_AT_ONCE: usize = 64;
 
 /// Result of entering the tasks of a slice.
 #[derive(Default)]
-struct Entered {
+struct EnteredSlice {
     ready: u64,
     /// Tasks without an attempt left. They wait.
     exhausted: Vec<u32>,
@@ -102,31 +102,34 @@ impl Scheduler {
         let work = self.last_work.next().into_iter().find(|work| self.has(*work))?;
         self.last_work = work;
         let number = match work {
-            SliceWork::Sweep => {
+            IncrementalWork::Sweep => {
                 let slot = self.sweeps.front().expect("there is a sweep").job;
                 let job = self.jobs[slot].number;
                 self.sweep_some(now);
                 let over = self.conclude(slot, now);
-                return Some(WorkedOff { job, accepted: Accepted { over, ..Accepted::default() } });
+                return Some(WorkedOff {
+                    job,
+                    accepted: AcceptResult { over, ..AcceptResult::default() },
+                });
             }
-            SliceWork::First => *self.line.first_key_value().expect("there is an entry").0,
-            SliceWork::Passing => *self.passing.first().expect("an entry passes"),
+            IncrementalWork::First => *self.line.first_key_value().expect("there is an entry").0,
+            IncrementalWork::Passing => *self.passing.first().expect("an entry passes"),
         };
         let slot = self.line[&number].job;
         let job = self.jobs[slot].number;
-        let mut accepted = Accepted::default();
+        let mut accepted = AcceptResult::default();
         self.enter_some(slot, number, &mut accepted, now);
         Some(WorkedOff { job, accepted })
     }
 
-    fn has(&self, work: SliceWork) -> bool {
+    fn has(&self, work: IncrementalWork) -> bool {
         match work {
-            SliceWork::Sweep => !self.sweeps.is_empty(),
-            SliceWork::First => {
+            IncrementalWork::Sweep => !self.sweeps.is_empty(),
+            IncrementalWork::First => {
                 let first = self.line.first_key_value();
                 first.is_some_and(|(_, entry)| !entry.packed.is_empty())
             }
-            SliceWork::Passing => !self.passing.is_empty(),
+            IncrementalWork::Passing => !self.passing.is_empty(),
         }
     }
 
@@ -137,11 +140,11 @@ impl Scheduler {
     }
 
     /// Takes the released memory, which must be dropped outside of all locks.
-    pub fn take_trash(&mut self) -> Trash {
+    pub fn take_trash(&mut self) -> ReleasedMemory {
         let pages = self.tasks.take_gone();
         self.trash.extend(pages.map(|pages| Box::new(pages) as Box<dyn Any + Send>));
         self.trash.extend(self.lanes.take_gone());
-        Trash(std::mem::take(&mut self.trash))
+        ReleasedMemory(std::mem::take(&mut self.trash))
     }
 
     /// Accepts a job with packed subtasks, as [`accept`](Self::accept) does.
@@ -149,12 +152,12 @@ impl Scheduler {
     /// # Panics
     ///
     /// Panics as [`accept`](Self::accept) does.
-    pub fn accept_packed(&mut self, new: NewJob<Packed>, now: u64) -> Accepted {
+    pub fn accept_packed(&mut self, new: NewJob<PackedSubtasks>, now: u64) -> AcceptResult {
         let now = self.at(now);
         let slot = self.insert(&new);
         let Some(at) = new.start_at else { return self.let_share(slot, new.subtasks, None, now) };
         self.park(slot, at, new.subtasks);
-        Accepted::default()
+        AcceptResult::default()
     }
 
     /// Accepts a job with `expected` unfinished subtasks; those not in `new` follow with
@@ -166,11 +169,11 @@ impl Scheduler {
     /// Panics as [`accept`](Self::accept) does.
     pub fn accept_fed(
         &mut self,
-        mut new: NewJob<Packed>,
+        mut new: NewJob<PackedSubtasks>,
         expected: u64,
         keys: KeySet,
         now: u64,
-    ) -> Accepted {
+    ) -> AcceptResult {
         let now = self.at(now);
         let slot = self.insert(&new);
         new.subtasks.set_key_set(keys);
@@ -178,11 +181,11 @@ impl Scheduler {
     }
 
     /// Adds subtasks to a fed job. They are dropped if the job is cancelled or fails.
-    pub fn feed(&mut self, job: JobNumber, more: Packed, now: u64) -> Option<Accepted> {
+    pub fn feed(&mut self, job: JobNumber, more: PackedSubtasks, now: u64) -> Option<AcceptResult> {
         let now = self.at(now);
         let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
-        let mut accepted = Accepted::default();
-        if self.jobs[slot].course != Course::Open {
+        let mut accepted = AcceptResult::default();
+        if self.jobs[slot].course != JobCourse::Open {
             self.trash.push(Box::new(more));
             return Some(accepted);
         }
@@ -197,7 +200,7 @@ impl Scheduler {
 
     /// Ends the feed of a job. `rest` counts the expected subtasks that were not fed: they have
     /// ended. Returns the job's outcome if that finishes it.
-    pub fn end_feed(&mut self, job: JobNumber, rest: EndedCounts, now: u64) -> Option<Outcome> {
+    pub fn end_feed(&mut self, job: JobNumber, rest: EndedCounts, now: u64) -> Option<JobOutcome> {
         let now = self.at(now);
         let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
         let job = &mut self.jobs[slot];
@@ -206,15 +209,15 @@ impl Scheduler {
         let counts = &mut job.counts;
         // Unfed subtasks count as entering, or as cancelled if the job was cancelled since.
         match job.course {
-            Course::Open => counts.entering -= succeeded + failed + cancelled,
-            Course::Failing | Course::Cancelled => {
+            JobCourse::Open => counts.entering -= succeeded + failed + cancelled,
+            JobCourse::Failing | JobCourse::Cancelled => {
                 counts.cancelled -= succeeded + failed + cancelled;
             }
         }
         counts.succeeded += succeeded;
         counts.failed += failed;
         counts.cancelled += cancelled;
-        if job.course == Course::Open {
+        if job.course == JobCourse::Open {
             let number = job.entries[0];
             let entry = self.line.get_mut(&number).expect("a job that is fed has its entry");
             entry.is_open = false;
@@ -232,9 +235,9 @@ impl Scheduler {
     pub(super) fn enter(
         &mut self,
         slot: u32,
-        packed: Packed,
+        packed: PackedSubtasks,
         is_open: bool,
-        accepted: &mut Accepted,
+        accepted: &mut AcceptResult,
         now: u64,
     ) {
         if packed.is_empty() && !is_open {
@@ -244,7 +247,7 @@ impl Scheduler {
         let passes = !packed.has_keys();
         let number = self.next_entry;
         self.next_entry += 1;
-        self.line.insert(number, Entry { job: slot, packed, is_open });
+        self.line.insert(number, PendingEntry { job: slot, packed, is_open });
         self.jobs[slot].entries.push(number);
         if passes && self.line[&number].packed.count() > 0 {
             self.enter_some(slot, number, accepted, now);
@@ -254,7 +257,7 @@ impl Scheduler {
     }
 
     /// Enters the next slice of an entry if it need not wait for another entry.
-    fn enter_if_free(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
+    fn enter_if_free(&mut self, slot: u32, number: u64, accepted: &mut AcceptResult, now: u64) {
         let is_first = self.line.first_key_value().is_some_and(|(first, _)| *first == number);
         let is_empty = self.line[&number].packed.is_empty();
         if !is_empty && (is_first || self.is_free(number)) {
@@ -288,7 +291,7 @@ impl Scheduler {
     }
 
     /// Removes an entry from the queue and returns it.
-    fn leave_line(&mut self, slot: u32, number: u64) -> Entry {
+    fn leave_line(&mut self, slot: u32, number: u64) -> PendingEntry {
         self.jobs[slot].entries.retain(|other| *other != number);
         self.passing.remove(&number);
         if let Some(keys) = self.line_keys.unlist(number) {
@@ -303,7 +306,7 @@ impl Scheduler {
     }
 
     /// Enters one slice of an entry.
-    fn enter_some(&mut self, slot: u32, number: u64, accepted: &mut Accepted, now: u64) {
+    fn enter_some(&mut self, slot: u32, number: u64, accepted: &mut AcceptResult, now: u64) {
         let entry = self.line.get_mut(&number).expect("the entry is there");
         let before = entry.packed.count();
         let popped = entry.packed.pop().expect("an entry with subtasks has slices");
@@ -319,8 +322,8 @@ impl Scheduler {
         self.fail_exhausted(slot, entered.exhausted, accepted, now);
     }
 
-    fn enter_slice(&mut self, slot: u32, popped: &Popped, now: u64) -> Entered {
-        let mut entered = Entered::default();
+    fn enter_slice(&mut self, slot: u32, popped: &PoppedSlice, now: u64) -> EnteredSlice {
+        let mut entered = EnteredSlice::default();
         let allowed = self.jobs[slot].attempts_allowed;
         for record in popped.records() {
             match record {
@@ -352,12 +355,12 @@ impl Scheduler {
         slot: u32,
         subtask: NewSubtask<impl Iterator<Item = &'k [u8]>>,
         is_exhausted: bool,
-        entered: &mut Entered,
+        entered: &mut EnteredSlice,
         now: u64,
     ) {
         let NewSubtask { number, keys, attempts_made } = subtask;
         assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
-        let task = self.tasks.insert(Task::new(slot, number, attempts_made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, number, attempts_made));
         self.lanes.enter(&mut self.tasks, task, keys, now);
         let job = &mut self.jobs[slot];
         job.roll.enter(number, task);
@@ -366,10 +369,10 @@ impl Scheduler {
             entered.exhausted.push(task);
         }
         if is_exhausted || self.tasks[task].blocked > 0 {
-            self.enter_phase(slot, task, Phase::Waiting);
+            self.enter_phase(slot, task, TaskPhase::Waiting);
         } else {
             entered.ready += 1;
-            self.enter_phase(slot, task, Phase::Ready);
+            self.enter_phase(slot, task, TaskPhase::Ready);
         }
     }
 
@@ -399,7 +402,7 @@ impl Scheduler {
         (counts.backing_off, counts.stopped) = (0, 0);
         let roll = std::mem::take(&mut job.roll);
         for run in self.runs.values() {
-            let Task { job, number, .. } = self.tasks[run.task];
+            let ScheduledTask { job, number, .. } = self.tasks[run.task];
             if job == slot {
                 self.jobs[slot].roll.begin(number, run.task);
             }
@@ -408,7 +411,7 @@ impl Scheduler {
             self.jobs[slot].is_swept = false;
             return dropped;
         }
-        self.sweeps.push_back(Sweep { job: slot, roll });
+        self.sweeps.push_back(TaskSweep { job: slot, roll });
         // One slice suffices for a small job.
         if self.sweeps.len() == 1 {
             self.sweep_some(now);
@@ -427,7 +430,7 @@ impl Scheduler {
         }
         if let Some(scheduled) = self.jobs[slot].scheduled.take() {
             if !scheduled.is_due {
-                self.begins.call_off(scheduled.at, Due::Begin(slot));
+                self.begins.call_off(scheduled.at, TimerEvent::Begin(slot));
             }
             self.trash.push(Box::new(scheduled));
         }
@@ -458,14 +461,15 @@ impl Scheduler {
     fn sweep_one(&mut self, slot: u32, number: SubtaskNumber, task: u32, now: u64) -> u32 {
         // A task that failed and was reopened in its old slot is listed twice, and is gone the
         // second time.
-        let Some(&Task { phase, at, .. }) = self.tasks.get(task).filter(|task| task.job == slot)
+        let Some(&ScheduledTask { phase, at, .. }) =
+            self.tasks.get(task).filter(|task| task.job == slot)
         else {
             return 0;
         };
         match phase {
-            Phase::Running => return 0,
-            Phase::BackingOff => self.timers.call_off(at, Due::Attempt(task)),
-            Phase::Waiting | Phase::Ready | Phase::Stopped => {}
+            TaskPhase::Running => return 0,
+            TaskPhase::BackingOff => self.timers.call_off(at, TimerEvent::Attempt(task)),
+            TaskPhase::Waiting | TaskPhase::Ready | TaskPhase::Stopped => {}
         }
         let left = self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
         self.tasks.remove(task);
@@ -480,7 +484,7 @@ impl Scheduler {
     /// Whether a task only waits for its job's sweep.
     pub(super) fn is_dropped(&self, task: u32) -> bool {
         let task = &self.tasks[task];
-        task.phase != Phase::Running && self.jobs[task.job].was_dropped
+        task.phase != TaskPhase::Running && self.jobs[task.job].was_dropped
     }
 
     /// Number of entering subtasks before those of the job.

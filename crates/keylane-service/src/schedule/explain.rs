@@ -4,14 +4,14 @@ use std::mem::discriminant;
 
 use keylane::allocate::JobProgress;
 
-use super::job::{Job, Scheduled, StepState};
+use super::job::{ScheduledJob, ScheduledStart, StepState};
 use super::kinds::KindCapacity;
-use super::lanes::Standing;
+use super::lanes::LanePosition;
 use super::scheduler::Scheduler;
-use super::task::Phase;
+use super::task::TaskPhase;
 use super::{
-    Because, Counts, DecisionView, Explanation, Head, KeySort, KeyView, Reason, Running, Slots,
-    Start, State, Step, StepOf,
+    DecisionView, JobWaitReason, KeySort, KeyView, LaneHead, RunStart, RunningStep, SlotUsage,
+    Step, StepOf, SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
 };
 use crate::{JobNumber, Key};
 
@@ -30,7 +30,7 @@ const COMPARED: usize = 10_000;
 impl Scheduler {
     /// Number of the job's subtasks in each state; `None` if it is finished. O(1).
     #[must_use]
-    pub fn counts(&self, job: JobNumber) -> Option<Counts> {
+    pub fn counts(&self, job: JobNumber) -> Option<SubtaskCounts> {
         self.find(job).map(|slot| self.jobs[slot].counts)
     }
 
@@ -39,21 +39,21 @@ impl Scheduler {
     /// neither with the job nor with the length of a lane. At most 64 tasks with up to 16 blocking
     /// keys each are examined, and one lane is counted, up to 1000 places.
     #[must_use]
-    pub fn waiting_because(&self, job: JobNumber) -> Option<Vec<Because>> {
+    pub fn waiting_because(&self, job: JobNumber) -> Option<Vec<JobWaitReason>> {
         let slot = self.find(job)?;
         let job = &self.jobs[slot];
         let counts = &job.counts;
         let mut because = Vec::new();
         let mut say =
-            |reason, subtasks, example| because.push(Because { reason, subtasks, example });
+            |reason, subtasks, example| because.push(JobWaitReason { reason, subtasks, example });
         if let Some(scheduled) = &job.scheduled {
             let until = scheduled.at;
-            say(Reason::Scheduled { until }, counts.scheduled, None);
+            say(WaitReason::Scheduled { until }, counts.scheduled, None);
             return Some(because);
         }
         if counts.entering > 0 {
             let ahead = self.entering_behind(slot);
-            say(Reason::Entering { ahead }, counts.entering, None);
+            say(WaitReason::Entering { ahead }, counts.entering, None);
         }
         if counts.ready > 0 {
             say(self.reason_of_ready(slot), counts.ready, None);
@@ -64,25 +64,25 @@ impl Scheduler {
         self.say_of_tasks(slot, &mut because);
         if let StepState::Pending(_) = job.fan_in {
             let reason = reason_of_fan_in(job);
-            because.push(Because { reason, subtasks: 0, example: Some(Step::FanIn) });
+            because.push(JobWaitReason { reason, subtasks: 0, example: Some(Step::FanIn) });
         }
         Some(because)
     }
 
     /// Adds the reasons of tasks that are not ready.
-    fn say_of_tasks(&self, slot: u32, because: &mut Vec<Because>) {
+    fn say_of_tasks(&self, slot: u32, because: &mut Vec<JobWaitReason>) {
         let job = &self.jobs[slot];
         let example = |task: u32| Some(Step::of(self.tasks[task].number));
         let backing_off =
-            job.backing_off.iter(&self.tasks, |task| &task.link).take(Because::SAMPLE);
+            job.backing_off.iter(&self.tasks, |task| &task.link).take(JobWaitReason::SAMPLE);
         if let Some(first) = backing_off.min_by_key(|task| self.tasks[*task].at) {
-            let reason = Reason::BackingOff { until: self.shown(self.tasks[first].at) };
+            let reason = WaitReason::BackingOff { until: self.shown(self.tasks[first].at) };
             let (subtasks, example) = (job.counts.backing_off, example(first));
-            because.push(Because { reason, subtasks, example });
+            because.push(JobWaitReason { reason, subtasks, example });
         }
         if let Some(first) = job.stopped.first() {
             let (subtasks, example) = (job.counts.stopped, example(first));
-            because.push(Because { reason: Reason::Stopped, subtasks, example });
+            because.push(JobWaitReason { reason: WaitReason::Stopped, subtasks, example });
         }
         if job.counts.waiting > 0 {
             because.extend(self.sample_waiting(slot));
@@ -90,30 +90,31 @@ impl Scheduler {
     }
 
     /// First reasons of a sample of the tasks that wait for keys.
-    fn sample_waiting(&self, slot: u32) -> Vec<Because> {
+    fn sample_waiting(&self, slot: u32) -> Vec<JobWaitReason> {
         let job = &self.jobs[slot];
         let all = job.roll.spread(&self.tasks, slot, LOOKED_AT);
-        let all = all.filter(|task| self.tasks[*task].phase == Phase::Waiting);
-        let mut found: Vec<Because> = Vec::new();
+        let all = all.filter(|task| self.tasks[*task].phase == TaskPhase::Waiting);
+        let mut found: Vec<JobWaitReason> = Vec::new();
         let mut sampled = 0;
-        for task in all.take(Because::SAMPLE) {
+        for task in all.take(JobWaitReason::SAMPLE) {
             sampled += 1;
             // The type of a reason costs a look at each key; places are counted for one example of
             // each type.
             let Some(reason) = self.first_reason(task, 0) else { continue };
-            let is_like = |it: &&mut Because| discriminant(&it.reason) == discriminant(&reason);
+            let is_like =
+                |it: &&mut JobWaitReason| discriminant(&it.reason) == discriminant(&reason);
             match found.iter_mut().find(is_like) {
                 Some(same) => same.subtasks += 1,
                 None => {
-                    let counted = self.first_reason(task, Reason::COUNTED);
+                    let counted = self.first_reason(task, WaitReason::COUNTED);
                     let reason = counted.unwrap_or(reason);
                     let example = Some(Step::of(self.tasks[task].number));
-                    found.push(Because { reason, subtasks: 1, example });
+                    found.push(JobWaitReason { reason, subtasks: 1, example });
                 }
             }
         }
         if found.is_empty() {
-            found.push(Because { reason: Reason::Keys, subtasks: 1, example: None });
+            found.push(JobWaitReason { reason: WaitReason::Keys, subtasks: 1, example: None });
             sampled = 1;
         }
         found.iter_mut().for_each(|it| it.subtasks = it.subtasks * job.counts.waiting / sampled);
@@ -121,93 +122,97 @@ impl Scheduler {
     }
 
     /// State of a subtask or step, and all reasons for which it waits; `None` if it is finished or
-    /// unknown. The cost grows with its keys, each with up to [`Reason::COUNTED`] places.
+    /// unknown. The cost grows with its keys, each with up to [`WaitReason::COUNTED`] places.
     #[must_use]
-    pub fn explain(&self, job: JobNumber, step: Step) -> Option<Explanation> {
+    pub fn explain(&self, job: JobNumber, step: Step) -> Option<SubtaskExplanation> {
         let slot = self.find(job)?;
         let job = &self.jobs[slot];
-        if let Some(Scheduled { at, parked, .. }) = &job.scheduled {
+        if let Some(ScheduledStart { at, parked, .. }) = &job.scheduled {
             let is_there = match step {
                 Step::Subtask(number) => parked.has(number),
                 Step::Split => job.split != StepState::Over,
                 Step::FanIn => job.fan_in != StepState::Over,
             };
-            let (state, until) = (State::Scheduled { at: *at }, *at);
-            let reasons = vec![Reason::Scheduled { until }];
-            return is_there.then_some(Explanation { state, attempts: 0, reasons });
+            let (state, until) = (UnfinishedState::Scheduled { at: *at }, *at);
+            let reasons = vec![WaitReason::Scheduled { until }];
+            return is_there.then_some(SubtaskExplanation { state, attempts: 0, reasons });
         }
         if let Some(task) = job.roll.find(&self.tasks, slot, step.number()) {
             let attempts = self.tasks[task].attempts;
-            return Some(Explanation {
+            return Some(SubtaskExplanation {
                 state: self.state(task),
                 attempts,
                 reasons: self.reasons(task),
             });
         }
         let (state, attempts, reason) = match (step, job.split, job.fan_in) {
-            (Step::Subtask(number), ..) if self.is_entering(slot, number) => {
-                (State::Waiting, 0, Reason::Entering { ahead: self.entering_behind(slot) })
-            }
+            (Step::Subtask(number), ..) if self.is_entering(slot, number) => (
+                UnfinishedState::Waiting,
+                0,
+                WaitReason::Entering { ahead: self.entering_behind(slot) },
+            ),
             (Step::Subtask(number), ..) => {
-                (State::Ready, job.fresh.find(number)?, self.reason_of_ready(slot))
+                (UnfinishedState::Ready, job.fresh.find(number)?, self.reason_of_ready(slot))
             }
             (Step::Split, StepState::Pending(made), _) => {
-                (State::Ready, made, self.reason_of_ready(slot))
+                (UnfinishedState::Ready, made, self.reason_of_ready(slot))
             }
             (Step::FanIn, _, StepState::Pending(made)) => {
-                (State::Waiting, made, reason_of_fan_in(job))
+                (UnfinishedState::Waiting, made, reason_of_fan_in(job))
             }
             _ => return None,
         };
-        Some(Explanation { state, attempts, reasons: vec![reason] })
+        Some(SubtaskExplanation { state, attempts, reasons: vec![reason] })
     }
 
-    fn state(&self, task: u32) -> State {
+    fn state(&self, task: u32) -> UnfinishedState {
         if self.is_dropped(task) {
-            return State::Waiting;
+            return UnfinishedState::Waiting;
         }
         let task = &self.tasks[task];
         match task.phase {
-            Phase::Waiting => State::Waiting,
-            Phase::Ready => State::Ready,
-            Phase::Running => {
-                State::Running { fence: task.at, since: self.shown(self.runs[&task.at].since) }
-            }
-            Phase::BackingOff => State::BackingOff { until: self.shown(task.at) },
-            Phase::Stopped => State::Stopped,
+            TaskPhase::Waiting => UnfinishedState::Waiting,
+            TaskPhase::Ready => UnfinishedState::Ready,
+            TaskPhase::Running => UnfinishedState::Running {
+                fence: task.at,
+                since: self.shown(self.runs[&task.at].since),
+            },
+            TaskPhase::BackingOff => UnfinishedState::BackingOff { until: self.shown(task.at) },
+            TaskPhase::Stopped => UnfinishedState::Stopped,
         }
     }
 
-    fn reasons(&self, task: u32) -> Vec<Reason> {
-        self.reasons_within(task, Reason::COUNTED)
+    fn reasons(&self, task: u32) -> Vec<WaitReason> {
+        self.reasons_within(task, WaitReason::COUNTED)
     }
 
     /// Returns the reasons, those that last until an operator acts first. Predecessors are counted up to `counted`.
-    fn reasons_within(&self, task: u32, counted: u32) -> Vec<Reason> {
+    fn reasons_within(&self, task: u32, counted: u32) -> Vec<WaitReason> {
         let Some(it) = self.tasks.get(task) else { return Vec::new() };
         match it.phase {
-            Phase::Running => Vec::new(),
-            Phase::Ready => vec![self.reason_of_ready(it.job)],
-            Phase::BackingOff => vec![Reason::BackingOff { until: self.shown(it.at) }],
-            Phase::Stopped => vec![Reason::Stopped],
-            Phase::Waiting => {
+            TaskPhase::Running => Vec::new(),
+            TaskPhase::Ready => vec![self.reason_of_ready(it.job)],
+            TaskPhase::BackingOff => vec![WaitReason::BackingOff { until: self.shown(it.at) }],
+            TaskPhase::Stopped => vec![WaitReason::Stopped],
+            TaskPhase::Waiting => {
                 let all = self.lanes.standings(&self.tasks, task, counted);
                 let all = all.filter_map(|standing| self.reason_of_key(standing));
-                let mut all: Vec<_> = all.take(Explanation::KEYS).collect();
-                all.sort_by_key(|reason| matches!(reason, Reason::KeyOrder { .. }));
+                let mut all: Vec<_> = all.take(SubtaskExplanation::KEYS).collect();
+                all.sort_by_key(|reason| matches!(reason, WaitReason::KeyOrder { .. }));
                 all
             }
         }
     }
 
     /// Returns the first reason for which a lane blocks the task, preferring reasons that last
-    /// until an operator acts. Examines at most [`Explanation::KEYS`] blocking lanes, and counts at
+    /// until an operator acts. Examines at most [`SubtaskExplanation::KEYS`] blocking lanes, and counts at
     /// most `counted` places in one of them.
-    fn first_reason(&self, task: u32, counted: u32) -> Option<Reason> {
-        let is_order = |reason: &Reason| matches!(reason, Reason::KeyOrder { .. });
+    fn first_reason(&self, task: u32, counted: u32) -> Option<WaitReason> {
+        let is_order = |reason: &WaitReason| matches!(reason, WaitReason::KeyOrder { .. });
         let looked_at = self.lanes.standings(&self.tasks, task, 0);
-        let mut looked_at =
-            looked_at.filter_map(|standing| self.reason_of_key(standing)).take(Explanation::KEYS);
+        let mut looked_at = looked_at
+            .filter_map(|standing| self.reason_of_key(standing))
+            .take(SubtaskExplanation::KEYS);
         if let Some(lasting) = looked_at.find(|reason| !is_order(reason)) {
             return Some(lasting);
         }
@@ -219,16 +224,19 @@ impl Scheduler {
 
     /// Returns the reason for which the lane blocks the task. A pause comes first: until it ends no
     /// subtask of the key starts, whatever is before the task.
-    fn reason_of_key(&self, Standing { lane, ahead, behind }: Standing) -> Option<Reason> {
+    fn reason_of_key(
+        &self,
+        LanePosition { lane, ahead, behind }: LanePosition,
+    ) -> Option<WaitReason> {
         let key = Key::new(self.lanes.lane(lane).key());
         if self.lanes.lane(lane).paused {
-            return Some(Reason::KeyPaused { key });
+            return Some(WaitReason::KeyPaused { key });
         }
         let behind = behind?;
         let head = self.head_of(lane).expect("a lane with a predecessor has a head");
         Some(match head.state {
-            State::Stopped => Reason::KeyStopped { key, head },
-            _ => Reason::KeyOrder { key, ahead, behind: self.step_of(behind), head },
+            UnfinishedState::Stopped => WaitReason::KeyStopped { key, head },
+            _ => WaitReason::KeyOrder { key, ahead, behind: self.step_of(behind), head },
         })
     }
 
@@ -237,24 +245,24 @@ impl Scheduler {
     /// too far away. Examines at most `CHAIN` subtasks with their keys; their lanes are not
     /// counted.
     #[must_use]
-    pub fn root_of(&self, head: &Head) -> Option<(JobNumber, Reason)> {
+    pub fn root_of(&self, head: &LaneHead) -> Option<(JobNumber, WaitReason)> {
         let mut next = head.of;
         for _ in 0..CHAIN {
             let slot = self.find(next.job)?;
             let task = self.jobs[slot].roll.find(&self.tasks, slot, next.step.number())?;
             match self.reasons_within(task, 0).into_iter().next()? {
-                Reason::KeyOrder { head, .. } => next = head.of,
+                WaitReason::KeyOrder { head, .. } => next = head.of,
                 reason => return Some((next.job, reason)),
             }
         }
         None
     }
 
-    fn head_of(&self, lane: u32) -> Option<Head> {
+    fn head_of(&self, lane: u32) -> Option<LaneHead> {
         let task = self.lanes.head(lane)?;
         let since = self.shown(self.lanes.lane(lane).since);
         let attempts = self.tasks[task].attempts;
-        Some(Head { of: self.step_of(task), state: self.state(task), since, attempts })
+        Some(LaneHead { of: self.step_of(task), state: self.state(task), since, attempts })
     }
 
     fn step_of(&self, task: u32) -> StepOf {
@@ -264,43 +272,43 @@ impl Scheduler {
 
     /// Reason for which the ready subtasks of a job do not run: the condition that must change
     /// first.
-    fn reason_of_ready(&self, slot: u32) -> Reason {
+    fn reason_of_ready(&self, slot: u32) -> WaitReason {
         let job = &self.jobs[slot];
         if self.draining {
-            return Reason::Draining;
+            return WaitReason::Draining;
         }
         if job.paused {
-            return Reason::JobPaused;
+            return WaitReason::JobPaused;
         }
         if let Some(kind) = self.kinds.look(job.kind) {
             match kind.room_seen(self.now) {
                 KindCapacity::Bound => {
-                    return Reason::KindBound { kind: job.kind, running: kind.running };
+                    return WaitReason::KindBound { kind: job.kind, running: kind.running };
                 }
                 KindCapacity::Rate(until) => {
-                    return Reason::KindRate { until: until.map(|until| self.shown(until)) };
+                    return WaitReason::KindRate { until: until.map(|until| self.shown(until)) };
                 }
                 KindCapacity::Places(_) => {}
             }
         }
         let progress = job.share.and_then(|share| self.allocator.progress(share));
-        let Some(mine) = progress else { return Reason::Draining };
+        let Some(mine) = progress else { return WaitReason::Draining };
         if self.has_room_for(&mine) {
-            return Reason::Starting;
+            return WaitReason::Starting;
         }
         if mine.admitted {
-            let comes_first = |other: &JobProgress, job_other: &Job| {
+            let comes_first = |other: &JobProgress, job_other: &ScheduledJob| {
                 other.admitted && needs_less(other, job_other, &mine, job)
             };
             let ahead = self.count_jobs(comes_first);
             let slots = self.slots;
-            return Reason::NoSlot { running: mine.running, slots, ahead };
+            return WaitReason::NoSlot { running: mine.running, slots, ahead };
         }
-        let comes_first = |other: &JobProgress, job_other: &Job| {
+        let comes_first = |other: &JobProgress, job_other: &ScheduledJob| {
             !other.admitted && !other.paused && job_other.share < job.share
         };
         let ahead = self.count_jobs(comes_first);
-        Reason::NotAdmitted { active: self.allocator.active(), ahead }
+        WaitReason::NotAdmitted { active: self.allocator.active(), ahead }
     }
 
     /// Whether the next decision may give the job a slot.
@@ -312,11 +320,12 @@ impl Scheduler {
 
     /// Number of jobs with an offer that satisfy the condition, if there are few enough to check
     /// them all.
-    fn count_jobs(&self, is_so: impl Fn(&JobProgress, &Job) -> bool) -> Option<usize> {
+    fn count_jobs(&self, is_so: impl Fn(&JobProgress, &ScheduledJob) -> bool) -> Option<usize> {
         if self.jobs.len() > RANKED {
             return None;
         }
-        let offers = |job: &Job| job.share.and_then(|share| self.allocator.progress(share));
+        let offers =
+            |job: &ScheduledJob| job.share.and_then(|share| self.allocator.progress(share));
         let others = self.by_number.values().map(|slot| &self.jobs[*slot]);
         let others = others.filter_map(|job| offers(job).map(|progress| (progress, job)));
         Some(others.filter(|(progress, job)| progress.ready > 0 && is_so(progress, job)).count())
@@ -366,8 +375,8 @@ impl Scheduler {
 
     /// Runs that have a slot, by fence. O(slots).
     #[must_use]
-    pub fn running(&self) -> Vec<Running> {
-        let mut all: Vec<Running> = self
+    pub fn running(&self) -> Vec<RunningStep> {
+        let mut all: Vec<RunningStep> = self
             .runs
             .iter()
             .map(|(fence, run)| {
@@ -375,8 +384,9 @@ impl Scheduler {
                 let job = &self.jobs[task.job];
                 let (step, attempt) = (Step::of(task.number), task.attempts);
                 let (fence, rule) = (*fence, run.rule);
-                let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
-                Running { start, since: self.shown(run.since) }
+                let start =
+                    RunStart { job: job.number, step, attempt, fence, kind: job.kind, rule };
+                RunningStep { start, since: self.shown(run.since) }
             })
             .collect();
         all.sort_unstable_by_key(|running| running.start.fence);
@@ -390,8 +400,8 @@ impl Scheduler {
 
     /// State of the slots and of the competition for them. O(1).
     #[must_use]
-    pub fn slots(&self) -> Slots {
-        Slots {
+    pub fn slots(&self) -> SlotUsage {
+        SlotUsage {
             total: self.slots,
             busy: self.allocator.busy() + self.restored,
             active_jobs: self.allocator.active(),
@@ -403,15 +413,20 @@ impl Scheduler {
     }
 }
 
-fn reason_of_fan_in(job: &Job) -> Reason {
+fn reason_of_fan_in(job: &ScheduledJob) -> WaitReason {
     match job.split {
-        StepState::Over => Reason::Others { left: job.counts.unfinished() },
-        _ => Reason::Split,
+        StepState::Over => WaitReason::Others { left: job.counts.unfinished() },
+        _ => WaitReason::Split,
     }
 }
 
 /// Whether a job comes before another by the lowest need for its weight.
-fn needs_less(one: &JobProgress, one_job: &Job, other: &JobProgress, other_job: &Job) -> bool {
+fn needs_less(
+    one: &JobProgress,
+    one_job: &ScheduledJob,
+    other: &JobProgress,
+    other_job: &ScheduledJob,
+) -> bool {
     match (one.requirement(), other.requirement()) {
         (Some(one), Some(other)) => {
             let one = u128::from(one) * u128::from(other_job.weight);

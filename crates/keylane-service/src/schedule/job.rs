@@ -6,15 +6,15 @@ use std::ops::Range;
 use keylane::allocate;
 
 use super::list::LinkedList;
-use super::packed::Packed;
-use super::roll::Roll;
-use super::task::Phase;
-use super::{Counts, KindId, OnError, OnFail, Outcome};
+use super::packed::PackedSubtasks;
+use super::roll::UnfinishedTasks;
+use super::task::TaskPhase;
+use super::{JobOutcome, KindId, OnError, OnFail, SubtaskCounts};
 use crate::JobNumber;
 
 /// Course of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Course {
+pub(super) enum JobCourse {
     /// The job goes on.
     #[default]
     Open,
@@ -38,15 +38,15 @@ pub(super) enum StepState {
 
 /// Start time of a scheduled job and its subtasks.
 #[derive(Debug)]
-pub(super) struct Scheduled {
+pub(super) struct ScheduledStart {
     pub(super) at: u64,
-    pub(super) parked: Packed,
+    pub(super) parked: PackedSubtasks,
     /// The time has come, and the caller has not begun the job. Its timer is gone.
     pub(super) is_due: bool,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Job {
+pub(super) struct ScheduledJob {
     pub(super) number: JobNumber,
     pub(super) kind: KindId,
     pub(super) weight: u32,
@@ -56,29 +56,29 @@ pub(super) struct Job {
     /// Id of the job in the allocator; none while it is scheduled.
     pub(super) share: Option<allocate::JobId>,
     /// Start time and subtasks, while it is scheduled.
-    pub(super) scheduled: Option<Scheduled>,
+    pub(super) scheduled: Option<ScheduledStart>,
     /// Whether an operator has paused it.
     pub(super) paused: bool,
     /// Turn at which it waits for capacity of its kind.
     pub(super) held: Option<u64>,
     /// Turn that it has had since its last start, and keeps if it is held again.
     pub(super) turn: Option<u64>,
-    pub(super) course: Course,
+    pub(super) course: JobCourse,
     pub(super) split: StepState,
     pub(super) fan_in: StepState,
     /// Whether the split or the fan-in failed.
     pub(super) step_failed: bool,
     /// Number of its subtasks by state; those of `fresh` count as ready.
-    pub(super) counts: Counts,
+    pub(super) counts: SubtaskCounts,
     /// Tasks by phase: ready ones (longest ready first), those that back off, those that block
     /// their keys.
     pub(super) ready: LinkedList,
     pub(super) backing_off: LinkedList,
     pub(super) stopped: LinkedList,
     /// Subtasks without keys that wait for a slot.
-    pub(super) fresh: Fresh,
+    pub(super) fresh: UnstartedRanges,
     /// Other unfinished tasks.
-    pub(super) roll: Roll,
+    pub(super) roll: UnfinishedTasks,
     /// Its entries in the entry queue; most jobs have one or none.
     pub(super) entries: Vec<u64>,
     /// Whether the caller still feeds its entry.
@@ -89,48 +89,48 @@ pub(super) struct Job {
     pub(super) is_swept: bool,
 }
 
-impl Job {
+impl ScheduledJob {
     /// List of the tasks in a phase; none for waiting and running tasks.
-    pub(super) fn list_of(&mut self, phase: Phase) -> Option<&mut LinkedList> {
+    pub(super) fn list_of(&mut self, phase: TaskPhase) -> Option<&mut LinkedList> {
         match phase {
-            Phase::Waiting | Phase::Running => None,
-            Phase::Ready => Some(&mut self.ready),
-            Phase::BackingOff => Some(&mut self.backing_off),
-            Phase::Stopped => Some(&mut self.stopped),
+            TaskPhase::Waiting | TaskPhase::Running => None,
+            TaskPhase::Ready => Some(&mut self.ready),
+            TaskPhase::BackingOff => Some(&mut self.backing_off),
+            TaskPhase::Stopped => Some(&mut self.stopped),
         }
     }
 
-    pub(super) fn count_of(&mut self, phase: Phase) -> &mut u64 {
+    pub(super) fn count_of(&mut self, phase: TaskPhase) -> &mut u64 {
         match phase {
-            Phase::Waiting => &mut self.counts.waiting,
-            Phase::Ready => &mut self.counts.ready,
-            Phase::Running => &mut self.counts.running,
-            Phase::BackingOff => &mut self.counts.backing_off,
-            Phase::Stopped => &mut self.counts.stopped,
+            TaskPhase::Waiting => &mut self.counts.waiting,
+            TaskPhase::Ready => &mut self.counts.ready,
+            TaskPhase::Running => &mut self.counts.running,
+            TaskPhase::BackingOff => &mut self.counts.backing_off,
+            TaskPhase::Stopped => &mut self.counts.stopped,
         }
     }
 
     /// Outcome of the job when it is finished.
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> JobOutcome {
         match self.course {
-            Course::Cancelled => Outcome::Cancelled,
-            Course::Failing => Outcome::Failed,
-            Course::Open if self.counts.failed > 0 || self.step_failed => Outcome::Failed,
-            Course::Open if self.counts.cancelled > 0 => Outcome::Cancelled,
-            Course::Open => Outcome::Succeeded,
+            JobCourse::Cancelled => JobOutcome::Cancelled,
+            JobCourse::Failing => JobOutcome::Failed,
+            JobCourse::Open if self.counts.failed > 0 || self.step_failed => JobOutcome::Failed,
+            JobCourse::Open if self.counts.cancelled > 0 => JobOutcome::Cancelled,
+            JobCourse::Open => JobOutcome::Succeeded,
         }
     }
 }
 
 /// Subtasks known by number only, as ranges.
 #[derive(Debug, Default)]
-pub(super) struct Fresh {
+pub(super) struct UnstartedRanges {
     /// Ranges of numbers with the attempts made in earlier processes.
     ranges: VecDeque<(Range<u32>, u32)>,
     len: u64,
 }
 
-impl Fresh {
+impl UnstartedRanges {
     /// Appends `len` subtasks from `number`.
     pub(super) fn push(&mut self, number: u32, len: u32, attempts: u32) {
         self.len += u64::from(len);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn numbers_that_follow_one_another_are_one_range() {
-        let mut fresh = Fresh::default();
+        let mut fresh = UnstartedRanges::default();
         [3, 4, 5, 9].into_iter().for_each(|number| fresh.push(number, 1, 0));
         fresh.push(10, 1, 2);
         assert_eq!((fresh.ranges.len(), fresh.len()), (3, 5));

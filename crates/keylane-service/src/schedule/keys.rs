@@ -1,9 +1,9 @@
 //! Commands of operators on single keys.
 
 use super::scheduler::Scheduler;
-use super::task::{Phase, Task};
-use super::timers::Due;
-use super::{Ended, Fate, HeadError};
+use super::task::{ScheduledTask, TaskPhase};
+use super::timers::TimerEvent;
+use super::{EndResult, HeadError, SubtaskFate};
 
 impl Scheduler {
     /// Pauses a key: no subtask that has it starts until it is resumed, and running ones end. The
@@ -12,7 +12,7 @@ impl Scheduler {
         let now = self.at(now);
         let Some(head) = self.lanes.pause(&mut self.tasks, key) else { return false };
         let is_ready =
-            |head: &u32| self.tasks[*head].phase == Phase::Ready && !self.is_dropped(*head);
+            |head: &u32| self.tasks[*head].phase == TaskPhase::Ready && !self.is_dropped(*head);
         if let Some(head) = head.filter(is_ready) {
             self.wait_again(head, now);
         }
@@ -33,20 +33,24 @@ impl Scheduler {
     /// # Errors
     ///
     /// Returns an error if the key has no head, or the head is running or has not failed.
-    pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<Retried, HeadError> {
+    pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<RetriedSubtask, HeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
-        let Task { job: slot, number, phase, at, .. } = self.tasks[head];
+        let ScheduledTask { job: slot, number, phase, at, .. } = self.tasks[head];
         match phase {
-            Phase::Waiting | Phase::Ready => Err(HeadError::NotFailed),
-            Phase::Running => Err(HeadError::Running),
-            Phase::BackingOff | Phase::Stopped => {
-                if phase == Phase::BackingOff {
-                    self.timers.call_off(at, Due::Attempt(head));
+            TaskPhase::Waiting | TaskPhase::Ready => Err(HeadError::NotFailed),
+            TaskPhase::Running => Err(HeadError::Running),
+            TaskPhase::BackingOff | TaskPhase::Stopped => {
+                if phase == TaskPhase::BackingOff {
+                    self.timers.call_off(at, TimerEvent::Attempt(head));
                 }
                 self.wake(head, now);
                 let job = self.jobs[slot].number;
-                Ok(Retried { job, subtask: number, had_stopped: phase == Phase::Stopped })
+                Ok(RetriedSubtask {
+                    job,
+                    subtask: number,
+                    had_stopped: phase == TaskPhase::Stopped,
+                })
             }
         }
     }
@@ -56,24 +60,24 @@ impl Scheduler {
     /// # Errors
     ///
     /// Returns an error if the key has no head, or the head is running.
-    pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<Skipped, HeadError> {
+    pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<SkippedSubtask, HeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
-        let Task { job: slot, number, phase, at, .. } = self.tasks[head];
+        let ScheduledTask { job: slot, number, phase, at, .. } = self.tasks[head];
         match phase {
-            Phase::Running => return Err(HeadError::Running),
-            Phase::Ready => self.wait_again(head, now),
-            Phase::BackingOff => self.timers.call_off(at, Due::Attempt(head)),
-            Phase::Waiting | Phase::Stopped => {}
+            TaskPhase::Running => return Err(HeadError::Running),
+            TaskPhase::Ready => self.wait_again(head, now),
+            TaskPhase::BackingOff => self.timers.call_off(at, TimerEvent::Attempt(head)),
+            TaskPhase::Waiting | TaskPhase::Stopped => {}
         }
         self.leave_phase(slot, head);
         self.settle(slot, true, now);
-        self.put_away(slot, head, Fate::Failed, now);
+        self.put_away(slot, head, SubtaskFate::Failed, now);
         let job = self.jobs[slot].number;
         let dropped = self.fail_fast(slot, now);
         let over = self.conclude(slot, now);
-        let ended = Ended { fate: Fate::Failed, dropped, over };
-        Ok(Skipped { job, subtask: number, ended })
+        let ended = EndResult { fate: SubtaskFate::Failed, dropped, over };
+        Ok(SkippedSubtask { job, subtask: number, ended })
     }
 
     fn head(&self, key: &[u8]) -> Result<u32, HeadError> {
@@ -86,7 +90,7 @@ impl Scheduler {
     fn wait_again(&mut self, task: u32, now: u64) {
         let slot = self.tasks[task].job;
         self.leave_phase(slot, task);
-        self.enter_phase(slot, task, Phase::Waiting);
+        self.enter_phase(slot, task, TaskPhase::Waiting);
         let share = self.share(slot);
         self.allocator.unready(share, 1, now);
     }
@@ -94,7 +98,7 @@ impl Scheduler {
 
 /// Retried subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retried {
+pub struct RetriedSubtask {
     /// Its job.
     pub job: crate::JobNumber,
     /// Its number in the job.
@@ -107,11 +111,11 @@ pub struct Retried {
 
 /// Skipped subtask and the effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedSubtask {
     /// Its job.
     pub job: crate::JobNumber,
     /// Its number in the job.
     pub subtask: crate::SubtaskNumber,
     /// Effects of its failure.
-    pub ended: Ended,
+    pub ended: EndResult,
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::bucket::Bucket;
+use super::bucket::TokenBucket;
 use super::{KindId, KindLimits, Step};
 
 /// Free capacity of a kind.
@@ -27,7 +27,7 @@ pub(super) enum KindCapacity {
 #[derive(Debug, Default)]
 pub(super) struct LimitedKind {
     pub(super) limits: KindLimits,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
     pub(super) running: u32,
     /// Held jobs, by turn.
     held: BTreeMap<u64, u32>,
@@ -74,18 +74,18 @@ pub(super) struct KindTable {
     /// Number of held jobs of all kinds.
     held: usize,
     /// Number of runs of each kind, with or without limits.
-    runs: HashMap<u32, Runs, FixedState>,
+    runs: HashMap<u32, KindRuns, FixedState>,
 }
 
 /// Number of runs of a kind.
 #[derive(Debug, Default)]
-struct Runs {
+struct KindRuns {
     subtasks: u32,
     /// Runs of splits and fan-ins.
     steps: u32,
 }
 
-impl Runs {
+impl KindRuns {
     fn of(&mut self, step: Step) -> &mut u32 {
         match step {
             Step::Subtask(_) => &mut self.subtasks,
@@ -121,7 +121,7 @@ impl KindTable {
         kind.running = running;
         match (&mut kind.bucket, limits.rate) {
             (Some(bucket), Some(rate)) => bucket.change(rate, now),
-            (bucket, rate) => *bucket = rate.map(|rate| Bucket::new(rate, now)),
+            (bucket, rate) => *bucket = rate.map(|rate| TokenBucket::new(rate, now)),
         }
     }
 

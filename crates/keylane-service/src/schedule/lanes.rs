@@ -14,34 +14,34 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::list::{Link, LinkedList};
+use super::list::{LinkedList, ListLink};
 use super::slab::{NONE, Slab};
-use super::task::Tasks;
+use super::task::TaskSlab;
 
 /// Maximum number of key bytes stored inline; longer keys are allocated.
 const SHORT: usize = 22;
 
 /// Bytes of a key, stored once.
 #[derive(Debug)]
-enum Bytes {
+enum KeyBytes {
     Short(u8, [u8; SHORT]),
     Long(Box<[u8]>),
 }
 
-impl Bytes {
+impl KeyBytes {
     fn new(key: &[u8]) -> Self {
         if key.len() > SHORT {
-            return Bytes::Long(key.into());
+            return KeyBytes::Long(key.into());
         }
         let mut bytes = [0; SHORT];
         bytes[..key.len()].copy_from_slice(key);
-        Bytes::Short(key.len() as u8, bytes)
+        KeyBytes::Short(key.len() as u8, bytes)
     }
 
     fn get(&self) -> &[u8] {
         match self {
-            Bytes::Short(len, bytes) => &bytes[..*len as usize],
-            Bytes::Long(bytes) => bytes,
+            KeyBytes::Short(len, bytes) => &bytes[..*len as usize],
+            KeyBytes::Long(bytes) => bytes,
         }
     }
 }
@@ -49,7 +49,7 @@ impl Bytes {
 /// Lane of a key. 64 bytes.
 #[derive(Debug)]
 pub(super) struct Lane {
-    key: Bytes,
+    key: KeyBytes,
     /// Time at which its head became the head, in milliseconds.
     pub(super) since: u64,
     /// Places, in order.
@@ -57,22 +57,22 @@ pub(super) struct Lane {
     pub(super) len: u32,
     pub(super) paused: bool,
     /// Link in the list of all lanes with a head, by `since`.
-    by_age: Link,
+    by_age: ListLink,
     /// Link in the list of lanes whose length has the same number of binary digits, for lengths of
     /// at least two.
-    by_length: Link,
+    by_length: ListLink,
 }
 
 impl Default for Lane {
     fn default() -> Self {
         Lane {
-            key: Bytes::Short(0, [0; SHORT]),
+            key: KeyBytes::Short(0, [0; SHORT]),
             since: 0,
             line: LinkedList::default(),
             len: 0,
             paused: false,
-            by_age: Link::default(),
-            by_length: Link::default(),
+            by_age: ListLink::default(),
+            by_length: ListLink::default(),
         }
     }
 }
@@ -82,11 +82,11 @@ impl Lane {
         self.key.get()
     }
 
-    fn by_age(&mut self) -> &mut Link {
+    fn by_age(&mut self) -> &mut ListLink {
         &mut self.by_age
     }
 
-    fn by_length(&mut self) -> &mut Link {
+    fn by_length(&mut self) -> &mut ListLink {
         &mut self.by_length
     }
 }
@@ -96,13 +96,13 @@ impl Lane {
 struct LanePlace {
     lane: u32,
     task: u32,
-    link: Link,
+    link: ListLink,
     /// Place of the task in the lane of its next key.
     next_of_task: u32,
 }
 
 impl LanePlace {
-    fn link(&mut self) -> &mut Link {
+    fn link(&mut self) -> &mut ListLink {
         &mut self.link
     }
 }
@@ -152,7 +152,7 @@ impl Lanes {
     /// of the keys. A duplicate key counts once.
     pub(super) fn enter<'k>(
         &mut self,
-        tasks: &mut Tasks,
+        tasks: &mut TaskSlab,
         task: u32,
         keys: impl Iterator<Item = &'k [u8]>,
         now: u64,
@@ -167,7 +167,7 @@ impl Lanes {
             let place = self.places.insert(LanePlace {
                 lane,
                 task,
-                link: Link::default(),
+                link: ListLink::default(),
                 next_of_task: NONE,
             });
             match last_of_task {
@@ -189,7 +189,7 @@ impl Lanes {
     /// added to `opened`.
     pub(super) fn leave(
         &mut self,
-        tasks: &mut Tasks,
+        tasks: &mut TaskSlab,
         task: u32,
         now: u64,
         opened: &mut Vec<u32>,
@@ -232,7 +232,7 @@ impl Lanes {
 
     /// Pauses a key: no task of it starts. Returns the head that this blocks, if there is one;
     /// `None` if the key was already paused.
-    pub(super) fn pause(&mut self, tasks: &mut Tasks, key: &[u8]) -> Option<Option<u32>> {
+    pub(super) fn pause(&mut self, tasks: &mut TaskSlab, key: &[u8]) -> Option<Option<u32>> {
         let lane = self.find_or_open(key);
         if std::mem::replace(&mut self.lanes[lane].paused, true) {
             return None;
@@ -245,7 +245,12 @@ impl Lanes {
     }
 
     /// Resumes a key; false if it was not paused.
-    pub(super) fn resume(&mut self, tasks: &mut Tasks, key: &[u8], opened: &mut Vec<u32>) -> bool {
+    pub(super) fn resume(
+        &mut self,
+        tasks: &mut TaskSlab,
+        key: &[u8],
+        opened: &mut Vec<u32>,
+    ) -> bool {
         let Some(lane) = self.find(key).filter(|lane| self.lanes[*lane].paused) else {
             return false;
         };
@@ -287,10 +292,10 @@ impl Lanes {
     /// direct predecessor.
     pub(super) fn standings(
         &self,
-        tasks: &Tasks,
+        tasks: &TaskSlab,
         task: u32,
         most: u32,
-    ) -> impl Iterator<Item = Standing> {
+    ) -> impl Iterator<Item = LanePosition> {
         let mut place = tasks[task].places;
         std::iter::from_fn(move || {
             (place != NONE).then(|| {
@@ -301,7 +306,7 @@ impl Lanes {
         })
     }
 
-    fn standing(&self, place: u32, most: u32) -> Standing {
+    fn standing(&self, place: u32, most: u32) -> LanePosition {
         let before = |place: u32| self.places[place].link.before;
         let behind = before(place);
         let mut ahead = 0;
@@ -311,7 +316,7 @@ impl Lanes {
             other = before(other);
         }
         let behind = (behind != NONE).then(|| self.places[behind].task);
-        Standing { lane: self.places[place].lane, ahead, behind }
+        LanePosition { lane: self.places[place].lane, ahead, behind }
     }
 
     /// Lanes with a head, the oldest head first.
@@ -334,7 +339,7 @@ impl Lanes {
         if let Some(lane) = table.find(hash, |lane| lanes[*lane].key() == key) {
             return *lane;
         }
-        let lane = lanes.insert(Lane { key: Bytes::new(key), ..Lane::default() });
+        let lane = lanes.insert(Lane { key: KeyBytes::new(key), ..Lane::default() });
         table.insert_unique(hash, lane, |lane| hash_of(lanes, *lane));
         lane
     }
@@ -375,7 +380,7 @@ impl Lanes {
 }
 
 /// Position of a task in one of its lanes.
-pub(super) struct Standing {
+pub(super) struct LanePosition {
     pub(super) lane: u32,
     pub(super) ahead: u32,
     pub(super) behind: Option<u32>,
@@ -385,7 +390,7 @@ fn digits(len: u32) -> usize {
     (u32::BITS - len.leading_zeros()) as usize
 }
 
-fn unblock(tasks: &mut Tasks, task: u32, opened: &mut Vec<u32>) {
+fn unblock(tasks: &mut TaskSlab, task: u32, opened: &mut Vec<u32>) {
     tasks[task].blocked -= 1;
     if tasks[task].blocked == 0 {
         opened.push(task);

@@ -41,19 +41,19 @@ pub struct KeySet {
     /// Hashes of the keys, up to `FEW`.
     few: Vec<u64>,
     /// Filters with the keys, beyond `FEW`.
-    filters: Vec<Filter>,
+    filters: Vec<KeyFilter>,
 }
 
 #[derive(Clone, Debug)]
-struct Filter {
+struct KeyFilter {
     /// Blocks in sequence; their number is a power of two.
     words: Vec<u64>,
     keys: usize,
 }
 
-impl Filter {
+impl KeyFilter {
     fn new(blocks: usize) -> Self {
-        Filter { words: vec![0; blocks * BLOCK], keys: 0 }
+        KeyFilter { words: vec![0; blocks * BLOCK], keys: 0 }
     }
 
     fn blocks(&self) -> usize {
@@ -97,7 +97,7 @@ impl KeySet {
             if self.few.len() <= FEW {
                 return;
             }
-            self.filters.push(Filter::new(FIRST_BLOCKS));
+            self.filters.push(KeyFilter::new(FIRST_BLOCKS));
             return std::mem::take(&mut self.few).into_iter().for_each(|hash| self.add_hash(hash));
         }
         let last = self.filters.last_mut().expect("a filter exists");
@@ -107,7 +107,7 @@ impl KeySet {
         if last.keys < last.blocks() * KEYS_OF_BLOCK {
             return last.add(hash);
         }
-        let mut next = Filter::new(last.blocks() * 4);
+        let mut next = KeyFilter::new(last.blocks() * 4);
         next.add(hash);
         self.filters.push(next);
     }

@@ -4,14 +4,14 @@ use super::slab::{NONE, Slab};
 
 /// Position of an item in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct ListLink {
     pub(super) before: u32,
     pub(super) behind: u32,
 }
 
-impl Default for Link {
+impl Default for ListLink {
     fn default() -> Self {
-        Link { before: NONE, behind: NONE }
+        ListLink { before: NONE, behind: NONE }
     }
 }
 
@@ -37,7 +37,7 @@ impl LinkedList {
     pub(super) fn iter<'a, T>(
         &self,
         slab: &'a Slab<T>,
-        link: fn(&T) -> &Link,
+        link: fn(&T) -> &ListLink,
     ) -> impl Iterator<Item = u32> + use<'a, T> {
         let mut next = self.first;
         std::iter::from_fn(move || {
@@ -52,9 +52,9 @@ impl LinkedList {
         &mut self,
         slab: &mut Slab<T>,
         thing: u32,
-        link: fn(&mut T) -> &mut Link,
+        link: fn(&mut T) -> &mut ListLink,
     ) {
-        *link(&mut slab[thing]) = Link { before: self.last, behind: NONE };
+        *link(&mut slab[thing]) = ListLink { before: self.last, behind: NONE };
         match self.last {
             NONE => self.first = thing,
             last => link(&mut slab[last]).behind = thing,
@@ -67,9 +67,9 @@ impl LinkedList {
         &mut self,
         slab: &mut Slab<T>,
         thing: u32,
-        link: fn(&mut T) -> &mut Link,
+        link: fn(&mut T) -> &mut ListLink,
     ) {
-        let Link { before, behind } = std::mem::take(link(&mut slab[thing]));
+        let ListLink { before, behind } = std::mem::take(link(&mut slab[thing]));
         match before {
             NONE => self.first = behind,
             before => link(&mut slab[before]).behind = behind,

@@ -55,7 +55,7 @@
 //!    accepting in the order of entry rebuilds the same lanes.
 //! 2. **No overlap.** A lane has one head, and only heads get slots. The end of a run counts only
 //!    with the fence of that run, and a subtask gets a new fence only after the end of its last run
-//!    was reported (`End::Lost` if the result is unknown), so no subtask has two runs that can both
+//!    was reported (`RunEnd::Lost` if the result is unknown), so no subtask has two runs that can both
 //!    end.
 //! 3. **No deadlock, no starvation.** A subtask enters all its lanes in one step, and the subtasks
 //!    of one call enter before those of the next (`entries.rs`), so the order of acceptance is equal
@@ -119,16 +119,17 @@ mod timers;
 mod words;
 
 pub use answers::{
-    Because, Counts, DecisionView, Explanation, Head, KeySort, KeyView, Reason, Running, Slots,
-    State, StepOf,
+    DecisionView, JobWaitReason, KeySort, KeyView, LaneHead, RunningStep, SlotUsage, StepOf,
+    SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
 };
-pub use entries::{Trash, WorkedOff};
-pub use keys::{Retried, Skipped};
+pub use entries::{ReleasedMemory, WorkedOff};
+pub use keys::{RetriedSubtask, SkippedSubtask};
 pub use line_keys::KeySet;
-pub use packed::Packed;
-pub use restore::Restored;
+pub use packed::PackedSubtasks;
+pub use restore::RestoredState;
 pub use scheduler::Scheduler;
 pub use words::{
-    Accepted, AddError, Cancelled, End, Ended, EndedCounts, Fate, HeadError, KindId, KindLimits,
-    NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Settings, Stale, Start, Step,
+    AcceptResult, AddError, CancelResult, EndResult, EndedCounts, HeadError, JobOutcome, KindId,
+    KindLimits, NewJob, NewSubtask, OnError, OnFail, RateLimit, RunEnd, RunStart,
+    SchedulerSettings, StaleFence, Step, SubtaskFate,
 };

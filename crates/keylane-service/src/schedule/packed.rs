@@ -15,8 +15,8 @@ const SLICE_BYTES: usize = 64 * 1024;
 /// 12 bytes, and 4 bytes plus the key for each key. Memory is allocated in slices of at most 64 KiB
 /// plus one subtask, so that it can be released slice by slice.
 #[derive(Clone, Debug, Default)]
-pub struct Packed {
-    slices: VecDeque<Slice>,
+pub struct PackedSubtasks {
+    slices: VecDeque<PackedSlice>,
     /// Number of subtasks in all slices.
     count: u64,
     /// Number of keys in all slices.
@@ -31,7 +31,7 @@ pub struct Packed {
 /// All numbers take four bytes, least significant first. [`RUN`] instead of the number of keys
 /// marks a run of subtasks without keys, followed by the run's length.
 #[derive(Clone, Debug)]
-struct Slice {
+struct PackedSlice {
     bytes: Vec<u8>,
     /// Units of work.
     units: u32,
@@ -52,7 +52,7 @@ pub(super) enum PackedRecord<'a> {
     Keyed(NewSubtask<PackedKeys<'a>>),
 }
 
-impl Packed {
+impl PackedSubtasks {
     /// Appends a subtask.
     pub fn push<'k>(&mut self, subtask: NewSubtask<impl IntoIterator<Item = &'k [u8]>>) {
         self.push_within(subtask, SLICE);
@@ -94,11 +94,11 @@ impl Packed {
         self.key_bytes += written as u64 - 4 * u64::from(count);
     }
 
-    fn open_slice(&mut self, most: u32) -> &mut Slice {
-        let is_full = |slice: &Slice| slice.units >= most || slice.bytes.len() >= SLICE_BYTES;
+    fn open_slice(&mut self, most: u32) -> &mut PackedSlice {
+        let is_full = |slice: &PackedSlice| slice.units >= most || slice.bytes.len() >= SLICE_BYTES;
         if self.slices.back().is_none_or(is_full) {
             let numbers = (SubtaskNumber::MAX, 0);
-            let slice = Slice { bytes: Vec::new(), units: 0, numbers, run_at: None };
+            let slice = PackedSlice { bytes: Vec::new(), units: 0, numbers, run_at: None };
             if let Some(last) = self.slices.back_mut() {
                 last.bytes.shrink_to_fit();
             }
@@ -134,12 +134,13 @@ impl Packed {
     /// Approximate memory use, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let slices = self.slices.iter().map(|slice| slice.bytes.capacity() + size_of::<Slice>());
+        let slices =
+            self.slices.iter().map(|slice| slice.bytes.capacity() + size_of::<PackedSlice>());
         (slices.sum::<usize>() + self.key_set.memory()) as u64
     }
 
     /// Removes the first slice; `None` if there is none.
-    pub(super) fn pop(&mut self) -> Option<Popped> {
+    pub(super) fn pop(&mut self) -> Option<PoppedSlice> {
         let slice = self.slices.pop_front()?;
         for record in slice.records() {
             match record {
@@ -150,7 +151,7 @@ impl Packed {
                 }
             }
         }
-        Some(Popped(slice))
+        Some(PoppedSlice(slice))
     }
 
     /// Takes the set of all keys ever pushed.
@@ -165,7 +166,7 @@ impl Packed {
 
     /// Keys of the first slice.
     pub(super) fn first_keys(&self) -> impl Iterator<Item = &[u8]> {
-        let records = self.slices.front().into_iter().flat_map(Slice::records);
+        let records = self.slices.front().into_iter().flat_map(PackedSlice::records);
         let keys = records.filter_map(|record| match record {
             PackedRecord::Run { .. } => None,
             PackedRecord::Keyed(subtask) => Some(subtask.keys),
@@ -175,7 +176,7 @@ impl Packed {
 
     /// Whether a subtask is left. Costs O(slices) plus one slice.
     pub(super) fn has(&self, number: SubtaskNumber) -> bool {
-        let may_have = |slice: &&Slice| (slice.numbers.0..=slice.numbers.1).contains(&number);
+        let may_have = |slice: &&PackedSlice| (slice.numbers.0..=slice.numbers.1).contains(&number);
         let is_it = |record: PackedRecord<'_>| match record {
             PackedRecord::Run { first, len, .. } => (first..first + len).contains(&number),
             PackedRecord::Keyed(subtask) => subtask.number == number,
@@ -184,8 +185,8 @@ impl Packed {
     }
 
     /// Appends the subtasks of `other`, without its key set.
-    pub(super) fn append(&mut self, other: Packed) {
-        let Packed { mut slices, count, keys, key_bytes, .. } = other;
+    pub(super) fn append(&mut self, other: PackedSubtasks) {
+        let PackedSubtasks { mut slices, count, keys, key_bytes, .. } = other;
         self.slices.append(&mut slices);
         self.count += count;
         self.keys += keys;
@@ -194,15 +195,15 @@ impl Packed {
 }
 
 /// Slice that was removed.
-pub(super) struct Popped(Slice);
+pub(super) struct PoppedSlice(PackedSlice);
 
-impl Popped {
+impl PoppedSlice {
     pub(super) fn records(&self) -> impl Iterator<Item = PackedRecord<'_>> {
         self.0.records()
     }
 }
 
-impl Slice {
+impl PackedSlice {
     fn put(&mut self, number: u32) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
@@ -293,8 +294,8 @@ mod tests {
 
     type Plain = (u32, u32, Vec<Vec<u8>>);
 
-    fn unpack(packed: &mut Packed) -> Vec<Vec<Plain>> {
-        let plain = |popped: Popped| {
+    fn unpack(packed: &mut PackedSubtasks) -> Vec<Vec<Plain>> {
+        let plain = |popped: PoppedSlice| {
             let mut all: Vec<Plain> = Vec::new();
             for record in popped.records() {
                 match record {
@@ -324,7 +325,7 @@ mod tests {
             (11, 0, &[]),
             (12, 0, &[b"b"]),
         ];
-        let mut packed = Packed::default();
+        let mut packed = PackedSubtasks::default();
         for (number, attempts_made, keys) in all {
             let keys = keys.iter().copied();
             packed.push_within(NewSubtask { number, keys, attempts_made }, 4);
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn subtasks_without_keys_take_no_room_of_their_own() {
-        let mut packed = Packed::default();
+        let mut packed = PackedSubtasks::default();
         for number in 0..1_000_000 {
             packed.push(NewSubtask { number, keys: [], attempts_made: 0 });
         }

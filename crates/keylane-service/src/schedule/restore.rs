@@ -19,15 +19,15 @@
 
 use super::Step;
 use super::job::StepState;
-use super::scheduler::{Run, Scheduler};
-use super::task::{Phase, Task};
-use super::timers::Due;
+use super::scheduler::{RunningTask, Scheduler};
+use super::task::{ScheduledTask, TaskPhase};
+use super::timers::TimerEvent;
 use crate::{JobNumber, SubtaskNumber};
 use keylane::allocate::Rule;
 
 /// State of a subtask before the restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restored {
+pub enum RestoredState {
     /// A worker has it under this fence. The attempt counts in addition to those with which the
     /// subtask was accepted.
     Running {
@@ -53,7 +53,7 @@ impl Scheduler {
         &mut self,
         job: JobNumber,
         subtask: SubtaskNumber,
-        was: Restored,
+        was: RestoredState,
         now: u64,
     ) -> bool {
         let now = self.at(now);
@@ -63,22 +63,22 @@ impl Scheduler {
         };
         let slot = self.tasks[task].job;
         match was {
-            Restored::Running { fence, since } => {
+            RestoredState::Running { fence, since } => {
                 let since = self.steady(since);
                 let begun = &mut self.tasks[task];
                 begun.attempts += 1;
                 begun.at = fence;
-                let run = Run { task, since, rule: Rule::Keep, is_restored: true };
+                let run = RunningTask { task, since, rule: Rule::Keep, is_restored: true };
                 self.runs.insert(fence, run);
-                self.enter_phase(slot, task, Phase::Running);
+                self.enter_phase(slot, task, TaskPhase::Running);
                 let kind = self.jobs[slot].kind;
                 self.kinds.note_start(kind, Step::Subtask(subtask));
                 self.kinds.restore(kind);
                 self.restored += 1;
                 self.fit_workers(now);
             }
-            Restored::BackingOff { until } => self.back_off(slot, task, until),
-            Restored::Stopped => self.enter_phase(slot, task, Phase::Stopped),
+            RestoredState::BackingOff { until } => self.back_off(slot, task, until),
+            RestoredState::Stopped => self.enter_phase(slot, task, TaskPhase::Stopped),
         }
         true
     }
@@ -88,7 +88,7 @@ impl Scheduler {
     /// only when all other subtasks have ended.
     pub fn restore_backoff(&mut self, job: JobNumber, step: Step, until: u64, now: u64) -> bool {
         if let Step::Subtask(number) = step {
-            return self.restore(job, number, Restored::BackingOff { until }, now);
+            return self.restore(job, number, RestoredState::BackingOff { until }, now);
         }
         let now = self.at(now);
         let Some(slot) = self.find(job).filter(|slot| self.jobs[*slot].share.is_some()) else {
@@ -119,8 +119,8 @@ impl Scheduler {
     fn back_off(&mut self, slot: u32, task: u32, until: u64) {
         let until = self.steady(until);
         self.tasks[task].at = until;
-        self.enter_phase(slot, task, Phase::BackingOff);
-        self.timers.set(until, Due::Attempt(task));
+        self.enter_phase(slot, task, TaskPhase::BackingOff);
+        self.timers.set(until, TimerEvent::Attempt(task));
     }
 
     /// Takes a waiting or ready subtask out of its phase. From then on the allocator counts it as
@@ -129,31 +129,31 @@ impl Scheduler {
         &mut self,
         slot: u32,
         number: SubtaskNumber,
-        was: Restored,
+        was: RestoredState,
         now: u64,
     ) -> Option<u32> {
         let share = self.jobs[slot].share?;
         if let Some(task) = self.jobs[slot].roll.find(&self.tasks, slot, number) {
             let is_head = || self.lanes.standings(&self.tasks, task, 1).all(|it| it.ahead == 0);
             match self.tasks[task].phase {
-                Phase::Ready => _ = self.allocator.unready(share, 1, now),
-                Phase::Waiting if was == Restored::Stopped || is_head() => {}
+                TaskPhase::Ready => _ = self.allocator.unready(share, 1, now),
+                TaskPhase::Waiting if was == RestoredState::Stopped || is_head() => {}
                 _ => return None,
             }
-            if was == Restored::Stopped && !self.tasks[task].has_keys() {
+            if was == RestoredState::Stopped && !self.tasks[task].has_keys() {
                 return None;
             }
             self.leave_phase(slot, task);
             return Some(task);
         }
-        if was == Restored::Stopped {
+        if was == RestoredState::Stopped {
             return None;
         }
         let job = &mut self.jobs[slot];
         let made = job.fresh.remove(number)?;
         job.counts.ready -= 1;
         self.allocator.unready(share, 1, now);
-        let task = self.tasks.insert(Task::new(slot, number, made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, number, made));
         self.jobs[slot].roll.begin(number, task);
         Some(task)
     }

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, btree_map};
 
 use super::slab::NONE;
-use super::task::Tasks;
+use super::task::TaskSlab;
 use crate::SubtaskNumber;
 
 /// Number of entries per page.
 const PAGE: usize = 512;
 
 #[derive(Debug, Default)]
-struct Page {
+struct TaskPage {
     /// Number and task, ascending. Some tasks are removed, and their slots may have been reused.
     entries: Vec<(SubtaskNumber, u32)>,
     /// Number of entries whose tasks are removed.
@@ -23,16 +23,16 @@ struct Page {
 
 /// Unfinished tasks of a job; see the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Roll {
+pub(super) struct UnfinishedTasks {
     /// Pages by their first numbers, without overlaps.
-    pages: BTreeMap<SubtaskNumber, Page>,
+    pages: BTreeMap<SubtaskNumber, TaskPage>,
     /// Highest number in `pages`; none if it is empty.
     last: Option<SubtaskNumber>,
     /// Tasks out of ascending order, and tasks that were made at their start.
     others: BTreeMap<SubtaskNumber, u32>,
 }
 
-impl Roll {
+impl UnfinishedTasks {
     /// Adds a task with keys, which may wait for long.
     pub(super) fn enter(&mut self, number: SubtaskNumber, task: u32) {
         if self.last.is_some_and(|last| last >= number) {
@@ -44,7 +44,7 @@ impl Roll {
         match last_page.filter(|page| page.entries.len() < PAGE) {
             Some(page) => page.entries.push((number, task)),
             None => {
-                let page = Page { entries: vec![(number, task)], gone: 0 };
+                let page = TaskPage { entries: vec![(number, task)], gone: 0 };
                 self.pages.insert(number, page);
             }
         }
@@ -56,7 +56,7 @@ impl Roll {
     }
 
     /// Removes a task that is about to be freed.
-    pub(super) fn leave(&mut self, tasks: &Tasks, slot: u32, number: SubtaskNumber, task: u32) {
+    pub(super) fn leave(&mut self, tasks: &TaskSlab, slot: u32, number: SubtaskNumber, task: u32) {
         if self.others.remove(&number).is_some() {
             return;
         }
@@ -73,7 +73,7 @@ impl Roll {
         }
     }
 
-    pub(super) fn find(&self, tasks: &Tasks, slot: u32, number: SubtaskNumber) -> Option<u32> {
+    pub(super) fn find(&self, tasks: &TaskSlab, slot: u32, number: SubtaskNumber) -> Option<u32> {
         let in_order = || {
             let (_, page) = self.pages.range(..=number).next_back()?;
             let at = page.entries.binary_search_by_key(&number, |(number, _)| *number).ok()?;
@@ -87,7 +87,7 @@ impl Roll {
     /// them.
     pub(super) fn spread<'a>(
         &'a self,
-        tasks: &'a Tasks,
+        tasks: &'a TaskSlab,
         slot: u32,
         most: usize,
     ) -> impl Iterator<Item = u32> + 'a {
@@ -116,7 +116,7 @@ impl Roll {
     /// roll is empty.
     pub(super) fn take_some(
         &mut self,
-        tasks: &Tasks,
+        tasks: &TaskSlab,
         slot: u32,
         most: usize,
         taken: &mut Vec<(SubtaskNumber, u32)>,
@@ -145,7 +145,7 @@ impl Roll {
     /// All tasks of a dropped job: those that run.
     pub(super) fn iter<'a>(
         &'a self,
-        tasks: &'a Tasks,
+        tasks: &'a TaskSlab,
         slot: u32,
     ) -> impl Iterator<Item = u32> + 'a {
         debug_assert!(self.pages.is_empty(), "what runs of a dropped job was put here one by one");
@@ -160,7 +160,7 @@ impl Roll {
     }
 }
 
-fn is_here(tasks: &Tasks, slot: u32, number: SubtaskNumber, task: u32) -> bool {
+fn is_here(tasks: &TaskSlab, slot: u32, number: SubtaskNumber, task: u32) -> bool {
     debug_assert!(slot != NONE, "a job has a slot");
     tasks.get(task).is_some_and(|task| task.job == slot && task.number == number)
 }
@@ -168,13 +168,14 @@ fn is_here(tasks: &Tasks, slot: u32, number: SubtaskNumber, task: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::task::Task;
+    use crate::schedule::task::ScheduledTask;
 
     #[test]
     fn a_roll_forgets_what_has_gone() {
-        let mut tasks = Tasks::new();
-        let mut roll = Roll::default();
-        let all: Vec<u32> = (0..2000).map(|number| tasks.insert(Task::new(5, number, 0))).collect();
+        let mut tasks = TaskSlab::new();
+        let mut roll = UnfinishedTasks::default();
+        let all: Vec<u32> =
+            (0..2000).map(|number| tasks.insert(ScheduledTask::new(5, number, 0))).collect();
         (0..2000).for_each(|number| roll.enter(number, all[number as usize]));
         for number in (0..2000).rev().step_by(3) {
             roll.leave(&tasks, 5, number, all[number as usize]);
@@ -185,7 +186,7 @@ mod tests {
         let sample: Vec<u32> = roll.spread(&tasks, 5, 64).collect();
         assert!(sample.len() > 20 && sample.len() <= 64, "{}", sample.len());
         // A number that comes again, in a reused slot.
-        let again = tasks.insert(Task::new(5, 1999, 1));
+        let again = tasks.insert(ScheduledTask::new(5, 1999, 1));
         roll.enter(1999, again);
         assert_eq!(roll.find(&tasks, 5, 1999), Some(again));
         let mut taken = Vec::new();
@@ -196,9 +197,10 @@ mod tests {
 
     #[test]
     fn pages_that_have_gone_are_given_back() {
-        let mut tasks = Tasks::new();
-        let mut roll = Roll::default();
-        let all: Vec<u32> = (0..5000).map(|number| tasks.insert(Task::new(5, number, 0))).collect();
+        let mut tasks = TaskSlab::new();
+        let mut roll = UnfinishedTasks::default();
+        let all: Vec<u32> =
+            (0..5000).map(|number| tasks.insert(ScheduledTask::new(5, number, 0))).collect();
         (0..5000).for_each(|number| roll.enter(number, all[number as usize]));
         for number in 0..5000 {
             roll.leave(&tasks, 5, number, all[number as usize]);

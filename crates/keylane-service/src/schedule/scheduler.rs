@@ -7,18 +7,18 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane::allocate::{self, Allocator, Record, Rule, Supply};
 
-use super::job::{Course, Job, Scheduled, StepState};
+use super::job::{JobCourse, ScheduledJob, ScheduledStart, StepState};
 use super::kinds::KindTable;
 use super::lanes::Lanes;
 use super::line_keys::LineKeys;
-use super::packed::Packed;
+use super::packed::PackedSubtasks;
 use super::slab::Slab;
-use super::slices::{Entry, SliceWork, Sweep};
-use super::task::{Phase, Task, Tasks};
-use super::timers::{Due, Timers};
+use super::slices::{IncrementalWork, PendingEntry, TaskSweep};
+use super::task::{ScheduledTask, TaskPhase, TaskSlab};
+use super::timers::{TimerEvent, Timers};
 use super::{
-    Accepted, AddError, Counts, DecisionView, Fate, NewJob, NewSubtask, OnFail, Outcome, Settings,
-    Step,
+    AcceptResult, AddError, DecisionView, JobOutcome, NewJob, NewSubtask, OnFail,
+    SchedulerSettings, Step, SubtaskCounts, SubtaskFate,
 };
 use crate::JobNumber;
 
@@ -29,10 +29,10 @@ use crate::JobNumber;
 /// last one counts as the last one.
 ///
 /// ```
-/// use keylane_service::schedule::{End, NewJob, NewSubtask, Outcome, Scheduler, Settings, Step};
+/// use keylane_service::schedule::{RunEnd, NewJob, NewSubtask, JobOutcome, Scheduler, SchedulerSettings, Step};
 /// use keylane_service::JobNumber;
 ///
-/// let mut scheduler = Scheduler::new(Settings::new(4));
+/// let mut scheduler = Scheduler::new(SchedulerSettings::new(4));
 /// let subtask = |number| NewSubtask { number, keys: [&b"customer 7"[..]], attempts_made: 0 };
 /// scheduler.accept(NewJob::new(JobNumber(1), [subtask(0), subtask(1)]), 0);
 ///
@@ -40,21 +40,21 @@ use crate::JobNumber;
 /// assert_eq!((first.step, first.attempt), (Step::Subtask(0), 1));
 /// assert_eq!(scheduler.poll_start(0), None); // the other waits for the key
 ///
-/// scheduler.ended(first.job, first.step, first.fence, End::Succeeded, 5)?;
+/// scheduler.ended(first.job, first.step, first.fence, RunEnd::Succeeded, 5)?;
 /// let second = scheduler.poll_start(5).unwrap();
-/// let ended = scheduler.ended(second.job, second.step, second.fence, End::Succeeded, 9)?;
-/// assert_eq!(ended.over, Some(Outcome::Succeeded));
-/// # Ok::<(), keylane_service::schedule::Stale>(())
+/// let ended = scheduler.ended(second.job, second.step, second.fence, RunEnd::Succeeded, 9)?;
+/// assert_eq!(ended.over, Some(JobOutcome::Succeeded));
+/// # Ok::<(), keylane_service::schedule::StaleFence>(())
 /// ```
 #[derive(Debug)]
 pub struct Scheduler {
     /// Decides which job gets a slot. It counts a job's ready tasks and fresh subtasks as ready;
     /// waiting, backing-off and stopped ones, and a pending fan-in, as waiting.
     pub(super) allocator: Allocator,
-    pub(super) tasks: Tasks,
+    pub(super) tasks: TaskSlab,
     pub(super) lanes: Lanes,
     /// Unfinished jobs. A slot with `weight` 0 is free.
-    pub(super) jobs: Slab<Job>,
+    pub(super) jobs: Slab<ScheduledJob>,
     pub(super) by_number: HashMap<u64, u32, FixedState>,
     /// Slots of the jobs by their serial number in the allocator.
     pub(super) by_share: HashMap<u64, u32, FixedState>,
@@ -63,7 +63,7 @@ pub struct Scheduler {
     /// Start times of scheduled jobs, by the caller's clock.
     pub(super) begins: Timers,
     /// Runs by fence.
-    pub(super) runs: HashMap<u64, Run, FixedState>,
+    pub(super) runs: HashMap<u64, RunningTask, FixedState>,
     pub(super) next_fence: u64,
     /// Number of slots, including those of restored runs.
     pub(super) slots: usize,
@@ -82,7 +82,7 @@ pub struct Scheduler {
     /// Tasks that a change of lanes has unblocked. Empty between calls; kept for its allocation.
     pub(super) opened: Vec<u32>,
     /// Entry queue: subtasks that have not entered, by the sequence number of their entry.
-    pub(super) line: BTreeMap<u64, Entry>,
+    pub(super) line: BTreeMap<u64, PendingEntry>,
     /// Sequence number of the next entry.
     pub(super) next_entry: u64,
     /// Keys of all entries in `line`.
@@ -90,10 +90,10 @@ pub struct Scheduler {
     /// Entries in `line` whose next slice shares no key with an earlier entry.
     pub(super) passing: BTreeSet<u64>,
     /// Type of the last slice of work.
-    pub(super) last_work: SliceWork,
+    pub(super) last_work: IncrementalWork,
     /// Dropped jobs whose tasks have not left their lanes.
-    pub(super) sweeps: VecDeque<Sweep>,
-    /// Units of work of one call, see [`Settings::slice`].
+    pub(super) sweeps: VecDeque<TaskSweep>,
+    /// Units of work of one call, see [`SchedulerSettings::slice`].
     pub(super) slice: u32,
     /// Memory that the caller must release.
     pub(super) trash: Vec<Box<dyn Any + Send>>,
@@ -104,7 +104,7 @@ const ROOM_KEPT: usize = 1024;
 
 /// Task that has a slot.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(super) struct RunningTask {
     pub(super) task: u32,
     pub(super) since: u64,
     pub(super) rule: Rule,
@@ -115,7 +115,7 @@ pub(super) struct Run {
 impl Scheduler {
     /// Returns a scheduler without jobs.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: SchedulerSettings) -> Self {
         let mut allocator = Allocator::new(settings.slots)
             .with_order(settings.order)
             .with_max_active(settings.max_active);
@@ -124,7 +124,7 @@ impl Scheduler {
         }
         Scheduler {
             allocator,
-            tasks: Tasks::new(),
+            tasks: TaskSlab::new(),
             lanes: Lanes::new(),
             jobs: Slab::new(),
             by_number: HashMap::default(),
@@ -147,7 +147,7 @@ impl Scheduler {
             next_entry: 0,
             line_keys: LineKeys::default(),
             passing: BTreeSet::new(),
-            last_work: SliceWork::Sweep,
+            last_work: IncrementalWork::Sweep,
             sweeps: VecDeque::new(),
             slice: settings.slice.max(1),
             trash: Vec::new(),
@@ -171,7 +171,7 @@ impl Scheduler {
         &mut self,
         new: NewJob<impl IntoIterator<Item = NewSubtask<K>>>,
         now: u64,
-    ) -> Accepted
+    ) -> AcceptResult
     where
         K: IntoIterator<Item = &'k [u8]>,
     {
@@ -179,11 +179,11 @@ impl Scheduler {
         self.accept_packed(new, now)
     }
 
-    fn pack<'k, K>(&self, subtasks: impl IntoIterator<Item = NewSubtask<K>>) -> Packed
+    fn pack<'k, K>(&self, subtasks: impl IntoIterator<Item = NewSubtask<K>>) -> PackedSubtasks
     where
         K: IntoIterator<Item = &'k [u8]>,
     {
-        let mut packed = Packed::default();
+        let mut packed = PackedSubtasks::default();
         subtasks.into_iter().for_each(|subtask| packed.push_within(subtask, self.slice));
         packed
     }
@@ -197,21 +197,21 @@ impl Scheduler {
     }
 
     /// Keeps the subtasks of a job until its start time.
-    pub(super) fn park(&mut self, slot: u32, at: u64, parked: Packed) {
+    pub(super) fn park(&mut self, slot: u32, at: u64, parked: PackedSubtasks) {
         self.jobs[slot].counts.scheduled = parked.count();
-        self.jobs[slot].scheduled = Some(Scheduled { at, parked, is_due: false });
-        self.begins.set(at, Due::Begin(slot));
+        self.jobs[slot].scheduled = Some(ScheduledStart { at, parked, is_due: false });
+        self.begins.set(at, TimerEvent::Begin(slot));
     }
 
     /// Begins a scheduled job, whatever its time: its subtasks with keys enter their lanes as those
     /// of a job that is [accepted](Self::accept) now. `None` if the job is unknown or not
     /// scheduled.
-    pub fn begin(&mut self, job: JobNumber, now: u64) -> Option<Accepted> {
+    pub fn begin(&mut self, job: JobNumber, now: u64) -> Option<AcceptResult> {
         let slot = self.find(job)?;
         let now = self.at(now);
-        let Scheduled { parked, is_due, at } = self.jobs[slot].scheduled.take()?;
+        let ScheduledStart { parked, is_due, at } = self.jobs[slot].scheduled.take()?;
         if !is_due {
-            self.begins.call_off(at, Due::Begin(slot));
+            self.begins.call_off(at, TimerEvent::Begin(slot));
         }
         self.jobs[slot].counts.scheduled = 0;
         Some(self.let_share(slot, parked, None, now))
@@ -229,7 +229,7 @@ impl Scheduler {
         job: JobNumber,
         subtasks: impl IntoIterator<Item = NewSubtask<K>>,
         now: u64,
-    ) -> Result<Accepted, AddError>
+    ) -> Result<AcceptResult, AddError>
     where
         K: IntoIterator<Item = &'k [u8]>,
     {
@@ -245,9 +245,9 @@ impl Scheduler {
     pub fn add_packed(
         &mut self,
         job: JobNumber,
-        subtasks: Packed,
+        subtasks: PackedSubtasks,
         now: u64,
-    ) -> Result<Accepted, AddError> {
+    ) -> Result<AcceptResult, AddError> {
         let slot = self.find(job).ok_or(AddError::NoSuchJob)?;
         if self.jobs[slot].split == StepState::Over {
             return Err(AddError::Closed);
@@ -271,7 +271,7 @@ impl Scheduler {
         job: JobNumber,
         subtasks: impl IntoIterator<Item = NewSubtask<K>>,
         now: u64,
-    ) -> Result<Accepted, AddError>
+    ) -> Result<AcceptResult, AddError>
     where
         K: IntoIterator<Item = &'k [u8]>,
     {
@@ -287,17 +287,22 @@ impl Scheduler {
     fn may_take_more(&self, slot: u32) -> Result<(), AddError> {
         let job = &self.jobs[slot];
         let is_closed =
-            job.share.is_none() || job.course != Course::Open || job.fan_in == StepState::Task;
+            job.share.is_none() || job.course != JobCourse::Open || job.fan_in == StepState::Task;
         if is_closed { Err(AddError::Closed) } else { Ok(()) }
     }
 
-    fn add(&mut self, slot: u32, packed: Packed, now: u64) -> Result<Accepted, AddError> {
+    fn add(
+        &mut self,
+        slot: u32,
+        packed: PackedSubtasks,
+        now: u64,
+    ) -> Result<AcceptResult, AddError> {
         let now = self.at(now);
         self.may_take_more(slot)?;
         let share = self.share(slot);
         self.allocator.came(share, 0, packed.count(), now);
         self.jobs[slot].counts.entering += packed.count();
-        let mut accepted = Accepted::default();
+        let mut accepted = AcceptResult::default();
         self.enter(slot, packed, false, &mut accepted, now);
         Ok(accepted)
     }
@@ -307,10 +312,10 @@ impl Scheduler {
     pub(super) fn let_share(
         &mut self,
         slot: u32,
-        packed: Packed,
+        packed: PackedSubtasks,
         expected: Option<u64>,
         now: u64,
-    ) -> Accepted {
+    ) -> AcceptResult {
         let is_open = expected.is_some();
         let job = &mut self.jobs[slot];
         job.counts.entering = expected.unwrap_or(packed.count());
@@ -331,7 +336,7 @@ impl Scheduler {
         }
         self.by_share.insert(share.serial(), slot);
         let mut accepted = self.fail_exhausted_split(slot, now);
-        if self.jobs[slot].course == Course::Open {
+        if self.jobs[slot].course == JobCourse::Open {
             self.enter(slot, packed, is_open, &mut accepted, now);
         } else {
             self.trash.push(Box::new(packed));
@@ -341,8 +346,8 @@ impl Scheduler {
     }
 
     /// Fails a job whose split has no attempt left.
-    fn fail_exhausted_split(&mut self, slot: u32, now: u64) -> Accepted {
-        let mut accepted = Accepted::default();
+    fn fail_exhausted_split(&mut self, slot: u32, now: u64) -> AcceptResult {
+        let mut accepted = AcceptResult::default();
         let job = &mut self.jobs[slot];
         if matches!(job.split, StepState::Pending(made) if made >= job.attempts_allowed) {
             job.split = StepState::Over;
@@ -360,22 +365,22 @@ impl Scheduler {
         &mut self,
         slot: u32,
         exhausted: Vec<u32>,
-        accepted: &mut Accepted,
+        accepted: &mut AcceptResult,
         now: u64,
     ) {
         for task in exhausted {
             // If one of them failed the job, the others are dropped.
-            if self.jobs[slot].course != Course::Open {
+            if self.jobs[slot].course != JobCourse::Open {
                 break;
             }
             self.leave_phase(slot, task);
             if self.jobs[slot].on_fail == OnFail::StopKey && self.tasks[task].has_keys() {
-                self.enter_phase(slot, task, Phase::Stopped);
+                self.enter_phase(slot, task, TaskPhase::Stopped);
                 continue;
             }
             accepted.failed.push(Step::of(self.tasks[task].number));
             self.settle(slot, true, now);
-            self.put_away(slot, task, Fate::Failed, now);
+            self.put_away(slot, task, SubtaskFate::Failed, now);
             accepted.dropped += self.fail_fast(slot, now);
         }
         accepted.over = self.conclude(slot, now);
@@ -393,16 +398,18 @@ impl Scheduler {
         for _ in 0..self.slice {
             let Some((at, due)) = self.pop_due(now) else { break };
             match due {
-                Due::Attempt(task) if self.is_dropped(task) => {}
-                Due::Attempt(task) => self.wake(task, now),
-                Due::Begin(slot) => {
+                TimerEvent::Attempt(task) if self.is_dropped(task) => {}
+                TimerEvent::Attempt(task) => self.wake(task, now),
+                TimerEvent::Begin(slot) => {
                     let job = &mut self.jobs[slot];
                     jobs.push(job.number);
                     job.scheduled.iter_mut().for_each(|scheduled| scheduled.is_due = true);
                 }
                 // The timer of a forgotten kind stays until it is due.
-                Due::Token(kind) if self.is_token_awaited(kind, at) => self.handle_token(kind, now),
-                Due::Token(_) => {}
+                TimerEvent::Token(kind) if self.is_token_awaited(kind, at) => {
+                    self.handle_token(kind, now)
+                }
+                TimerEvent::Token(_) => {}
             }
         }
         jobs
@@ -417,7 +424,7 @@ impl Scheduler {
     }
 
     /// Removes the next due timer of both sets.
-    fn pop_due(&mut self, now: u64) -> Option<(u64, Due)> {
+    fn pop_due(&mut self, now: u64) -> Option<(u64, TimerEvent)> {
         let shown = self.timers.first().map(|at| self.shown(at));
         let begins_first =
             self.begins.first().is_some_and(|at| shown.is_none_or(|first| at < first));
@@ -463,11 +470,11 @@ impl Scheduler {
     }
 
     /// Moves a task into a phase.
-    pub(super) fn enter_phase(&mut self, slot: u32, task: u32, phase: Phase) {
+    pub(super) fn enter_phase(&mut self, slot: u32, task: u32, phase: TaskPhase) {
         let Scheduler { tasks, jobs, .. } = self;
         let job = &mut jobs[slot];
         if let Some(list) = job.list_of(phase) {
-            list.push(tasks, task, Task::link);
+            list.push(tasks, task, ScheduledTask::link);
         }
         let task = &mut tasks[task];
         task.phase = phase;
@@ -475,19 +482,19 @@ impl Scheduler {
     }
 
     /// Takes a task out of its phase; it has none until the next `enter_phase`.
-    pub(super) fn leave_phase(&mut self, slot: u32, task: u32) -> Phase {
+    pub(super) fn leave_phase(&mut self, slot: u32, task: u32) -> TaskPhase {
         let Scheduler { tasks, jobs, .. } = self;
         let job = &mut jobs[slot];
-        let Task { phase, .. } = tasks[task];
+        let ScheduledTask { phase, .. } = tasks[task];
         if let Some(list) = job.list_of(phase) {
-            list.remove(tasks, task, Task::link);
+            list.remove(tasks, task, ScheduledTask::link);
         }
         *job.count_of(phase) -= u64::from(tasks[task].is_subtask());
         phase
     }
 
     /// Finishes a job that has no unfinished subtask, or starts its pending fan-in.
-    pub(super) fn conclude(&mut self, slot: u32, now: u64) -> Option<Outcome> {
+    pub(super) fn conclude(&mut self, slot: u32, now: u64) -> Option<JobOutcome> {
         let job = &mut self.jobs[slot];
         let is_left = job.counts.unfinished() > 0 || !job.entries.is_empty();
         if is_left || job.is_fed || job.is_swept || job.split != StepState::Over {
@@ -495,15 +502,15 @@ impl Scheduler {
         }
         if let StepState::Pending(made) = job.fan_in {
             let is_exhausted = made >= job.attempts_allowed;
-            if job.outcome() == Outcome::Succeeded && !is_exhausted {
+            if job.outcome() == JobOutcome::Succeeded && !is_exhausted {
                 job.fan_in = StepState::Task;
-                let task = self.tasks.insert(Task::new(slot, Step::FanIn.number(), made));
+                let task = self.tasks.insert(ScheduledTask::new(slot, Step::FanIn.number(), made));
                 self.jobs[slot].roll.begin(Step::FanIn.number(), task);
-                self.enter_phase(slot, task, Phase::Waiting);
+                self.enter_phase(slot, task, TaskPhase::Waiting);
                 self.wake(task, now);
                 return None;
             }
-            job.step_failed |= is_exhausted && job.outcome() == Outcome::Succeeded;
+            job.step_failed |= is_exhausted && job.outcome() == JobOutcome::Succeeded;
             job.fan_in = StepState::Over;
             self.settle(slot, true, now);
         }
@@ -512,7 +519,7 @@ impl Scheduler {
     }
 
     /// Removes a finished job completely.
-    pub(super) fn forget(&mut self, slot: u32) -> Outcome {
+    pub(super) fn forget(&mut self, slot: u32) -> JobOutcome {
         let job = self.jobs.remove(slot);
         self.by_number.remove(&job.number.0);
         if self.by_number.is_empty() && self.by_number.capacity() > ROOM_KEPT {
@@ -531,10 +538,10 @@ impl Scheduler {
 }
 
 /// State of a new job without its subtasks.
-fn describe<S>(new: &NewJob<S>) -> Job {
+fn describe<S>(new: &NewJob<S>) -> ScheduledJob {
     let step = |made: Option<u32>| made.map_or(StepState::Over, StepState::Pending);
     let super::EndedCounts { succeeded, failed, cancelled } = new.ended;
-    Job {
+    ScheduledJob {
         number: new.number,
         kind: new.kind,
         weight: new.weight.max(1),
@@ -544,7 +551,7 @@ fn describe<S>(new: &NewJob<S>) -> Job {
         paused: new.paused,
         split: step(new.split),
         fan_in: step(new.fan_in),
-        counts: Counts { succeeded, failed, cancelled, ..Counts::default() },
-        ..Job::default()
+        counts: SubtaskCounts { succeeded, failed, cancelled, ..SubtaskCounts::default() },
+        ..ScheduledJob::default()
     }
 }

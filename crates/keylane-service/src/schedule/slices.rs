@@ -1,30 +1,30 @@
 //! Work on large jobs that is done in slices: entries that wait to enter the order, and sweeps of
 //! dropped jobs. `entries.rs` has the protocol.
 
-use super::packed::Packed;
-use super::roll::Roll;
+use super::packed::PackedSubtasks;
+use super::roll::UnfinishedTasks;
 
 /// Subtasks that wait to enter.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct PendingEntry {
     /// Slot of the job.
     pub(super) job: u32,
-    pub(super) packed: Packed,
+    pub(super) packed: PackedSubtasks,
     /// The caller may feed more subtasks.
     pub(super) is_open: bool,
 }
 
 /// Removal of the tasks of a cancelled or failed job from their lanes.
 #[derive(Debug)]
-pub(super) struct Sweep {
+pub(super) struct TaskSweep {
     /// Slot of the job, kept until the sweep has ended.
     pub(super) job: u32,
-    pub(super) roll: Roll,
+    pub(super) roll: UnfinishedTasks,
 }
 
 /// Type of work that is done in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SliceWork {
+pub(super) enum IncrementalWork {
     /// Removes dropped tasks from their lanes.
     Sweep,
     /// Enters subtasks of the first entry.
@@ -33,13 +33,19 @@ pub(super) enum SliceWork {
     Passing,
 }
 
-impl SliceWork {
+impl IncrementalWork {
     /// Types of work in the order in which they take turns after `self`.
-    pub(super) fn next(self) -> [SliceWork; 3] {
+    pub(super) fn next(self) -> [IncrementalWork; 3] {
         match self {
-            SliceWork::Sweep => [SliceWork::First, SliceWork::Passing, SliceWork::Sweep],
-            SliceWork::First => [SliceWork::Passing, SliceWork::Sweep, SliceWork::First],
-            SliceWork::Passing => [SliceWork::Sweep, SliceWork::First, SliceWork::Passing],
+            IncrementalWork::Sweep => {
+                [IncrementalWork::First, IncrementalWork::Passing, IncrementalWork::Sweep]
+            }
+            IncrementalWork::First => {
+                [IncrementalWork::Passing, IncrementalWork::Sweep, IncrementalWork::First]
+            }
+            IncrementalWork::Passing => {
+                [IncrementalWork::Sweep, IncrementalWork::First, IncrementalWork::Passing]
+            }
         }
     }
 }

@@ -4,17 +4,17 @@ use keylane::allocate::{Claimant, Rule, Take};
 
 use super::job::StepState;
 use super::kinds::KindCapacity;
-use super::scheduler::{Run, Scheduler};
-use super::task::{Phase, Task};
-use super::timers::Due;
-use super::{DecisionView, KindId, KindLimits, Start, Step};
+use super::scheduler::{RunningTask, Scheduler};
+use super::task::{ScheduledTask, TaskPhase};
+use super::timers::TimerEvent;
+use super::{DecisionView, KindId, KindLimits, RunStart, Step};
 
 impl Scheduler {
     /// Returns the next step to run, if a slot is free and a step can start.
     ///
     /// `None` while a slot is free means that no step can start, except those of jobs beyond the
     /// bound on active jobs.
-    pub fn poll_start(&mut self, now: u64) -> Option<Start> {
+    pub fn poll_start(&mut self, now: u64) -> Option<RunStart> {
         let now = self.at(now);
         if self.draining || self.allocator.busy() >= self.allocator.workers() {
             return None;
@@ -33,7 +33,7 @@ impl Scheduler {
     }
 
     /// Adds at most `most` starts to `starts` and returns their number.
-    pub fn poll_starts(&mut self, most: usize, starts: &mut Vec<Start>, now: u64) -> usize {
+    pub fn poll_starts(&mut self, most: usize, starts: &mut Vec<RunStart>, now: u64) -> usize {
         let before = starts.len();
         starts.extend(std::iter::from_fn(|| self.poll_start(now)).take(most));
         starts.len() - before
@@ -90,7 +90,7 @@ impl Scheduler {
             _ => return None,
         };
         let task = job.roll.find(&self.tasks, slot, step.number())?;
-        (self.tasks[task].phase == Phase::Ready).then_some(task)
+        (self.tasks[task].phase == TaskPhase::Ready).then_some(task)
     }
 
     /// Releases a job with a ready step that needs no capacity of its kind: it does not wait with
@@ -145,9 +145,9 @@ impl Scheduler {
         {
             let earlier = kind.timer.replace(at);
             if let Some(earlier) = earlier {
-                self.timers.call_off(earlier, Due::Token(id.0));
+                self.timers.call_off(earlier, TimerEvent::Token(id.0));
             }
-            self.timers.set(at, Due::Token(id.0));
+            self.timers.set(at, TimerEvent::Token(id.0));
         }
     }
 
@@ -211,7 +211,7 @@ impl Scheduler {
         let job = &mut self.jobs[slot];
         let StepState::Pending(made) = job.split else { unreachable!("a split begins once") };
         job.split = StepState::Task;
-        let task = self.tasks.insert(Task::new(slot, Step::Split.number(), made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, Step::Split.number(), made));
         job.roll.begin(Step::Split.number(), task);
         let share = self.share(slot);
         self.allocator.hold_splitter(share, true, now);
@@ -229,23 +229,23 @@ impl Scheduler {
         }
         let (number, made) = job.fresh.pop().expect("the allocator knows what is ready");
         job.counts.ready -= 1;
-        let task = self.tasks.insert(Task::new(slot, number, made));
+        let task = self.tasks.insert(ScheduledTask::new(slot, number, made));
         job.roll.begin(number, task);
         task
     }
 
-    fn start(&mut self, slot: u32, task: u32, rule: Rule, now: u64) -> Start {
+    fn start(&mut self, slot: u32, task: u32, rule: Rule, now: u64) -> RunStart {
         let fence = self.next_fence;
         self.next_fence += 1;
-        self.runs.insert(fence, Run { task, since: now, rule, is_restored: false });
+        self.runs.insert(fence, RunningTask { task, since: now, rule, is_restored: false });
         let begun = &mut self.tasks[task];
         begun.attempts += 1;
         begun.at = fence;
         let (step, attempt) = (Step::of(begun.number), begun.attempts);
-        self.enter_phase(slot, task, Phase::Running);
+        self.enter_phase(slot, task, TaskPhase::Running);
         let job = &mut self.jobs[slot];
         job.turn = None;
-        let start = Start { job: job.number, step, attempt, fence, kind: job.kind, rule };
+        let start = RunStart { job: job.number, step, attempt, fence, kind: job.kind, rule };
         self.kinds.note_start(start.kind, step);
         self.kinds.start(start.kind, step, now);
         // The last token is gone: without a timer, no later call would release the held jobs.

@@ -1,12 +1,12 @@
 //! Task: a subtask or step that has keys or has started.
 
 use super::Step;
-use super::list::Link;
+use super::list::ListLink;
 use super::slab::{NONE, Slab};
 
 /// Phase of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum TaskPhase {
     /// Does not head all its lanes, or one of them is paused. Becomes ready.
     #[default]
     Waiting,
@@ -23,7 +23,7 @@ pub(super) enum Phase {
 
 /// Task. 40 bytes.
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct ScheduledTask {
     /// Slot of its job; `NONE` if the task is removed.
     pub(super) job: u32,
     /// Number in its job; the two numbers above those of subtasks are the steps.
@@ -35,30 +35,30 @@ pub(super) struct Task {
     /// Its lanes that it does not head, or that are paused.
     pub(super) blocked: u32,
     /// In the list of its job's tasks that are in the same phase, if there is one.
-    pub(super) link: Link,
-    pub(super) phase: Phase,
+    pub(super) link: ListLink,
+    pub(super) phase: TaskPhase,
     /// The fence of its run, or when its next attempt is.
     pub(super) at: u64,
 }
 
-impl Default for Task {
+impl Default for ScheduledTask {
     fn default() -> Self {
-        Task {
+        ScheduledTask {
             job: NONE,
             number: 0,
             attempts: 0,
             places: NONE,
             blocked: 0,
-            link: Link::default(),
-            phase: Phase::Waiting,
+            link: ListLink::default(),
+            phase: TaskPhase::Waiting,
             at: 0,
         }
     }
 }
 
-impl Task {
+impl ScheduledTask {
     pub(super) fn new(job: u32, number: u32, attempts: u32) -> Self {
-        Task { job, number, attempts, ..Task::default() }
+        ScheduledTask { job, number, attempts, ..ScheduledTask::default() }
     }
 
     pub(super) fn has_keys(&self) -> bool {
@@ -70,9 +70,9 @@ impl Task {
         self.number <= Step::LAST_SUBTASK
     }
 
-    pub(super) fn link(&mut self) -> &mut Link {
+    pub(super) fn link(&mut self) -> &mut ListLink {
         &mut self.link
     }
 }
 
-pub(super) type Tasks = Slab<Task>;
+pub(super) type TaskSlab = Slab<ScheduledTask>;

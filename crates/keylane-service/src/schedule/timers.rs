@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// Event of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Due {
+pub(super) enum TimerEvent {
     /// Next attempt of a task.
     Attempt(u32),
     /// Start time of a scheduled job.
@@ -16,15 +16,15 @@ pub(super) enum Due {
 /// Ordered set of timers: a cancelled timer is removed at once, in O(log n).
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    set: BTreeSet<(u64, Due)>,
+    set: BTreeSet<(u64, TimerEvent)>,
 }
 
 impl Timers {
-    pub(super) fn set(&mut self, at: u64, due: Due) {
+    pub(super) fn set(&mut self, at: u64, due: TimerEvent) {
         self.set.insert((at, due));
     }
 
-    pub(super) fn call_off(&mut self, at: u64, due: Due) {
+    pub(super) fn call_off(&mut self, at: u64, due: TimerEvent) {
         self.set.remove(&(at, due));
     }
 
@@ -34,7 +34,7 @@ impl Timers {
     }
 
     /// Removes the next due timer.
-    pub(super) fn pop_due(&mut self, now: u64) -> Option<(u64, Due)> {
+    pub(super) fn pop_due(&mut self, now: u64) -> Option<(u64, TimerEvent)> {
         if self.first()? > now {
             return None;
         }

@@ -13,7 +13,7 @@ pub(super) const SLICE: u32 = 1024;
 
 /// Settings of a scheduler.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SchedulerSettings {
     /// Maximum number of subtasks that run at the same time. With 0 none starts.
     pub slots: usize,
     /// Order in which the rules prefer jobs. Default: arrival.
@@ -31,12 +31,12 @@ pub struct Settings {
     pub slice: u32,
 }
 
-impl Settings {
+impl SchedulerSettings {
     /// Returns the default settings with this number of slots: order by arrival, as many active
     /// jobs as slots, no patience, fences from 1, the last 1024 decisions (about 64 KiB).
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        Settings {
+        SchedulerSettings {
             slots,
             order: Order::Arrival,
             max_active: None,
@@ -58,7 +58,7 @@ pub struct KindLimits {
     /// Maximum number of running subtasks; `None`: the number of slots. With 0 none starts.
     pub concurrency: Option<u32>,
     /// Maximum rate of starts; `None`: no limit.
-    pub rate: Option<Rate>,
+    pub rate: Option<RateLimit>,
     /// Whether the limits apply to subtasks only: the split and the fan-in of a job then need only
     /// a slot. Jobs of such a kind that have a split have only the subtasks that it adds.
     pub subtasks_only: bool,
@@ -66,7 +66,7 @@ pub struct KindLimits {
 
 /// Limit on the rate of starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateLimit {
     /// Number of starts per `period_ms`.
     pub tokens: u32,
     /// Length of the period, in milliseconds, with starts evenly spread; 0 counts as 1.
@@ -240,7 +240,7 @@ pub struct NewSubtask<K> {
 
 /// Result of accepting subtasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptResult {
     /// Number of subtasks that this call has entered into the order. Those of a large job enter in
     /// slices.
     pub entered: u64,
@@ -249,12 +249,12 @@ pub struct Accepted {
     /// Number of subtasks dropped because of these failures.
     pub dropped: u64,
     /// Outcome of the job, if it is finished.
-    pub over: Option<Outcome>,
+    pub over: Option<JobOutcome>,
 }
 
 /// Start of a run. It owns a slot until [`ended`](super::Scheduler::ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct RunStart {
     /// Job of the step.
     pub job: JobNumber,
     /// Step to run.
@@ -271,7 +271,7 @@ pub struct Start {
 
 /// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RunEnd {
     /// The attempt succeeded.
     Succeeded,
     /// The attempt failed.
@@ -288,7 +288,7 @@ pub enum End {
 
 /// State of a subtask after the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SubtaskFate {
     /// It is retried, and keeps its position in its lanes.
     Again {
         /// Earliest time of the retry; `None`: as soon as a slot is free.
@@ -307,18 +307,18 @@ pub enum Fate {
 
 /// Result of the end of a run, or of skipping a subtask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndResult {
     /// New state of the subtask.
-    pub fate: Fate,
+    pub fate: SubtaskFate,
     /// Number of subtasks dropped because it failed.
     pub dropped: u64,
     /// Outcome of the job, if it is finished.
-    pub over: Option<Outcome>,
+    pub over: Option<JobOutcome>,
 }
 
 /// Final state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum JobOutcome {
     /// All subtasks, and the fan-in if there is one, have succeeded.
     Succeeded,
     /// A subtask or step has failed.
@@ -329,7 +329,7 @@ pub enum Outcome {
 
 /// Result of cancelling a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cancelled {
+pub struct CancelResult {
     /// Number of subtasks that will not run.
     pub dropped: u64,
     /// Running steps with their fences: they may be killed or left to end. Either way their end
@@ -337,13 +337,13 @@ pub struct Cancelled {
     pub running: Vec<(Step, u64)>,
     /// Outcome of the job, if it is finished: no step of it runs and all its subtasks have left
     /// their lanes. The subtasks of a large job leave in slices, and the last slice finishes it.
-    pub over: Option<Outcome>,
+    pub over: Option<JobOutcome>,
 }
 
 /// Error: the fence of a reported end is not that of a current run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the lease is lost: the fence is not that of a run")]
-pub struct Stale;
+pub struct StaleFence;
 
 /// Error of adding subtasks to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -24,10 +24,10 @@ use super::world::{Fatal, World};
 use crate::engine::{
     Dispatcher, Executor, JoinDispatcher, Outside, SteadyClock, Threads, WallClock,
 };
-use crate::handle::{Attempt, Failure, Function};
+use crate::handle::{Attempt, AttemptFailure, FunctionHandler};
 use crate::store::{SimulatedDisk, Store};
 use crate::wire::{OnFailChoice, Timestamp};
-use crate::{Kind, Service, Settings, http};
+use crate::{Kind, Service, ServiceSettings, http};
 
 /// Runs everything on the thread of the runtime.
 struct OneThread;
@@ -140,7 +140,7 @@ impl Simulation {
         let service = start(&world, path, disk).await;
         tokio::spawn(faults::write(Arc::clone(&world), disk.clone(), random));
         world.record(Event::Opened);
-        let api = Api(http::routes(&service, http::Settings::default()));
+        let api = Api(http::routes(&service, http::HttpSettings::default()));
         let tasks = self.spawn_tasks(&api);
         if number < self.ends {
             return self.end_early(service, api, tasks, (path, next), disk).await;
@@ -255,7 +255,7 @@ async fn start(world: &Arc<World>, path: &Path, disk: &SimulatedDisk) -> Service
         executor: Executor::new(Handle::current(), OneThread),
         store: disk.outside(move || store.clock.wall(), move || random.random()),
     };
-    let settings = Settings { slots: 3, ..Settings::new(PathBuf::from(path)) };
+    let settings = ServiceSettings { slots: 3, ..ServiceSettings::new(PathBuf::from(path)) };
     let mut builder = Service::builder(settings);
     for kind in [JobKind::Local, JobKind::Stop, JobKind::Lease] {
         builder = builder.kind(kind.name(), kind_of(world, kind));
@@ -268,7 +268,7 @@ fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
         JobKind::Lease => Kind::leased(Duration::from_millis(LEASE)),
         JobKind::Local | JobKind::Stop => {
             let world = Arc::clone(world);
-            Kind::new(Function::new(move |attempt| handle(Arc::clone(&world), attempt)))
+            Kind::new(FunctionHandler::new(move |attempt| handle(Arc::clone(&world), attempt)))
         }
     };
     let on_fail = match kind {
@@ -300,7 +300,7 @@ impl Drop for EndRecord {
 }
 
 /// Handler of subtasks in the service.
-async fn handle(world: Arc<World>, attempt: Attempt) -> crate::handle::Answer {
+async fn handle(world: Arc<World>, attempt: Attempt) -> crate::handle::AttemptResult {
     let payload: serde_json::Value = serde_json::from_slice(&attempt.payload).unwrap();
     let job = payload["job"].as_u64().unwrap() as usize;
     let number = payload["number"].as_u64().unwrap() as u32;
@@ -312,18 +312,19 @@ async fn handle(world: Arc<World>, attempt: Attempt) -> crate::handle::Answer {
         biased;
         () = sleep(behaviour.lasts) => {}
         () = attempt.cancelled.cancelled(), if behaviour.heeds_cancel => {
-            return Err(Failure::passing("cancelled"));
+            return Err(AttemptFailure::passing("cancelled"));
         }
     }
     if attempt.cancelled.is_cancelled() && behaviour.end != RunEnd::Succeeded {
-        return Err(Failure::passing("cancelled"));
+        return Err(AttemptFailure::passing("cancelled"));
     }
     record.end = behaviour.end;
     match behaviour.end {
         RunEnd::Succeeded => Ok(None),
-        RunEnd::Failed { after } => {
-            Err(Failure { after: after.map(Duration::from_millis), ..Failure::passing("failed") })
-        }
-        RunEnd::FailedForGood | RunEnd::GaveUp => Err(Failure::lasting("never")),
+        RunEnd::Failed { after } => Err(AttemptFailure {
+            after: after.map(Duration::from_millis),
+            ..AttemptFailure::passing("failed")
+        }),
+        RunEnd::FailedForGood | RunEnd::GaveUp => Err(AttemptFailure::lasting("never")),
     }
 }

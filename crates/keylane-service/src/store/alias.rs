@@ -5,12 +5,12 @@
 use keylane_storage::checksum::seal;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::error::{Damage, ReadError, WriteError};
+use super::error::{ReadError, StoreDamage, WriteError};
 use crate::ids::{JobId, JobNumber};
 
 /// Client's identifier of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alias {
+pub struct JobAlias {
     /// Identifier.
     pub name: String,
     /// Job.
@@ -21,7 +21,7 @@ pub struct Alias {
 
 pub(super) const COLUMNS: &str = "name, job, id, body_hash, seal";
 
-pub(super) fn find(connection: &Connection, name: &str) -> Result<Option<Alias>, ReadError> {
+pub(super) fn find(connection: &Connection, name: &str) -> Result<Option<JobAlias>, ReadError> {
     let sql = format!("SELECT {COLUMNS} FROM alias WHERE name = ?1");
     let mut find = connection.prepare_cached(&sql)?;
     let mut rows = find.query([name])?;
@@ -31,7 +31,7 @@ pub(super) fn find(connection: &Connection, name: &str) -> Result<Option<Alias>,
 /// Reads the rows in order, and continues after a damaged one.
 pub(super) fn for_each(
     connection: &Connection,
-    mut then: impl FnMut(Result<Alias, ReadError>) -> Result<(), ReadError>,
+    mut then: impl FnMut(Result<JobAlias, ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let mut all = connection.prepare(&format!("SELECT {COLUMNS} FROM alias"))?;
     let mut rows = all.query([])?;
@@ -41,30 +41,30 @@ pub(super) fn for_each(
     Ok(())
 }
 
-pub(super) fn read(row: &Row<'_>) -> Result<Alias, ReadError> {
+pub(super) fn read(row: &Row<'_>) -> Result<JobAlias, ReadError> {
     let number = JobNumber(row.get::<_, i64>(1)?.cast_unsigned());
-    let alias = Alias { name: row.get(0)?, job: JobId(row.get(2)?), body_hash: row.get(3)? };
+    let alias = JobAlias { name: row.get(0)?, job: JobId(row.get(2)?), body_hash: row.get(3)? };
     match number == alias.job.number() && row.get_ref(4)?.as_blob()? == seal_of(&alias) {
         true => Ok(alias),
-        false => Err(ReadError::Damaged(Damage::Alias { name: alias.name })),
+        false => Err(ReadError::Damaged(StoreDamage::Alias { name: alias.name })),
     }
 }
 
 /// Returns the error of an alias that cannot be assigned.
 pub(super) fn refusal(
     connection: &Connection,
-    alias: &Alias,
+    alias: &JobAlias,
 ) -> rusqlite::Result<Option<WriteError>> {
     let mut find = connection.prepare_cached("SELECT id, body_hash FROM alias WHERE name = ?1")?;
     let found = find.query_row([&alias.name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     Ok(found.map(|(id, body_hash)| WriteError::Duplicate { job: JobId(id), body_hash }))
 }
 
-pub(super) fn put(connection: &Connection, alias: &Alias) -> rusqlite::Result<()> {
+pub(super) fn put(connection: &Connection, alias: &JobAlias) -> rusqlite::Result<()> {
     let mut put = connection.prepare_cached(
         "INSERT INTO alias (name, job, id, body_hash, seal) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    let Alias { name, job, body_hash } = alias;
+    let JobAlias { name, job, body_hash } = alias;
     put.execute(params![name, job.number().0.cast_signed(), job.0, body_hash, seal_of(alias)])?;
     Ok(())
 }
@@ -76,8 +76,8 @@ pub(super) fn forget(connection: &Connection, job: JobNumber) -> rusqlite::Resul
     Ok(())
 }
 
-fn seal_of(alias: &Alias) -> Vec<u8> {
-    let Alias { name, job, body_hash } = alias;
+fn seal_of(alias: &JobAlias) -> Vec<u8> {
+    let JobAlias { name, job, body_hash } = alias;
     let mut bytes = [name.as_bytes(), &job.0, body_hash].concat();
     let length = bytes.len();
     seal(&mut bytes, &[name.len() as u64]);

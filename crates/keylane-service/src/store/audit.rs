@@ -8,7 +8,7 @@
 use keylane_storage::checksum::seal;
 use rusqlite::{Connection, Row, params};
 
-use super::error::{Damage, ReadError};
+use super::error::{ReadError, StoreDamage};
 
 /// Maximum number of entries examined for a page.
 const MAX_LOOKED_AT: u64 = 10_000;
@@ -151,12 +151,12 @@ pub(super) fn for_each(
         let row = read(row)?;
         let number = row.number;
         if let Some(from) = expected.filter(|expected| *expected != number) {
-            then(Err(ReadError::Damaged(Damage::MissingAudit { from, until: number })))?;
+            then(Err(ReadError::Damaged(StoreDamage::MissingAudit { from, until: number })))?;
         }
         expected = Some(number + 1);
         then(match row.is_whole {
             true => Ok(row),
-            false => Err(ReadError::Damaged(Damage::Audit { number })),
+            false => Err(ReadError::Damaged(StoreDamage::Audit { number })),
         })?;
     }
     Ok(())

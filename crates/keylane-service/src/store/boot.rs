@@ -64,7 +64,7 @@ pub(super) fn beyond(was: u64, random: u64) -> u64 {
 /// File with the highest boot number of any store at a path: magic (4 bytes), number (8), CRC32C of
 /// both (4); little-endian. A file with other content counts as absent.
 #[derive(Debug)]
-pub(super) struct Highest {
+pub(super) struct HighestBoot {
     file: Option<File>,
     number: Option<u64>,
 }
@@ -74,15 +74,15 @@ const MAGIC: [u8; 4] = *b"KLB1";
 
 const FILE_BYTES: usize = 16;
 
-impl Highest {
-    pub(super) fn open(store: &Path) -> Highest {
+impl HighestBoot {
+    pub(super) fn open(store: &Path) -> HighestBoot {
         let mut file = files::open(&files::beside(store, "-boot")).ok();
         let number = file.as_mut().and_then(|file| {
             let mut bytes = Vec::new();
             file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
             parse(&bytes)
         });
-        Highest { file, number }
+        HighestBoot { file, number }
     }
 
     pub(super) fn number(&self) -> Option<u64> {
@@ -175,12 +175,12 @@ mod tests {
     fn the_highest_number_is_kept_in_its_file_and_a_damaged_file_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
-        let mut highest = Highest::open(&store);
+        let mut highest = HighestBoot::open(&store);
         assert_eq!(highest.number(), None);
         highest.raise(NOW).unwrap();
         highest.raise(NOW - 1).unwrap();
-        assert_eq!(Highest::open(&store).number(), Some(NOW));
+        assert_eq!(HighestBoot::open(&store).number(), Some(NOW));
         std::fs::write(folder.path().join("store-boot"), b"something else").unwrap();
-        assert_eq!(Highest::open(&store).number(), None);
+        assert_eq!(HighestBoot::open(&store).number(), None);
     }
 }

@@ -131,12 +131,12 @@ impl LruChunks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chunk::Packer;
+    use super::super::chunk::ChunkPacker;
     use super::*;
     use proptest::prelude::*;
 
     fn chunk(job: u64, subtasks: u32) -> Arc<Chunk> {
-        let mut packer = Packer::new(JobNumber(job), 0);
+        let mut packer = ChunkPacker::new(JobNumber(job), 0);
         for _ in 0..subtasks {
             packer.push::<&[u8]>(&[], &[7; 50]);
         }

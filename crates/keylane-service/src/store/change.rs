@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use keylane::admit::OwnedPermit;
 
-use super::alias::Alias;
+use super::alias::JobAlias;
 use super::audit::{self, AuditKept, AuditRecord};
 use super::chunk::Chunk;
 use super::chunk::MAX_INLINE_BYTES;
 use super::error::WriteError;
 use super::logs::AttemptLog;
-use super::marks::{Mark, Stage};
-use super::outcome::{Outcome, OutcomeKind};
+use super::marks::{AttemptMark, AttemptStage};
+use super::outcome::{OutcomeKind, SubtaskOutcome};
 use super::schedules::ScheduleChange;
 use super::status::{self, JobStatus};
 use super::upload_state::UploadState;
@@ -24,12 +24,12 @@ use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 ///
 /// # Examples
 /// ```
-/// use keylane_service::store::{Changes, JobState, JobStatus, Outcome, OutcomeKind};
+/// use keylane_service::store::{Changes, JobState, JobStatus, SubtaskOutcome, OutcomeKind};
 /// use keylane_service::{JobNumber, SubtaskId};
 ///
 /// let job = JobNumber(7);
 /// let mut changes = Changes::new();
-/// changes.ended(job, Outcome {
+/// changes.ended(job, SubtaskOutcome {
 ///     number: 0,
 ///     attempt: 1,
 ///     kind: OutcomeKind::Succeeded,
@@ -66,12 +66,12 @@ impl Changes {
 
     /// Records the start of an attempt, so that it counts even if the process crashes.
     pub fn started(&mut self, subtask: SubtaskId, attempt: u32) {
-        self.mark(subtask, Mark::started(attempt));
+        self.mark(subtask, AttemptMark::started(attempt));
     }
 
     /// Replaces the attempt mark of a subtask. The mark is removed when the subtask or its job
     /// ends.
-    pub fn mark(&mut self, subtask: SubtaskId, mark: Mark) {
+    pub fn mark(&mut self, subtask: SubtaskId, mark: AttemptMark) {
         self.push(Change::Mark { subtask, mark });
     }
 
@@ -82,7 +82,7 @@ impl Changes {
 
     /// Records the final outcome of a subtask. The outcomes of a job in one transaction share a
     /// row.
-    pub fn ended(&mut self, job: JobNumber, outcome: Outcome) {
+    pub fn ended(&mut self, job: JobNumber, outcome: SubtaskOutcome) {
         self.push(Change::Outcome { job, outcome });
     }
 
@@ -127,13 +127,13 @@ impl Changes {
         for number in subtasks {
             let (kind, result) = (OutcomeKind::Reopened, Vec::new());
             let (started_ms, ended_ms) = (now_ms, now_ms);
-            let outcome = Outcome { number, attempt: 0, kind, started_ms, ended_ms, result };
+            let outcome = SubtaskOutcome { number, attempt: 0, kind, started_ms, ended_ms, result };
             self.push(Change::Outcome { job, outcome });
         }
     }
 
     /// Records outcomes for subtasks of an ended job that have none of their own.
-    pub fn settle(&mut self, job: JobNumber, outcomes: impl IntoIterator<Item = Outcome>) {
+    pub fn settle(&mut self, job: JobNumber, outcomes: impl IntoIterator<Item = SubtaskOutcome>) {
         self.push(Change::Settle(job));
         outcomes.into_iter().for_each(|outcome| self.ended(job, outcome));
     }
@@ -162,7 +162,7 @@ impl Changes {
     }
 
     /// Stores an idempotency key for these changes, with the job that they concern.
-    pub fn idempotency(&mut self, entry: Idempotency, id: JobId) {
+    pub fn idempotency(&mut self, entry: IdempotencyEntry, id: JobId) {
         self.push(Change::Idempotency { entry, id });
     }
 
@@ -180,7 +180,7 @@ impl Changes {
 
     /// Stores a client's own identifier for a job that is accepted with these changes. If the
     /// identifier is taken, none of them is made.
-    pub fn alias(&mut self, alias: Alias) {
+    pub fn alias(&mut self, alias: JobAlias) {
         self.push(Change::Alias(alias));
     }
 
@@ -222,12 +222,12 @@ pub struct NewJob {
     /// Initial status: waiting, paused or scheduled.
     pub status: JobStatus,
     /// Idempotency key of the request, if it has one.
-    pub idempotency: Option<Idempotency>,
+    pub idempotency: Option<IdempotencyEntry>,
 }
 
 /// Idempotency key: a repeated request with this key returns the first one's job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Idempotency {
+pub struct IdempotencyEntry {
     /// Namespace of the key, for example the client.
     pub scope: String,
     /// Client's key.
@@ -262,7 +262,7 @@ pub struct KeyRecord {
 /// Receipt for changes that are on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Committed {
+pub struct CommitReceipt {
     /// Number of the transaction. It grows with every commit, also over restarts.
     pub commit: u64,
     /// New position of the job in the order, if one entered with these changes; the last one's if
@@ -278,18 +278,18 @@ pub(super) enum Change {
         chunk: Arc<Chunk>,
         upload: Arc<UploadState>,
     },
-    Accept(Box<Accept>),
+    Accept(Box<JobAcceptance>),
     /// Discards an unfinished upload.
     Abandon(JobNumber),
     Mark {
         subtask: SubtaskId,
-        mark: Mark,
+        mark: AttemptMark,
     },
     /// Raises the boot number; see [`Changes::raise_boot`].
     RaiseBoot(u64),
     Outcome {
         job: JobNumber,
-        outcome: Outcome,
+        outcome: SubtaskOutcome,
     },
     Log {
         job: JobNumber,
@@ -331,14 +331,14 @@ pub(super) enum Change {
         record: Option<KeyRecord>,
     },
     Idempotency {
-        entry: Idempotency,
+        entry: IdempotencyEntry,
         id: JobId,
     },
     ForgetIdempotency {
         now_ms: u64,
     },
     Schedule(Box<ScheduleChange>),
-    Alias(Alias),
+    Alias(JobAlias),
     Audit {
         /// Assigned number, beyond all others; `None` for the next one.
         number: Option<u64>,
@@ -349,7 +349,7 @@ pub(super) enum Change {
 
 /// Acceptance of a job whose subtasks are stored.
 #[derive(Clone, Debug)]
-pub(super) struct Accept {
+pub(super) struct JobAcceptance {
     pub(super) job: JobNumber,
     pub(super) id: JobId,
     pub(super) new: NewJob,
@@ -390,9 +390,10 @@ impl Change {
                 key.0.len() + record.as_ref().map_or(0, |record| record.reason.len())
             }
             Change::Audit { record, .. } => audit::bytes(record),
-            Change::Mark { mark: Mark { stage: Stage::Stopped { reason, .. }, .. }, .. } => {
-                reason.len()
-            }
+            Change::Mark {
+                mark: AttemptMark { stage: AttemptStage::Stopped { reason, .. }, .. },
+                ..
+            } => reason.len(),
             Change::Schedule(change) => change.then.as_ref().map_or(0, |(_, body)| body.len()),
             _ => 0,
         }
@@ -401,18 +402,20 @@ impl Change {
 
 /// Callback for the result of a request and its changes, called exactly once. Dropped without a
 /// call, it reports that nothing was written, without the changes.
-pub(super) struct WriteReply(Option<Box<Callback>>);
+pub(super) struct WriteReply(Option<Box<CommitCallback>>);
 
-type Callback = dyn FnOnce(Result<Committed, WriteError>, Changes) + Send;
+type CommitCallback = dyn FnOnce(Result<CommitReceipt, WriteError>, Changes) + Send;
 
 impl WriteReply {
-    pub(super) fn new(tell: impl FnOnce(Result<Committed, WriteError>) + Send + 'static) -> Self {
+    pub(super) fn new(
+        tell: impl FnOnce(Result<CommitReceipt, WriteError>) + Send + 'static,
+    ) -> Self {
         WriteReply::with_changes(move |result, _| tell(result))
     }
 
     /// Creates a reply that returns the changes with the result.
     pub(super) fn with_changes(
-        tell: impl FnOnce(Result<Committed, WriteError>, Changes) + Send + 'static,
+        tell: impl FnOnce(Result<CommitReceipt, WriteError>, Changes) + Send + 'static,
     ) -> Self {
         WriteReply(Some(Box::new(tell)))
     }
@@ -422,7 +425,7 @@ impl WriteReply {
         WriteReply(None)
     }
 
-    pub(super) fn tell(mut self, result: Result<Committed, WriteError>, changes: Vec<Change>) {
+    pub(super) fn tell(mut self, result: Result<CommitReceipt, WriteError>, changes: Vec<Change>) {
         if let Some(tell) = self.0.take() {
             tell(result, Changes { list: changes });
         }
@@ -446,14 +449,14 @@ impl fmt::Debug for WriteReply {
 
 /// Request in the writer's queue.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct WriteRequest {
     pub(super) changes: Vec<Change>,
     pub(super) answer: WriteReply,
     /// Admission permit for new work, released after the write.
     pub(super) _room: Option<OwnedPermit>,
 }
 
-impl Request {
+impl WriteRequest {
     /// Returns the approximate size of the write, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.changes.iter().map(Change::bytes).sum()

@@ -10,7 +10,7 @@ use super::alias;
 use super::audit;
 use super::chunk::Chunk;
 use super::ended::EndedSubtasks;
-use super::error::{Damage, OpenError, ReadError};
+use super::error::{ReadError, StoreDamage, StoreOpenError};
 use super::handle::Store;
 use super::logs;
 use super::marks;
@@ -20,9 +20,9 @@ use super::places::{at, rows_of};
 use super::read::{self, StoredJob};
 use super::recover::check_chunks;
 use super::schedules;
-use super::settings::Report;
-use super::status::{Counts, JobState};
-use super::tables::{JOB, LAYOUT, Meta};
+use super::settings::StoreReport;
+use super::status::{JobState, OutcomeCounts};
+use super::tables::{JOB, LAYOUT, MetaRow};
 use crate::ids::JobNumber;
 
 impl Store {
@@ -30,7 +30,7 @@ impl Store {
     ///
     /// # Errors
     /// If the store cannot be read to its end.
-    pub fn check(&self) -> Result<Report, ReadError> {
+    pub fn check(&self) -> Result<StoreReport, ReadError> {
         self.with_reader(check)
     }
 
@@ -38,11 +38,11 @@ impl Store {
     ///
     /// # Errors
     /// If the file is open or is not a store, or cannot be read to its end.
-    pub fn inspect(path: impl AsRef<Path>) -> Result<Report, OpenError> {
+    pub fn inspect(path: impl AsRef<Path>) -> Result<StoreReport, StoreOpenError> {
         let path = path.as_ref();
-        let path = path.canonicalize().map_err(OpenError::io("find the store", path))?;
-        let _lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
-        let reading = OpenError::reading(&path);
+        let path = path.canonicalize().map_err(StoreOpenError::io("find the store", path))?;
+        let _lock = Lock::take(&path).map_err(StoreOpenError::locked(&path))?;
+        let reading = StoreOpenError::reading(&path);
         let connection = sqlite::reader(&path).map_err(|error| reading(error.into()))?;
         LAYOUT.preview(&connection).map_err(|error| reading(error.into()))?;
         examine(&connection, &path)?;
@@ -52,18 +52,18 @@ impl Store {
     }
 }
 
-fn check(connection: &Connection) -> Result<Report, ReadError> {
+fn check(connection: &Connection) -> Result<StoreReport, ReadError> {
     let snapshot = connection.unchecked_transaction()?;
     check_all(&snapshot)
 }
 
 /// Checks all tables in one snapshot.
-fn check_all(snapshot: &Connection) -> Result<Report, ReadError> {
-    let mut report = Report::default();
+fn check_all(snapshot: &Connection) -> Result<StoreReport, ReadError> {
+    let mut report = StoreReport::default();
     note(
         &mut report,
-        Meta::load(snapshot)
-            .and_then(|meta| meta.map(drop).ok_or(ReadError::Damaged(Damage::Meta))),
+        MetaRow::load(snapshot)
+            .and_then(|meta| meta.map(drop).ok_or(ReadError::Damaged(StoreDamage::Meta))),
     )?;
     check_jobs(snapshot, &mut report)?;
     check_census(snapshot, &mut report)?;
@@ -79,7 +79,7 @@ fn check_all(snapshot: &Connection) -> Result<Report, ReadError> {
 }
 
 /// Adds damage to the report; other errors end the check.
-fn note(report: &mut Report, result: Result<(), ReadError>) -> Result<(), ReadError> {
+fn note(report: &mut StoreReport, result: Result<(), ReadError>) -> Result<(), ReadError> {
     match result {
         Err(ReadError::Damaged(damage)) => {
             report.damage.push(damage);
@@ -89,7 +89,7 @@ fn note(report: &mut Report, result: Result<(), ReadError>) -> Result<(), ReadEr
     }
 }
 
-fn check_jobs(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+fn check_jobs(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
     let mut all = connection.prepare(&format!("SELECT {JOB} FROM job ORDER BY number"))?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
@@ -113,11 +113,11 @@ fn check_job(
     connection: &Connection,
     job: &StoredJob,
     has_chunk: bool,
-    report: &mut Report,
+    report: &mut StoreReport,
 ) -> Result<(), ReadError> {
     let number = job.number;
     if job.id.number() != number {
-        report.damage.push(Damage::Job { job: number });
+        report.damage.push(StoreDamage::Job { job: number });
     }
     report.unfinished += u64::from(!job.status.state.is_final());
     report.subtasks += u64::from(job.total);
@@ -131,9 +131,9 @@ fn check_job(
     note(report, read)?;
     report.outcomes += ended.outcomes;
     let twice = ended.twice.iter();
-    report.damage.extend(twice.map(|subtask| Damage::Twice { job: number, number: *subtask }));
+    report.damage.extend(twice.map(|subtask| StoreDamage::Twice { job: number, number: *subtask }));
     if is_known && job.status.state.is_final() && !agree(job, &ended.counts) {
-        report.damage.push(Damage::Counts { job: number });
+        report.damage.push(StoreDamage::Counts { job: number });
     }
     check_outcomes(connection, number, report)?;
     logs::for_each_of(connection, number, |log| note(report, log.map(drop)))
@@ -142,7 +142,7 @@ fn check_job(
 /// Steps of a job that have outcomes and do not count as subtasks.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Steps {
+struct ExtraSteps {
     split: bool,
     fan_in: bool,
 }
@@ -151,7 +151,7 @@ struct Steps {
 ///
 /// Each succeeded, failed or skipped subtask has an outcome. A cancelled subtask has none if it
 /// never started.
-pub(super) fn agree(job: &StoredJob, found: &Counts) -> bool {
+pub(super) fn agree(job: &StoredJob, found: &OutcomeCounts) -> bool {
     let counted = job.status.counts;
     let pairs = [
         (counted.succeeded, found.succeeded),
@@ -161,7 +161,7 @@ pub(super) fn agree(job: &StoredJob, found: &Counts) -> bool {
     ];
     let surplus: Option<u32> =
         pairs.iter().map(|(counted, found)| found.checked_sub(*counted)).sum();
-    let steps: Steps = serde_json::from_slice(&job.head).unwrap_or_default();
+    let steps: ExtraSteps = serde_json::from_slice(&job.head).unwrap_or_default();
     surplus.is_some_and(|surplus| surplus <= u32::from(steps.split) + u32::from(steps.fan_in))
 }
 
@@ -170,7 +170,7 @@ fn check_all_chunks(
     connection: &Connection,
     job: JobNumber,
     total: u32,
-    report: &mut Report,
+    report: &mut StoreReport,
 ) -> Result<(), ReadError> {
     let before = report.damage.len();
     let (first, _) = rows_of(job);
@@ -181,7 +181,7 @@ fn check_all_chunks(
         let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
         let chunk: Option<Chunk> = read::chunk_of(row)?;
         if chunk.is_none() {
-            report.damage.push(Damage::Chunk { job, number });
+            report.damage.push(StoreDamage::Chunk { job, number });
         }
     }
     // Behind a damaged chunk, the next expected number is unknown.
@@ -194,7 +194,7 @@ fn check_all_chunks(
 fn check_outcomes(
     connection: &Connection,
     job: JobNumber,
-    report: &mut Report,
+    report: &mut StoreReport,
 ) -> Result<(), ReadError> {
     let (first, last) = rows_of(job);
     let mut rows = connection.prepare_cached(
@@ -203,7 +203,7 @@ fn check_outcomes(
     let mut rows = rows.query([first, last])?;
     while let Some(row) = rows.next()? {
         let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
-        let named = Damage::Outcomes { job, from: OutcomePlace::at(number, 0) };
+        let named = StoreDamage::Outcomes { job, from: OutcomePlace::at(number, 0) };
         let read = read::row_of(row).map(drop);
         if read.is_ok() || !report.damage.contains(&named) {
             note(report, read)?;
@@ -213,7 +213,7 @@ fn check_outcomes(
 }
 
 /// Reports data of absent jobs that is not scheduled for deletion.
-fn check_orphans(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+fn check_orphans(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
     for table in ["chunk", "outcome", "log"] {
         let mut next = connection.prepare(&format!(
             "SELECT place FROM {table} WHERE place >= ?1 ORDER BY place LIMIT 1"
@@ -228,7 +228,7 @@ fn check_orphans(connection: &Connection, report: &mut Report) -> Result<(), Rea
             let Some(row) = rows.next()? else { break };
             let (job, _) = at(row.get::<_, i64>(0)?.cast_unsigned());
             let known: bool = known.query_row([job.0.cast_signed()], |row| row.get(0))?;
-            let orphans = Damage::Orphans { job };
+            let orphans = StoreDamage::Orphans { job };
             if !known && !report.damage.contains(&orphans) {
                 report.damage.push(orphans);
             }
@@ -239,26 +239,26 @@ fn check_orphans(connection: &Connection, report: &mut Report) -> Result<(), Rea
     Ok(())
 }
 
-fn check_marks(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+fn check_marks(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
     let mut all = connection.prepare("SELECT number, body FROM started")?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
         let number = row.get::<_, i64>(0)?.cast_unsigned();
         if marks::decode(number, row.get_ref(1)?.as_blob()?).is_none() {
-            report.damage.push(Damage::Marks { row: number });
+            report.damage.push(StoreDamage::Marks { row: number });
         }
     }
     Ok(())
 }
 
 /// Checks that the number of unfinished jobs is the recorded one, and that all are in the index.
-fn check_census(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+fn check_census(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
     let census = read::census(connection)?;
-    report.damage.extend(census.not_in_index.into_iter().map(|job| Damage::Index { job }));
-    let known = Meta::load(connection).ok().flatten().and_then(|meta| meta.unfinished);
+    report.damage.extend(census.not_in_index.into_iter().map(|job| StoreDamage::Index { job }));
+    let known = MetaRow::load(connection).ok().flatten().and_then(|meta| meta.unfinished);
     let count = known.and_then(|known| known.checked_sub(census.unfinished.len() as u64));
     if let Some(count) = count.filter(|count| *count > 0) {
-        report.damage.push(Damage::MissingJobs { count });
+        report.damage.push(StoreDamage::MissingJobs { count });
     }
     Ok(())
 }
@@ -267,28 +267,28 @@ fn check_census(connection: &Connection, report: &mut Report) -> Result<(), Read
 fn check_acknowledged(
     connection: &Connection,
     path: &Path,
-    report: &mut Report,
-) -> Result<(), OpenError> {
+    report: &mut StoreReport,
+) -> Result<(), StoreOpenError> {
     // Without its own counters, no mark belongs to the store.
-    let Ok(Some(meta)) = Meta::load(connection) else { return Ok(()) };
+    let Ok(Some(meta)) = MetaRow::load(connection) else { return Ok(()) };
     match look_at_mark(path, &meta) {
         Ok(()) => {}
-        Err(OpenError::Lost { has, acknowledged, .. }) => {
-            report.damage.push(Damage::Lost { has, acknowledged });
+        Err(StoreOpenError::Lost { has, acknowledged, .. }) => {
+            report.damage.push(StoreDamage::Lost { has, acknowledged });
         }
-        Err(OpenError::Damaged(damage)) => report.damage.push(damage),
+        Err(StoreOpenError::Damaged(damage)) => report.damage.push(damage),
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
 /// Runs SQLite's check of the pages, and of the agreement between indexes and tables.
-fn check_file(connection: &Connection, report: &mut Report) -> Result<(), ReadError> {
+fn check_file(connection: &Connection, report: &mut StoreReport) -> Result<(), ReadError> {
     let mut statement = connection.prepare("PRAGMA integrity_check(100)")?;
     for line in statement.query_map([], |row| row.get::<_, String>(0))? {
         let why = line?;
         if why != "ok" {
-            report.damage.push(Damage::File { why });
+            report.damage.push(StoreDamage::File { why });
         }
     }
     Ok(())

@@ -41,7 +41,7 @@ pub struct Chunk {
 
 /// Subtask as submitted.
 #[derive(Clone, Copy)]
-pub struct Subtask<'a> {
+pub struct StoredSubtask<'a> {
     number: SubtaskNumber,
     /// Encoding from the number of keys on.
     bytes: &'a [u8],
@@ -69,13 +69,13 @@ impl Chunk {
 
     /// Returns a subtask, or `None` if it is in another chunk.
     #[must_use]
-    pub fn subtask(&self, number: SubtaskNumber) -> Option<Subtask<'_>> {
+    pub fn subtask(&self, number: SubtaskNumber) -> Option<StoredSubtask<'_>> {
         let begin = *self.begins.get(number.checked_sub(self.first)? as usize)?;
-        Some(Subtask { number, bytes: &self.body[begin as usize..] })
+        Some(StoredSubtask { number, bytes: &self.body[begin as usize..] })
     }
 
     /// Returns the subtasks in their order.
-    pub fn subtasks(&self) -> impl Iterator<Item = Subtask<'_>> {
+    pub fn subtasks(&self) -> impl Iterator<Item = StoredSubtask<'_>> {
         self.numbers().filter_map(|number| self.subtask(number))
     }
 
@@ -131,7 +131,7 @@ impl Chunk {
     }
 }
 
-impl<'a> Subtask<'a> {
+impl<'a> StoredSubtask<'a> {
     /// Returns the number of the subtask in its job.
     #[must_use]
     pub fn number(&self) -> SubtaskNumber {
@@ -172,17 +172,17 @@ fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// Packs subtasks into chunks.
 #[derive(Debug)]
-pub(super) struct Packer {
+pub(super) struct ChunkPacker {
     job: JobNumber,
     first: SubtaskNumber,
     begins: Vec<u32>,
     body: Vec<u8>,
 }
 
-impl Packer {
+impl ChunkPacker {
     /// Creates a packer whose first subtask has the number `first`.
     pub(super) fn new(job: JobNumber, first: SubtaskNumber) -> Self {
-        Packer { job, first, begins: Vec::new(), body: Vec::new() }
+        ChunkPacker { job, first, begins: Vec::new(), body: Vec::new() }
     }
 
     /// Returns the number of the next subtask.
@@ -233,7 +233,7 @@ impl fmt::Debug for Chunk {
     }
 }
 
-impl fmt::Debug for Subtask<'_> {
+impl fmt::Debug for StoredSubtask<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let payload = self.payload().len();
         let mut debug = f.debug_struct("Subtask");
@@ -261,14 +261,14 @@ mod tests {
     }
 
     fn plain(chunk: &Chunk) -> Vec<Plain> {
-        let plain = |subtask: Subtask<'_>| {
+        let plain = |subtask: StoredSubtask<'_>| {
             (subtask.keys().map(<[u8]>::to_vec).collect(), subtask.payload().to_vec())
         };
         chunk.subtasks().map(plain).collect()
     }
 
     fn packed(job: JobNumber, subtasks: &[Plain]) -> Vec<Chunk> {
-        let mut packer = Packer::new(job, 0);
+        let mut packer = ChunkPacker::new(job, 0);
         let mut chunks: Vec<_> =
             subtasks.iter().filter_map(|(keys, payload)| packer.push(keys, payload)).collect();
         chunks.extend(packer.seal());

@@ -9,12 +9,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::alias;
 use super::audit;
-use super::change::{Accept, Change, Committed, Idempotency, KeyRecord, Request};
+use super::change::{
+    Change, CommitReceipt, IdempotencyEntry, JobAcceptance, KeyRecord, WriteRequest,
+};
 use super::chunk::Chunk;
 use super::error::WriteError;
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::logs::{self, AttemptLog};
-use super::outcome::{Outcome, OutcomeRow};
+use super::outcome::{OutcomeRow, SubtaskOutcome};
 use super::places::{self, place, rows_of};
 use super::read;
 use super::schedules;
@@ -35,7 +37,7 @@ const KEYS_REMOVED: usize = 1024;
 
 /// Result of each request, and jobs to delete in later transactions.
 pub(super) struct CommitReport {
-    pub(super) answers: Vec<Result<Committed, WriteError>>,
+    pub(super) answers: Vec<Result<CommitReceipt, WriteError>>,
     /// Jobs whose deletion has begun.
     pub(super) loose: Vec<JobNumber>,
     /// Job whose deletion is complete.
@@ -69,7 +71,7 @@ impl<'a> WriteTransaction<'a> {
     /// changes nothing and does not affect the others.
     pub(super) fn write_all(
         mut self,
-        requests: &[Request],
+        requests: &[WriteRequest],
         sweep: Option<JobNumber>,
     ) -> Result<CommitReport, SqliteError> {
         let mut answers = Vec::with_capacity(requests.len());
@@ -77,7 +79,7 @@ impl<'a> WriteTransaction<'a> {
         for request in requests {
             let answer = match self.refusal(&request.changes)? {
                 Some(refused) => Err(refused),
-                None => Ok(Committed { commit, entered: self.do_all(&request.changes)? }),
+                None => Ok(CommitReceipt { commit, entered: self.do_all(&request.changes)? }),
             };
             answers.push(answer);
         }
@@ -199,14 +201,16 @@ impl<'a> WriteTransaction<'a> {
         })
     }
 
-    fn refuses(&mut self, accept: &Accept) -> Result<Option<WriteError>, SqliteError> {
+    fn refuses(&mut self, accept: &JobAcceptance) -> Result<Option<WriteError>, SqliteError> {
         if let Some(failed) = accept.upload.failure() {
             return Ok(Some(failed));
         }
         if accept.new.status.state.is_final() {
             return Ok(Some(WriteError::Ended { job: accept.job }));
         }
-        let Some(Idempotency { scope, key, .. }) = &accept.new.idempotency else { return Ok(None) };
+        let Some(IdempotencyEntry { scope, key, .. }) = &accept.new.idempotency else {
+            return Ok(None);
+        };
         // An expired entry does not count, even if it is not deleted yet.
         let mut find = self.connection.prepare_cached(
             "SELECT id, body_hash FROM idempotency WHERE scope = ?1 AND key = ?2 AND expires_ms > ?3",
@@ -290,7 +294,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    fn accept(&mut self, accept: &Accept) -> rusqlite::Result<u64> {
+    fn accept(&mut self, accept: &JobAcceptance) -> rusqlite::Result<u64> {
         self.state.use_number(accept.job);
         let entered = self.state.enter();
         tables::put_job(self.connection, accept, entered)?;
@@ -319,7 +323,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(entered)
     }
 
-    fn put_outcome(&mut self, job: JobNumber, outcome: &Outcome) -> rusqlite::Result<()> {
+    fn put_outcome(&mut self, job: JobNumber, outcome: &SubtaskOutcome) -> rusqlite::Result<()> {
         self.state.marks.end(SubtaskId { job, number: outcome.number });
         if self.rows.get(&job).is_some_and(|row| row.is_full_for(outcome)) {
             self.put_row(job)?;
@@ -439,12 +443,12 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    fn put_idempotency(&mut self, entry: &Idempotency, id: JobId) -> rusqlite::Result<()> {
+    fn put_idempotency(&mut self, entry: &IdempotencyEntry, id: JobId) -> rusqlite::Result<()> {
         let mut put = self.connection.prepare_cached(
             "INSERT OR REPLACE INTO idempotency (scope, key, expires_ms, body_hash, id, seal)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?;
-        let Idempotency { scope, key, body_hash, expires_ms } = entry;
+        let IdempotencyEntry { scope, key, body_hash, expires_ms } = entry;
         let sealed = seal_of_idempotency(entry, id);
         put.execute(params![scope, key, expires_ms.cast_signed(), body_hash, id.0, sealed])?;
         Ok(())

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rusqlite::Connection;
 
-use super::error::{Damage, ReadError};
+use super::error::{ReadError, StoreDamage};
 use super::outcome::{self, OutcomeKind, OutcomePlace};
 use super::places::{at, place, rows_of};
-use super::status::Counts;
+use super::status::OutcomeCounts;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Index of a job's outcomes, up to one of its rows.
@@ -17,7 +17,7 @@ pub(super) struct EndedSubtasks {
     job: JobNumber,
     /// For each subtask the packed position and kind of its outcome; 0 if it has not ended.
     places: Vec<u64>,
-    pub(super) counts: Counts,
+    pub(super) counts: OutcomeCounts,
     /// Number of outcomes, including those before a reopening.
     pub(super) outcomes: u64,
     /// One past the last row read.
@@ -32,7 +32,7 @@ const MAX_NAMED: usize = 100;
 impl EndedSubtasks {
     pub(super) fn new(job: JobNumber, total: u32) -> Self {
         let places = vec![0; total as usize];
-        let counts = Counts::default();
+        let counts = OutcomeCounts::default();
         EndedSubtasks { job, places, counts, outcomes: 0, next_row: 0, twice: Vec::new() }
     }
 
@@ -69,7 +69,7 @@ impl EndedSubtasks {
             let job = self.job;
             let damaged = |row| {
                 let from = OutcomePlace::at(row, 0);
-                ReadError::Damaged(Damage::Outcomes { job, from })
+                ReadError::Damaged(StoreDamage::Outcomes { job, from })
             };
             // A gap in the numbers is a missing row.
             if number != self.next_row {
@@ -122,7 +122,7 @@ fn unpack_kind(packed: u64) -> OutcomeKind {
     kind.expect("only kinds are packed")
 }
 
-fn count(counts: &mut Counts, kind: OutcomeKind) -> &mut u32 {
+fn count(counts: &mut OutcomeCounts, kind: OutcomeKind) -> &mut u32 {
     match kind {
         OutcomeKind::Succeeded => &mut counts.succeeded,
         OutcomeKind::Failed => &mut counts.failed,
@@ -283,7 +283,7 @@ fn size_of_index(total: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::outcome::{Outcome, OutcomeRow};
+    use super::super::outcome::{OutcomeRow, SubtaskOutcome};
     use super::super::tables::LAYOUT;
     use super::*;
 
@@ -301,7 +301,14 @@ mod tests {
 
         let (job, mut row) = (JobNumber(3), OutcomeRow::default());
         let (kind, result) = (OutcomeKind::Failed, Vec::new());
-        row.push(&Outcome { number: 0, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
+        row.push(&SubtaskOutcome {
+            number: 0,
+            attempt: 1,
+            kind,
+            started_ms: 1,
+            ended_ms: 2,
+            result,
+        });
         let place = place(job, 0);
         let (count, numbers, body) = row.sealed(place);
         let sql = "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)";
@@ -324,7 +331,14 @@ mod tests {
         let (job, large) = (JobNumber(3), (MAX_BYTES / 8 + 1) as u32);
         let mut row = OutcomeRow::default();
         let (kind, result) = (OutcomeKind::Failed, Vec::new());
-        row.push(&Outcome { number: 7, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
+        row.push(&SubtaskOutcome {
+            number: 7,
+            attempt: 1,
+            kind,
+            started_ms: 1,
+            ended_ms: 2,
+            result,
+        });
         let place = place(job, 0);
         let (count, numbers, body) = row.sealed(place);
         let sql = "INSERT INTO outcome (place, count, numbers, body) VALUES (?1, ?2, ?3, ?4)";
@@ -349,7 +363,14 @@ mod tests {
         for job in jobs {
             let mut row = OutcomeRow::default();
             let (kind, result) = (OutcomeKind::Failed, Vec::new());
-            row.push(&Outcome { number: 0, attempt: 1, kind, started_ms: 1, ended_ms: 2, result });
+            row.push(&SubtaskOutcome {
+                number: 0,
+                attempt: 1,
+                kind,
+                started_ms: 1,
+                ended_ms: 2,
+                result,
+            });
             let place = place(*job, 0);
             let (count, numbers, body) = row.sealed(place);
             let values = rusqlite::params![place.cast_signed(), count, numbers, body];

@@ -14,7 +14,7 @@ use crate::ids::{JobId, JobNumber, SubtaskNumber};
 /// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum StoreOpenError {
     /// The store is open already, in this process or another one.
     #[error("{} is in use{}", path.display(), by.map(|by| format!(" by process {by}")).unwrap_or_default())]
     InUse {
@@ -70,7 +70,7 @@ pub enum OpenError {
         "the store is damaged: {0}; `keylane store salvage FROM TO` copies all that can be read into a new store, and \
          names what cannot"
     )]
-    Damaged(Damage),
+    Damaged(StoreDamage),
     /// A file could not be opened, read or written.
     #[error("cannot {doing} {}", path.display())]
     Io {
@@ -201,7 +201,7 @@ pub enum ReadError {
     },
     /// The requested data is damaged.
     #[error("the store is damaged: {0}")]
-    Damaged(Damage),
+    Damaged(StoreDamage),
     /// SQLite could not read the file.
     #[error("cannot read the store: {why}")]
     Sqlite {
@@ -213,7 +213,7 @@ pub enum ReadError {
 /// Damage in a store: a part whose checksum or content is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum StoreDamage {
     /// Main row of a job.
     Job {
         /// Number of the job.
@@ -354,81 +354,83 @@ pub enum Damage {
     },
 }
 
-impl Damage {
+impl StoreDamage {
     /// Returns the number of the damaged job, if the damage concerns one.
     #[must_use]
     pub fn job(&self) -> Option<JobNumber> {
         match self {
-            Damage::Job { job }
-            | Damage::Chunk { job, .. }
-            | Damage::MissingSubtasks { job, .. }
-            | Damage::Outcomes { job, .. }
-            | Damage::Counts { job }
-            | Damage::Twice { job, .. }
-            | Damage::Log { job, .. }
-            | Damage::Index { job }
-            | Damage::Pages { job, .. }
-            | Damage::Orphans { job } => Some(*job),
+            StoreDamage::Job { job }
+            | StoreDamage::Chunk { job, .. }
+            | StoreDamage::MissingSubtasks { job, .. }
+            | StoreDamage::Outcomes { job, .. }
+            | StoreDamage::Counts { job }
+            | StoreDamage::Twice { job, .. }
+            | StoreDamage::Log { job, .. }
+            | StoreDamage::Index { job }
+            | StoreDamage::Pages { job, .. }
+            | StoreDamage::Orphans { job } => Some(*job),
             _ => None,
         }
     }
 }
 
-impl std::fmt::Display for Damage {
+impl std::fmt::Display for StoreDamage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Damage::Job { job } => write!(f, "the row of job {}", job.0),
-            Damage::Chunk { job, number } => {
+            StoreDamage::Job { job } => write!(f, "the row of job {}", job.0),
+            StoreDamage::Chunk { job, number } => {
                 write!(f, "the chunk of job {} with subtask {number}", job.0)
             }
-            Damage::MissingSubtasks { job, from, until } => {
+            StoreDamage::MissingSubtasks { job, from, until } => {
                 write!(f, "subtasks {from} to before {until} of job {} are missing", job.0)
             }
-            Damage::Outcomes { job, from } => {
+            StoreDamage::Outcomes { job, from } => {
                 write!(f, "the outcomes of job {} from place {} on", job.0, from.get())
             }
-            Damage::Counts { job } => {
+            StoreDamage::Counts { job } => {
                 write!(f, "the counts of job {} do not match its outcomes", job.0)
             }
-            Damage::Twice { job, number } => {
+            StoreDamage::Twice { job, number } => {
                 write!(f, "subtask {number} of job {} has ended twice", job.0)
             }
-            Damage::Log { job, number } => {
+            StoreDamage::Log { job, number } => {
                 write!(f, "the log of an attempt at subtask {number} of job {}", job.0)
             }
-            Damage::Orphans { job } => write!(f, "parts of job {}, which does not exist", job.0),
-            Damage::Marks { row } => write!(f, "row {row} of the started attempts"),
-            Damage::Key { key } => write!(f, "the record of key {key:?}"),
-            Damage::Idempotency { scope, key } => {
+            StoreDamage::Orphans { job } => {
+                write!(f, "parts of job {}, which does not exist", job.0)
+            }
+            StoreDamage::Marks { row } => write!(f, "row {row} of the started attempts"),
+            StoreDamage::Key { key } => write!(f, "the record of key {key:?}"),
+            StoreDamage::Idempotency { scope, key } => {
                 write!(f, "the idempotency key {key:?} in {scope:?}")
             }
-            Damage::Alias { name } => write!(f, "the job identifier {name:?}"),
-            Damage::Schedule { name } => write!(f, "the schedule {name:?}"),
-            Damage::Audit { number } => write!(f, "entry {number} of the audit log"),
-            Damage::MissingAudit { from, until } => {
+            StoreDamage::Alias { name } => write!(f, "the job identifier {name:?}"),
+            StoreDamage::Schedule { name } => write!(f, "the schedule {name:?}"),
+            StoreDamage::Audit { number } => write!(f, "entry {number} of the audit log"),
+            StoreDamage::MissingAudit { from, until } => {
                 write!(f, "entries {from} to before {until} of the audit log are missing")
             }
-            Damage::Meta => f.write_str("the store's own counters"),
-            Damage::MissingJobs { count } => write!(f, "{count} unfinished jobs are missing"),
-            Damage::Index { job } => {
+            StoreDamage::Meta => f.write_str("the store's own counters"),
+            StoreDamage::MissingJobs { count } => write!(f, "{count} unfinished jobs are missing"),
+            StoreDamage::Index { job } => {
                 write!(f, "the index lacks job {}; the next start repairs it", job.0)
             }
-            Damage::Pages { job, why } => write!(f, "pages with rows of job {}: {why}", job.0),
-            Damage::Rows { table, first: i64::MIN, last: i64::MAX, why } => {
+            StoreDamage::Pages { job, why } => write!(f, "pages with rows of job {}: {why}", job.0),
+            StoreDamage::Rows { table, first: i64::MIN, last: i64::MAX, why } => {
                 write!(f, "rows of the table {table}: {why}")
             }
-            Damage::Rows { table, first, last, why } => {
+            StoreDamage::Rows { table, first, last, why } => {
                 write!(f, "rows {first} to {last} of the table {table}: {why}")
             }
-            Damage::Lost { has, acknowledged } => {
+            StoreDamage::Lost { has, acknowledged } => {
                 write!(f, "commits {} to {acknowledged} were acknowledged and are gone", has + 1)
             }
-            Damage::Mark { path } => write!(
+            StoreDamage::Mark { path } => write!(
                 f,
                 "{} belongs to another store or is damaged; if this store replaced another one, delete that file, too",
                 path.display()
             ),
-            Damage::File { why } => write!(f, "the file: {why}"),
+            StoreDamage::File { why } => write!(f, "the file: {why}"),
         }
     }
 }
@@ -480,7 +482,7 @@ pub enum SalvageError {
     },
     /// The store could not be opened, or a file could not be written.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] StoreOpenError),
     /// The store could not be decoded.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -579,7 +581,7 @@ pub enum ImportError {
 impl From<rusqlite::Error> for ReadError {
     fn from(error: rusqlite::Error) -> Self {
         match sqlite::failure(&error) {
-            (true, why) => ReadError::Damaged(Damage::File { why }),
+            (true, why) => ReadError::Damaged(StoreDamage::File { why }),
             (false, why) => ReadError::Sqlite { why: why.into() },
         }
     }
@@ -588,44 +590,48 @@ impl From<rusqlite::Error> for ReadError {
 /// Column of another type than written.
 impl From<FromSqlError> for ReadError {
     fn from(error: FromSqlError) -> Self {
-        ReadError::Damaged(Damage::File { why: error.to_string() })
+        ReadError::Damaged(StoreDamage::File { why: error.to_string() })
     }
 }
 
-impl OpenError {
+impl StoreOpenError {
     /// Converts the error of a lock.
-    pub(super) fn locked(path: &std::path::Path) -> impl FnOnce(LockError) -> OpenError {
+    pub(super) fn locked(path: &std::path::Path) -> impl FnOnce(LockError) -> StoreOpenError {
         move |error| match error {
-            LockError::InUse(by) => OpenError::InUse { path: path.to_owned(), by },
+            LockError::InUse(by) => StoreOpenError::InUse { path: path.to_owned(), by },
             LockError::Io { doing, source } => {
-                OpenError::Lock { path: path.to_owned(), doing, source }
+                StoreOpenError::Lock { path: path.to_owned(), doing, source }
             }
         }
     }
 
     /// Converts the error of a read during opening.
-    pub(super) fn reading(path: &std::path::Path) -> impl Fn(ReadError) -> OpenError + use<> {
+    pub(super) fn reading(path: &std::path::Path) -> impl Fn(ReadError) -> StoreOpenError + use<> {
         let path = path.to_owned();
         move |error| match error {
-            ReadError::Damaged(damage) => OpenError::Damaged(damage),
-            other => OpenError::Sqlite { path: path.clone(), why: other.to_string().into() },
+            ReadError::Damaged(damage) => StoreOpenError::Damaged(damage),
+            other => StoreOpenError::Sqlite { path: path.clone(), why: other.to_string().into() },
         }
     }
 
     pub(super) fn io(
         doing: &'static str,
         path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> OpenError {
+    ) -> impl FnOnce(io::Error) -> StoreOpenError {
         let path = path.into();
-        move |source| OpenError::Io { doing, path, source }
+        move |source| StoreOpenError::Io { doing, path, source }
     }
 }
 
-impl From<HighWaterMarkError> for OpenError {
+impl From<HighWaterMarkError> for StoreOpenError {
     fn from(error: HighWaterMarkError) -> Self {
         match error {
-            HighWaterMarkError::Damaged(path) => OpenError::Damaged(Damage::Mark { path }),
-            HighWaterMarkError::Io { doing, path, source } => OpenError::Io { doing, path, source },
+            HighWaterMarkError::Damaged(path) => {
+                StoreOpenError::Damaged(StoreDamage::Mark { path })
+            }
+            HighWaterMarkError::Io { doing, path, source } => {
+                StoreOpenError::Io { doing, path, source }
+            }
         }
     }
 }

@@ -10,15 +10,15 @@ use rusqlite::Connection;
 use super::alias;
 use super::audit;
 use super::ended::EndedSubtasks;
-use super::error::{Damage, ExportError, ReadError};
+use super::error::{ExportError, ReadError, StoreDamage};
 use super::handle::Store;
-use super::line::{self, ExportLine, Status};
+use super::line::{self, ExportLine, StatusLine};
 use super::logs;
-use super::marks::{Mark, Marks};
+use super::marks::{AttemptMark, MarkTable};
 use super::places::rows_of;
 use super::read;
 use super::schedules;
-use super::tables::Meta;
+use super::tables::MetaRow;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 impl Store {
@@ -55,7 +55,7 @@ impl Store {
 
 fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportError> {
     let snapshot = connection.unchecked_transaction().map_err(ReadError::from)?;
-    let meta = Meta::load(&snapshot)?.ok_or(ReadError::Damaged(Damage::Meta))?;
+    let meta = MetaRow::load(&snapshot)?.ok_or(ReadError::Damaged(StoreDamage::Meta))?;
     put(to, &ExportLine::Store { version: line::VERSION, boot: meta.boot })?;
     for (key, record) in read::keys(&snapshot)? {
         put(to, &ExportLine::of_key(&key, &record))?;
@@ -90,7 +90,7 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     })?;
     written?;
     let jobs = in_order(&snapshot)?;
-    let marks = by_job(Marks::load(&snapshot)?);
+    let marks = by_job(MarkTable::load(&snapshot)?);
     for job in &jobs {
         put_job(&snapshot, *job, marks.get(job).map_or(&[], Vec::as_slice), to)?;
     }
@@ -118,7 +118,7 @@ fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
 }
 
 /// Groups the marks by job, sorted by subtask.
-fn by_job(marks: Marks) -> HashMap<JobNumber, Vec<(SubtaskNumber, Mark)>> {
+fn by_job(marks: MarkTable) -> HashMap<JobNumber, Vec<(SubtaskNumber, AttemptMark)>> {
     let mut by_job: HashMap<_, Vec<_>> = HashMap::new();
     for (subtask, mark) in marks.all() {
         by_job.entry(subtask.job).or_default().push((subtask.number, mark));
@@ -130,12 +130,12 @@ fn by_job(marks: Marks) -> HashMap<JobNumber, Vec<(SubtaskNumber, Mark)>> {
 fn put_job(
     connection: &Connection,
     number: JobNumber,
-    marks: &[(SubtaskNumber, Mark)],
+    marks: &[(SubtaskNumber, AttemptMark)],
     to: &mut dyn Write,
 ) -> Result<(), ExportError> {
     let found = read::find_job(connection, number)?;
     let (job, _) = found.ok_or(ReadError::NoSuchJob { job: number })?;
-    let status = || Status::of(&job.status);
+    let status = || StatusLine::of(&job.status);
     put(
         to,
         &ExportLine::Job {
@@ -163,7 +163,7 @@ fn put_job(
         let mut ended = EndedSubtasks::new(number, job.total);
         ended.read_on(connection)?;
         for (number, mark) in marks.iter().filter(|(number, _)| !ended.has(*number)) {
-            put(to, &ExportLine::Mark(line::Mark::of(*number, mark)))?;
+            put(to, &ExportLine::Mark(line::MarkLine::of(*number, mark)))?;
         }
     }
     put(to, &ExportLine::Status(status()))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::change::{Change, Changes, Committed, WriteReply};
+use super::change::{Change, Changes, CommitReceipt, WriteReply};
 use super::error::WriteError;
 use super::handle::Store;
 use super::parts::ChunkWriter;
@@ -16,16 +16,19 @@ use crate::ids::{JobNumber, SubtaskNumber};
 /// next extension deletes them.
 #[derive(Debug)]
 #[must_use = "nothing comes of it before it is finished"]
-pub struct Extension {
+pub struct JobExtension {
     job: JobNumber,
     parts: ChunkWriter,
 }
 
-impl Extension {
+impl JobExtension {
     pub(super) fn new(store: Store, job: JobNumber, total: u32) -> Self {
         // The cache may hold chunks of an earlier, broken extension, which are not the job's.
         store.cache().forget(job);
-        Extension { job, parts: ChunkWriter::new(store, job, total, UploadState::of_extension()) }
+        JobExtension {
+            job,
+            parts: ChunkWriter::new(store, job, total, UploadState::of_extension()),
+        }
     }
 
     /// Returns the number of the job's subtasks, including the pushed ones.
@@ -61,7 +64,7 @@ impl Extension {
     /// If the writer has refused a chunk. `then` is not called.
     pub async fn finish_with(
         mut self,
-        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+        then: impl FnOnce(Result<CommitReceipt, WriteError>) + Send + 'static,
     ) -> Result<(), WriteError> {
         let total = Some(self.parts.total());
         if let Some(last) = self.parts.seal() {
@@ -78,7 +81,7 @@ impl Extension {
 
 impl Store {
     /// Begins the upload of further subtasks for an unfinished job that has `total` of them.
-    pub fn extend(&self, job: JobNumber, total: u32) -> Extension {
-        Extension::new(self.clone(), job, total)
+    pub fn extend(&self, job: JobNumber, total: u32) -> JobExtension {
+        JobExtension::new(self.clone(), job, total)
     }
 }

@@ -10,11 +10,11 @@ use keylane_storage::sqlite::{self, ReaderPool};
 use rusqlite::Connection;
 
 use super::cache::ChunkCache;
-use super::change::{Change, Changes, Committed, Request, WriteReply};
+use super::change::{Change, Changes, CommitReceipt, WriteReply, WriteRequest};
 use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
 use super::outside::{JoinWriter, Outside};
-use super::pending::Pending;
+use super::pending::PendingWrite;
 use super::shared::StoreShared;
 use super::status;
 use crate::ids::JobNumber;
@@ -32,18 +32,18 @@ use crate::ids::JobNumber;
 ///   succeed again when there is room. After [`WriteError::Failed`], none does until the store is
 ///   opened again, because the operating system may have dropped data that it could not write.
 ///
-/// A clone shares the store; an [`Upload`](super::Upload), a [`Recovered`](super::Recovered) and its
+/// A clone shares the store; an [`JobUpload`](super::JobUpload), a [`RecoveredJobs`](super::RecoveredJobs) and its
 /// jobs each hold one. Dropping the last clone waits until all changes are written, and closes the
 /// file.
 ///
 /// # Examples
 /// ```
-/// use keylane_service::store::{Changes, JobState, JobStatus, NewJob, Outcome, OutcomeKind};
-/// use keylane_service::store::{Settings, Store};
+/// use keylane_service::store::{Changes, JobState, JobStatus, NewJob, SubtaskOutcome, OutcomeKind};
+/// use keylane_service::store::{StoreSettings, Store};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("store");
-/// let (store, mut recovered) = Store::open(&path, &Settings::default())?;
+/// let (store, mut recovered) = Store::open(&path, &StoreSettings::default())?;
 /// assert!(recovered.next_job()?.is_none());
 ///
 /// let now_ms = 1_763_000_000_000;
@@ -57,12 +57,12 @@ use crate::ids::JobNumber;
 /// let result = b"paid".to_vec();
 /// let (started_ms, ended_ms, kind) = (now_ms + 5, now_ms + 9, OutcomeKind::Succeeded);
 /// let mut changes = Changes::new();
-/// changes.ended(job, Outcome { number: 1, attempt: 1, kind, started_ms, ended_ms, result });
+/// changes.ended(job, SubtaskOutcome { number: 1, attempt: 1, kind, started_ms, ended_ms, result });
 /// store.submit(changes).wait()?;
 /// drop((store, recovered));
 ///
 /// // After a restart, what has not ended is to be done.
-/// let (store, mut recovered) = Store::open(&path, &Settings::default())?;
+/// let (store, mut recovered) = Store::open(&path, &StoreSettings::default())?;
 /// let unfinished = recovered.next_job()?.unwrap();
 /// let mut waiting = Vec::new();
 /// unfinished.for_each_waiting(|subtask| waiting.push(subtask.subtask.payload().to_vec()))?;
@@ -145,8 +145,8 @@ impl Store {
     /// subtask that it runs. Changes are written in the order of their submission, except that the
     /// chunks of large uploads, and the requests that finish these uploads, may be written later
     /// than requests submitted after them.
-    pub fn submit(&self, changes: Changes) -> Pending {
-        let (answer, pending) = Pending::new();
+    pub fn submit(&self, changes: Changes) -> PendingWrite {
+        let (answer, pending) = PendingWrite::new();
         self.hand_over(changes, answer, None);
         pending
     }
@@ -160,7 +160,7 @@ impl Store {
     pub fn submit_with(
         &self,
         changes: Changes,
-        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+        then: impl FnOnce(Result<CommitReceipt, WriteError>) + Send + 'static,
     ) {
         self.hand_over(changes, WriteReply::new(then), None);
     }
@@ -171,7 +171,7 @@ impl Store {
     pub(crate) fn submit_returning(
         &self,
         changes: Changes,
-        then: impl FnOnce(Result<Committed, WriteError>, Changes) + Send + 'static,
+        then: impl FnOnce(Result<CommitReceipt, WriteError>, Changes) + Send + 'static,
     ) {
         self.hand_over(changes, WriteReply::with_changes(then), None);
     }
@@ -193,7 +193,7 @@ impl Store {
 
     /// Sets the state of a damaged job to `Damaged`, so that the other jobs continue. `now_ms` is
     /// the current time.
-    pub fn set_aside(&self, job: JobNumber, now_ms: u64) -> Pending {
+    pub fn set_aside(&self, job: JobNumber, now_ms: u64) -> PendingWrite {
         let mut changes = Changes::new();
         changes.push(Change::SetAside { job, status: status::set_aside(now_ms) });
         self.submit(changes)
@@ -205,7 +205,7 @@ impl Store {
         answer: WriteReply,
         room: Option<OwnedPermit>,
     ) {
-        let request = Request { changes: changes.list, answer, _room: room };
+        let request = WriteRequest { changes: changes.list, answer, _room: room };
         for change in &request.changes {
             if let Change::Purge(job) = change {
                 self.core.cache.forget(*job);

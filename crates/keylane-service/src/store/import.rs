@@ -3,18 +3,18 @@
 
 use std::io::BufRead;
 
-use super::alias::Alias;
+use super::alias::JobAlias;
 use super::audit::AuditRecord;
 use super::boot;
-use super::change::{Change, Changes, Idempotency, NewJob};
+use super::change::{Change, Changes, IdempotencyEntry, NewJob};
 use super::error::ImportError;
 use super::handle::Store;
-use super::line::{self, ExportLine, Status};
+use super::line::{self, ExportLine, StatusLine};
 use super::logs::AttemptLog;
-use super::outcome::Outcome;
+use super::outcome::SubtaskOutcome;
 use super::read;
 use super::status::JobStatus;
-use super::upload::Upload;
+use super::upload::JobUpload;
 use crate::ids::{JobId, JobNumber, SubtaskId};
 
 /// Number of outcomes or logs submitted together.
@@ -38,7 +38,7 @@ impl Store {
         if !self.with_reader(|reader| Ok(read::is_empty(reader)?))? {
             return Err(ImportError::NotEmpty);
         }
-        let mut import = Import {
+        let mut import = ImportRun {
             store: self,
             at: ImportPosition::Begin,
             jobs: 0,
@@ -74,42 +74,42 @@ impl ExportReader<'_> {
             return Err(ImportError::Truncated { line: self.number - 1 });
         }
         let parsed = serde_json::from_slice(&text);
-        parsed.map(Some).map_err(|error| Trouble::Why(error.to_string()).at(self.number))
+        parsed.map(Some).map_err(|error| LineError::Why(error.to_string()).at(self.number))
     }
 
     /// Checks that no line follows the last one.
     fn ends_after(&mut self, jobs: u64) -> Result<u64, ImportError> {
         match self.next()? {
             None => Ok(jobs),
-            Some(_) => Err(Trouble::Why("it follows the end".into()).at(self.number)),
+            Some(_) => Err(LineError::Why("it follows the end".into()).at(self.number)),
         }
     }
 }
 
 /// Error of a line.
-enum Trouble {
+enum LineError {
     Why(String),
     Import(ImportError),
 }
 
-impl Trouble {
+impl LineError {
     fn at(self, line: u64) -> ImportError {
         match self {
-            Trouble::Why(why) => ImportError::Line { line, why },
-            Trouble::Import(error) => error,
+            LineError::Why(why) => ImportError::Line { line, why },
+            LineError::Import(error) => error,
         }
     }
 }
 
-impl From<String> for Trouble {
+impl From<String> for LineError {
     fn from(why: String) -> Self {
-        Trouble::Why(why)
+        LineError::Why(why)
     }
 }
 
-impl<E: Into<ImportError>> From<E> for Trouble {
+impl<E: Into<ImportError>> From<E> for LineError {
     fn from(error: E) -> Self {
-        Trouble::Import(error.into())
+        LineError::Import(error.into())
     }
 }
 
@@ -123,12 +123,12 @@ enum ImportPosition {
     /// Before a job, or a line that belongs to no job.
     Between,
     /// Among the `total` subtasks of a job.
-    Subtasks { upload: Box<Upload>, new: Box<NewJob>, total: u32 },
+    Subtasks { upload: Box<JobUpload>, new: Box<NewJob>, total: u32 },
     /// Among the outcomes and logs of a job, before its end.
     Outcomes { job: JobNumber, changes: Changes },
 }
 
-struct Import<'a> {
+struct ImportRun<'a> {
     store: &'a Store,
     at: ImportPosition,
     jobs: u64,
@@ -138,9 +138,9 @@ struct Import<'a> {
     entry: Option<u64>,
 }
 
-impl Import<'_> {
+impl ImportRun<'_> {
     /// Handles a line. Returns the number of jobs if it was the last line.
-    fn take(&mut self, line: ExportLine) -> Result<Option<u64>, Trouble> {
+    fn take(&mut self, line: ExportLine) -> Result<Option<u64>, LineError> {
         if !matches!(line, ExportLine::Audit { .. }) {
             self.write_log()?;
         }
@@ -182,7 +182,7 @@ impl Import<'_> {
     }
 
     /// Takes a line behind a complete job.
-    fn take_between(&mut self, line: ExportLine) -> Result<ImportPosition, Trouble> {
+    fn take_between(&mut self, line: ExportLine) -> Result<ImportPosition, LineError> {
         Ok(match line {
             ExportLine::Key { key, state, since_ms, reason } => {
                 let (key, record) = line::key(&key, &state, since_ms, reason)?;
@@ -193,13 +193,13 @@ impl Import<'_> {
             }
             ExportLine::Idempotency { scope, key, body_hash, id, expires_ms } => {
                 let (body_hash, id) = (line::hash(&body_hash)?, line::id(&id)?);
-                self.put(Idempotency { scope, key, body_hash, expires_ms }, id)?;
+                self.put(IdempotencyEntry { scope, key, body_hash, expires_ms }, id)?;
                 ImportPosition::Between
             }
             ExportLine::Alias { name, id, body_hash } => {
                 let (job, body_hash) = (line::id(&id)?, line::hash(&body_hash)?);
                 let mut changes = Changes::new();
-                changes.alias(Alias { name, job, body_hash });
+                changes.alias(JobAlias { name, job, body_hash });
                 self.write(changes)?;
                 ImportPosition::Between
             }
@@ -228,11 +228,12 @@ impl Import<'_> {
         job: JobNumber,
         mut changes: Changes,
         line: ExportLine,
-    ) -> Result<ImportPosition, Trouble> {
+    ) -> Result<ImportPosition, LineError> {
         match line {
             ExportLine::Outcome { number, attempt, kind, started_ms, ended_ms, result } => {
                 let (kind, result) = (line::kind(&kind)?, line::decode(&result)?);
-                let outcome = Outcome { number, attempt, kind, started_ms, ended_ms, result };
+                let outcome =
+                    SubtaskOutcome { number, attempt, kind, started_ms, ended_ms, result };
                 changes.ended(job, outcome);
                 self.record(job, changes)
             }
@@ -270,13 +271,13 @@ impl Import<'_> {
         }
     }
 
-    fn write(&self, changes: Changes) -> Result<(), Trouble> {
+    fn write(&self, changes: Changes) -> Result<(), LineError> {
         self.store.submit(changes).wait()?;
         Ok(())
     }
 
     /// Adds an audit entry, which must follow its predecessor directly or be the first.
-    fn log(&mut self, number: u64, record: AuditRecord) -> Result<(), Trouble> {
+    fn log(&mut self, number: u64, record: AuditRecord) -> Result<(), LineError> {
         let follows = self.entry.map_or(number >= 1, |last| number == last + 1);
         // No real log has this many entries, and SQLite's numbers end soon above.
         if !follows || number >= 1 << 53 {
@@ -287,18 +288,18 @@ impl Import<'_> {
         if self.log.len() == ENTRIES_AT_ONCE { self.write_log() } else { Ok(()) }
     }
 
-    fn write_log(&mut self) -> Result<(), Trouble> {
+    fn write_log(&mut self) -> Result<(), LineError> {
         let log = std::mem::take(&mut self.log);
         if log.is_empty() { Ok(()) } else { self.write(log) }
     }
 
-    fn put(&self, entry: Idempotency, id: JobId) -> Result<(), Trouble> {
+    fn put(&self, entry: IdempotencyEntry, id: JobId) -> Result<(), LineError> {
         let mut changes = Changes::new();
         changes.push(Change::Idempotency { entry, id });
         self.write(changes)
     }
 
-    fn begin(&mut self, id: JobId, new: NewJob, total: u32) -> Result<ImportPosition, Trouble> {
+    fn begin(&mut self, id: JobId, new: NewJob, total: u32) -> Result<ImportPosition, LineError> {
         self.jobs += 1;
         if id.number().0 >= super::places::JOBS {
             return Err(format!("{id} has no number that a store can have").into());
@@ -312,12 +313,12 @@ impl Import<'_> {
 
     fn add(
         &mut self,
-        mut upload: Box<Upload>,
+        mut upload: Box<JobUpload>,
         new: Box<NewJob>,
         total: u32,
         keys: &[String],
         payload: &str,
-    ) -> Result<ImportPosition, Trouble> {
+    ) -> Result<ImportPosition, LineError> {
         let keys = keys.iter().map(|key| line::decode(key)).collect::<Result<Vec<_>, _>>()?;
         upload.push(&keys, &line::decode(payload)?)?;
         upload.flush()?;
@@ -327,14 +328,14 @@ impl Import<'_> {
         }
     }
 
-    fn accepted(&self, upload: Upload, new: NewJob) -> Result<ImportPosition, ImportError> {
+    fn accepted(&self, upload: JobUpload, new: NewJob) -> Result<ImportPosition, ImportError> {
         let job = upload.job();
         upload.finish(new).wait()?;
         Ok(ImportPosition::Outcomes { job, changes: Changes::new() })
     }
 
     /// Submits the collected changes of a job if they are many.
-    fn record(&self, job: JobNumber, mut changes: Changes) -> Result<ImportPosition, Trouble> {
+    fn record(&self, job: JobNumber, mut changes: Changes) -> Result<ImportPosition, LineError> {
         if changes.len() == OUTCOMES_AT_ONCE {
             self.write(std::mem::take(&mut changes))?;
         }
@@ -345,8 +346,8 @@ impl Import<'_> {
         &self,
         job: JobNumber,
         mut changes: Changes,
-        status: &Status,
-    ) -> Result<ImportPosition, Trouble> {
+        status: &StatusLine,
+    ) -> Result<ImportPosition, LineError> {
         let status: JobStatus = status.read()?;
         changes.status(job, status);
         self.write(changes)?;

@@ -2,7 +2,7 @@
 
 use keylane_storage::checksum::seal;
 
-use super::change::{Idempotency, KeyRecord, KeyState};
+use super::change::{IdempotencyEntry, KeyRecord, KeyState};
 use crate::ids::JobId;
 
 impl KeyState {
@@ -25,8 +25,8 @@ pub(super) fn seal_of_key(key: &[u8], record: &KeyRecord) -> Vec<u8> {
     bytes.split_off(length)
 }
 
-pub(super) fn seal_of_idempotency(entry: &Idempotency, id: JobId) -> Vec<u8> {
-    let Idempotency { scope, key, body_hash, expires_ms } = entry;
+pub(super) fn seal_of_idempotency(entry: &IdempotencyEntry, id: JobId) -> Vec<u8> {
+    let IdempotencyEntry { scope, key, body_hash, expires_ms } = entry;
     let mut bytes = [scope.as_bytes(), key.as_bytes(), body_hash, &id.0].concat();
     let length = bytes.len();
     seal(&mut bytes, &[scope.len() as u64, *expires_ms]);

@@ -10,14 +10,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::alias::Alias;
+use super::alias::JobAlias;
 use super::audit::{AuditRecord, AuditRow};
-use super::change::{Idempotency, KeyRecord, KeyState, NewJob};
+use super::change::{IdempotencyEntry, KeyRecord, KeyState, NewJob};
 use super::logs::AttemptLog;
-use super::marks::{self, Stage};
-use super::outcome::{Outcome, OutcomeKind};
+use super::marks::{self, AttemptStage};
+use super::outcome::{OutcomeKind, SubtaskOutcome};
 use super::schedules::ScheduleRecord;
-use super::status::{Counts, JobState, JobStatus};
+use super::status::{JobState, JobStatus, OutcomeCounts};
 use crate::ids::{JobId, Key};
 
 /// Version of the lines. Version 1 has no `schedule`; `alias` came in version 3, `audit` in 4,
@@ -70,7 +70,7 @@ pub(super) enum ExportLine {
         created_ms: u64,
         total: u32,
         head: String,
-        status: Status,
+        status: StatusLine,
     },
     Subtask {
         keys: Vec<String>,
@@ -94,8 +94,8 @@ pub(super) enum ExportLine {
         left_out: u64,
         text: String,
     },
-    Mark(Mark),
-    Status(Status),
+    Mark(MarkLine),
+    Status(StatusLine),
     End {
         jobs: u64,
     },
@@ -103,7 +103,7 @@ pub(super) enum ExportLine {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Status {
+pub(super) struct StatusLine {
     state: String,
     start_at_ms: Option<u64>,
     started_ms: Option<u64>,
@@ -118,7 +118,7 @@ pub(super) struct Status {
 /// subtask again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Mark {
+pub(super) struct MarkLine {
     number: u32,
     attempt: u32,
     /// Time of the failure, if the attempt failed.
@@ -132,36 +132,36 @@ pub(super) struct Mark {
     reason: Option<String>,
 }
 
-impl Mark {
-    pub(super) fn of(number: u32, mark: &marks::Mark) -> Self {
+impl MarkLine {
+    pub(super) fn of(number: u32, mark: &marks::AttemptMark) -> Self {
         let attempt = mark.attempt;
-        let plain = Mark { number, attempt, since_ms: None, wait_ms: None, reason: None };
+        let plain = MarkLine { number, attempt, since_ms: None, wait_ms: None, reason: None };
         match &mark.stage {
-            Stage::Started | Stage::Leased { .. } => plain,
-            Stage::BackingOff { since_ms, wait_ms, reason } => {
+            AttemptStage::Started | AttemptStage::Leased { .. } => plain,
+            AttemptStage::BackingOff { since_ms, wait_ms, reason } => {
                 let reason = (!reason.is_empty()).then(|| reason.clone().into_string());
-                Mark { since_ms: Some(*since_ms), wait_ms: Some(*wait_ms), reason, ..plain }
+                MarkLine { since_ms: Some(*since_ms), wait_ms: Some(*wait_ms), reason, ..plain }
             }
-            Stage::Stopped { since_ms, reason } => {
+            AttemptStage::Stopped { since_ms, reason } => {
                 let reason = Some(reason.clone().into_string());
-                Mark { since_ms: Some(*since_ms), reason, ..plain }
+                MarkLine { since_ms: Some(*since_ms), reason, ..plain }
             }
         }
     }
 
     /// Returns the number of the subtask, and its mark.
-    pub(super) fn read(self) -> (u32, marks::Mark) {
+    pub(super) fn read(self) -> (u32, marks::AttemptMark) {
         let stage = match (self.since_ms, self.wait_ms, self.reason) {
             (Some(since_ms), Some(wait_ms), reason) => {
                 let reason = reason.unwrap_or_default().into_boxed_str();
-                Stage::BackingOff { since_ms, wait_ms, reason }
+                AttemptStage::BackingOff { since_ms, wait_ms, reason }
             }
             (Some(since_ms), None, Some(reason)) => {
-                Stage::Stopped { since_ms, reason: reason.into_boxed_str() }
+                AttemptStage::Stopped { since_ms, reason: reason.into_boxed_str() }
             }
-            _ => Stage::Started,
+            _ => AttemptStage::Started,
         };
-        (self.number, marks::Mark { attempt: self.attempt, stage })
+        (self.number, marks::AttemptMark { attempt: self.attempt, stage })
     }
 }
 
@@ -173,20 +173,29 @@ pub(super) fn decode(text: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(text).map_err(|error| format!("not base64: {error}"))
 }
 
-impl Status {
+impl StatusLine {
     pub(super) fn of(status: &JobStatus) -> Self {
         let JobStatus { state, start_at_ms, started_ms, ended_ms, counts } = *status;
-        let Counts { succeeded, failed, cancelled, skipped } = counts;
+        let OutcomeCounts { succeeded, failed, cancelled, skipped } = counts;
         let state = state.word().to_owned();
-        Status { state, start_at_ms, started_ms, ended_ms, succeeded, failed, cancelled, skipped }
+        StatusLine {
+            state,
+            start_at_ms,
+            started_ms,
+            ended_ms,
+            succeeded,
+            failed,
+            cancelled,
+            skipped,
+        }
     }
 
     pub(super) fn read(&self) -> Result<JobStatus, String> {
         let state = JobState::ALL.into_iter().find(|state| state.word() == self.state);
         let state = state.ok_or_else(|| format!("{:?} is no state of a job", self.state))?;
-        let Status { start_at_ms, started_ms, ended_ms, .. } = *self;
-        let Status { succeeded, failed, cancelled, skipped, .. } = *self;
-        let counts = Counts { succeeded, failed, cancelled, skipped };
+        let StatusLine { start_at_ms, started_ms, ended_ms, .. } = *self;
+        let StatusLine { succeeded, failed, cancelled, skipped, .. } = *self;
+        let counts = OutcomeCounts { succeeded, failed, cancelled, skipped };
         Ok(JobStatus { state, start_at_ms, started_ms, ended_ms, counts })
     }
 }
@@ -198,7 +207,7 @@ impl ExportLine {
         ExportLine::Key { key: encode(&key.0), state, since_ms, reason }
     }
 
-    pub(super) fn of_idempotency(entry: &Idempotency, id: JobId) -> Self {
+    pub(super) fn of_idempotency(entry: &IdempotencyEntry, id: JobId) -> Self {
         ExportLine::Idempotency {
             scope: entry.scope.clone(),
             key: entry.key.clone(),
@@ -208,8 +217,8 @@ impl ExportLine {
         }
     }
 
-    pub(super) fn of_alias(alias: &Alias) -> Self {
-        let Alias { name, job, body_hash } = alias;
+    pub(super) fn of_alias(alias: &JobAlias) -> Self {
+        let JobAlias { name, job, body_hash } = alias;
         ExportLine::Alias { name: name.clone(), id: job.to_string(), body_hash: encode(body_hash) }
     }
 
@@ -230,7 +239,7 @@ impl ExportLine {
         }
     }
 
-    pub(super) fn of_outcome(outcome: &Outcome) -> Self {
+    pub(super) fn of_outcome(outcome: &SubtaskOutcome) -> Self {
         ExportLine::Outcome {
             number: outcome.number,
             attempt: outcome.attempt,
@@ -292,7 +301,7 @@ pub(super) fn new_job(
     kind: String,
     created_ms: u64,
     head: &str,
-    status: &Status,
+    status: &StatusLine,
 ) -> Result<NewJob, String> {
     let status = status.read()?;
     let is_over = status.state.is_final();

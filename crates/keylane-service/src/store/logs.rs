@@ -13,7 +13,7 @@ use keylane_storage::checksum::{seal, unseal};
 use keylane_storage::leb128;
 use rusqlite::{Connection, Row, params};
 
-use super::error::{Damage, ReadError};
+use super::error::{ReadError, StoreDamage};
 use super::outcome::OutcomeKind;
 use super::places::{at, place, rows_of};
 use crate::ids::{JobNumber, SubtaskNumber};
@@ -73,7 +73,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<AttemptLog, ReadError> {
     let [place, nth] = [row.get::<_, i64>(0)?, row.get(1)?].map(i64::cast_unsigned);
     decode(place, nth, row.get_ref(2)?.as_blob()?).ok_or_else(|| {
         let (job, number) = at(place);
-        ReadError::Damaged(Damage::Log { job, number })
+        ReadError::Damaged(StoreDamage::Log { job, number })
     })
 }
 

@@ -8,7 +8,7 @@
 //! only until its job ends. A reopened job would find such marks of earlier attempts: so a
 //! reopening writes all needed marks into new rows and deletes all old rows.
 //!
-//! A mark also has the stage of the attempt ([`Stage`]): a worker's lease, the backoff after a
+//! A mark also has the stage of the attempt ([`AttemptStage`]): a worker's lease, the backoff after a
 //! failed attempt, a subtask that has stopped its keys. So these survive a restart.
 //!
 //! A body has, in LEB128: the number of marks; for each the job's number, the subtask's, the
@@ -29,7 +29,7 @@ use keylane_storage::checksum::{seal, unseal};
 use keylane_storage::leb128;
 use rusqlite::{Connection, params};
 
-use super::error::{Damage, ReadError};
+use super::error::{ReadError, StoreDamage};
 use super::status::FIRST_FINAL;
 use crate::ids::{JobNumber, SubtaskId};
 
@@ -38,16 +38,16 @@ const MAX_IN_ROW: usize = 256;
 
 /// Latest attempt at an unfinished subtask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct AttemptMark {
     /// Number of the attempt, from 1; 0 if the only attempt was withdrawn.
     pub attempt: u32,
     /// Stage of the attempt.
-    pub stage: Stage,
+    pub stage: AttemptStage,
 }
 
 /// Stage of an attempt. Times are milliseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Stage {
+pub enum AttemptStage {
     /// The attempt has begun. A restart begins the next attempt.
     #[default]
     Started,
@@ -78,19 +78,19 @@ pub enum Stage {
     },
 }
 
-impl Mark {
+impl AttemptMark {
     /// Returns the mark of an attempt that has begun.
     #[must_use]
     pub const fn started(attempt: u32) -> Self {
-        Mark { attempt, stage: Stage::Started }
+        AttemptMark { attempt, stage: AttemptStage::Started }
     }
 }
 
 /// Marks in the file, or after the current transaction.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct MarkTable {
     /// Latest mark of each subtask, with its row; `None` if it is not written yet.
-    running: HashMap<SubtaskId, (Mark, Option<u64>), foldhash::fast::RandomState>,
+    running: HashMap<SubtaskId, (AttemptMark, Option<u64>), foldhash::fast::RandomState>,
     /// Number of subtasks of each job in `running`.
     jobs: HashMap<JobNumber, u32, foldhash::fast::RandomState>,
     /// Number of needed marks in each row.
@@ -105,17 +105,17 @@ pub(super) struct Marks {
     next_row: u64,
 }
 
-impl Marks {
+impl MarkTable {
     /// Loads the marks of unfinished jobs from the file.
-    pub(super) fn load(connection: &Connection) -> Result<Marks, ReadError> {
-        let mut marks = Marks::default();
+    pub(super) fn load(connection: &Connection) -> Result<MarkTable, ReadError> {
+        let mut marks = MarkTable::default();
         let mut all = connection.prepare("SELECT number, body FROM started ORDER BY number")?;
         let mut rows = all.query([])?;
         while let Some(row) = rows.next()? {
             let number = row.get::<_, i64>(0)?.cast_unsigned();
             let body = row.get_ref(1)?.as_blob()?;
-            let row =
-                decode(number, body).ok_or(ReadError::Damaged(Damage::Marks { row: number }))?;
+            let row = decode(number, body)
+                .ok_or(ReadError::Damaged(StoreDamage::Marks { row: number }))?;
             marks.rows.insert(number, row.len());
             for (subtask, mark) in row {
                 marks.set(subtask, mark, Some(number));
@@ -135,17 +135,17 @@ impl Marks {
     }
 
     /// Returns the mark of each subtask of these jobs that has one.
-    pub(super) fn all(&self) -> HashMap<SubtaskId, Mark, foldhash::fast::RandomState> {
+    pub(super) fn all(&self) -> HashMap<SubtaskId, AttemptMark, foldhash::fast::RandomState> {
         self.running.iter().map(|(subtask, (mark, _))| (*subtask, mark.clone())).collect()
     }
 
-    pub(super) fn put(&mut self, subtask: SubtaskId, mark: Mark) {
+    pub(super) fn put(&mut self, subtask: SubtaskId, mark: AttemptMark) {
         self.set(subtask, mark, None);
         self.fresh.push(subtask);
     }
 
     /// Sets the latest mark of a subtask.
-    fn set(&mut self, subtask: SubtaskId, mark: Mark, row: Option<u64>) {
+    fn set(&mut self, subtask: SubtaskId, mark: AttemptMark, row: Option<u64>) {
         match self.running.insert(subtask, (mark, row)) {
             Some((_, before)) => self.leave(before),
             None => *self.jobs.entry(subtask.job).or_default() += 1,
@@ -227,7 +227,7 @@ impl Marks {
     }
 
     /// Returns the needed marks that are in no row, each once.
-    fn take_fresh(&mut self) -> Vec<(SubtaskId, Mark)> {
+    fn take_fresh(&mut self) -> Vec<(SubtaskId, AttemptMark)> {
         let mut seen = HashSet::with_capacity(self.fresh.len());
         let fresh = std::mem::take(&mut self.fresh).into_iter();
         let needed = fresh.filter_map(|subtask| match self.running.get(&subtask) {
@@ -238,7 +238,7 @@ impl Marks {
     }
 }
 
-fn encode(row: u64, marks: &[(SubtaskId, Mark)]) -> Vec<u8> {
+fn encode(row: u64, marks: &[(SubtaskId, AttemptMark)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(marks.len() * 8 + 8);
     leb128::put(&mut bytes, marks.len() as u64);
     for (subtask, mark) in marks {
@@ -252,40 +252,40 @@ fn encode(row: u64, marks: &[(SubtaskId, Mark)]) -> Vec<u8> {
 }
 
 /// Decodes the marks of a row. Returns `None` if it is damaged.
-pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, Mark)>> {
+pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, AttemptMark)>> {
     let mut rest = unseal(sealed, &[row])?;
     let mut marks = Vec::new();
     for _ in 0..leb128::take(&mut rest)? {
         let job = JobNumber(leb128::take(&mut rest)?);
         let number = u32::try_from(leb128::take(&mut rest)?).ok()?;
         let coded = leb128::take(&mut rest)?;
-        let (attempt, stage) = (coded as u32, Stage::decode(coded >> 32, &mut rest)?);
-        marks.push((SubtaskId { job, number }, Mark { attempt, stage }));
+        let (attempt, stage) = (coded as u32, AttemptStage::decode(coded >> 32, &mut rest)?);
+        marks.push((SubtaskId { job, number }, AttemptMark { attempt, stage }));
     }
     rest.is_empty().then_some(marks)
 }
 
-impl Stage {
+impl AttemptStage {
     fn number(&self) -> u64 {
         match self {
-            Stage::Started => 0,
-            Stage::Leased { .. } => 1,
-            Stage::BackingOff { reason, .. } if reason.is_empty() => 2,
-            Stage::BackingOff { .. } => 4,
-            Stage::Stopped { .. } => 3,
+            AttemptStage::Started => 0,
+            AttemptStage::Leased { .. } => 1,
+            AttemptStage::BackingOff { reason, .. } if reason.is_empty() => 2,
+            AttemptStage::BackingOff { .. } => 4,
+            AttemptStage::Stopped { .. } => 3,
         }
     }
 
     fn encode(&self, bytes: &mut Vec<u8>) {
         match self {
-            Stage::Started => {}
-            Stage::Leased { fence, since_ms, worker } => {
+            AttemptStage::Started => {}
+            AttemptStage::Leased { fence, since_ms, worker } => {
                 leb128::put(bytes, *fence);
                 put_time(bytes, *since_ms);
                 leb128::put(bytes, worker.as_ref().map_or(0, |name| name.len() as u64 + 1));
                 bytes.extend(worker.iter().flat_map(|name| name.bytes()));
             }
-            Stage::BackingOff { since_ms, wait_ms, reason } => {
+            AttemptStage::BackingOff { since_ms, wait_ms, reason } => {
                 put_time(bytes, *since_ms);
                 put_time(bytes, *wait_ms);
                 if !reason.is_empty() {
@@ -293,7 +293,7 @@ impl Stage {
                     bytes.extend(reason.bytes());
                 }
             }
-            Stage::Stopped { since_ms, reason } => {
+            AttemptStage::Stopped { since_ms, reason } => {
                 put_time(bytes, *since_ms);
                 leb128::put(bytes, reason.len() as u64);
                 bytes.extend(reason.bytes());
@@ -303,14 +303,14 @@ impl Stage {
 
     fn decode(number: u64, rest: &mut &[u8]) -> Option<Self> {
         Some(match number {
-            0 => Stage::Started,
+            0 => AttemptStage::Started,
             1 => {
                 let (fence, since_ms) = (leb128::take(rest)?, leb128::take(rest)?);
                 let worker = match leb128::take(rest)?.checked_sub(1) {
                     Some(length) => Some(text(rest, length)?),
                     None => None,
                 };
-                Stage::Leased { fence, since_ms, worker }
+                AttemptStage::Leased { fence, since_ms, worker }
             }
             2 | 4 => {
                 let (since_ms, wait_ms) = (leb128::take(rest)?, leb128::take(rest)?);
@@ -321,11 +321,11 @@ impl Stage {
                     }
                     _ => Box::default(),
                 };
-                Stage::BackingOff { since_ms, wait_ms, reason }
+                AttemptStage::BackingOff { since_ms, wait_ms, reason }
             }
             3 => {
                 let (since_ms, length) = (leb128::take(rest)?, leb128::take(rest)?);
-                Stage::Stopped { since_ms, reason: text(rest, length)? }
+                AttemptStage::Stopped { since_ms, reason: text(rest, length)? }
             }
             _ => return None,
         })
@@ -366,19 +366,19 @@ mod tests {
         connection.query_row("SELECT count(*) FROM started", [], |row| row.get(0)).unwrap()
     }
 
-    fn stages() -> impl Strategy<Value = Stage> {
+    fn stages() -> impl Strategy<Value = AttemptStage> {
         let number = || 0..1_u64 << 63;
         let leased = (number(), number(), prop::option::of(".{0,9}"));
         prop_oneof![
-            Just(Stage::Started),
+            Just(AttemptStage::Started),
             leased.prop_map(|(fence, since_ms, worker)| {
-                Stage::Leased { fence, since_ms, worker: worker.map(String::into_boxed_str) }
+                AttemptStage::Leased { fence, since_ms, worker: worker.map(String::into_boxed_str) }
             }),
             (number(), number(), ".{0,9}").prop_map(|(since_ms, wait_ms, reason)| {
-                Stage::BackingOff { since_ms, wait_ms, reason: reason.into_boxed_str() }
+                AttemptStage::BackingOff { since_ms, wait_ms, reason: reason.into_boxed_str() }
             }),
             (number(), ".{0,9}").prop_map(|(since_ms, reason)| {
-                Stage::Stopped { since_ms, reason: reason.into_boxed_str() }
+                AttemptStage::Stopped { since_ms, reason: reason.into_boxed_str() }
             }),
         ]
     }
@@ -391,7 +391,7 @@ mod tests {
         ) {
             let marks: Vec<_> =
                 marks.into_iter().map(|(job, number, attempt, stage)| {
-                    (subtask(job, number), Mark { attempt, stage })
+                    (subtask(job, number), AttemptMark { attempt, stage })
                 }).collect();
             let mut bytes = encode(row, &marks);
             prop_assert_eq!(decode(row, &bytes), Some(marks));
@@ -407,10 +407,10 @@ mod tests {
             steps in prop::collection::vec((0u8..6, 0u64..3, 0u32..5, stages()), 1..120),
         ) {
             let connection = file();
-            let mut marks = Marks::default();
+            let mut marks = MarkTable::default();
             let mut model = HashMap::new();
             for (attempt, (step, job, number, stage)) in (1..).zip(steps) {
-                let (one, mark) = (subtask(job, number), Mark { attempt, stage });
+                let (one, mark) = (subtask(job, number), AttemptMark { attempt, stage });
                 match step {
                     0 | 1 => {
                         marks.put(one, mark.clone());
@@ -428,13 +428,13 @@ mod tests {
                         marks.write(&connection).unwrap();
                         prop_assert!(rows(&connection) <= marks.running.len() as i64);
                         if step == 5 {
-                            marks = Marks::load(&connection).unwrap();
+                            marks = MarkTable::load(&connection).unwrap();
                         }
                     }
                 }
             }
             marks.write(&connection).unwrap();
-            let mut loaded = Marks::load(&connection).unwrap();
+            let mut loaded = MarkTable::load(&connection).unwrap();
             // What has ended besides may still be there, but nothing that runs is missing.
             let all = loaded.all();
             for (subtask, mark) in &model {
@@ -451,19 +451,22 @@ mod tests {
     fn a_row_of_an_earlier_layout_is_read() {
         let mut bytes = vec![2, 1, 1, 3, 2, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
         seal(&mut bytes, &[9]);
-        let wanted = [(subtask(1, 1), Mark::started(3)), (subtask(2, 0), Mark::started(u32::MAX))];
+        let wanted = [
+            (subtask(1, 1), AttemptMark::started(3)),
+            (subtask(2, 0), AttemptMark::started(u32::MAX)),
+        ];
         assert_eq!(decode(9, &bytes).unwrap(), wanted);
     }
 
     #[test]
     fn marks_of_a_job_that_has_ended_go_when_the_file_is_opened() {
-        let (connection, mut marks) = (file(), Marks::default());
-        marks.put(subtask(1, 1), Mark::started(1));
-        marks.put(subtask(2, 1), Mark::started(1));
+        let (connection, mut marks) = (file(), MarkTable::default());
+        marks.put(subtask(1, 1), AttemptMark::started(1));
+        marks.put(subtask(2, 1), AttemptMark::started(1));
         marks.write(&connection).unwrap();
         connection.execute("UPDATE job SET state = 17 WHERE number = 1", []).unwrap();
         connection.execute("DELETE FROM job WHERE number = 2", []).unwrap();
-        let mut marks = Marks::load(&connection).unwrap();
+        let mut marks = MarkTable::load(&connection).unwrap();
         assert_eq!(marks.all().len(), 0);
         marks.write(&connection).unwrap();
         assert_eq!(rows(&connection), 0);
@@ -471,8 +474,8 @@ mod tests {
 
     #[test]
     fn what_begins_and_ends_in_one_transaction_is_not_written() {
-        let (connection, mut marks) = (file(), Marks::default());
-        marks.put(subtask(1, 1), Mark::started(1));
+        let (connection, mut marks) = (file(), MarkTable::default());
+        marks.put(subtask(1, 1), AttemptMark::started(1));
         marks.end(subtask(1, 1));
         marks.write(&connection).unwrap();
         assert_eq!(rows(&connection), 0);

@@ -49,29 +49,30 @@ mod upload;
 mod upload_state;
 mod writer;
 
-pub use alias::Alias;
+pub use alias::JobAlias;
 pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub(crate) use boot::FENCE_BITS;
-pub use change::{Changes, Committed, Idempotency, KeyRecord, KeyState, NewJob};
-pub use chunk::{Chunk, MAX_SUBTASKS, Subtask, SubtaskKeys};
+pub use change::{Changes, CommitReceipt, IdempotencyEntry, KeyRecord, KeyState, NewJob};
+pub use chunk::{Chunk, MAX_SUBTASKS, StoredSubtask, SubtaskKeys};
 pub use ended::PinnedIndex;
 pub use error::{
-    BackupError, Damage, ExportError, ImportError, OpenError, ReadError, SalvageError, WriteError,
+    BackupError, ExportError, ImportError, ReadError, SalvageError, StoreDamage, StoreOpenError,
+    WriteError,
 };
-pub use extend::Extension;
+pub use extend::JobExtension;
 pub use handle::{Store, StoreStats};
 pub use logs::AttemptLog;
-pub use marks::{Mark, Stage};
-pub use outcome::{Outcome, OutcomeKind, OutcomePlace, RecordedOutcome};
+pub use marks::{AttemptMark, AttemptStage};
+pub use outcome::{OutcomeKind, OutcomePlace, RecordedOutcome, SubtaskOutcome};
 pub(crate) use outside::Outside;
-pub use pending::Pending;
+pub use pending::PendingWrite;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
-pub use recover::{DamagedJob, Recovered, RecoveredJob, WaitingSubtask};
-pub use salvage::Salvaged;
+pub use recover::{DamagedJob, RecoveredJob, RecoveredJobs, WaitingSubtask};
+pub use salvage::SalvageReport;
 pub use schedules::ScheduleRecord;
 pub(crate) use schedules::ScheduleRow;
-pub use settings::{Report, Settings};
+pub use settings::{StoreReport, StoreSettings};
 #[cfg(test)]
 pub(crate) use simulated::{SimulatedDisk, WriteFate};
-pub use status::{Counts, JobState, JobStatus};
-pub use upload::Upload;
+pub use status::{JobState, JobStatus, OutcomeCounts};
+pub use upload::JobUpload;

@@ -10,17 +10,17 @@ use keylane_storage::sqlite::{
 };
 use rusqlite::{Connection, ErrorCode};
 
-use super::boot::{self, Highest};
-use super::error::{Damage, OpenError, ReadError};
+use super::boot::{self, HighestBoot};
+use super::error::{ReadError, StoreDamage, StoreOpenError};
 use super::handle::{OpenedStore, Store};
 use super::outside::Outside;
 use super::read;
-use super::recover::Recovered;
-use super::settings::Settings;
+use super::recover::RecoveredJobs;
+use super::settings::StoreSettings;
 use super::shared::StoreShared;
-use super::state::{Opened, WriterState};
-use super::tables::{LAYOUT, Meta};
-use super::writer::Writer;
+use super::state::{OpeningValues, WriterState};
+use super::tables::{LAYOUT, MetaRow};
+use super::writer::StoreWriter;
 use crate::ids::JobNumber;
 
 impl Store {
@@ -37,8 +37,8 @@ impl Store {
     /// and [`check`](Self::check) cover the rest.
     pub fn open(
         path: impl AsRef<Path>,
-        settings: &Settings,
-    ) -> Result<(Store, Recovered), OpenError> {
+        settings: &StoreSettings,
+    ) -> Result<(Store, RecoveredJobs), StoreOpenError> {
         Store::open_in(path.as_ref(), settings, &Outside::system())
     }
 
@@ -46,33 +46,35 @@ impl Store {
     /// writer thread.
     pub(crate) fn open_in(
         path: &Path,
-        settings: &Settings,
+        settings: &StoreSettings,
         outside: &Outside,
-    ) -> Result<(Store, Recovered), OpenError> {
-        let path =
-            files::resolved(path).map_err(OpenError::io("find the folder of the store", path))?;
-        let lock = Lock::take(&path).map_err(OpenError::locked(&path))?;
-        let settling = OpenError::io("sync the log of an earlier process", &path);
+    ) -> Result<(Store, RecoveredJobs), StoreOpenError> {
+        let path = files::resolved(path)
+            .map_err(StoreOpenError::io("find the folder of the store", path))?;
+        let lock = Lock::take(&path).map_err(StoreOpenError::locked(&path))?;
+        let settling = StoreOpenError::io("sync the log of an earlier process", &path);
         sqlite::settle_log(&path).map_err(settling)?;
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
-        let mut highest_boot = Highest::open(&path);
+        let mut highest_boot = HighestBoot::open(&path);
         let next_boot =
             boot::next(was.boot, highest_boot.number(), outside.now_ms() / 1000, outside.random());
-        let reading = OpenError::reading(&path);
+        let reading = StoreOpenError::reading(&path);
         let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
-        let meta = Meta { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
+        let meta =
+            MetaRow { boot: next_boot, clean: false, unfinished: Some(count), ..was.clone() };
         let opened_full = record_opening(&path, &connection, &meta, &mut mark, &mut highest_boot)?;
-        files::sync_folder(&path).map_err(OpenError::io("sync the folder of the store", &path))?;
+        files::sync_folder(&path)
+            .map_err(StoreOpenError::io("sync the folder of the store", &path))?;
 
-        let opened = Opened { boot: meta.boot, unfinished: count };
+        let opened = OpeningValues { boot: meta.boot, unfinished: count };
         let state = WriterState::load(&connection, opened).map_err(&reading)?;
         let loose = loose(&connection).map_err(|error| reading(error.into()))?;
         let marks = state.marks.all();
         let was_clean = was.clean || was.boot == 0;
         let shared = StoreShared::new(settings.max_waiting_bytes, &meta, was_clean);
         let shared = Arc::new(shared);
-        let writer = Writer {
+        let writer = StoreWriter {
             connection,
             state,
             mark,
@@ -91,8 +93,8 @@ impl Store {
         let outside = outside.clone();
         let opened = OpenedStore { path, boot: meta.boot, opened_full, outside };
         let store = start(opened, writer, settings)?;
-        let recovered = Recovered::new(store.clone(), was_clean, unfinished, marks, settings)
-            .map_err(OpenError::reading(store.path()))?;
+        let recovered = RecoveredJobs::new(store.clone(), was_clean, unfinished, marks, settings)
+            .map_err(StoreOpenError::reading(store.path()))?;
         Ok((store, recovered))
     }
 }
@@ -102,10 +104,10 @@ impl Store {
 fn record_opening(
     path: &Path,
     connection: &Connection,
-    meta: &Meta,
+    meta: &MetaRow,
     mark: &mut HighWaterMark,
-    highest_boot: &mut Highest,
-) -> Result<bool, OpenError> {
+    highest_boot: &mut HighestBoot,
+) -> Result<bool, StoreOpenError> {
     let opened_full = match meta.put(connection) {
         Ok(()) => false,
         // Each transaction writes this again, so a full disk only delays it.
@@ -115,37 +117,44 @@ fn record_opening(
     match mark.set(meta.commits) {
         // The mark on the disk is not beyond the commits, so the store is usable.
         Err(error) if !opened_full => {
-            return Err(OpenError::io("write the mark", mark.path())(error));
+            return Err(StoreOpenError::io("write the mark", mark.path())(error));
         }
         _ => {}
     }
     match highest_boot.raise(meta.boot) {
         Err(error) if !opened_full => {
             let boot = files::beside(path, "-boot");
-            Err(OpenError::io("write the number of the opening", boot)(error))
+            Err(StoreOpenError::io("write the number of the opening", boot)(error))
         }
         _ => Ok(opened_full),
     }
 }
 
 /// Starts the writer, and returns the handle of the store.
-fn start(opened: OpenedStore, writer: Writer, settings: &Settings) -> Result<Store, OpenError> {
+fn start(
+    opened: OpenedStore,
+    writer: StoreWriter,
+    settings: &StoreSettings,
+) -> Result<Store, StoreOpenError> {
     let (shared, readers) = (Arc::clone(&writer.shared), Arc::clone(&writer.readers));
     let writer = opened.outside.writers.start(writer);
-    let writer = writer.map_err(OpenError::io("start the writer of the store", &opened.path))?;
+    let writer =
+        writer.map_err(StoreOpenError::io("start the writer of the store", &opened.path))?;
     Ok(Store::new(opened, shared, readers, writer, settings.max_cache_bytes))
 }
 
-fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
+fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> StoreOpenError {
     move |error| {
         let why = error.to_string();
         match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::NotADatabase) => OpenError::NotAStore {
+            Some(rusqlite::ErrorCode::NotADatabase) => StoreOpenError::NotAStore {
                 path: path.to_owned(),
                 why: "it is no SQLite database".into(),
             },
-            Some(rusqlite::ErrorCode::DatabaseCorrupt) => OpenError::Damaged(Damage::File { why }),
-            _ => OpenError::Sqlite { path: path.to_owned(), why: why.into() },
+            Some(rusqlite::ErrorCode::DatabaseCorrupt) => {
+                StoreOpenError::Damaged(StoreDamage::File { why })
+            }
+            _ => StoreOpenError::Sqlite { path: path.to_owned(), why: why.into() },
         }
     }
 }
@@ -154,20 +163,30 @@ fn sqlite(path: &Path) -> impl Fn(rusqlite::Error) -> OpenError {
 const MAX_STATEMENTS: usize = 64;
 
 /// Opens the file and reads its recorded counters.
-fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), OpenError> {
+fn open_file(
+    path: &Path,
+    settings: &StoreSettings,
+) -> Result<(Connection, MetaRow), StoreOpenError> {
     let mut connection = sqlite::writer(path, settings.max_bytes).map_err(sqlite(path))?;
     connection.set_prepared_statement_cache_capacity(MAX_STATEMENTS);
     LAYOUT.prepare(&mut connection).map_err(sqlite(path))?;
     examine(&connection, path)?;
-    if let Some(meta) = Meta::load(&connection).map_err(OpenError::reading(path))? {
+    if let Some(meta) = MetaRow::load(&connection).map_err(StoreOpenError::reading(path))? {
         return Ok((connection, meta));
     }
     let id = || -> rusqlite::Result<[u8; 16]> {
         connection.query_row("SELECT randomblob(16)", [], |row| row.get(0))
     };
     let id = id().map_err(sqlite(path))?;
-    let meta =
-        Meta { id, boot: 0, clean: true, commits: 0, numbers: 1, entered: 1, unfinished: Some(0) };
+    let meta = MetaRow {
+        id,
+        boot: 0,
+        clean: true,
+        commits: 0,
+        numbers: 1,
+        entered: 1,
+        unfinished: Some(0),
+    };
     Ok((connection, meta))
 }
 
@@ -175,19 +194,19 @@ fn open_file(path: &Path, settings: &Settings) -> Result<(Connection, Meta), Ope
 const LIKE_THIS: i32 = 7;
 
 /// Checks that the file is a store of this version.
-pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), StoreOpenError> {
     let path = path.to_owned();
     match LAYOUT.examine(connection).map_err(sqlite(&path))? {
         Ok(()) => Ok(()),
         // This version has the same tables.
         Err(LayoutError::Later(LIKE_THIS)) => Ok(()),
         Err(LayoutError::Later(version)) if version < LAYOUT.version() => {
-            Err(OpenError::Earlier { path, version })
+            Err(StoreOpenError::Earlier { path, version })
         }
-        Err(LayoutError::Later(version)) => Err(OpenError::Later { path, version }),
+        Err(LayoutError::Later(version)) => Err(StoreOpenError::Later { path, version }),
         Err(LayoutError::Foreign) => {
             let why = "it is another application's database".into();
-            Err(OpenError::NotAStore { path, why })
+            Err(StoreOpenError::NotAStore { path, why })
         }
     }
 }
@@ -199,7 +218,7 @@ pub(super) fn examine(connection: &Connection, path: &Path) -> Result<(), OpenEr
 /// disagrees with it.
 fn unfinished(
     connection: &Connection,
-    was: &Meta,
+    was: &MetaRow,
 ) -> Result<(Vec<(u64, JobNumber)>, u64), ReadError> {
     let listed = read::unfinished(connection)?;
     let count = listed.len() as u64;
@@ -211,7 +230,7 @@ fn unfinished(
     if let Some(missing) = was.unfinished.and_then(|known| known.checked_sub(count))
         && missing > 0
     {
-        return Err(ReadError::Damaged(Damage::MissingJobs { count: missing }));
+        return Err(ReadError::Damaged(StoreDamage::MissingJobs { count: missing }));
     }
     if was.unfinished.is_some() {
         connection.execute_batch("REINDEX job_by_state")?;
@@ -222,22 +241,22 @@ fn unfinished(
 /// Magic number of the mark's file.
 const MARK: [u8; 4] = *b"KLM2";
 
-fn open_mark(path: &Path, was: &Meta) -> Result<HighWaterMark, OpenError> {
+fn open_mark(path: &Path, was: &MetaRow) -> Result<HighWaterMark, StoreOpenError> {
     let (mark, acknowledged) = HighWaterMark::open(path, MARK, was.id)?;
     all_there(was, acknowledged, mark.path())?;
     Ok(mark)
 }
 
 /// Checks the mark as opening does, without a change.
-pub(super) fn look_at_mark(path: &Path, was: &Meta) -> Result<(), OpenError> {
+pub(super) fn look_at_mark(path: &Path, was: &MetaRow) -> Result<(), StoreOpenError> {
     let (mark, acknowledged) = HighWaterMark::look(path, MARK, was.id)?;
     all_there(was, acknowledged, &mark)
 }
 
-fn all_there(was: &Meta, acknowledged: Option<u64>, mark: &Path) -> Result<(), OpenError> {
+fn all_there(was: &MetaRow, acknowledged: Option<u64>, mark: &Path) -> Result<(), StoreOpenError> {
     match acknowledged {
         Some(acknowledged) if acknowledged > was.commits => {
-            Err(OpenError::Lost { has: was.commits, acknowledged, mark: mark.to_owned() })
+            Err(StoreOpenError::Lost { has: was.commits, acknowledged, mark: mark.to_owned() })
         }
         _ => Ok(()),
     }

@@ -82,7 +82,7 @@ impl OutcomeKind {
 
 /// Outcome of a subtask. Times are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SubtaskOutcome {
     /// Number of the subtask in its job.
     pub number: SubtaskNumber,
     /// Number of the attempt, from 1; 0 if there was none.
@@ -130,7 +130,7 @@ pub struct RecordedOutcome {
     /// Position.
     pub place: OutcomePlace,
     /// Outcome.
-    pub outcome: Outcome,
+    pub outcome: SubtaskOutcome,
 }
 
 /// Outcomes to write in one row.
@@ -145,12 +145,12 @@ pub(super) struct OutcomeRow {
 }
 
 impl OutcomeRow {
-    pub(super) fn is_full_for(&self, outcome: &Outcome) -> bool {
+    pub(super) fn is_full_for(&self, outcome: &SubtaskOutcome) -> bool {
         let crowded = self.body.len() + outcome.result.len() > FULL_BYTES;
         self.count as usize == MAX_IN_ROW || (self.count > 0 && crowded)
     }
 
-    pub(super) fn push(&mut self, outcome: &Outcome) {
+    pub(super) fn push(&mut self, outcome: &SubtaskOutcome) {
         if self.count == 0 {
             self.base_ms = outcome.ended_ms & TIME;
             self.body.extend(self.base_ms.to_le_bytes());
@@ -216,7 +216,7 @@ pub(super) fn outcomes(
     count: u32,
     sealed_numbers: &[u8],
     sealed_body: &[u8],
-) -> Option<Vec<Outcome>> {
+) -> Option<Vec<SubtaskOutcome>> {
     let place = places::place(job, row);
     let sum = seal_of(sealed_numbers);
     let mut rest = unseal(sealed_body, &[place, u64::from(count), sum])?;
@@ -226,7 +226,7 @@ pub(super) fn outcomes(
         let ended = base.checked_add(unzigzag(leb128::take(&mut rest)?))?;
         let started = ended.checked_sub(unzigzag(leb128::take(&mut rest)?))?;
         let length = leb128::take(&mut rest)?;
-        outcomes.push(Outcome {
+        outcomes.push(SubtaskOutcome {
             number,
             attempt,
             kind,
@@ -243,12 +243,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn outcome() -> impl Strategy<Value = Outcome> {
+    fn outcome() -> impl Strategy<Value = SubtaskOutcome> {
         let kind = prop::sample::select(&OutcomeKind::ALL[..]);
         let time = || 0u64..1 << 48;
         let result = prop::collection::vec(any::<u8>(), 0..100);
         (any::<u32>(), 0u32..1 << 29, kind, time(), time(), result).prop_map(
-            |(number, attempt, kind, started_ms, ended_ms, result)| Outcome {
+            |(number, attempt, kind, started_ms, ended_ms, result)| SubtaskOutcome {
                 number,
                 attempt,
                 kind,
@@ -259,13 +259,13 @@ mod tests {
         )
     }
 
-    fn sealed(all: &[Outcome]) -> (u32, Vec<u8>, Vec<u8>) {
+    fn sealed(all: &[SubtaskOutcome]) -> (u32, Vec<u8>, Vec<u8>) {
         let mut row = OutcomeRow::default();
         all.iter().for_each(|outcome| row.push(outcome));
         row.sealed(places::place(JobNumber(5), 9))
     }
 
-    fn opened(count: u32, numbers: &[u8], body: &[u8]) -> Option<Vec<Outcome>> {
+    fn opened(count: u32, numbers: &[u8], body: &[u8]) -> Option<Vec<SubtaskOutcome>> {
         outcomes(JobNumber(5), 9, count, numbers, body)
     }
 
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_body_of_another_row_is_noticed() {
-        let one = |number| Outcome {
+        let one = |number| SubtaskOutcome {
             number,
             attempt: 1,
             kind: OutcomeKind::Succeeded,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::writer::Writer;
+use super::writer::StoreWriter;
 
 /// Clock, random numbers and writer thread of a store.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub(super) trait WriterHost: Send + Sync {
     ///
     /// # Errors
     /// Returns an error if it cannot run.
-    fn start(&self, writer: Writer) -> io::Result<JoinWriter>;
+    fn start(&self, writer: StoreWriter) -> io::Result<JoinWriter>;
 
     /// Reports a refusal after the end of the writer, outside of the caller's locks. If that is
     /// impossible, `report` is dropped, which reports it too.
@@ -38,7 +38,7 @@ pub(super) type JoinWriter = Box<dyn FnOnce() + Send + Sync>;
 struct WriterThread;
 
 impl WriterHost for WriterThread {
-    fn start(&self, writer: Writer) -> io::Result<JoinWriter> {
+    fn start(&self, writer: StoreWriter) -> io::Result<JoinWriter> {
         let thread = Builder::new().name("keylane-store".into()).spawn(move || writer.run())?;
         // After a panic of the writer, its dropped requests have reported the failure already.
         Ok(Box::new(move || drop(thread.join())))

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::change::{Change, Changes, WriteReply};
-use super::chunk::{Chunk, MAX_SUBTASKS, Packer};
+use super::chunk::{Chunk, ChunkPacker, MAX_SUBTASKS};
 use super::error::WriteError;
 use super::handle::Store;
 use super::upload_state::UploadState;
@@ -14,7 +14,7 @@ use crate::ids::{JobNumber, SubtaskNumber};
 #[derive(Debug)]
 pub(super) struct ChunkWriter {
     pub(super) store: Store,
-    packer: Packer,
+    packer: ChunkPacker,
     /// Full chunks that are not submitted yet.
     full: VecDeque<Arc<Chunk>>,
     /// Whether a chunk was submitted.
@@ -30,7 +30,7 @@ impl ChunkWriter {
         first: SubtaskNumber,
         state: UploadState,
     ) -> Self {
-        let packer = Packer::new(job, first);
+        let packer = ChunkPacker::new(job, first);
         let (full, state) = (VecDeque::new(), Arc::new(state));
         ChunkWriter { store, packer, full, has_spilled: false, state }
     }

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::change::{Committed, WriteReply};
+use super::change::{CommitReceipt, WriteReply};
 use super::error::WriteError;
 
 /// Submitted changes, whose result can be awaited or waited for in any runtime.
 ///
 /// Dropping it does not cancel the write. Cancel safe.
 #[must_use = "only when it says so are the changes on the disk"]
-pub struct Pending {
+pub struct PendingWrite {
     slot: Arc<ResultSlot>,
 }
 
@@ -26,7 +26,7 @@ struct ResultSlot {
 
 #[derive(Debug, Default)]
 struct SlotState {
-    answer: Option<Result<Committed, WriteError>>,
+    answer: Option<Result<CommitReceipt, WriteError>>,
     /// Waker of the last poll.
     waker: Option<Waker>,
 }
@@ -36,7 +36,7 @@ impl ResultSlot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fill(&self, answer: Result<Committed, WriteError>) {
+    fn fill(&self, answer: Result<CommitReceipt, WriteError>) {
         let waker = {
             let mut state = self.state();
             state.answer = Some(answer);
@@ -49,19 +49,19 @@ impl ResultSlot {
     }
 }
 
-impl Pending {
+impl PendingWrite {
     /// Creates a callback, and the handle that receives its result.
-    pub(super) fn new() -> (WriteReply, Pending) {
+    pub(super) fn new() -> (WriteReply, PendingWrite) {
         let slot = Arc::new(ResultSlot::default());
         let told = Arc::clone(&slot);
-        (WriteReply::new(move |answer| told.fill(answer)), Pending { slot })
+        (WriteReply::new(move |answer| told.fill(answer)), PendingWrite { slot })
     }
 
     /// Blocks until the changes are on the disk.
     ///
     /// # Errors
     /// If the changes were not written; see [`WriteError`].
-    pub fn wait(self) -> Result<Committed, WriteError> {
+    pub fn wait(self) -> Result<CommitReceipt, WriteError> {
         let mut state = self.slot.state();
         loop {
             if let Some(answer) = state.answer.take() {
@@ -72,8 +72,8 @@ impl Pending {
     }
 }
 
-impl Future for Pending {
-    type Output = Result<Committed, WriteError>;
+impl Future for PendingWrite {
+    type Output = Result<CommitReceipt, WriteError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.slot.state();
@@ -88,7 +88,7 @@ impl Future for Pending {
     }
 }
 
-impl fmt::Debug for Pending {
+impl fmt::Debug for PendingWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending").field("answered", &self.slot.state().answer.is_some()).finish()
     }

@@ -4,15 +4,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::alias::{self, Alias};
+use super::alias::{self, JobAlias};
 use super::audit::{self, AuditFilter, AuditKept, AuditPage};
-use super::change::{Idempotency, KeyRecord};
+use super::change::{IdempotencyEntry, KeyRecord};
 use super::chunk::Chunk;
 use super::ended::PinnedIndex;
 use super::error::ReadError;
 use super::handle::Store;
 use super::logs::{self, AttemptLog};
-use super::outcome::{Outcome, OutcomePlace, RecordedOutcome};
+use super::outcome::{OutcomePlace, RecordedOutcome, SubtaskOutcome};
 use super::places::place;
 use super::read::{self, JobFilter, JobPage, StoredJob};
 use super::schedules::{self, ScheduleRecord, ScheduleRow};
@@ -141,7 +141,7 @@ impl Store {
         &self,
         job: JobNumber,
         numbers: impl IntoIterator<Item = SubtaskNumber>,
-    ) -> Result<Vec<Option<Outcome>>, ReadError> {
+    ) -> Result<Vec<Option<SubtaskOutcome>>, ReadError> {
         self.with_reader(|reader| {
             let snapshot = reader.unchecked_transaction()?;
             let total =
@@ -152,7 +152,7 @@ impl Store {
             // Subtasks that ended in one transaction share a row, which is read once.
             let mut by_row: Vec<usize> = (0..places.len()).collect();
             by_row.sort_unstable_by_key(|index| places[*index]);
-            let mut row: Option<(u64, Vec<Outcome>)> = None;
+            let mut row: Option<(u64, Vec<SubtaskOutcome>)> = None;
             let mut found = vec![None; places.len()];
             for index in by_row {
                 let Some(place) = places[index] else { continue };
@@ -214,7 +214,7 @@ impl Store {
         &self,
         scope: &str,
         key: &str,
-    ) -> Result<Option<(Idempotency, JobId)>, ReadError> {
+    ) -> Result<Option<(IdempotencyEntry, JobId)>, ReadError> {
         self.with_reader(|reader| {
             let mut find = reader.prepare_cached(
                 "SELECT scope, key, expires_ms, body_hash, id, seal FROM idempotency
@@ -229,7 +229,7 @@ impl Store {
     ///
     /// # Errors
     /// If the row is damaged.
-    pub fn alias(&self, name: &str) -> Result<Option<Alias>, ReadError> {
+    pub fn alias(&self, name: &str) -> Result<Option<JobAlias>, ReadError> {
         self.with_reader(|reader| alias::find(reader, name))
     }
 

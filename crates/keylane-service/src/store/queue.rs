@@ -20,7 +20,7 @@ use std::task::Waker;
 
 use keylane::admit::{Gate, OwnedPermit};
 
-use super::change::{Change, Request};
+use super::change::{Change, WriteRequest};
 
 /// Unit of the gates' permits, in bytes. A gate has fewer permits than a queue has bytes.
 const UNIT: usize = 256;
@@ -48,9 +48,9 @@ thread_local! {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    requests: Vec<Request>,
+    requests: Vec<WriteRequest>,
     /// Chunks of large jobs, each before the request that completes or discards its upload.
-    uploads: VecDeque<Request>,
+    uploads: VecDeque<WriteRequest>,
     /// Whether uploads stay in the queue, because a checkpoint runs beside the writer. Set by the
     /// writer, and unset at the end of the checkpoint.
     holds_uploads: bool,
@@ -70,7 +70,7 @@ impl QueueState {
     }
 
     /// Returns all requests, and uploads of about [`UPLOAD_BYTES_AT_ONCE`] unless they are held.
-    fn take(&mut self) -> Vec<Request> {
+    fn take(&mut self) -> Vec<WriteRequest> {
         self.is_released = false;
         let mut taken = std::mem::take(&mut self.requests);
         let mut bytes = 0;
@@ -138,7 +138,7 @@ impl WriteQueue {
     }
 
     /// Appends a request, or returns it if the queue is closed.
-    pub(super) fn push(&self, request: Request) -> Result<(), Request> {
+    pub(super) fn push(&self, request: WriteRequest) -> Result<(), WriteRequest> {
         let (is_first, waker) = {
             let mut line = self.line();
             if line.closed {
@@ -163,7 +163,7 @@ impl WriteQueue {
     /// Takes all requests and some uploads, and waits for one unless `only_look`. The list is empty
     /// if there is none, and when a hold has ended. Returns `None` when the queue is closed and
     /// empty.
-    pub(super) fn take(&self, only_look: bool) -> Option<Vec<Request>> {
+    pub(super) fn take(&self, only_look: bool) -> Option<Vec<WriteRequest>> {
         let mut line = self.line();
         while line.is_empty() && !line.closed && !line.is_released && !only_look {
             line = self.changed.wait(line).unwrap_or_else(PoisonError::into_inner);

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::change::{Idempotency, KeyRecord, KeyState};
+use super::change::{IdempotencyEntry, KeyRecord, KeyState};
 use super::chunk::Chunk;
-use super::error::{Damage, ReadError};
+use super::error::{ReadError, StoreDamage};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
-use super::outcome::{self, Outcome, OutcomePlace, RecordedOutcome};
+use super::outcome::{self, OutcomePlace, RecordedOutcome, SubtaskOutcome};
 use super::places::{at, place, rows_of};
 use super::status::{FIRST_FINAL, JobState, JobStatus};
-use super::tables::{Fixed, JOB, fixed_of, job_of};
+use super::tables::{FixedColumns, JOB, fixed_of, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 
 /// Job as stored on the disk.
@@ -86,7 +86,7 @@ pub(super) fn find_job(
 pub(super) fn fixed(
     connection: &Connection,
     job: JobNumber,
-) -> Result<Option<(Option<JobId>, Option<(Fixed, bool)>)>, ReadError> {
+) -> Result<Option<(Option<JobId>, Option<(FixedColumns, bool)>)>, ReadError> {
     let mut find =
         connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
     let mut rows = find.query([job.0.cast_signed()])?;
@@ -96,7 +96,7 @@ pub(super) fn fixed(
 
 pub(super) fn stored(row: &rusqlite::Row<'_>) -> Result<(StoredJob, bool), ReadError> {
     let (number, fixed, status, has_chunk) = job_of(row)?;
-    let Fixed { id, entered, created_ms, total, kind, head } = fixed;
+    let FixedColumns { id, entered, created_ms, total, kind, head } = fixed;
     let job = StoredJob { number, id, entered, created_ms, total, kind, head, status };
     Ok((job, has_chunk))
 }
@@ -222,7 +222,7 @@ pub(super) fn find_chunk(
     if number >= total {
         return Err(ReadError::NoSuchSubtask { job, number });
     }
-    let damaged = || ReadError::Damaged(Damage::Chunk { job, number });
+    let damaged = || ReadError::Damaged(StoreDamage::Chunk { job, number });
     if let Some(sealed) = row.get_ref(1)?.as_blob_or_null()? {
         return Chunk::open(job, 0, total, sealed).ok_or_else(damaged);
     }
@@ -232,7 +232,7 @@ pub(super) fn find_chunk(
     )?;
     let places = [place(job, 0), place(job, number)].map(u64::cast_signed);
     let mut rows = find.query(places)?;
-    let missing = Damage::MissingSubtasks { job, from: number, until: number + 1 };
+    let missing = StoreDamage::MissingSubtasks { job, from: number, until: number + 1 };
     let row = rows.next()?.ok_or(ReadError::Damaged(missing.clone()))?;
     let chunk = chunk_of(row)?.ok_or_else(damaged)?;
     match chunk.numbers().contains(&number) {
@@ -279,12 +279,12 @@ pub(super) fn outcomes(
 }
 
 /// Decodes a row of outcomes, with its number within its job.
-pub(super) fn row_of(row: &rusqlite::Row<'_>) -> Result<(u32, Vec<Outcome>), ReadError> {
+pub(super) fn row_of(row: &rusqlite::Row<'_>) -> Result<(u32, Vec<SubtaskOutcome>), ReadError> {
     let (job, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
     let (numbers, body) = (row.get_ref(2)?.as_blob()?, row.get_ref(3)?.as_blob()?);
     let outcomes = outcome::outcomes(job, number, row.get(1)?, numbers, body);
     let from = OutcomePlace::at(number, 0);
-    let damaged = ReadError::Damaged(Damage::Outcomes { job, from });
+    let damaged = ReadError::Damaged(StoreDamage::Outcomes { job, from });
     Ok((number, outcomes.ok_or(damaged)?))
 }
 
@@ -292,12 +292,12 @@ pub(super) fn read_row(
     connection: &Connection,
     job: JobNumber,
     number: u32,
-) -> Result<Vec<Outcome>, ReadError> {
+) -> Result<Vec<SubtaskOutcome>, ReadError> {
     let mut find = connection
         .prepare_cached("SELECT place, count, numbers, body FROM outcome WHERE place = ?1")?;
     let mut rows = find.query([place(job, number).cast_signed()])?;
     let from = OutcomePlace::at(number, 0);
-    let row = rows.next()?.ok_or(ReadError::Damaged(Damage::Outcomes { job, from }))?;
+    let row = rows.next()?.ok_or(ReadError::Damaged(StoreDamage::Outcomes { job, from }))?;
     Ok(row_of(row)?.1)
 }
 
@@ -328,7 +328,7 @@ pub(super) fn key_of(row: &rusqlite::Row<'_>) -> Result<(Key, KeyRecord), ReadEr
     let name = row.get_ref(0)?.as_blob()?;
     let damaged = || {
         let key = name.escape_ascii().to_string();
-        ReadError::Damaged(Damage::Key { key })
+        ReadError::Damaged(StoreDamage::Key { key })
     };
     let record = KeyRecord {
         state: KeyState::of_code(row.get(1)?).ok_or_else(damaged)?,
@@ -342,16 +342,18 @@ pub(super) fn key_of(row: &rusqlite::Row<'_>) -> Result<(Key, KeyRecord), ReadEr
 }
 
 /// Decodes a row of `scope, key, expires_ms, body_hash, id, seal`.
-pub(super) fn idempotency_of(row: &rusqlite::Row<'_>) -> Result<(Idempotency, JobId), ReadError> {
+pub(super) fn idempotency_of(
+    row: &rusqlite::Row<'_>,
+) -> Result<(IdempotencyEntry, JobId), ReadError> {
     let (scope, key): (String, String) = (row.get(0)?, row.get(1)?);
     let expires_ms = row.get::<_, i64>(2)?.cast_unsigned();
     let (body_hash, id) = (row.get(3)?, JobId(row.get(4)?));
-    let entry = Idempotency { scope, key, body_hash, expires_ms };
+    let entry = IdempotencyEntry { scope, key, body_hash, expires_ms };
     if row.get_ref(5)?.as_blob()? == seal_of_idempotency(&entry, id) {
         return Ok((entry, id));
     }
-    let Idempotency { scope, key, .. } = entry;
-    Err(ReadError::Damaged(Damage::Idempotency { scope, key }))
+    let IdempotencyEntry { scope, key, .. } = entry;
+    Err(ReadError::Damaged(StoreDamage::Idempotency { scope, key }))
 }
 
 /// Reads the unfinished jobs, in the order in which they entered.
@@ -369,7 +371,7 @@ pub(super) fn unfinished(connection: &Connection) -> rusqlite::Result<Vec<(u64, 
 
 /// Unfinished jobs according to the rows themselves, and not to the index.
 #[derive(Debug, Default)]
-pub(super) struct Census {
+pub(super) struct UnfinishedCensus {
     /// Order positions and numbers. A damaged row that claims that its job has ended counts as
     /// unfinished.
     pub(super) unfinished: Vec<(u64, JobNumber)>,
@@ -378,14 +380,14 @@ pub(super) struct Census {
 }
 
 /// Reads the rows of all jobs.
-pub(super) fn census(connection: &Connection) -> Result<Census, ReadError> {
+pub(super) fn census(connection: &Connection) -> Result<UnfinishedCensus, ReadError> {
     let mut all =
         connection.prepare("SELECT number, state, status, entered FROM job NOT INDEXED")?;
     let mut listed = connection.prepare(
         "SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_by_state WHERE state = ?2 AND state <> 16 AND number = ?1)",
     )?;
     let mut rows = all.query([])?;
-    let mut census = Census::default();
+    let mut census = UnfinishedCensus::default();
     while let Some(row) = rows.next()? {
         if is_validly_over(row)? {
             continue;
@@ -423,7 +425,7 @@ pub(super) fn is_over(connection: &Connection, job: JobNumber) -> rusqlite::Resu
 /// Reads all idempotency keys.
 pub(super) fn for_each_idempotency(
     connection: &Connection,
-    mut then: impl FnMut(Result<(Idempotency, JobId), ReadError>) -> Result<(), ReadError>,
+    mut then: impl FnMut(Result<(IdempotencyEntry, JobId), ReadError>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let sql = "SELECT scope, key, expires_ms, body_hash, id, seal FROM idempotency";
     let mut all = connection.prepare(sql)?;

@@ -9,21 +9,21 @@ use std::sync::atomic::Ordering;
 use rusqlite::Connection;
 
 use super::change::KeyRecord;
-use super::chunk::{Chunk, Subtask};
+use super::chunk::{Chunk, StoredSubtask};
 use super::ended::EndedSubtasks;
-use super::error::{Damage, ReadError, WriteError};
+use super::error::{ReadError, StoreDamage, WriteError};
 use super::handle::Store;
-use super::marks::{Mark, Stage};
+use super::marks::{AttemptMark, AttemptStage};
 use super::places::{at, rows_of};
 use super::read::{self, StoredJob};
-use super::settings::Settings;
-use super::status::Counts;
+use super::settings::StoreSettings;
+use super::status::OutcomeCounts;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
 /// Number of small jobs read together.
 const SMALL_AT_ONCE: usize = 256;
 
-type Marks = HashMap<SubtaskId, Mark, foldhash::fast::RandomState>;
+type RecoveredMarks = HashMap<SubtaskId, AttemptMark, foldhash::fast::RandomState>;
 
 /// Unfinished jobs of a store at its opening, one at a time in the order in which they entered,
 /// with the paused and stopped keys.
@@ -31,23 +31,23 @@ type Marks = HashMap<SubtaskId, Mark, foldhash::fast::RandomState>;
 /// Jobs are read on demand, a large one alone and small ones in batches, which bounds the memory.
 /// Jobs accepted since the opening are not included. No change of a job may be submitted before the
 /// job is returned here.
-pub struct Recovered {
+pub struct RecoveredJobs {
     store: Store,
     clean: bool,
     keys: Vec<(Key, KeyRecord)>,
-    marks: Arc<Marks>,
+    marks: Arc<RecoveredMarks>,
     /// Jobs to read, in reverse order.
     unfinished: Vec<(u64, JobNumber)>,
     /// Batch of jobs already read.
     read: VecDeque<(JobNumber, Result<RecoveredJob, ReadError>)>,
     set_damaged_aside: bool,
-    set_aside: Vec<(JobNumber, Damage)>,
+    set_aside: Vec<(JobNumber, StoreDamage)>,
 }
 
 /// Unfinished job.
 pub struct RecoveredJob {
     store: Store,
-    marks: Arc<Marks>,
+    marks: Arc<RecoveredMarks>,
     ended: EndedSubtasks,
     /// Chunk of the job, if it is the only one.
     chunk: Option<Arc<Chunk>>,
@@ -60,27 +60,27 @@ pub struct RecoveredJob {
 #[non_exhaustive]
 pub struct WaitingSubtask<'a> {
     /// Number, keys and payload.
-    pub subtask: Subtask<'a>,
+    pub subtask: StoredSubtask<'a>,
     /// Number of the last started attempt on the disk; 0 if there was none.
     pub attempts: u32,
     /// Stage of that attempt.
-    pub stage: &'a Stage,
+    pub stage: &'a AttemptStage,
 }
 
 /// Mark of a subtask without one.
-static NONE: Mark = Mark::started(0);
+static NONE: AttemptMark = AttemptMark::started(0);
 
-impl Recovered {
+impl RecoveredJobs {
     pub(super) fn new(
         store: Store,
         clean: bool,
         mut unfinished: Vec<(u64, JobNumber)>,
-        marks: Marks,
-        settings: &Settings,
+        marks: RecoveredMarks,
+        settings: &StoreSettings,
     ) -> Result<Self, ReadError> {
         let keys = store.with_reader(read::keys)?;
         unfinished.reverse();
-        Ok(Recovered {
+        Ok(RecoveredJobs {
             store,
             clean,
             keys,
@@ -118,7 +118,7 @@ impl Recovered {
 
     /// Returns the damaged jobs set aside according to the settings, with their damage.
     #[must_use]
-    pub fn set_aside(&self) -> &[(JobNumber, Damage)] {
+    pub fn set_aside(&self) -> &[(JobNumber, StoreDamage)] {
         &self.set_aside
     }
 
@@ -173,10 +173,10 @@ impl Recovered {
     /// Reads a job. Any damage in it is reported as the job's.
     fn read(&self, reader: &Connection, number: JobNumber) -> Result<RecoveredJob, ReadError> {
         self.read_all(reader, number).map_err(|error| match error {
-            ReadError::Damaged(Damage::File { why }) => {
-                ReadError::Damaged(Damage::Pages { job: number, why })
+            ReadError::Damaged(StoreDamage::File { why }) => {
+                ReadError::Damaged(StoreDamage::Pages { job: number, why })
             }
-            ReadError::NoSuchJob { job } => ReadError::Damaged(Damage::Job { job }),
+            ReadError::NoSuchJob { job } => ReadError::Damaged(StoreDamage::Job { job }),
             other => other,
         })
     }
@@ -223,7 +223,7 @@ pub struct DamagedJob {
     pub keys: Option<BTreeSet<Key>>,
 }
 
-impl Recovered {
+impl RecoveredJobs {
     /// Returns the readable facts about a job that [`next_job`](Self::next_job) reported as
     /// damaged.
     ///
@@ -313,19 +313,19 @@ pub(super) fn check_chunks(
         let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
         let damaged = |damage| Err(ReadError::Damaged(damage));
         if number != expected {
-            return damaged(Damage::MissingSubtasks { job, from: expected, until: number });
+            return damaged(StoreDamage::MissingSubtasks { job, from: expected, until: number });
         }
         let count: u32 = row.get(1)?;
         let intact = Chunk::verified(job, number, count, row.get_ref(2)?.as_blob()?).is_some();
         if !intact || count == 0 {
-            return damaged(Damage::Chunk { job, number });
+            return damaged(StoreDamage::Chunk { job, number });
         }
         expected += count;
     }
     match expected == total {
         true => Ok(()),
         false => {
-            let missing = Damage::MissingSubtasks { job, from: expected, until: total };
+            let missing = StoreDamage::MissingSubtasks { job, from: expected, until: total };
             Err(ReadError::Damaged(missing))
         }
     }
@@ -334,7 +334,7 @@ pub(super) fn check_chunks(
 impl RecoveredJob {
     /// Returns the counts of the ended subtasks, by kind.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> OutcomeCounts {
         self.ended.counts
     }
 
@@ -371,7 +371,7 @@ impl RecoveredJob {
     }
 }
 
-impl fmt::Debug for Recovered {
+impl fmt::Debug for RecoveredJobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Recovered");
         debug.field("clean", &self.clean).field("keys", &self.keys.len());

@@ -18,10 +18,10 @@ use super::audit;
 use super::boot;
 use super::check::agree;
 use super::ended::EndedSubtasks;
-use super::error::{Damage, OpenError, ReadError, SalvageError};
+use super::error::{ReadError, SalvageError, StoreDamage, StoreOpenError};
 use super::handle::Store;
 use super::logs;
-use super::marks::{self, Stage};
+use super::marks::{self, AttemptStage};
 use super::open::examine;
 use super::outcome::OutcomePlace;
 use super::places::at;
@@ -30,7 +30,7 @@ use super::recover::check_chunks;
 use super::schedules;
 use super::status::JobState;
 use super::status::set_aside;
-use super::tables::{JOB, LAYOUT, Meta, fixed_of, job_of};
+use super::tables::{JOB, LAYOUT, MetaRow, fixed_of, job_of};
 use crate::ids::JobNumber;
 
 /// Maximum number of readable ranges of a table between unreadable pages.
@@ -42,13 +42,13 @@ const MAX_NAMED: usize = 10_000;
 /// Result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Salvaged {
+pub struct SalvageReport {
     /// Number of copied jobs.
     pub jobs: u64,
     /// Number of copied jobs that are incomplete.
     pub damaged_jobs: u64,
     /// Rows that could not be copied unchanged.
-    pub losses: Vec<Damage>,
+    pub losses: Vec<StoreDamage>,
 }
 
 impl Store {
@@ -62,18 +62,18 @@ impl Store {
         from: impl AsRef<Path>,
         to: impl AsRef<Path>,
         now_ms: u64,
-    ) -> Result<Salvaged, SalvageError> {
+    ) -> Result<SalvageReport, SalvageError> {
         let from = from.as_ref();
-        let from = from.canonicalize().map_err(OpenError::io("find the store", from))?;
-        let _lock = Lock::take(&from).map_err(OpenError::locked(&from))?;
-        let reading = OpenError::reading(&from);
+        let from = from.canonicalize().map_err(StoreOpenError::io("find the store", from))?;
+        let _lock = Lock::take(&from).map_err(StoreOpenError::locked(&from))?;
+        let reading = StoreOpenError::reading(&from);
         let source = sqlite::reader(&from).map_err(|error| reading(error.into()))?;
         LAYOUT.preview(&source).map_err(|error| reading(error.into()))?;
         examine(&source, &from)?;
         let new = NewFile::create(to.as_ref())?;
         let salvaged = {
             let target = new_store(new.part())?;
-            Salvage::new(&source, &target).all(now_ms)?
+            SalvageRun::new(&source, &target).all(now_ms)?
         };
         new.publish()?;
         Ok(salvaged)
@@ -89,7 +89,7 @@ fn new_store(path: &Path) -> Result<Connection, SalvageError> {
     Ok(target)
 }
 
-struct Salvage<'a> {
+struct SalvageRun<'a> {
     from: &'a Connection,
     to: &'a Connection,
     /// Jobs with a copied main row.
@@ -100,33 +100,33 @@ struct Salvage<'a> {
     damaged: BTreeSet<JobNumber>,
     /// Lower bound of the store's last boot number, from the rows that were read.
     boot_seen: u64,
-    losses: Vec<Damage>,
+    losses: Vec<StoreDamage>,
 }
 
 /// Decision about a row.
-enum Verdict {
+enum RowVerdict {
     Copied,
     /// The row belongs to something deleted, which is no loss.
     LeftOut,
-    Lost(Damage),
+    Lost(StoreDamage),
 }
 
 /// Turns damage into a loss; other errors end the salvage.
-fn verdict<T>(read: Result<T, ReadError>) -> Result<Verdict, ReadError> {
+fn verdict<T>(read: Result<T, ReadError>) -> Result<RowVerdict, ReadError> {
     match read {
-        Ok(_) => Ok(Verdict::Copied),
-        Err(ReadError::Damaged(damage)) => Ok(Verdict::Lost(damage)),
+        Ok(_) => Ok(RowVerdict::Copied),
+        Err(ReadError::Damaged(damage)) => Ok(RowVerdict::Lost(damage)),
         Err(error) => Err(error),
     }
 }
 
-impl<'a> Salvage<'a> {
+impl<'a> SalvageRun<'a> {
     fn new(from: &'a Connection, to: &'a Connection) -> Self {
         let (jobs, loose, damaged) = Default::default();
-        Salvage { from, to, jobs, loose, damaged, boot_seen: boot::LEAST, losses: Vec::new() }
+        SalvageRun { from, to, jobs, loose, damaged, boot_seen: boot::LEAST, losses: Vec::new() }
     }
 
-    fn all(mut self, now_ms: u64) -> Result<Salvaged, SalvageError> {
+    fn all(mut self, now_ms: u64) -> Result<SalvageReport, SalvageError> {
         self.to.execute_batch("BEGIN")?;
         self.small_tables()?;
         self.jobs()?;
@@ -136,7 +136,7 @@ impl<'a> Salvage<'a> {
         self.set_damaged_aside(now_ms)?;
         self.meta()?;
         self.to.execute_batch("COMMIT")?;
-        Ok(Salvaged {
+        Ok(SalvageReport {
             jobs: self.jobs.len() as u64,
             damaged_jobs: self.damaged.len() as u64,
             losses: self.losses,
@@ -153,28 +153,32 @@ impl<'a> Salvage<'a> {
             let row = schedules::read(row)?;
             let name = row.record.name;
             Ok(if row.is_whole {
-                Verdict::Copied
+                RowVerdict::Copied
             } else {
-                Verdict::Lost(Damage::Schedule { name })
+                RowVerdict::Lost(StoreDamage::Schedule { name })
             })
         })?;
         self.copy("audit", audit::COLUMNS, |_, row| {
             let row = audit::read(row)?;
             let number = row.number;
-            Ok(if row.is_whole { Verdict::Copied } else { Verdict::Lost(Damage::Audit { number }) })
+            Ok(if row.is_whole {
+                RowVerdict::Copied
+            } else {
+                RowVerdict::Lost(StoreDamage::Audit { number })
+            })
         })?;
         self.copy("started", "number, body", |salvage, row| {
             let number = row.get::<_, i64>(0)?.cast_unsigned();
             let marks = marks::decode(number, row.get_ref(1)?.as_blob()?);
             let Some(marks) = marks else {
-                return Ok(Verdict::Lost(Damage::Marks { row: number }));
+                return Ok(RowVerdict::Lost(StoreDamage::Marks { row: number }));
             };
             for (_, mark) in marks {
-                if let Stage::Leased { fence, .. } = mark.stage {
+                if let AttemptStage::Leased { fence, .. } = mark.stage {
                     salvage.see_fence(fence);
                 }
             }
-            Ok(Verdict::Copied)
+            Ok(RowVerdict::Copied)
         })?;
         // Loose jobs are being deleted, and are not copied.
         self.each("loose", "job", |salvage, row, _| {
@@ -194,15 +198,15 @@ impl<'a> Salvage<'a> {
                     || read::find_chunk(salvage.from, job, 0).is_ok()
             });
             if !is_whole {
-                salvage.lose(Damage::Job { job });
+                salvage.lose(StoreDamage::Job { job });
                 salvage.damaged.insert(job);
             }
             if fixed.id.number() == job {
                 salvage.see_boot(fixed.created_ms / 1000);
                 salvage.jobs.insert(job);
-                return Ok(Verdict::Copied);
+                return Ok(RowVerdict::Copied);
             }
-            Ok(Verdict::Lost(Damage::Job { job }))
+            Ok(RowVerdict::Lost(StoreDamage::Job { job }))
         })
     }
 
@@ -211,14 +215,15 @@ impl<'a> Salvage<'a> {
         self.copy("chunk", "place, count, body", |salvage, row| {
             let (job, number) = place_of(row)?;
             let chunk =
-                read::chunk_of(row)?.ok_or(ReadError::Damaged(Damage::Chunk { job, number }));
+                read::chunk_of(row)?.ok_or(ReadError::Damaged(StoreDamage::Chunk { job, number }));
             salvage.part_of(job, chunk)
         })?;
         self.copy("outcome", "place, count, numbers, body", |salvage, row| {
             let (job, number) = place_of(row)?;
             let from = OutcomePlace::at(number, 0);
             let outcomes = read::row_of(row);
-            let outcomes = outcomes.map_err(|_| ReadError::Damaged(Damage::Outcomes { job, from }));
+            let outcomes =
+                outcomes.map_err(|_| ReadError::Damaged(StoreDamage::Outcomes { job, from }));
             salvage.part_of(job, outcomes)
         })?;
         self.copy("log", "place, nth, body", |salvage, row| {
@@ -240,7 +245,7 @@ impl<'a> Salvage<'a> {
         &mut self,
         job: JobNumber,
         read: Result<T, ReadError>,
-    ) -> Result<Verdict, ReadError> {
+    ) -> Result<RowVerdict, ReadError> {
         if self.jobs.contains(&job) {
             if matches!(read, Err(ReadError::Damaged(_))) {
                 self.damaged.insert(job);
@@ -248,7 +253,11 @@ impl<'a> Salvage<'a> {
             return verdict(read);
         }
         let is_news = !self.loose.contains(&job) && self.damaged.insert(job);
-        Ok(if is_news { Verdict::Lost(Damage::Orphans { job }) } else { Verdict::LeftOut })
+        Ok(if is_news {
+            RowVerdict::Lost(StoreDamage::Orphans { job })
+        } else {
+            RowVerdict::LeftOut
+        })
     }
 
     /// Copies tables of a later version, which checks their rows itself.
@@ -272,7 +281,7 @@ impl<'a> Salvage<'a> {
         let names: Vec<String> = all.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
         for name in names {
             if !KNOWN.contains(&&*name) && name != "audit" {
-                self.copy(&name, "1", |_, _| Ok(Verdict::Copied))?;
+                self.copy(&name, "1", |_, _| Ok(RowVerdict::Copied))?;
             }
         }
         // Keeps audit numbers unique: no number of the old log is assigned again.
@@ -304,7 +313,7 @@ impl<'a> Salvage<'a> {
             let outcomes = ended.read_on(self.to);
             let is_over = stored.status.state.is_final();
             if outcomes.is_ok() && is_over && !agree(&stored, &ended.counts) {
-                found.push(Err(ReadError::Damaged(Damage::Counts { job })));
+                found.push(Err(ReadError::Damaged(StoreDamage::Counts { job })));
             }
             found.push(outcomes);
             for damage in found {
@@ -338,10 +347,10 @@ impl<'a> Salvage<'a> {
     /// Writes the new store's own counters, from the old ones where they are valid.
     fn meta(&mut self) -> Result<(), SalvageError> {
         const NUMBERS_LEFT_OUT: i64 = 4096;
-        let known = match Meta::load(self.from) {
+        let known = match MetaRow::load(self.from) {
             Ok(Some(meta)) => Some(meta),
             Ok(None) | Err(_) => {
-                self.lose(Damage::Meta);
+                self.lose(StoreDamage::Meta);
                 None
             }
         };
@@ -354,7 +363,7 @@ impl<'a> Salvage<'a> {
         let unfinished: i64 =
             self.to.query_row("SELECT count(*) FROM job WHERE state < 16", [], |row| row.get(0))?;
         let id = self.to.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
-        let meta = Meta {
+        let meta = MetaRow {
             id,
             boot: known.as_ref().map_or(self.boot_seen, |known| known.boot),
             // Treats attempts as after a crash, because one of them may have caused it.
@@ -378,7 +387,7 @@ impl<'a> Salvage<'a> {
     }
 
     /// Reports a loss, up to the maximum.
-    fn lose(&mut self, damage: Damage) {
+    fn lose(&mut self, damage: StoreDamage) {
         if self.losses.len() < MAX_NAMED {
             self.losses.push(damage);
         }
@@ -389,7 +398,7 @@ impl<'a> Salvage<'a> {
         &mut self,
         table: &str,
         seen: &str,
-        mut look: impl FnMut(&mut Self, &Row<'_>) -> Result<Verdict, ReadError>,
+        mut look: impl FnMut(&mut Self, &Row<'_>) -> Result<RowVerdict, ReadError>,
     ) -> Result<(), SalvageError> {
         let columns = self.columns(table)?;
         let places: Vec<_> = (1..=columns.len()).map(|place| format!("?{place}")).collect();
@@ -399,9 +408,9 @@ impl<'a> Salvage<'a> {
             // The examined columns come first.
             let copied = all - columns.len();
             match look(salvage, row) {
-                Ok(Verdict::Copied) => {}
-                Ok(Verdict::LeftOut) => return Ok(()),
-                Ok(Verdict::Lost(damage)) | Err(ReadError::Damaged(damage)) => {
+                Ok(RowVerdict::Copied) => {}
+                Ok(RowVerdict::LeftOut) => return Ok(()),
+                Ok(RowVerdict::Lost(damage)) | Err(ReadError::Damaged(damage)) => {
                     salvage.lose(damage);
                     return Ok(());
                 }
@@ -456,7 +465,7 @@ impl<'a> Salvage<'a> {
                 self.doubt_between(first, last)?;
             }
             let table = table.to_owned();
-            self.lose(Damage::Rows { table, first, last, why });
+            self.lose(StoreDamage::Rows { table, first, last, why });
         }
         Ok(())
     }
@@ -558,7 +567,7 @@ impl<'a> Salvage<'a> {
             };
             if order == "DESC" {
                 let table = table.to_owned();
-                self.lose(Damage::Rows { table, first: i64::MIN, last: i64::MAX, why });
+                self.lose(StoreDamage::Rows { table, first: i64::MIN, last: i64::MAX, why });
             }
         }
         Ok(())

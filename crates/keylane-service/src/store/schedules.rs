@@ -8,7 +8,7 @@
 use keylane_storage::checksum::seal;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::error::{Damage, ReadError, WriteError};
+use super::error::{ReadError, StoreDamage, WriteError};
 
 /// Schedule as stored on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) fn for_each(
 ) -> Result<(), ReadError> {
     each_row(connection, |ScheduleRow { record, is_whole }| match is_whole {
         true => then(Ok(record)),
-        false => then(Err(ReadError::Damaged(Damage::Schedule { name: record.name }))),
+        false => then(Err(ReadError::Damaged(StoreDamage::Schedule { name: record.name }))),
     })
 }
 

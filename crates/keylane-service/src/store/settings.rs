@@ -1,10 +1,10 @@
 //! Settings of a store, and the report of a check.
 
-use super::Damage;
+use super::StoreDamage;
 
 /// Settings for opening a store.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct StoreSettings {
     /// Maximum size of the file and SQLite's log together, in bytes; `None` for no bound but the
     /// disk. A transaction may exceed it by 8 MiB and one submission. The log may exceed it by 16
     /// MiB while a reader keeps it from being emptied; then writes are refused. Default: none.
@@ -20,10 +20,10 @@ pub struct Settings {
     pub set_damaged_aside: bool,
 }
 
-impl Default for Settings {
+impl Default for StoreSettings {
     fn default() -> Self {
         const MIB: usize = 1024 * 1024;
-        Settings {
+        StoreSettings {
             max_bytes: None,
             max_cache_bytes: 64 * MIB,
             max_waiting_bytes: 16 * MIB,
@@ -35,7 +35,7 @@ impl Default for Settings {
 /// Contents and damage of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct StoreReport {
     /// Number of jobs.
     pub jobs: u64,
     /// Number of unfinished jobs.
@@ -45,5 +45,5 @@ pub struct Report {
     /// Number of recorded outcomes.
     pub outcomes: u64,
     /// Damage; empty if there is none.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<StoreDamage>,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::error::WriteError;
 use super::queue::WriteQueue;
-use super::tables::Meta;
+use super::tables::MetaRow;
 use crate::ids::JobNumber;
 
 /// State shared by callers and the writer.
@@ -54,7 +54,7 @@ impl fmt::Debug for AfterCommit {
 impl StoreShared {
     /// Creates the state of a store that has just been opened, with this content. `was_clean` tells
     /// whether the previous process shut down in order.
-    pub(super) fn new(max_waiting_bytes: usize, meta: &Meta, was_clean: bool) -> Self {
+    pub(super) fn new(max_waiting_bytes: usize, meta: &MetaRow, was_clean: bool) -> Self {
         StoreShared {
             queue: WriteQueue::new(max_waiting_bytes),
             next_number: AtomicU64::new(meta.numbers),

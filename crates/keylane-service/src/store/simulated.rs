@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use keylane_storage::sqlite::{GroupCommit, GroupCommitSteps, WriteRefused};
 
 use super::outside::{JoinWriter, Outside, WriterHost};
-use super::writer::Writer;
+use super::writer::StoreWriter;
 
 /// Files of a store that a crash leaves behind. SQLite makes its index of the log anew.
 const FILES: [&str; 5] = ["", "-wal", "-mark", "-boot", "-children"];
@@ -18,7 +18,7 @@ const FILES: [&str; 5] = ["", "-wal", "-mark", "-boot", "-children"];
 pub(crate) struct SimulatedDisk(Arc<Mutex<Option<SteppedWriter>>>);
 
 struct SteppedWriter {
-    writer: Writer,
+    writer: StoreWriter,
     steps: GroupCommitSteps,
 }
 
@@ -51,7 +51,7 @@ impl SimulatedDisk {
         self.0.lock().unwrap()
     }
 
-    /// Waits until there is a request to write. Stays `Pending` after the end of the store.
+    /// Waits until there is a request to write. Stays `PendingWrite` after the end of the store.
     pub(crate) fn poll_filled(&self, context: &Context<'_>) -> Poll<()> {
         match &*self.writer() {
             Some(stepped) if stepped.writer.has_more() => Poll::Ready(()),
@@ -115,7 +115,7 @@ impl SimulatedDisk {
 }
 
 impl WriterHost for SimulatedDisk {
-    fn start(&self, writer: Writer) -> io::Result<JoinWriter> {
+    fn start(&self, writer: StoreWriter) -> io::Result<JoinWriter> {
         *self.writer() = Some(SteppedWriter { writer, steps: GroupCommitSteps::default() });
         let disk = self.clone();
         Ok(Box::new(move || {

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::error::ReadError;
-use super::marks::Marks;
+use super::marks::MarkTable;
 use super::places::{self, at};
 use super::status::JobState;
-use super::tables::Meta;
+use super::tables::MetaRow;
 use crate::ids::JobNumber;
 
 /// Number of job numbers reserved at once, so that the recorded bound stays correct for many jobs.
@@ -18,7 +18,7 @@ const NUMBERS_AT_ONCE: u64 = 4096;
 
 /// Values to record at the opening.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opened {
+pub(super) struct OpeningValues {
     pub(super) boot: u64,
     /// Number of unfinished jobs.
     pub(super) unfinished: u64,
@@ -26,10 +26,10 @@ pub(super) struct Opened {
 
 #[derive(Debug)]
 pub(super) struct WriterState {
-    pub(super) meta: Meta,
+    pub(super) meta: MetaRow,
     /// One past the last position in the order.
     pub(super) next_entered: u64,
-    pub(super) marks: Marks,
+    pub(super) marks: MarkTable,
     /// Recently changed jobs.
     jobs: HashMap<JobNumber, JobMeta, foldhash::fast::RandomState>,
 }
@@ -47,16 +47,19 @@ pub(super) struct JobMeta {
 const MAX_KNOWN: usize = 1 << 20;
 
 impl WriterState {
-    pub(super) fn load(connection: &Connection, opened: Opened) -> Result<WriterState, ReadError> {
-        let meta = Meta::load(connection)?;
-        let mut meta = meta.ok_or(ReadError::Damaged(super::Damage::Meta))?;
+    pub(super) fn load(
+        connection: &Connection,
+        opened: OpeningValues,
+    ) -> Result<WriterState, ReadError> {
+        let meta = MetaRow::load(connection)?;
+        let mut meta = meta.ok_or(ReadError::Damaged(super::StoreDamage::Meta))?;
         if meta.boot < opened.boot {
             // The disk was full at the opening, so the next transaction records it.
             meta.boot = opened.boot;
             meta.clean = false;
             meta.unfinished = Some(opened.unfinished);
         }
-        let marks = Marks::load(connection)?;
+        let marks = MarkTable::load(connection)?;
         Ok(WriterState { next_entered: meta.entered, meta, marks, jobs: HashMap::default() })
     }
 

@@ -93,7 +93,7 @@ pub(super) const FIRST_FINAL: i64 = 16;
 
 /// Numbers of ended subtasks, by kind of outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct OutcomeCounts {
     /// Succeeded subtasks.
     pub succeeded: u32,
     /// Subtasks that failed on their last attempt.
@@ -104,7 +104,7 @@ pub struct Counts {
     pub skipped: u32,
 }
 
-impl Counts {
+impl OutcomeCounts {
     /// Returns the number of ended subtasks.
     #[must_use]
     pub fn ended(&self) -> u32 {
@@ -125,7 +125,7 @@ pub struct JobStatus {
     pub ended_ms: Option<u64>,
     /// Counts of ended subtasks at the last change of the state: final at the job's end. Before it,
     /// the outcomes are more recent.
-    pub counts: Counts,
+    pub counts: OutcomeCounts,
 }
 
 pub(super) const STATUS_BYTES: usize = 44;
@@ -137,7 +137,7 @@ impl JobStatus {
     /// Creates a status with this state and no times.
     #[must_use]
     pub const fn of(state: JobState) -> Self {
-        let counts = Counts { succeeded: 0, failed: 0, cancelled: 0, skipped: 0 };
+        let counts = OutcomeCounts { succeeded: 0, failed: 0, cancelled: 0, skipped: 0 };
         JobStatus { state, start_at_ms: None, started_ms: None, ended_ms: None, counts }
     }
 
@@ -146,7 +146,7 @@ impl JobStatus {
         for time in [self.start_at_ms, self.started_ms, self.ended_ms] {
             bytes.extend(time.unwrap_or(0).to_le_bytes());
         }
-        let Counts { succeeded, failed, cancelled, skipped } = self.counts;
+        let OutcomeCounts { succeeded, failed, cancelled, skipped } = self.counts;
         for count in [succeeded, failed, cancelled, skipped] {
             bytes.extend(count.to_le_bytes());
         }
@@ -171,7 +171,7 @@ impl JobStatus {
             start_at_ms: times.next()?,
             started_ms: times.next()?,
             ended_ms: times.next()?,
-            counts: Counts {
+            counts: OutcomeCounts {
                 succeeded: counts.next()?,
                 failed: counts.next()?,
                 cancelled: counts.next()?,
@@ -198,7 +198,7 @@ mod tests {
         (prop::sample::select(&JobState::ALL[..]), (time(), time(), time()), counts).prop_map(
             |(state, (start_at_ms, started_ms, ended_ms), counts)| {
                 let (succeeded, failed, cancelled, skipped) = counts;
-                let counts = Counts { succeeded, failed, cancelled, skipped };
+                let counts = OutcomeCounts { succeeded, failed, cancelled, skipped };
                 JobStatus { state, start_at_ms, started_ms, ended_ms, counts }
             },
         )

@@ -4,8 +4,8 @@ use keylane_storage::checksum::{seal, unseal};
 use keylane_storage::sqlite::{Layout, SqliteError};
 use rusqlite::{Connection, Row, params};
 
-use super::change::Accept;
-use super::error::{Damage, ReadError};
+use super::change::JobAcceptance;
+use super::error::{ReadError, StoreDamage};
 use super::status::JobStatus;
 use crate::ids::{JobId, JobNumber};
 
@@ -142,7 +142,7 @@ const EIGHTH: &str = "SELECT 1;";
 
 /// The store's own counters: one row, written by every transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Meta {
+pub(super) struct MetaRow {
     pub(super) id: [u8; 16],
     /// Boot number of the last opening: see `boot.rs`.
     pub(super) boot: u64,
@@ -158,16 +158,16 @@ pub(super) struct Meta {
     pub(super) unfinished: Option<u64>,
 }
 
-impl Meta {
+impl MetaRow {
     /// Loads the row; `None` in a new store.
-    pub(super) fn load(connection: &Connection) -> Result<Option<Meta>, ReadError> {
+    pub(super) fn load(connection: &Connection) -> Result<Option<MetaRow>, ReadError> {
         let sql = "SELECT id, boot, clean, commits, numbers, entered, seal, unfinished FROM meta";
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let number =
             |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
-        let meta = Meta {
+        let meta = MetaRow {
             id: row.get(0)?,
             boot: number(1)?,
             clean: number(2)? == 1,
@@ -177,14 +177,16 @@ impl Meta {
             unfinished: None,
         };
         let unfinished = match row.get_ref(7)?.as_blob_or_null()? {
-            Some(sealed) => Some(meta.count_of(sealed).ok_or(ReadError::Damaged(Damage::Meta))?),
+            Some(sealed) => {
+                Some(meta.count_of(sealed).ok_or(ReadError::Damaged(StoreDamage::Meta))?)
+            }
             None => None,
         };
         let intact = row.get_ref(6)?.as_blob()? == meta.seal();
         if intact {
-            Ok(Some(Meta { unfinished, ..meta }))
+            Ok(Some(MetaRow { unfinished, ..meta }))
         } else {
-            Err(ReadError::Damaged(Damage::Meta))
+            Err(ReadError::Damaged(StoreDamage::Meta))
         }
     }
 
@@ -229,7 +231,7 @@ impl Meta {
 
 /// Rarely changed part of a job, without its chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fixed {
+pub(super) struct FixedColumns {
     pub(super) id: JobId,
     /// Position in the order.
     pub(super) entered: u64,
@@ -240,7 +242,7 @@ pub(super) struct Fixed {
 }
 
 /// Returns the values covered by the checksum of a job's head, besides the head.
-fn place_of_head(job: JobNumber, fixed: &Fixed, has_chunk: bool) -> [u64; 8] {
+fn place_of_head(job: JobNumber, fixed: &FixedColumns, has_chunk: bool) -> [u64; 8] {
     let id = u128::from_be_bytes(fixed.id.0);
     let (high, low) = ((id >> 64) as u64, id as u64);
     let kind = crc32c::crc32c(fixed.kind.as_bytes());
@@ -251,15 +253,15 @@ fn place_of_head(job: JobNumber, fixed: &Fixed, has_chunk: bool) -> [u64; 8] {
 /// Writes the row of an accepted job.
 pub(super) fn put_job(
     connection: &Connection,
-    accept: &Accept,
+    accept: &JobAcceptance,
     entered: u64,
 ) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
         "INSERT INTO job (number, state, status, id, entered, created_ms, total, kind, head, chunk)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?;
-    let Accept { job, id, new, total, inline, .. } = accept;
-    let mut fixed = Fixed {
+    let JobAcceptance { job, id, new, total, inline, .. } = accept;
+    let mut fixed = FixedColumns {
         id: *id,
         entered,
         created_ms: new.created_ms,
@@ -290,7 +292,7 @@ pub(super) fn put_job(
 pub(super) fn reform(
     connection: &Connection,
     job: JobNumber,
-    change: impl FnOnce(&mut Fixed),
+    change: impl FnOnce(&mut FixedColumns),
 ) -> Result<(), SqliteError> {
     let number = job.0.cast_signed();
     let mut find =
@@ -332,17 +334,17 @@ pub(super) const JOB: &str =
     "number, state, status, id, entered, created_ms, total, kind, head, chunk IS NOT NULL";
 
 /// Number, rarely changed part and status of a job, and whether its chunk is inline.
-pub(super) type Found = (JobNumber, Fixed, JobStatus, bool);
+pub(super) type FoundJob = (JobNumber, FixedColumns, JobStatus, bool);
 
 /// Decodes a row of the columns [`JOB`].
-pub(super) fn job_of(row: &Row<'_>) -> Result<Found, ReadError> {
+pub(super) fn job_of(row: &Row<'_>) -> Result<FoundJob, ReadError> {
     let job = number_of(row)?;
     let (fixed, has_chunk) = fixed_of(row)?;
     let read = || -> Result<_, ReadError> {
         Ok(JobStatus::decode(job, row.get(1)?, row.get_ref(2)?.as_blob()?))
     };
     let status = read().map_err(|error| of_job(job, error))?;
-    let status = status.ok_or(ReadError::Damaged(Damage::Job { job }))?;
+    let status = status.ok_or(ReadError::Damaged(StoreDamage::Job { job }))?;
     Ok((job, fixed, status, has_chunk))
 }
 
@@ -352,12 +354,12 @@ fn number_of(row: &Row<'_>) -> rusqlite::Result<JobNumber> {
 
 /// Decodes the rarely changed part of a row of the columns [`JOB`], and whether its chunk is
 /// inline, regardless of its status.
-pub(super) fn fixed_of(row: &Row<'_>) -> Result<(Fixed, bool), ReadError> {
+pub(super) fn fixed_of(row: &Row<'_>) -> Result<(FixedColumns, bool), ReadError> {
     let unsigned =
         |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
     let job = number_of(row)?;
     let read = || -> Result<_, ReadError> {
-        let fixed = Fixed {
+        let fixed = FixedColumns {
             id: JobId(row.get(3)?),
             entered: unsigned(4)?,
             created_ms: unsigned(5)?,
@@ -368,8 +370,8 @@ pub(super) fn fixed_of(row: &Row<'_>) -> Result<(Fixed, bool), ReadError> {
         let has_chunk: bool = row.get(9)?;
         let place = place_of_head(job, &fixed, has_chunk);
         let head = unseal(row.get_ref(8)?.as_blob()?, &place);
-        let head = head.ok_or(ReadError::Damaged(Damage::Job { job }))?.to_vec();
-        Ok((Fixed { head, ..fixed }, has_chunk))
+        let head = head.ok_or(ReadError::Damaged(StoreDamage::Job { job }))?.to_vec();
+        Ok((FixedColumns { head, ..fixed }, has_chunk))
     };
     read().map_err(|error| of_job(job, error))
 }
@@ -377,7 +379,7 @@ pub(super) fn fixed_of(row: &Row<'_>) -> Result<(Fixed, bool), ReadError> {
 /// Reports a value of a wrong type as damage of the job's row.
 fn of_job(job: JobNumber, error: ReadError) -> ReadError {
     match error {
-        ReadError::Damaged(_) => ReadError::Damaged(Damage::Job { job }),
+        ReadError::Damaged(_) => ReadError::Damaged(StoreDamage::Job { job }),
         other => other,
     }
 }

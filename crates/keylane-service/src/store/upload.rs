@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::change::{Accept, Change, Changes, Committed, NewJob, WriteReply};
+use super::change::{Change, Changes, CommitReceipt, JobAcceptance, NewJob, WriteReply};
 use super::chunk::{Chunk, MAX_INLINE_BYTES};
 use super::error::WriteError;
 use super::handle::Store;
 use super::parts::ChunkWriter;
-use super::pending::Pending;
+use super::pending::PendingWrite;
 use super::places;
 use super::upload_state::UploadState;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
@@ -22,10 +22,10 @@ use crate::ids::{JobId, JobNumber, SubtaskNumber};
 ///
 /// # Examples
 /// ```
-/// use keylane_service::store::{JobStatus, NewJob, Settings, Store};
+/// use keylane_service::store::{JobStatus, NewJob, StoreSettings, Store};
 ///
 /// let folder = tempfile::tempdir()?;
-/// let (store, _) = Store::open(folder.path().join("store"), &Settings::default())?;
+/// let (store, _) = Store::open(folder.path().join("store"), &StoreSettings::default())?;
 /// let mut upload = store.upload(1_763_000_000_000)?;
 /// for number in 0..5000 {
 ///     upload.push(&[format!("key {}", number % 7)], b"payload")?;
@@ -47,16 +47,16 @@ use crate::ids::{JobId, JobNumber, SubtaskNumber};
 /// ```
 #[derive(Debug)]
 #[must_use = "nothing comes of it before it is finished"]
-pub struct Upload {
+pub struct JobUpload {
     job: JobNumber,
     id: JobId,
     parts: ChunkWriter,
     is_finished: bool,
 }
 
-impl Upload {
+impl JobUpload {
     pub(super) fn new(store: Store, job: JobNumber, id: JobId) -> Self {
-        Upload {
+        JobUpload {
             job,
             id,
             parts: ChunkWriter::new(store, job, 0, UploadState::default()),
@@ -122,8 +122,8 @@ impl Upload {
 
     /// Submits the job. It is accepted with all its subtasks when the result says so; otherwise
     /// nothing of it exists. Waits for room, but not for the disk.
-    pub fn finish(self, new: NewJob) -> Pending {
-        let (answer, pending) = Pending::new();
+    pub fn finish(self, new: NewJob) -> PendingWrite {
+        let (answer, pending) = PendingWrite::new();
         self.finish_with_answer(new, answer);
         pending
     }
@@ -133,7 +133,7 @@ impl Upload {
     pub fn finish_with(
         self,
         new: NewJob,
-        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+        then: impl FnOnce(Result<CommitReceipt, WriteError>) + Send + 'static,
     ) {
         self.finish_with_answer(new, WriteReply::new(then));
     }
@@ -143,8 +143,8 @@ impl Upload {
     ///
     /// # Errors
     /// If the job was not accepted.
-    pub async fn finish_async(self, new: NewJob) -> Result<Committed, WriteError> {
-        let (answer, pending) = Pending::new();
+    pub async fn finish_async(self, new: NewJob) -> Result<CommitReceipt, WriteError> {
+        let (answer, pending) = PendingWrite::new();
         self.finish_with_async(new, move |written| answer.tell(written, Vec::new())).await;
         pending.await
     }
@@ -156,7 +156,7 @@ impl Upload {
     pub async fn finish_with_async(
         self,
         new: NewJob,
-        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+        then: impl FnOnce(Result<CommitReceipt, WriteError>) + Send + 'static,
     ) {
         let store = self.parts.store.clone();
         store.accept_with_async(vec![(self, new)], Changes::new(), then).await;
@@ -188,7 +188,7 @@ impl Upload {
         }
         let (job, id, upload) = (self.job, self.id, Arc::clone(&self.parts.state));
         let mut accept = Changes::new();
-        let boxed = Box::new(Accept { job, id, new, total, inline, upload });
+        let boxed = Box::new(JobAcceptance { job, id, new, total, inline, upload });
         accept.push(Change::Accept(boxed));
         accept
     }
@@ -200,7 +200,7 @@ impl Store {
     ///
     /// # Errors
     /// If the numbers are exhausted.
-    pub fn upload(&self, now_ms: u64) -> Result<Upload, WriteError> {
+    pub fn upload(&self, now_ms: u64) -> Result<JobUpload, WriteError> {
         let number = self.shared().take_number();
         if number >= places::JOBS {
             return Err(WriteError::TooLarge { what: "jobs of a store", most: places::JOBS });
@@ -208,13 +208,13 @@ impl Store {
         let job = JobNumber(number);
         // Randomness only makes identifiers hard to guess; the number makes them unique.
         let chance = self.outside().random();
-        Ok(Upload::new(self.clone(), job, JobId::new(job, now_ms, chance)))
+        Ok(JobUpload::new(self.clone(), job, JobId::new(job, now_ms, chance)))
     }
 
     /// Begins the upload of a job that keeps its identifier from another store.
-    pub(super) fn upload_as(&self, id: JobId) -> Upload {
+    pub(super) fn upload_as(&self, id: JobId) -> JobUpload {
         self.shared().pass_number(id.number());
-        Upload::new(self.clone(), id.number(), id)
+        JobUpload::new(self.clone(), id.number(), id)
     }
 
     /// Submits jobs and other changes in one transaction, the jobs in this order, all or nothing.
@@ -223,9 +223,9 @@ impl Store {
     /// nothing and does not call `then`.
     pub async fn accept_with_async(
         &self,
-        jobs: Vec<(Upload, NewJob)>,
+        jobs: Vec<(JobUpload, NewJob)>,
         also: Changes,
-        then: impl FnOnce(Result<Committed, WriteError>) + Send + 'static,
+        then: impl FnOnce(Result<CommitReceipt, WriteError>) + Send + 'static,
     ) {
         let mut all = Changes::new();
         let mut uploads = Vec::with_capacity(jobs.len());
@@ -245,7 +245,7 @@ impl Store {
     }
 }
 
-impl Drop for Upload {
+impl Drop for JobUpload {
     fn drop(&mut self) {
         if self.is_finished {
             return;

@@ -11,30 +11,30 @@ use keylane_storage::sqlite::{
 };
 use rusqlite::Connection;
 
-use super::boot::Highest;
-use super::change::{Change, Request, WriteReply};
+use super::boot::HighestBoot;
+use super::change::{Change, WriteReply, WriteRequest};
 use super::draft::{CommitReport, WriteTransaction};
 use super::error::WriteError;
 use super::shared::StoreShared;
-use super::state::{Opened, WriterState};
+use super::state::{OpeningValues, WriterState};
 use crate::ids::JobNumber;
 
 /// Maximum excess of the file and its log over their size bound, in bytes, while readers keep the
 /// log from being emptied.
 const MAX_LOG_BEYOND: u64 = 16 * 1024 * 1024;
 
-pub(super) struct Writer {
+pub(super) struct StoreWriter {
     pub(super) connection: Connection,
     pub(super) state: WriterState,
     pub(super) mark: HighWaterMark,
-    pub(super) highest_boot: Highest,
+    pub(super) highest_boot: HighestBoot,
     pub(super) shared: Arc<StoreShared>,
     /// Jobs to delete, a few rows in each transaction.
     pub(super) loose: VecDeque<JobNumber>,
     /// Whether the deletion is suspended after a full disk, until the next other write.
     pub(super) resting: bool,
     /// Opening to record in the file.
-    pub(super) opened: Opened,
+    pub(super) opened: OpeningValues,
     /// Reader connections, paused while the log is reset.
     pub(super) readers: Arc<ReaderPool>,
     /// Path of the file, and the maximum size of the file and its log together.
@@ -61,7 +61,7 @@ impl Drop for FailPendingOnDrop {
     }
 }
 
-impl Writer {
+impl StoreWriter {
     /// Writes until the queue is closed and empty.
     pub(super) fn run(mut self) {
         let farewell = FailPendingOnDrop(Arc::clone(&self.shared));
@@ -70,7 +70,7 @@ impl Writer {
         if self.shared.failure().is_none() {
             self.close();
         }
-        let Writer { connection, background, mark, lock, .. } = self;
+        let StoreWriter { connection, background, mark, lock, .. } = self;
         drop((background, connection));
         // The lock goes last: another process may open the file only after it is closed.
         drop((mark, lock, farewell));
@@ -136,25 +136,29 @@ impl Writer {
     }
 }
 
-impl GroupCommit for Writer {
-    type Request = Request;
+impl GroupCommit for StoreWriter {
+    type Request = WriteRequest;
     type Answers = CommitReport;
 
-    fn next(&mut self) -> Option<Vec<Request>> {
+    fn next(&mut self) -> Option<Vec<WriteRequest>> {
         let requests = self.shared.queue.take(self.is_sweeping())?;
         // Asked again: a wait can end with the background checkpoint.
         if !requests.is_empty() || !self.is_sweeping() {
             return Some(requests);
         }
         // Requests a transaction that only deletes.
-        Some(vec![Request { changes: Vec::new(), answer: WriteReply::to_nobody(), _room: None }])
+        Some(vec![WriteRequest {
+            changes: Vec::new(),
+            answer: WriteReply::to_nobody(),
+            _room: None,
+        }])
     }
 
-    fn bytes(request: &Request) -> usize {
+    fn bytes(request: &WriteRequest) -> usize {
         request.bytes()
     }
 
-    fn write(&mut self, requests: &[Request]) -> Result<CommitReport, SqliteError> {
+    fn write(&mut self, requests: &[WriteRequest]) -> Result<CommitReport, SqliteError> {
         self.keep_to_bound()?;
         sqlite::begin(&self.connection)?;
         let sweep = self.loose.front().copied().filter(|_| self.is_sweeping());
@@ -169,7 +173,7 @@ impl GroupCommit for Writer {
 
     /// Advances the high-water mark, and then reports the results. So the mark includes every
     /// reported commit.
-    fn acknowledge(&mut self, requests: Vec<Request>, written: CommitReport) {
+    fn acknowledge(&mut self, requests: Vec<WriteRequest>, written: CommitReport) {
         self.resting = false;
         self.is_log_stale |= written.has_removed;
         if written.swept.is_some() {
@@ -194,7 +198,7 @@ impl GroupCommit for Writer {
         self.shared.after_commit.call();
     }
 
-    fn refuse(&mut self, requests: Vec<Request>, refused: &WriteRefused) {
+    fn refuse(&mut self, requests: Vec<WriteRequest>, refused: &WriteRefused) {
         self.resting = true;
         let error = WriteError::from(refused);
         for request in requests {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::common::{Log, builder, serve};
 use keylane_service::Kind;
-use keylane_service::handle::{Answer, Attempt, BoxFuture, Failure, Handler, Post};
+use keylane_service::handle::{
+    Attempt, AttemptFailure, AttemptResult, BoxFuture, Handler, HttpHandler,
+};
 use serde_json::json;
 
 /// Waits for an answer that never comes.
@@ -20,10 +22,10 @@ impl Handler for Forlorn {
         Some(self.0)
     }
 
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {
         Box::pin(async move {
             attempt.cancelled.cancelled().await;
-            Err(Failure::passing("nothing came"))
+            Err(AttemptFailure::passing("nothing came"))
         })
     }
 }
@@ -47,5 +49,5 @@ async fn who_may_wait_for_ever_has_a_limit_unless_the_kind_has_one() {
         );
     }
     // What answers over the network has one.
-    assert!(Post::new("http://localhost/").unwrap().patience().is_some());
+    assert!(HttpHandler::new("http://localhost/").unwrap().patience().is_some());
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::common::{Answered, Client, Log, builder, builder_with, serve_with, settings};
 use futures_util::{SinkExt, StreamExt};
-use keylane_service::http::{self, Server, Tokens};
+use keylane_service::http::{self, HttpServer, Tokens};
 use keylane_service::store::{self, Store};
-use keylane_service::{Service, Settings};
+use keylane_service::{Service, ServiceSettings};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -20,7 +20,7 @@ fn token(role: &str) -> String {
 
 struct Scene {
     service: Service,
-    server: Server,
+    server: HttpServer,
     client: Client,
     folder: tempfile::TempDir,
 }
@@ -32,12 +32,12 @@ impl Scene {
         Scene::with(folder, settings).await
     }
 
-    async fn with(folder: tempfile::TempDir, settings: Settings) -> Scene {
+    async fn with(folder: tempfile::TempDir, settings: ServiceSettings) -> Scene {
         let lines = ROLES.map(|role| format!("{role} {role} plain:{}\n", token(role))).concat();
         let service = builder_with(settings, &Log::default()).start().await.unwrap();
         let tokens = Tokens::parse(&lines).unwrap();
         let (server, client) =
-            serve_with(&service, http::Settings { tokens, ..Default::default() }).await;
+            serve_with(&service, http::HttpSettings { tokens, ..Default::default() }).await;
         Scene { service, server, client, folder }
     }
 
@@ -602,7 +602,7 @@ async fn entries_are_found_by_who_what_job_and_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
-    let few = Settings { max_audit: 5, ..settings(folder.path()) };
+    let few = ServiceSettings { max_audit: 5, ..settings(folder.path()) };
     let scene = Scene::with(folder, few).await;
     for _ in 0..20 {
         scene.ask("POST /v1/keys/k/pause", "").await.expect(200);
@@ -626,7 +626,7 @@ async fn the_log_is_bounded() {
     let folder = scene.stop().await;
 
     // What is too old goes when the server looks, which it does as soon as it starts.
-    let none = Settings { keep_audit: Some(Duration::ZERO), ..settings(folder.path()) };
+    let none = ServiceSettings { keep_audit: Some(Duration::ZERO), ..settings(folder.path()) };
     let scene = Scene::with(folder, none).await;
     while !scene.log("").await.is_empty() {}
     scene.ask("POST /v1/keys/k/pause", "").await.expect(200);
@@ -642,8 +642,9 @@ async fn the_log_is_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_full_disk_there_is_no_action_without_its_entry() {
     let folder = tempfile::tempdir().unwrap();
-    let store = store::Settings { max_bytes: Some(1_000_000), ..store::Settings::default() };
-    let full = Settings { store: store.clone(), ..settings(folder.path()) };
+    let store =
+        store::StoreSettings { max_bytes: Some(1_000_000), ..store::StoreSettings::default() };
+    let full = ServiceSettings { store: store.clone(), ..settings(folder.path()) };
     let scene = Scene::with(folder, full).await;
     let job =
         |delay: u64| json!({"kind": "echo", "payload": "x".repeat(150_000), "delay_ms": delay});

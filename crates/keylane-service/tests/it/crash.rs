@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::common::child::{self, Child, address};
-use keylane_service::handle::{Attempt, Function};
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::handle::{Attempt, FunctionHandler};
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::{Value, json};
 
 const CLIENTS: u64 = 4;
@@ -27,7 +27,7 @@ async fn server() {
     let Some(folder) = child::folder() else { return };
     let ledger = OpenOptions::new().create(true).append(true).open(folder.join("ledger")).unwrap();
     let ledger = Arc::new(ledger);
-    let note = Function::new(move |attempt: Attempt| {
+    let note = FunctionHandler::new(move |attempt: Attempt| {
         let ledger = Arc::clone(&ledger);
         async move {
             let (key, fence) = (attempt.key().unwrap_or_default(), attempt.fence);
@@ -40,7 +40,7 @@ async fn server() {
         }
     });
     let kind = Kind { attempts: 1_000_000, ..Kind::new(note) };
-    let settings = Settings { slots: 8, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { slots: 8, ..ServiceSettings::new(folder.join("store")) };
     let service = Service::builder(settings).kind("note", kind).start().await.unwrap();
     child::serve(&service, &folder).await;
 }

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::common::stage::{Actors, Stage, stage};
 use crate::common::{Client, Log, builder_with, serve, settings};
-use keylane_service::http::Server;
+use keylane_service::http::HttpServer;
 use keylane_service::store::Store;
 use keylane_service::{Kind, Service, store};
 use serde_json::{Value, json};
 
 /// A store of at most the given number of bytes, in place of a disk.
 async fn start(folder: &Path, max_bytes: Option<u64>, actors: &Actors) -> Service {
-    let store = store::Settings { max_bytes, ..store::Settings::default() };
-    let settings = keylane_service::Settings { store, ..settings(folder) };
+    let store = store::StoreSettings { max_bytes, ..store::StoreSettings::default() };
+    let settings = keylane_service::ServiceSettings { store, ..settings(folder) };
     let builder = builder_with(settings, &Log::default());
     builder.kind("stage", Kind::new(actors.clone())).start().await.unwrap()
 }
@@ -29,7 +29,7 @@ async fn jobs(client: &Client) -> Vec<String> {
     ids.map(|job| job["id"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn stop(server: Server, service: Service) {
+async fn stop(server: HttpServer, service: Service) {
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::ZERO).await;
 }
@@ -37,7 +37,7 @@ async fn stop(server: Server, service: Service) {
 /// Asserts that the store has all that was written, and the expected number of jobs.
 #[track_caller]
 fn check(folder: &Path, jobs: usize) {
-    let (store, _) = Store::open(folder.join("store"), &store::Settings::default()).unwrap();
+    let (store, _) = Store::open(folder.join("store"), &store::StoreSettings::default()).unwrap();
     let report = store.check().unwrap();
     assert_eq!((report.damage, report.jobs), (vec![], jobs as u64));
 }

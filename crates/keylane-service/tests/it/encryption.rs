@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder, serve_with};
-use keylane_service::http::{Settings, Tls, TlsError};
+use keylane_service::http::{HttpSettings, TlsError, TlsIdentity};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -24,8 +24,8 @@ impl Papers {
         Papers { certificate: place("cert"), key: place("key") }
     }
 
-    fn tls(&self) -> Tls {
-        Tls::read(&self.certificate, &self.key).unwrap()
+    fn tls(&self) -> TlsIdentity {
+        TlsIdentity::read(&self.certificate, &self.key).unwrap()
     }
 
     /// A client that trusts this certificate and no other.
@@ -41,8 +41,8 @@ fn url(client: &Client, path: &str) -> String {
     format!("https://{NAME}:{}{path}", client.address.port())
 }
 
-fn settings(tls: Tls) -> Settings {
-    Settings { tls: Some(tls), hosts: vec![NAME.into()], ..Settings::default() }
+fn settings(tls: TlsIdentity) -> HttpSettings {
+    HttpSettings { tls: Some(tls), hosts: vec![NAME.into()], ..HttpSettings::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn who_never_shakes_hands_is_let_go() {
     let papers = Papers::of("own");
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
     let head_timeout = Duration::from_millis(200);
-    let settings = Settings { max_connections: 1, head_timeout, ..settings(papers.tls()) };
+    let settings = HttpSettings { max_connections: 1, head_timeout, ..settings(papers.tls()) };
     let (_server, plain) = serve_with(&service, settings).await;
     let mut silent = TcpStream::connect(plain.address).await.unwrap();
     // It waits behind the silent connection, and has its turn when that one is closed.
@@ -115,7 +115,7 @@ async fn who_never_shakes_hands_is_let_go() {
 #[test]
 fn papers_that_do_not_fit_are_refused_by_name() {
     let (own, other) = (Papers::of("own"), Papers::of("other"));
-    let mixed = Tls::read(&own.certificate, &other.key).unwrap_err();
+    let mixed = TlsIdentity::read(&own.certificate, &other.key).unwrap_err();
     assert!(matches!(mixed, TlsError::Unfit(_)), "{mixed:?}");
     let nothing = PathBuf::from("/nowhere/nothing.pem");
     for (certificate, key, named) in [
@@ -124,10 +124,10 @@ fn papers_that_do_not_fit_are_refused_by_name() {
         // No key is in the certificate's file.
         (&own.certificate, &own.certificate, &own.certificate),
     ] {
-        let text = Tls::read(certificate, key).unwrap_err().to_string();
+        let text = TlsIdentity::read(certificate, key).unwrap_err().to_string();
         assert!(text.contains(named.to_str().unwrap()), "{text}");
     }
     // Without a certificate no client could be served.
-    let bare = Tls::read(&own.key, &own.key).unwrap_err();
+    let bare = TlsIdentity::read(&own.key, &own.key).unwrap_err();
     assert!(matches!(bare, TlsError::Unfit(_)), "{bare:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder, serve, serve_with};
-use keylane_service::http::Settings;
+use keylane_service::http::HttpSettings;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -120,7 +120,7 @@ async fn a_client_without_chunks_gets_the_stream_as_it_is() {
 async fn a_client_that_leaves_a_stream_gives_its_place_back() {
     let folder = tempfile::tempdir().unwrap();
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
-    let one = Settings { max_event_streams: 1, ..Settings::default() };
+    let one = HttpSettings { max_event_streams: 1, ..HttpSettings::default() };
     let (_server, client) = serve_with(&service, one).await;
     let mut raw = Raw::new(&client, EVENTS).await;
     raw.until(": keylane").await;

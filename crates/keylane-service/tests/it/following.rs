@@ -8,16 +8,16 @@ use futures_util::StreamExt;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use keylane_service::Service;
-use keylane_service::http::{self, Server};
+use keylane_service::http::{self, HttpServer};
 use serde_json::{Value, json};
 
-async fn start(folder: &Path) -> (Service, Server, Client) {
+async fn start(folder: &Path) -> (Service, HttpServer, Client) {
     let service = builder(folder, &Log::default()).start().await.unwrap();
     let (server, client) = serve(&service).await;
     (service, server, client)
 }
 
-async fn stop(service: Service, server: Server) {
+async fn stop(service: Service, server: HttpServer) {
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::from_secs(5)).await;
 }
@@ -207,7 +207,7 @@ async fn who_prefers_to_wait_is_answered_at_the_end_in_time_or_at_the_stop() {
 async fn who_is_answered_follows_already() {
     let folder = tempfile::tempdir().unwrap();
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
-    let routes = TowerToHyperService::new(http::routes(&service, http::Settings::default()));
+    let routes = TowerToHyperService::new(http::routes(&service, http::HttpSettings::default()));
     let request = |method: &str, path: &str| {
         let request = axum::http::Request::builder().method(method).uri(path);
         request.header("host", "localhost").body(axum::body::Body::empty()).unwrap()

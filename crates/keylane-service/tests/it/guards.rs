@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{Answered, Client, Log, builder, serve_with};
 use futures_util::{SinkExt, StreamExt};
 use keylane_service::Service;
-use keylane_service::http::{ServeError, Server, Settings, Tokens};
+use keylane_service::http::{HttpServer, HttpSettings, ServeError, Tokens};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -87,12 +87,12 @@ fn bearer(token: &str) -> String {
 /// A service and a server on it, which live as long as this.
 struct Scene {
     service: Service,
-    server: Server,
+    server: HttpServer,
     client: Client,
     _folder: tempfile::TempDir,
 }
 
-async fn scene(settings: Settings) -> Scene {
+async fn scene(settings: HttpSettings) -> Scene {
     let folder = tempfile::tempdir().unwrap();
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
     let (server, client) = serve_with(&service, settings).await;
@@ -100,7 +100,7 @@ async fn scene(settings: Settings) -> Scene {
 }
 
 async fn with_tokens() -> Scene {
-    scene(Settings { tokens: tokens(), ..Settings::default() }).await
+    scene(HttpSettings { tokens: tokens(), ..HttpSettings::default() }).await
 }
 
 impl Client {
@@ -137,24 +137,25 @@ async fn documented(client: &Client) -> BTreeMap<String, Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_loopback_is_open_without_tokens() {
-    let Scene { service, .. } = &scene(Settings::default()).await;
+    let Scene { service, .. } = &scene(HttpSettings::default()).await;
     for open in ["0.0.0.0:0", "[::]:0"] {
         let listen = open.parse().unwrap();
-        let settings = Settings { listen, ..Settings::default() };
-        let refused = Server::start(service, settings.clone()).await.unwrap_err();
+        let settings = HttpSettings { listen, ..HttpSettings::default() };
+        let refused = HttpServer::start(service, settings.clone()).await.unwrap_err();
         assert!(matches!(refused, ServeError::Open(_)), "{refused:?}");
         let text = refused.to_string();
         assert!(text.contains("no tokens are set") && text.contains("127.0.0.1"), "{text}");
-        let guarded = Settings { tokens: tokens(), ..settings };
-        match Server::start(service, guarded).await {
+        let guarded = HttpSettings { tokens: tokens(), ..settings };
+        match HttpServer::start(service, guarded).await {
             Ok(server) => assert!(!server.address().ip().is_loopback()),
             // A machine may have no such addresses.
             Err(ServeError::Listen { .. }) => {}
             Err(other) => panic!("{other}"),
         }
     }
-    let settings = Settings { listen: "127.0.0.2:0".parse().unwrap(), ..Settings::default() };
-    if let Err(refused) = Server::start(service, settings).await {
+    let settings =
+        HttpSettings { listen: "127.0.0.2:0".parse().unwrap(), ..HttpSettings::default() };
+    if let Err(refused) = HttpServer::start(service, settings).await {
         assert!(matches!(refused, ServeError::Listen { .. }), "{refused:?}");
     }
 }
@@ -322,7 +323,7 @@ async fn each_message_of_a_websocket_needs_its_role() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_changed_on_a_server_that_is_read_only() {
     let Scene { client, service, .. } =
-        &scene(Settings { tokens: tokens(), read_only: true, ..Settings::default() }).await;
+        &scene(HttpSettings { tokens: tokens(), read_only: true, ..HttpSettings::default() }).await;
     for (operation, _) in NEEDED {
         let status = client.status(operation, Some(&token("admin"))).await;
         assert_eq!(status == 403, !operation.starts_with("get "), "{operation} gives {status}");
@@ -343,7 +344,7 @@ async fn nothing_is_changed_on_a_server_that_is_read_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_answers_to_its_own_names_only() {
     let hosts = vec!["tasks.example".to_owned()];
-    let Scene { client, .. } = &scene(Settings { hosts, ..Settings::default() }).await;
+    let Scene { client, .. } = &scene(HttpSettings { hosts, ..HttpSettings::default() }).await;
     let asked_as = |host: &'static str| async move {
         client.send("GET", "/v1/jobs", &[("host", host)], "").await
     };
@@ -361,7 +362,7 @@ async fn the_server_answers_to_its_own_names_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_another_site_changes_nothing() {
-    let Scene { client, .. } = &scene(Settings::default()).await;
+    let Scene { client, .. } = &scene(HttpSettings::default()).await;
     let host = client.address.to_string();
     let own = format!("http://{host}");
     let submit = |headers: Vec<(&'static str, String)>| async move {
@@ -390,7 +391,7 @@ async fn a_page_of_another_site_changes_nothing() {
 /// A page of the dashboard can use the API as it does, and no page of another site can hold it in a frame.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_tells_browsers_to_be_strict() {
-    let Scene { client, server, .. } = scene(Settings::default()).await;
+    let Scene { client, server, .. } = scene(HttpSettings::default()).await;
     for path in ["/", "/livez", "/v1/jobs", "/v1/nothing", "/ui/js/main.js"] {
         let headers = client.get(path).await.headers;
         let policy = headers["content-security-policy"].to_str().unwrap();

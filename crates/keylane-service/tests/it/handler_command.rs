@@ -9,12 +9,12 @@ use crate::common::attempts::{
     JOB, ask, attempt, cancellable, lasting, named_pipe, passing, result, traced,
 };
 use crate::common::{Log, builder, serve};
-use keylane_service::handle::{Attempt, Command, Limits};
+use keylane_service::handle::{Attempt, CommandHandler, ProcessLimits};
 use keylane_service::{Key, Kind};
 use tokio::task::spawn_blocking;
 
-fn shell(script: &str) -> Command {
-    Command::new(["sh", "-c", script])
+fn shell(script: &str) -> CommandHandler {
+    CommandHandler::new(["sh", "-c", script])
 }
 
 #[tokio::test]
@@ -29,7 +29,7 @@ async fn what_it_prints_is_the_result() {
 
 #[tokio::test]
 async fn it_is_told_what_it_is_about() {
-    let told = Command::new(["printf", "%s|", "a {} {key} {other} {"]);
+    let told = CommandHandler::new(["printf", "%s|", "a {} {key} {other} {"]);
     let told = result(ask(&told, attempt("[{key}]")).await);
     // Nothing in a payload is taken for a place.
     assert_eq!(told, "\"a [{key}] ann {other} {|\"");
@@ -40,7 +40,7 @@ async fn it_is_told_what_it_is_about() {
 }
 
 /// Names of the variables that a command has.
-async fn variables(command: Command) -> Vec<String> {
+async fn variables(command: CommandHandler) -> Vec<String> {
     let printed = result(ask(&command, attempt("null")).await);
     let printed: String = serde_json::from_str(&printed).unwrap();
     let name = |line: &str| line.split_once('=').map(|(name, _)| name.to_owned());
@@ -53,7 +53,7 @@ async fn variables(command: Command) -> Vec<String> {
 
 #[tokio::test]
 async fn it_gets_no_more_of_the_servers_environment_than_it_needs() {
-    let env = || Command::new(["env"]);
+    let env = || CommandHandler::new(["env"]);
     let ours: Vec<_> =
         std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
     let is_ours = |name: &&str| ours.iter().any(|other| other == name);
@@ -70,10 +70,10 @@ async fn it_gets_no_more_of_the_servers_environment_than_it_needs() {
 #[tokio::test]
 async fn a_key_is_not_an_option_of_the_command() {
     let option = || Attempt { keys: vec![Key::new("--version")], ..attempt("-5") };
-    let said = lasting(ask(&Command::new(["ls", "{key}"]), option()).await);
+    let said = lasting(ask(&CommandHandler::new(["ls", "{key}"]), option()).await);
     assert!(said.contains("put the word `--` before `{key}`"), "{said}");
-    lasting(ask(&Command::new(["expr", "{}"]), option()).await);
-    let told = ask(&Command::new(["printf", "--", "{key}"]), option()).await;
+    lasting(ask(&CommandHandler::new(["expr", "{}"]), option()).await);
+    let told = ask(&CommandHandler::new(["printf", "--", "{key}"]), option()).await;
     assert_eq!(result(told), "\"--version\"");
 }
 
@@ -107,7 +107,7 @@ async fn its_status_says_whether_another_attempt_could_help() {
     let said = passing(of(much).await);
     assert!(said.ends_with("line 1999") && said.len() < 2200, "{said}");
     // A program that is not there won't be next time.
-    let missing = ask(&Command::new(["/nowhere/at-all"]), attempt("null")).await;
+    let missing = ask(&CommandHandler::new(["/nowhere/at-all"]), attempt("null")).await;
     assert!(lasting(missing).contains("not run"));
 }
 
@@ -139,7 +139,7 @@ async fn its_input_is_whole_before_it_starts() {
 async fn each_limit_holds_for_its_process() {
     const MIB: u64 = 1024 * 1024;
     let script = "ulimit -v; ulimit -t; ulimit -n; ulimit -f";
-    let limited = shell(script).limits(Limits {
+    let limited = shell(script).limits(ProcessLimits {
         memory_bytes: Some(512 * MIB),
         cpu_seconds: Some(60),
         open_files: Some(64),
@@ -149,8 +149,8 @@ async fn each_limit_holds_for_its_process() {
     // The shell counts memory by 1 KiB and files by 512 bytes.
     assert_eq!(told, format!("\"{}\\n60\\n64\\n{}\"", 512 * 1024, 2048));
     // And each alone leaves the others as they are.
-    let files =
-        shell("ulimit -n; ulimit -f").limits(Limits { open_files: Some(77), ..Limits::default() });
+    let files = shell("ulimit -n; ulimit -f")
+        .limits(ProcessLimits { open_files: Some(77), ..ProcessLimits::default() });
     let plain = result(ask(&shell("ulimit -n; ulimit -f"), attempt("null")).await);
     let (_, of_files) = plain.split_once("\\n").unwrap();
     assert_eq!(result(ask(&files, attempt("null")).await), format!("\"77\\n{of_files}"));
@@ -181,7 +181,7 @@ impl Pipes {
     }
 
     /// A command that has a child with a child, all of which hold `alive` open, and says that it has begun.
-    fn family(&self, before: &str, after: &str) -> Command {
+    fn family(&self, before: &str, after: &str) -> CommandHandler {
         let folder = self.folder.path().display();
         shell(&format!(
             "{before}; exec 3<> {folder}/alive; sh -c 'sleep 1000 & wait' & \

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use crate::common::attempts::{JOB, ask, attempt, cancellable, lasting, passing, result, traced};
-use keylane_service::handle::{Answer, Post};
+use keylane_service::handle::{AttemptResult, HttpHandler};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// Answers one request with these bytes, and ends the connection. Returns the request.
-async fn answering(answer: impl Into<Vec<u8>>) -> (Post, JoinHandle<String>) {
+async fn answering(answer: impl Into<Vec<u8>>) -> (HttpHandler, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let post = Post::new(&format!("http://{}/hook?a=1", listener.local_addr().unwrap())).unwrap();
+    let post =
+        HttpHandler::new(&format!("http://{}/hook?a=1", listener.local_addr().unwrap())).unwrap();
     let answer = answer.into();
     let asked = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -43,7 +44,7 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
 }
 
 /// Outcome of an attempt that gets this answer.
-async fn of(status: &str, headers: &str, body: &str) -> Answer {
+async fn of(status: &str, headers: &str, body: &str) -> AttemptResult {
     let (post, _) = answering(answer(status, headers, body)).await;
     ask(&post, attempt("null")).await
 }
@@ -136,7 +137,7 @@ async fn no_answer_may_be_one_next_time() {
     // Bound, so that no other program gets the port, and not listening.
     let closed = tokio::net::TcpSocket::new_v4().unwrap();
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let post = Post::new(&format!("http://{}/", closed.local_addr().unwrap())).unwrap();
+    let post = HttpHandler::new(&format!("http://{}/", closed.local_addr().unwrap())).unwrap();
     let said = passing(ask(&post, attempt("null")).await);
     assert!(said.starts_with("no answer: ") && said.contains("refused"), "{said}");
     // Nor is half of one an answer.
@@ -165,7 +166,8 @@ async fn what_comes_with_a_refusal_does_not_make_something_else_of_it() {
 async fn who_is_cancelled_waits_for_no_answer() {
     for begun in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let post = Post::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let post =
+            HttpHandler::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         let (attempt, cancel) = cancellable("null");
         let answer = tokio::spawn(ask(&post, attempt));
         let (mut stream, _) = listener.accept().await.unwrap();

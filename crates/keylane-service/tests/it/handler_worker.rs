@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::attempts::{
     JOB, ask, attempt, cancellable, lasting, named_pipe, passing, result, traced,
 };
-use keylane_service::handle::{Answer, Command, Handler, Workers};
+use keylane_service::handle::{AttemptResult, CommandHandler, Handler, WorkerHandler};
 use serde_json::json;
 
 /// Answers with its own number, or does what the payload says instead.
@@ -31,12 +31,12 @@ while read line; do
 done
 "#;
 
-fn workers(count: usize, max_tasks: Option<u64>) -> Workers {
+fn workers(count: usize, max_tasks: Option<u64>) -> WorkerHandler {
     crew(WORKER, count, max_tasks)
 }
 
-fn crew(script: &str, count: usize, max_tasks: Option<u64>) -> Workers {
-    Workers::new(Command::new(["sh", "-c", script]), count, max_tasks)
+fn crew(script: &str, count: usize, max_tasks: Option<u64>) -> WorkerHandler {
+    WorkerHandler::new(CommandHandler::new(["sh", "-c", script]), count, max_tasks)
 }
 
 /// Where a worker says what it was told, when it has begun with something that it does not end.
@@ -49,7 +49,7 @@ impl Begun {
         Begun(folder)
     }
 
-    fn crew(&self, script: &str) -> Workers {
+    fn crew(&self, script: &str) -> WorkerHandler {
         crew(&script.replace("FOLDER", self.0.path().to_str().unwrap()), 1, None)
     }
 
@@ -60,13 +60,13 @@ impl Begun {
 }
 
 /// The number of the worker that does a plain task.
-async fn number(workers: &Workers) -> String {
+async fn number(workers: &WorkerHandler) -> String {
     let number = result(ask(workers, attempt("0")).await);
     assert!(number.parse::<u32>().is_ok(), "{number}");
     number
 }
 
-async fn says(workers: &Workers, what: &str) -> Answer {
+async fn says(workers: &WorkerHandler, what: &str) -> AttemptResult {
     ask(workers, attempt(&format!("\"{what}\""))).await
 }
 
@@ -81,7 +81,8 @@ fn documented() -> String {
 
 #[tokio::test]
 async fn the_worker_in_the_documentation_works() {
-    let workers = Workers::new(Command::new(["python3", "-c", &documented()]), 1, Some(3));
+    let workers =
+        WorkerHandler::new(CommandHandler::new(["python3", "-c", &documented()]), 1, Some(3));
     let length = async |payload: &str| result(ask(&workers, attempt(payload)).await);
     assert_eq!(length(r#"{"text":"four"}"#).await, r#"{"length": 4, "attempt": 2}"#);
     let refused = ask(&workers, attempt("{}")).await;
@@ -227,7 +228,7 @@ async fn one_that_does_not_begin_as_it_should_is_not_asked() {
     assert!(passing(ask(&odd, attempt("1")).await).contains("its first line was not `ready`"));
     let gone = crew("exit 0", 1, None);
     assert!(passing(ask(&gone, attempt("1")).await).contains("did not start"));
-    let missing = Workers::new(Command::new(["/nowhere/at-all"]), 1, None);
+    let missing = WorkerHandler::new(CommandHandler::new(["/nowhere/at-all"]), 1, None);
     assert!(lasting(ask(&missing, attempt("1")).await).contains("not run"));
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::stage::{Actors, Stage, stage};
 use crate::common::{Client, Log, builder, serve};
 use keylane::Backoff;
-use keylane_service::http::Server;
+use keylane_service::http::HttpServer;
 use keylane_service::{Kind, Service};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ async fn reload(service: &Service, actors: &Actors, kinds: &[&str]) {
     service.reload_kinds(kinds.collect()).await;
 }
 
-async fn stop(server: Server, service: Service) {
+async fn stop(server: HttpServer, service: Service) {
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::ZERO).await;
 }

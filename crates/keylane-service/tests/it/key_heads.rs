@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::common::{Client, Log, builder, serve};
 use keylane_service::Service;
-use keylane_service::http::Server;
+use keylane_service::http::HttpServer;
 use serde_json::{Value, json};
 
 /// A service, its server, and a client of that.
 struct Place {
     service: Service,
-    server: Server,
+    server: HttpServer,
     client: Client,
 }
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::common::child::{self, Child};
-use keylane_service::handle::{Attempt, Failure, Function};
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::handle::{Attempt, AttemptFailure, FunctionHandler};
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::{Value, json};
 
 /// Subtasks of a large job: a dozen slices, and two parts of a retry.
@@ -29,21 +29,21 @@ async fn server() {
     let ledger = OpenOptions::new().create(true).append(true).open(folder.join("ledger")).unwrap();
     let ledger = Arc::new(ledger);
     let notes = folder.clone();
-    let note = Function::new(move |attempt: Attempt| {
+    let note = FunctionHandler::new(move |attempt: Attempt| {
         let (ledger, notes) = (Arc::clone(&ledger), notes.clone());
         async move {
             let payload: Value = serde_json::from_slice(&attempt.payload).unwrap();
             let name = payload["name"].as_str().unwrap();
             if payload["waits"] == json!(true) && !is_retried(&notes, name) {
                 attempt.cancelled.cancelled().await;
-                return Err(Failure::lasting("it was cancelled"));
+                return Err(AttemptFailure::lasting("it was cancelled"));
             }
             let line = format!("{name} {}\n", payload["number"]);
             (&*ledger).write_all(line.as_bytes()).unwrap();
             Ok(None)
         }
     });
-    let settings = Settings { slots: 4, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { slots: 4, ..ServiceSettings::new(folder.join("store")) };
     let builder = Service::builder(settings).kind("note", Kind::new(note));
     child::serve(&builder.start().await.unwrap(), &folder).await;
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::common::child::{self, Child};
 use keylane::Backoff;
-use keylane_service::handle::{Answer, Attempt, Failure, Function};
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::handle::{Attempt, AttemptFailure, AttemptResult, FunctionHandler};
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ async fn server() {
     let life = next_life(&folder);
     let ledger = OpenOptions::new().create(true).append(true).open(folder.join("ledger")).unwrap();
     let (ledger, notes) = (Arc::new(ledger), folder.clone());
-    let note = Function::new(move |attempt: Attempt| {
+    let note = FunctionHandler::new(move |attempt: Attempt| {
         let (ledger, notes) = (Arc::clone(&ledger), notes.clone());
         async move {
             let payload: Value = serde_json::from_slice(&attempt.payload).unwrap();
@@ -42,21 +42,23 @@ async fn server() {
             (&*ledger).write_all(format!("{life} {key} {name}.{time}\n").as_bytes()).unwrap();
             tokio::time::sleep(Duration::from_micros(attempt.fence % 7 * 300)).await;
             match payload["how"].as_str().unwrap() {
-                "fails" if !is_retried => Err(Failure::lasting("it is to be retried")),
-                "again" if attempt.number == 1 => Err(Failure::passing("it is to be tried again")),
+                "fails" if !is_retried => Err(AttemptFailure::lasting("it is to be retried")),
+                "again" if attempt.number == 1 => {
+                    Err(AttemptFailure::passing("it is to be tried again"))
+                }
                 _ => Ok(None),
             }
         }
     });
-    let split = Function::new(|attempt: Attempt| async move {
+    let split = FunctionHandler::new(|attempt: Attempt| async move {
         let made: Box<RawValue> = serde_json::from_slice(&attempt.payload).unwrap();
-        Answer::Ok(Some(made))
+        AttemptResult::Ok(Some(made))
     });
     let longest = Duration::from_millis(20);
     let backoff = Backoff { first: longest / 4, max: longest, ..Backoff::default() };
     let note = Kind { attempts: 1_000_000, backoff, ..Kind::new(note) };
     let make = Kind { split: Some(Arc::new(split)), ..note.clone() };
-    let settings = Settings { slots: 8, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { slots: 8, ..ServiceSettings::new(folder.join("store")) };
     let builder = Service::builder(settings).kind("note", note).kind("make", make);
     child::serve(&builder.start().await.unwrap(), &folder).await;
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder, builder_with, serve, settings};
-use keylane_service::http::Server;
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::http::HttpServer;
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::{Value, json};
 
-async fn start(folder: &Path) -> (Service, Server, Client) {
+async fn start(folder: &Path) -> (Service, HttpServer, Client) {
     // On a busy machine some end before anybody has them, and are attempts all the same.
     let short = Kind { attempts: 10_000, ..Kind::leased(Duration::from_millis(50)) };
     let service = builder(folder, &Log::default()).kind("short", short).start().await.unwrap();
@@ -137,7 +137,7 @@ async fn an_id_that_is_nobodys_ends_nothing() {
 async fn what_is_given_to_a_worker_comes_to_it() {
     const SUBTASKS: usize = 3000;
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { slots: 64, ..settings(folder.path()) };
+    let settings = ServiceSettings { slots: 64, ..settings(folder.path()) };
     let once = Kind { attempts: 1, ..Kind::leased(Duration::from_secs(60)) };
     let service = builder_with(settings, &Log::default()).kind("once", once).start().await.unwrap();
     let (_server, client) = serve(&service).await;

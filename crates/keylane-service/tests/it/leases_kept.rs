@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder_with, serve, settings};
-use keylane_service::http::Server;
-use keylane_service::{Kind, ManualClock, Service, Settings};
+use keylane_service::http::HttpServer;
+use keylane_service::{Kind, ManualClock, Service, ServiceSettings};
 use serde_json::{Value, json};
 
 struct Place {
     service: Service,
-    server: Server,
+    server: HttpServer,
     client: Client,
 }
 
@@ -21,13 +21,13 @@ impl Place {
 
     /// Kinds: `remote`, whose leases last long; `brief`, whose leases are to take 50 ms at most; `steps`, whose split is
     /// done here.
-    async fn with(settings: Settings) -> Self {
+    async fn with(settings: ServiceSettings) -> Self {
         let brief = Kind {
             max_lease: Duration::from_millis(50),
             attempts: 1,
             ..Kind::leased(Duration::from_secs(30))
         };
-        let halves = keylane_service::handle::Function::new(|_| async {
+        let halves = keylane_service::handle::FunctionHandler::new(|_| async {
             let halves = r#"[{"payload":1},{"payload":2}]"#.to_owned();
             Ok(serde_json::value::RawValue::from_string(halves).ok())
         });
@@ -253,7 +253,7 @@ async fn run_at_follows_the_wall_clock_and_leases_and_backoffs_do_not() {
     const HOURS: u64 = 2 * 3_600_000;
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(NOW);
-    let settings = Settings { clock: Some(clock.clone()), ..settings(folder.path()) };
+    let settings = ServiceSettings { clock: Some(clock.clone()), ..settings(folder.path()) };
     let place = Place::with(settings).await;
     let held = place.client.submit(r#"{"kind":"remote","payload":"held"}"#).await;
     let lease = place.claim("remote").await;

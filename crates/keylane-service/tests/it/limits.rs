@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::common::slow::{grumbling, small};
 use crate::common::{Client, Log, builder_with, serve, serve_with};
-use keylane_service::http::Settings;
-use keylane_service::{Bounds, Service};
+use keylane_service::http::HttpSettings;
+use keylane_service::{Service, SubmissionLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-async fn service(folder: &Path, bounds: Bounds) -> Service {
-    let settings = keylane_service::Settings { bounds, ..crate::common::settings(folder) };
+async fn service(folder: &Path, bounds: SubmissionLimits) -> Service {
+    let settings = keylane_service::ServiceSettings { bounds, ..crate::common::settings(folder) };
     builder_with(settings, &Log::default()).start().await.unwrap()
 }
 
@@ -31,7 +31,8 @@ async fn count(client: &Client) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_too_large_is_refused_and_nothing_of_it_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { body_bytes: 1000, payload_bytes: 500, ..Bounds::default() };
+    let bounds =
+        SubmissionLimits { body_bytes: 1000, payload_bytes: 500, ..SubmissionLimits::default() };
     let service = service(folder.path(), bounds).await;
     let (_server, client) = serve(&service).await;
     let refused = client.post("/v1/jobs", &job_with(2000)).await.expect(413);
@@ -63,7 +64,7 @@ async fn a_body_that_is_too_large_is_refused_and_nothing_of_it_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_of_untold_length_is_bounded_as_well() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { body_bytes: 100_000, ..Bounds::default() };
+    let bounds = SubmissionLimits { body_bytes: 100_000, ..SubmissionLimits::default() };
     let service = service(folder.path(), bounds).await;
     let (_server, client) = serve(&service).await;
     let mut stream = TcpStream::connect(client.address).await.unwrap();
@@ -82,7 +83,7 @@ async fn a_body_of_untold_length_is_bounded_as_well() {
 #[tokio::test(flavor = "multi_thread")]
 async fn when_too_much_waits_more_is_put_off_and_comes_in_later() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { waiting_subtasks: 3, ..Bounds::default() };
+    let bounds = SubmissionLimits { waiting_subtasks: 3, ..SubmissionLimits::default() };
     let service = service(folder.path(), bounds).await;
     let (server, client) = serve(&service).await;
     let three = r#"{"kind":"hang","subtasks":[{"key":"a"},{"key":"a"},{"key":"a"}]}"#;
@@ -113,7 +114,7 @@ async fn when_too_much_waits_more_is_put_off_and_comes_in_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_dropped_with_a_job_makes_room() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { waiting_subtasks: 3, ..Bounds::default() };
+    let bounds = SubmissionLimits { waiting_subtasks: 3, ..SubmissionLimits::default() };
     let service = service(folder.path(), bounds).await;
     let (_server, client) = serve(&service).await;
     let three = r#"{"kind":"echo","delay_ms":3600000,"subtasks":[{"key":"a"},{"key":"a"},{}]}"#;
@@ -138,7 +139,7 @@ async fn what_is_dropped_with_a_job_makes_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_accepted_is_answered_again_however_much_waits() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { waiting_subtasks: 3, ..Bounds::default() };
+    let bounds = SubmissionLimits { waiting_subtasks: 3, ..SubmissionLimits::default() };
     let service = service(folder.path(), bounds).await;
     let (_server, client) = serve(&service).await;
     let json = ("content-type", "application/json");
@@ -183,16 +184,16 @@ async fn until_let_go(client: &Client, request: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_sends_half_a_request_is_let_go() {
     let folder = tempfile::tempdir().unwrap();
-    let service = service(folder.path(), Bounds::default()).await;
+    let service = service(folder.path(), SubmissionLimits::default()).await;
     let impatient = Duration::from_millis(100);
-    let heads = Settings { head_timeout: impatient, ..Settings::default() };
+    let heads = HttpSettings { head_timeout: impatient, ..HttpSettings::default() };
     let (_heads, client) = serve_with(&service, heads).await;
     // Nothing, and half of a head.
     for request in ["", "GET /livez HTTP/1.1\r\nhost: local"] {
         let said = until_let_go(&client, request).await;
         assert!(!said.contains(" 200 "), "{said}");
     }
-    let bodies = Settings { body_timeout: impatient, ..Settings::default() };
+    let bodies = HttpSettings { body_timeout: impatient, ..HttpSettings::default() };
     let (_bodies, client) = serve_with(&service, bodies).await;
     // One whose head is there and whose body never comes, as a whole or by lines.
     for kind in ["json", "x-ndjson"] {
@@ -210,9 +211,9 @@ async fn who_sends_half_a_request_is_let_go() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_comes_when_all_places_are_taken_waits_for_one() {
     let folder = tempfile::tempdir().unwrap();
-    let service = service(folder.path(), Bounds::default()).await;
+    let service = service(folder.path(), SubmissionLimits::default()).await;
     let head_timeout = Duration::from_secs(600);
-    let one = Settings { max_connections: 1, head_timeout, ..Settings::default() };
+    let one = HttpSettings { max_connections: 1, head_timeout, ..HttpSettings::default() };
     let (_server, client) = serve_with(&service, one).await;
     let mut first = TcpStream::connect(client.address).await.unwrap();
     ask_whether_it_lives(&mut first).await;
@@ -245,7 +246,7 @@ fn lines(bytes: usize, more: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_refused_in_the_middle_of_a_body_gets_the_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let service = service(folder.path(), Bounds::default()).await;
+    let service = service(folder.path(), SubmissionLimits::default()).await;
     let (_server, client) = serve(&service).await;
     // Most clients send everything before they look, and then go on with the same connection.
     let body = "{\"kind\":\"nothing of that name\"}\n".to_owned() + &"{}\n".repeat(1_000_000);
@@ -278,7 +279,7 @@ async fn a_client_that_reads_nothing_makes_way() {
     let builder = builder_with(crate::common::settings(folder.path()), &Log::default());
     let service = builder.kind("grumble", grumbling(gate)).start().await.unwrap();
     let body_timeout = Duration::from_millis(100);
-    let settings = Settings { body_timeout, max_connections: 1, ..Settings::default() };
+    let settings = HttpSettings { body_timeout, max_connections: 1, ..HttpSettings::default() };
     let (_server, client) = serve_with(&service, settings).await;
     let mut stream = small(client.address).await;
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder_with, serve, serve_with, settings};
-use keylane_service::http::Settings;
-use keylane_service::{Bounds, Service};
+use keylane_service::http::HttpSettings;
+use keylane_service::{Service, SubmissionLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -100,8 +100,8 @@ async fn after_a_restart_a_large_job_enters_before_what_came_behind_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_in_progress_count_for_the_bound_on_what_waits() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { waiting_subtasks: 3000, ..Bounds::default() };
-    let settings = keylane_service::Settings { bounds, ..settings(folder.path()) };
+    let bounds = SubmissionLimits { waiting_subtasks: 3000, ..SubmissionLimits::default() };
+    let settings = keylane_service::ServiceSettings { bounds, ..settings(folder.path()) };
     let service = builder_with(settings, &Log::default()).start().await.unwrap();
     let (_server, client) = serve(&service).await;
     let lines = "{\"kind\":\"hang\"}\n".to_owned() + &"{}\n".repeat(2500);
@@ -143,8 +143,8 @@ async fn uploads_in_progress_count_for_the_bound_on_what_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bytes_of_keys_have_a_bound() {
     let folder = tempfile::tempdir().unwrap();
-    let bounds = Bounds { waiting_key_bytes: 1000, ..Bounds::default() };
-    let settings = keylane_service::Settings { bounds, ..settings(folder.path()) };
+    let bounds = SubmissionLimits { waiting_key_bytes: 1000, ..SubmissionLimits::default() };
+    let settings = keylane_service::ServiceSettings { bounds, ..settings(folder.path()) };
     let service = builder_with(settings, &Log::default()).start().await.unwrap();
     let (_server, client) = serve(&service).await;
     let with_key = |bytes: usize| json!({"kind": "hang", "key": "k".repeat(bytes)}).to_string();
@@ -161,7 +161,8 @@ async fn the_bytes_of_keys_have_a_bound() {
 async fn when_streams_take_all_places_probes_and_operators_are_answered() {
     let folder = tempfile::tempdir().unwrap();
     let service = start(folder.path(), &Log::default()).await;
-    let few = Settings { max_connections: 32, max_event_streams: 100, ..Settings::default() };
+    let few =
+        HttpSettings { max_connections: 32, max_event_streams: 100, ..HttpSettings::default() };
     let (_server, client) = serve_with(&service, few).await;
     let mut streams = Vec::new();
     for _ in 0..32 {
@@ -186,7 +187,7 @@ async fn when_streams_take_all_places_probes_and_operators_are_answered() {
 async fn streams_and_websockets_beyond_their_bounds_are_refused_before_they_begin() {
     let folder = tempfile::tempdir().unwrap();
     let service = start(folder.path(), &Log::default()).await;
-    let none = Settings { max_websockets: 0, max_event_streams: 1, ..Settings::default() };
+    let none = HttpSettings { max_websockets: 0, max_event_streams: 1, ..HttpSettings::default() };
     let (_server, client) = serve_with(&service, none).await;
     let first = client.http.get(format!("http://{}/v1/events", client.address)).send().await;
     let first = first.unwrap();

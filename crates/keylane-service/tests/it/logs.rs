@@ -10,24 +10,30 @@ use crate::common::{Client, Log, builder_with, serve, serve_with, settings};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use keylane::Backoff;
-use keylane_service::handle::Command;
-use keylane_service::http::{self, Server, Tokens};
-use keylane_service::store::{self, OpenError};
-use keylane_service::{Kind, Service, ServiceBuilder, Settings, StartError};
+use keylane_service::handle::CommandHandler;
+use keylane_service::http::{self, HttpServer, Tokens};
+use keylane_service::store::{self, StoreOpenError};
+use keylane_service::{Kind, Service, ServiceBuilder, ServiceSettings, StartError};
 use serde_json::{Value, json};
 
 /// A kind that runs its payload as a shell's script: three attempts, one at once behind the other.
 fn scripts() -> Kind {
     let backoff = Backoff { first: Duration::from_millis(1), ..Backoff::default() };
-    let run =
-        Command::new(["sh", "-c", "script=$(cat | sed 's/^\"//; s/\"$//'); eval \"$script\""]);
+    let run = CommandHandler::new([
+        "sh",
+        "-c",
+        "script=$(cat | sed 's/^\"//; s/\"$//'); eval \"$script\"",
+    ]);
     Kind { attempts: 3, backoff, ..Kind::new(run) }
 }
 
-fn kinds(settings: &Settings) -> ServiceBuilder {
-    let split =
-        Command::new(["sh", "-c", "echo splits >&2; echo '[{\"payload\":\"echo it >&2\"}]'"]);
-    let sum = Command::new(["sh", "-c", "echo sums up >&2; cat"]);
+fn kinds(settings: &ServiceSettings) -> ServiceBuilder {
+    let split = CommandHandler::new([
+        "sh",
+        "-c",
+        "echo splits >&2; echo '[{\"payload\":\"echo it >&2\"}]'",
+    ]);
+    let sum = CommandHandler::new(["sh", "-c", "echo sums up >&2; cat"]);
     let steps = Kind { split: Some(Arc::new(split)), fan_in: Some(Arc::new(sum)), ..scripts() };
     let time = Duration::from_secs(1);
     let hurried = Kind { timeout: Some(time), attempts: 1_000_000, ..scripts() };
@@ -41,10 +47,10 @@ fn kinds(settings: &Settings) -> ServiceBuilder {
 
 /// A process that another test of this file starts has the lock of a store that was just closed as its own until
 /// it runs its program: that is a moment, and no more.
-async fn start_with(settings: Settings) -> Service {
+async fn start_with(settings: ServiceSettings) -> Service {
     for _ in 0..2000 {
         match kinds(&settings).start().await {
-            Err(StartError::Store(OpenError::InUse { .. })) => {
+            Err(StartError::Store(StoreOpenError::InUse { .. })) => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             started => return started.unwrap(),
@@ -53,13 +59,13 @@ async fn start_with(settings: Settings) -> Service {
     panic!("the store is in use");
 }
 
-async fn start(folder: &Path) -> (Service, Server, Client) {
+async fn start(folder: &Path) -> (Service, HttpServer, Client) {
     let service = start_with(settings(folder)).await;
     let (server, client) = serve(&service).await;
     (service, server, client)
 }
 
-async fn stop(service: Service, server: Server) {
+async fn stop(service: Service, server: HttpServer) {
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::ZERO).await;
 }
@@ -274,7 +280,7 @@ async fn they_go_when_their_job_is_removed_or_too_old() {
     assert_eq!(logs(&client, &old, "0").await.len(), 1);
     stop(service, server).await;
 
-    let settings = Settings { keep: Some(Duration::ZERO), ..settings(folder.path()) };
+    let settings = ServiceSettings { keep: Some(Duration::ZERO), ..settings(folder.path()) };
     let service = start_with(settings).await;
     let (server, client) = serve(&service).await;
     while client.get(&path(&old, "0")).await.status != 410 {}
@@ -289,8 +295,8 @@ async fn they_go_when_their_job_is_removed_or_too_old() {
 async fn a_full_disk_loses_neither_an_end_nor_what_was_said_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let max_bytes = Some(1_400_000);
-    let store = store::Settings { max_bytes, ..store::Settings::default() };
-    let service = start_with(Settings { store, ..settings(folder.path()) }).await;
+    let store = store::StoreSettings { max_bytes, ..store::StoreSettings::default() };
+    let service = start_with(ServiceSettings { store, ..settings(folder.path()) }).await;
     let (server, client) = serve(&service).await;
     let old = client.submit(r#"{"kind":"remote","payload":1}"#).await;
     let lease = claim(&client).await;
@@ -398,7 +404,7 @@ async fn who_may_read_jobs_may_read_them_and_nobody_else() {
     let tokens = "a admin plain:the-token-of-admin\nr read plain:the-token-of-read\n\
                   w worker plain:the-token-of-worker\n";
     let tokens = Tokens::parse(tokens).unwrap();
-    let settings = http::Settings { tokens, ..http::Settings::default() };
+    let settings = http::HttpSettings { tokens, ..http::HttpSettings::default() };
     let (server, client) = serve_with(&service, settings).await;
     let with = |role: &str| format!("Bearer the-token-of-{role}");
     let admin = with("admin");

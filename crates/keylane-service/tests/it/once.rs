@@ -18,7 +18,7 @@ fn is_replay(answer: &Answered) -> bool {
 
 async fn started(
     folder: &Path,
-) -> (keylane_service::Service, keylane_service::http::Server, Client) {
+) -> (keylane_service::Service, keylane_service::http::HttpServer, Client) {
     let service = builder(folder, &Log::default()).start().await.unwrap();
     let (server, client) = serve(&service).await;
     (service, server, client)

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use crate::common::stage::{Stage, stage};
 use crate::common::{Client, serve};
-use keylane_service::handle::Failure;
-use keylane_service::http::Server;
+use keylane_service::handle::AttemptFailure;
+use keylane_service::http::HttpServer;
 use keylane_service::store::{self, Store};
 use keylane_service::wire::Timestamp;
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::{Value, json};
 
 /// A service, its server, a client of that, and the stage on which all attempts are.
 struct Place {
     store: PathBuf,
     service: Service,
-    server: Server,
+    server: HttpServer,
     client: Client,
     stage: Stage,
 }
@@ -29,7 +29,8 @@ impl Place {
         let split = Some(Arc::new(actors.clone()) as _);
         let kinds =
             [("act", Kind::new(actors.clone())), ("make", Kind { split, ..Kind::new(actors) })];
-        let builder = Service::builder(Settings { slots: 2, ..Settings::new(&store) });
+        let builder =
+            Service::builder(ServiceSettings { slots: 2, ..ServiceSettings::new(&store) });
         let builder =
             kinds.into_iter().fold(builder, |builder, (name, kind)| builder.kind(name, kind));
         let service = builder.start().await.unwrap();
@@ -64,7 +65,8 @@ impl Place {
             return false;
         }
         let after = Some(Duration::from_secs(3600));
-        self.stage.end("tried", Err(Failure { after, ..Failure::passing("not yet") }));
+        self.stage
+            .end("tried", Err(AttemptFailure { after, ..AttemptFailure::passing("not yet") }));
         self.client.wait_until(&id, |job| job["counts"]["backing_off"] == 1).await;
         true
     }
@@ -86,7 +88,7 @@ async fn a_job_that_is_retried() {
     let mut place = Place::start(folder.path().join("store")).await;
     let id = place.submit(json!({"kind": "act", "key": "k", "payload": "late"})).await;
     assert_eq!(place.stage.next().await, "late");
-    place.stage.end("late", Err(Failure::lasting("it forgot its line")));
+    place.stage.end("late", Err(AttemptFailure::lasting("it forgot its line")));
     place.client.wait(&id).await;
     place.tried_once().await;
     place.client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
@@ -148,14 +150,14 @@ async fn a_job_of_an_earlier_version_that_had_begun() {
     assert_eq!(place.stage.next().await, "tried");
     place.submit(json!({"kind": "act", "key": "k", "payload": "late"})).await;
     let path = place.stop().await;
-    let (store, _) = Store::open(&path, &store::Settings::default()).unwrap();
+    let (store, _) = Store::open(&path, &store::StoreSettings::default()).unwrap();
     let mut text = Vec::new();
     store.export(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     // Of the first job: how it came, and how it is.
     let old = text.replacen("\"start_at_ms\":null", "\"start_at_ms\":1000", 2);
     let path = folder.path().join("old");
-    let (store, _) = Store::open(&path, &store::Settings::default()).unwrap();
+    let (store, _) = Store::open(&path, &store::StoreSettings::default()).unwrap();
     store.import(&mut old.as_bytes()).unwrap();
     drop(store);
     Place::start(path).await.expect_order().await;

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use keylane_service::JobNumber;
 use keylane_service::schedule::{
-    End, NewJob, NewSubtask, OnFail, Scheduler, Settings, Start, Step,
+    NewJob, NewSubtask, OnFail, RunEnd, RunStart, Scheduler, SchedulerSettings, Step,
 };
 use keylane_testkit::order::{Claims, Executor, Features, check_order};
 
 /// Scheduler with a job of one subtask for each task of the suite.
 struct Service {
     scheduler: Scheduler,
-    running: HashMap<usize, Start>,
+    running: HashMap<usize, RunStart>,
 }
 
 impl Service {
@@ -33,7 +33,7 @@ impl Executor for Service {
 
     fn new(slots: usize) -> Self {
         // Of two units, so that tasks with several keys enter in several slices.
-        let settings = Settings { slice: 2, ..Settings::new(slots) };
+        let settings = SchedulerSettings { slice: 2, ..SchedulerSettings::new(slots) };
         Service { scheduler: Scheduler::new(settings), running: HashMap::new() }
     }
 
@@ -55,7 +55,7 @@ impl Executor for Service {
 
     fn end(&mut self, task: usize, fails: bool) {
         let start = self.running.remove(&task).unwrap();
-        let end = if fails { End::Failed { retry_at: None } } else { End::Succeeded };
+        let end = if fails { RunEnd::Failed { retry_at: None } } else { RunEnd::Succeeded };
         self.scheduler.ended(start.job, Step::Subtask(0), start.fence, end, 0).unwrap();
         self.work_off();
     }

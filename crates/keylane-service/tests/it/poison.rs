@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use crate::common::child::{self, Child};
-use keylane_service::handle::{Attempt, Function};
+use keylane_service::handle::{Attempt, FunctionHandler};
 use keylane_service::store::Store;
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::Value;
 
 const ATTEMPTS: u32 = 3;
@@ -15,14 +15,14 @@ const ATTEMPTS: u32 = 3;
 #[tokio::test(flavor = "multi_thread")]
 async fn server() {
     let Some(folder) = child::folder() else { return };
-    let poison = Function::new(|attempt: Attempt| async move {
+    let poison = FunctionHandler::new(|attempt: Attempt| async move {
         if crate::common::text(&attempt) == "\"poison\"" {
             std::process::abort();
         }
         Ok(None)
     });
     let kind = Kind { attempts: ATTEMPTS, ..Kind::new(poison) };
-    let settings = Settings { slots: 1, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { slots: 1, ..ServiceSettings::new(folder.join("store")) };
     let service = Service::builder(settings).kind("poison", kind).start().await.unwrap();
     child::serve(&service, &folder).await;
 }
@@ -30,7 +30,8 @@ async fn server() {
 /// Opens the store and closes it, as a backup does, when the server is gone.
 fn look_into(folder: &Path, number: u32) {
     let (store, recovered) =
-        Store::open(folder.join("store"), &keylane_service::store::Settings::default()).unwrap();
+        Store::open(folder.join("store"), &keylane_service::store::StoreSettings::default())
+            .unwrap();
     assert!(!recovered.was_clean());
     store.backup(folder.join(format!("backup {number}"))).unwrap();
 }

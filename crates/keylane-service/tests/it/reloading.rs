@@ -2,7 +2,7 @@
 
 use crate::common::{Client, Log, builder, serve_with};
 use futures_util::StreamExt;
-use keylane_service::http::{Settings, Tls, Tokens};
+use keylane_service::http::{HttpSettings, TlsIdentity, Tokens};
 use serde_json::Value;
 use std::path::Path;
 use tokio_tungstenite::tungstenite::Message;
@@ -41,7 +41,7 @@ async fn connect(client: &Client, token: &str) -> Socket {
 async fn what_a_revoked_token_has_opened_ends_and_nothing_else_does() {
     let folder = tempfile::tempdir().unwrap();
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
-    let settings = Settings { tokens: tokens(&[LEAKED, OTHER]), ..Settings::default() };
+    let settings = HttpSettings { tokens: tokens(&[LEAKED, OTHER]), ..HttpSettings::default() };
     let (server, client) = serve_with(&service, settings).await;
     let body = r#"{"kind":"echo","delay_ms":3600000,"payload":1}"#;
     let url = format!("http://{}/v1/jobs", client.address);
@@ -81,10 +81,10 @@ async fn what_a_revoked_token_has_opened_ends_and_nothing_else_does() {
 
 const NAME: &str = "keylane.test";
 
-fn tls(name: &str) -> Tls {
+fn tls(name: &str) -> TlsIdentity {
     let papers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/papers");
     let place = |what: &str| papers.join(format!("{name}-{what}.pem"));
-    Tls::read(&place("cert"), &place("key")).unwrap()
+    TlsIdentity::read(&place("cert"), &place("key")).unwrap()
 }
 
 /// A client that trusts one certificate alone, and keeps its connection.
@@ -101,7 +101,7 @@ async fn new_connections_get_the_new_certificate_and_old_ones_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let service = builder(folder.path(), &Log::default()).start().await.unwrap();
     let settings =
-        Settings { tls: Some(tls("own")), hosts: vec![NAME.into()], ..Settings::default() };
+        HttpSettings { tls: Some(tls("own")), hosts: vec![NAME.into()], ..HttpSettings::default() };
     let (server, plain) = serve_with(&service, settings).await;
     let url = |path: &str| format!("https://{NAME}:{}{path}", plain.address.port());
     let old = trusting("own", plain.address);

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder_with, serve, settings};
-use keylane_service::{Service, Settings};
+use keylane_service::{Service, ServiceSettings};
 
 async fn start(folder: &Path, keep: Option<Duration>, keep_idempotency: Duration) -> Service {
-    let settings = Settings { keep, keep_idempotency, ..settings(folder) };
+    let settings = ServiceSettings { keep, keep_idempotency, ..settings(folder) };
     builder_with(settings, &Log::default()).start().await.unwrap()
 }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::common::serve;
 use crate::common::stage::{Stage, stage};
-use keylane_service::handle::Failure;
-use keylane_service::{Kind, Service, Settings};
+use keylane_service::handle::AttemptFailure;
+use keylane_service::{Kind, Service, ServiceSettings};
 use serde_json::{Value, json};
 
 /// One slot; its attempt is on the stage.
 async fn start(folder: &Path) -> (Service, Stage) {
     let (actors, stage) = stage();
-    let settings = Settings { slots: 1, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { slots: 1, ..ServiceSettings::new(folder.join("store")) };
     (Service::builder(settings).kind("act", Kind::new(actors)).start().await.unwrap(), stage)
 }
 
@@ -26,7 +26,7 @@ async fn what_was_cancelled_with_a_job_stays_so_when_only_the_failed_are_done_ag
     let body = json!({"kind": "act", "on_error": "fail_fast", "subtasks": subtasks});
     let id = client.submit(&body.to_string()).await;
     assert_eq!(stage.next().await, "a");
-    stage.end("a", Err(Failure::lasting("it forgot its line")));
+    stage.end("a", Err(AttemptFailure::lasting("it forgot its line")));
     let counts = client.wait(&id).await["counts"].clone();
     assert_eq!((&counts["failed"], &counts["cancelled"]), (&json!(1), &json!(2)));
     // So that it is not done before the restart.
@@ -62,10 +62,13 @@ async fn what_was_cancelled_with_a_job_stays_so_when_only_the_failed_are_done_ag
 async fn start_with_steps(folder: &Path) -> (Service, Stage) {
     let (actors, stage) = stage();
     let step = || Some(Arc::new(actors.clone()) as _);
-    let builder = Service::builder(Settings { slots: 4, ..Settings::new(folder.join("store")) })
-        .kind("act", Kind::new(actors.clone()))
-        .kind("split", Kind { split: step(), ..Kind::new(actors.clone()) })
-        .kind("sum", Kind { fan_in: step(), ..Kind::new(actors.clone()) });
+    let builder = Service::builder(ServiceSettings {
+        slots: 4,
+        ..ServiceSettings::new(folder.join("store"))
+    })
+    .kind("act", Kind::new(actors.clone()))
+    .kind("split", Kind { split: step(), ..Kind::new(actors.clone()) })
+    .kind("sum", Kind { fan_in: step(), ..Kind::new(actors.clone()) });
     (builder.start().await.unwrap(), stage)
 }
 
@@ -89,7 +92,7 @@ async fn a_wait_goes_on_over_a_restart_with_its_reason_also_that_of_a_step() {
             name = stage.next().await;
         }
         let after = Some(Duration::from_secs(3600));
-        stage.end(&name, Err(Failure { after, ..Failure::passing("no answer") }));
+        stage.end(&name, Err(AttemptFailure { after, ..AttemptFailure::passing("no answer") }));
         let waits = |job: &Value| job["waiting_because"][0]["reason"] == "backing_off";
         let job = client.wait_until(&id, waits).await;
         ids.push((id, job["waiting_because"][0].clone()));

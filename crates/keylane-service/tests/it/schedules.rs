@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder_with, serve};
-use keylane_service::{Bounds, ManualClock, ServiceBuilder, Settings};
+use keylane_service::{ManualClock, ServiceBuilder, ServiceSettings, SubmissionLimits};
 use serde_json::{Value, json};
 
 const MINUTE: u64 = 60_000;
@@ -16,7 +16,8 @@ const START: u64 = 1_777_888_800_000;
 /// A service whose schedules go by this clock.
 fn timed(folder: &std::path::Path, log: &Log, clock: &ManualClock) -> ServiceBuilder {
     let clock = Some(clock.clone());
-    let settings = Settings { slots: 4, clock, ..Settings::new(folder.join("store")) };
+    let settings =
+        ServiceSettings { slots: 4, clock, ..ServiceSettings::new(folder.join("store")) };
     builder_with(settings, log)
 }
 
@@ -376,9 +377,9 @@ async fn what_was_missed_is_named_beside_the_job_that_stands_for_it() {
 
 /// A service with room for one subtask.
 fn narrow(folder: &std::path::Path, log: &Log, clock: &ManualClock) -> ServiceBuilder {
-    let bounds = Bounds { waiting_subtasks: 1, ..Bounds::default() };
+    let bounds = SubmissionLimits { waiting_subtasks: 1, ..SubmissionLimits::default() };
     let clock = Some(clock.clone());
-    let settings = Settings { bounds, clock, ..Settings::new(folder.join("store")) };
+    let settings = ServiceSettings { bounds, clock, ..ServiceSettings::new(folder.join("store")) };
     builder_with(settings, log)
 }
 
@@ -554,8 +555,10 @@ async fn a_job_that_makes_no_sense_any_more_is_passed_over() {
     server.stop(Duration::from_secs(5)).await;
     service.stop(Duration::from_secs(5)).await;
     // The kind is gone from the configuration.
-    let settings =
-        Settings { clock: Some(clock.clone()), ..Settings::new(folder.path().join("store")) };
+    let settings = ServiceSettings {
+        clock: Some(clock.clone()),
+        ..ServiceSettings::new(folder.path().join("store"))
+    };
     let service = keylane_service::Service::builder(settings).start().await.unwrap();
     let (_server, client) = serve(&service).await;
     let mut told = Told::new(&client).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::common::child::{self, Child};
 use crate::common::{Log, builder_with};
 use keylane_service::wire::Timestamp;
-use keylane_service::{ManualClock, Settings};
+use keylane_service::{ManualClock, ServiceSettings};
 use serde_json::{Value, json};
 
 const BEGIN: &str = "KEYLANE_SCHEDULES_BEGIN";
@@ -34,7 +34,8 @@ async fn server() {
             moved.set(shown());
         }
     });
-    let settings = Settings { clock: Some(clock), ..Settings::new(folder.join("store")) };
+    let settings =
+        ServiceSettings { clock: Some(clock), ..ServiceSettings::new(folder.join("store")) };
     let service = builder_with(settings, &Log::default()).start().await.unwrap();
     child::serve(&service, &folder).await;
 }

@@ -2,11 +2,11 @@
 
 use crate::common::{Client, Log, builder};
 use keylane_service::Kind;
-use keylane_service::handle::Function;
-use keylane_service::http::{Settings, StartingServer};
+use keylane_service::handle::FunctionHandler;
+use keylane_service::http::{HttpSettings, StartingServer};
 
 async fn bind() -> (StartingServer, Client) {
-    let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+    let settings = HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..HttpSettings::default() };
     let starting = StartingServer::bind(settings).await.unwrap();
     let client = Client::of(starting.address());
     (starting, client)
@@ -33,7 +33,7 @@ async fn a_starting_server_is_alive_and_not_ready() {
     }
 
     let folder = tempfile::tempdir().unwrap();
-    let kind = Kind::new(Function::new(|_| async { Ok(None) }));
+    let kind = Kind::new(FunctionHandler::new(|_| async { Ok(None) }));
     let service = builder(folder.path(), &Log::default()).kind("k", kind).start().await.unwrap();
     let address = starting.address();
     let server = starting.serve(&service);
@@ -51,7 +51,7 @@ async fn a_start_that_is_given_up_frees_the_address() {
     drop(starting);
     // The accepting task ends soon after.
     loop {
-        let settings = Settings { listen, ..Settings::default() };
+        let settings = HttpSettings { listen, ..HttpSettings::default() };
         if StartingServer::bind(settings).await.is_ok() {
             break;
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::{Log, builder, serve, text};
-use keylane_service::handle::{Attempt, Failure, Function};
+use keylane_service::handle::{Attempt, AttemptFailure, FunctionHandler};
 use keylane_service::{Kind, Service};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -19,17 +19,18 @@ fn raw(text: String) -> Option<Box<RawValue>> {
 /// A kind that makes as many subtasks as its payload says, each of which returns its payload, and sums them up.
 fn summing(splits: &Arc<AtomicU32>, log: &Log) -> Kind {
     let (splits, log) = (Arc::clone(splits), log.clone());
-    let work = Function::new(|attempt: Attempt| async move { Ok(raw(text(&attempt))) });
-    let split = Function::new(move |attempt: Attempt| {
+    let work = FunctionHandler::new(|attempt: Attempt| async move { Ok(raw(text(&attempt))) });
+    let split = FunctionHandler::new(move |attempt: Attempt| {
         splits.fetch_add(1, Ordering::SeqCst);
         async move {
-            let count: u32 = text(&attempt).parse().map_err(|_| Failure::lasting("no number"))?;
+            let count: u32 =
+                text(&attempt).parse().map_err(|_| AttemptFailure::lasting("no number"))?;
             let subtasks: Vec<_> =
                 (0..count).map(|n| json!({"key": format!("k{}", n % 3), "payload": n})).collect();
             Ok(raw(json!(subtasks).to_string()))
         }
     });
-    let fan_in = Function::new(move |attempt: Attempt| {
+    let fan_in = FunctionHandler::new(move |attempt: Attempt| {
         let log = log.clone();
         async move {
             let all: serde_json::Value = serde_json::from_slice(&attempt.payload).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::{Log, builder, serve};
-use keylane_service::handle::{Attempt, Failure, Function};
+use keylane_service::handle::{Attempt, AttemptFailure, FunctionHandler};
 use keylane_service::{Kind, Service};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -17,17 +17,17 @@ const LONG: Duration = Duration::from_secs(60);
 /// A kind whose steps are tried once. Each says that it is there and ends; whatever is told to give up fails.
 fn once(begun: &UnboundedSender<()>, sums: &Arc<AtomicU32>) -> Kind {
     let (begun, sums) = (begun.clone(), Arc::clone(sums));
-    let work = Function::new(move |_| {
+    let work = FunctionHandler::new(move |_| {
         let _ = begun.send(());
         async { Ok(None) }
     });
-    let fan_in = Function::new(move |attempt: Attempt| {
+    let fan_in = FunctionHandler::new(move |attempt: Attempt| {
         let sums = Arc::clone(&sums);
         async move {
             // What it does takes a moment, and is not for nothing.
             tokio::task::yield_now().await;
             if attempt.cancelled.is_cancelled() {
-                return Err(Failure::passing("it was told to give up"));
+                return Err(AttemptFailure::passing("it was told to give up"));
             }
             sums.fetch_add(1, Ordering::SeqCst);
             Ok(None)
@@ -74,7 +74,7 @@ async fn drained_it_begins_nothing_and_what_runs_ends() {
     let (let_end, may_end) = watch::channel(false);
     let waiting = || {
         let (begun, may_end) = (begun.clone(), may_end.clone());
-        Kind::new(Function::new(move |attempt: Attempt| {
+        Kind::new(FunctionHandler::new(move |attempt: Attempt| {
             let mut may_end = may_end.clone();
             let _ = begun.send(attempt.number);
             async move {

@@ -3,7 +3,8 @@
 use crate::store_support::{NOW, new_job, new_store, open, outcome, place, upload};
 use keylane_service::JobId;
 use keylane_service::store::{
-    Alias, Changes, Counts, Damage, JobState, JobStatus, OutcomeKind, Store, WriteError,
+    Changes, JobAlias, JobState, JobStatus, OutcomeCounts, OutcomeKind, Store, StoreDamage,
+    WriteError,
 };
 use rusqlite::Connection;
 
@@ -12,7 +13,7 @@ fn named(store: &Store, name: &str, total: u32) -> Result<JobId, WriteError> {
     let upload = upload(store, total);
     let (job, id) = (upload.job(), upload.id());
     let mut also = Changes::new();
-    also.alias(Alias { name: name.into(), job: id, body_hash: [7; 32] });
+    also.alias(JobAlias { name: name.into(), job: id, body_hash: [7; 32] });
     let (tell, told) = std::sync::mpsc::channel();
     let then = move |answer: Result<_, _>| tell.send(answer.map(drop)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -42,7 +43,7 @@ fn a_name_is_one_jobs_as_long_as_that_is_there() {
     let job = first.number();
     let mut changes = Changes::new();
     changes.ended(job, outcome(0, OutcomeKind::Succeeded));
-    let counts = Counts { succeeded: 1, ..Counts::default() };
+    let counts = OutcomeCounts { succeeded: 1, ..OutcomeCounts::default() };
     let over = JobStatus::of(JobState::Succeeded);
     changes.status(job, JobStatus { ended_ms: Some(NOW + 9), counts, ..over });
     store.submit(changes).wait().unwrap();
@@ -78,5 +79,5 @@ fn copies_have_names_and_damage_is_named() {
     drop(connection);
     let (store, _) = open(&path);
     assert!(store.alias("c").is_err());
-    assert_eq!(store.check().unwrap().damage, [Damage::Alias { name: "c".into() }]);
+    assert_eq!(store.check().unwrap().damage, [StoreDamage::Alias { name: "c".into() }]);
 }

@@ -4,8 +4,8 @@
 use crate::store_support::{NOW, accepted, new_store, open, place};
 use keylane_service::Key;
 use keylane_service::store::{
-    AuditFilter, AuditKept, AuditPage, AuditRecord, Changes, Damage, ImportError, KeyRecord,
-    KeyState, Store, WriteError,
+    AuditFilter, AuditKept, AuditPage, AuditRecord, Changes, ImportError, KeyRecord, KeyState,
+    Store, StoreDamage, WriteError,
 };
 use rusqlite::Connection;
 
@@ -174,7 +174,7 @@ fn one_that_is_not_what_was_written_is_named_and_shown_as_such() {
         Connection::open(&path).unwrap().execute(change, []).unwrap();
         let (store, _) = open(&path);
         let report = store.check().unwrap();
-        assert_eq!(report.damage, [Damage::Audit { number: 4 }], "{change}");
+        assert_eq!(report.damage, [StoreDamage::Audit { number: 4 }], "{change}");
         let page = store.audit(&AuditFilter::default(), None, 9).unwrap();
         let damaged = page.rows.iter().filter(|row| !row.is_whole).map(|row| row.number);
         assert_eq!(damaged.collect::<Vec<_>>(), [4], "{change}");
@@ -187,7 +187,7 @@ fn one_that_is_not_what_was_written_is_named_and_shown_as_such() {
     let sql = "DELETE FROM audit WHERE number IN (2, 3)";
     Connection::open(&path).unwrap().execute(sql, []).unwrap();
     let (store, _) = open(&path);
-    assert_eq!(store.check().unwrap().damage, [Damage::MissingAudit { from: 2, until: 4 }]);
+    assert_eq!(store.check().unwrap().damage, [StoreDamage::MissingAudit { from: 2, until: 4 }]);
 }
 
 #[test]

@@ -7,12 +7,12 @@ use crate::store_support::{
     waiting,
 };
 use keylane_service::store::{
-    Changes, Counts, Idempotency, JobFilter, JobPredicate, JobState, JobStatus, KeyRecord,
-    KeyState, OutcomeKind, Settings, Store, WriteError,
+    Changes, IdempotencyEntry, JobFilter, JobPredicate, JobState, JobStatus, KeyRecord, KeyState,
+    OutcomeCounts, OutcomeKind, Store, StoreSettings, WriteError,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
 
-fn over(state: JobState, counts: Counts) -> JobStatus {
+fn over(state: JobState, counts: OutcomeCounts) -> JobStatus {
     JobStatus { ended_ms: Some(NOW + 99), counts, ..JobStatus::of(state) }
 }
 
@@ -54,7 +54,7 @@ fn a_job_is_what_was_uploaded_small_or_large() {
     look(&store);
     drop(store);
     // With nothing in memory.
-    let none = Settings { max_cache_bytes: 0, ..Settings::default() };
+    let none = StoreSettings { max_cache_bytes: 0, ..StoreSettings::default() };
     look(&Store::open(&path, &none).unwrap().0);
 }
 
@@ -81,7 +81,7 @@ fn what_has_not_ended_is_recovered_in_the_order_of_acceptance() {
     submit(&store, |changes| {
         changes.started(SubtaskId { job: first, number: 1 }, 2);
         (0..3).for_each(|n| changes.ended(second, outcome(n, OutcomeKind::Succeeded)));
-        let counts = Counts { succeeded: 3, ..Counts::default() };
+        let counts = OutcomeCounts { succeeded: 3, ..OutcomeCounts::default() };
         changes.status(second, over(JobState::Succeeded, counts));
         let paused = KeyRecord { state: KeyState::Paused, since_ms: NOW, reason: "why".into() };
         changes.key(Key::new("key 1"), Some(paused.clone()));
@@ -89,12 +89,12 @@ fn what_has_not_ended_is_recovered_in_the_order_of_acceptance() {
     });
     submit(&store, |changes| changes.key(Key::new("key 2"), None));
 
-    let look = |mut recovered: keylane_service::store::Recovered| {
+    let look = |mut recovered: keylane_service::store::RecoveredJobs| {
         assert_eq!(recovered.keys().len(), 1);
         assert_eq!(recovered.keys()[0].0, Key::new("key 1"));
         let one = recovered.next_job().unwrap().unwrap();
         assert_eq!(one.job.number, first);
-        let counts = Counts { succeeded: 1, failed: 1, ..Counts::default() };
+        let counts = OutcomeCounts { succeeded: 1, failed: 1, ..OutcomeCounts::default() };
         assert_eq!((one.counts(), one.waiting()), (counts, 1998));
         let expected: Vec<_> = (1..1999).map(|n| (n, if n == 1 { 2 } else { 0 })).collect();
         assert_eq!(waiting(&one), expected);
@@ -166,7 +166,7 @@ fn a_subtask_that_was_reopened_waits_again() {
         changes.ended(job, outcome(0, OutcomeKind::Failed));
         changes.ended(job, outcome(1, OutcomeKind::Succeeded));
         changes.ended(job, outcome(2, OutcomeKind::Failed));
-        let counts = Counts { succeeded: 1, failed: 2, ..Counts::default() };
+        let counts = OutcomeCounts { succeeded: 1, failed: 2, ..OutcomeCounts::default() };
         changes.status(job, over(JobState::Failed, counts));
     });
     let ended = store.submit({
@@ -193,7 +193,7 @@ fn a_subtask_that_was_reopened_waits_again() {
     let (store, mut recovered) = open(&path);
     let one = recovered.next_job().unwrap().unwrap();
     assert_eq!(waiting(&one), [(0, 0)]);
-    assert_eq!(one.counts(), Counts { succeeded: 2, ..Counts::default() });
+    assert_eq!(one.counts(), OutcomeCounts { succeeded: 2, ..OutcomeCounts::default() });
     look(&store);
 }
 
@@ -210,7 +210,10 @@ fn jobs_are_listed_by_state_kind_and_what_the_caller_says() {
             if state(i).is_final() {
                 changes.ended(*job, outcome(0, OutcomeKind::Cancelled));
             }
-            let counts = Counts { cancelled: u32::from(state(i).is_final()), ..Counts::default() };
+            let counts = OutcomeCounts {
+                cancelled: u32::from(state(i).is_final()),
+                ..OutcomeCounts::default()
+            };
             changes.status(*job, over(state(i), counts));
         });
     }
@@ -268,7 +271,7 @@ fn a_purged_job_is_gone_with_all_it_had() {
         early.purge(job);
         assert_eq!(store.submit(early).wait(), Err(WriteError::NotEnded { job }));
         submit(&store, |changes| {
-            changes.status(job, over(JobState::Cancelled, Counts::default()));
+            changes.status(job, over(JobState::Cancelled, OutcomeCounts::default()));
         });
         submit(&store, |changes| changes.purge(job));
         assert!(store.job(job).unwrap().is_none());
@@ -349,13 +352,13 @@ fn an_upload_that_is_not_finished_leaves_nothing() {
 fn an_idempotency_key_is_the_same_job() {
     let (_folder, path) = place();
     let store = new_store(&path);
-    let entry = |key: &str, hash: u8| Idempotency {
+    let entry = |key: &str, hash: u8| IdempotencyEntry {
         scope: "ann".into(),
         key: key.into(),
         body_hash: [hash; 32],
         expires_ms: NOW + 1000,
     };
-    let with = |total: u32, entry: Idempotency| {
+    let with = |total: u32, entry: IdempotencyEntry| {
         let upload = upload(&store, total);
         let (job, id) = (upload.job(), upload.id());
         let mut new = new_job(job);
@@ -418,7 +421,7 @@ fn what_cannot_be_is_refused_whole_and_keeps_nobody_out() {
 fn callbacks_come_in_the_order_of_the_commits_and_may_submit_more() {
     let (_folder, path) = place();
     // Room for very little, so that a callback that waited for room would wait for ever.
-    let settings = Settings { max_waiting_bytes: 2000, ..Settings::default() };
+    let settings = StoreSettings { max_waiting_bytes: 2000, ..StoreSettings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let (done, all_done) = mpsc::channel();
@@ -568,7 +571,7 @@ fn a_wait_can_be_a_future() {
 fn a_flush_that_is_given_up_loses_no_chunk() {
     let (_folder, path) = place();
     // Room for one chunk at most, and that is taken.
-    let settings = Settings { max_waiting_bytes: 2000, ..Settings::default() };
+    let settings = StoreSettings { max_waiting_bytes: 2000, ..StoreSettings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let mut upload = store.upload(NOW).unwrap();
     let job = upload.job();
@@ -604,7 +607,10 @@ fn of_a_job_that_goes_on_again_no_attempt_has_begun() {
         changes.started(SubtaskId { job, number: 1 }, 5);
         changes.started(SubtaskId { job: other, number: 0 }, 2);
     });
-    let failed = over(JobState::Failed, Counts { failed: 1, cancelled: 1, ..Counts::default() });
+    let failed = over(
+        JobState::Failed,
+        OutcomeCounts { failed: 1, cancelled: 1, ..OutcomeCounts::default() },
+    );
     submit(&store, |changes| {
         changes.ended(job, outcome(0, OutcomeKind::Failed));
         changes.status(job, failed);

@@ -8,8 +8,8 @@ use crate::store_support::{
 };
 use keylane_service::JobNumber;
 use keylane_service::store::{
-    BackupError, Changes, Counts, Idempotency, ImportError, JobState, JobStatus, KeyRecord,
-    KeyState, OutcomeKind, Store,
+    BackupError, Changes, IdempotencyEntry, ImportError, JobState, JobStatus, KeyRecord, KeyState,
+    OutcomeCounts, OutcomeKind, Store,
 };
 use keylane_service::{JobId, Key};
 
@@ -24,7 +24,7 @@ fn fill(store: &Store) -> Vec<JobNumber> {
     (0..3).for_each(|number| {
         changes.ended(jobs[1], outcome(number, OutcomeKind::ALL[number as usize]))
     });
-    let counts = Counts { succeeded: 1, failed: 1, cancelled: 1, skipped: 0 };
+    let counts = OutcomeCounts { succeeded: 1, failed: 1, cancelled: 1, skipped: 0 };
     let over = JobStatus {
         ended_ms: Some(NOW),
         started_ms: Some(NOW),
@@ -39,7 +39,7 @@ fn fill(store: &Store) -> Vec<JobNumber> {
     );
     changes.ended(jobs[4], outcome(0, OutcomeKind::Failed));
     changes.ended(jobs[4], outcome(1, OutcomeKind::Failed));
-    let counts = Counts { failed: 2, ..Counts::default() };
+    let counts = OutcomeCounts { failed: 2, ..OutcomeCounts::default() };
     changes.status(jobs[4], JobStatus { counts, ..over });
     let record = KeyRecord { state: KeyState::Stopped, since_ms: NOW, reason: "\"why\"\n".into() };
     changes.key(Key::new([0, 255, 7]), Some(record));
@@ -50,7 +50,8 @@ fn fill(store: &Store) -> Vec<JobNumber> {
     let upload = upload(store, 1);
     let mut new = new_job(upload.job());
     let (scope, key) = ("scope".into(), "key".into());
-    new.idempotency = Some(Idempotency { scope, key, body_hash: [3; 32], expires_ms: NOW + 1000 });
+    new.idempotency =
+        Some(IdempotencyEntry { scope, key, body_hash: [3; 32], expires_ms: NOW + 1000 });
     jobs.push(upload.job());
     upload.finish(new).wait().unwrap();
     jobs
@@ -67,7 +68,7 @@ fn seen(store: &Store, jobs: &[JobNumber]) -> Vec<String> {
         let subtasks: Vec<_> = store
             .chunks(*job, 0..stored.total)
             .flat_map(|chunk| {
-                let subtask = |one: keylane_service::store::Subtask<'_>| {
+                let subtask = |one: keylane_service::store::StoredSubtask<'_>| {
                     (one.keys().map(<[u8]>::to_vec).collect::<Vec<_>>(), one.payload().to_vec())
                 };
                 chunk.unwrap().subtasks().map(subtask).collect::<Vec<_>>()

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use crate::store_support::{NOW, new_job, open, outcome, place, upload, waiting};
-use keylane_service::store::{Changes, Counts, JobState, JobStatus, OutcomeKind, Recovered, Store};
+use keylane_service::store::{
+    Changes, JobState, JobStatus, OutcomeCounts, OutcomeKind, RecoveredJobs, Store,
+};
 use keylane_service::{JobNumber, SubtaskId};
 
 /// Where the child finds its store. Only a child has it.
@@ -44,7 +46,7 @@ fn works_until_it_is_killed() {
 }
 
 /// Ends some of what earlier children have left.
-fn finish_all(store: &Store, recovered: &mut Recovered) {
+fn finish_all(store: &Store, recovered: &mut RecoveredJobs) {
     while let Some(job) = recovered.next_job().unwrap() {
         let numbers = waiting(&job).into_iter().map(|(number, _)| number);
         end(store, job.job.number, numbers.filter(|number| number % 5 != 0).take(2));
@@ -68,7 +70,7 @@ fn bring(store: &Store, client: u32, turn: u32) {
     say(format_args!("mark {}", job.0));
     end(store, job, (1..total).filter(|number| number % 3 == 1).take(20));
     if turn % 3 == 2 {
-        let counts = Counts::default();
+        let counts = OutcomeCounts::default();
         let status =
             JobStatus { ended_ms: Some(NOW), counts, ..JobStatus::of(JobState::Cancelled) };
         let mut changes = Changes::new();

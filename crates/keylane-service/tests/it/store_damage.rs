@@ -9,8 +9,8 @@ use crate::store_support::{
 };
 use keylane_service::JobNumber;
 use keylane_service::store::{
-    Changes, Damage, JobFilter, JobState, JobStatus, KeyRecord, KeyState, OpenError, OutcomeKind,
-    ReadError, Settings, Store,
+    Changes, JobFilter, JobState, JobStatus, KeyRecord, KeyState, OutcomeKind, ReadError, Store,
+    StoreDamage, StoreOpenError, StoreSettings,
 };
 use keylane_service::{Key, SubtaskId};
 use rusqlite::Connection;
@@ -40,7 +40,7 @@ fn change(path: &Path, sql: &str) {
 }
 
 /// What recovery gives out, and where it stops.
-fn recover(path: &Path, settings: &Settings) -> Vec<Result<JobNumber, ReadError>> {
+fn recover(path: &Path, settings: &StoreSettings) -> Vec<Result<JobNumber, ReadError>> {
     let (_store, mut recovered) = Store::open(path, settings).unwrap();
     let mut found = Vec::new();
     loop {
@@ -84,7 +84,7 @@ fn every_blob_of_a_job_is_looked_at() {
             let report = Store::inspect(&path).unwrap();
             assert!(!report.damage.is_empty(), "{sql}");
             assert!(report.damage.iter().all(|one| one.job() == Some(damaged)), "{report:?}");
-            let found = recover(&path, &Settings::default());
+            let found = recover(&path, &StoreSettings::default());
             for (job, found) in jobs.into_iter().zip(found) {
                 match found {
                     Ok(number) => assert!(number == job && job != damaged, "{sql}"),
@@ -93,10 +93,10 @@ fn every_blob_of_a_job_is_looked_at() {
                 }
             }
             // The others go on, and the next time there is nothing to be set aside any more.
-            let aside = Settings { set_damaged_aside: true, ..Settings::default() };
+            let aside = StoreSettings { set_damaged_aside: true, ..StoreSettings::default() };
             let others: Vec<_> = jobs.into_iter().filter(|job| *job != damaged).map(Ok).collect();
             assert_eq!(recover(&path, &aside), others, "{sql}");
-            assert_eq!(recover(&path, &Settings::default()), others, "{sql}");
+            assert_eq!(recover(&path, &StoreSettings::default()), others, "{sql}");
             assert_eq!(Store::inspect(&path).unwrap().damage, [], "{sql}");
             others_are_listed_and_it_can_go(&path, damaged, &jobs);
         }
@@ -129,7 +129,7 @@ fn what_a_result_was_is_looked_at_when_it_is_read() {
     );
     change(&path, &sql);
     // It is not needed to go on.
-    assert!(recover(&path, &Settings::default()).iter().all(Result::is_ok));
+    assert!(recover(&path, &StoreSettings::default()).iter().all(Result::is_ok));
     let (store, _recovered) = open(&path);
     let error = store.outcomes(jobs[0], None, 9).unwrap_err();
     let ReadError::Damaged(damage) = error else { panic!("{error}") };
@@ -143,24 +143,27 @@ fn what_a_result_was_is_looked_at_when_it_is_read() {
 fn what_is_missing_is_noticed() {
     let (_folder, path, jobs) = store_with_all();
     change(&path, &format!("DELETE FROM chunk WHERE place = {} << 24 | 1024", jobs[1].0));
-    let missing = Damage::MissingSubtasks { job: jobs[1], from: 1024, until: 2048 };
+    let missing = StoreDamage::MissingSubtasks { job: jobs[1], from: 1024, until: 2048 };
     assert_eq!(Store::inspect(&path).unwrap().damage, std::slice::from_ref(&missing));
-    let found = recover(&path, &Settings::default());
+    let found = recover(&path, &StoreSettings::default());
     assert_eq!(found, [Ok(jobs[0]), Err(ReadError::Damaged(missing)), Ok(jobs[2])]);
 
     let (_folder, path, jobs) = store_with_all();
     change(&path, &format!("DELETE FROM outcome WHERE place = {} << 24 | 1", jobs[1].0));
-    let found = recover(&path, &Settings::default());
-    assert!(matches!(&found[1], Err(ReadError::Damaged(Damage::Outcomes { .. }))), "{found:?}");
+    let found = recover(&path, &StoreSettings::default());
+    assert!(
+        matches!(&found[1], Err(ReadError::Damaged(StoreDamage::Outcomes { .. }))),
+        "{found:?}"
+    );
     assert!(!Store::inspect(&path).unwrap().damage.is_empty());
 
     let (_folder, path, jobs) = store_with_all();
     change(&path, &format!("DELETE FROM job WHERE number = {}", jobs[1].0));
-    let missing = Damage::MissingJobs { count: 1 };
+    let missing = StoreDamage::MissingJobs { count: 1 };
     let damage = Store::inspect(&path).unwrap().damage;
-    assert_eq!(damage, [missing.clone(), Damage::Orphans { job: jobs[1] }]);
-    let error = Store::open(&path, &Settings::default()).unwrap_err();
-    assert!(matches!(&error, OpenError::Damaged(found) if *found == missing), "{error}");
+    assert_eq!(damage, [missing.clone(), StoreDamage::Orphans { job: jobs[1] }]);
+    let error = Store::open(&path, &StoreSettings::default()).unwrap_err();
+    assert!(matches!(&error, StoreOpenError::Damaged(found) if *found == missing), "{error}");
     assert!(error.to_string().contains("keylane store salvage"), "{error}");
 }
 
@@ -170,13 +173,13 @@ fn a_flipped_state_is_noticed() {
     for state in [3, 18, 19, 16] {
         let (_folder, path, jobs) = store_with_all();
         change(&path, &format!("UPDATE job SET state = {state} WHERE number = {}", jobs[0].0));
-        let named = Damage::Job { job: jobs[0] };
+        let named = StoreDamage::Job { job: jobs[0] };
         if state != 19 {
             assert_eq!(Store::inspect(&path).unwrap().damage, std::slice::from_ref(&named));
         }
         let damaged = Err(ReadError::Damaged(named));
         for _ in 0..2 {
-            let found = recover(&path, &Settings::default());
+            let found = recover(&path, &StoreSettings::default());
             assert_eq!(found, [damaged.clone(), Ok(jobs[1]), Ok(jobs[2])], "{state}");
         }
         let (store, _recovered) = open(&path);
@@ -185,7 +188,7 @@ fn a_flipped_state_is_noticed() {
         store.submit(changes).wait().unwrap();
         assert_eq!(store.check().unwrap().damage, []);
         drop((store, _recovered));
-        assert_eq!(recover(&path, &Settings::default()), [Ok(jobs[1]), Ok(jobs[2])]);
+        assert_eq!(recover(&path, &StoreSettings::default()), [Ok(jobs[1]), Ok(jobs[2])]);
     }
 }
 
@@ -211,9 +214,9 @@ fn a_missing_index_entry_is_noticed_and_put_right() {
     let (_folder, path, jobs) = store_with_all();
     lose_index_entry(&path, jobs[0]);
     let damage = Store::inspect(&path).unwrap().damage;
-    assert_eq!(damage[0], Damage::Index { job: jobs[0] }, "{damage:?}");
-    assert!(damage.iter().any(|one| matches!(one, Damage::File { .. })), "{damage:?}");
-    assert_eq!(recover(&path, &Settings::default()), jobs.map(Ok));
+    assert_eq!(damage[0], StoreDamage::Index { job: jobs[0] }, "{damage:?}");
+    assert!(damage.iter().any(|one| matches!(one, StoreDamage::File { .. })), "{damage:?}");
+    assert_eq!(recover(&path, &StoreSettings::default()), jobs.map(Ok));
     assert_eq!(Store::inspect(&path).unwrap().damage, []);
     let (store, _recovered) = open(&path);
     let mut changes = Changes::new();
@@ -259,39 +262,39 @@ fn a_store_that_is_not_opened_is_not_called_whole() {
     let bytes = fs::read(&log).unwrap();
     fs::write(&log, &bytes[..bytes.len() / 2]).unwrap();
     let damage = Store::inspect(&copy).unwrap().damage;
-    let [Damage::Lost { has, acknowledged }] = &damage[..] else { panic!("{damage:?}") };
+    let [StoreDamage::Lost { has, acknowledged }] = &damage[..] else { panic!("{damage:?}") };
     assert!(has < acknowledged);
-    let error = Store::open(&copy, &Settings::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Lost { .. }), "{error}");
+    let error = Store::open(&copy, &StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreOpenError::Lost { .. }), "{error}");
     // A mark that is another store's.
     let mark = PathBuf::from(format!("{}-mark", copy.display()));
     let mut bytes = fs::read(&mark).unwrap();
     bytes[9] ^= 1;
     fs::write(&mark, bytes).unwrap();
-    assert_eq!(Store::inspect(&copy).unwrap().damage, [Damage::Mark { path: mark }]);
-    let error = Store::open(&copy, &Settings::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Damaged(Damage::Mark { .. })), "{error}");
+    assert_eq!(Store::inspect(&copy).unwrap().damage, [StoreDamage::Mark { path: mark }]);
+    let error = Store::open(&copy, &StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreOpenError::Damaged(StoreDamage::Mark { .. })), "{error}");
 }
 
 #[test]
 fn what_belongs_to_no_job_is_looked_at_when_it_is_opened() {
     let cases = [
-        ("UPDATE meta SET boot = boot + 1", Damage::Meta),
-        ("UPDATE meta SET commits = commits + 1", Damage::Meta),
-        ("UPDATE key SET reason = 'other'", Damage::Key { key: "a key".into() }),
+        ("UPDATE meta SET boot = boot + 1", StoreDamage::Meta),
+        ("UPDATE meta SET commits = commits + 1", StoreDamage::Meta),
+        ("UPDATE key SET reason = 'other'", StoreDamage::Key { key: "a key".into() }),
     ];
     for (sql, damage) in cases {
         let (_folder, path, _) = store_with_all();
         change(&path, sql);
-        let error = Store::open(&path, &Settings::default()).unwrap_err();
-        let OpenError::Damaged(found) = error else { panic!("{error}") };
+        let error = Store::open(&path, &StoreSettings::default()).unwrap_err();
+        let StoreOpenError::Damaged(found) = error else { panic!("{error}") };
         assert_eq!(found, damage);
         assert!(Store::inspect(&path).unwrap().damage.contains(&damage));
     }
     let (_folder, path, _) = store_with_all();
     change(&path, &format!("UPDATE started SET body = {}", flipped("body", "2")));
-    let error = Store::open(&path, &Settings::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Damaged(Damage::Marks { .. })), "{error}");
+    let error = Store::open(&path, &StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreOpenError::Damaged(StoreDamage::Marks { .. })), "{error}");
 }
 
 #[test]
@@ -308,7 +311,7 @@ fn an_outcome_too_many_and_wrong_counts_are_found() {
     changes.status(job, JobStatus::of(JobState::Cancelled));
     store.submit(changes).wait().unwrap();
     let damage = store.check().unwrap().damage;
-    assert_eq!(damage, [Damage::Twice { job, number: 1 }, Damage::Counts { job }]);
+    assert_eq!(damage, [StoreDamage::Twice { job, number: 1 }, StoreDamage::Counts { job }]);
 }
 
 #[test]
@@ -324,8 +327,8 @@ fn a_damaged_log_is_noticed_by_what_was_acknowledged() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
     fs::write(&log, bytes).unwrap();
-    let error = Store::open(&copy, &Settings::default()).unwrap_err();
-    let OpenError::Lost { has, acknowledged, mark } = error else { panic!("{error}") };
+    let error = Store::open(&copy, &StoreSettings::default()).unwrap_err();
+    let StoreOpenError::Lost { has, acknowledged, mark } = error else { panic!("{error}") };
     assert!(has < acknowledged, "{has} {acknowledged}");
     // The operator goes on without them.
     fs::remove_file(mark).unwrap();
@@ -337,25 +340,25 @@ fn a_damaged_log_is_noticed_by_what_was_acknowledged() {
 fn what_is_no_store_or_a_later_one_is_refused() {
     let (_folder, path) = place();
     fs::write(&path, "this is no database, but it is long enough to look like one").unwrap();
-    let error = Store::open(&path, &Settings::default()).unwrap_err();
-    assert!(matches!(error, OpenError::NotAStore { .. }), "{error}");
+    let error = Store::open(&path, &StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreOpenError::NotAStore { .. }), "{error}");
 
     let (_folder, path, _) = store_with_all();
     let (_, other) = place();
     fs::create_dir_all(other.parent().unwrap()).unwrap();
     fs::copy(&path, &other).unwrap();
     change_header(&other, "PRAGMA user_version = 1000");
-    let error = Store::open(&other, &Settings::default()).unwrap_err();
-    assert!(matches!(error, OpenError::Later { version: 1000, .. }), "{error}");
+    let error = Store::open(&other, &StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreOpenError::Later { version: 1000, .. }), "{error}");
     change_header(&other, "PRAGMA application_id = 5");
-    let error = Store::open(&other, &Settings::default()).unwrap_err();
-    assert!(matches!(error, OpenError::NotAStore { .. }), "{error}");
+    let error = Store::open(&other, &StoreSettings::default()).unwrap_err();
+    assert!(matches!(error, StoreOpenError::NotAStore { .. }), "{error}");
     fs::remove_dir_all(other.parent().unwrap()).unwrap();
 
     let (_store, _) = open(&path);
-    let error = Store::open(&path, &Settings::default()).unwrap_err();
+    let error = Store::open(&path, &StoreSettings::default()).unwrap_err();
     let by = Some(std::process::id());
-    assert!(matches!(error, OpenError::InUse { by: found, .. } if found == by), "{error}");
+    assert!(matches!(error, StoreOpenError::InUse { by: found, .. } if found == by), "{error}");
 }
 
 fn change_header(path: &Path, sql: &str) {

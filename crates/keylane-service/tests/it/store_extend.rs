@@ -2,7 +2,7 @@
 
 use crate::store_support::{NOW, accepted, place};
 use keylane_service::store::{
-    Changes, Extension, JobState, JobStatus, Settings, Store, WriteError,
+    Changes, JobExtension, JobState, JobStatus, Store, StoreSettings, WriteError,
 };
 
 /// So large that a chunk is full with some hundred of them.
@@ -12,7 +12,7 @@ fn payload(try_of: u8, number: u32, bytes: usize) -> Vec<u8> {
     payload
 }
 
-async fn push(extension: &mut Extension, try_of: u8, until: u32, bytes: usize) {
+async fn push(extension: &mut JobExtension, try_of: u8, until: u32, bytes: usize) {
     while extension.total() < until {
         let number = extension.total();
         let pushed = extension.push(&[format!("key {try_of}")], &payload(try_of, number, bytes));
@@ -26,7 +26,7 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
     // With nothing in memory, with one chunk, with all.
     for max_cache_bytes in [0, 200 * 1024, 1 << 30] {
         let (_folder, path) = place();
-        let settings = Settings { max_cache_bytes, ..Settings::default() };
+        let settings = StoreSettings { max_cache_bytes, ..StoreSettings::default() };
         let (store, _) = Store::open(&path, &settings).unwrap();
         let job = accepted(&store, 1);
         // Chunks that begin at other places than those of the second.
@@ -60,7 +60,7 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
 #[tokio::test]
 async fn an_extension_of_a_job_that_is_removed_meanwhile_leaves_nothing() {
     let (_folder, path) = place();
-    let (store, _) = Store::open(&path, &Settings::default()).unwrap();
+    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
     let job = accepted(&store, 1);
     let mut extension = store.extend(job, 1);
     push(&mut extension, 1, 1000, 260).await;

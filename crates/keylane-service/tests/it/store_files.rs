@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::store_support::{NOW, accepted, new_job, new_store, open, outcome, place};
 use keylane_service::store::{
-    Changes, JobState, JobStatus, OpenError, OutcomeKind, Settings, Store, WriteError,
+    Changes, JobState, JobStatus, OutcomeKind, Store, StoreOpenError, StoreSettings, WriteError,
 };
 
 const MIB: u64 = 1024 * 1024;
@@ -106,7 +106,7 @@ fn readers_do_not_keep_the_log_from_its_bound() {
 fn the_log_counts_as_part_of_the_store() {
     let (_folder, path) = place();
     let most = 4 * MIB;
-    let settings = Settings { max_bytes: Some(most), ..Settings::default() };
+    let settings = StoreSettings { max_bytes: Some(most), ..StoreSettings::default() };
     let (store, _recovered) = Store::open(&path, &settings).unwrap();
     let mut written = 0;
     loop {
@@ -177,9 +177,9 @@ fn may_open(path: &Path) -> bool {
 #[test]
 fn opens_what_another_process_has() {
     let Some(path) = env::var_os(PATH) else { return };
-    match Store::open(Path::new(&path), &Settings::default()) {
+    match Store::open(Path::new(&path), &StoreSettings::default()) {
         Ok(_) => println!("\nit is open"),
-        Err(OpenError::InUse { .. }) => println!("\nit is in use"),
+        Err(StoreOpenError::InUse { .. }) => println!("\nit is in use"),
         Err(error) => panic!("{error}"),
     }
 }
@@ -196,7 +196,10 @@ fn two_processes_never_open_one_file() {
     fs::hard_link(&path, &linked).unwrap();
     assert!(!may_open(&linked));
     // Meanwhile SQLite's own locks were not lost.
-    assert!(matches!(Store::open(&linked, &Settings::default()), Err(OpenError::InUse { .. })));
+    assert!(matches!(
+        Store::open(&linked, &StoreSettings::default()),
+        Err(StoreOpenError::InUse { .. })
+    ));
     accepted(&store, 3);
     assert_eq!(store.check().unwrap().damage, []);
     drop((store, recovered));

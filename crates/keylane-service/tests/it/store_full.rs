@@ -10,14 +10,14 @@ use crate::store_support::{
 };
 use keylane_service::JobNumber;
 use keylane_service::store::{
-    Changes, Counts, JobState, JobStatus, OutcomeKind, Settings, Store, WriteError,
+    Changes, JobState, JobStatus, OutcomeCounts, OutcomeKind, Store, StoreSettings, WriteError,
 };
 use rusqlite::Connection;
 
 const PATH: &str = "KEYLANE_STORE_ON_A_FAILING_DISK";
 
 fn cancelled() -> JobStatus {
-    let counts = Counts::default();
+    let counts = OutcomeCounts::default();
     JobStatus { ended_ms: Some(NOW), counts, ..JobStatus::of(JobState::Cancelled) }
 }
 
@@ -35,7 +35,7 @@ fn bring(store: &Store, total: u32) -> Result<JobNumber, WriteError> {
 #[test]
 fn a_full_store_says_so_has_nothing_in_part_and_works_on() {
     let (_folder, path) = place();
-    let settings = Settings { max_bytes: Some(3_000_000), ..Settings::default() };
+    let settings = StoreSettings { max_bytes: Some(3_000_000), ..StoreSettings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let mut jobs = Vec::new();
     let full = loop {
@@ -76,7 +76,7 @@ fn a_full_store_says_so_has_nothing_in_part_and_works_on() {
 #[test]
 fn what_does_not_fit_does_not_keep_others_out() {
     let (_folder, path) = place();
-    let settings = Settings { max_bytes: Some(1_000_000), ..Settings::default() };
+    let settings = StoreSettings { max_bytes: Some(1_000_000), ..StoreSettings::default() };
     let (store, _) = Store::open(&path, &settings).unwrap();
     let job = accepted(&store, 200);
     let large = vec![7; 2_000_000];

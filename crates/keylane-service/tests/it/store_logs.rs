@@ -4,7 +4,8 @@
 use crate::store_support::{NOW, accepted, copy_as_is, new_store, open, outcome, place};
 use keylane_service::JobNumber;
 use keylane_service::store::{
-    AttemptLog, Changes, Counts, Damage, JobState, JobStatus, OutcomeKind, Settings, Store,
+    AttemptLog, Changes, JobState, JobStatus, OutcomeCounts, OutcomeKind, Store, StoreDamage,
+    StoreSettings,
 };
 use rusqlite::Connection;
 
@@ -31,7 +32,7 @@ fn say(store: &Store, job: JobNumber, logs: impl IntoIterator<Item = AttemptLog>
 fn end(store: &Store, job: JobNumber, total: u32) {
     let mut changes = Changes::new();
     (0..total).for_each(|number| changes.ended(job, outcome(number, OutcomeKind::Succeeded)));
-    let counts = Counts { succeeded: total, ..Counts::default() };
+    let counts = OutcomeCounts { succeeded: total, ..OutcomeCounts::default() };
     let over = JobStatus {
         ended_ms: Some(NOW),
         started_ms: Some(NOW),
@@ -185,7 +186,7 @@ fn one_that_is_not_what_was_written_is_named_and_nothing_else_is_lost() {
         let sql = format!("{change} WHERE place = {} << 24 | 1", job.0);
         assert_eq!(connection.execute(&sql, []).unwrap(), 1, "{sql}");
         drop(connection);
-        let damage = Damage::Log { job, number: 1 };
+        let damage = StoreDamage::Log { job, number: 1 };
         assert_eq!(damage.job(), Some(job));
         assert_eq!(Store::inspect(&path).unwrap().damage, [damage], "{sql}");
         // The job goes on all the same: nothing depends on what was said.
@@ -204,7 +205,7 @@ fn one_that_is_not_what_was_written_is_named_and_nothing_else_is_lost() {
     connection.execute("DELETE FROM job", []).unwrap();
     drop(connection);
     let damage = Store::inspect(&path).unwrap().damage;
-    assert_eq!(damage, [Damage::MissingJobs { count: 1 }, Damage::Orphans { job }]);
+    assert_eq!(damage, [StoreDamage::MissingJobs { count: 1 }, StoreDamage::Orphans { job }]);
 }
 
 /// A file of the fourth layout, which kept nothing of what attempts said, is brought forward with all it has.
@@ -226,7 +227,7 @@ fn a_store_of_the_fourth_layout_is_brought_forward() {
         .unwrap();
     drop(connection);
     assert_eq!(Store::inspect(&path).unwrap().damage, []);
-    let (store, _) = Store::open(&path, &Settings::default()).unwrap();
+    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
     assert_eq!(store.job(job).unwrap().unwrap().total, 3);
     say(&store, job, [log(1, 4)]);
     drop(store);

@@ -8,8 +8,8 @@ use crate::store_support::{
     NOW, copy_as_is, keys, new_job, outcome, payload, place, upload, waiting,
 };
 use keylane_service::store::{
-    AttemptLog, Changes, Counts, Idempotency, JobState, JobStatus, KeyRecord, KeyState, Outcome,
-    OutcomeKind, Recovered, Settings, Store, Upload, WriteError,
+    AttemptLog, Changes, IdempotencyEntry, JobState, JobStatus, JobUpload, KeyRecord, KeyState,
+    OutcomeCounts, OutcomeKind, RecoveredJobs, Store, StoreSettings, SubtaskOutcome, WriteError,
 };
 use keylane_service::{JobId, JobNumber, Key, SubtaskId};
 use proptest::prelude::*;
@@ -22,15 +22,15 @@ struct Model {
     entered: Vec<JobNumber>,
     jobs: BTreeMap<JobNumber, ModelJob>,
     keys: BTreeMap<Vec<u8>, KeyRecord>,
-    idempotency: HashMap<String, (Idempotency, JobId)>,
+    idempotency: HashMap<String, (IdempotencyEntry, JobId)>,
 }
 
 struct ModelJob {
     total: u32,
     status: JobStatus,
-    recorded: Vec<Outcome>,
+    recorded: Vec<SubtaskOutcome>,
     /// By subtask, what it has ended with.
-    ended: BTreeMap<u32, Outcome>,
+    ended: BTreeMap<u32, SubtaskOutcome>,
     /// How often each was begun, of those that have not ended since.
     attempts: BTreeMap<u32, u32>,
     /// What they said.
@@ -38,9 +38,9 @@ struct ModelJob {
 }
 
 impl ModelJob {
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> OutcomeCounts {
         let of = |kind| self.ended.values().filter(|one| one.kind == kind).count() as u32;
-        Counts {
+        OutcomeCounts {
             succeeded: of(OutcomeKind::Succeeded),
             failed: of(OutcomeKind::Failed),
             cancelled: of(OutcomeKind::Cancelled),
@@ -135,7 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Both {
     model: Model,
     store: Option<Store>,
-    open: Option<(Upload, u32)>,
+    open: Option<(JobUpload, u32)>,
     path: std::path::PathBuf,
     _folder: TempDir,
     highest: JobNumber,
@@ -148,7 +148,7 @@ struct Both {
 impl Both {
     fn new() -> Self {
         let (folder, path) = place();
-        let (store, _) = Store::open(&path, &Settings::default()).unwrap();
+        let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
         Both {
             model: Model::default(),
             store: Some(store),
@@ -194,11 +194,11 @@ impl Both {
         }
     }
 
-    fn accept(&mut self, upload: Upload, total: u32, key: Option<String>) {
+    fn accept(&mut self, upload: JobUpload, total: u32, key: Option<String>) {
         let (job, id) = (upload.job(), upload.id());
         assert!(!self.model.jobs.contains_key(&job), "{job:?} was given before");
         self.highest = self.highest.max(job);
-        let idempotency = key.map(|key| Idempotency {
+        let idempotency = key.map(|key| IdempotencyEntry {
             scope: "scope".into(),
             key,
             body_hash: [total as u8; 32],
@@ -346,7 +346,7 @@ impl Both {
         for number in &failed {
             known.ended.remove(number);
             known.attempts.remove(number);
-            known.recorded.push(Outcome {
+            known.recorded.push(SubtaskOutcome {
                 number: *number,
                 attempt: 0,
                 kind: OutcomeKind::Reopened,
@@ -431,7 +431,7 @@ impl Both {
     fn recover(&mut self, clean: bool) {
         // Sometimes with nothing in memory.
         let max_cache_bytes = if self.boots.is_multiple_of(2) { 0 } else { 1 << 20 };
-        let settings = Settings { max_cache_bytes, ..Settings::default() };
+        let settings = StoreSettings { max_cache_bytes, ..StoreSettings::default() };
         let (store, recovered) = Store::open(&self.path, &settings).unwrap();
         self.boots += 1;
         assert!(store.boot() > self.boot);
@@ -442,7 +442,7 @@ impl Both {
         self.look();
     }
 
-    fn look_at(&self, mut recovered: Recovered) {
+    fn look_at(&self, mut recovered: RecoveredJobs) {
         let keys = recovered.keys().iter().map(|(key, record)| (key.0.to_vec(), record.clone()));
         assert_eq!(keys.collect::<BTreeMap<_, _>>(), self.model.keys);
         for job in &self.model.entered {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::store_support::{NOW, accepted, new_store, open, outcome, payload, place, waiting};
 use keylane_service::store::{
-    Changes, Damage, JobState, JobStatus, KeyRecord, KeyState, Mark, OpenError, OutcomeKind,
-    Settings, Stage, Store,
+    AttemptMark, AttemptStage, Changes, JobState, JobStatus, KeyRecord, KeyState, OutcomeKind,
+    Store, StoreDamage, StoreOpenError, StoreSettings,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
 use rusqlite::Connection;
@@ -77,16 +77,16 @@ fn all_of_a_store_that_is_whole_is_copied() {
 #[test]
 fn what_belongs_to_no_job_does_not_keep_jobs_from_being_copied() {
     let cases = [
-        ("UPDATE meta SET boot = boot + 1", Damage::Meta),
-        ("UPDATE key SET reason = 'other'", Damage::Key { key: "a key".into() }),
-        ("UPDATE started SET body = x'00'", Damage::Marks { row: 0 }),
+        ("UPDATE meta SET boot = boot + 1", StoreDamage::Meta),
+        ("UPDATE key SET reason = 'other'", StoreDamage::Key { key: "a key".into() }),
+        ("UPDATE started SET body = x'00'", StoreDamage::Marks { row: 0 }),
     ];
     for (sql, damage) in cases {
         let (_folder, path) = place();
         let jobs = store_with_all(&path);
         change(&path, sql);
-        let error = Store::open(&path, &Settings::default()).unwrap_err();
-        assert!(matches!(&error, OpenError::Damaged(_)), "{error}");
+        let error = Store::open(&path, &StoreSettings::default()).unwrap_err();
+        assert!(matches!(&error, StoreOpenError::Damaged(_)), "{error}");
         let to = beside(&path);
         let salvaged = Store::salvage(&path, &to, NOW).unwrap();
         assert_eq!(salvaged.losses, [damage]);
@@ -130,7 +130,7 @@ fn a_job_whose_row_is_lost_is_named() {
     let to = beside(&path);
     let salvaged = Store::salvage(&path, &to, NOW).unwrap();
     let job = jobs[1];
-    assert_eq!(salvaged.losses, [Damage::Job { job }, Damage::Orphans { job }]);
+    assert_eq!(salvaged.losses, [StoreDamage::Job { job }, StoreDamage::Orphans { job }]);
     assert_eq!(salvaged.jobs, 3);
     assert_eq!(recovered(&to), [(jobs[0], 3), (jobs[2], 3)]);
     assert_eq!(Store::inspect(&to).unwrap().damage, []);
@@ -160,7 +160,8 @@ fn pages_that_cannot_be_read_cost_their_rows() {
     assert!(!Store::inspect(&path).is_ok_and(|report| report.damage.is_empty()));
     let to = beside(&path);
     let salvaged = Store::salvage(&path, &to, NOW).unwrap();
-    let is_row = |loss: &Damage| matches!(loss, Damage::Rows { table, .. } if table == "job");
+    let is_row =
+        |loss: &StoreDamage| matches!(loss, StoreDamage::Rows { table, .. } if table == "job");
     assert_eq!(
         salvaged.losses.iter().filter(|loss| is_row(loss)).count(),
         broken.len(),
@@ -186,9 +187,10 @@ fn fences_of_a_salvaged_store_rise_and_stay_below_2_to_the_53() {
         drop(store);
         let (store, _) = open(&path);
         let last = store.boot();
-        let lease = Stage::Leased { fence: (last << 21) + 9, since_ms: NOW, worker: None };
+        let lease = AttemptStage::Leased { fence: (last << 21) + 9, since_ms: NOW, worker: None };
         let mut changes = Changes::new();
-        changes.mark(SubtaskId { job: jobs[0], number: 0 }, Mark { attempt: 1, stage: lease });
+        changes
+            .mark(SubtaskId { job: jobs[0], number: 0 }, AttemptMark { attempt: 1, stage: lease });
         store.submit(changes).wait().unwrap();
         drop(store);
         if loses_meta {

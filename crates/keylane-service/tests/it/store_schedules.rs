@@ -3,7 +3,7 @@
 
 use crate::store_support::{NOW, accepted, new_job, new_store, open, place, upload};
 use keylane_service::store::{
-    AuditFilter, AuditRecord, Changes, Damage, Settings, Store, WriteError,
+    AuditFilter, AuditRecord, Changes, Store, StoreDamage, StoreSettings, WriteError,
 };
 use rusqlite::Connection;
 
@@ -162,7 +162,7 @@ fn one_that_is_not_what_was_written_is_named() {
     connection.execute("UPDATE schedule SET version = 6 WHERE name = 'b'", []).unwrap();
     drop(connection);
     let (store, _) = open(&path);
-    let damage = Damage::Schedule { name: "b".into() };
+    let damage = StoreDamage::Schedule { name: "b".into() };
     assert_eq!(store.check().unwrap().damage, [damage]);
     assert!(store.schedules().is_err());
 }
@@ -187,7 +187,7 @@ fn a_store_of_the_first_layout_is_brought_forward() {
     drop(connection);
     // Reading changes nothing.
     assert_eq!(Store::inspect(&path).unwrap().damage, []);
-    let (store, _) = Store::open(&path, &Settings::default()).unwrap();
+    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
     assert_eq!(store.job(job).unwrap().unwrap().total, 3);
     set(&store, "a", None, Some(1)).unwrap();
     let (who, what, body) = ("ann".to_owned(), "pause".to_owned(), b"{}".to_vec());

@@ -3,16 +3,16 @@
 use std::fs;
 
 use crate::store_support::{accepted, copy_as_is, new_store, open, place};
-use keylane_service::store::{Mark, Settings, Stage, Store};
+use keylane_service::store::{AttemptMark, AttemptStage, Store, StoreSettings};
 use keylane_service::{JobNumber, SubtaskId};
 
-fn stages() -> [Stage; 5] {
+fn stages() -> [AttemptStage; 5] {
     [
-        Stage::Started,
-        Stage::Leased { fence: 77, since_ms: 5, worker: Some("w1".into()) },
-        Stage::BackingOff { since_ms: 6, wait_ms: 60_000, reason: "".into() },
-        Stage::BackingOff { since_ms: 6, wait_ms: 60_000, reason: "no answer".into() },
-        Stage::Stopped { since_ms: 7, reason: "it has no room".into() },
+        AttemptStage::Started,
+        AttemptStage::Leased { fence: 77, since_ms: 5, worker: Some("w1".into()) },
+        AttemptStage::BackingOff { since_ms: 6, wait_ms: 60_000, reason: "".into() },
+        AttemptStage::BackingOff { since_ms: 6, wait_ms: 60_000, reason: "no answer".into() },
+        AttemptStage::Stopped { since_ms: 7, reason: "it has no room".into() },
     ]
 }
 
@@ -22,14 +22,14 @@ fn store_with_stages(path: &std::path::Path) -> (Store, JobNumber) {
     let job = accepted(&store, 5);
     let mut changes = keylane_service::store::Changes::new();
     for (number, stage) in (0..).zip(stages()) {
-        changes.mark(SubtaskId { job, number }, Mark { attempt: number + 1, stage });
+        changes.mark(SubtaskId { job, number }, AttemptMark { attempt: number + 1, stage });
     }
     store.submit(changes).wait().unwrap();
     (store, job)
 }
 
 /// The attempts and stages of the only job.
-fn found(recovered: &mut keylane_service::store::Recovered) -> Vec<(u32, Stage)> {
+fn found(recovered: &mut keylane_service::store::RecoveredJobs) -> Vec<(u32, AttemptStage)> {
     let job = recovered.next_job().unwrap().unwrap();
     let mut all = Vec::new();
     job.for_each_waiting(|one| all.push((one.attempts, one.stage.clone()))).unwrap();
@@ -59,7 +59,7 @@ fn a_mark_of_a_later_stage_takes_the_place_of_the_one_before() {
     store.submit(changes).wait().unwrap();
     drop(store);
     let (_store, mut recovered) = open(&path);
-    assert_eq!(found(&mut recovered)[4], (5, Stage::Started));
+    assert_eq!(found(&mut recovered)[4], (5, AttemptStage::Started));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn an_export_has_all_but_leases_and_raises_the_number_of_openings() {
     let (imported, mut recovered) = open(&path);
     assert!(imported.boot() > exported.boot());
     let mut wanted: Vec<_> = (1..).zip(stages()).collect();
-    wanted[1].1 = Stage::Started;
+    wanted[1].1 = AttemptStage::Started;
     assert_eq!(found(&mut recovered), wanted);
 }
 
@@ -122,7 +122,7 @@ fn a_tool_that_opens_a_crashed_store_does_not_hide_the_crash() {
     assert_eq!(found(&mut recovered).len(), 5);
     recovered.taken_over();
     drop((store, recovered));
-    let (_store, recovered) = Store::open(&crashed, &Settings::default()).unwrap();
+    let (_store, recovered) = Store::open(&crashed, &StoreSettings::default()).unwrap();
     assert!(recovered.was_clean());
     fs::remove_dir_all(folder.path()).unwrap();
 }

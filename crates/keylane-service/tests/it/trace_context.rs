@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Client, Log, builder, serve};
-use keylane_service::handle::{Attempt, Function};
-use keylane_service::http::Server;
+use keylane_service::handle::{Attempt, FunctionHandler};
+use keylane_service::http::HttpServer;
 use keylane_service::{Kind, Service};
 use serde_json::{Value, json};
 
@@ -14,8 +14,8 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
 
 /// A service with a kind that answers with the trace of its attempt.
-async fn start(folder: &Path) -> (Service, Server, Client) {
-    let traced = Function::new(|attempt: Attempt| async move {
+async fn start(folder: &Path) -> (Service, HttpServer, Client) {
+    let traced = FunctionHandler::new(|attempt: Attempt| async move {
         let trace = attempt.trace.as_ref();
         let told = json!([
             trace.map(|trace| trace.traceparent()),

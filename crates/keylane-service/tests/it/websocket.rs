@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::slow::{grumbling, small};
 use crate::common::{Client, Log, builder, serve, serve_with};
 use futures_util::{SinkExt, StreamExt};
-use keylane_service::http::Settings;
+use keylane_service::http::HttpSettings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -216,7 +216,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
     let service = service.start().await.unwrap();
     let body_timeout = Duration::from_millis(100);
     let (_server, client) =
-        serve_with(&service, Settings { body_timeout, ..Settings::default() }).await;
+        serve_with(&service, HttpSettings { body_timeout, ..HttpSettings::default() }).await;
     let many = vec![json!({}); 3000];
     // Not over the server, which also cuts off a client that pauses within a body.
     let id = service.submit(&json!({"kind": "grumble", "subtasks": many}).to_string()).await;

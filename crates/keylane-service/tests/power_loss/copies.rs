@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use keylane_service::store::{Settings, Store};
+use keylane_service::store::{Store, StoreSettings};
 use keylane_testkit::power_loss::{
     Crashed, Random, Recording, SyncPoint, Trace, check_all, check_needed,
 };
@@ -37,7 +37,7 @@ fn copied(seed: u64) -> (Trace, ()) {
     let mut random = Random::new(seed);
     let recording = Recording::start();
     let path = recording.folder().join(NAME);
-    let (store, _) = Store::open(&path, &Settings::default()).unwrap();
+    let (store, _) = Store::open(&path, &StoreSettings::default()).unwrap();
     for _ in 0..JOBS {
         accepted(&store, 1 + random.below(30) as u32);
     }
@@ -83,7 +83,7 @@ fn jobs_of(path: &Path) -> Result<u64, String> {
 
 fn imported(path: &Path) -> Result<u64, String> {
     let folder = tempfile::tempdir().unwrap();
-    let (store, _) = Store::open(folder.path().join("new"), &Settings::default()).unwrap();
+    let (store, _) = Store::open(folder.path().join("new"), &StoreSettings::default()).unwrap();
     let mut file = BufReader::new(File::open(path).unwrap());
     store.import(&mut file).map_err(|error| error.to_string())
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use keylane_service::store::{
-    Changes, KeyRecord, KeyState, OutcomeKind, Recovered, Settings, Store,
+    Changes, KeyRecord, KeyState, OutcomeKind, RecoveredJobs, Store, StoreSettings,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
 use keylane_testkit::power_loss::{
@@ -63,7 +63,7 @@ impl Run {
     fn open(&mut self) -> Result<Store, String> {
         let path = self.recording().folder().join(NAME);
         let (store, mut recovered) =
-            Store::open(path, &Settings::default()).map_err(|error| error.to_string())?;
+            Store::open(path, &StoreSettings::default()).map_err(|error| error.to_string())?;
         self.note(Fact::Boot(store.boot()));
         self.jobs = read(&mut recovered)?;
         for (job, waiting) in &self.jobs {
@@ -157,7 +157,7 @@ impl Run {
     }
 }
 
-fn read(recovered: &mut Recovered) -> Result<Jobs, String> {
+fn read(recovered: &mut RecoveredJobs) -> Result<Jobs, String> {
     let mut jobs = Jobs::new();
     while let Some(job) = recovered.next_job().map_err(|error| error.to_string())? {
         jobs.insert(job.job.number, waiting(&job).into_iter().collect());
@@ -179,7 +179,7 @@ fn check(crashed: &Crashed, facts: &[Fact]) -> Result<(), String> {
         return Err(format!("fences of boot {highest} were given out, and -boot has {beside}"));
     }
     let (store, mut recovered) =
-        Store::open(&path, &Settings::default()).map_err(|error| error.to_string())?;
+        Store::open(&path, &StoreSettings::default()).map_err(|error| error.to_string())?;
     if store.boot() <= highest {
         return Err(format!("boot {} after {highest}", store.boot()));
     }
@@ -299,7 +299,7 @@ fn the_sync_of_the_folder_is_needed() {
 fn filled(seed: u64) -> (Trace, Vec<Fact>) {
     let run = Run::start(seed);
     let path = run.recording().folder().join(NAME);
-    let store = Store::open(path, &Settings::default()).unwrap().0;
+    let store = Store::open(path, &StoreSettings::default()).unwrap().0;
     for _ in 0..14 {
         let mut upload = store.upload(NOW).unwrap();
         let job = upload.job();
@@ -317,7 +317,8 @@ fn filled(seed: u64) -> (Trace, Vec<Fact>) {
 /// Checks the jobs of a large store, whose payloads differ from those of the others.
 fn check_filled(crashed: &Crashed, facts: &[Fact]) -> Result<(), String> {
     let path = crashed.folder().join(NAME);
-    let (store, _) = Store::open(&path, &Settings::default()).map_err(|error| error.to_string())?;
+    let (store, _) =
+        Store::open(&path, &StoreSettings::default()).map_err(|error| error.to_string())?;
     let report = store.check().map_err(|error| error.to_string())?;
     if !report.damage.is_empty() || report.jobs < crashed.notes().len() as u64 {
         return Err(format!("{report:?} after {} of {facts:?}", crashed.notes().len()));

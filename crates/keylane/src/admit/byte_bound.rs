@@ -103,7 +103,7 @@ impl ByteBound {
     }
 
     /// Wraps bytes that are already taken: by this caller just now, or by one that [detached
-    /// them](Cost::leave).
+    /// them](HeldBytes::leave).
     pub(crate) fn taken(self: &Arc<Self>, bytes: usize) -> HeldBytes {
         HeldBytes { bound: self.clone(), bytes }
     }

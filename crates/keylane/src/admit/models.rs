@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Instant;
 
-use super::semaphore::{Closed, Semaphore};
+use super::semaphore::{Semaphore, SemaphoreClosed};
 use super::{Admission, TryAcquireError};
 use crate::sync::Mutex;
 use crate::sync::model::{Plain, block_on, check, spawn, waker};
@@ -143,7 +143,7 @@ fn cancelling_unblocks_smaller_requests() {
 
 /// A future that is dropped while it is granted passes the slot to the next waiter.
 ///
-/// Caught: `Acquire::drop` that does not release what it was granted.
+/// Caught: `AcquireFuture::drop` that does not release what it was granted.
 #[test]
 fn a_dropped_future_gives_back_what_it_was_granted() {
     check(|| {
@@ -170,7 +170,7 @@ fn a_dropped_future_gives_back_what_it_was_granted() {
 
 /// A waiting future is woken through the waker of its last poll.
 ///
-/// Caught: `Acquire::poll` that keeps the first waker.
+/// Caught: `AcquireFuture::poll` that keeps the first waker.
 #[test]
 fn a_future_is_woken_through_its_last_waker() {
     check(|| {
@@ -205,7 +205,7 @@ fn closing_refuses_every_waiter() {
         gate.close();
         waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
         assert_eq!((gate.waiting(), gate.in_use()), (0, 1));
-        assert_eq!(block_on(gate.acquire_async(1)), Err(Closed));
+        assert_eq!(block_on(gate.acquire_async(1)), Err(SemaphoreClosed));
     });
 }
 

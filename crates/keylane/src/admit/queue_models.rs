@@ -41,7 +41,7 @@ fn a_waiting_push_is_placed() {
 /// A pop that takes its item with the front's lock alone still places a waiting push: no later call
 /// could.
 ///
-/// Caught: `enqueue_push` that leaves `pushers_wait` unset; `Front::pop` that does not check it; a
+/// Caught: `enqueue_push` that leaves `pushers_wait` unset; `QueueFront::pop` that does not check it; a
 /// parker that is notified in two steps.
 #[test]
 fn a_pop_with_one_lock_misses_no_waiting_push() {

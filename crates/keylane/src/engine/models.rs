@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 use std::time::Duration;
 
 use super::{
-    Engine, EngineSettings, Execute, ReadyWork, StepRequest, StepResult, Superseded, WaitLimit,
+    Engine, EngineSettings, Execute, ReadyWork, StepRequest, StepResult, SupersededWork, WaitLimit,
 };
 use crate::allocate::ReadyBitmap;
 use crate::observe::Statistics;
-use crate::order::{Claims, Held, SlotRef, TaskSlot};
-use crate::run::{ExecContext, Idle, Placement};
+use crate::order::{Claims, HeldLanes, SlotRef, TaskSlot};
+use crate::run::{ExecContext, IdleWorkers, Placement};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait};
 
@@ -47,7 +47,7 @@ impl Meeting {
 // Sleeping, on plain shards that hold a number of tasks.
 
 struct MiniPool {
-    idle: Idle,
+    idle: IdleWorkers,
     ready_shards: ReadyBitmap,
     /// Number of tasks in each shard.
     shards: [Mutex<usize>; 2],
@@ -59,7 +59,7 @@ struct MiniPool {
 impl MiniPool {
     fn new(tasks: usize) -> Arc<Self> {
         Arc::new(MiniPool {
-            idle: Idle::new(),
+            idle: IdleWorkers::new(),
             ready_shards: ReadyBitmap::new(1),
             shards: [Mutex::new(0), Mutex::new(0)],
             stopping: AtomicBool::new(false),
@@ -353,7 +353,7 @@ impl ModelEngine {
             task_slot.key = None;
             task_slot.take()();
             match next.held {
-                Held::Rollup(rollup) => engine.end_rollup(&rollup),
+                HeldLanes::Rollup(rollup) => engine.end_rollup(&rollup),
                 held => ended = Some(held),
             }
         }
@@ -765,7 +765,7 @@ fn the_latest_runs_or_is_replaced() {
         let submit = |model: &Arc<ModelEngine>, task| {
             let replaced =
                 model.engine.submit_latest(Claims::exclusive(0), task, WaitLimit::None).ok();
-            let Some(Superseded { work, by }) = replaced.expect("there is capacity") else {
+            let Some(SupersededWork { work, by }) = replaced.expect("there is capacity") else {
                 return;
             };
             drop(work);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::engine::idempotency::Keyed;
+use crate::engine::idempotency::KeyedRequest;
 use crate::store::AuditRecord;
 use crate::wire::{AuditOutcome, Timestamp};
 
@@ -22,7 +22,7 @@ const MAX_PARAMETER_BYTES: usize = 2048;
 
 /// Action of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum OperatorAction {
     CancelJob,
     PauseJob,
     ResumeJob,
@@ -42,63 +42,63 @@ pub(crate) enum Action {
     RunSchedule,
 }
 
-impl Action {
-    pub(crate) const ALL: [Action; 16] = [
-        Action::CancelJob,
-        Action::PauseJob,
-        Action::ResumeJob,
-        Action::RetryJob,
-        Action::PatchJob,
-        Action::PurgeJob,
-        Action::SteerKey,
-        Action::PauseKey,
-        Action::ResumeKey,
-        Action::RetryHead,
-        Action::SkipHead,
-        Action::PutSchedule,
-        Action::DeleteSchedule,
-        Action::PauseSchedule,
-        Action::ResumeSchedule,
-        Action::RunSchedule,
+impl OperatorAction {
+    pub(crate) const ALL: [OperatorAction; 16] = [
+        OperatorAction::CancelJob,
+        OperatorAction::PauseJob,
+        OperatorAction::ResumeJob,
+        OperatorAction::RetryJob,
+        OperatorAction::PatchJob,
+        OperatorAction::PurgeJob,
+        OperatorAction::SteerKey,
+        OperatorAction::PauseKey,
+        OperatorAction::ResumeKey,
+        OperatorAction::RetryHead,
+        OperatorAction::SkipHead,
+        OperatorAction::PutSchedule,
+        OperatorAction::DeleteSchedule,
+        OperatorAction::PauseSchedule,
+        OperatorAction::ResumeSchedule,
+        OperatorAction::RunSchedule,
     ];
 
     /// Returns the name of the action in the log.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Action::CancelJob => "job.cancel",
-            Action::PauseJob => "job.pause",
-            Action::ResumeJob => "job.resume",
-            Action::RetryJob => "job.retry",
-            Action::PatchJob => "job.patch",
-            Action::PurgeJob => "job.purge",
-            Action::SteerKey => "key.steer",
-            Action::PauseKey => "key.pause",
-            Action::ResumeKey => "key.resume",
-            Action::RetryHead => "key.retry-head",
-            Action::SkipHead => "key.skip-head",
-            Action::PutSchedule => "schedule.put",
-            Action::DeleteSchedule => "schedule.delete",
-            Action::PauseSchedule => "schedule.pause",
-            Action::ResumeSchedule => "schedule.resume",
-            Action::RunSchedule => "schedule.run",
+            OperatorAction::CancelJob => "job.cancel",
+            OperatorAction::PauseJob => "job.pause",
+            OperatorAction::ResumeJob => "job.resume",
+            OperatorAction::RetryJob => "job.retry",
+            OperatorAction::PatchJob => "job.patch",
+            OperatorAction::PurgeJob => "job.purge",
+            OperatorAction::SteerKey => "key.steer",
+            OperatorAction::PauseKey => "key.pause",
+            OperatorAction::ResumeKey => "key.resume",
+            OperatorAction::RetryHead => "key.retry-head",
+            OperatorAction::SkipHead => "key.skip-head",
+            OperatorAction::PutSchedule => "schedule.put",
+            OperatorAction::DeleteSchedule => "schedule.delete",
+            OperatorAction::PauseSchedule => "schedule.pause",
+            OperatorAction::ResumeSchedule => "schedule.resume",
+            OperatorAction::RunSchedule => "schedule.run",
         }
     }
 }
 
 /// Operator request on its way through the service.
 #[derive(Debug)]
-pub(crate) struct Act {
+pub(crate) struct AuditedRequest {
     pub(super) who: String,
     from: Option<IpAddr>,
     /// Its idempotency key.
-    pub(super) keyed: Option<Keyed>,
+    pub(super) keyed: Option<KeyedRequest>,
     /// Known content of the entry. No code panics while it holds this lock.
     said: Mutex<AuditDraft>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct AuditDraft {
-    action: Action,
+    action: OperatorAction,
     pub(super) job: Option<String>,
     key: Option<String>,
     schedule: Option<String>,
@@ -135,8 +135,8 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-impl Act {
-    pub(crate) fn new(who: &str, from: Option<IpAddr>, action: Action) -> Self {
+impl AuditedRequest {
+    pub(crate) fn new(who: &str, from: Option<IpAddr>, action: OperatorAction) -> Self {
         let said = AuditDraft {
             action,
             job: None,
@@ -146,24 +146,24 @@ impl Act {
             parameters: None,
             is_settled: false,
         };
-        Act { who: cut(who, MAX_NAME_BYTES), from, keyed: None, said: Mutex::new(said) }
+        AuditedRequest { who: cut(who, MAX_NAME_BYTES), from, keyed: None, said: Mutex::new(said) }
     }
 
     /// Sets the idempotency key.
-    pub(crate) fn keyed(self, keyed: Option<Keyed>) -> Self {
-        Act { keyed, ..self }
+    pub(crate) fn keyed(self, keyed: Option<KeyedRequest>) -> Self {
+        AuditedRequest { keyed, ..self }
     }
 
     /// Creates the context of an action by the program that embeds the service.
-    pub(crate) fn in_process(action: Action) -> Self {
-        Act::new("in-process", None, action)
+    pub(crate) fn in_process(action: OperatorAction) -> Self {
+        AuditedRequest::new("in-process", None, action)
     }
 
     pub(super) fn said(&self) -> MutexGuard<'_, AuditDraft> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn is(&self, action: Action) {
+    pub(crate) fn is(&self, action: OperatorAction) {
         self.said().action = action;
     }
 
@@ -241,7 +241,7 @@ mod tests {
         {
             assert_eq!(cut(text, most), cut_to);
         }
-        let act = Act::new(&"w".repeat(9999), None, Action::CancelJob);
+        let act = AuditedRequest::new(&"w".repeat(9999), None, OperatorAction::CancelJob);
         act.on_job("j".repeat(9999));
         act.on_key(&"ü".repeat(9999));
         act.on_schedule(&"s".repeat(9999));
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn words_are_there_once() {
-        let mut words = Action::ALL.map(Action::word);
+        let mut words = OperatorAction::ALL.map(OperatorAction::word);
         words.sort_unstable();
         assert!(words.windows(2).all(|two| two[0] != two[1]));
     }

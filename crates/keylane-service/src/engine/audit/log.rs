@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::act::{Act, AuditPayload, MAX_NAME_BYTES, cut};
+use super::act::{AuditPayload, AuditedRequest, MAX_NAME_BYTES, cut};
 use crate::JobId;
 use crate::engine::clock::{Clock, millis};
 use crate::engine::idempotency::IdempotencyKeys;
 use crate::engine::query::Query;
 use crate::engine::store_status::{StoreStatus, read_refused};
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::store::{AuditFilter, AuditKept, AuditRecord, AuditRow, Changes, Store};
 use crate::wire::{AuditEntry, AuditOutcome, Page, Timestamp};
 
@@ -46,7 +46,7 @@ impl AuditEntry {
 
 /// Outcome of an action, as it was answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answered<'a> {
+pub(crate) enum ActionAnswer<'a> {
     /// The action was done, or there was nothing to do.
     Well,
     /// The action was refused with this problem code.
@@ -57,7 +57,7 @@ pub(crate) enum Answered<'a> {
 
 /// Counters since the start, and the time of the last logged refusal per token.
 #[derive(Debug, Default)]
-struct Counters {
+struct AuditCounters {
     done: AtomicU64,
     unchanged: AtomicU64,
     refused: AtomicU64,
@@ -67,7 +67,7 @@ struct Counters {
     last_denied: Mutex<HashMap<String, u64>>,
 }
 
-impl Counters {
+impl AuditCounters {
     /// Returns true if this refusal must be written.
     fn is_first_denied(&self, who: &str, now: Timestamp) -> bool {
         let mut last = self.last_denied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ pub(crate) struct AuditLog {
     keep: Option<Duration>,
     /// Maximum number of entries.
     most: u64,
-    counters: Counters,
+    counters: AuditCounters,
 }
 
 impl AuditLog {
@@ -118,7 +118,7 @@ impl AuditLog {
         keep: Option<Duration>,
         most: u64,
     ) -> Self {
-        AuditLog { store, clock, status, keys, keep, most, counters: Counters::default() }
+        AuditLog { store, clock, status, keys, keep, most, counters: AuditCounters::default() }
     }
 
     /// Writes the metrics in the text format of Prometheus.
@@ -135,7 +135,7 @@ impl AuditLog {
 
     /// Adds the audit entry of `act` to its changes. After their commit the context must be
     /// [settled](Self::committed).
-    pub(in crate::engine) fn add(&self, act: &Act, changes: &mut Changes) {
+    pub(in crate::engine) fn add(&self, act: &AuditedRequest, changes: &mut Changes) {
         self.put_entry(act.record(self.clock.now(), AuditOutcome::Done, None), changes);
         if let Some(keyed) = act.keyed.clone() {
             // An action on no job gets the id of an impossible one.
@@ -145,7 +145,7 @@ impl AuditLog {
     }
 
     /// Settles a context whose changes and entry are on the disk, or certain to get there.
-    pub(in crate::engine) fn committed(&self, act: &Act) {
+    pub(in crate::engine) fn committed(&self, act: &AuditedRequest) {
         act.settle();
         act.report(AuditOutcome::Done, None);
         self.counters.done.fetch_add(1, Relaxed);
@@ -159,19 +159,28 @@ impl AuditLog {
     /// Writes the outcome of an action that has no entry yet, and returns when it is on the disk.
     ///
     /// Returns an error if the entry could not be written and the action requires it.
-    pub(crate) async fn log_rest(&self, act: &Act, answered: Answered<'_>) -> Result<(), Refused> {
+    pub(crate) async fn log_rest(
+        &self,
+        act: &AuditedRequest,
+        answered: ActionAnswer<'_>,
+    ) -> Result<(), RequestError> {
         if act.said().is_settled {
             return Ok(());
         }
         let now = self.clock.now();
         let (count, outcome, problem) = match answered {
-            Answered::Well => (&self.counters.unchanged, AuditOutcome::Unchanged, None),
-            Answered::Refused(code) => (&self.counters.refused, AuditOutcome::Refused, Some(code)),
-            Answered::Denied => (&self.counters.denied, AuditOutcome::Refused, Some("forbidden")),
+            ActionAnswer::Well => (&self.counters.unchanged, AuditOutcome::Unchanged, None),
+            ActionAnswer::Refused(code) => {
+                (&self.counters.refused, AuditOutcome::Refused, Some(code))
+            }
+            ActionAnswer::Denied => {
+                (&self.counters.denied, AuditOutcome::Refused, Some("forbidden"))
+            }
         };
         count.fetch_add(1, Relaxed);
         act.report(outcome, problem);
-        if matches!(answered, Answered::Denied) && !self.counters.is_first_denied(&act.who, now) {
+        if matches!(answered, ActionAnswer::Denied) && !self.counters.is_first_denied(&act.who, now)
+        {
             return Ok(());
         }
         let mut changes = Changes::new();
@@ -194,7 +203,7 @@ impl AuditLog {
         filter: &AuditFilter,
         before: Option<u64>,
         limit: usize,
-    ) -> Result<Page<AuditEntry>, Refused> {
+    ) -> Result<Page<AuditEntry>, RequestError> {
         let page = self.store.audit(filter, before, limit);
         let page = page.map_err(read_refused)?;
         let items = page.rows.into_iter().map(AuditEntry::of).collect();
@@ -213,7 +222,7 @@ mod tests {
 
     #[test]
     fn one_refusal_an_hour_of_each_token_is_written() {
-        let audit = Counters::default();
+        let audit = AuditCounters::default();
         let is_first = |who, at| audit.is_first_denied(who, Timestamp(at));
         assert!(is_first("a", 5) && is_first("b", 5));
         assert!(!is_first("a", 6) && !is_first("a", DENIED_MS + 4));

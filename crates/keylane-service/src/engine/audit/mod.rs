@@ -5,7 +5,7 @@
 //! changes nothing on the disk, or that was refused, has a transaction of its own. Either way the
 //! entry is on the disk before the action is answered.
 //!
-//! An [`Act`] accompanies a request through the engine. The code that creates the
+//! An [`AuditedRequest`] accompanies a request through the engine. The code that creates the
 //! request's changes adds the entry to them ([`AuditLog::add`]), and then the context is *settled*. A
 //! context that comes back unsettled, because the request was refused or had nothing to do, is
 //! written before the answer ([`AuditLog::log_rest`]). So each action has one entry, and a request that
@@ -19,5 +19,5 @@
 mod act;
 mod log;
 
-pub(crate) use act::{Act, Action};
-pub(crate) use log::{Answered, AuditLog};
+pub(crate) use act::{AuditedRequest, OperatorAction};
+pub(crate) use log::{ActionAnswer, AuditLog};

@@ -5,25 +5,25 @@
 
 use std::sync::Arc;
 
-use super::hub::Events;
-use super::queues::{FeedQueue, Queued};
-use super::ring_event::Followed;
+use super::hub::EventHub;
+use super::queues::{FeedQueue, QueueItem};
+use super::ring_event::FollowedItem;
 use crate::JobNumber;
 
 /// Follower of a set of jobs.
 #[derive(Debug)]
-pub(crate) struct Feed {
-    events: Arc<Events>,
+pub(crate) struct JobFeed {
+    events: Arc<EventHub>,
     number: u64,
     queue: Arc<FeedQueue>,
     jobs: Vec<JobNumber>,
 }
 
-impl Feed {
+impl JobFeed {
     /// Creates a feed without jobs.
-    pub(crate) fn new(events: &Arc<Events>) -> Self {
+    pub(crate) fn new(events: &Arc<EventHub>) -> Self {
         let number = events.feeds.open();
-        Feed { events: Arc::clone(events), number, queue: Arc::default(), jobs: Vec::new() }
+        JobFeed { events: Arc::clone(events), number, queue: Arc::default(), jobs: Vec::new() }
     }
 
     /// Follows one more job, from event `from` on. Known events are queued at once.
@@ -48,12 +48,12 @@ impl Feed {
     }
 
     /// Returns the reading end of the feed, for one task.
-    pub(crate) fn reader(&self) -> Reader {
-        Reader { events: Arc::clone(&self.events), queue: Arc::clone(&self.queue) }
+    pub(crate) fn reader(&self) -> FeedReader {
+        FeedReader { events: Arc::clone(&self.events), queue: Arc::clone(&self.queue) }
     }
 }
 
-impl Drop for Feed {
+impl Drop for JobFeed {
     fn drop(&mut self) {
         self.jobs.iter().for_each(|job| self.events.feeds.leave(*job, self.number));
         self.events.feeds.close();
@@ -62,14 +62,14 @@ impl Drop for Feed {
 
 /// Reading end of a feed.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    events: Arc<Events>,
+pub(crate) struct FeedReader {
+    events: Arc<EventHub>,
     queue: Arc<FeedQueue>,
 }
 
-impl Reader {
+impl FeedReader {
     /// Waits for the next event. Cancel safe: no event is lost if the future is dropped.
-    pub(crate) async fn next(&self) -> Followed {
+    pub(crate) async fn next(&self) -> FollowedItem {
         loop {
             if let Some(next) = self.try_next() {
                 return next;
@@ -79,10 +79,10 @@ impl Reader {
     }
 
     /// Returns the next event, if there is one.
-    pub(crate) fn try_next(&self) -> Option<Followed> {
+    pub(crate) fn try_next(&self) -> Option<FollowedItem> {
         Some(match self.queue.take()? {
-            Queued::Event(event) => Followed::Event(event),
-            Queued::Lost(from) => Followed::Reset(self.events.id_before(from)),
+            QueueItem::Event(event) => FollowedItem::Event(event),
+            QueueItem::Lost(from) => FollowedItem::Reset(self.events.id_before(from)),
         })
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         JobId::new(JobNumber(job), 0, 0)
     }
 
-    fn publish(events: &Events, job: u64) {
+    fn publish(events: &EventHub, job: u64) {
         let counts = json!({"total": 1, "waiting": 0, "ready": 0, "running": 0, "backing_off": 0,
             "succeeded": 1, "failed": 0, "cancelled": 0});
         let job: Job = serde_json::from_value(json!({
@@ -114,10 +114,10 @@ mod tests {
         events.publish(|id| Event { job, ..event(id, EventKind::JobChanged, Timestamp(0)) });
     }
 
-    fn said(followed: Option<Followed>) -> String {
+    fn said(followed: Option<FollowedItem>) -> String {
         match followed {
-            Some(Followed::Event(event)) => event.id.clone(),
-            Some(Followed::Reset(id)) => format!("reset {id}"),
+            Some(FollowedItem::Event(event)) => event.id.clone(),
+            Some(FollowedItem::Reset(id)) => format!("reset {id}"),
             None => "nothing".into(),
         }
     }
@@ -125,9 +125,9 @@ mod tests {
     /// Regression: each follower of one job processed the events of all jobs.
     #[tokio::test]
     async fn a_follower_gets_the_events_of_its_jobs_and_is_woken_by_no_other() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         tokio::spawn(Arc::clone(&events).distribute(CancellationToken::new()));
-        let mut feed = Feed::new(&events);
+        let mut feed = JobFeed::new(&events);
         let reader = feed.reader();
         publish(&events, 1);
         publish(&events, 1);
@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_follower_that_is_too_slow_is_told_once_and_goes_on() {
-        let events = Arc::new(Events::new(7));
-        let mut feed = Feed::new(&events);
+        let events = Arc::new(EventHub::new(7));
+        let mut feed = JobFeed::new(&events);
         feed.add(JobNumber(1), 0);
         let reader = feed.reader();
         for _ in 0..=MAX_WAITING {

@@ -31,8 +31,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::queues::Feeds;
-use super::ring_event::{Followed, RingEvent};
+use super::queues::JobFeeds;
+use super::ring_event::{FollowedItem, RingEvent};
 use crate::JobNumber;
 use crate::engine::timer::sleep;
 use crate::wire::Event;
@@ -63,21 +63,21 @@ const BATCH: usize = 1024;
 
 /// Hub to which all events are published.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(crate) struct EventHub {
     /// Number of the server's start. It distinguishes the ids of an earlier start.
     boot: u64,
-    ring: Mutex<Ring>,
+    ring: Mutex<EventRing>,
     /// Wakes the distributor.
     published: Notify,
-    groups: Vec<Group>,
+    groups: Vec<FollowerGroup>,
     /// Group of the next follower.
     next_group: AtomicUsize,
-    pub(super) feeds: Feeds,
+    pub(super) feeds: JobFeeds,
 }
 
 /// Followers of all events that are notified together.
 #[derive(Debug)]
-struct Group {
+struct FollowerGroup {
     /// End of the published events: one past the last event that the group was notified of.
     notified_end: watch::Sender<u64>,
     /// Events of the last notification, as text.
@@ -93,7 +93,7 @@ struct EventBatch {
 }
 
 #[derive(Debug, Default)]
-struct Ring {
+struct EventRing {
     /// Number of the oldest event in the ring.
     first: u64,
     events: VecDeque<Arc<RingEvent>>,
@@ -101,7 +101,7 @@ struct Ring {
     bytes: usize,
 }
 
-impl Ring {
+impl EventRing {
     /// Returns the number of the next event.
     fn end(&self) -> u64 {
         self.first + self.events.len() as u64
@@ -142,8 +142,8 @@ impl Ring {
 
 /// A reader of all events, with its position in the ring.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    events: Arc<Events>,
+pub(crate) struct EventFollower {
+    events: Arc<EventHub>,
     at: u64,
     group: usize,
     notified_end: watch::Receiver<u64>,
@@ -154,24 +154,24 @@ pub(crate) struct Follower {
 pub(crate) enum FollowerText {
     /// One or more events, in order, as text.
     Text(Bytes),
-    /// Events are missing, see [`Followed::Reset`].
+    /// Events are missing, see [`FollowedItem::Reset`].
     Reset(String),
 }
 
-impl Events {
+impl EventHub {
     pub(crate) fn new(boot: u64) -> Self {
-        let group = || Group { notified_end: watch::channel(0).0, last: Mutex::default() };
-        Events {
+        let group = || FollowerGroup { notified_end: watch::channel(0).0, last: Mutex::default() };
+        EventHub {
             boot,
             ring: Mutex::default(),
             published: Notify::new(),
             groups: (0..GROUPS).map(|_| group()).collect(),
             next_group: AtomicUsize::new(0),
-            feeds: Feeds::default(),
+            feeds: JobFeeds::default(),
         }
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
+    fn ring(&self) -> MutexGuard<'_, EventRing> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,7 +260,7 @@ impl Events {
     }
 
     /// Notifies a group of the end of the ring. Returns true if the end was new to it.
-    fn notify(&self, group: &Group) -> bool {
+    fn notify(&self, group: &FollowerGroup) -> bool {
         let from = *group.notified_end.borrow();
         let (events, end) = {
             let ring = self.ring();
@@ -280,12 +280,15 @@ impl Events {
     }
 
     /// Follows all events from now on, or after the event with id `after` if it is still known.
-    pub(crate) fn follow(self: &Arc<Self>, after: Option<&str>) -> (Follower, Option<Followed>) {
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        after: Option<&str>,
+    ) -> (EventFollower, Option<FollowedItem>) {
         let group = self.next_group.fetch_add(1, Relaxed) % GROUPS;
         let notified_end = self.groups[group].notified_end.subscribe();
         let (at, lost) = self.place_after(after);
-        let follower = Follower { events: Arc::clone(self), at, group, notified_end };
-        let reset = lost.then(|| Followed::Reset(follower.place()));
+        let follower = EventFollower { events: Arc::clone(self), at, group, notified_end };
+        let reset = lost.then(|| FollowedItem::Reset(follower.place()));
         (follower, reset)
     }
 
@@ -329,7 +332,7 @@ fn joined(events: &[Arc<RingEvent>]) -> Bytes {
     text.into()
 }
 
-impl Follower {
+impl EventFollower {
     /// Returns the id of the last event that the follower has read.
     pub(crate) fn place(&self) -> String {
         self.events.id_before(self.at)
@@ -372,18 +375,18 @@ impl Follower {
     /// Returns the next event, if there is one, even before the distributor has notified this
     /// follower.
     #[cfg(test)]
-    pub(crate) fn try_next(&mut self) -> Option<Followed> {
+    pub(crate) fn try_next(&mut self) -> Option<FollowedItem> {
         let ring = self.events.ring();
         if self.at < ring.first {
             self.at = ring.end();
             drop(ring);
-            return Some(Followed::Reset(self.place()));
+            return Some(FollowedItem::Reset(self.place()));
         }
         let event = ring.events.get(usize::try_from(self.at - ring.first).ok()?)?;
         let event = Arc::clone(event);
         drop(ring);
         self.at += 1;
-        Some(Followed::Event(event))
+        Some(FollowedItem::Event(event))
     }
 }
 
@@ -396,21 +399,21 @@ mod tests {
     use super::*;
     use crate::wire::{EventKind, Job, Timestamp};
 
-    fn publish(events: &Events) {
+    fn publish(events: &EventHub) {
         events.publish(|id| event(id, EventKind::KeyChanged, Timestamp(0)));
     }
 
-    fn id(followed: Option<Followed>) -> String {
+    fn id(followed: Option<FollowedItem>) -> String {
         match followed {
-            Some(Followed::Event(event)) => event.id.clone(),
-            Some(Followed::Reset(id)) => format!("reset {id}"),
+            Some(FollowedItem::Event(event)) => event.id.clone(),
+            Some(FollowedItem::Reset(id)) => format!("reset {id}"),
             None => "nothing".into(),
         }
     }
 
     #[test]
     fn followers_get_everything_in_order_from_where_they_begin() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         publish(&events);
         let (mut follower, reset) = events.follow(None);
         assert!(reset.is_none() && follower.try_next().is_none());
@@ -426,7 +429,7 @@ mod tests {
 
     #[test]
     fn who_asks_for_what_is_gone_or_unknown_is_told_to_begin_anew() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         for _ in 0..MAX_EVENTS + 5 {
             publish(&events);
         }
@@ -442,7 +445,7 @@ mod tests {
 
     #[test]
     fn who_is_too_slow_is_told_once_and_goes_on() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         let (mut follower, _) = events.follow(None);
         for _ in 0..=MAX_EVENTS {
             publish(&events);
@@ -454,7 +457,7 @@ mod tests {
     }
 
     /// Publishes the end of a job whose fan-in result has `bytes` bytes.
-    fn publish_result(events: &Events, bytes: usize) {
+    fn publish_result(events: &EventHub, bytes: usize) {
         let counts = json!({"total": 1, "waiting": 0, "ready": 0, "running": 0, "backing_off": 0,
             "succeeded": 1, "failed": 0, "cancelled": 0});
         let job: Job = serde_json::from_value(json!({
@@ -471,7 +474,7 @@ mod tests {
     /// each were kept.
     #[test]
     fn what_is_kept_is_bounded_by_its_bytes_as_well() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         publish(&events);
         for _ in 0..4 {
             publish_result(&events, 10 << 20);
@@ -504,7 +507,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_is_told() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         tokio::spawn(Arc::clone(&events).distribute(CancellationToken::new()));
         let (mut follower, _) = events.follow(None);
         let waiting = tokio::spawn(async move { follower.next().await });
@@ -517,7 +520,7 @@ mod tests {
     /// Regression: each follower serialized each event, and was woken by each.
     #[tokio::test]
     async fn all_followers_of_a_group_send_the_same_bytes() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         let mut followers: Vec<_> = (0..GROUPS * 2).map(|_| events.follow(None).0).collect();
         (0..5).for_each(|_| publish(&events));
         events.groups.iter().for_each(|group| assert!(events.notify(group)));
@@ -535,7 +538,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_follower_goes_on_where_it_was_or_is_told_that_it_cannot() {
-        let events = Arc::new(Events::new(7));
+        let events = Arc::new(EventHub::new(7));
         let (mut slow, _) = events.follow(None);
         for _ in 0..3 {
             publish(&events);

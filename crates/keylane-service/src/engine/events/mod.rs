@@ -5,6 +5,6 @@ mod hub;
 mod queues;
 mod ring_event;
 
-pub(crate) use feed::{Feed, Reader};
-pub(crate) use hub::{Events, Follower, FollowerText};
-pub(crate) use ring_event::{Followed, event, sse_text};
+pub(crate) use feed::{FeedReader, JobFeed};
+pub(crate) use hub::{EventFollower, EventHub, FollowerText};
+pub(crate) use ring_event::{FollowedItem, event, sse_text};

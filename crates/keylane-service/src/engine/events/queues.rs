@@ -21,7 +21,7 @@ const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// Followers by job.
 #[derive(Debug, Default)]
-pub(super) struct Feeds {
+pub(super) struct JobFeeds {
     /// Followers by job and by the number of their feed. Locked before a queue, never after.
     by_job: Mutex<HashMap<JobNumber, BTreeMap<u64, FeedEntry>>>,
     /// Number of the next feed.
@@ -47,7 +47,7 @@ pub(super) struct FeedQueue {
 }
 
 /// Next item of a queue.
-pub(super) enum Queued {
+pub(super) enum QueueItem {
     Event(Arc<RingEvent>),
     /// Events are missing. The queue continues from this position.
     Lost(u64),
@@ -90,18 +90,18 @@ impl FeedQueue {
     }
 
     /// Removes and returns the next item, if there is one.
-    pub(super) fn take(&self) -> Option<Queued> {
+    pub(super) fn take(&self) -> Option<QueueItem> {
         let mut waiting = self.waiting();
         if let Some(lost) = waiting.lost.take() {
-            return Some(Queued::Lost(lost));
+            return Some(QueueItem::Lost(lost));
         }
         let event = waiting.events.pop_front()?;
         waiting.bytes -= event.bytes();
-        Some(Queued::Event(event))
+        Some(QueueItem::Event(event))
     }
 }
 
-impl Feeds {
+impl JobFeeds {
     fn by_job(&self) -> MutexGuard<'_, HashMap<JobNumber, BTreeMap<u64, FeedEntry>>> {
         self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -60,7 +60,7 @@ pub(crate) fn sse_text(event: &Event) -> Bytes {
 
 /// Next item for a follower.
 #[derive(Clone, Debug)]
-pub(crate) enum Followed {
+pub(crate) enum FollowedItem {
     /// The next event.
     Event(Arc<RingEvent>),
     /// Events are missing here: the client must read the current state again. The id is the

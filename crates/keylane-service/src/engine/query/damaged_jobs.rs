@@ -1,13 +1,13 @@
 //! Queries for damaged jobs.
 
 use super::Query;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::wire::Because;
 use crate::{JobId, JobNumber};
 
 impl Query {
     /// Returns the error for commands on a job, if it is damaged.
-    pub(in crate::engine) fn damaged(&self, id: JobId) -> Option<Refused> {
+    pub(in crate::engine) fn damaged(&self, id: JobId) -> Option<RequestError> {
         self.state.lock().holds.refusal(id)
     }
 

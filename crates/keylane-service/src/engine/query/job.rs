@@ -6,13 +6,13 @@ use super::Query;
 use super::reason_text::{because_of, is_held_open_ended, is_open_ended};
 use super::text::raw;
 use crate::engine::clock::Clock;
-use crate::engine::engine_state::{ActiveJob, EngineState, Pace, last_version};
+use crate::engine::engine_state::{ActiveJob, EngineState, JobPace, last_version};
 use crate::engine::plan::StepNumbers;
 use crate::engine::store_status::read_refused;
-use crate::head::Head;
-use crate::kind::Kinds;
-use crate::refused::Refused;
-use crate::schedule::{self, Reason, Step};
+use crate::head::JobHead;
+use crate::kind::KindRegistry;
+use crate::refused::RequestError;
+use crate::schedule::{self, Step, WaitReason};
 use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
 use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
@@ -22,7 +22,7 @@ const MAX_SCANNED: usize = 5_000;
 
 /// Filter of a job list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct JobQuery {
     pub(crate) states: Vec<JobState>,
     pub(crate) kind: Option<String>,
     pub(crate) label: Option<(String, String)>,
@@ -31,23 +31,23 @@ pub(crate) struct Wanted {
 }
 
 /// Returns the error for an unknown job.
-pub(in crate::engine) fn unknown(id: JobId) -> Refused {
-    Refused::Unknown { what: format!("job {id}") }
+pub(in crate::engine) fn unknown(id: JobId) -> RequestError {
+    RequestError::Unknown { what: format!("job {id}") }
 }
 
 /// Returns an active job with the reasons why its subtasks wait.
 pub(in crate::engine) fn live_view(
-    kinds: &Kinds,
+    kinds: &KindRegistry,
     engine: &EngineState,
     number: JobNumber,
     clock: &Clock,
 ) -> Option<Job> {
     let now = clock.now();
     let found = engine.scheduler.waiting_because(number).unwrap_or_default();
-    let words = |because: &schedule::Because| {
+    let words = |because: &schedule::JobWaitReason| {
         let count = (because.subtasks > 0).then_some(because.subtasks);
         let mut it = because_of(kinds, engine, number, &because.reason, now);
-        if let (Reason::BackingOff { .. } | Reason::Stopped, Some(step)) =
+        if let (WaitReason::BackingOff { .. } | WaitReason::Stopped, Some(step)) =
             (&because.reason, because.example)
         {
             add_failure(engine, number, step, &mut it);
@@ -110,7 +110,7 @@ pub(in crate::engine) fn final_view(live: &ActiveJob, state: JobState, now: Time
     }
 }
 
-fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job {
+fn plain_view(id: JobId, head: &JobHead, created: Timestamp, counts: Counts) -> Job {
     Job {
         id: id.to_string(),
         client_id: head.client_id.clone(),
@@ -137,7 +137,7 @@ fn plain_view(id: JobId, head: &Head, created: Timestamp, counts: Counts) -> Job
 
 /// Returns the counts of an active job. A subtask whose end is not on the disk counts as running,
 /// so that a count never decreases after a crash.
-fn counts_of(live: &ActiveJob, now: &schedule::Counts) -> Counts {
+fn counts_of(live: &ActiveJob, now: &schedule::SubtaskCounts) -> Counts {
     let recorded = &live.recorded;
     let waiting = now.scheduled + now.entering + now.waiting + now.stopped;
     let (ready, backing_off) = (now.ready, now.backing_off);
@@ -155,7 +155,7 @@ fn counts_of(live: &ActiveJob, now: &schedule::Counts) -> Counts {
     }
 }
 
-fn stored_counts(total: u32, counts: &store::Counts) -> Counts {
+fn stored_counts(total: u32, counts: &store::OutcomeCounts) -> Counts {
     Counts {
         total: total.into(),
         succeeded: counts.succeeded.into(),
@@ -175,8 +175,8 @@ fn progress(ended: u64, total: u64, is_split_to_come: bool) -> f64 {
 }
 
 /// Estimates the remaining time in milliseconds, at the pace measured since `pace`.
-fn eta(pace: Option<Pace>, steady_ms: u64, ended: u64, total: u64) -> Option<u64> {
-    let Pace { since, ended: before } = pace?;
+fn eta(pace: Option<JobPace>, steady_ms: u64, ended: u64, total: u64) -> Option<u64> {
+    let JobPace { since, ended: before } = pace?;
     let newly = ended.checked_sub(before).filter(|newly| *newly > 0)?;
     if ended >= total {
         return None;
@@ -188,7 +188,7 @@ fn eta(pace: Option<Pace>, steady_ms: u64, ended: u64, total: u64) -> Option<u64
 
 impl Query {
     /// Returns a job, active or finished.
-    pub(crate) fn job(&self, id: JobId) -> Result<Job, Refused> {
+    pub(crate) fn job(&self, id: JobId) -> Result<Job, RequestError> {
         {
             let engine = self.state.lock();
             if engine.live.get(&id.number()).is_some_and(|live| live.id == id) {
@@ -203,7 +203,7 @@ impl Query {
     }
 
     /// Returns a job from the store.
-    pub(in crate::engine) fn stored(&self, id: JobId) -> Result<StoredJob, Refused> {
+    pub(in crate::engine) fn stored(&self, id: JobId) -> Result<StoredJob, RequestError> {
         let stored = self.store.job(id.number()).map_err(read_refused)?;
         let stored = stored.ok_or_else(|| self.missing(id))?;
         if stored.id == id { Ok(stored) } else { Err(unknown(id)) }
@@ -212,16 +212,16 @@ impl Query {
     /// Returns the error for a job that is not in the store. A number that was given out belonged
     /// to a deleted job. The rest of the id was deleted with it, so a made-up id with such a number
     /// is reported as deleted too.
-    fn missing(&self, id: JobId) -> Refused {
+    fn missing(&self, id: JobId) -> RequestError {
         match self.store.has_given(id.number()) {
-            true => Refused::Gone { what: format!("job {id}") },
+            true => RequestError::Gone { what: format!("job {id}") },
             false => unknown(id),
         }
     }
 
     /// Returns the view of a stored job. With `whole` it reads the result and the error too.
-    fn stored_view(&self, stored: &StoredJob, whole: bool) -> Result<Job, Refused> {
-        let mut head: Head = serde_json::from_slice(&stored.head).unwrap_or_default();
+    fn stored_view(&self, stored: &StoredJob, whole: bool) -> Result<Job, RequestError> {
+        let mut head: JobHead = serde_json::from_slice(&stored.head).unwrap_or_default();
         if head.kind.is_empty() {
             head.kind.clone_from(&stored.kind);
         }
@@ -263,7 +263,7 @@ impl Query {
         &self,
         stored: &StoredJob,
         plan: StepNumbers,
-    ) -> Result<Option<Box<RawValue>>, Refused> {
+    ) -> Result<Option<Box<RawValue>>, RequestError> {
         if !plan.steps().any(|step| step == Step::FanIn) {
             return Ok(None);
         }
@@ -274,7 +274,7 @@ impl Query {
         Ok(succeeded.and_then(|outcome| raw(&outcome.result)))
     }
 
-    fn first_error(&self, stored: &StoredJob) -> Result<Option<String>, Refused> {
+    fn first_error(&self, stored: &StoredJob) -> Result<Option<String>, RequestError> {
         let mut after = None;
         loop {
             let page = self.store.outcomes(stored.number, after, 1000).map_err(read_refused)?;
@@ -292,10 +292,10 @@ impl Query {
     /// Returns a page of jobs, the newest first.
     pub(crate) fn jobs(
         &self,
-        wanted: &Wanted,
+        wanted: &JobQuery,
         cursor: Option<JobNumber>,
         limit: usize,
-    ) -> Result<Page<Job>, Refused> {
+    ) -> Result<Page<Job>, RequestError> {
         let filter = store::JobFilter {
             states: stored_states(&wanted.states),
             kind: wanted.kind.clone(),
@@ -340,9 +340,9 @@ impl Query {
 
     /// Returns a job whose row is damaged. It is listed regardless of the filter, because its
     /// fields are unknown.
-    fn damaged_row(&self, number: JobNumber) -> Result<DamagedRow, Refused> {
+    fn damaged_row(&self, number: JobNumber) -> Result<DamagedRow, RequestError> {
         let id = self.store.damaged_id(number).map_err(read_refused)?;
-        let damage = store::Damage::Job { job: number };
+        let damage = store::StoreDamage::Job { job: number };
         let remedy = match id {
             Some(id) => format!("`DELETE /v1/jobs/{id}` removes it"),
             None => {
@@ -356,37 +356,37 @@ impl Query {
         })
     }
 
-    fn view(&self, stored: &StoredJob) -> Result<Job, Refused> {
+    fn view(&self, stored: &StoredJob) -> Result<Job, RequestError> {
         let live = live_view(&self.kinds, &self.state.lock(), stored.number, &self.clock);
         live.map_or_else(|| self.stored_view(stored, false), Ok)
     }
 
     /// Returns the reasons why a job's subtasks wait.
-    pub(crate) fn explain(&self, id: JobId) -> Result<Vec<Because>, Refused> {
+    pub(crate) fn explain(&self, id: JobId) -> Result<Vec<Because>, RequestError> {
         self.job(id).map(|job| job.waiting_because)
     }
 
-    pub(super) fn total(&self, id: JobId) -> Result<SubtaskNumber, Refused> {
+    pub(super) fn total(&self, id: JobId) -> Result<SubtaskNumber, RequestError> {
         Ok(self.plan(id)?.total())
     }
 
     /// Returns the numbering of a job's steps in the store.
-    pub(super) fn plan(&self, id: JobId) -> Result<StepNumbers, Refused> {
+    pub(super) fn plan(&self, id: JobId) -> Result<StepNumbers, RequestError> {
         self.plan_and_attempts(id).map(|(plan, _)| plan)
     }
 
     /// Returns the plan of a job, and the maximum number of attempts of its subtasks.
-    pub(super) fn plan_and_attempts(&self, id: JobId) -> Result<(StepNumbers, u32), Refused> {
+    pub(super) fn plan_and_attempts(&self, id: JobId) -> Result<(StepNumbers, u32), RequestError> {
         if let Some(live) = self.state.lock().live.get(&id.number()).filter(|live| live.id == id) {
             return Ok((live.plan, live.head.attempts));
         }
         let stored = self.stored(id)?;
-        let head: Head = serde_json::from_slice(&stored.head).unwrap_or_default();
+        let head: JobHead = serde_json::from_slice(&stored.head).unwrap_or_default();
         Ok((StepNumbers::new(&head, stored.total), head.attempts))
     }
 }
 
-impl Wanted {
+impl JobQuery {
     fn has(&self, job: &Job) -> bool {
         let text = |text: &String| {
             job.id.contains(text) || job.name.as_ref().is_some_and(|name| name.contains(text))
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn the_time_left_is_by_what_ended_since_the_pace_is_measured() {
-        let pace = Some(Pace { since: 1_000, ended: 10 });
+        let pace = Some(JobPace { since: 1_000, ended: 10 });
         assert_eq!(eta(pace, 3_000, 20, 40), Some(4_000));
         assert_eq!(eta(pace, 3_000, 10, 40), None);
         assert_eq!(eta(pace, 3_000, 40, 40), None);

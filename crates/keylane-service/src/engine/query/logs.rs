@@ -8,8 +8,8 @@ use super::outcome_view::outcome_state;
 use crate::engine::engine_state::EngineState;
 use crate::engine::plan::StepNumbers;
 use crate::engine::store_status::read_refused;
-use crate::handle::Said;
-use crate::refused::Refused;
+use crate::handle::OutputEnd;
+use crate::refused::RequestError;
 use crate::schedule::Step;
 use crate::wire::{AttemptLog, Page, SubtaskState, Timestamp};
 use crate::{JobId, JobNumber, store};
@@ -17,10 +17,10 @@ use crate::{JobId, JobNumber, store};
 impl Query {
     /// Returns the logs of the attempts at a step, in order: ended attempts from the store, and the
     /// current output of a running one.
-    pub(crate) fn logs(&self, id: JobId, step: Step) -> Result<Page<AttemptLog>, Refused> {
+    pub(crate) fn logs(&self, id: JobId, step: Step) -> Result<Page<AttemptLog>, RequestError> {
         let plan = self.plan(id)?;
         if !has(plan, step) {
-            return Err(Refused::Unknown { what: format!("subtask {} of {id}", name(step)) });
+            return Err(RequestError::Unknown { what: format!("subtask {} of {id}", name(step)) });
         }
         let job = id.number();
         // Read before the store, so that an attempt that ends in between is found there.
@@ -61,7 +61,7 @@ fn running(engine: &EngineState, job: JobNumber, step: Step) -> Option<AttemptLo
 fn of_ended(log: store::AttemptLog) -> AttemptLog {
     let state = outcome_state(log.kind);
     let [started, ended] = [log.started_ms, log.ended_ms].map(Timestamp);
-    let said = Said { text: log.text, left_out: log.left_out };
+    let said = OutputEnd { text: log.text, left_out: log.left_out };
     view(log.fence, log.attempt, state, started, Some(ended), said)
 }
 
@@ -71,7 +71,7 @@ fn view(
     state: SubtaskState,
     started_at: Timestamp,
     ended_at: Option<Timestamp>,
-    said: Said,
+    said: OutputEnd,
 ) -> AttemptLog {
     let text = String::from_utf8_lossy(&said.text);
     let is_text = matches!(text, std::borrow::Cow::Borrowed(_));

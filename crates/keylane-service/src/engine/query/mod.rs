@@ -22,11 +22,11 @@ use self::caches::{ByKey, KeptSummary};
 use super::clock::Clock;
 use super::engine_state::SharedState;
 use super::store_status::StoreStatus;
-use super::timeline::Recorder;
-use crate::kind::Kinds;
+use super::timeline::TimelineRecorder;
+use crate::kind::KindRegistry;
 use crate::store::Store;
 
-pub(crate) use job::Wanted;
+pub(crate) use job::JobQuery;
 pub(super) use job::{brief_view, final_view, live_view, unknown};
 pub(crate) use results::ResultOrder;
 pub(super) use text::{rule_text, text_of};
@@ -36,10 +36,10 @@ pub(super) use text::{rule_text, text_of};
 pub(crate) struct Query {
     store: Store,
     state: Arc<SharedState>,
-    kinds: Arc<Kinds>,
+    kinds: Arc<KindRegistry>,
     clock: Arc<Clock>,
     status: Arc<StoreStatus>,
-    timeline: Arc<Recorder>,
+    timeline: Arc<TimelineRecorder>,
     /// Number of open WebSockets.
     pub(crate) websockets: AtomicU64,
     /// Subtasks by key, of the job whose results were last requested in that order.
@@ -52,10 +52,10 @@ impl Query {
     pub(super) fn new(
         store: Store,
         state: Arc<SharedState>,
-        kinds: Arc<Kinds>,
+        kinds: Arc<KindRegistry>,
         clock: Arc<Clock>,
         status: Arc<StoreStatus>,
-        timeline: Arc<Recorder>,
+        timeline: Arc<TimelineRecorder>,
     ) -> Self {
         Query {
             store,

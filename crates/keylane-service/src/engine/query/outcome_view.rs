@@ -2,16 +2,18 @@
 
 use super::text::raw;
 use crate::SubtaskNumber;
-use crate::schedule::State;
+use crate::schedule::UnfinishedState;
 use crate::store::{self, OutcomeKind};
 use crate::wire::{OutcomeView, SubtaskState, Timestamp};
 
-pub(super) fn subtask_state(state: &State) -> SubtaskState {
+pub(super) fn subtask_state(state: &UnfinishedState) -> SubtaskState {
     match state {
-        State::Scheduled { .. } | State::Waiting | State::Stopped => SubtaskState::Waiting,
-        State::Ready => SubtaskState::Ready,
-        State::Running { .. } => SubtaskState::Running,
-        State::BackingOff { .. } => SubtaskState::BackingOff,
+        UnfinishedState::Scheduled { .. } | UnfinishedState::Waiting | UnfinishedState::Stopped => {
+            SubtaskState::Waiting
+        }
+        UnfinishedState::Ready => SubtaskState::Ready,
+        UnfinishedState::Running { .. } => SubtaskState::Running,
+        UnfinishedState::BackingOff { .. } => SubtaskState::BackingOff,
     }
 }
 
@@ -26,7 +28,7 @@ pub(super) fn outcome_state(kind: OutcomeKind) -> SubtaskState {
 
 pub(super) fn outcome_view(
     number: SubtaskNumber,
-    outcome: &store::Outcome,
+    outcome: &store::SubtaskOutcome,
     keys: Vec<String>,
 ) -> OutcomeView {
     let is_result = outcome.kind == OutcomeKind::Succeeded;

@@ -2,59 +2,59 @@
 
 use super::text::text_of;
 use crate::engine::engine_state::EngineState;
-use crate::kind::{Kinds, Work};
-use crate::schedule::{Head, KindId, Reason, State, Step, StepOf};
+use crate::kind::{KindRegistry, KindWork};
+use crate::schedule::{KindId, LaneHead, Step, StepOf, UnfinishedState, WaitReason};
 use crate::wire::{Because, Timestamp};
 use crate::{JobNumber, SubtaskNumber};
 
 /// Returns a reason of the scheduler with a sentence that names the cause and, where an operator can act, the remedy.
 /// `job` is the job that the reason keeps.
 pub(in crate::engine) fn because_of(
-    kinds: &Kinds,
+    kinds: &KindRegistry,
     engine: &EngineState,
     job: JobNumber,
-    reason: &Reason,
+    reason: &WaitReason,
     now: Timestamp,
 ) -> Because {
     let words = SentenceContext { kinds, engine, now };
     let text = words.text(job, reason);
     let plain = |code: &str| plain(code, text.clone());
     match reason {
-        Reason::KeyOrder { .. } | Reason::KeyPaused { .. } | Reason::KeyStopped { .. } => {
-            words.because_of_key(reason, text)
-        }
-        Reason::Keys => plain("key_order"),
+        WaitReason::KeyOrder { .. }
+        | WaitReason::KeyPaused { .. }
+        | WaitReason::KeyStopped { .. } => words.because_of_key(reason, text),
+        WaitReason::Keys => plain("key_order"),
         // These subtasks start as soon as possible, so the reason that stops all starts is their
         // reason.
-        Reason::Starting | Reason::NoSlot { .. } | Reason::NotAdmitted { .. }
+        WaitReason::Starting | WaitReason::NoSlot { .. } | WaitReason::NotAdmitted { .. }
             if engine.refused.is_some() =>
         {
             self::plain("disk_full", DISK_FULL.into())
         }
-        Reason::Starting => plain("starting"),
-        Reason::NoSlot { .. } => plain("no_slot"),
-        Reason::NotAdmitted { ahead, .. } => {
+        WaitReason::Starting => plain("starting"),
+        WaitReason::NoSlot { .. } => plain("no_slot"),
+        WaitReason::NotAdmitted { ahead, .. } => {
             Because { position: ahead.map(|ahead| ahead as u64 + 1), ..plain("not_admitted") }
         }
-        Reason::KindBound { kind, running } if words.lacks_workers(*kind, *running) => {
+        WaitReason::KindBound { kind, running } if words.lacks_workers(*kind, *running) => {
             plain("no_worker")
         }
-        Reason::KindBound { .. } => plain("kind_at_limit"),
-        Reason::KindRate { until } => {
+        WaitReason::KindBound { .. } => plain("kind_at_limit"),
+        WaitReason::KindRate { until } => {
             Because { until: until.map(Timestamp), ..plain("kind_rate_limited") }
         }
-        Reason::BackingOff { until } => {
+        WaitReason::BackingOff { until } => {
             Because { until: Some(Timestamp(*until)), ..plain("backing_off") }
         }
-        Reason::Stopped => plain("key_stopped"),
-        Reason::JobPaused => engine.holds.because(job).unwrap_or_else(|| plain("job_paused")),
-        Reason::Scheduled { until } => {
+        WaitReason::Stopped => plain("key_stopped"),
+        WaitReason::JobPaused => engine.holds.because(job).unwrap_or_else(|| plain("job_paused")),
+        WaitReason::Scheduled { until } => {
             Because { until: Some(Timestamp(*until)), ..plain("scheduled") }
         }
-        Reason::Entering { .. } => plain("entering"),
-        Reason::Split => plain("split"),
-        Reason::Others { .. } => plain("fan_in"),
-        Reason::Draining => plain("draining"),
+        WaitReason::Entering { .. } => plain("entering"),
+        WaitReason::Split => plain("split"),
+        WaitReason::Others { .. } => plain("fan_in"),
+        WaitReason::Draining => plain("draining"),
     }
 }
 
@@ -77,12 +77,12 @@ pub(super) fn is_open_ended(because: &Because) -> bool {
 
 /// Returns true if the head of a key, and every subtask behind it, waits for such a reason.
 pub(super) fn is_held_open_ended(
-    kinds: &Kinds,
+    kinds: &KindRegistry,
     engine: &EngineState,
-    reason: &Reason,
+    reason: &WaitReason,
     now: Timestamp,
 ) -> bool {
-    let Reason::KeyOrder { head, .. } = reason else { return false };
+    let WaitReason::KeyOrder { head, .. } = reason else { return false };
     let root = engine.scheduler.root_of(head);
     root.is_some_and(|(job, root)| is_open_ended(&because_of(kinds, engine, job, &root, now)))
 }
@@ -113,7 +113,7 @@ fn number_of(step: Step) -> Option<SubtaskNumber> {
 
 /// Context of a sentence.
 struct SentenceContext<'a> {
-    kinds: &'a Kinds,
+    kinds: &'a KindRegistry,
     engine: &'a EngineState,
     now: Timestamp,
 }
@@ -132,17 +132,17 @@ impl SentenceContext<'_> {
     fn lacks_workers(&self, kind: KindId, running: u32) -> bool {
         let kind_of = self.kinds.get(kind.0);
         let is_below = |most: usize| (running as usize) < most;
-        matches!(kind_of.work, Work::Lease { .. }) && kind_of.concurrency.is_none_or(is_below)
+        matches!(kind_of.work, KindWork::Lease { .. }) && kind_of.concurrency.is_none_or(is_below)
     }
 
-    fn text(&self, job: JobNumber, reason: &Reason) -> String {
+    fn text(&self, job: JobNumber, reason: &WaitReason) -> String {
         match reason {
-            Reason::KeyOrder { .. } | Reason::KeyPaused { .. } | Reason::KeyStopped { .. } => {
+            WaitReason::KeyOrder { .. } | WaitReason::KeyPaused { .. } | WaitReason::KeyStopped { .. } => {
                 self.text_of_key(reason)
             }
-            Reason::Keys => "earlier subtasks have their keys".into(),
-            Reason::Starting => "a slot is free, and it starts now".into(),
-            Reason::NoSlot { running, slots, ahead } => {
+            WaitReason::Keys => "earlier subtasks have their keys".into(),
+            WaitReason::Starting => "a slot is free, and it starts now".into(),
+            WaitReason::NoSlot { running, slots, ahead } => {
                 let ahead = match ahead {
                     None | Some(0) => String::new(),
                     Some(1) => "; 1 job needs less and comes first".into(),
@@ -150,58 +150,58 @@ impl SentenceContext<'_> {
                 };
                 format!("all slots are taken: the job has {running} of {slots}{ahead}")
             }
-            Reason::NotAdmitted { active, ahead } => self.not_admitted(*active, *ahead),
-            Reason::KindBound { kind, running } => self.kind_bound(*kind, *running),
-            Reason::KindRate { until } => {
+            WaitReason::NotAdmitted { active, ahead } => self.not_admitted(*active, *ahead),
+            WaitReason::KindBound { kind, running } => self.kind_bound(*kind, *running),
+            WaitReason::KindRate { until } => {
                 let next = until.map(|at| format!("; the next starts in {}", self.until(at)));
                 let next = next.unwrap_or_default();
                 format!("its kind has started as many subtasks as its `rate` allows{next}")
             }
-            Reason::BackingOff { until } => {
+            WaitReason::BackingOff { until } => {
                 format!("its last attempt failed, and the next starts in {}", self.until(*until))
             }
-            Reason::Stopped => {
+            WaitReason::Stopped => {
                 "it failed for the last time, and its key is stopped; retry or skip the key's head"
                     .into()
             }
-            Reason::JobPaused => {
+            WaitReason::JobPaused => {
                 let held = self.engine.holds.because(job).map(|held| held.text);
                 held.unwrap_or_else(|| "the job is paused; resume it".into())
             }
-            Reason::Scheduled { until } => format!("it starts at {}", Timestamp(*until)),
-            Reason::Entering { ahead: 0 } => {
+            WaitReason::Scheduled { until } => format!("it starts at {}", Timestamp(*until)),
+            WaitReason::Entering { ahead: 0 } => {
                 "its job is large and enters the order in slices; it begins when its slice has entered"
                     .into()
             }
-            Reason::Entering { ahead } => format!(
+            WaitReason::Entering { ahead } => format!(
                 "{ahead} subtasks of jobs that were accepted before have yet to enter the order; it enters behind them"
             ),
-            Reason::Split => "the split step has not made all subtasks yet".into(),
-            Reason::Others { left: 1 } => "1 subtask has to end before the fan-in step".into(),
-            Reason::Others { left } => {
+            WaitReason::Split => "the split step has not made all subtasks yet".into(),
+            WaitReason::Others { left: 1 } => "1 subtask has to end before the fan-in step".into(),
+            WaitReason::Others { left } => {
                 format!("{left} subtasks have to end before the fan-in step")
             }
-            Reason::Draining => "the server is about to stop, and starts nothing more".into(),
+            WaitReason::Draining => "the server is about to stop, and starts nothing more".into(),
         }
     }
 
     /// Returns the sentence of a reason that a key has; empty for any other reason.
-    fn text_of_key(&self, reason: &Reason) -> String {
+    fn text_of_key(&self, reason: &WaitReason) -> String {
         match reason {
-            Reason::KeyOrder { key, ahead, head, .. } => format!(
+            WaitReason::KeyOrder { key, ahead, head, .. } => format!(
                 "its key `{}` is at {}, which {} ({} ahead)",
                 text_of(key),
                 self.step(head.of),
                 self.state(head),
                 counted(*ahead)
             ),
-            Reason::KeyPaused { key } => {
+            WaitReason::KeyPaused { key } => {
                 let damaged = self.engine.holds.because_of_key(key);
                 damaged.unwrap_or_else(|| {
                     format!("its key `{}` is paused; resume the key", text_of(key))
                 })
             }
-            Reason::KeyStopped { key, head } => format!(
+            WaitReason::KeyStopped { key, head } => format!(
                 "its key `{}` is stopped, because {} failed for the last time{}; retry or skip the key's head",
                 text_of(key),
                 self.step(head.of),
@@ -212,9 +212,9 @@ impl SentenceContext<'_> {
     }
 
     /// Returns a reason that a key has.
-    fn because_of_key(&self, reason: &Reason, text: String) -> Because {
+    fn because_of_key(&self, reason: &WaitReason, text: String) -> Because {
         match reason {
-            Reason::KeyOrder { key, ahead, behind, head } => Because {
+            WaitReason::KeyOrder { key, ahead, behind, head } => Because {
                 key: Some(text_of(key)),
                 position: Some(u64::from(*ahead) + 1),
                 job: self.job(behind.job),
@@ -222,7 +222,7 @@ impl SentenceContext<'_> {
                 since: Some(Timestamp(head.since)),
                 ..plain("key_order", text)
             },
-            Reason::KeyPaused { key } => Because {
+            WaitReason::KeyPaused { key } => Because {
                 key: Some(text_of(key)),
                 since: self.engine.paused_keys.get(key).copied(),
                 ..plain(
@@ -233,7 +233,7 @@ impl SentenceContext<'_> {
                     text,
                 )
             },
-            Reason::KeyStopped { key, head } => Because {
+            WaitReason::KeyStopped { key, head } => Because {
                 key: Some(text_of(key)),
                 job: self.job(head.of.job),
                 number: number_of(head.of.step),
@@ -278,21 +278,25 @@ impl SentenceContext<'_> {
     }
 
     /// Describes the head of a key: its progress, or the reason why it waits.
-    fn state(&self, head: &Head) -> String {
+    fn state(&self, head: &LaneHead) -> String {
         match head.state {
-            State::Scheduled { at } => format!("starts at {}", Timestamp(at)),
-            State::Running { since, .. } => {
+            UnfinishedState::Scheduled { at } => format!("starts at {}", Timestamp(at)),
+            UnfinishedState::Running { since, .. } => {
                 format!("has run for {}", duration(self.now.0.saturating_sub(since)))
             }
-            State::BackingOff { until } => {
+            UnfinishedState::BackingOff { until } => {
                 let failure = self.failure(head.of);
                 format!("has failed{failure} and is tried again in {}", self.until(until))
             }
-            State::Stopped => format!("failed for the last time{}", self.failure(head.of)),
-            State::Waiting | State::Ready => match self.engine.scheduler.root_of(head) {
-                Some((job, root)) => format!("waits: {}", self.text(job, &root)),
-                None => "waits".into(),
-            },
+            UnfinishedState::Stopped => {
+                format!("failed for the last time{}", self.failure(head.of))
+            }
+            UnfinishedState::Waiting | UnfinishedState::Ready => {
+                match self.engine.scheduler.root_of(head) {
+                    Some((job, root)) => format!("waits: {}", self.text(job, &root)),
+                    None => "waits".into(),
+                }
+            }
         }
     }
 
@@ -309,7 +313,7 @@ impl SentenceContext<'_> {
 }
 
 fn counted(ahead: u32) -> String {
-    match ahead < Reason::COUNTED {
+    match ahead < WaitReason::COUNTED {
         true => ahead.to_string(),
         false => format!("{ahead} or more"),
     }

@@ -10,8 +10,8 @@ use super::text::raw;
 use crate::engine::made::null;
 use crate::engine::query::outcome_view::outcome_view;
 use crate::engine::store_status::read_refused;
-use crate::handle::Failure;
-use crate::refused::Refused;
+use crate::handle::AttemptFailure;
+use crate::refused::RequestError;
 use crate::schedule::Step;
 use crate::store::{OutcomeKind, OutcomePlace, PinnedIndex};
 use crate::wire::{OutcomeView, Page};
@@ -52,7 +52,7 @@ impl Query {
         order: ResultOrder,
         cursor: u64,
         limit: usize,
-    ) -> Result<Page<OutcomeView>, Refused> {
+    ) -> Result<Page<OutcomeView>, RequestError> {
         match order {
             ResultOrder::Completion => self.results_as_ended(id, cursor, limit),
             ResultOrder::Submit => {
@@ -76,7 +76,7 @@ impl Query {
     }
 
     /// Keeps in memory what all pages of a job's results need, until the result is dropped.
-    pub(crate) fn pin_results(&self, id: JobId) -> Result<Option<PinnedIndex>, Refused> {
+    pub(crate) fn pin_results(&self, id: JobId) -> Result<Option<PinnedIndex>, RequestError> {
         self.store.pin_ended(id.number()).map_err(read_refused)
     }
 
@@ -84,7 +84,7 @@ impl Query {
         &self,
         id: JobId,
         numbers: &[SubtaskNumber],
-    ) -> Result<Vec<OutcomeView>, Refused> {
+    ) -> Result<Vec<OutcomeView>, RequestError> {
         let plan = self.plan(id)?;
         let stored = numbers.iter().map(|number| plan.number(Step::Subtask(*number)));
         let outcomes = self.outcomes_in(id, stored)?;
@@ -104,7 +104,7 @@ impl Query {
         id: JobId,
         cursor: u64,
         limit: usize,
-    ) -> Result<Page<OutcomeView>, Refused> {
+    ) -> Result<Page<OutcomeView>, RequestError> {
         let plan = self.plan(id)?;
         // Read before the outcomes, so that an outcome written in between is not taken for the last
         // one.
@@ -134,7 +134,7 @@ impl Query {
 
     /// Returns the numbers of a job's subtasks by their first keys; subtasks without a key come
     /// first. The list of the last job is cached, because the next page usually follows.
-    fn by_key(&self, id: JobId) -> Result<Arc<[SubtaskNumber]>, Refused> {
+    fn by_key(&self, id: JobId) -> Result<Arc<[SubtaskNumber]>, RequestError> {
         let plan = self.plan(id)?;
         let name = (id, plan.stored);
         let kept = || self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,9 +157,10 @@ impl Query {
     }
 
     /// Returns the payload of a fan-in step: the job, and its results by number.
-    pub(in crate::engine) fn results_for_fan_in(&self, id: JobId) -> Result<Bytes, Failure> {
-        let failed =
-            |refused: Refused| Failure::passing(format!("the results cannot be read: {refused}"));
+    pub(in crate::engine) fn results_for_fan_in(&self, id: JobId) -> Result<Bytes, AttemptFailure> {
+        let failed = |refused: RequestError| {
+            AttemptFailure::passing(format!("the results cannot be read: {refused}"))
+        };
         let payload =
             self.state.lock().live.get(&id.number()).and_then(|live| live.head.payload.clone());
         let payload = payload.unwrap_or_else(null);
@@ -180,7 +181,7 @@ impl Query {
                     let why = format!(
                         "the results have over {MAX_FAN_IN_BYTES} bytes, more than a fan-in step gets"
                     );
-                    return Err(Failure::lasting(why));
+                    return Err(AttemptFailure::lasting(why));
                 }
             }
             next = end;

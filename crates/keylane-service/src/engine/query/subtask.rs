@@ -9,8 +9,8 @@ use super::reason_text::because_of;
 use super::text::raw;
 use crate::engine::made::null;
 use crate::engine::store_status::read_refused;
-use crate::refused::Refused;
-use crate::schedule::{Reason, Step};
+use crate::refused::RequestError;
+use crate::schedule::{Step, WaitReason};
 use crate::store::{self, OutcomeKind};
 use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
 use crate::{JobId, SubtaskNumber};
@@ -27,7 +27,7 @@ impl Query {
         limit: usize,
         state: Option<SubtaskState>,
         key: Option<&str>,
-    ) -> Result<Page<SubtaskView>, Refused> {
+    ) -> Result<Page<SubtaskView>, RequestError> {
         let total = self.total(id)?;
         let (mut items, mut number, mut looked_at) = (Vec::new(), from, 0);
         while number < total && items.len() < limit && looked_at < MAX_SCANNED {
@@ -51,8 +51,12 @@ impl Query {
     }
 
     /// Returns a subtask.
-    pub(crate) fn subtask(&self, id: JobId, number: SubtaskNumber) -> Result<SubtaskView, Refused> {
-        let unknown = || Refused::Unknown { what: format!("subtask {number} of {id}") };
+    pub(crate) fn subtask(
+        &self,
+        id: JobId,
+        number: SubtaskNumber,
+    ) -> Result<SubtaskView, RequestError> {
+        let unknown = || RequestError::Unknown { what: format!("subtask {number} of {id}") };
         if number >= self.total(id)? {
             return Err(unknown());
         }
@@ -64,7 +68,7 @@ impl Query {
         &self,
         id: JobId,
         number: SubtaskNumber,
-    ) -> Result<(Vec<String>, Box<RawValue>), Refused> {
+    ) -> Result<(Vec<String>, Box<RawValue>), RequestError> {
         let chunk = self.store.chunk(id.number(), number).map_err(read_refused)?;
         let Some(subtask) = chunk.subtask(number) else { return Ok((Vec::new(), null())) };
         let keys = subtask.keys().map(|key| String::from_utf8_lossy(key).into_owned());
@@ -77,10 +81,10 @@ impl Query {
         &self,
         id: JobId,
         numbers: impl IntoIterator<Item = SubtaskNumber>,
-    ) -> Result<Vec<Option<store::Outcome>>, Refused> {
+    ) -> Result<Vec<Option<store::SubtaskOutcome>>, RequestError> {
         let outcomes = self.store.outcomes_of(id.number(), numbers);
         let outcomes = outcomes.map_err(read_refused)?;
-        let is_end = |outcome: &store::Outcome| outcome.kind != OutcomeKind::Reopened;
+        let is_end = |outcome: &store::SubtaskOutcome| outcome.kind != OutcomeKind::Reopened;
         Ok(outcomes.into_iter().map(|outcome| outcome.filter(is_end)).collect())
     }
 
@@ -88,7 +92,7 @@ impl Query {
         &self,
         id: JobId,
         numbers: std::ops::Range<SubtaskNumber>,
-    ) -> Result<Vec<SubtaskView>, Refused> {
+    ) -> Result<Vec<SubtaskView>, RequestError> {
         let (plan, max_attempts) = self.plan_and_attempts(id)?;
         let first = plan.number(Step::Subtask(numbers.start));
         let outcomes = self.outcomes_in(id, first..first + (numbers.end - numbers.start))?;
@@ -130,7 +134,7 @@ impl Query {
             Some(explained) => {
                 let because = explained.reasons.first().map(|reason| {
                     let mut because = because_of(&self.kinds, &engine, id.number(), reason, now);
-                    if let Reason::BackingOff { .. } | Reason::Stopped = reason {
+                    if let WaitReason::BackingOff { .. } | WaitReason::Stopped = reason {
                         let step = Step::Subtask(number);
                         add_failure(&engine, id.number(), step, &mut because);
                     }

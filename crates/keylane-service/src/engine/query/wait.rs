@@ -12,7 +12,7 @@ use super::Query;
 use crate::JobId;
 use crate::engine::engine_state::ActiveJob;
 use crate::engine::timer::{Deadline, timeout};
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::wire::Job;
 
 impl Query {
@@ -22,7 +22,7 @@ impl Query {
         id: JobId,
         version: u64,
         time: Duration,
-    ) -> Result<Job, Refused> {
+    ) -> Result<Job, RequestError> {
         let deadline = Deadline::after(time);
         loop {
             let Some(notify) = self.of_live(id, ActiveJob::notify) else { return self.job(id) };
@@ -38,7 +38,11 @@ impl Query {
 
     /// Waits until a job is over, or the timeout expires. Other changes of the job do not wake the
     /// request.
-    pub(crate) async fn wait_for_end(&self, id: JobId, time: Duration) -> Result<Job, Refused> {
+    pub(crate) async fn wait_for_end(
+        &self,
+        id: JobId,
+        time: Duration,
+    ) -> Result<Job, RequestError> {
         let deadline = Deadline::after(time);
         loop {
             let notify = |live: &mut ActiveJob| Arc::clone(live.end_notify.get_or_insert_default());
@@ -71,10 +75,10 @@ mod tests {
     use std::task::{Context, Wake, Waker};
 
     use super::*;
-    use crate::engine::audit::{Act, Action};
-    use crate::handle::{Attempt, Function};
+    use crate::engine::audit::{AuditedRequest, OperatorAction};
+    use crate::handle::{Attempt, FunctionHandler};
     use crate::wire::{CancelMode, CancelRequest, JobPatch, JobState};
-    use crate::{Kind, Service, Settings};
+    use crate::{Kind, Service, ServiceSettings};
 
     /// Counts its wake-ups.
     #[derive(Debug, Default)]
@@ -91,11 +95,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_request_that_waits_for_the_end_does_nothing_at_other_changes() {
         let folder = tempfile::tempdir().unwrap();
-        let never = Function::new(|_: Attempt| std::future::pending());
-        let settings = Settings::new(folder.path().join("store"));
+        let never = FunctionHandler::new(|_: Attempt| std::future::pending());
+        let settings = ServiceSettings::new(folder.path().join("store"));
         let service = Service::builder(settings).kind("never", Kind::new(never)).start();
         let service = service.await.unwrap();
-        let (core, act) = (Arc::clone(&service.core), &Act::in_process(Action::PatchJob));
+        let (core, act) =
+            (Arc::clone(&service.core), &AuditedRequest::in_process(OperatorAction::PatchJob));
         let job = r#"{"kind":"never","payload":1,"delay_ms":3600000}"#;
         let id = service.submit(job).await.unwrap();
         let version = core.query.job(id).unwrap().version;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::table::{ScheduleEntry, ScheduleUpdate, StoredSchedule};
-use crate::engine::audit::Act;
+use crate::engine::audit::AuditedRequest;
 use crate::engine::core::Core;
 use crate::engine::engine_state::first_version;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::store::Changes;
 
 impl Core {
@@ -35,8 +35,8 @@ impl Core {
         name: &str,
         was: Option<u64>,
         kept: Option<StoredSchedule>,
-        act: Option<&Act>,
-    ) -> Result<(), Refused> {
+        act: Option<&AuditedRequest>,
+    ) -> Result<(), RequestError> {
         let (mut changes, changing) = self.changing(name, was, kept);
         if let Some(act) = act {
             self.audit.add(act, &mut changes);
@@ -48,7 +48,7 @@ impl Core {
             // The receiver waits for this unless the runtime ends.
             let _ = reply.send(answer.map_err(|error| core.status.write_refused(error)));
         });
-        replied.await.map_err(|_| Refused::StoreFailed("the writer has ended".into()))??;
+        replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))??;
         if let Some(act) = act {
             self.audit.committed(act);
         }

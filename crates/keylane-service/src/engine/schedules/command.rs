@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::fire::job_of;
 use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
-use super::when::Times;
+use super::when::CronTimes;
 use crate::engine::Core;
-use crate::engine::audit::Act;
+use crate::engine::audit::AuditedRequest;
 use crate::engine::executor::Executor;
-use crate::engine::submit_reply::Submitted;
+use crate::engine::submit_reply::SubmitResult;
 use crate::head;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::wire::{Event, EventKind, Page, Schedule, SetSchedule, Timestamp};
 
 /// Maximum length of a name, in bytes: it is also a label of its jobs.
@@ -26,20 +26,20 @@ const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 impl Core {
     /// Returns a schedule.
-    pub(crate) fn schedule(&self, name: &str) -> Result<Schedule, Refused> {
+    pub(crate) fn schedule(&self, name: &str) -> Result<Schedule, RequestError> {
         Ok(self.known(name)?.view(name))
     }
 
-    fn known(&self, name: &str) -> Result<Arc<ScheduleEntry>, Refused> {
-        let unknown = || Refused::Unknown { what: format!("schedule {name}") };
+    fn known(&self, name: &str) -> Result<Arc<ScheduleEntry>, RequestError> {
+        let unknown = || RequestError::Unknown { what: format!("schedule {name}") };
         self.schedules.get(name).ok_or_else(unknown)
     }
 
     /// Returns the entry of a schedule that is not damaged.
-    fn usable(&self, name: &str) -> Result<Arc<ScheduleEntry>, Refused> {
+    fn usable(&self, name: &str) -> Result<Arc<ScheduleEntry>, RequestError> {
         let entry = self.known(name)?;
         match &entry.times {
-            Err(why) if entry.is_damaged => Err(Refused::Conflict(format!("{name}: {why}"))),
+            Err(why) if entry.is_damaged => Err(RequestError::Conflict(format!("{name}: {why}"))),
             _ => Ok(entry),
         }
     }
@@ -78,8 +78,8 @@ impl Core {
         self: &Arc<Self>,
         name: String,
         asked: SetSchedule,
-        act: Arc<Act>,
-    ) -> Result<(Schedule, bool), Refused> {
+        act: Arc<AuditedRequest>,
+    ) -> Result<(Schedule, bool), RequestError> {
         let core = Arc::clone(self);
         to_its_end(&self.executor, async move {
             core.check_schedule(&name, &asked)?;
@@ -92,7 +92,7 @@ impl Core {
                 let why = format!(
                     "there are already {MAX_SCHEDULES} schedules, the maximum; delete one first"
                 );
-                return Err(Refused::Conflict(why));
+                return Err(RequestError::Conflict(why));
             }
             let now = core.wall.now();
             let kept = StoredSchedule::set(asked, before.as_deref(), now);
@@ -111,8 +111,8 @@ impl Core {
         before: Option<&ScheduleEntry>,
         mut kept: StoredSchedule,
         now: Timestamp,
-        act: &Act,
-    ) -> Result<(), Refused> {
+        act: &AuditedRequest,
+    ) -> Result<(), RequestError> {
         let left = before.and_then(|before| before.left_by(&kept, now));
         left.iter().for_each(|left| kept.pass(left));
         let was = before.map(|before| before.version);
@@ -122,7 +122,7 @@ impl Core {
         Ok(())
     }
 
-    fn check_schedule(&self, name: &str, asked: &SetSchedule) -> Result<(), Refused> {
+    fn check_schedule(&self, name: &str, asked: &SetSchedule) -> Result<(), RequestError> {
         let mut wrong = Vec::new();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_plain) {
@@ -132,24 +132,29 @@ impl Core {
             wrong.push(("name".to_owned(), why));
         }
         let now = self.wall.now();
-        match Times::read(&asked.cron, asked.zone()) {
+        match CronTimes::read(&asked.cron, asked.zone()) {
             Err((at, why)) => wrong.push((at.to_owned(), why)),
             Ok(times) if times.after(now.0).is_none() => {
                 wrong.push(("/cron".to_owned(), "the pattern has no future time".to_owned()));
             }
             Ok(_) => {}
         }
-        if let Err(Refused::Invalid(places)) = self.check_job(name, asked, now) {
+        if let Err(RequestError::Invalid(places)) = self.check_job(name, asked, now) {
             wrong.extend(places.into_iter().map(|(at, why)| (format!("/job{at}"), why)));
         }
-        if wrong.is_empty() { Ok(()) } else { Err(Refused::Invalid(wrong)) }
+        if wrong.is_empty() { Ok(()) } else { Err(RequestError::Invalid(wrong)) }
     }
 
-    fn check_job(&self, name: &str, asked: &SetSchedule, now: Timestamp) -> Result<(), Refused> {
+    fn check_job(
+        &self,
+        name: &str,
+        asked: &SetSchedule,
+        now: Timestamp,
+    ) -> Result<(), RequestError> {
         let job = job_of(name, asked.job.get(), Some(now))?;
         if job.run_at.is_some() {
             let why = "the schedule says when: a job may have `delay_ms`";
-            return Err(Refused::Invalid(vec![("/run_at".to_owned(), why.to_owned())]));
+            return Err(RequestError::Invalid(vec![("/run_at".to_owned(), why.to_owned())]));
         }
         head::check(job, false, &self.kinds, &self.settings.bounds, now).map(drop)
     }
@@ -159,8 +164,8 @@ impl Core {
         self: &Arc<Self>,
         name: String,
         paused: bool,
-        act: Arc<Act>,
-    ) -> Result<Schedule, Refused> {
+        act: Arc<AuditedRequest>,
+    ) -> Result<Schedule, RequestError> {
         let core = Arc::clone(self);
         to_its_end(&self.executor, async move {
             let _turn = core.schedules.turn(&name).await;
@@ -182,8 +187,8 @@ impl Core {
     pub(crate) async fn remove_schedule(
         self: &Arc<Self>,
         name: String,
-        act: Arc<Act>,
-    ) -> Result<(), Refused> {
+        act: Arc<AuditedRequest>,
+    ) -> Result<(), RequestError> {
         let core = Arc::clone(self);
         to_its_end(&self.executor, async move {
             let _turn = core.schedules.turn(&name).await;
@@ -200,8 +205,8 @@ impl Core {
         self: &Arc<Self>,
         name: String,
         scope: Option<(String, String)>,
-        act: Arc<Act>,
-    ) -> Result<Submitted, Refused> {
+        act: Arc<AuditedRequest>,
+    ) -> Result<SubmitResult, RequestError> {
         let core = Arc::clone(self);
         to_its_end(&self.executor, async move {
             let _turn = core.schedules.turn(&name).await;
@@ -313,8 +318,8 @@ impl StoredSchedule {
 /// when its change is on the disk.
 async fn to_its_end<T: Send + 'static>(
     executor: &Executor,
-    work: impl Future<Output = Result<T, Refused>> + Send + 'static,
-) -> Result<T, Refused> {
+    work: impl Future<Output = Result<T, RequestError>> + Send + 'static,
+) -> Result<T, RequestError> {
     let done = executor.spawn(work).await;
-    done.unwrap_or_else(|panic| Err(Refused::StoreFailed(panic.to_string())))
+    done.unwrap_or_else(|panic| Err(RequestError::StoreFailed(panic.to_string())))
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use super::super::audit::Act;
+use super::super::audit::AuditedRequest;
 use super::super::intake::ExtraWrites;
-use super::super::submit_reply::Submitted;
+use super::super::submit_reply::SubmitResult;
 use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
-use super::when::{Next, Span};
+use super::when::{NextFiring, TimeSpan};
 use crate::JobId;
 use crate::engine::Core;
-use crate::refused::Refused;
+use crate::refused::RequestError;
 use crate::wire::{Event, EventKind, Object, OverlapChoice, SubmitJob, Timestamp};
 
 /// Maximum number of schedules handled concurrently, so that their jobs share disk syncs.
@@ -30,7 +30,7 @@ impl Core {
     /// Decides due times until the service stops.
     pub(in crate::engine) async fn keep_schedules(self: Arc<Self>) {
         loop {
-            let Wakes { calendar, again } = self.wakes();
+            let WakeupTimes { calendar, again } = self.wakes();
             tokio::select! {
                 biased;
                 () = self.stopped.cancelled() => return,
@@ -58,8 +58,8 @@ impl Core {
     }
 
     /// Returns the next wake-up times.
-    fn wakes(&self) -> Wakes {
-        let mut wakes = Wakes::default();
+    fn wakes(&self) -> WakeupTimes {
+        let mut wakes = WakeupTimes::default();
         for entry in self.schedules.all().values() {
             match &entry.held_up {
                 None => wakes.calendar = earlier(wakes.calendar, entry.next),
@@ -109,15 +109,15 @@ impl Core {
         self: &Arc<Self>,
         name: &str,
         entry: &ScheduleEntry,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, RequestError> {
         let kept = &*entry.kept;
         let (Ok(times), false) = (&entry.times, kept.paused) else { return Ok(false) };
         match times.next(kept.decided.0, self.wall.now().0, kept.missed) {
-            Next::Wait(_) => return Ok(false),
-            Next::PassOver(missed) => {
+            NextFiring::Wait(_) => return Ok(false),
+            NextFiring::PassOver(missed) => {
                 self.pass_over(name, entry, SkippedTimes::missed(missed)).await?
             }
-            Next::Fire { at, missed } => match (self.overlapped(kept), missed) {
+            NextFiring::Fire { at, missed } => match (self.overlapped(kept), missed) {
                 (None, _) => self.fire(name, entry, at, missed).await?,
                 (Some(_), Some(missed)) => {
                     // The missed times are skipped for their own reason first. Then this time is
@@ -147,8 +147,8 @@ impl Core {
         name: &str,
         entry: &ScheduleEntry,
         at: u64,
-        missed: Option<Span>,
-    ) -> Result<(), Refused> {
+        missed: Option<TimeSpan>,
+    ) -> Result<(), RequestError> {
         let missed = missed.map(SkippedTimes::missed);
         match self.make_scheduled(name, entry, Some((at, missed.clone())), None, None).await {
             Ok(_) => {
@@ -156,7 +156,7 @@ impl Core {
                 Ok(())
             }
             // A later attempt would be refused too.
-            Err(refused @ (Refused::Invalid(_) | Refused::TooLarge(_))) => {
+            Err(refused @ (RequestError::Invalid(_) | RequestError::TooLarge(_))) => {
                 let text = format!("its job was refused: {refused}");
                 let refused = SkippedTimes::one(at, SkipReason::Refused, text);
                 // The missed times are skipped for their own reason first, and then this time is
@@ -175,8 +175,8 @@ impl Core {
         entry: &ScheduleEntry,
         time: Option<(u64, Option<SkippedTimes>)>,
         scope: Option<(String, String)>,
-        act: Option<&Act>,
-    ) -> Result<Submitted, Refused> {
+        act: Option<&AuditedRequest>,
+    ) -> Result<SubmitResult, RequestError> {
         let (at, missed) = time.map_or((None, None), |(at, missed)| (Some(Timestamp(at)), missed));
         let job = job_of(name, entry.kept.job.get(), at)?;
         let mut intake = self.begin_intake(job, false)?;
@@ -214,7 +214,7 @@ impl Core {
     }
 
     /// Records the result of a run by hand. A repeated request is not another action.
-    fn made(&self, act: &Act, submitted: &Result<Submitted, Refused>) {
+    fn made(&self, act: &AuditedRequest, submitted: &Result<SubmitResult, RequestError>) {
         match submitted {
             Ok(submitted) if submitted.replayed => act.settle(),
             Ok(_) => self.audit.committed(act),
@@ -228,7 +228,7 @@ impl Core {
         name: &str,
         entry: &ScheduleEntry,
         passing: SkippedTimes,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let mut kept = (*entry.kept).clone();
         kept.pass(&passing);
         self.change_schedule(name, Some(entry.version), Some(kept), None).await?;
@@ -238,7 +238,7 @@ impl Core {
 
     /// Publishes skipped times, once the decision is on the disk.
     pub(super) fn publish_skipped(&self, name: &str, passing: &SkippedTimes) {
-        let SkippedTimes { times: Span { count, last }, reason, text } = passing;
+        let SkippedTimes { times: TimeSpan { count, last }, reason, text } = passing;
         let (at, reason) = (Timestamp(*last), *reason);
         let word = reason.word();
         tracing::warn!(schedule = name, %at, count, reason = word, text, "a time has passed without a job");
@@ -251,7 +251,7 @@ impl Core {
     }
 
     /// Records that a due time cannot be decided now: it stays due.
-    fn hold_up(&self, name: &str, version: u64, refused: &Refused) {
+    fn hold_up(&self, name: &str, version: u64, refused: &RequestError) {
         let again = self.clock.steady() + AGAIN;
         let why = refused.to_string();
         let mut all = self.schedules.all();
@@ -268,7 +268,7 @@ impl Core {
 /// Wake-up times of the schedule task: the next due time on the wall clock, and the next attempt of
 /// a time that is held up on a steady clock, because the wall clock may be set meanwhile.
 #[derive(Default)]
-struct Wakes {
+struct WakeupTimes {
     calendar: Option<u64>,
     again: Option<Duration>,
 }
@@ -278,9 +278,13 @@ fn earlier<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
 }
 
 /// Returns the job of a schedule, with the labels by which it is found.
-pub(super) fn job_of(name: &str, text: &str, at: Option<Timestamp>) -> Result<SubmitJob, Refused> {
+pub(super) fn job_of(
+    name: &str,
+    text: &str,
+    at: Option<Timestamp>,
+) -> Result<SubmitJob, RequestError> {
     let Object(mut job): Object<SubmitJob> = serde_json::from_str(text)
-        .map_err(|error| Refused::Invalid(vec![(String::new(), error.to_string())]))?;
+        .map_err(|error| RequestError::Invalid(vec![(String::new(), error.to_string())]))?;
     job.labels.entry(LABEL.to_owned()).or_insert_with(|| name.to_owned());
     if let Some(at) = at {
         job.labels.entry(LABEL_AT.to_owned()).or_insert_with(|| at.to_string());

@@ -20,4 +20,4 @@ mod fire;
 mod table;
 mod when;
 
-pub(super) use table::Schedules;
+pub(super) use table::ScheduleTable;

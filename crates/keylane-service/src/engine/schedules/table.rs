@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::when::{Span, Times};
+use super::when::{CronTimes, TimeSpan};
 use crate::store::ScheduleRow;
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
 
@@ -24,7 +24,7 @@ const SHOWN: usize = 5;
 
 /// All schedules.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Schedules {
+pub(in crate::engine) struct ScheduleTable {
     /// Schedules by name, as they are on the disk. No code panics or waits while it holds this
     /// lock.
     pub(super) all: Mutex<BTreeMap<String, Arc<ScheduleEntry>>>,
@@ -54,7 +54,7 @@ pub(super) struct ScheduleEntry {
     /// The stored schedule cannot be read: it can only be replaced or deleted.
     pub(super) is_damaged: bool,
     /// Times of the schedule, or the reason why they are unknown.
-    pub(super) times: Result<Times, String>,
+    pub(super) times: Result<CronTimes, String>,
     /// First undecided time. `None` if there is none or the schedule is paused.
     pub(super) next: Option<u64>,
     /// Reason why a due time has not created its job, and the time of the next attempt on the
@@ -123,17 +123,17 @@ impl SkipReason {
 /// Times that create no job.
 #[derive(Clone, Debug)]
 pub(super) struct SkippedTimes {
-    pub(super) times: Span,
+    pub(super) times: TimeSpan,
     pub(super) reason: SkipReason,
     pub(super) text: String,
 }
 
 impl SkippedTimes {
     pub(super) fn one(at: u64, reason: SkipReason, text: String) -> Self {
-        SkippedTimes { times: Span { count: 1, last: at }, reason, text }
+        SkippedTimes { times: TimeSpan { count: 1, last: at }, reason, text }
     }
 
-    pub(super) fn missed(times: Span) -> Self {
+    pub(super) fn missed(times: TimeSpan) -> Self {
         let text = "the server could not make its job within a minute".to_owned();
         SkippedTimes { times, reason: SkipReason::Missed, text }
     }
@@ -142,7 +142,7 @@ impl SkippedTimes {
 impl StoredSchedule {
     /// Records that these times create no job.
     pub(super) fn pass(&mut self, passing: &SkippedTimes) {
-        let SkippedTimes { times: Span { count, last }, reason, text } = passing;
+        let SkippedTimes { times: TimeSpan { count, last }, reason, text } = passing;
         let (at, reason) = (Timestamp(*last), reason.word().to_owned());
         self.decided = self.decided.max(at);
         self.passed += count;
@@ -159,7 +159,7 @@ pub(super) struct ScheduleUpdate {
 
 impl ScheduleEntry {
     pub(super) fn new(version: u64, kept: StoredSchedule) -> Self {
-        let times = Times::read(&kept.cron, &kept.time_zone).map_err(|(_, why)| why);
+        let times = CronTimes::read(&kept.cron, &kept.time_zone).map_err(|(_, why)| why);
         let after = times.as_ref().ok().and_then(|times| times.after(kept.decided.0));
         let next = after.filter(|_| !kept.paused);
         ScheduleEntry {
@@ -238,7 +238,7 @@ impl ScheduleEntry {
 
 impl ScheduleUpdate {
     /// Publishes the change, once it is on the disk.
-    pub(super) fn done(self, schedules: &Schedules) {
+    pub(super) fn done(self, schedules: &ScheduleTable) {
         let mut all = schedules.all();
         match self.then {
             Some(entry) => _ = all.insert(self.name, Arc::new(entry)),
@@ -249,7 +249,7 @@ impl ScheduleUpdate {
     }
 }
 
-impl Schedules {
+impl ScheduleTable {
     pub(super) fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ScheduleEntry>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }

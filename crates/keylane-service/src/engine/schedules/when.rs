@@ -21,32 +21,32 @@ const MAX_COUNTED: usize = 1000;
 
 /// Cron pattern in a time zone.
 #[derive(Clone, Debug)]
-pub(super) struct Times {
+pub(super) struct CronTimes {
     cron: Cron,
     zone: TimeZone,
 }
 
 /// Next decision of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextFiring {
     /// Nothing to decide before this time; never, if `None`.
     Wait(Option<u64>),
     /// These times were missed and create no job.
-    PassOver(Span),
+    PassOver(TimeSpan),
     /// This time creates a job, after missed ones that create none.
-    Fire { at: u64, missed: Option<Span> },
+    Fire { at: u64, missed: Option<TimeSpan> },
 }
 
 /// Consecutive times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct TimeSpan {
     /// Number of times, as far as they were counted.
     pub(super) count: u64,
     /// The last time.
     pub(super) last: u64,
 }
 
-impl Times {
+impl CronTimes {
     /// Parses a pattern of five fields, or a name such as `@daily`, and the name of a time zone.
     /// The error has the JSON pointer of the wrong one, and the reason.
     pub(super) fn read(cron: &str, zone: &str) -> Result<Self, (&'static str, String)> {
@@ -55,7 +55,7 @@ impl Times {
         let cron = parser.build().parse(cron).map_err(wrong)?;
         let zone = TimeZone::get(zone)
             .map_err(|_| ("/time_zone", format!("there is no time zone `{zone}`")))?;
-        Ok(Times { cron, zone })
+        Ok(CronTimes { cron, zone })
     }
 
     /// Returns the first time after `ms`, in milliseconds since 1970. `None` if there is none.
@@ -73,14 +73,14 @@ impl Times {
     }
 
     /// Returns the next decision, when all times up to `decided` are decided.
-    pub(super) fn next(&self, decided: u64, now: u64, missed: MissedChoice) -> Next {
-        let Some(first) = self.after(decided) else { return Next::Wait(None) };
+    pub(super) fn next(&self, decided: u64, now: u64, missed: MissedChoice) -> NextFiring {
+        let Some(first) = self.after(decided) else { return NextFiring::Wait(None) };
         if first > now {
-            return Next::Wait(Some(first));
+            return NextFiring::Wait(Some(first));
         }
         let on_time_from = (now + 1).saturating_sub(LATE);
         if first >= on_time_from {
-            return Next::Fire { at: first, missed: None };
+            return NextFiring::Fire { at: first, missed: None };
         }
         let all = self.count(first, on_time_from);
         let stands_for_them = self.after(all.last).is_some_and(|next| next <= now);
@@ -88,20 +88,20 @@ impl Times {
             // A time that is not late replaces the missed ones.
             MissedChoice::Once if !stands_for_them => {
                 let missed = (all.last > first).then(|| self.count(first, all.last));
-                Next::Fire { at: all.last, missed }
+                NextFiring::Fire { at: all.last, missed }
             }
-            MissedChoice::Once | MissedChoice::Skip => Next::PassOver(all),
+            MissedChoice::Once | MissedChoice::Skip => NextFiring::PassOver(all),
         }
     }
 
     /// Returns the due times, when all times up to `decided` are decided.
-    pub(super) fn due(&self, decided: u64, now: u64) -> Option<Span> {
+    pub(super) fn due(&self, decided: u64, now: u64) -> Option<TimeSpan> {
         let first = self.after(decided).filter(|first| *first <= now)?;
         Some(self.count(first, now + 1))
     }
 
     /// Returns the times from `first` until before `before`.
-    fn count(&self, first: u64, before: u64) -> Span {
+    fn count(&self, first: u64, before: u64) -> TimeSpan {
         let (mut count, mut last) = (1, first);
         while let Some(next) = self.after(last).filter(|next| *next < before) {
             last = next;
@@ -112,7 +112,7 @@ impl Times {
                 break;
             }
         }
-        Span { count, last }
+        TimeSpan { count, last }
     }
 }
 

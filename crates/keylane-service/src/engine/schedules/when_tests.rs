@@ -21,8 +21,8 @@ const ZONES: [&str; 8] = [
     "UTC",
 ];
 
-fn times(cron: &str, zone: &str) -> Times {
-    Times::read(cron, zone).unwrap()
+fn times(cron: &str, zone: &str) -> CronTimes {
+    CronTimes::read(cron, zone).unwrap()
 }
 
 fn ms(text: &str) -> u64 {
@@ -30,7 +30,7 @@ fn ms(text: &str) -> u64 {
 }
 
 /// Returns the times of a pattern after `from`, up to `until`, in UTC.
-fn listed(times: &Times, from: &str, until: &str) -> Vec<String> {
+fn listed(times: &CronTimes, from: &str, until: &str) -> Vec<String> {
     let (mut at, until) = (ms(from), ms(until));
     let mut all = Vec::new();
     while let Some(next) = times.after(at).filter(|next| *next <= until) {
@@ -75,20 +75,20 @@ fn an_interval_follows_the_wall_clock_when_it_moves() {
 
 #[test]
 fn what_is_no_pattern_or_no_zone_is_refused_with_its_place() {
-    let place = |cron: &str, zone: &str| Times::read(cron, zone).unwrap_err().0;
+    let place = |cron: &str, zone: &str| CronTimes::read(cron, zone).unwrap_err().0;
     for wrong in ["", "* * * *", "* * * * * *", "61 * * * *", "a b c d e", "@never", "* * * 13 *"] {
         assert_eq!(place(wrong, "UTC"), "/cron", "{wrong}");
     }
     assert_eq!(place("@daily", "Europe/Nowhere"), "/time_zone");
-    assert!(Times::read("@daily", "UTC").is_ok());
-    assert!(Times::read("0 9 * * MON-FRI", "Asia/Tokyo").is_ok());
+    assert!(CronTimes::read("@daily", "UTC").is_ok());
+    assert!(CronTimes::read("0 9 * * MON-FRI", "Asia/Tokyo").is_ok());
 }
 
 #[test]
 fn a_pattern_that_never_comes_has_no_time() {
     let never = times("0 0 30 2 *", "UTC");
     assert_eq!(never.after(ms("2026-01-01T00:00:00Z")), None);
-    assert_eq!(never.next(0, u64::from(u32::MAX), MissedChoice::Once), Next::Wait(None));
+    assert_eq!(never.next(0, u64::from(u32::MAX), MissedChoice::Once), NextFiring::Wait(None));
 }
 
 #[test]
@@ -97,24 +97,27 @@ fn what_is_due_is_decided_by_how_late_it_is() {
     let at = |hour: u64| ms("2026-05-05T00:00:00Z") + hour * 3_600_000;
     let (once, skip) = (MissedChoice::Once, MissedChoice::Skip);
     for missed in [once, skip] {
-        assert_eq!(hourly.next(at(3), at(4) - 1, missed), Next::Wait(Some(at(4))));
-        assert_eq!(hourly.next(at(3), at(4), missed), Next::Fire { at: at(4), missed: None });
+        assert_eq!(hourly.next(at(3), at(4) - 1, missed), NextFiring::Wait(Some(at(4))));
+        assert_eq!(hourly.next(at(3), at(4), missed), NextFiring::Fire { at: at(4), missed: None });
         let late = at(4) + LATE - 1;
-        assert_eq!(hourly.next(at(3), late, missed), Next::Fire { at: at(4), missed: None });
+        assert_eq!(hourly.next(at(3), late, missed), NextFiring::Fire { at: at(4), missed: None });
         // A time that is not late replaces the missed ones before it.
         assert_eq!(
             hourly.next(at(1), at(4), missed),
-            Next::PassOver(Span { count: 2, last: at(3) })
+            NextFiring::PassOver(TimeSpan { count: 2, last: at(3) })
         );
     }
-    assert_eq!(hourly.next(at(3), at(4) + LATE, once), Next::Fire { at: at(4), missed: None });
+    assert_eq!(
+        hourly.next(at(3), at(4) + LATE, once),
+        NextFiring::Fire { at: at(4), missed: None }
+    );
     assert_eq!(
         hourly.next(at(3), at(4) + LATE, skip),
-        Next::PassOver(Span { count: 1, last: at(4) })
+        NextFiring::PassOver(TimeSpan { count: 1, last: at(4) })
     );
-    let missed = Some(Span { count: 2, last: at(3) });
-    assert_eq!(hourly.next(at(1), at(4) + LATE, once), Next::Fire { at: at(4), missed });
-    assert_eq!(hourly.due(at(1), at(4)), Some(Span { count: 3, last: at(4) }));
+    let missed = Some(TimeSpan { count: 2, last: at(3) });
+    assert_eq!(hourly.next(at(1), at(4) + LATE, once), NextFiring::Fire { at: at(4), missed });
+    assert_eq!(hourly.due(at(1), at(4)), Some(TimeSpan { count: 3, last: at(4) }));
     assert_eq!(hourly.due(at(3), at(4) - 1), None);
 }
 
@@ -123,15 +126,18 @@ fn years_of_missed_minutes_are_jumped_over() {
     let often = times("* * * * *", "Europe/Berlin");
     let (decided, now) = (ms("2016-01-01T00:00:00Z"), ms("2026-01-01T00:00:00Z"));
     let last = now - LATE;
-    let wanted = Next::PassOver(Span { count: 1000, last });
+    let wanted = NextFiring::PassOver(TimeSpan { count: 1000, last });
     assert_eq!(often.next(decided, now, MissedChoice::Skip), wanted);
-    assert_eq!(often.next(last, now, MissedChoice::Skip), Next::Fire { at: now, missed: None });
+    assert_eq!(
+        often.next(last, now, MissedChoice::Skip),
+        NextFiring::Fire { at: now, missed: None }
+    );
     // One job for all of them: its own time is the last one, and the one before is the last without
     // a job.
     let daily = times("0 0 * * *", "Europe/Berlin");
     let fired = daily.next(decided, now, MissedChoice::Once);
     let (at, last) = (ms("2025-12-31T23:00:00Z"), ms("2025-12-30T23:00:00Z"));
-    assert_eq!(fired, Next::Fire { at, missed: Some(Span { count: 1000, last }) });
+    assert_eq!(fired, NextFiring::Fire { at, missed: Some(TimeSpan { count: 1000, last }) });
 }
 
 /// Pattern of plain lists: wanted times of a day.
@@ -273,19 +279,19 @@ proptest! {
             now += step.cast_unsigned();
             loop {
                 match times.next(decided, now, missed) {
-                    Next::Wait(until) => {
+                    NextFiring::Wait(until) => {
                         prop_assert!(until.is_none_or(|until| until > now));
                         break;
                     }
-                    Next::PassOver(Span { count, last }) => {
+                    NextFiring::PassOver(TimeSpan { count, last }) => {
                         prop_assert!(last > decided && last + LATE <= now);
                         passed_over += count;
                         decided = last;
                     }
-                    Next::Fire { at, missed: before } => {
+                    NextFiring::Fire { at, missed: before } => {
                         prop_assert!(at > decided && at <= now);
                         prop_assert!(missed == MissedChoice::Once || at + LATE > now);
-                        if let Some(Span { count, last }) = before {
+                        if let Some(TimeSpan { count, last }) = before {
                             prop_assert!(last > decided && times.after(last) == Some(at));
                             passed_over += count;
                         }

@@ -2,24 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::schedule::Counts;
-use crate::schedule::job::{Course, StepState};
+use crate::schedule::SubtaskCounts;
+use crate::schedule::job::{JobCourse, StepState};
 use crate::schedule::scheduler::Scheduler;
 use crate::schedule::slab::NONE;
-use crate::schedule::task::{Phase, Task};
+use crate::schedule::task::{ScheduledTask, TaskPhase};
 
 impl Scheduler {
     /// Panics if a count, a list or the allocator says something else than the tasks do.
     pub(super) fn check(&self) {
         assert!(self.opened.is_empty());
-        let tasks: BTreeMap<u32, &Task> =
+        let tasks: BTreeMap<u32, &ScheduledTask> =
             self.tasks.iter().filter(|(_, task)| task.job != NONE).collect();
         assert_eq!(tasks.len(), self.tasks.len());
         let running: BTreeSet<u32> = self.runs.values().map(|run| run.task).collect();
-        let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
+        let mut counts: BTreeMap<u32, SubtaskCounts> = BTreeMap::new();
         let mut places = 0;
         for (&number, task) in &tasks {
-            assert_eq!(task.phase == Phase::Running, running.contains(&number));
+            assert_eq!(task.phase == TaskPhase::Running, running.contains(&number));
             let job = &self.jobs[task.job];
             let is_dropped = self.is_dropped(number);
             let found = job.roll.find(&self.tasks, task.job, task.number);
@@ -34,21 +34,21 @@ impl Scheduler {
                 continue;
             }
             match task.phase {
-                Phase::Waiting => assert!(task.blocked > 0, "it waits for nothing"),
-                Phase::Ready => assert_eq!(task.blocked, 0),
-                Phase::Running | Phase::BackingOff => {
+                TaskPhase::Waiting => assert!(task.blocked > 0, "it waits for nothing"),
+                TaskPhase::Ready => assert_eq!(task.blocked, 0),
+                TaskPhase::Running | TaskPhase::BackingOff => {
                     assert!(standings.iter().all(|it| it.ahead == 0), "it holds its lanes");
                 }
-                Phase::Stopped => {}
+                TaskPhase::Stopped => {}
             }
             let counts = counts.entry(task.job).or_default();
             if task.is_subtask() {
                 *match task.phase {
-                    Phase::Waiting => &mut counts.waiting,
-                    Phase::Ready => &mut counts.ready,
-                    Phase::Running => &mut counts.running,
-                    Phase::BackingOff => &mut counts.backing_off,
-                    Phase::Stopped => &mut counts.stopped,
+                    TaskPhase::Waiting => &mut counts.waiting,
+                    TaskPhase::Ready => &mut counts.ready,
+                    TaskPhase::Running => &mut counts.running,
+                    TaskPhase::BackingOff => &mut counts.backing_off,
+                    TaskPhase::Stopped => &mut counts.stopped,
                 } += 1;
             }
         }
@@ -67,9 +67,9 @@ impl Scheduler {
         }
     }
 
-    fn check_job(&self, slot: u32, counted: Counts, tasks: &BTreeMap<u32, &Task>) {
+    fn check_job(&self, slot: u32, counted: SubtaskCounts, tasks: &BTreeMap<u32, &ScheduledTask>) {
         let job = &self.jobs[slot];
-        let counted = Counts {
+        let counted = SubtaskCounts {
             ready: counted.ready + job.fresh.len(),
             scheduled: job.scheduled.as_ref().map_or(0, |scheduled| scheduled.parked.count()),
             entering: if job.is_fed { job.counts.entering } else { self.in_line(slot) },
@@ -80,9 +80,9 @@ impl Scheduler {
         };
         assert_eq!(job.counts, counted);
         for (list, phase) in [
-            (&job.ready, Phase::Ready),
-            (&job.backing_off, Phase::BackingOff),
-            (&job.stopped, Phase::Stopped),
+            (&job.ready, TaskPhase::Ready),
+            (&job.backing_off, TaskPhase::BackingOff),
+            (&job.stopped, TaskPhase::Stopped),
         ] {
             let listed: Vec<u32> = list.iter(&self.tasks, |task| &task.link).collect();
             let are_there = |it: &u32| tasks[it].phase == phase && tasks[it].job == slot;
@@ -95,24 +95,24 @@ impl Scheduler {
         let restored = restored.filter(|run| tasks[&run.task].job == slot).count() as u64;
         let Some(progress) = self.allocator.progress(share) else {
             // It runs nothing that the allocator knows of, and is cancelled or fails.
-            assert!(job.course != Course::Open);
+            assert!(job.course != JobCourse::Open);
             return assert_eq!(counted.unfinished(), restored);
         };
-        let is_step = |task: &&&Task| task.job == slot && !task.is_subtask();
-        let steps = |phases: &[Phase]| {
+        let is_step = |task: &&&ScheduledTask| task.job == slot && !task.is_subtask();
+        let steps = |phases: &[TaskPhase]| {
             tasks.values().filter(is_step).filter(|task| phases.contains(&task.phase)).count()
                 as u64
         };
-        assert_eq!(progress.running + restored, counted.running + steps(&[Phase::Running]));
-        if job.course != Course::Open {
+        assert_eq!(progress.running + restored, counted.running + steps(&[TaskPhase::Running]));
+        if job.course != JobCourse::Open {
             assert_eq!(counted.unfinished(), counted.running);
             return;
         }
-        assert_eq!(progress.ready, counted.ready + steps(&[Phase::Ready]));
+        assert_eq!(progress.ready, counted.ready + steps(&[TaskPhase::Ready]));
         let to_come = u64::from(matches!(job.fan_in, StepState::Pending(_)));
         let waiting = counted.waiting + counted.backing_off + counted.stopped + to_come + restored;
         let waiting = waiting + self.in_line(slot) + u64::from(job.is_fed);
-        assert_eq!(progress.waiting, waiting + steps(&[Phase::BackingOff]));
+        assert_eq!(progress.waiting, waiting + steps(&[TaskPhase::BackingOff]));
         assert_eq!(progress.paused, job.paused || job.held.is_some());
     }
 

@@ -3,7 +3,8 @@
 use super::{job, names, scheduler, start_all, subtask};
 use crate::JobNumber;
 use crate::schedule::{
-    Accepted, End, Fate, HeadError, OnError, OnFail, Outcome, Reason, State, Step,
+    AcceptResult, HeadError, JobOutcome, OnError, OnFail, RunEnd, Step, SubtaskFate,
+    UnfinishedState, WaitReason,
 };
 
 #[test]
@@ -14,7 +15,7 @@ fn a_rollup_waits_for_all_its_keys_and_delays_nobody_else() {
     let first = start_all(&mut scheduler, 0);
     assert_eq!(names(&first), [(1, 0), (2, 2), (1, 1), (1, 3)]);
     for start in &first {
-        scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 1).unwrap();
+        scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, 1).unwrap();
         scheduler.check();
     }
     // The rollup, and the subtask behind c.
@@ -30,12 +31,12 @@ fn a_head_that_backs_off_keeps_its_key_and_no_slot() {
     new.attempts_allowed = 2;
     scheduler.accept(new, 0);
     let start = scheduler.poll_start(0).unwrap();
-    let end = End::Failed { retry_at: Some(50) };
+    let end = RunEnd::Failed { retry_at: Some(50) };
     let ended = scheduler.ended(start.job, start.step, start.fence, end, 1).unwrap();
-    assert_eq!(ended.fate, Fate::Again { at: Some(50) });
+    assert_eq!(ended.fate, SubtaskFate::Again { at: Some(50) });
     let other = scheduler.poll_start(1).unwrap();
     assert_eq!(other.step, Step::Subtask(2));
-    scheduler.ended(other.job, other.step, other.fence, End::Succeeded, 2).unwrap();
+    scheduler.ended(other.job, other.step, other.fence, RunEnd::Succeeded, 2).unwrap();
     assert_eq!(scheduler.poll_start(2), None);
     assert_eq!(scheduler.next_timeout(), Some(50));
     scheduler.handle_timeout(50);
@@ -51,17 +52,17 @@ fn a_stopped_key_goes_on_when_its_head_is_skipped() {
     new.on_fail = OnFail::StopKey;
     scheduler.accept(new, 0);
     let start = scheduler.poll_start(0).unwrap();
-    let end = End::Failed { retry_at: None };
+    let end = RunEnd::Failed { retry_at: None };
     let ended = scheduler.ended(start.job, start.step, start.fence, end, 1).unwrap();
-    assert_eq!((ended.fate, ended.over), (Fate::Stopped, None));
-    assert_eq!(scheduler.key(b"a").unwrap().head.unwrap().state, State::Stopped);
+    assert_eq!((ended.fate, ended.over), (SubtaskFate::Stopped, None));
+    assert_eq!(scheduler.key(b"a").unwrap().head.unwrap().state, UnfinishedState::Stopped);
     assert_eq!(scheduler.poll_start(1), None);
     let skipped = scheduler.skip_head(b"a", 2).unwrap();
     assert_eq!((skipped.job, skipped.subtask, skipped.ended.over), (JobNumber(1), 0, None));
     let next = scheduler.poll_start(2).unwrap();
     assert_eq!(scheduler.skip_head(b"a", 2), Err(HeadError::Running));
-    let ended = scheduler.ended(next.job, next.step, next.fence, End::Succeeded, 3).unwrap();
-    assert_eq!(ended.over, Some(Outcome::Failed));
+    let ended = scheduler.ended(next.job, next.step, next.fence, RunEnd::Succeeded, 3).unwrap();
+    assert_eq!(ended.over, Some(JobOutcome::Failed));
     scheduler.check_empty();
 }
 
@@ -74,14 +75,14 @@ fn a_job_that_fails_fast_says_what_it_drops_and_waits_for_what_runs() {
     scheduler.accept(job(2, &["a"]), 0);
     let starts = start_all(&mut scheduler, 0);
     assert_eq!(names(&starts), [(1, 3), (1, 0)]);
-    let end = End::Failed { retry_at: None };
+    let end = RunEnd::Failed { retry_at: None };
     let ended = scheduler.ended(starts[1].job, starts[1].step, starts[1].fence, end, 1).unwrap();
     assert_eq!((ended.dropped, ended.over), (4, None));
     // Its other subtask runs, and keeps its key.
     assert_eq!(scheduler.poll_start(1), None);
     let start = starts[0];
-    let ended = scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 2).unwrap();
-    assert_eq!(ended.over, Some(Outcome::Failed));
+    let ended = scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, 2).unwrap();
+    assert_eq!(ended.over, Some(JobOutcome::Failed));
     assert_eq!(names(&start_all(&mut scheduler, 2)), [(2, 0)]);
 }
 
@@ -96,17 +97,18 @@ fn a_split_adds_subtasks_and_the_fan_in_comes_last() {
     scheduler.add_subtasks(JobNumber(1), [subtask(0, "a"), subtask(1, "a")], 1).unwrap();
     let first = scheduler.poll_start(1).unwrap();
     assert_eq!(first.step, Step::Subtask(0));
-    scheduler.ended(first.job, first.step, first.fence, End::Succeeded, 2).unwrap();
+    scheduler.ended(first.job, first.step, first.fence, RunEnd::Succeeded, 2).unwrap();
     let second = scheduler.poll_start(2).unwrap();
-    scheduler.ended(second.job, second.step, second.fence, End::Succeeded, 3).unwrap();
+    scheduler.ended(second.job, second.step, second.fence, RunEnd::Succeeded, 3).unwrap();
     // The split may still make some.
     assert_eq!(scheduler.poll_start(3), None);
-    let ended = scheduler.ended(split.job, split.step, split.fence, End::Succeeded, 4).unwrap();
+    let ended = scheduler.ended(split.job, split.step, split.fence, RunEnd::Succeeded, 4).unwrap();
     assert_eq!(ended.over, None);
     let fan_in = scheduler.poll_start(4).unwrap();
     assert_eq!(fan_in.step, Step::FanIn);
-    let ended = scheduler.ended(fan_in.job, fan_in.step, fan_in.fence, End::Succeeded, 5).unwrap();
-    assert_eq!(ended.over, Some(Outcome::Succeeded));
+    let ended =
+        scheduler.ended(fan_in.job, fan_in.step, fan_in.fence, RunEnd::Succeeded, 5).unwrap();
+    assert_eq!(ended.over, Some(JobOutcome::Succeeded));
     scheduler.check_empty();
 }
 
@@ -126,12 +128,12 @@ fn a_scheduled_job_blocks_no_key_and_stands_where_it_begins() {
     scheduler.accept(job(3, &["a"]), 100);
     assert_eq!(
         scheduler.begin(JobNumber(1), 100),
-        Some(Accepted { entered: 1, ..Accepted::default() })
+        Some(AcceptResult { entered: 1, ..AcceptResult::default() })
     );
     assert_eq!(scheduler.begin(JobNumber(1), 100), None);
     let mut order = vec![first];
     while let Some(start) = order.last().copied() {
-        scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 100).unwrap();
+        scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, 100).unwrap();
         let Some(next) = scheduler.poll_start(100) else { break };
         order.push(next);
     }
@@ -144,7 +146,7 @@ fn nothing_starts_while_it_drains_and_what_runs_ends() {
     scheduler.accept(job(1, &["", ""]), 0);
     let start = scheduler.poll_start(0).unwrap();
     scheduler.drain();
-    scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 0).unwrap();
+    scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, 0).unwrap();
     assert_eq!(scheduler.poll_start(0), None);
     assert!(scheduler.slots().draining);
 }
@@ -162,16 +164,19 @@ fn all_that_is_said_goes_by_the_clock_that_was_set() {
         later.start_at = Some(30_000);
         scheduler.accept(later, 10_000);
         let start = scheduler.poll_start(10_000).unwrap();
-        let end = End::Failed { retry_at: Some(20_000) };
+        let end = RunEnd::Failed { retry_at: Some(20_000) };
         scheduler.ended(start.job, start.step, start.fence, end, 11_000).unwrap();
         let running = scheduler.poll_start(11_000).unwrap();
         scheduler.shift(by);
 
         let backs_off = scheduler.explain(JobNumber(1), Step::Subtask(0)).unwrap();
-        assert_eq!(backs_off.state, State::BackingOff { until: clock(20_000) });
-        assert_eq!(backs_off.reasons, [Reason::BackingOff { until: clock(20_000) }]);
+        assert_eq!(backs_off.state, UnfinishedState::BackingOff { until: clock(20_000) });
+        assert_eq!(backs_off.reasons, [WaitReason::BackingOff { until: clock(20_000) }]);
         let runs = scheduler.explain(JobNumber(1), running.step).unwrap();
-        assert_eq!(runs.state, State::Running { fence: running.fence, since: clock(11_000) });
+        assert_eq!(
+            runs.state,
+            UnfinishedState::Running { fence: running.fence, since: clock(11_000) }
+        );
         assert_eq!(scheduler.running()[0].since, clock(11_000));
         assert_eq!(scheduler.key(b"c").unwrap().head.unwrap().since, clock(10_000));
         // The time of a job that was put off is one of the calendar.
@@ -179,8 +184,8 @@ fn all_that_is_said_goes_by_the_clock_that_was_set() {
         assert_eq!(scheduler.handle_timeout(clock(20_000) - 1), []);
         assert_eq!(scheduler.handle_timeout(29_999), []);
         assert_eq!(scheduler.handle_timeout(30_000), [JobNumber(2)]);
-        let end = End::Failed { retry_at: Some(clock(50_000)) };
+        let end = RunEnd::Failed { retry_at: Some(clock(50_000)) };
         let ended = scheduler.ended(running.job, running.step, running.fence, end, clock(40_000));
-        assert_eq!(ended.unwrap().fate, Fate::Again { at: Some(clock(50_000)) });
+        assert_eq!(ended.unwrap().fate, SubtaskFate::Again { at: Some(clock(50_000)) });
     }
 }

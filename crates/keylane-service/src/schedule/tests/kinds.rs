@@ -4,7 +4,9 @@ use keylane::allocate::Order;
 
 use super::{job, names, scheduler, start_all};
 use crate::JobNumber;
-use crate::schedule::{End, KindId, KindLimits, Rate, Reason, Scheduler, Settings, Step};
+use crate::schedule::{
+    KindId, KindLimits, RateLimit, RunEnd, Scheduler, SchedulerSettings, Step, WaitReason,
+};
 
 #[test]
 fn a_kind_at_its_bound_keeps_no_other_from_its_slot() {
@@ -22,14 +24,14 @@ fn a_kind_at_its_bound_keeps_no_other_from_its_slot() {
     scheduler.accept(job(3, &["", "", "", "", ""]), 0);
     assert_eq!(names(&start_all(&mut scheduler, 0)), [(1, 0), (3, 0), (3, 1), (3, 2)]);
     let because = scheduler.waiting_because(JobNumber(2)).unwrap();
-    assert_eq!(because[0].reason, Reason::KindBound { kind: KindId(7), running: 1 });
+    assert_eq!(because[0].reason, WaitReason::KindBound { kind: KindId(7), running: 1 });
     scheduler.check();
 }
 
 #[test]
 fn jobs_that_are_held_take_turns() {
     // In this order the shortest job would have its place back after each subtask.
-    let settings = Settings { order: Order::Shortest, ..Settings::new(2) };
+    let settings = SchedulerSettings { order: Order::Shortest, ..SchedulerSettings::new(2) };
     let mut scheduler = Scheduler::new(settings);
     scheduler.set_kind(
         KindId(0),
@@ -46,7 +48,7 @@ fn jobs_that_are_held_take_turns() {
     scheduler.accept(other, 0);
     assert_eq!(names(&start_all(&mut scheduler, 0)), [(9, 0)]);
     while let Some(&start) = order.last() {
-        scheduler.ended(start.job, start.step, start.fence, End::Succeeded, 0).unwrap();
+        scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, 0).unwrap();
         let next = start_all(&mut scheduler, 0);
         if next.is_empty() {
             break;
@@ -60,7 +62,7 @@ fn jobs_that_are_held_take_turns() {
 #[test]
 fn a_rate_is_kept_and_its_timer_is_set() {
     let mut scheduler = scheduler(10);
-    let rate = Rate { tokens: 2, period_ms: 1000, burst: 1 };
+    let rate = RateLimit { tokens: 2, period_ms: 1000, burst: 1 };
     scheduler.set_kind(
         KindId(0),
         KindLimits { concurrency: None, rate: Some(rate), ..KindLimits::default() },
@@ -75,7 +77,7 @@ fn a_rate_is_kept_and_its_timer_is_set() {
             break;
         }
         let because = scheduler.explain(JobNumber(1), Step::Subtask(3)).unwrap();
-        assert_eq!(because.reasons, [Reason::KindRate { until: Some(now + 500) }]);
+        assert_eq!(because.reasons, [WaitReason::KindRate { until: Some(now + 500) }]);
         now = scheduler.next_timeout().unwrap();
         scheduler.handle_timeout(now);
     }
@@ -86,7 +88,7 @@ fn a_rate_is_kept_and_its_timer_is_set() {
 #[test]
 fn a_job_behind_one_with_no_more_to_start_has_a_timer_too() {
     let mut scheduler = scheduler(10);
-    let rate = Rate { tokens: 2, period_ms: 1000, burst: 1 };
+    let rate = RateLimit { tokens: 2, period_ms: 1000, burst: 1 };
     scheduler.set_kind(
         KindId(0),
         KindLimits { concurrency: None, rate: Some(rate), ..KindLimits::default() },

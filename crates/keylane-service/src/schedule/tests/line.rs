@@ -1,11 +1,11 @@
 //! Only what shares a key with a large job waits while that enters.
 
 use super::*;
-use crate::schedule::{EndedCounts, KeySet, Packed, Reason};
+use crate::schedule::{EndedCounts, KeySet, PackedSubtasks, WaitReason};
 
 /// Keys `from` to `to` of a letter, one for each subtask.
-fn packed(letter: char, numbers: std::ops::Range<u32>) -> Packed {
-    let mut packed = Packed::default();
+fn packed(letter: char, numbers: std::ops::Range<u32>) -> PackedSubtasks {
+    let mut packed = PackedSubtasks::default();
     for number in numbers {
         let key = format!("{letter}{number}");
         let keys = [key.as_bytes()];
@@ -21,12 +21,12 @@ fn one(number: u64, keys: &[&'static str]) -> NewJob<Vec<NewSubtask<Keys>>> {
 }
 
 fn slices_of_four() -> Scheduler {
-    Scheduler::new(Settings { slice: 4, ..Settings::new(100) })
+    Scheduler::new(SchedulerSettings { slice: 4, ..SchedulerSettings::new(100) })
 }
 
 fn is_entering(scheduler: &Scheduler, job: u64, subtask: u32) -> bool {
     let explained = scheduler.explain(JobNumber(job), Step::Subtask(subtask)).unwrap();
-    matches!(explained.reasons[..], [Reason::Entering { .. }])
+    matches!(explained.reasons[..], [WaitReason::Entering { .. }])
 }
 
 fn work_off(scheduler: &mut Scheduler) -> Vec<u64> {

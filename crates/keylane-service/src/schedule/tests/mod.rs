@@ -7,7 +7,7 @@ mod line;
 mod model;
 mod timeline;
 
-use super::{NewJob, NewSubtask, Scheduler, Settings, Start, Step};
+use super::{NewJob, NewSubtask, RunStart, Scheduler, SchedulerSettings, Step};
 use crate::JobNumber;
 
 type Keys = Vec<&'static [u8]>;
@@ -25,19 +25,19 @@ fn job(number: u64, subtasks: &[&'static str]) -> NewJob<Vec<NewSubtask<Keys>>> 
 }
 
 fn scheduler(slots: usize) -> Scheduler {
-    Scheduler::new(Settings::new(slots))
+    Scheduler::new(SchedulerSettings::new(slots))
 }
 
 /// Everything that can start now.
-fn start_all(scheduler: &mut Scheduler, now: u64) -> Vec<Start> {
+fn start_all(scheduler: &mut Scheduler, now: u64) -> Vec<RunStart> {
     let mut starts = Vec::new();
     scheduler.poll_starts(usize::MAX, &mut starts, now);
     starts
 }
 
 /// Job and subtask of each.
-fn names(starts: &[Start]) -> Vec<(u64, u32)> {
-    let name = |start: &Start| match start.step {
+fn names(starts: &[RunStart]) -> Vec<(u64, u32)> {
+    let name = |start: &RunStart| match start.step {
         Step::Subtask(number) => (start.job.0, number),
         Step::Split => (start.job.0, 1000),
         Step::FanIn => (start.job.0, 2000),

@@ -11,9 +11,10 @@ use keylane::allocate::Order;
 use proptest::prelude::*;
 
 use crate::schedule::{
-    Accepted, AddError, Counts, End, EndedCounts, Fate, HeadError, KeySort, KeyView, KindId,
-    KindLimits, NewJob, NewSubtask, OnError, OnFail, Outcome, Rate, Reason, Restored, Scheduler,
-    Settings, Stale, Start, State, Step, StepOf, WorkedOff,
+    AcceptResult, AddError, EndedCounts, HeadError, JobOutcome, KeySort, KeyView, KindId,
+    KindLimits, NewJob, NewSubtask, OnError, OnFail, RateLimit, RestoredState, RunEnd, RunStart,
+    Scheduler, SchedulerSettings, StaleFence, Step, StepOf, SubtaskCounts, SubtaskFate,
+    UnfinishedState, WaitReason, WorkedOff,
 };
 use crate::{JobNumber, Key};
 
@@ -201,7 +202,7 @@ const STEPS_APART: u32 = 2;
 
 struct Pair {
     scheduler: Scheduler,
-    settings: Settings,
+    settings: SchedulerSettings,
     now: u64,
     slots: usize,
     jobs: Vec<Job>,
@@ -211,7 +212,7 @@ struct Pair {
     kinds: BTreeMap<u32, Kind>,
     next_job: u64,
     last_fence: u64,
-    starts: Vec<Start>,
+    starts: Vec<RunStart>,
 }
 
 fn new_subtasks(subs: &[Sub]) -> Vec<NewSubtask<Vec<Vec<u8>>>> {
@@ -240,7 +241,7 @@ fn borrowed(
 
 impl Pair {
     fn new(slots: usize, order: Order, slice: u32) -> Self {
-        let settings = Settings { order, slice, ..Settings::new(slots) };
+        let settings = SchedulerSettings { order, slice, ..SchedulerSettings::new(slots) };
         Pair {
             scheduler: Scheduler::new(settings.clone()),
             settings,
@@ -337,8 +338,13 @@ impl Pair {
         for job in &self.jobs {
             let EndedCounts { succeeded, failed, cancelled } = job.ended;
             let scheduled = job.parked.len() as u64;
-            let mut counts =
-                Counts { scheduled, succeeded, failed, cancelled, ..Counts::default() };
+            let mut counts = SubtaskCounts {
+                scheduled,
+                succeeded,
+                failed,
+                cancelled,
+                ..SubtaskCounts::default()
+            };
             for at in 0..self.subs.len() {
                 let sub = &self.subs[at];
                 if sub.job != job.number || !matches!(sub.step, Step::Subtask(_)) {
@@ -348,7 +354,7 @@ impl Pair {
                     counts.entering += 1;
                     let explained = self.scheduler.explain(JobNumber(job.number), sub.step);
                     let reasons = explained.unwrap().reasons;
-                    assert!(matches!(reasons[..], [Reason::Entering { .. }]), "{reasons:?}");
+                    assert!(matches!(reasons[..], [WaitReason::Entering { .. }]), "{reasons:?}");
                     continue;
                 }
                 *match sub.phase {
@@ -366,11 +372,15 @@ impl Pair {
                 let explained = self.scheduler.explain(JobNumber(job.number), sub.step).unwrap();
                 assert_eq!(explained.attempts, sub.attempts);
                 match (sub.phase, explained.state) {
-                    (Phase::Waits, State::Ready) => assert!(self.is_free(at)),
-                    (Phase::Waits, State::Waiting) => assert!(!self.is_free(at)),
-                    (Phase::Runs(one), State::Running { fence, .. }) => assert_eq!(one, fence),
-                    (Phase::BacksOff(one), State::BackingOff { until }) => assert_eq!(one, until),
-                    (Phase::Stopped, State::Stopped) => {}
+                    (Phase::Waits, UnfinishedState::Ready) => assert!(self.is_free(at)),
+                    (Phase::Waits, UnfinishedState::Waiting) => assert!(!self.is_free(at)),
+                    (Phase::Runs(one), UnfinishedState::Running { fence, .. }) => {
+                        assert_eq!(one, fence)
+                    }
+                    (Phase::BacksOff(one), UnfinishedState::BackingOff { until }) => {
+                        assert_eq!(one, until)
+                    }
+                    (Phase::Stopped, UnfinishedState::Stopped) => {}
                     other => panic!("{other:?}"),
                 }
                 assert_eq!(explained.reasons.is_empty(), matches!(sub.phase, Phase::Runs(_)));
@@ -384,16 +394,16 @@ impl Pair {
 
     /// Checks the answers about keys: each key that blocks the subtask is named, with its
     /// predecessors.
-    fn check_reasons(&self, at: usize, reasons: &[Reason]) {
+    fn check_reasons(&self, at: usize, reasons: &[WaitReason]) {
         let sub = &self.subs[at];
         let mut named = 0;
         for reason in reasons {
             let (key, ahead, behind, head) = match reason {
-                Reason::KeyOrder { key, ahead, behind, head } => {
+                WaitReason::KeyOrder { key, ahead, behind, head } => {
                     (key, Some(*ahead), Some(*behind), *head)
                 }
-                Reason::KeyStopped { key, head } => (key, None, None, *head),
-                Reason::KeyPaused { key } => {
+                WaitReason::KeyStopped { key, head } => (key, None, None, *head),
+                WaitReason::KeyPaused { key } => {
                     assert!(self.paused_keys.contains(&letter_of(key)));
                     named += 1;
                     continue;
@@ -410,7 +420,7 @@ impl Pair {
             assert!(ahead.is_none_or(|ahead| ahead as usize == before.len()));
             assert!(behind.is_none_or(|behind| behind == name(before[before.len() - 1])));
             let is_stopped = before[0].phase == Phase::Stopped;
-            assert_eq!(is_stopped, matches!(reason, Reason::KeyStopped { .. }));
+            assert_eq!(is_stopped, matches!(reason, WaitReason::KeyStopped { .. }));
         }
         let keeps = |letter: &&u8| {
             self.subs[..at].iter().any(|it| it.keys.contains(letter))
@@ -486,7 +496,7 @@ impl Pair {
     }
 
     /// Whether a job is over, and how; its fan-in comes to be if it is its turn.
-    fn conclude(&mut self, number: u64) -> Option<Outcome> {
+    fn conclude(&mut self, number: u64) -> Option<JobOutcome> {
         let job = self.job(number).clone();
         let is_left = |sub: &&Sub| {
             sub.job == number && (sub.step != Step::FanIn || sub.phase == Phase::Dropped)
@@ -498,26 +508,26 @@ impl Pair {
             return None;
         }
         let outcome = match job.course {
-            Course::Cancelled => Outcome::Cancelled,
-            Course::Failing => Outcome::Failed,
-            Course::Open if job.ended.failed > 0 || job.step_failed => Outcome::Failed,
-            Course::Open if job.ended.cancelled > 0 => Outcome::Cancelled,
-            Course::Open => Outcome::Succeeded,
+            Course::Cancelled => JobOutcome::Cancelled,
+            Course::Failing => JobOutcome::Failed,
+            Course::Open if job.ended.failed > 0 || job.step_failed => JobOutcome::Failed,
+            Course::Open if job.ended.cancelled > 0 => JobOutcome::Cancelled,
+            Course::Open => JobOutcome::Succeeded,
         };
         let fan_in = self.subs.iter().position(|sub| sub.job == number);
         if let Some(fan_in) = fan_in {
             let made = self.subs[fan_in].attempts;
             let runs = matches!(self.subs[fan_in].phase, Phase::Runs(_));
-            if runs || outcome == Outcome::Succeeded && made < job.allowed {
+            if runs || outcome == JobOutcome::Succeeded && made < job.allowed {
                 return None;
             }
             if self.subs[fan_in].phase != Phase::Waits {
                 return None;
             }
             self.subs.remove(fan_in);
-            if outcome == Outcome::Succeeded {
+            if outcome == JobOutcome::Succeeded {
                 self.jobs.retain(|job| job.number != number);
-                return Some(Outcome::Failed);
+                return Some(JobOutcome::Failed);
             }
         }
         self.jobs.retain(|job| job.number != number);
@@ -525,7 +535,7 @@ impl Pair {
     }
 
     /// Puts a job's subtasks behind all others. Of them `accepted` says how many have entered; and what it must say.
-    fn begin(&mut self, number: u64, subs: Vec<Sub>, accepted: &Accepted) {
+    fn begin(&mut self, number: u64, subs: Vec<Sub>, accepted: &AcceptResult) {
         let new: BTreeSet<Step> = subs.iter().map(|sub| sub.step).collect();
         self.subs.extend(
             subs.into_iter()
@@ -540,7 +550,7 @@ impl Pair {
         {
             failed.push(Step::Split);
             self.subs.remove(at);
-            self.note_fate(number, Step::Split, Fate::Failed);
+            self.note_fate(number, Step::Split, SubtaskFate::Failed);
             dropped += self.fail_fast(number);
         }
         // An entry without keys passes one of its job that is in the line.
@@ -551,7 +561,7 @@ impl Pair {
     fn enter(
         &mut self,
         number: u64,
-        accepted: &Accepted,
+        accepted: &AcceptResult,
         is_of_entry: impl Fn(Step) -> bool,
         mut failed: Vec<Step>,
         mut dropped: u64,
@@ -582,7 +592,7 @@ impl Pair {
             }
             failed.push(sub.step);
             self.subs.remove(at);
-            self.note_fate(number, sub.step, Fate::Failed);
+            self.note_fate(number, sub.step, SubtaskFate::Failed);
             dropped += self.fail_fast(number);
         }
         let over = self.conclude(number);
@@ -601,16 +611,16 @@ impl Pair {
         self.enter(job.0, &accepted, |_| true, Vec::new(), 0);
     }
 
-    fn note_fate(&mut self, number: u64, step: Step, fate: Fate) {
+    fn note_fate(&mut self, number: u64, step: Step, fate: SubtaskFate) {
         let job = self.job_mut(number);
         match (step, fate) {
-            (Step::Subtask(_), Fate::Succeeded) => job.ended.succeeded += 1,
-            (Step::Subtask(number), Fate::Failed) => {
+            (Step::Subtask(_), SubtaskFate::Succeeded) => job.ended.succeeded += 1,
+            (Step::Subtask(number), SubtaskFate::Failed) => {
                 job.ended.failed += 1;
                 job.failed_numbers.insert(number);
             }
             (Step::Subtask(_), _) => job.ended.cancelled += 1,
-            (_, Fate::Failed) => job.step_failed = true,
+            (_, SubtaskFate::Failed) => job.step_failed = true,
             _ => {}
         }
         if step == Step::FanIn {
@@ -688,7 +698,7 @@ impl Pair {
             let job = self.job_mut(number);
             (job.parked, job.parked_rest) = (subs, steps);
             job.is_due = false;
-            assert_eq!(accepted, Accepted::default());
+            assert_eq!(accepted, AcceptResult::default());
         } else {
             self.begin(number, subs.into_iter().chain(steps).collect(), &accepted);
         }
@@ -706,44 +716,44 @@ impl Pair {
         let Phase::Runs(fence) = sub.phase else { unreachable!() };
         let retry_at = self.now + u64::from(how % 16);
         let end = match how % 9 {
-            0..4 => End::Succeeded,
-            4 => End::Failed { retry_at: None },
-            5 | 6 => End::Failed { retry_at: Some(retry_at) },
-            7 => End::Lost,
-            _ => End::Withdrawn,
+            0..4 => RunEnd::Succeeded,
+            4 => RunEnd::Failed { retry_at: None },
+            5 | 6 => RunEnd::Failed { retry_at: Some(retry_at) },
+            7 => RunEnd::Lost,
+            _ => RunEnd::Withdrawn,
         };
         let job = self.job(sub.job).clone();
         let has_more = sub.attempts < job.allowed && job.course == Course::Open;
         let stops = job.on_fail == OnFail::StopKey && !sub.keys.is_empty();
         let fate = match end {
-            End::Succeeded => Fate::Succeeded,
-            End::Failed { retry_at: Some(at) } if has_more => {
-                Fate::Again { at: (at > self.now).then_some(at) }
+            RunEnd::Succeeded => SubtaskFate::Succeeded,
+            RunEnd::Failed { retry_at: Some(at) } if has_more => {
+                SubtaskFate::Again { at: (at > self.now).then_some(at) }
             }
-            End::Lost if has_more => Fate::Again { at: None },
-            End::Withdrawn if job.course == Course::Open => Fate::Again { at: None },
-            End::Failed { retry_at: Some(_) } | End::Lost | End::Withdrawn
+            RunEnd::Lost if has_more => SubtaskFate::Again { at: None },
+            RunEnd::Withdrawn if job.course == Course::Open => SubtaskFate::Again { at: None },
+            RunEnd::Failed { retry_at: Some(_) } | RunEnd::Lost | RunEnd::Withdrawn
                 if job.course != Course::Open =>
             {
-                Fate::Cancelled
+                SubtaskFate::Cancelled
             }
-            _ if stops && job.course == Course::Open => Fate::Stopped,
-            _ => Fate::Failed,
+            _ if stops && job.course == Course::Open => SubtaskFate::Stopped,
+            _ => SubtaskFate::Failed,
         };
         let number = JobNumber(sub.job);
         let ended = self.scheduler.ended(number, sub.step, fence, end, self.now).unwrap();
         assert_eq!(ended.fate, fate);
-        assert_eq!(self.scheduler.ended(number, sub.step, fence, end, self.now), Err(Stale));
+        assert_eq!(self.scheduler.ended(number, sub.step, fence, end, self.now), Err(StaleFence));
         let (mut dropped, mut over) = (0, None);
-        self.subs[at].attempts -= u32::from(end == End::Withdrawn);
+        self.subs[at].attempts -= u32::from(end == RunEnd::Withdrawn);
         match fate {
-            Fate::Again { at: Some(until) } => self.subs[at].phase = Phase::BacksOff(until),
-            Fate::Again { at: None } => self.subs[at].phase = Phase::Waits,
-            Fate::Stopped => self.subs[at].phase = Phase::Stopped,
+            SubtaskFate::Again { at: Some(until) } => self.subs[at].phase = Phase::BacksOff(until),
+            SubtaskFate::Again { at: None } => self.subs[at].phase = Phase::Waits,
+            SubtaskFate::Stopped => self.subs[at].phase = Phase::Stopped,
             _ => {
                 self.subs.remove(at);
                 self.note_fate(sub.job, sub.step, fate);
-                if fate == Fate::Failed {
+                if fate == SubtaskFate::Failed {
                     dropped = self.fail_fast(sub.job);
                 }
                 over = self.conclude(sub.job);
@@ -857,7 +867,7 @@ impl Pair {
         let skipped = skipped.unwrap();
         let sub = self.subs.remove(at);
         assert_eq!((skipped.job.0, Step::Subtask(skipped.subtask)), (sub.job, sub.step));
-        self.note_fate(sub.job, sub.step, Fate::Failed);
+        self.note_fate(sub.job, sub.step, SubtaskFate::Failed);
         let expected = (self.fail_fast(sub.job), self.conclude(sub.job));
         assert_eq!((skipped.ended.dropped, skipped.ended.over), expected);
     }
@@ -939,7 +949,7 @@ impl Pair {
     fn pass(&mut self, time: u64) {
         self.now += time;
         for kind in self.kinds.values_mut() {
-            if let Some(Rate { tokens, period_ms, burst }) = kind.limits.rate {
+            if let Some(RateLimit { tokens, period_ms, burst }) = kind.limits.rate {
                 let full = u64::from(period_ms * burst);
                 kind.level = (kind.level + time * u64::from(tokens)).min(full);
             }
@@ -962,9 +972,9 @@ impl Pair {
         let Step::Subtask(number) = was.step else { return self.restore_step(was) };
         let restored = match was.phase {
             Phase::Waits | Phase::Dropped => return,
-            Phase::Runs(fence) => Restored::Running { fence, since: self.now },
-            Phase::BacksOff(until) => Restored::BackingOff { until },
-            Phase::Stopped => Restored::Stopped,
+            Phase::Runs(fence) => RestoredState::Running { fence, since: self.now },
+            Phase::BacksOff(until) => RestoredState::BackingOff { until },
+            Phase::Stopped => RestoredState::Stopped,
         };
         let is_it = |sub: &Sub| sub.job == was.job && sub.step == was.step;
         let at = self.subs.iter().position(is_it);
@@ -1001,7 +1011,7 @@ impl Pair {
 
     /// The process dies and another recovers the unfinished jobs.
     fn restart(&mut self, restores: bool) {
-        let settings = Settings {
+        let settings = SchedulerSettings {
             slots: self.slots,
             first_fence: self.last_fence + 1000,
             ..self.settings.clone()
@@ -1061,15 +1071,15 @@ impl Pair {
             Op::Accept(new) => self.accept(new),
             Op::End { which, how } => self.end(*which, *how),
             Op::Stale { which } if !self.starts.is_empty() => {
-                let Start { job, step, fence, .. } = self.starts[which % self.starts.len()];
+                let RunStart { job, step, fence, .. } = self.starts[which % self.starts.len()];
                 let is_it = |sub: &Sub| sub.phase == Phase::Runs(fence);
                 if !self.subs.iter().any(is_it) {
-                    let ended = self.scheduler.ended(job, step, fence, End::Succeeded, self.now);
-                    assert_eq!(ended, Err(Stale));
+                    let ended = self.scheduler.ended(job, step, fence, RunEnd::Succeeded, self.now);
+                    assert_eq!(ended, Err(StaleFence));
                 }
                 let other = JobNumber(job.0 + 1);
-                let ended = self.scheduler.ended(other, step, fence, End::Succeeded, self.now);
-                assert_eq!(ended, Err(Stale));
+                let ended = self.scheduler.ended(other, step, fence, RunEnd::Succeeded, self.now);
+                assert_eq!(ended, Err(StaleFence));
             }
             Op::Stale { .. } => {}
             Op::Add { which, subtasks } => self.add(*which, subtasks),
@@ -1104,7 +1114,8 @@ impl Pair {
                 self.scheduler.resize(*slots, self.now);
             }
             Op::SetKind { kind, concurrency, rate, subtasks_only } => {
-                let rate = rate.map(|(tokens, period_ms, burst)| Rate { tokens, period_ms, burst });
+                let rate =
+                    rate.map(|(tokens, period_ms, burst)| RateLimit { tokens, period_ms, burst });
                 let concurrency = *concurrency;
                 let subtasks_only = *subtasks_only && *kind == STEPS_APART;
                 self.set_kind(*kind, KindLimits { concurrency, rate, subtasks_only });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{job, scheduler, start_all};
-use crate::schedule::{End, Start};
+use crate::schedule::{RunEnd, RunStart};
 
 const MINUTE: u64 = 60_000;
 
@@ -11,7 +11,7 @@ const MINUTE: u64 = 60_000;
 fn the_second_job_runs_from_three_to_five_and_the_first_ends_at_six() {
     let mut scheduler = scheduler(4);
     let mut arrivals = vec![(2 * MINUTE + 1000, 2, 4), (0, 1, 20)];
-    let mut ends: BTreeMap<(u64, u64), Start> = BTreeMap::new();
+    let mut ends: BTreeMap<(u64, u64), RunStart> = BTreeMap::new();
     let (mut first_start, mut over) = (BTreeMap::new(), BTreeMap::new());
     loop {
         let end = ends.keys().next().map(|(at, _)| *at);
@@ -19,7 +19,7 @@ fn the_second_job_runs_from_three_to_five_and_the_first_ends_at_six() {
         let Some(now) = end.into_iter().chain(arrival).min() else { break };
         while let Some(entry) = ends.first_entry().filter(|entry| entry.key().0 == now) {
             let start = entry.remove();
-            let ended = scheduler.ended(start.job, start.step, start.fence, End::Succeeded, now);
+            let ended = scheduler.ended(start.job, start.step, start.fence, RunEnd::Succeeded, now);
             if ended.unwrap().over.is_some() {
                 over.insert(start.job.0, now);
             }

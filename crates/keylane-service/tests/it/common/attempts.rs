@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use keylane_process::Registry;
-use keylane_service::handle::{Answer, Attempt, Failure, Handler, Log, Step};
+use keylane_service::handle::{
+    Attempt, AttemptFailure, AttemptOutput, AttemptResult, Handler, Step,
+};
 use keylane_service::{JobId, Key, TraceContext};
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +25,7 @@ pub(crate) fn attempt(payload: &str) -> Attempt {
         fence: 99,
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         trace: None,
-        log: Log::default(),
+        log: AttemptOutput::default(),
         cancelled: CancellationToken::new(),
         children: Registry::default(),
     }
@@ -47,7 +49,7 @@ pub(crate) fn cancellable(payload: &str) -> (Attempt, CancellationToken) {
 pub(crate) fn ask<T: Handler>(
     handler: &T,
     attempt: Attempt,
-) -> impl Future<Output = Answer> + use<T> {
+) -> impl Future<Output = AttemptResult> + use<T> {
     let caller = std::panic::Location::caller();
     let answer = handler.handle(attempt);
     async move {
@@ -58,22 +60,22 @@ pub(crate) fn ask<T: Handler>(
 
 /// The result as its JSON.
 #[track_caller]
-pub(crate) fn result(answer: Answer) -> String {
+pub(crate) fn result(answer: AttemptResult) -> String {
     answer.unwrap().map_or_else(String::new, |raw| raw.get().to_owned())
 }
 
 /// A failure that lasts, with what it says.
 #[track_caller]
-pub(crate) fn lasting(answer: Answer) -> String {
-    let Failure { error, retry, .. } = answer.unwrap_err();
+pub(crate) fn lasting(answer: AttemptResult) -> String {
+    let AttemptFailure { error, retry, .. } = answer.unwrap_err();
     assert!(!retry, "it passes: {error}");
     error
 }
 
 /// A failure that passes, with what it says.
 #[track_caller]
-pub(crate) fn passing(answer: Answer) -> String {
-    let Failure { error, retry, .. } = answer.unwrap_err();
+pub(crate) fn passing(answer: AttemptResult) -> String {
+    let AttemptFailure { error, retry, .. } = answer.unwrap_err();
     assert!(retry, "it lasts: {error}");
     error
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use keylane_service::Service;
-use keylane_service::http::{self, Server};
+use keylane_service::http::{self, HttpServer};
 
 const FOLDER: &str = "KEYLANE_CHILD_FOLDER";
 
@@ -22,8 +22,8 @@ pub(crate) fn kills() -> u64 {
 
 /// In the server: answers until it is killed.
 pub(crate) async fn serve(service: &Service, folder: &Path) {
-    let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
-    let server = Server::start(service, settings).await.unwrap();
+    let settings = http::HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..Default::default() };
+    let server = HttpServer::start(service, settings).await.unwrap();
     std::fs::write(folder.join("address.new"), server.address().to_string()).unwrap();
     std::fs::rename(folder.join("address.new"), folder.join("address")).unwrap();
     std::future::pending::<()>().await;

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use keylane_service::handle::{Answer, Attempt, Failure, Function};
-use keylane_service::http::{self, Server};
-use keylane_service::{Kind, Service, ServiceBuilder, Settings};
+use keylane_service::handle::{Attempt, AttemptFailure, AttemptResult, FunctionHandler};
+use keylane_service::http::{self, HttpServer};
+use keylane_service::{Kind, Service, ServiceBuilder, ServiceSettings};
 use serde_json::Value;
 
 /// What has begun and ended, in order: the key and the payload of each attempt.
@@ -32,8 +32,8 @@ impl Log {
 }
 
 /// Four slots, and the store in this folder.
-pub(crate) fn settings(folder: &Path) -> Settings {
-    Settings { slots: 4, ..Settings::new(folder.join("store")) }
+pub(crate) fn settings(folder: &Path) -> ServiceSettings {
+    ServiceSettings { slots: 4, ..ServiceSettings::new(folder.join("store")) }
 }
 
 /// A service whose kinds answer, fail, or wait to be told.
@@ -42,13 +42,13 @@ pub(crate) fn builder(folder: &Path, log: &Log) -> ServiceBuilder {
 }
 
 /// The same with these settings.
-pub(crate) fn builder_with(settings: Settings, log: &Log) -> ServiceBuilder {
+pub(crate) fn builder_with(settings: ServiceSettings, log: &Log) -> ServiceBuilder {
     let echo = log.clone();
     let fails = log.clone();
     Service::builder(settings)
         .kind(
             "echo",
-            Kind::new(Function::new(move |attempt: Attempt| {
+            Kind::new(FunctionHandler::new(move |attempt: Attempt| {
                 let log = echo.clone();
                 async move {
                     log.add(format!("{} {}", attempt.key().unwrap_or_default(), text(&attempt)));
@@ -61,11 +61,11 @@ pub(crate) fn builder_with(settings: Settings, log: &Log) -> ServiceBuilder {
             Kind {
                 attempts: 2,
                 backoff: keylane::Backoff { first: Duration::from_millis(1), ..Default::default() },
-                ..Kind::new(Function::new(move |attempt: Attempt| {
+                ..Kind::new(FunctionHandler::new(move |attempt: Attempt| {
                     let log = fails.clone();
                     async move {
                         log.add(format!("try {} of {}", attempt.number, text(&attempt)));
-                        let answer: Answer = Err(Failure::passing("it always fails"));
+                        let answer: AttemptResult = Err(AttemptFailure::passing("it always fails"));
                         answer
                     }
                 }))
@@ -73,9 +73,9 @@ pub(crate) fn builder_with(settings: Settings, log: &Log) -> ServiceBuilder {
         )
         .kind(
             "hang",
-            Kind::new(Function::new(|attempt: Attempt| async move {
+            Kind::new(FunctionHandler::new(|attempt: Attempt| async move {
                 attempt.cancelled.cancelled().await;
-                Err(Failure::passing("given up"))
+                Err(AttemptFailure::passing("given up"))
             })),
         )
         .kind("remote", Kind::leased(Duration::from_secs(30)))
@@ -181,13 +181,16 @@ impl Client {
 }
 
 /// A server on a port of its own.
-pub(crate) async fn serve(service: &Service) -> (Server, Client) {
-    serve_with(service, http::Settings::default()).await
+pub(crate) async fn serve(service: &Service) -> (HttpServer, Client) {
+    serve_with(service, http::HttpSettings::default()).await
 }
 
-pub(crate) async fn serve_with(service: &Service, settings: http::Settings) -> (Server, Client) {
-    let settings = http::Settings { listen: ([127, 0, 0, 1], 0).into(), ..settings };
-    let server = Server::start(service, settings).await.unwrap();
+pub(crate) async fn serve_with(
+    service: &Service,
+    settings: http::HttpSettings,
+) -> (HttpServer, Client) {
+    let settings = http::HttpSettings { listen: ([127, 0, 0, 1], 0).into(), ..settings };
+    let server = HttpServer::start(service, settings).await.unwrap();
     let client = Client::of(server.address());
     (server, client)
 }

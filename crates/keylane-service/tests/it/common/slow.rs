@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use keylane_service::Kind;
-use keylane_service::handle::{Attempt, Failure, Function};
+use keylane_service::handle::{Attempt, AttemptFailure, FunctionHandler};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
@@ -16,11 +16,11 @@ pub(crate) async fn small(address: SocketAddr) -> TcpStream {
 
 /// A kind whose subtasks fail when the gate is open, each with as many words as are told to followers.
 pub(crate) fn grumbling(gate: watch::Receiver<bool>) -> Kind {
-    let grumble = Function::new(move |_: Attempt| {
+    let grumble = FunctionHandler::new(move |_: Attempt| {
         let mut gate = gate.clone();
         async move {
             let _ = gate.wait_for(|is_open| *is_open).await;
-            Err(Failure::lasting("!".repeat(Failure::MAX_BYTES)))
+            Err(AttemptFailure::lasting("!".repeat(AttemptFailure::MAX_BYTES)))
         }
     });
     Kind { attempts: 1, ..Kind::new(grumble) }

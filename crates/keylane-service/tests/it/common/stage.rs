@@ -3,20 +3,20 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use keylane_service::handle::{Answer, Attempt, BoxFuture, Failure, Handler};
+use keylane_service::handle::{Attempt, AttemptFailure, AttemptResult, BoxFuture, Handler};
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
 /// The handler: every attempt announces itself, and waits for its end.
 #[derive(Clone, Debug)]
-pub(crate) struct Actors(mpsc::UnboundedSender<(Attempt, oneshot::Sender<Answer>)>);
+pub(crate) struct Actors(mpsc::UnboundedSender<(Attempt, oneshot::Sender<AttemptResult>)>);
 
 impl Handler for Actors {
     fn sort(&self) -> &'static str {
         "function"
     }
 
-    fn handle(&self, attempt: Attempt) -> BoxFuture<Answer> {
+    fn handle(&self, attempt: Attempt) -> BoxFuture<AttemptResult> {
         let (end, told) = oneshot::channel();
         let cancelled = attempt.cancelled.clone();
         let _ = self.0.send((attempt, end));
@@ -24,7 +24,7 @@ impl Handler for Actors {
             tokio::select! {
                 // A test that is over receives no more.
                 told = told => told.unwrap_or(Ok(None)),
-                () = cancelled.cancelled() => Err(Failure::passing("given up")),
+                () = cancelled.cancelled() => Err(AttemptFailure::passing("given up")),
             }
         })
     }
@@ -33,8 +33,8 @@ impl Handler for Actors {
 /// The test's view of the attempts that have begun, by which it decides which of them end.
 #[derive(Debug)]
 pub(crate) struct Stage {
-    begun: mpsc::UnboundedReceiver<(Attempt, oneshot::Sender<Answer>)>,
-    on: HashMap<String, oneshot::Sender<Answer>>,
+    begun: mpsc::UnboundedReceiver<(Attempt, oneshot::Sender<AttemptResult>)>,
+    on: HashMap<String, oneshot::Sender<AttemptResult>>,
 }
 
 /// A stage, and the handler whose attempts come onto it.
@@ -75,7 +75,7 @@ impl Stage {
 
     /// Ends one.
     #[track_caller]
-    pub(crate) fn end(&mut self, name: &str, answer: Answer) {
+    pub(crate) fn end(&mut self, name: &str, answer: AttemptResult) {
         let end = self.on.remove(name).unwrap_or_else(|| panic!("{name} is not on the stage"));
         let _ = end.send(answer);
     }

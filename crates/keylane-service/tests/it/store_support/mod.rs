@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use keylane_service::store::{
-    JobStatus, NewJob, Outcome, OutcomeKind, Recovered, Settings, Store, Upload,
+    JobStatus, JobUpload, NewJob, OutcomeKind, RecoveredJobs, Store, StoreSettings, SubtaskOutcome,
 };
 use keylane_service::{JobNumber, SubtaskNumber};
 use tempfile::TempDir;
@@ -21,8 +21,8 @@ pub(crate) fn place() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-pub(crate) fn open(path: &Path) -> (Store, Recovered) {
-    Store::open(path, &Settings::default()).unwrap()
+pub(crate) fn open(path: &Path) -> (Store, RecoveredJobs) {
+    Store::open(path, &StoreSettings::default()).unwrap()
 }
 
 /// A store to which there is nothing to go on with.
@@ -55,7 +55,7 @@ pub(crate) fn payload(job: JobNumber, number: SubtaskNumber) -> Vec<u8> {
 }
 
 /// An upload with `count` subtasks, each of which names its number.
-pub(crate) fn upload(store: &Store, total: u32) -> Upload {
+pub(crate) fn upload(store: &Store, total: u32) -> JobUpload {
     let mut upload = store.upload(NOW).unwrap();
     let job = upload.job();
     for number in 0..total {
@@ -76,8 +76,8 @@ pub(crate) fn accepted(store: &Store, total: u32) -> JobNumber {
 }
 
 /// How a subtask has ended, which says which it is.
-pub(crate) fn outcome(number: SubtaskNumber, kind: OutcomeKind) -> Outcome {
-    Outcome {
+pub(crate) fn outcome(number: SubtaskNumber, kind: OutcomeKind) -> SubtaskOutcome {
+    SubtaskOutcome {
         number,
         attempt: number % 3 + 1,
         kind,

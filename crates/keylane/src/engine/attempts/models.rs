@@ -30,7 +30,7 @@ impl Counted {
     }
 }
 
-impl Attempt for Counted {
+impl RetryAttempt for Counted {
     fn run(self: Arc<Self>, _: &Arc<dyn AttemptEngine>) {
         self.ran.fetch_add(1, StdOrdering::Relaxed);
         self.model.engine.stopping.store(true, Ordering::Release);
@@ -63,7 +63,7 @@ impl AttemptEngine for NoEngine {
         &self,
         _: u64,
         _: Duration,
-        _: Arc<dyn Attempt>,
+        _: Arc<dyn RetryAttempt>,
         _: Option<(usize, usize)>,
     ) -> bool {
         unreachable!("no attempt of these models fails")

@@ -174,7 +174,7 @@ impl ModelEngine {
         let (mut searching, mut back, mut current_job) = (true, None, CurrentJob::default());
         while !engine.stopping() {
             match engine.next_assignment(back.take(), true, &mut current_job) {
-                Assignment::Job { take, .. } => {
+                WorkerAssignment::Job { take, .. } => {
                     if std::mem::take(&mut searching) {
                         engine.idle.stop_searching_and_pass_on(|| engine.sharing.offers_synced());
                     }
@@ -183,13 +183,13 @@ impl ModelEngine {
                     back =
                         report.map(|report| WorkerReport { who: Claimant::Job(id), take, report });
                 }
-                Assignment::Loose => unreachable!("there is nothing outside of jobs"),
-                Assignment::Nothing if engine.sharing.has_open_batches() => {
+                WorkerAssignment::Loose => unreachable!("there is nothing outside of jobs"),
+                WorkerAssignment::Nothing if engine.sharing.has_open_batches() => {
                     if !engine.steal_batches() {
                         yield_now();
                     }
                 }
-                Assignment::Nothing => {
+                WorkerAssignment::Nothing => {
                     if !std::mem::replace(&mut searching, true) {
                         engine.idle.start_searching();
                     }

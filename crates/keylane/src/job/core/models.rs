@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize as Plain, Ordering::Relaxed};
 
 use super::*;
 use crate::complete::FallibleFn;
-use crate::job::subtask::Closure;
-use crate::order::Repr;
+use crate::job::subtask::ClosureBody;
+use crate::order::ClaimsRepr;
 use crate::sync::model::{check, spawn};
 
 /// Scheduler state of the model.
@@ -87,20 +87,20 @@ impl WorkerCtx<u64, TaskBody> for Bare<'_> {
     fn panicked(&self, _: &(dyn Any + Send)) {}
 }
 
-/// Sink that drops all outcomes.
+/// OutcomeSink that drops all outcomes.
 struct Nowhere;
 
-impl Sink<(), ()> for Nowhere {
+impl OutcomeSink<(), ()> for Nowhere {
     fn put(
         &self,
-        outcomes: &mut dyn Iterator<Item = super::super::sink::Numbered<(), ()>>,
+        outcomes: &mut dyn Iterator<Item = super::super::sink::NumberedOutcome<(), ()>>,
         _: OnPanic<'_>,
     ) -> bool {
         outcomes.for_each(drop);
         true
     }
 
-    fn finish(&self, _: Ending) {}
+    fn finish(&self, _: JobEnding) {}
 }
 
 /// Runs subtasks of the job while any is ready. Each assigned one must be present.
@@ -126,19 +126,18 @@ fn stolen_subtasks_are_present_when_a_worker_is_assigned() {
                 ran.fetch_add(1, Relaxed);
                 Ok(())
             };
-            (Claims(Repr::None), Closure(FallibleFn(count)))
+            (Claims(ClaimsRepr::None), ClosureBody(FallibleFn(count)))
         };
         let pieces: Vec<_> = (0..3).map(piece).collect();
-        let parts =
-            CoreParts {
-                name: "batch".into(),
-                on_error: OnError::FinishAll,
-                control: Weak::<
-                    crate::engine::Engine<u64, crate::pool::Closures, crate::KeyBuildHasher>,
-                >::new(),
-                sink: Arc::new(Nowhere),
-                max_waiting: 1,
-            };
+        let parts = CoreParts {
+            name: "batch".into(),
+            on_error: OnError::FinishAll,
+            control: Weak::<
+                crate::engine::Engine<u64, crate::pool::ClosureExecutor, crate::KeyBuildHasher>,
+            >::new(),
+            sink: Arc::new(Nowhere),
+            max_waiting: 1,
+        };
         let job = JobCore::new(JobSource::new(pieces.into_iter(), None), parts);
         let rules = Arc::new(ModelRules::default());
         let (theirs, thief_rules) = (job.clone(), rules.clone());

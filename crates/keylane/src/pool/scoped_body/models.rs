@@ -24,7 +24,7 @@ fn a_scope_waits_for_each_of_its_tasks() {
             let pending = state.begin();
             let capture = Capture(value);
             let work = move || capture.0.change(|value| *value += 1);
-            Scoped { work, pending }.into_work()
+            ScopedTask { work, pending }.into_work()
         });
         let worker = spawn(move || runs.run(&mut noop_context()));
         let stops = spawn(move || drop(drops));
