@@ -140,7 +140,7 @@ impl GuardHandle {
     pub(crate) fn start(file: File, tell: MessageSink) -> io::Result<Self> {
         if !has_entrance() {
             let why = "a guard is this program started again, so its main must begin with \
-                       keylane_process::enter; call it there, or choose Guard::None";
+                       keylane_process::enter; call it there, or choose GuardMechanism::None";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let (end, pipe) = io::pipe()?;

@@ -46,7 +46,7 @@ impl RegistryOptions {
 
 impl fmt::Debug for RegistryOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("guard", &self.guard).finish_non_exhaustive()
+        f.debug_struct("RegistryOptions").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 
@@ -322,7 +322,7 @@ impl RegistryEntry {
 
 impl fmt::Debug for OccupiedSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Taken").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("OccupiedSlot").field("index", &self.index).finish_non_exhaustive()
     }
 }
 

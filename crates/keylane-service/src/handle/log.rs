@@ -100,7 +100,7 @@ impl AttemptOutput {
 
 impl fmt::Debug for AttemptOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Log").field(&self.is_kept()).finish()
+        f.debug_tuple("AttemptOutput").field(&self.is_kept()).finish()
     }
 }
 

@@ -443,7 +443,7 @@ impl Drop for WriteReply {
 
 impl fmt::Debug for WriteReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Answer").field(&self.0.is_some()).finish()
+        f.debug_tuple("WriteReply").field(&self.0.is_some()).finish()
     }
 }
 

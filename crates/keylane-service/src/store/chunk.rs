@@ -236,7 +236,7 @@ impl fmt::Debug for Chunk {
 impl fmt::Debug for StoredSubtask<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let payload = self.payload().len();
-        let mut debug = f.debug_struct("Subtask");
+        let mut debug = f.debug_struct("StoredSubtask");
         debug.field("number", &self.number).field("keys", &self.keys());
         debug.field("payload_bytes", &payload).finish()
     }

@@ -90,6 +90,8 @@ impl Future for PendingWrite {
 
 impl fmt::Debug for PendingWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").field("answered", &self.slot.state().answer.is_some()).finish()
+        f.debug_struct("PendingWrite")
+            .field("answered", &self.slot.state().answer.is_some())
+            .finish()
     }
 }

@@ -373,7 +373,7 @@ impl RecoveredJob {
 
 impl fmt::Debug for RecoveredJobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut debug = f.debug_struct("Recovered");
+        let mut debug = f.debug_struct("RecoveredJobs");
         debug.field("clean", &self.clean).field("keys", &self.keys.len());
         debug.field("jobs", &self.len()).field("set_aside", &self.set_aside).finish()
     }

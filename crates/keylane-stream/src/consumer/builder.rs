@@ -390,6 +390,6 @@ fn default_threads() -> usize {
 
 impl std::fmt::Debug for ConsumerBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("order", &self.config.order).finish_non_exhaustive()
+        f.debug_struct("ConsumerBuilder").field("order", &self.config.order).finish_non_exhaustive()
     }
 }

@@ -200,7 +200,7 @@ fn is_later(position: u32, than: u32) -> bool {
 
 impl<K> fmt::Debug for OrderChecker<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checker").finish_non_exhaustive()
+        f.debug_struct("OrderChecker").finish_non_exhaustive()
     }
 }
 
