@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::metadata::MetadataBroker;
 use rdkafka::topic_partition_list::Offset;
 use rdkafka::types::RDKafkaErrorCode;
 
@@ -208,7 +209,13 @@ fn ids(
     if topics.is_empty() {
         return Ok(HashMap::new());
     }
-    let broker = consumer.fetch_metadata(Some(&topics[0]), REQUEST_TIMEOUT)?.orig_broker_id();
+    let metadata = consumer.fetch_metadata(Some(&topics[0]), REQUEST_TIMEOUT)?;
+    // The first connection has no broker id until the cluster's list of brokers has arrived. A
+    // request for broker -1 would go to the controller, and time out while that is unknown.
+    let broker = match metadata.orig_broker_id() {
+        -1 => metadata.brokers().first().map_or(-1, MetadataBroker::id),
+        broker => broker,
+    };
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
     match ffi::describe(consumer.client(), broker, &names, REQUEST_TIMEOUT) {
         Ok(described) => Ok(described
