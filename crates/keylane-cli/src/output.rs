@@ -11,7 +11,7 @@ use std::sync::mpsc::Sender;
 use indicatif::ProgressBar;
 use thiserror::Error;
 
-use crate::run::{RunEvent, StopCause};
+use crate::run::{CoordinatorEvent, StopCause};
 
 /// Error of output that was not written. Its cause is reported once, to the coordinator, and ends
 /// the run.
@@ -29,11 +29,11 @@ pub(crate) struct StandardOutput {
     bar: ProgressBar,
     /// Set by the writer that found the reader closed or the disk full; later output is refused.
     closed: AtomicBool,
-    events: Sender<RunEvent>,
+    events: Sender<CoordinatorEvent>,
 }
 
 impl StandardOutput {
-    pub(crate) fn new(bar: ProgressBar, events: Sender<RunEvent>) -> io::Result<Self> {
+    pub(crate) fn new(bar: ProgressBar, events: Sender<CoordinatorEvent>) -> io::Result<Self> {
         let stdout = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Self { stdout: Mutex::new(stdout), bar, closed: AtomicBool::new(false), events })
     }
@@ -99,6 +99,6 @@ impl StandardOutput {
             ),
         };
         // The run may be over already; then there is no run to stop.
-        let _ = self.events.send(RunEvent::Stop(cause));
+        let _ = self.events.send(CoordinatorEvent::Stop(cause));
     }
 }

@@ -9,11 +9,11 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::run::{RunEvent, StopCause};
+use crate::run::{CoordinatorEvent, StopCause};
 
 /// Sends an event for each signal from now on.
-pub(crate) fn watch(events: Sender<RunEvent>) -> anyhow::Result<()> {
-    each(move |signal| events.send(RunEvent::Stop(StopCause::Signal(signal))).is_ok())
+pub(crate) fn watch(events: Sender<CoordinatorEvent>) -> anyhow::Result<()> {
+    each(move |signal| events.send(CoordinatorEvent::Stop(StopCause::Signal(signal))).is_ok())
 }
 
 /// Calls this with each signal from now on, until it returns false.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use keylane_service::JobNumber;
-use keylane_service::schedule::{
+use keylane_service::scheduler::{
     KindId, KindLimits, NewJob, NewSubtask, RunEnd, RunStart, Scheduler, SchedulerSettings,
 };
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::kind::{Kind, KindRegistry};
 use crate::refused::RequestError;
 use crate::trace_context::TraceContext;
-use crate::wire::{OnErrorChoice, OnFailChoice, SubmitJob, SubmitSubtask, Timestamp};
+use crate::wire::{OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp};
 
 /// Limits of submissions: they keep one request from exhausting the resources of all others.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +66,8 @@ pub(crate) struct JobHead {
     pub(crate) weight: u32,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) run_at: Option<Timestamp>,
-    pub(crate) on_error: OnErrorChoice,
-    pub(crate) on_fail: OnFailChoice,
+    pub(crate) on_error: OnError,
+    pub(crate) on_fail: OnFail,
     pub(crate) attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) timeout_ms: Option<u64>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use keylane::Backoff;
 
 use crate::handle::Handler;
-use crate::wire::{OnErrorChoice, OnFailChoice};
+use crate::wire::{OnError, OnFail};
 
 /// Settings of the jobs of one kind.
 #[derive(Clone)]
@@ -38,9 +38,9 @@ pub struct Kind {
     /// Maximum rate of starts. Default: no limit.
     pub rate: Option<StartRate>,
     /// Effect of a failed subtask on the rest of its job. Default: the rest goes on.
-    pub on_error: OnErrorChoice,
+    pub on_error: OnError,
     /// Effect of a failed subtask on its key. Default: the key goes on.
-    pub on_fail: OnFailChoice,
+    pub on_fail: OnFail,
     /// Maximum size of an attempt's [log](crate::handle::AttemptOutput) in bytes: the last ones are kept. 0
     /// keeps none; the maximum is [`Log::MAX_BYTES`](crate::handle::AttemptOutput::MAX_BYTES). Default: 8
     /// KiB.
@@ -96,8 +96,8 @@ impl Kind {
             max_lease: Duration::from_secs(12 * 3600),
             concurrency: None,
             rate: None,
-            on_error: OnErrorChoice::default(),
-            on_fail: OnFailChoice::default(),
+            on_error: OnError::default(),
+            on_fail: OnFail::default(),
             log_bytes: 8 * 1024,
         }
     }

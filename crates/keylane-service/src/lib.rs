@@ -7,7 +7,7 @@ pub mod http;
 mod ids;
 mod kind;
 mod refused;
-pub mod schedule;
+pub mod scheduler;
 #[cfg(test)]
 mod simulation;
 pub mod store;

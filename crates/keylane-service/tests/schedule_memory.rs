@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use keylane_service::JobNumber;
-use keylane_service::schedule::{NewJob, NewSubtask, RunEnd, Scheduler, SchedulerSettings, Step};
+use keylane_service::scheduler::{NewJob, NewSubtask, RunEnd, Scheduler, SchedulerSettings, Step};
 
 struct Counting;
 

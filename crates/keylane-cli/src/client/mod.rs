@@ -27,7 +27,7 @@ mod sse;
 mod status;
 mod submit;
 mod subtasks;
-mod tls;
+mod tls_errors;
 mod top;
 mod upload;
 mod watch;

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::{ErrorResponse, RequestError};
 use super::options::ServerArgs;
-use super::tls;
+use super::tls_errors;
 
 /// Timeout of a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -151,7 +151,7 @@ impl ServerClient {
         // The innermost cause helps most; the outer ones only mention a failure.
         let mut cause = error;
         while let Some(inner) = cause.source() {
-            if let Some(why) = tls::explained(inner) {
+            if let Some(why) = tls_errors::explained(inner) {
                 return RequestError::Untrusted { server, why };
             }
             cause = inner;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use keylane_service::wire::{Job, OnErrorChoice, OnFailChoice, Timestamp};
+use keylane_service::wire::{Job, OnError, OnFail, Timestamp};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -226,9 +226,9 @@ struct JobHead<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    on_error: Option<OnErrorChoice>,
+    on_error: Option<OnError>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    on_fail: Option<OnFailChoice>,
+    on_fail: Option<OnFail>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attempts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -328,12 +328,12 @@ impl SubmitArgs {
             run_at: self.at.map(|when| when.0),
             delay_ms: self.delay.map(millis),
             on_error: self.on_error.map(|choice| match choice {
-                OnErrorArg::FinishAll => OnErrorChoice::FinishAll,
-                OnErrorArg::FailFast => OnErrorChoice::FailFast,
+                OnErrorArg::FinishAll => OnError::FinishAll,
+                OnErrorArg::FailFast => OnError::FailFast,
             }),
             on_fail: self.on_fail.map(|choice| match choice {
-                OnFailArg::Continue => OnFailChoice::Continue,
-                OnFailArg::StopKey => OnFailChoice::StopKey,
+                OnFailArg::Continue => OnFail::Continue,
+                OnFailArg::StopKey => OnFail::StopKey,
             }),
             attempts: self.attempts,
             timeout_ms: self.timeout.map(millis),
@@ -507,8 +507,8 @@ mod tests {
         assert_eq!(job.labels["a"], "b=c");
         assert_eq!((job.weight, job.attempts, job.timeout_ms), (Some(3), Some(2), Some(1500)));
         assert_eq!(job.run_at.unwrap().to_string(), "2026-01-31T12:00:00.000Z");
-        assert_eq!(job.on_error, Some(OnErrorChoice::FailFast));
-        assert_eq!(job.on_fail, Some(OnFailChoice::StopKey));
+        assert_eq!(job.on_error, Some(OnError::FailFast));
+        assert_eq!(job.on_fail, Some(OnFail::StopKey));
         assert_eq!((job.fan_in, job.delay_ms), (Some(false), None));
     }
 

@@ -36,7 +36,7 @@ use crate::exit::ExitOutcome;
 use crate::input::{FieldLayout, UncompressedReader};
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses};
-use crate::run::{RunEvent, StopCause};
+use crate::run::{CoordinatorEvent, StopCause};
 use crate::signals;
 use crate::worker::DISPATCHERS;
 
@@ -109,7 +109,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
         let ended = consumer.wait();
         leave(&ended, workers, left.as_deref());
         let _ = done.send(ended);
-        let _ = sender.send(RunEvent::Drained);
+        let _ = sender.send(CoordinatorEvent::Drained);
     })?;
     let look = || watch.iter().for_each(|watch| watch());
     let stopped = follow(&events, &handle, children.as_deref(), plan.shutdown_timeout, &log, look);
@@ -375,7 +375,7 @@ fn leave(
 
 /// Waits for the end, and hurries it on demand. How that ends it if something asked for it: the first counts.
 fn follow(
-    events: &Receiver<RunEvent>,
+    events: &Receiver<CoordinatorEvent>,
     handle: &ConsumerHandle,
     children: Option<&ChildProcesses>,
     shutdown_timeout: Duration,
@@ -386,7 +386,7 @@ fn follow(
     let mut stopped = None;
     loop {
         let cause = match events.recv_timeout(TICK) {
-            Ok(RunEvent::Stop(cause)) => cause,
+            Ok(CoordinatorEvent::Stop(cause)) => cause,
             Ok(_) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 look();

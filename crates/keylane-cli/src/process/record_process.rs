@@ -14,7 +14,7 @@ use std::sync::mpsc::Sender;
 use anyhow::anyhow;
 
 use crate::key::RecordKey;
-use crate::run::{RunEvent, StopCause};
+use crate::run::{CoordinatorEvent, StopCause};
 use crate::run_stats::{RecordLocation, RunStats};
 
 use super::children::ChildProcesses;
@@ -31,7 +31,7 @@ thread_local! {
 pub(crate) struct RecordProcessRunner {
     pub(crate) children: ChildProcesses,
     pub(crate) stats: Arc<RunStats>,
-    pub(crate) events: Sender<RunEvent>,
+    pub(crate) events: Sender<CoordinatorEvent>,
     /// Path of the program, if it is equal for all records.
     pub(crate) program: Option<PathBuf>,
 }
@@ -127,7 +127,7 @@ impl RecordProcessRunner {
     fn stop(&self, error: anyhow::Error) {
         self.stats.stop();
         // The coordinator may have ended the run already.
-        let _ = self.events.send(RunEvent::Stop(StopCause::Error(error)));
+        let _ = self.events.send(CoordinatorEvent::Stop(StopCause::Error(error)));
     }
 }
 

@@ -18,8 +18,8 @@ use crate::signals;
 use crate::worker::{self, WorkerPool};
 
 use super::coordinator::RunCoordinator;
-use super::engine::RecordExecutor;
-use super::event::RunEvent;
+use super::coordinator_event::CoordinatorEvent;
+use super::executor::RecordExecutor;
 use super::plan::RecordTemplate;
 use super::reader::InputReader;
 use super::trace::TraceFile;
@@ -95,7 +95,7 @@ fn refuse_separators(command: &[OsString]) -> anyhow::Result<()> {
 fn processes(
     plan: &RecordTemplate,
     stats: &Arc<RunStats>,
-    events: &Sender<RunEvent>,
+    events: &Sender<CoordinatorEvent>,
 ) -> anyhow::Result<RecordExecutor> {
     let program =
         plan.program().map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
@@ -111,7 +111,7 @@ fn workers(
     args: &RunArgs,
     jobs: usize,
     stats: &Arc<RunStats>,
-    events: &Sender<RunEvent>,
+    events: &Sender<CoordinatorEvent>,
 ) -> anyhow::Result<RecordExecutor> {
     let observer = RunObserver { stats: Arc::clone(stats), events: events.clone() };
     let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
@@ -129,12 +129,12 @@ fn workers(
 fn start_reading(
     reader: InputReader,
     pool: &Arc<super::RecordPool>,
-    events: &Sender<RunEvent>,
+    events: &Sender<CoordinatorEvent>,
 ) -> anyhow::Result<()> {
     let (pool, events) = (Arc::clone(pool), events.clone());
     thread::Builder::new().name("keylane-reader".into()).spawn(move || {
         let outcome = reader.read_all(&pool);
-        let _ = events.send(RunEvent::InputEnded(outcome));
+        let _ = events.send(CoordinatorEvent::InputEnded(outcome));
     })?;
     Ok(())
 }

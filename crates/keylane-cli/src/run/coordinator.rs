@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use crate::exit::ExitOutcome;
 use crate::run_stats::records;
 
-use super::engine::RecordExecutor;
-use super::event::{RunEvent, StopCause};
+use super::coordinator_event::{CoordinatorEvent, StopCause};
+use super::executor::RecordExecutor;
 use super::work::RecordPool;
 
 /// Grace period of children that are asked to end.
@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(250);
 pub(super) struct RunCoordinator {
     pool: Arc<RecordPool>,
     engine: Arc<RecordExecutor>,
-    sender: Sender<RunEvent>,
+    sender: Sender<CoordinatorEvent>,
     /// The first reason to stop.
     cause: Option<StopCause>,
     /// Result of the reader.
@@ -45,7 +45,7 @@ impl RunCoordinator {
     pub(super) fn new(
         pool: Arc<RecordPool>,
         engine: Arc<RecordExecutor>,
-        sender: Sender<RunEvent>,
+        sender: Sender<CoordinatorEvent>,
     ) -> Self {
         Self {
             pool,
@@ -60,12 +60,12 @@ impl RunCoordinator {
     }
 
     /// Returns when no record runs.
-    pub(super) fn follow(mut self, events: &Receiver<RunEvent>) -> ExitOutcome {
+    pub(super) fn follow(mut self, events: &Receiver<CoordinatorEvent>) -> ExitOutcome {
         loop {
             match events.recv_timeout(TICK) {
-                Ok(RunEvent::InputEnded(outcome)) => self.input_ended(outcome),
-                Ok(RunEvent::Stop(cause)) => self.stop(cause),
-                Ok(RunEvent::Drained) => break,
+                Ok(CoordinatorEvent::InputEnded(outcome)) => self.input_ended(outcome),
+                Ok(CoordinatorEvent::Stop(cause)) => self.stop(cause),
+                Ok(CoordinatorEvent::Drained) => break,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender itself"),
             }
@@ -135,7 +135,7 @@ impl RunCoordinator {
         thread::spawn(move || {
             pool.shutdown().expect("the caller is no task of the pool");
             engine.finish();
-            let _ = sender.send(RunEvent::Drained);
+            let _ = sender.send(CoordinatorEvent::Drained);
         });
     }
 

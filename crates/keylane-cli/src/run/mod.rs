@@ -13,8 +13,8 @@
 
 mod compose;
 mod coordinator;
-mod engine;
-mod event;
+mod coordinator_event;
+mod executor;
 mod plan;
 mod reader;
 mod trace;
@@ -22,5 +22,5 @@ mod work;
 mod worker_events;
 
 pub(crate) use compose::run;
-pub(crate) use event::{RunEvent, StopCause};
+pub(crate) use coordinator_event::{CoordinatorEvent, StopCause};
 pub(crate) use work::RecordPool;

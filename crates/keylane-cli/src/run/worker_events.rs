@@ -8,13 +8,13 @@ use std::sync::mpsc::Sender;
 use crate::run_stats::{RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
 
-use super::event::{RunEvent, StopCause};
+use super::coordinator_event::{CoordinatorEvent, StopCause};
 
 /// A run as an observer: it keeps count, and ends when its workers are no good.
 #[derive(Debug)]
 pub(super) struct RunObserver {
     pub(super) stats: Arc<RunStats>,
-    pub(super) events: Sender<RunEvent>,
+    pub(super) events: Sender<CoordinatorEvent>,
 }
 
 impl RecordObserver for RunObserver {
@@ -61,7 +61,7 @@ impl RecordObserver for RunObserver {
     fn on_fatal(&self, error: anyhow::Error) -> bool {
         self.stats.stop();
         // The coordinator may have ended the run already.
-        let _ = self.events.send(RunEvent::Stop(StopCause::Error(error)));
+        let _ = self.events.send(CoordinatorEvent::Stop(StopCause::Error(error)));
         true
     }
 

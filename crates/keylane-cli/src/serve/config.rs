@@ -14,7 +14,7 @@ use keylane_service::handle::{
     AttemptOutput, CommandHandler, Handler, HttpHandler, ProcessLimits, WorkerHandler,
 };
 use keylane_service::http::{TlsIdentity, Tokens};
-use keylane_service::wire::{OnErrorChoice, OnFailChoice};
+use keylane_service::wire::{OnError, OnFail};
 use keylane_service::{Kind, KindWork, ServiceSettings, StartRate, SubmissionLimits, http};
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
@@ -110,8 +110,8 @@ pub(super) struct KindTable {
     concurrency: Option<NonZeroUsize>,
     rate: Option<RateText>,
     burst: Option<NonZeroU32>,
-    on_error: Option<OnErrorChoice>,
-    on_fail: Option<OnFailChoice>,
+    on_error: Option<OnError>,
+    on_fail: Option<OnFail>,
     max_log_bytes: Option<ByteSize>,
     split: Option<HandlerConfig>,
     fan_in: Option<HandlerConfig>,

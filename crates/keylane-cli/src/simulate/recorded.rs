@@ -25,8 +25,8 @@ pub(super) struct RecordedTrace {
     pub(super) workers: usize,
 }
 
-/// A worker that is out.
-struct AssignedWorker {
+/// Assignment of a worker that has not ended yet.
+struct OpenAssignment {
     worker: usize,
     start: u64,
     rule: Rule,
@@ -39,11 +39,11 @@ struct TraceReader {
     /// Jobs by their numbers in the record; assignments without a job have higher numbers.
     jobs: BTreeMap<u64, SimulatedJob>,
     finished: BTreeMap<u64, u64>,
-    out: BTreeMap<Option<u64>, VecDeque<AssignedWorker>>,
+    open: BTreeMap<Option<u64>, VecDeque<OpenAssignment>>,
     bars: Vec<(u64, ScheduledSubtask)>,
     /// Idle workers by number, without those that were never used.
     idle: Vec<usize>,
-    max_out: usize,
+    max_open: usize,
     loose: u64,
 }
 
@@ -56,8 +56,8 @@ pub(super) fn read(text: &str) -> anyhow::Result<RecordedTrace> {
     for entry in record.entries() {
         reading.note(entry.at - first, &entry.event);
     }
-    for (who, sittings) in std::mem::take(&mut reading.out) {
-        sittings.into_iter().for_each(|sitting| reading.end(who, sitting, last - first));
+    for (job, assignments) in std::mem::take(&mut reading.open) {
+        assignments.into_iter().for_each(|assignment| reading.end(job, assignment, last - first));
     }
     ensure!(!reading.jobs.is_empty(), "the record has no jobs");
     Ok(reading.finish(record.workers()))
@@ -73,26 +73,28 @@ impl TraceReader {
             }
             Event::Decided(Decision { to, rule, .. }) => {
                 let worker = self.idle.pop().unwrap_or_else(|| {
-                    self.max_out += 1;
-                    self.max_out - 1
+                    self.max_open += 1;
+                    self.max_open - 1
                 });
-                let sitting = AssignedWorker { worker, start: now, rule, more: 0 };
-                self.out.entry(number(to)).or_default().push_back(sitting);
+                let assignment = OpenAssignment { worker, start: now, rule, more: 0 };
+                self.open.entry(number(to)).or_default().push_back(assignment);
             }
             Event::RanMore { job, done, failed, .. } => {
-                if let Some(sitting) = self.out.entry(Some(job.serial())).or_default().front_mut() {
-                    sitting.more += done + failed;
+                if let Some(assignment) =
+                    self.open.entry(Some(job.serial())).or_default().front_mut()
+                {
+                    assignment.more += done + failed;
                 }
             }
-            Event::Ended(who, end) => {
+            Event::Ended(job, end) => {
                 // Of several, that which began first.
-                let Some(sitting) = self.out.entry(number(who)).or_default().pop_front() else {
+                let Some(assignment) = self.open.entry(number(job)).or_default().pop_front() else {
                     // It began before the record.
                     return;
                 };
                 match end {
-                    End::Done | End::Failed => self.end(number(who), sitting, now),
-                    End::Waits | End::Nothing => self.idle.push(sitting.worker),
+                    End::Done | End::Failed => self.end(number(job), assignment, now),
+                    End::Waits | End::Nothing => self.idle.push(assignment.worker),
                 }
             }
             _ => {}
@@ -100,15 +102,15 @@ impl TraceReader {
         self.idle.sort_unstable_by(|one, other| other.cmp(one));
     }
 
-    fn end(&mut self, who: Option<u64>, sitting: AssignedWorker, now: u64) {
-        let AssignedWorker { worker, start, rule, more } = sitting;
+    fn end(&mut self, job: Option<u64>, assignment: OpenAssignment, now: u64) {
+        let OpenAssignment { worker, start, rule, more } = assignment;
         self.idle.push(worker);
-        let number = who.unwrap_or_else(|| {
+        let number = job.unwrap_or_else(|| {
             self.loose += 1;
             u64::MAX - self.loose
         });
         let (took, subtasks) = (now - start, more + 1);
-        let outside = who.is_none();
+        let outside = job.is_none();
         let job = self.jobs.entry(number).or_insert_with(|| {
             let name = if outside { "outside".to_owned() } else { format!("{number}") };
             named(name, if outside { start } else { 0 }, 1)
@@ -139,7 +141,7 @@ impl TraceReader {
         let jobs =
             order.iter().map(|number| self.jobs.remove(number).expect("once each")).collect();
         let schedule = SimulatedSchedule { policy: "recorded", bars, finished };
-        RecordedTrace { jobs, schedule, workers: workers.max(self.max_out) }
+        RecordedTrace { jobs, schedule, workers: workers.max(self.max_open) }
     }
 }
 
@@ -147,8 +149,8 @@ fn named(name: String, arrival: u64, weight: u32) -> SimulatedJob {
     SimulatedJob { name, arrival, lengths: Vec::new(), weight }
 }
 
-fn number(who: Claimant) -> Option<u64> {
-    match who {
+fn number(job: Claimant) -> Option<u64> {
+    match job {
         Claimant::Job(job) => Some(job.serial()),
         Claimant::Loose => None,
     }

@@ -41,7 +41,7 @@ impl EngineState {
         self.apply_accepted(job, &accepted, now);
     }
 
-    /// Enters or removes one slice of a large job, see `schedule/entries.rs`.
+    /// Enters or removes one slice of a large job, see `scheduler/entries.rs`.
     pub(super) fn enter_slice(&mut self, now: Timestamp) {
         let Some(done) = self.scheduler.work_off(now.0) else { return };
         self.apply_accepted(done.job, &done.accepted, now);

@@ -16,7 +16,7 @@ use super::room::CapacityReservation;
 use super::timer::{sleep, timeout};
 use crate::handle::{Attempt, AttemptFailure, AttemptResult, Handler, Step as Handled, panicked};
 use crate::kind::KindWork;
-use crate::schedule::{NewSubtask, PackedSubtasks, RunEnd, Step, SubtaskFate};
+use crate::scheduler::{NewSubtask, PackedSubtasks, RunEnd, Step, SubtaskFate};
 use crate::store::{AttemptMark, AttemptStage};
 use crate::wire::{EventKind, Slice, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber};

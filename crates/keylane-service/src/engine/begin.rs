@@ -12,9 +12,9 @@ use super::plan::StepNumbers;
 use super::scheduler_job::{ended_counts, limits_of, new_job, new_subtask};
 use crate::head::JobHead;
 use crate::kind::{Kind, KindEntry, KindWork};
-use crate::schedule::{KindId, KindLimits, NewJob, RestoredState, Step};
+use crate::scheduler::{KindId, KindLimits, NewJob, RestoredState, Step};
 use crate::store::{AttemptStage, JobState as Stored, OutcomeCounts, OutcomeKind, RecoveredJob};
-use crate::wire::{EventKind, Job, OnErrorChoice, Timestamp};
+use crate::wire::{EventKind, Job, OnError, Timestamp};
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
 impl Core {
@@ -69,7 +69,7 @@ impl Core {
         let ended = self.ended_of(recovered, plan)?;
         let live = unfinished_job(recovered, head, plan, &waiting, ended.counts, now);
         let ended_before = ended_counts(&live.ended);
-        let is_failing = live.head.on_error == OnErrorChoice::FailFast && ended_before.failed > 0;
+        let is_failing = live.head.on_error == OnError::FailFast && ended_before.failed > 0;
         let is_leased =
             kind.is_some_and(|kind| matches!(self.kinds.get(kind).work, KindWork::Lease { .. }));
         let (stages, allowed) = (&waiting.stages, live.head.attempts.max(1));

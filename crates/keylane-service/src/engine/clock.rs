@@ -7,7 +7,7 @@
 //!    set at any moment. The time of the service is the steady clock plus an offset.
 //! 2. **The offset follows the wall clock in one place.** [`Clock::step`] returns the difference of
 //!    the two. The dispatcher reads it at least once a second, and under the lock of the engine
-//!    state moves the offset of the scheduler (`schedule/time.rs`), the deadlines of leases and
+//!    state moves the offset of the scheduler (`scheduler/time.rs`), the deadlines of leases and
 //!    then the offset here ([`Clock::follow`]). So backoffs, leases and rates keep their durations
 //!    whatever the wall clock does meanwhile, and calendar times (`run_at`, `retention`, timestamps)
 //!    follow the wall clock. The cost is proportional to the number of leases, independent of lanes

@@ -15,7 +15,7 @@ use super::store_status::read_refused;
 use super::timer::sleep;
 use crate::head::JobHead;
 use crate::refused::RequestError;
-use crate::schedule::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
+use crate::scheduler::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
 use crate::store::{
     Changes, JobState as Stored, JobStatus, OutcomeCounts, OutcomeKind, StoredJob, SubtaskOutcome,
     WriteError,
@@ -285,7 +285,7 @@ impl Core {
     ///
     /// 1. The transaction of the first part gives the job its place in the order. Its callback adds
     ///    a *fed* entry to the entry queue, so that everything accepted later enters behind all
-    ///    parts (`schedule/entries.rs`).
+    ///    parts (`scheduler/entries.rs`).
     /// 2. Each further part is one transaction that removes the outcomes of its subtasks. The part
     ///    enters when the transaction is on the disk, so no subtask runs while its old outcome
     ///    still counts.
@@ -310,7 +310,7 @@ impl Core {
         let RetryPlan {
             head, kind, created, started, last_version, plan, split, parts, ended, ..
         } = again;
-        let new = schedule::NewJob {
+        let new = scheduler::NewJob {
             split: split.then_some(0),
             start_at: None,
             ended: ended_counts(&ended),

@@ -42,7 +42,7 @@ use super::submit_reply::PendingReply;
 use super::timeline::TimelineRecorder;
 use super::wall_clock::WallClock;
 use crate::kind::KindRegistry;
-use crate::schedule::{self, Scheduler};
+use crate::scheduler::{self, Scheduler};
 use crate::store::Store;
 
 /// State shared by all parts of the service.
@@ -171,10 +171,10 @@ impl Core {
 }
 
 fn scheduler(settings: &ServiceSettings, boot: u64) -> Scheduler {
-    Scheduler::new(schedule::SchedulerSettings {
+    Scheduler::new(scheduler::SchedulerSettings {
         order: settings.order,
         first_fence: fences::first(boot),
-        ..schedule::SchedulerSettings::new(settings.slots)
+        ..scheduler::SchedulerSettings::new(settings.slots)
     })
 }
 

@@ -15,7 +15,7 @@ use super::{Core, StoreHealth};
 use crate::engine::logs::log_of;
 use crate::handle::{Attempt, AttemptFailure, Step as Handled};
 use crate::kind::KindWork;
-use crate::schedule::{KindId, RunStart, Step};
+use crate::scheduler::{KindId, RunStart, Step};
 use crate::wire::Timestamp;
 use crate::{Key, SubtaskId};
 

@@ -11,7 +11,7 @@
 //!    accepted, when a delayed job begins, when a split has produced them, and when they are
 //!    retried. So their order in memory is the commit order, and recovery restores it. The callback
 //!    enters one slice of a large job. The dispatcher enters the rest, one slice each time that it
-//!    holds the lock, and nothing overtakes a waiting entry (`schedule/entries.rs`).
+//!    holds the lock, and nothing overtakes a waiting entry (`scheduler/entries.rs`).
 //! 3. **An end is taken once.** The end of an attempt removes it from `running` by its fence; a
 //!    second end finds nothing.
 //! 4. **Slots and keys are free when an attempt has ended; clients see the end when it is on the
@@ -50,7 +50,7 @@ use crate::engine::clock::Clock;
 use crate::handle::AttemptOutput;
 use crate::head::JobHead;
 use crate::refused::RequestError;
-use crate::schedule::{Scheduler, Step};
+use crate::scheduler::{Scheduler, Step};
 use crate::store::{Changes, JobState as Stored, JobStatus, OutcomeCounts};
 use crate::wire::{JobState, Timestamp};
 use crate::{JobId, JobNumber, Key, SubtaskNumber};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::schedule::Step;
+use crate::scheduler::Step;
 
 /// Maximum number of subtasks of a job whose failures are kept: those that failed first.
 const MAX_KEPT: usize = 64;

@@ -13,7 +13,7 @@ use super::lease::LeaseState;
 use crate::engine::logs::log_of;
 use crate::handle::AttemptFailure;
 use crate::kind::{Kind, KindWork};
-use crate::schedule::{RestoredState, RunEnd, Step};
+use crate::scheduler::{RestoredState, RunEnd, Step};
 use crate::store::{AttemptMark, AttemptStage};
 use crate::wire::Timestamp;
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};

@@ -19,7 +19,7 @@ use super::submit_reply::{PendingReply, Reply, SubmitResult};
 use super::{Core, SubmitTicket, client_id};
 use crate::head::{self, JobHead, ValidatedSubmission};
 use crate::refused::RequestError;
-use crate::schedule::{NewSubtask, PackedSubtasks};
+use crate::scheduler::{NewSubtask, PackedSubtasks};
 use crate::store::{
     Changes, IdempotencyEntry, JobAlias, JobState as Stored, JobStatus, JobUpload, NewJob,
     WriteError,

@@ -5,7 +5,7 @@
 use super::engine_state::{EngineState, RunningAttempt};
 use crate::handle::AttemptOutput;
 use crate::kind::{Kind, KindWork};
-use crate::schedule::{Step, SubtaskFate};
+use crate::scheduler::{Step, SubtaskFate};
 use crate::store::{AttemptLog, OutcomeKind};
 use crate::wire::Timestamp;
 

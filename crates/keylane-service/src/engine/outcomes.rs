@@ -6,9 +6,9 @@ use serde_json::value::RawValue;
 
 use super::engine_state::{ActiveJob, CommitEffect, EngineState, FinalState, RunningAttempt};
 use super::scheduler_job::states;
-use crate::schedule::{AcceptResult, EndResult, JobOutcome, Step, SubtaskFate};
+use crate::scheduler::{AcceptResult, EndResult, JobOutcome, Step, SubtaskFate};
 use crate::store::{JobStatus, OutcomeKind, SubtaskOutcome as Written};
-use crate::wire::{JobState, OnErrorChoice, Timestamp};
+use crate::wire::{JobState, OnError, Timestamp};
 use crate::{JobNumber, Key, SubtaskId};
 
 impl EngineState {
@@ -161,8 +161,8 @@ impl ActiveJob {
     /// Returns false if the job was cancelled or is about to fail, so that its waiting subtasks
     /// were dropped.
     pub(super) fn holds_its_subtasks(&self) -> bool {
-        let fails = self.head.on_error == OnErrorChoice::FailFast
-            && self.ended.failed + self.ended.skipped > 0;
+        let fails =
+            self.head.on_error == OnError::FailFast && self.ended.failed + self.ended.skipped > 0;
         !self.cancelling && !self.is_closing && !fails
     }
 

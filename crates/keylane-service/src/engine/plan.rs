@@ -8,7 +8,7 @@
 
 use crate::SubtaskNumber;
 use crate::head::JobHead;
-use crate::schedule::Step;
+use crate::scheduler::Step;
 
 /// Numbering of a job's steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::timer::timeout;
 use crate::handle::{AttemptFailure, AttemptOutput};
 use crate::kind::KindWork;
 use crate::refused::RequestError;
-use crate::schedule::Step;
+use crate::scheduler::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
 /// Maximum wait for work in one request: below the timeout of most proxies.

@@ -2,11 +2,12 @@
 
 use crate::head::JobHead;
 use crate::kind::Kind;
-use crate::schedule::{
-    self, EndedCounts, JobOutcome, KindId, KindLimits, NewJob, NewSubtask, OnError, OnFail,
+use crate::scheduler::{
+    self, EndedCounts, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, KindLimits, NewJob,
+    NewSubtask,
 };
 use crate::store::{JobState as Stored, OutcomeCounts};
-use crate::wire::{JobState, OnErrorChoice, OnFailChoice};
+use crate::wire::{JobState, OnError, OnFail};
 use crate::{JobNumber, Key};
 
 /// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
@@ -22,7 +23,7 @@ pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
 }
 
 /// Converts a rate to tokens per interval: whole numbers, exact to a thousandth.
-fn rate_of(rate: crate::kind::StartRate) -> schedule::RateLimit {
+fn rate_of(rate: crate::kind::StartRate) -> scheduler::RateLimit {
     let per_second = if rate.per_second.is_finite() { rate.per_second.max(0.001) } else { 1e6 };
     let (tokens, period_ms) = match per_second {
         // Tokens per thousand seconds.
@@ -31,7 +32,7 @@ fn rate_of(rate: crate::kind::StartRate) -> schedule::RateLimit {
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 10^9")]
     let tokens = tokens as u32;
-    schedule::RateLimit { tokens, period_ms, burst: rate.burst.max(1) }
+    scheduler::RateLimit { tokens, period_ms, burst: rate.burst.max(1) }
 }
 
 pub(super) fn new_subtask(
@@ -48,12 +49,12 @@ pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &JobHead, subtasks:
         kind: KindId(kind),
         weight: head.weight,
         on_error: match head.on_error {
-            OnErrorChoice::FinishAll => OnError::FinishAll,
-            OnErrorChoice::FailFast => OnError::FailFast,
+            OnError::FinishAll => JobFailurePolicy::FinishAll,
+            OnError::FailFast => JobFailurePolicy::FailFast,
         },
         on_fail: match head.on_fail {
-            OnFailChoice::Continue => OnFail::Continue,
-            OnFailChoice::StopKey => OnFail::StopKey,
+            OnFail::Continue => KeyFailurePolicy::Continue,
+            OnFail::StopKey => KeyFailurePolicy::StopKey,
         },
         attempts_allowed: head.attempts,
         start_at: head.run_at.map(|at| at.0),

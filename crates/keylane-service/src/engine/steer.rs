@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::Core;
 use super::engine_state::{EngineState, FinalState};
 use crate::refused::RequestError;
-use crate::schedule::{HeadError, Step};
-use crate::store::{KeyRecord, KeyState, OutcomeKind};
+use crate::scheduler::{HeadError, Step};
+use crate::store::{KeyBlockReason, KeyRecord, OutcomeKind};
 use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
 use crate::{JobNumber, Key, SubtaskId};
 
@@ -107,7 +107,8 @@ impl Core {
         paused: bool,
         now: Timestamp,
     ) {
-        let record = KeyRecord { state: KeyState::Paused, since_ms: now.0, reason: String::new() };
+        let record =
+            KeyRecord { state: KeyBlockReason::Paused, since_ms: now.0, reason: String::new() };
         engine.unwritten.changes.key(key.clone(), paused.then_some(record));
         engine.holds.key_decided(key);
         if paused {

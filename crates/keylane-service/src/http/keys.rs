@@ -13,7 +13,7 @@ use super::operator::OperatorCaller;
 use super::problem::ApiError;
 use super::response::key_or_empty;
 use crate::engine::{AuditedRequest, KeyCommand, OperatorAction};
-use crate::schedule::KeySort;
+use crate::scheduler::KeySort;
 use crate::wire::{KeyView, Page};
 
 pub(super) fn router() -> Router<AppState> {

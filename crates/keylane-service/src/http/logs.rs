@@ -14,7 +14,7 @@ use super::blocking::blocking;
 use super::extract::Reader;
 use super::job_path::JobPath;
 use super::problem::ApiError;
-use crate::schedule::Step;
+use crate::scheduler::Step;
 use crate::wire::AttemptLog;
 
 pub(super) fn router() -> Router<AppState> {

@@ -26,7 +26,7 @@ use crate::engine::{
 };
 use crate::handle::{Attempt, AttemptFailure, FunctionHandler};
 use crate::store::{SimulatedDisk, Store};
-use crate::wire::{OnFailChoice, Timestamp};
+use crate::wire::{OnFail, Timestamp};
 use crate::{Kind, Service, ServiceSettings, http};
 
 /// Runs everything on the thread of the runtime.
@@ -272,8 +272,8 @@ fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
         }
     };
     let on_fail = match kind {
-        JobKind::Stop => OnFailChoice::StopKey,
-        JobKind::Local | JobKind::Lease => OnFailChoice::Continue,
+        JobKind::Stop => OnFail::StopKey,
+        JobKind::Local | JobKind::Lease => OnFail::Continue,
     };
     let backoff = keylane::Backoff::constant(Duration::from_millis(kind.backoff()));
     Kind {

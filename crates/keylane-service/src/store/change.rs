@@ -241,7 +241,7 @@ pub struct IdempotencyEntry {
 /// Reason why the tasks of a key do not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum KeyState {
+pub enum KeyBlockReason {
     /// Paused by an operator.
     Paused,
     /// Stopped by the failure policy after a subtask failed.
@@ -252,7 +252,7 @@ pub enum KeyState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
     /// Reason for the pause or stop.
-    pub state: KeyState,
+    pub state: KeyBlockReason,
     /// Time of the pause or stop, in milliseconds since 1970.
     pub since_ms: u64,
     /// Operator's explanation.

@@ -9,8 +9,8 @@ use keylane::admit::OwnedPermit;
 use keylane_storage::sqlite::{self, ReaderPool};
 use rusqlite::Connection;
 
-use super::cache::ChunkCache;
 use super::change::{Change, Changes, CommitReceipt, WriteReply, WriteRequest};
+use super::chunk_cache::ChunkCache;
 use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
 use super::outside::{JoinWriter, Outside};

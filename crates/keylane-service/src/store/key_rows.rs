@@ -2,19 +2,21 @@
 
 use keylane_storage::checksum::seal;
 
-use super::change::{IdempotencyEntry, KeyRecord, KeyState};
+use super::change::{IdempotencyEntry, KeyBlockReason, KeyRecord};
 use crate::ids::JobId;
 
-impl KeyState {
+impl KeyBlockReason {
     pub(super) fn code(self) -> i64 {
         match self {
-            KeyState::Paused => 1,
-            KeyState::Stopped => 2,
+            KeyBlockReason::Paused => 1,
+            KeyBlockReason::Stopped => 2,
         }
     }
 
     pub(super) fn of_code(code: i64) -> Option<Self> {
-        [KeyState::Paused, KeyState::Stopped].into_iter().find(|state| state.code() == code)
+        [KeyBlockReason::Paused, KeyBlockReason::Stopped]
+            .into_iter()
+            .find(|state| state.code() == code)
     }
 }
 

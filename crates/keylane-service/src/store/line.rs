@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::alias::JobAlias;
 use super::audit::{AuditRecord, AuditRow};
-use super::change::{IdempotencyEntry, KeyRecord, KeyState, NewJob};
+use super::change::{IdempotencyEntry, KeyBlockReason, KeyRecord, NewJob};
 use super::logs::AttemptLog;
 use super::marks::{self, AttemptStage};
 use super::outcome::{OutcomeKind, SubtaskOutcome};
@@ -264,10 +264,10 @@ impl ExportLine {
     }
 }
 
-fn word(state: KeyState) -> &'static str {
+fn word(state: KeyBlockReason) -> &'static str {
     match state {
-        KeyState::Paused => "paused",
-        KeyState::Stopped => "stopped",
+        KeyBlockReason::Paused => "paused",
+        KeyBlockReason::Stopped => "stopped",
     }
 }
 
@@ -281,7 +281,7 @@ pub(super) fn key(
     since_ms: u64,
     reason: String,
 ) -> Result<(Key, KeyRecord), String> {
-    let states = [KeyState::Paused, KeyState::Stopped];
+    let states = [KeyBlockReason::Paused, KeyBlockReason::Stopped];
     let found = states.into_iter().find(|known| word(*known) == state);
     let state = found.ok_or_else(|| format!("{state:?} is no state of a key"))?;
     Ok((Key::new(decode(key)?), KeyRecord { state, since_ms, reason }))

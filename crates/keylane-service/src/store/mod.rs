@@ -11,17 +11,17 @@ mod alias;
 mod audit;
 mod backup;
 mod boot;
-mod cache;
 mod change;
 mod check;
 mod chunk;
+mod chunk_cache;
 mod draft;
 mod ended;
 mod error;
 mod export;
-mod extend;
 mod handle;
 mod import;
+mod job_extension;
 mod key_rows;
 mod line;
 mod logs;
@@ -52,15 +52,15 @@ mod writer;
 pub use alias::JobAlias;
 pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
 pub(crate) use boot::FENCE_BITS;
-pub use change::{Changes, CommitReceipt, IdempotencyEntry, KeyRecord, KeyState, NewJob};
+pub use change::{Changes, CommitReceipt, IdempotencyEntry, KeyBlockReason, KeyRecord, NewJob};
 pub use chunk::{Chunk, MAX_SUBTASKS, StoredSubtask, SubtaskKeys};
 pub use ended::PinnedIndex;
 pub use error::{
     BackupError, ExportError, ImportError, ReadError, SalvageError, StoreDamage, StoreOpenError,
     WriteError,
 };
-pub use extend::JobExtension;
 pub use handle::{Store, StoreStats};
+pub use job_extension::JobExtension;
 pub use logs::AttemptLog;
 pub use marks::{AttemptMark, AttemptStage};
 pub use outcome::{OutcomeKind, OutcomePlace, RecordedOutcome, SubtaskOutcome};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::change::{IdempotencyEntry, KeyRecord, KeyState};
+use super::change::{IdempotencyEntry, KeyBlockReason, KeyRecord};
 use super::chunk::Chunk;
 use super::error::{ReadError, StoreDamage};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
@@ -331,7 +331,7 @@ pub(super) fn key_of(row: &rusqlite::Row<'_>) -> Result<(Key, KeyRecord), ReadEr
         ReadError::Damaged(StoreDamage::Key { key })
     };
     let record = KeyRecord {
-        state: KeyState::of_code(row.get(1)?).ok_or_else(damaged)?,
+        state: KeyBlockReason::of_code(row.get(1)?).ok_or_else(damaged)?,
         since_ms: row.get::<_, i64>(2)?.cast_unsigned(),
         reason: row.get(3)?,
     };

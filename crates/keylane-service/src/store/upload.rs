@@ -46,7 +46,7 @@ use crate::ids::{JobId, JobNumber, SubtaskNumber};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing comes of it before it is finished"]
+#[must_use = "an unfinished upload has no effect"]
 pub struct JobUpload {
     job: JobNumber,
     id: JobId,

@@ -49,10 +49,10 @@ pub struct SubmitJob {
     /// Whether other subtasks go on after a subtask has failed on its last attempt; default: the
     /// kind's setting.
     #[serde(default)]
-    pub on_error: Option<OnErrorChoice>,
+    pub on_error: Option<OnError>,
     /// Effect of a subtask's last failed attempt on its keys; default: the kind's setting.
     #[serde(default)]
-    pub on_fail: Option<OnFailChoice>,
+    pub on_fail: Option<OnFail>,
     /// Maximum number of attempts per subtask; default: the kind's setting.
     #[serde(default, deserialize_with = "whole")]
     pub attempts: Option<u32>,
@@ -90,7 +90,7 @@ pub struct SubmitSubtask {
 /// Effect of a subtask's last failed attempt on the other subtasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnErrorChoice {
+pub enum OnError {
     /// The other subtasks run; the job then fails.
     #[default]
     FinishAll,
@@ -101,7 +101,7 @@ pub enum OnErrorChoice {
 /// Effect of a subtask's last failed attempt on its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum OnFailChoice {
+pub enum OnFail {
     /// The next subtask of the key runs.
     #[default]
     Continue,

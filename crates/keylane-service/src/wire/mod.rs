@@ -31,8 +31,8 @@ pub use batch::{Batch, BatchItem, SubmitBatch};
 pub use event::{Event, EventKind};
 pub(crate) use job::Explained;
 pub use job::{
-    CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnErrorChoice, OnFailChoice,
-    RetryOnly, RetryRequest, SubmitJob, SubmitSubtask,
+    CancelMode, CancelRequest, Counts, Job, JobPatch, JobState, OnError, OnFail, RetryOnly,
+    RetryRequest, SubmitJob, SubmitSubtask,
 };
 pub use key::{KeyHead, KeyState, KeyView};
 pub use lease::{

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use keylane_service::JobNumber;
-use keylane_service::schedule::{
-    NewJob, NewSubtask, OnFail, RunEnd, RunStart, Scheduler, SchedulerSettings, Step,
+use keylane_service::scheduler::{
+    KeyFailurePolicy, NewJob, NewSubtask, RunEnd, RunStart, Scheduler, SchedulerSettings, Step,
 };
 use keylane_testkit::order::{Claims, Executor, Features, check_order};
 
@@ -42,7 +42,7 @@ impl Executor for Service {
         let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         let subtask = NewSubtask { number: 0, keys, attempts_made: 0 };
         let job = NewJob::new(JobNumber(task as u64), vec![subtask]);
-        self.scheduler.accept(NewJob { on_fail: OnFail::StopKey, ..job }, 0);
+        self.scheduler.accept(NewJob { on_fail: KeyFailurePolicy::StopKey, ..job }, 0);
         self.work_off();
     }
 

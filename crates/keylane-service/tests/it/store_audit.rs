@@ -4,8 +4,8 @@
 use crate::store_support::{NOW, accepted, new_store, open, place};
 use keylane_service::Key;
 use keylane_service::store::{
-    AuditFilter, AuditKept, AuditPage, AuditRecord, Changes, ImportError, KeyRecord, KeyState,
-    Store, StoreDamage, WriteError,
+    AuditFilter, AuditKept, AuditPage, AuditRecord, Changes, ImportError, KeyBlockReason,
+    KeyRecord, Store, StoreDamage, WriteError,
 };
 use rusqlite::Connection;
 
@@ -90,7 +90,7 @@ fn an_entry_is_there_with_what_it_tells_of_or_not_at_all() {
     let (_folder, path) = place();
     let store = new_store(&path);
     let (live, key) = (accepted(&store, 1), Key::new("a"));
-    let record = KeyRecord { state: KeyState::Paused, since_ms: NOW, reason: String::new() };
+    let record = KeyRecord { state: KeyBlockReason::Paused, since_ms: NOW, reason: String::new() };
     let mut refused = Changes::new();
     refused.audit(entry(1));
     refused.key(key.clone(), Some(record.clone()));

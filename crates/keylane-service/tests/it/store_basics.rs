@@ -7,8 +7,8 @@ use crate::store_support::{
     waiting,
 };
 use keylane_service::store::{
-    Changes, IdempotencyEntry, JobFilter, JobPredicate, JobState, JobStatus, KeyRecord, KeyState,
-    OutcomeCounts, OutcomeKind, Store, StoreSettings, WriteError,
+    Changes, IdempotencyEntry, JobFilter, JobPredicate, JobState, JobStatus, KeyBlockReason,
+    KeyRecord, OutcomeCounts, OutcomeKind, Store, StoreSettings, WriteError,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
 
@@ -83,7 +83,8 @@ fn what_has_not_ended_is_recovered_in_the_order_of_acceptance() {
         (0..3).for_each(|n| changes.ended(second, outcome(n, OutcomeKind::Succeeded)));
         let counts = OutcomeCounts { succeeded: 3, ..OutcomeCounts::default() };
         changes.status(second, over(JobState::Succeeded, counts));
-        let paused = KeyRecord { state: KeyState::Paused, since_ms: NOW, reason: "why".into() };
+        let paused =
+            KeyRecord { state: KeyBlockReason::Paused, since_ms: NOW, reason: "why".into() };
         changes.key(Key::new("key 1"), Some(paused.clone()));
         changes.key(Key::new("key 2"), Some(paused));
     });
@@ -394,7 +395,8 @@ fn what_cannot_be_is_refused_whole_and_keeps_nobody_out() {
         .map(|i| {
             let mut changes = Changes::new();
             let key = Key::new(format!("{i}"));
-            let record = KeyRecord { state: KeyState::Stopped, since_ms: i, reason: String::new() };
+            let record =
+                KeyRecord { state: KeyBlockReason::Stopped, since_ms: i, reason: String::new() };
             changes.key(key, Some(record));
             match i % 3 {
                 0 => changes.ended(job, outcome(2, OutcomeKind::Failed)),

@@ -8,8 +8,8 @@ use crate::store_support::{
 };
 use keylane_service::JobNumber;
 use keylane_service::store::{
-    BackupError, Changes, IdempotencyEntry, ImportError, JobState, JobStatus, KeyRecord, KeyState,
-    OutcomeCounts, OutcomeKind, Store,
+    BackupError, Changes, IdempotencyEntry, ImportError, JobState, JobStatus, KeyBlockReason,
+    KeyRecord, OutcomeCounts, OutcomeKind, Store,
 };
 use keylane_service::{JobId, Key};
 
@@ -41,7 +41,8 @@ fn fill(store: &Store) -> Vec<JobNumber> {
     changes.ended(jobs[4], outcome(1, OutcomeKind::Failed));
     let counts = OutcomeCounts { failed: 2, ..OutcomeCounts::default() };
     changes.status(jobs[4], JobStatus { counts, ..over });
-    let record = KeyRecord { state: KeyState::Stopped, since_ms: NOW, reason: "\"why\"\n".into() };
+    let record =
+        KeyRecord { state: KeyBlockReason::Stopped, since_ms: NOW, reason: "\"why\"\n".into() };
     changes.key(Key::new([0, 255, 7]), Some(record));
     store.submit(changes).wait().unwrap();
     let mut changes = Changes::new();

@@ -9,8 +9,8 @@ use crate::store_support::{
 };
 use keylane_service::JobNumber;
 use keylane_service::store::{
-    Changes, JobFilter, JobState, JobStatus, KeyRecord, KeyState, OutcomeKind, ReadError, Store,
-    StoreDamage, StoreOpenError, StoreSettings,
+    Changes, JobFilter, JobState, JobStatus, KeyBlockReason, KeyRecord, OutcomeKind, ReadError,
+    Store, StoreDamage, StoreOpenError, StoreSettings,
 };
 use keylane_service::{Key, SubtaskId};
 use rusqlite::Connection;
@@ -25,7 +25,7 @@ fn store_with_all() -> (tempfile::TempDir, PathBuf, [JobNumber; 3]) {
         jobs.iter().for_each(|job| changes.ended(*job, outcome(number, OutcomeKind::Succeeded)));
         changes.started(SubtaskId { job: jobs[1], number: 7 }, 2);
         let since_ms = NOW;
-        let record = KeyRecord { state: KeyState::Paused, since_ms, reason: "why".into() };
+        let record = KeyRecord { state: KeyBlockReason::Paused, since_ms, reason: "why".into() };
         changes.key(Key::new("a key"), Some(record));
         store.submit(changes).wait().unwrap();
     }

@@ -8,8 +8,9 @@ use crate::store_support::{
     NOW, copy_as_is, keys, new_job, outcome, payload, place, upload, waiting,
 };
 use keylane_service::store::{
-    AttemptLog, Changes, IdempotencyEntry, JobState, JobStatus, JobUpload, KeyRecord, KeyState,
-    OutcomeCounts, OutcomeKind, RecoveredJobs, Store, StoreSettings, SubtaskOutcome, WriteError,
+    AttemptLog, Changes, IdempotencyEntry, JobState, JobStatus, JobUpload, KeyBlockReason,
+    KeyRecord, OutcomeCounts, OutcomeKind, RecoveredJobs, Store, StoreSettings, SubtaskOutcome,
+    WriteError,
 };
 use keylane_service::{JobId, JobNumber, Key, SubtaskId};
 use proptest::prelude::*;
@@ -398,7 +399,7 @@ impl Both {
     fn key(&mut self, key: u8, paused: bool) {
         let name = vec![key; 3];
         let record = KeyRecord {
-            state: if key == 0 { KeyState::Stopped } else { KeyState::Paused },
+            state: if key == 0 { KeyBlockReason::Stopped } else { KeyBlockReason::Paused },
             since_ms: u64::from(key),
             reason: format!("reason {key}"),
         };

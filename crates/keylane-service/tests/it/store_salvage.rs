@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::store_support::{NOW, accepted, new_store, open, outcome, payload, place, waiting};
 use keylane_service::store::{
-    AttemptMark, AttemptStage, Changes, JobState, JobStatus, KeyRecord, KeyState, OutcomeKind,
-    Store, StoreDamage, StoreOpenError, StoreSettings,
+    AttemptMark, AttemptStage, Changes, JobState, JobStatus, KeyBlockReason, KeyRecord,
+    OutcomeKind, Store, StoreDamage, StoreOpenError, StoreSettings,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
 use rusqlite::Connection;
@@ -25,7 +25,7 @@ fn store_with_all(path: &Path) -> [JobNumber; 4] {
     changes.status(jobs[3], status);
     changes.ended(jobs[1], outcome(1, OutcomeKind::Failed));
     changes.started(SubtaskId { job: jobs[1], number: 7 }, 2);
-    let record = KeyRecord { state: KeyState::Paused, since_ms: NOW, reason: "why".into() };
+    let record = KeyRecord { state: KeyBlockReason::Paused, since_ms: NOW, reason: "why".into() };
     changes.key(Key::new("a key"), Some(record));
     store.submit(changes).wait().unwrap();
     jobs

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use keylane_service::store::{
-    Changes, KeyRecord, KeyState, OutcomeKind, RecoveredJobs, Store, StoreSettings,
+    Changes, KeyBlockReason, KeyRecord, OutcomeKind, RecoveredJobs, Store, StoreSettings,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
 use keylane_testkit::power_loss::{
@@ -87,8 +87,11 @@ impl Run {
                 0..=2 => self.accept(store),
                 3 => {
                     let key = self.random.number() % 5;
-                    let record =
-                        KeyRecord { state: KeyState::Paused, since_ms: NOW, reason: "why".into() };
+                    let record = KeyRecord {
+                        state: KeyBlockReason::Paused,
+                        since_ms: NOW,
+                        reason: "why".into(),
+                    };
                     let mut changes = Changes::new();
                     changes.key(Key::new(key.to_le_bytes()), Some(record));
                     self.submit(store, changes, Fact::Held(key));

@@ -12,7 +12,7 @@ use crate::engine::store_status::read_refused;
 use crate::head::JobHead;
 use crate::kind::KindRegistry;
 use crate::refused::RequestError;
-use crate::schedule::{self, Step, WaitReason};
+use crate::scheduler::{self, Step, WaitReason};
 use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
 use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
@@ -44,7 +44,7 @@ pub(in crate::engine) fn live_view(
 ) -> Option<Job> {
     let now = clock.now();
     let found = engine.scheduler.waiting_because(number).unwrap_or_default();
-    let words = |because: &schedule::JobWaitReason| {
+    let words = |because: &scheduler::JobWaitReason| {
         let count = (because.subtasks > 0).then_some(because.subtasks);
         let mut it = because_of(kinds, engine, number, &because.reason, now);
         if let (WaitReason::BackingOff { .. } | WaitReason::Stopped, Some(step)) =
@@ -137,7 +137,7 @@ fn plain_view(id: JobId, head: &JobHead, created: Timestamp, counts: Counts) -> 
 
 /// Returns the counts of an active job. A subtask whose end is not on the disk counts as running,
 /// so that a count never decreases after a crash.
-fn counts_of(live: &ActiveJob, now: &schedule::SubtaskCounts) -> Counts {
+fn counts_of(live: &ActiveJob, now: &scheduler::SubtaskCounts) -> Counts {
     let recorded = &live.recorded;
     let waiting = now.scheduled + now.entering + now.waiting + now.stopped;
     let (ready, backing_off) = (now.ready, now.backing_off);

@@ -10,7 +10,7 @@ use crate::engine::plan::StepNumbers;
 use crate::engine::store_status::read_refused;
 use crate::handle::OutputEnd;
 use crate::refused::RequestError;
-use crate::schedule::Step;
+use crate::scheduler::Step;
 use crate::wire::{AttemptLog, Page, SubtaskState, Timestamp};
 use crate::{JobId, JobNumber, store};
 

@@ -2,7 +2,7 @@
 
 use super::text::raw;
 use crate::SubtaskNumber;
-use crate::schedule::UnfinishedState;
+use crate::scheduler::UnfinishedState;
 use crate::store::{self, OutcomeKind};
 use crate::wire::{OutcomeView, SubtaskState, Timestamp};
 

@@ -3,7 +3,7 @@
 use super::text::text_of;
 use crate::engine::engine_state::EngineState;
 use crate::kind::{KindRegistry, KindWork};
-use crate::schedule::{KindId, LaneHead, Step, StepOf, UnfinishedState, WaitReason};
+use crate::scheduler::{KindId, LaneHead, Step, StepOf, UnfinishedState, WaitReason};
 use crate::wire::{Because, Timestamp};
 use crate::{JobNumber, SubtaskNumber};
 

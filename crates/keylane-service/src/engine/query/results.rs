@@ -12,7 +12,7 @@ use crate::engine::query::outcome_view::outcome_view;
 use crate::engine::store_status::read_refused;
 use crate::handle::AttemptFailure;
 use crate::refused::RequestError;
-use crate::schedule::Step;
+use crate::scheduler::Step;
 use crate::store::{OutcomeKind, OutcomePlace, PinnedIndex};
 use crate::wire::{OutcomeView, Page};
 use crate::{JobId, SubtaskNumber};

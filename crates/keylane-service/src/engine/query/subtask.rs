@@ -10,7 +10,7 @@ use super::text::raw;
 use crate::engine::made::null;
 use crate::engine::store_status::read_refused;
 use crate::refused::RequestError;
-use crate::schedule::{Step, WaitReason};
+use crate::scheduler::{Step, WaitReason};
 use crate::store::{self, OutcomeKind};
 use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
 use crate::{JobId, SubtaskNumber};

@@ -14,7 +14,7 @@ use crate::engine::engine_state::{EngineState, RunningAttempt};
 use crate::engine::plan::shown;
 use crate::engine::query::KeptSummary;
 use crate::engine::store_status::StoreHealth;
-use crate::schedule::{self, KeySort, UnfinishedState};
+use crate::scheduler::{self, KeySort, UnfinishedState};
 use crate::wire::{
     Decision, JobState, KeyHead, KeyState, KeyView, KindView, RunningSubtask, SchedulerView, Slice,
     Summary, Timeline, Timestamp,
@@ -126,7 +126,7 @@ impl Query {
         // Before any lock, because a disk can be slow.
         let store_bytes = self.store.bytes();
         let mut states: HashMap<JobState, u64> = HashMap::new();
-        let mut all = schedule::SubtaskCounts::default();
+        let mut all = scheduler::SubtaskCounts::default();
         let mut engine = self.state.lock();
         let mut next = JobNumber(0);
         loop {
@@ -202,7 +202,7 @@ fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtas
     }
 }
 
-fn key_view(engine: &EngineState, key: schedule::KeyView, now: Timestamp) -> KeyView {
+fn key_view(engine: &EngineState, key: scheduler::KeyView, now: Timestamp) -> KeyView {
     let is_stopped = key.head.is_some_and(|head| head.state == UnfinishedState::Stopped);
     let head = key.head.map(|head| KeyHead {
         job: engine.live.get(&head.of.job).map_or_else(String::new, |live| live.id.to_string()),

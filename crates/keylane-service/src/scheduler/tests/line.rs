@@ -1,7 +1,7 @@
 //! Only what shares a key with a large job waits while that enters.
 
 use super::*;
-use crate::schedule::{EndedCounts, KeySet, PackedSubtasks, WaitReason};
+use crate::scheduler::{EndedCounts, KeySet, PackedSubtasks, WaitReason};
 
 /// Keys `from` to `to` of a letter, one for each subtask.
 fn packed(letter: char, numbers: std::ops::Range<u32>) -> PackedSubtasks {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use super::bucket::TokenBucket;
+use super::token_bucket::TokenBucket;
 use super::{KindId, KindLimits, Step};
 
 /// Free capacity of a kind.

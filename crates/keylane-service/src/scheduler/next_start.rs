@@ -4,7 +4,7 @@ use keylane::allocate::{Claimant, Rule, Take};
 
 use super::job::StepState;
 use super::kinds::KindCapacity;
-use super::scheduler::{RunningTask, Scheduler};
+use super::state::{RunningTask, Scheduler};
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
 use super::{DecisionView, KindId, KindLimits, RunStart, Step};

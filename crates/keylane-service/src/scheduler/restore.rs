@@ -19,7 +19,7 @@
 
 use super::Step;
 use super::job::StepState;
-use super::scheduler::{RunningTask, Scheduler};
+use super::state::{RunningTask, Scheduler};
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
 use crate::{JobNumber, SubtaskNumber};

@@ -1,8 +1,8 @@
 //! Work on large jobs that is done in slices: entries that wait to enter the order, and sweeps of
-//! dropped jobs. `entries.rs` has the protocol.
+//! dropped jobs. `sliced_entry.rs` has the protocol.
 
-use super::packed::PackedSubtasks;
-use super::roll::UnfinishedTasks;
+use super::packed_subtasks::PackedSubtasks;
+use super::unfinished_tasks::UnfinishedTasks;
 
 /// Subtasks that wait to enter.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 //!    so that a small job is never in the queue.
 //! 2. **A slice passes entries that share no key with it.** The entry with the lowest number enters
 //!    whatever its keys are. The next slice of another entry enters if none of its keys is a key of an
-//!    earlier entry. The queue remembers the keys of an entry (`line_keys.rs`): all keys that it came
+//!    earlier entry. The queue remembers the keys of an entry (`entry_queue_keys.rs`): all keys that it came
 //!    with, entered or not. So while a large job enters, only jobs that share a key with it wait. A
 //!    job's second entry does not pass its first one. Subtasks without keys are in no lane, so they
 //!    have no order to keep.
@@ -58,11 +58,11 @@
 
 use std::any::Any;
 
+use super::entry_queue_keys::KeySet;
+use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
 use super::job::{JobCourse, StepState};
-use super::line_keys::KeySet;
-use super::packed::{PackedRecord, PackedSubtasks, PoppedSlice};
-use super::scheduler::Scheduler;
-use super::slices::{IncrementalWork, PendingEntry, TaskSweep};
+use super::packed_subtasks::{PackedRecord, PackedSubtasks, PoppedSlice};
+use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
 use super::{AcceptResult, EndedCounts, JobOutcome, NewJob, NewSubtask, Step};

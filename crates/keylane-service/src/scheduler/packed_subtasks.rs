@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::line_keys::KeySet;
-use super::words::{NewSubtask, SLICE};
+use super::NewSubtask;
+use super::entry_queue_keys::KeySet;
+use super::settings::SLICE;
 use crate::SubtaskNumber;
 
 /// Number of bytes after which a slice is full, whatever its units: long keys cost by their bytes.

@@ -1,7 +1,7 @@
 //! Commands of operators on jobs and on the whole scheduler.
 
 use super::job::JobCourse;
-use super::scheduler::Scheduler;
+use super::state::Scheduler;
 use super::task::TaskPhase;
 use super::{CancelResult, Step};
 use crate::JobNumber;

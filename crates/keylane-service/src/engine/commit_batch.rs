@@ -13,7 +13,7 @@ use super::isolate::is_logical;
 use super::store_status::StoreHealth;
 use crate::JobNumber;
 use crate::refused::RequestError;
-use crate::schedule::Step;
+use crate::scheduler::Step;
 use crate::store::{CommitReceipt, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};
 

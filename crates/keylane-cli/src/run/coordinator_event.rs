@@ -2,7 +2,7 @@
 
 /// Event for the coordinator, sent by the thread that noticed it.
 #[derive(Debug)]
-pub(crate) enum RunEvent {
+pub(crate) enum CoordinatorEvent {
     /// The reader has given the last record to the pool, or cannot go on.
     InputEnded(anyhow::Result<()>),
     /// No new record should start.

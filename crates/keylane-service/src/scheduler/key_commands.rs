@@ -1,6 +1,6 @@
 //! Commands of operators on single keys.
 
-use super::scheduler::Scheduler;
+use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
 use super::{EndResult, HeadError, SubtaskFate};

@@ -5,7 +5,7 @@
 //! times of scheduled jobs are times of the caller's clock, so they are kept unconverted in a
 //! separate set of timers.
 
-use super::scheduler::Scheduler;
+use super::state::Scheduler;
 
 impl Scheduler {
     /// Advances to the caller's time and returns the steady time, which never goes back.

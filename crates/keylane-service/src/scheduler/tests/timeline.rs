@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{job, scheduler, start_all};
-use crate::schedule::{RunEnd, RunStart};
+use crate::scheduler::{RunEnd, RunStart};
 
 const MINUTE: u64 = 60_000;
 

@@ -7,7 +7,7 @@ use keylane::allocate::JobProgress;
 use super::job::{ScheduledJob, ScheduledStart, StepState};
 use super::kinds::KindCapacity;
 use super::lanes::LanePosition;
-use super::scheduler::Scheduler;
+use super::state::Scheduler;
 use super::task::TaskPhase;
 use super::{
     DecisionView, JobWaitReason, KeySort, KeyView, LaneHead, RunStart, RunningStep, SlotUsage,

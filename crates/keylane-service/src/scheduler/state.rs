@@ -7,17 +7,17 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane::allocate::{self, Allocator, Record, Rule, Supply};
 
+use super::entry_queue_keys::LineKeys;
+use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
 use super::job::{JobCourse, ScheduledJob, ScheduledStart, StepState};
 use super::kinds::KindTable;
 use super::lanes::Lanes;
-use super::line_keys::LineKeys;
-use super::packed::PackedSubtasks;
+use super::packed_subtasks::PackedSubtasks;
 use super::slab::Slab;
-use super::slices::{IncrementalWork, PendingEntry, TaskSweep};
 use super::task::{ScheduledTask, TaskPhase, TaskSlab};
 use super::timers::{TimerEvent, Timers};
 use super::{
-    AcceptResult, AddError, DecisionView, JobOutcome, NewJob, NewSubtask, OnFail,
+    AcceptResult, AddError, DecisionView, JobOutcome, KeyFailurePolicy, NewJob, NewSubtask,
     SchedulerSettings, Step, SubtaskCounts, SubtaskFate,
 };
 use crate::JobNumber;
@@ -29,7 +29,7 @@ use crate::JobNumber;
 /// last one counts as the last one.
 ///
 /// ```
-/// use keylane_service::schedule::{RunEnd, NewJob, NewSubtask, JobOutcome, Scheduler, SchedulerSettings, Step};
+/// use keylane_service::scheduler::{RunEnd, NewJob, NewSubtask, JobOutcome, Scheduler, SchedulerSettings, Step};
 /// use keylane_service::JobNumber;
 ///
 /// let mut scheduler = Scheduler::new(SchedulerSettings::new(4));
@@ -44,7 +44,7 @@ use crate::JobNumber;
 /// let second = scheduler.poll_start(5).unwrap();
 /// let ended = scheduler.ended(second.job, second.step, second.fence, RunEnd::Succeeded, 9)?;
 /// assert_eq!(ended.over, Some(JobOutcome::Succeeded));
-/// # Ok::<(), keylane_service::schedule::StaleFence>(())
+/// # Ok::<(), keylane_service::scheduler::StaleFence>(())
 /// ```
 #[derive(Debug)]
 pub struct Scheduler {
@@ -71,7 +71,7 @@ pub struct Scheduler {
     pub(super) restored: usize,
     /// Latest time passed in, in milliseconds.
     pub(super) now: u64,
-    /// Difference between the caller's clock and the steady clock (`time.rs`).
+    /// Difference between the caller's clock and the steady clock (`steady_time.rs`).
     pub(super) offset: i64,
     pub(super) draining: bool,
     /// Maximum number of active jobs, as in the allocator.
@@ -374,7 +374,7 @@ impl Scheduler {
                 break;
             }
             self.leave_phase(slot, task);
-            if self.jobs[slot].on_fail == OnFail::StopKey && self.tasks[task].has_keys() {
+            if self.jobs[slot].on_fail == KeyFailurePolicy::StopKey && self.tasks[task].has_keys() {
                 self.enter_phase(slot, task, TaskPhase::Stopped);
                 continue;
             }

@@ -4,7 +4,7 @@ use keylane::allocate::Order;
 
 use super::{job, names, scheduler, start_all};
 use crate::JobNumber;
-use crate::schedule::{
+use crate::scheduler::{
     KindId, KindLimits, RateLimit, RunEnd, Scheduler, SchedulerSettings, Step, WaitReason,
 };
 

@@ -2,9 +2,9 @@
 
 use super::{job, names, scheduler, start_all, subtask};
 use crate::JobNumber;
-use crate::schedule::{
-    AcceptResult, HeadError, JobOutcome, OnError, OnFail, RunEnd, Step, SubtaskFate,
-    UnfinishedState, WaitReason,
+use crate::scheduler::{
+    AcceptResult, HeadError, JobFailurePolicy, JobOutcome, KeyFailurePolicy, RunEnd, Step,
+    SubtaskFate, UnfinishedState, WaitReason,
 };
 
 #[test]
@@ -49,7 +49,7 @@ fn a_head_that_backs_off_keeps_its_key_and_no_slot() {
 fn a_stopped_key_goes_on_when_its_head_is_skipped() {
     let mut scheduler = scheduler(4);
     let mut new = job(1, &["a", "a"]);
-    new.on_fail = OnFail::StopKey;
+    new.on_fail = KeyFailurePolicy::StopKey;
     scheduler.accept(new, 0);
     let start = scheduler.poll_start(0).unwrap();
     let end = RunEnd::Failed { retry_at: None };
@@ -70,7 +70,7 @@ fn a_stopped_key_goes_on_when_its_head_is_skipped() {
 fn a_job_that_fails_fast_says_what_it_drops_and_waits_for_what_runs() {
     let mut scheduler = scheduler(2);
     let mut new = job(1, &["", "", "", "a", "", "a"]);
-    new.on_error = OnError::FailFast;
+    new.on_error = JobFailurePolicy::FailFast;
     scheduler.accept(new, 0);
     scheduler.accept(job(2, &["a"]), 0);
     let starts = start_all(&mut scheduler, 0);

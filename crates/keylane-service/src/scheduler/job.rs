@@ -6,10 +6,10 @@ use std::ops::Range;
 use keylane::allocate;
 
 use super::list::LinkedList;
-use super::packed::PackedSubtasks;
-use super::roll::UnfinishedTasks;
+use super::packed_subtasks::PackedSubtasks;
 use super::task::TaskPhase;
-use super::{JobOutcome, KindId, OnError, OnFail, SubtaskCounts};
+use super::unfinished_tasks::UnfinishedTasks;
+use super::{JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, SubtaskCounts};
 use crate::JobNumber;
 
 /// Course of a job.
@@ -50,8 +50,8 @@ pub(super) struct ScheduledJob {
     pub(super) number: JobNumber,
     pub(super) kind: KindId,
     pub(super) weight: u32,
-    pub(super) on_error: OnError,
-    pub(super) on_fail: OnFail,
+    pub(super) on_error: JobFailurePolicy,
+    pub(super) on_fail: KeyFailurePolicy,
     pub(super) attempts_allowed: u32,
     /// Id of the job in the allocator; none while it is scheduled.
     pub(super) share: Option<allocate::JobId>,

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use keylane::allocate::Order;
 use proptest::prelude::*;
 
-use crate::schedule::{
-    AcceptResult, AddError, EndedCounts, HeadError, JobOutcome, KeySort, KeyView, KindId,
-    KindLimits, NewJob, NewSubtask, OnError, OnFail, RateLimit, RestoredState, RunEnd, RunStart,
-    Scheduler, SchedulerSettings, StaleFence, Step, StepOf, SubtaskCounts, SubtaskFate,
+use crate::scheduler::{
+    AcceptResult, AddError, EndedCounts, HeadError, JobFailurePolicy, JobOutcome, KeyFailurePolicy,
+    KeySort, KeyView, KindId, KindLimits, NewJob, NewSubtask, RateLimit, RestoredState, RunEnd,
+    RunStart, Scheduler, SchedulerSettings, StaleFence, Step, StepOf, SubtaskCounts, SubtaskFate,
     UnfinishedState, WaitReason, WorkedOff,
 };
 use crate::{JobNumber, Key};
@@ -50,8 +50,8 @@ enum Course {
 struct Job {
     number: u64,
     kind: u32,
-    on_error: OnError,
-    on_fail: OnFail,
+    on_error: JobFailurePolicy,
+    on_fail: KeyFailurePolicy,
     allowed: u32,
     paused: bool,
     starts_at: Option<u64>,
@@ -488,7 +488,7 @@ impl Pair {
     /// Something has failed for good.
     fn fail_fast(&mut self, number: u64) -> u64 {
         let job = self.job_mut(number);
-        if job.on_error == OnError::FinishAll || job.course != Course::Open {
+        if job.on_error == JobFailurePolicy::FinishAll || job.course != Course::Open {
             return 0;
         }
         job.course = Course::Failing;
@@ -583,7 +583,7 @@ impl Pair {
             if job.course != Course::Open {
                 break;
             }
-            let stops = job.on_fail == OnFail::StopKey && !sub.keys.is_empty();
+            let stops = job.on_fail == KeyFailurePolicy::StopKey && !sub.keys.is_empty();
             let at =
                 self.subs.iter().position(|it| it.job == number && it.step == sub.step).unwrap();
             if stops {
@@ -653,8 +653,16 @@ impl Pair {
         self.jobs.push(Job {
             number,
             kind: new.kind,
-            on_error: if new.fail_fast { OnError::FailFast } else { OnError::FinishAll },
-            on_fail: if new.stop_key { OnFail::StopKey } else { OnFail::Continue },
+            on_error: if new.fail_fast {
+                JobFailurePolicy::FailFast
+            } else {
+                JobFailurePolicy::FinishAll
+            },
+            on_fail: if new.stop_key {
+                KeyFailurePolicy::StopKey
+            } else {
+                KeyFailurePolicy::Continue
+            },
             allowed: new.allowed,
             paused: new.paused,
             starts_at,
@@ -724,7 +732,7 @@ impl Pair {
         };
         let job = self.job(sub.job).clone();
         let has_more = sub.attempts < job.allowed && job.course == Course::Open;
-        let stops = job.on_fail == OnFail::StopKey && !sub.keys.is_empty();
+        let stops = job.on_fail == KeyFailurePolicy::StopKey && !sub.keys.is_empty();
         let fate = match end {
             RunEnd::Succeeded => SubtaskFate::Succeeded,
             RunEnd::Failed { retry_at: Some(at) } if has_more => {

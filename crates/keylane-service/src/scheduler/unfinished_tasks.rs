@@ -168,7 +168,7 @@ fn is_here(tasks: &TaskSlab, slot: u32, number: SubtaskNumber, task: u32) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::task::ScheduledTask;
+    use crate::scheduler::task::ScheduledTask;
 
     #[test]
     fn a_roll_forgets_what_has_gone() {

@@ -3,10 +3,10 @@
 use keylane::allocate::{self, Claimant};
 
 use super::job::{JobCourse, ScheduledJob, StepState};
-use super::scheduler::Scheduler;
+use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
-use super::{EndResult, OnError, OnFail, RunEnd, StaleFence, Step, SubtaskFate};
+use super::{EndResult, JobFailurePolicy, KeyFailurePolicy, RunEnd, StaleFence, Step, SubtaskFate};
 use crate::JobNumber;
 
 /// Capacity of the kept buffer of opened tasks; cancelling a job opens as many as it had.
@@ -171,7 +171,7 @@ impl Scheduler {
     /// dropped subtasks.
     pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> u64 {
         let job = &mut self.jobs[slot];
-        if job.on_error != OnError::FailFast || job.course != JobCourse::Open {
+        if job.on_error != JobFailurePolicy::FailFast || job.course != JobCourse::Open {
             return 0;
         }
         job.course = JobCourse::Failing;
@@ -194,7 +194,9 @@ fn judge(job: &ScheduledJob, task: &ScheduledTask, end: RunEnd, now: u64) -> Sub
     match again_at {
         Some(_) if !goes_on => SubtaskFate::Cancelled,
         Some(at) if has_more => SubtaskFate::Again { at },
-        _ if goes_on && job.on_fail == OnFail::StopKey && task.has_keys() => SubtaskFate::Stopped,
+        _ if goes_on && job.on_fail == KeyFailurePolicy::StopKey && task.has_keys() => {
+            SubtaskFate::Stopped
+        }
         _ => SubtaskFate::Failed,
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::schedule::SubtaskCounts;
-use crate::schedule::job::{JobCourse, StepState};
-use crate::schedule::scheduler::Scheduler;
-use crate::schedule::slab::NONE;
-use crate::schedule::task::{ScheduledTask, TaskPhase};
+use crate::scheduler::SubtaskCounts;
+use crate::scheduler::job::{JobCourse, StepState};
+use crate::scheduler::slab::NONE;
+use crate::scheduler::state::Scheduler;
+use crate::scheduler::task::{ScheduledTask, TaskPhase};
 
 impl Scheduler {
     /// Panics if a count, a list or the allocator says something else than the tasks do.
