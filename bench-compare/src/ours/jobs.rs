@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use keylane::allocate::Order;
+use keylane::JobPolicy;
 use keylane::{Claims, Pool};
 
 use super::{BATCH, ClosurePool, closures};
@@ -100,12 +100,12 @@ fn keyed(setting: &Setting, submit: impl FnOnce(&'static World, Steps)) -> Recor
 
 pub(crate) fn jobs_mix(setting: &Setting, mix: Mix) -> Result<Record> {
     let order = match setting.peer.as_str() {
-        "keylane" => Order::Arrival,
-        "keylane-balanced" => Order::Balanced,
-        "keylane-shortest" => Order::Shortest,
+        "keylane" => JobPolicy::Arrival,
+        "keylane-balanced" => JobPolicy::Balanced,
+        "keylane-shortest" => JobPolicy::Shortest,
         _ => return Err(setting.unknown_peer()),
     };
-    let pool = Pool::<u64>::builder().workers(setting.workers).job_order(order).build()?;
+    let pool = Pool::<u64>::builder().workers(setting.workers).job_policy(order).build()?;
     Ok(mixes::measure(setting, mix, Jobs(Box::leak(Box::new(pool)))))
 }
 

@@ -7,8 +7,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keylane_allocate::{JobPolicy, default_workers};
+
 use crate::admit::ByteBound;
-use crate::allocate::{Order, default_workers};
 #[cfg(feature = "tokio")]
 use crate::complete::MAX_FUTURES;
 use crate::engine::{Engine, EngineSettings, Execute, JobRules, Key, OnFailure};
@@ -301,7 +302,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
     }
 
     /// Sets the maximum number of active jobs, at least one: jobs that have begun, and run or
-    /// could. By default the number of workers; with an order other than [`Order::Arrival`] there
+    /// could. By default the number of workers; with a policy other than [`JobPolicy::Arrival`] there
     /// is no bound. Further jobs wait for one of them to end.
     pub fn max_active_jobs(mut self, jobs: usize) -> Self {
         self.settings.jobs.max_active = Some(jobs);
@@ -317,21 +318,20 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Builder<K, S> {
         self
     }
 
-    /// Sets the order in which the rules serve jobs: by default [`Order::Arrival`], where each
+    /// Sets the policy by which the rules rank jobs: by default [`JobPolicy::Arrival`], where each
     /// active job keeps a worker. With many jobs of different sizes at a high load,
-    /// [`Order::Balanced`] makes their mean time many times shorter.
+    /// [`JobPolicy::Balanced`] makes their mean time many times shorter.
     ///
     /// ```
-    /// use keylane::Pool;
-    /// use keylane::allocate::Order;
+    /// use keylane::{JobPolicy, Pool};
     ///
-    /// let pool = Pool::<u32>::builder().job_order(Order::Balanced).build()?;
+    /// let pool = Pool::<u32>::builder().job_policy(JobPolicy::Balanced).build()?;
     /// let job = pool.job("short ones first").each((0..10).map(|n| move || n)).collect()?;
     /// assert_eq!(job.wait()?.unwrap().len(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn job_order(mut self, order: Order) -> Self {
-        self.settings.jobs.order = order;
+    pub fn job_policy(mut self, policy: JobPolicy) -> Self {
+        self.settings.jobs.policy = policy;
         self
     }
 

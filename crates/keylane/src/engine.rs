@@ -26,6 +26,7 @@ mod poison;
 mod predicate;
 mod rate_state;
 mod rates;
+mod ready_bitmap;
 mod resize;
 mod snapshot;
 mod state_expiry;
@@ -42,7 +43,6 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use crate::admit::{Admission, ByteBound, HeldBytes, KeyBound, KeyRef, TryAcquireError};
-use crate::allocate::{MAX_SHARDS, ReadyBitmap};
 use crate::error::SubmitErrorKind;
 use crate::observe::{
     Clock, DetachedTurns, OrderChecker, PoolCounters, Statistics, TraceEvents, Tracer, WaitSamples,
@@ -71,6 +71,7 @@ use self::delay_queue::DelayedTasks;
 pub use self::failure_policy::OnFailure;
 pub(crate) use self::latest::SupersededWork;
 use self::rate_state::RateLimits;
+use self::ready_bitmap::{MAX_SHARDS, ReadyBitmap};
 use self::state_expiry::StateExpiry;
 pub(crate) use self::stop::EngineOwner;
 pub(crate) use self::trace::TraceInfo;

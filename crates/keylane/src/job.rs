@@ -1,5 +1,5 @@
-//! Jobs: named sets of subtasks that share the pool's workers by the rules in
-//! [`allocate`](crate::allocate), each with one result.
+//! Jobs: named sets of subtasks that share the pool's workers by the rules of
+//! [`keylane_allocate`], each with one result.
 //!
 //! A job is split lazily: its iterator produces a subtask when a worker is free for the job. A
 //! subtask without keys then runs on that worker at once. One with keys enters the order of the

@@ -67,7 +67,7 @@
 //! | a timeline of the workers | [`Inspector::start_trace`](crate::control::Inspector::start_trace) |
 //! | Prometheus (feature `metrics`), `tracing` (feature `tracing`) | `Snapshot::write_prometheus` |
 //! | a fair bound, or a fair bounded queue, without a pool | [`admit::Gate`], [`admit::FairQueue`] |
-//! | sharing workers among jobs, in a pool or a simulation of yours | [`allocate`] |
+//! | sharing workers among jobs in a pool or a simulation of yours | crate [`keylane_allocate`] |
 //!
 //! The keys' `Eq` and `Clone` are called, and clones of keys dropped, while a part of the pool is
 //! locked: none of them may call the pool. Nor should they panic: that part may then be half
@@ -78,7 +78,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admit;
-pub mod allocate;
 mod builder;
 mod complete;
 pub mod control;
@@ -106,6 +105,7 @@ pub use handler::Handler;
 pub use handler_pool::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
 pub use key_hasher::{KeyBuildHasher, KeyHasher};
+pub use keylane_allocate::{JobId, JobPolicy, JobProgress};
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{PendingTask, Pool, Scope, ScopeError};
 pub use retry::{Backoff, Jitter, Retry};

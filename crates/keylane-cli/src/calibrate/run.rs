@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use keylane::allocate::Machine;
+use keylane_allocate::Machine;
 use signal_hook::consts::SIGPIPE;
 
 use super::advice::advise;

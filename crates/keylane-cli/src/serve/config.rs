@@ -230,9 +230,9 @@ impl Config {
         ServiceSettings {
             slots: server.slots.map_or(plain.slots, NonZeroUsize::get),
             order: match server.order {
-                None | Some(JobOrder::Arrival) => keylane::allocate::Order::Arrival,
-                Some(JobOrder::Balanced) => keylane::allocate::Order::Balanced,
-                Some(JobOrder::Shortest) => keylane::allocate::Order::Shortest,
+                None | Some(JobOrder::Arrival) => keylane::JobPolicy::Arrival,
+                Some(JobOrder::Balanced) => keylane::JobPolicy::Balanced,
+                Some(JobOrder::Shortest) => keylane::JobPolicy::Shortest,
             },
             bounds: SubmissionLimits {
                 body_bytes: size(server.max_body_bytes, bounds.body_bytes),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use keylane::allocate::{Allocator, Order};
+use keylane_allocate::{JobPolicy, JobScheduler};
 
 use super::SimulateArgs;
 use super::jobs::SimulatedJob;
@@ -17,14 +17,17 @@ pub(super) fn schedules(
     args: &SimulateArgs,
 ) -> Vec<SimulatedSchedule> {
     let allocator = || match args.max_hold {
-        Some(patience) => Allocator::new(workers).with_patience(patience),
-        None => Allocator::new(workers),
+        Some(patience) => JobScheduler::new(workers).with_patience(patience),
+        None => JobScheduler::new(workers),
     };
     let rules = allocator().with_max_active(args.max_active.map(usize::from));
     let mut policies: [Box<dyn AssignmentPolicy>; 6] = [
         Box::new(KeylanePolicy::new("four rules", rules)),
-        Box::new(KeylanePolicy::new("balanced", allocator().with_order(Order::Balanced))),
-        Box::new(KeylanePolicy::new("shortest first", allocator().with_order(Order::Shortest))),
+        Box::new(KeylanePolicy::new("balanced", allocator().with_policy(JobPolicy::Balanced))),
+        Box::new(KeylanePolicy::new(
+            "shortest first",
+            allocator().with_policy(JobPolicy::Shortest),
+        )),
         Box::<FifoPolicy>::default(),
         Box::<RoundRobin>::default(),
         Box::<ShortestFirst>::default(),

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use keylane::allocate::{Allocator, Claimant, End, JobId, Rule, Supply};
+use keylane_allocate::{Claimant, End, JobId, JobScheduler, Rule, Supply};
 
 use super::jobs::SimulatedJob;
 
@@ -25,14 +25,14 @@ pub(super) trait AssignmentPolicy {
 /// Keylane's rules, with the allocator's settings.
 pub(super) struct KeylanePolicy {
     name: &'static str,
-    allocator: Allocator,
+    allocator: JobScheduler,
     /// Which job an id is, by its serial number.
     jobs: Vec<usize>,
     ids: Vec<Option<JobId>>,
 }
 
 impl KeylanePolicy {
-    pub(super) fn new(name: &'static str, allocator: Allocator) -> Self {
+    pub(super) fn new(name: &'static str, allocator: JobScheduler) -> Self {
         KeylanePolicy { name, allocator, jobs: Vec::new(), ids: Vec::new() }
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::ensure;
-use keylane::allocate::{Claimant, Decision, End, Event, Record, Rule};
+use keylane_allocate::{Claimant, Decision, End, Event, Record, Rule};
 
 use super::jobs::SimulatedJob;
 use super::schedule::{ScheduledSubtask, SimulatedSchedule};

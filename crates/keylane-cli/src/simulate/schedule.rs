@@ -1,6 +1,6 @@
 //! Schedule: result of a simulation with the runs of each worker and the latency of each job.
 
-use keylane::allocate::Rule;
+use keylane_allocate::Rule;
 
 use super::jobs::SimulatedJob;
 

@@ -97,18 +97,18 @@ impl Simulation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use keylane::allocate::{Allocator, Order};
+    use keylane_allocate::{JobPolicy, JobScheduler};
 
     use super::super::mix::JobMix;
     use super::super::policy::{FifoPolicy, KeylanePolicy, RoundRobin, ShortestFirst};
     use super::*;
 
     fn all_policies(workers: usize) -> [Box<dyn AssignmentPolicy>; 6] {
-        let rules = |order| Allocator::new(workers).with_order(order);
+        let rules = |order| JobScheduler::new(workers).with_policy(order);
         [
-            Box::new(KeylanePolicy::new("four rules", rules(Order::Arrival))),
-            Box::new(KeylanePolicy::new("balanced", rules(Order::Balanced))),
-            Box::new(KeylanePolicy::new("shortest first", rules(Order::Shortest))),
+            Box::new(KeylanePolicy::new("four rules", rules(JobPolicy::Arrival))),
+            Box::new(KeylanePolicy::new("balanced", rules(JobPolicy::Balanced))),
+            Box::new(KeylanePolicy::new("shortest first", rules(JobPolicy::Shortest))),
             Box::<FifoPolicy>::default(),
             Box::<RoundRobin>::default(),
             Box::<ShortestFirst>::default(),

@@ -170,7 +170,7 @@ impl Core {
             number,
             attempt,
             kind,
-            rule: keylane::allocate::Rule::Keep,
+            rule: keylane_allocate::Rule::Keep,
             slot,
             since,
             keys,

@@ -24,7 +24,7 @@ use crate::wire::Timestamp;
 ///   A subtask runs at least once; each attempt has a higher fence than the one before.
 /// - **In order.** Of two subtasks with a common key, the one that entered first has ended
 ///   permanently before the other begins, across retries and restarts.
-/// - **Fair.** Jobs share the slots by the four rules of [`keylane::allocate`].
+/// - **Fair.** Jobs share the slots by the four rules of [`keylane_allocate`].
 ///
 /// A [`HttpServer`](crate::http::HttpServer) serves it over HTTP. If it is dropped without
 /// [`stop`](Self::stop), it ends as after a crash: no acknowledged job is lost, and interrupted

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keylane::allocate::Order;
+use keylane_allocate::JobPolicy;
 
 use super::wall_clock::ManualClock;
 use crate::head::SubmissionLimits;
@@ -16,7 +16,7 @@ pub struct ServiceSettings {
     /// Maximum number of concurrent subtasks, including those of remote workers. Default: 64.
     pub slots: usize,
     /// Policy that decides which job is served next. Default: the four rules.
-    pub order: Order,
+    pub order: JobPolicy,
     /// Limits of submitted jobs.
     pub bounds: SubmissionLimits,
     /// Retention time of finished jobs; unlimited if `None`. Default: a week.
@@ -42,7 +42,7 @@ impl ServiceSettings {
         ServiceSettings {
             path: path.into(),
             slots: 64,
-            order: Order::default(),
+            order: JobPolicy::default(),
             bounds: SubmissionLimits::default(),
             keep: Some(7 * DAY),
             keep_idempotency: DAY,

@@ -2,7 +2,7 @@
 
 use std::mem::discriminant;
 
-use keylane::allocate::JobProgress;
+use keylane_allocate::JobProgress;
 
 use super::job::{ScheduledJob, ScheduledStart, StepState};
 use super::kinds::KindCapacity;

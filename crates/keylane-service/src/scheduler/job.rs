@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use keylane::allocate;
-
 use super::list::LinkedList;
 use super::packed_subtasks::PackedSubtasks;
 use super::task::TaskPhase;
@@ -54,7 +52,7 @@ pub(super) struct ScheduledJob {
     pub(super) on_fail: KeyFailurePolicy,
     pub(super) attempts_allowed: u32,
     /// Id of the job in the allocator; none while it is scheduled.
-    pub(super) share: Option<allocate::JobId>,
+    pub(super) share: Option<keylane_allocate::JobId>,
     /// Start time and subtasks, while it is scheduled.
     pub(super) scheduled: Option<ScheduledStart>,
     /// Whether an operator has paused it.

@@ -67,7 +67,7 @@
 //!    jobs. A job of a kind without free capacity is paused in the allocator when its turn comes, and
 //!    the allocator is asked again, so the job keeps no other from the slot; before a slot stays idle,
 //!    jobs of kinds with free capacity are released.
-//! 5. **Jobs share by the [four rules](keylane::allocate)**: the rules see a job's ready subtasks
+//! 5. **Jobs share by the [four rules](keylane_allocate)**: the rules see a job's ready subtasks
 //!    as its offer, and all unfinished ones as its need.
 //! 6. **Kinds are fair.** Jobs held for one kind are released in the order of their turns, and a
 //!    job that has used the kind's capacity goes behind those that wait for it.

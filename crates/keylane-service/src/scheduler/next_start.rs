@@ -1,6 +1,6 @@
 //! Choice of the next start, and the limits of kinds.
 
-use keylane::allocate::{Claimant, Rule, Take};
+use keylane_allocate::{Claimant, Rule, Take};
 
 use super::job::StepState;
 use super::kinds::KindCapacity;

@@ -1,6 +1,6 @@
 //! Types of the scheduler's answers to queries.
 
-use keylane::allocate::Rule;
+use keylane_allocate::Rule;
 
 use super::{KindId, RunStart, Step};
 use crate::{JobNumber, Key};

@@ -17,13 +17,14 @@
 //! disk (`engine/dispatch.rs`), so recovery does not accept these again, and new tasks enter a lane
 //! at its end only.
 
+use keylane_allocate::Rule;
+
 use super::Step;
 use super::job::StepState;
 use super::state::{RunningTask, Scheduler};
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
 use crate::{JobNumber, SubtaskNumber};
-use keylane::allocate::Rule;
 
 /// State of a subtask before the restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

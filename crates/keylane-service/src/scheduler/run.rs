@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use keylane::allocate::Rule;
+use keylane_allocate::Rule;
 
 use super::KindId;
 use crate::{JobNumber, SubtaskNumber};

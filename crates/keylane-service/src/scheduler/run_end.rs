@@ -1,6 +1,6 @@
 //! Effects of the end of a run, and the tasks that it unblocks.
 
-use keylane::allocate::{self, Claimant};
+use keylane_allocate::Claimant;
 
 use super::job::{JobCourse, ScheduledJob, StepState};
 use super::state::Scheduler;
@@ -87,11 +87,11 @@ impl Scheduler {
             return self.fit_workers(now);
         }
         let end = match fate {
-            SubtaskFate::Again { .. } | SubtaskFate::Stopped => allocate::End::Waits,
+            SubtaskFate::Again { .. } | SubtaskFate::Stopped => keylane_allocate::End::Waits,
             // The allocator asked the split for more subtasks; it has no more.
-            _ if step == Step::Split => allocate::End::Nothing,
-            SubtaskFate::Succeeded => allocate::End::Done,
-            SubtaskFate::Failed | SubtaskFate::Cancelled => allocate::End::Failed,
+            _ if step == Step::Split => keylane_allocate::End::Nothing,
+            SubtaskFate::Succeeded => keylane_allocate::End::Done,
+            SubtaskFate::Failed | SubtaskFate::Cancelled => keylane_allocate::End::Failed,
         };
         let share = self.share(slot);
         self.allocator.ended(Claimant::Job(share), end, now);

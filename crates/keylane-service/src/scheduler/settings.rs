@@ -1,6 +1,6 @@
 //! Settings of the scheduler and of kinds.
 
-use keylane::allocate::Order;
+use keylane_allocate::JobPolicy;
 
 /// Units of work of one slice: a subtask counts one unit, and each of its keys one more. With a
 /// million lanes in memory, a unit was measured at 0.2 to 1 µs, so a slice holds the lock for about
@@ -13,7 +13,7 @@ pub struct SchedulerSettings {
     /// Maximum number of subtasks that run at the same time. With 0 none starts.
     pub slots: usize,
     /// Order in which the rules prefer jobs. Default: arrival.
-    pub order: Order,
+    pub order: JobPolicy,
     /// Maximum number of active jobs; `None`: the default of `order`.
     pub max_active: Option<usize>,
     /// Maximum time for which a job may be held at one slot, in milliseconds; `None`: unlimited.
@@ -34,7 +34,7 @@ impl SchedulerSettings {
     pub fn new(slots: usize) -> Self {
         SchedulerSettings {
             slots,
-            order: Order::Arrival,
+            order: JobPolicy::Arrival,
             max_active: None,
             patience: None,
             first_fence: 1,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use keylane::allocate::{self, Allocator, Record, Rule, Supply};
+use keylane_allocate::{JobScheduler, Record, Rule, Supply};
 
 use super::entry_queue_keys::LineKeys;
 use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
@@ -50,7 +50,7 @@ use crate::JobNumber;
 pub struct Scheduler {
     /// Decides which job gets a slot. It counts a job's ready tasks and fresh subtasks as ready;
     /// waiting, backing-off and stopped ones, and a pending fan-in, as waiting.
-    pub(super) allocator: Allocator,
+    pub(super) allocator: JobScheduler,
     pub(super) tasks: TaskSlab,
     pub(super) lanes: Lanes,
     /// Unfinished jobs. A slot with `weight` 0 is free.
@@ -116,8 +116,8 @@ impl Scheduler {
     /// Returns a scheduler without jobs.
     #[must_use]
     pub fn new(settings: SchedulerSettings) -> Self {
-        let mut allocator = Allocator::new(settings.slots)
-            .with_order(settings.order)
+        let mut allocator = JobScheduler::new(settings.slots)
+            .with_policy(settings.order)
             .with_max_active(settings.max_active);
         if let Some(patience) = settings.patience {
             allocator = allocator.with_patience(patience);
@@ -459,7 +459,7 @@ impl Scheduler {
     }
 
     /// Id in the allocator of a job that is not scheduled.
-    pub(super) fn share(&self, slot: u32) -> allocate::JobId {
+    pub(super) fn share(&self, slot: u32) -> keylane_allocate::JobId {
         self.jobs[slot].share.expect("only a job that has begun has tasks")
     }
 

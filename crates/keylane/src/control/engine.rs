@@ -8,7 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::allocate::JobId;
+use keylane_allocate::JobId;
+
 use crate::engine::{Engine, Execute, Key};
 use crate::error::BuildError;
 use crate::observe::{

@@ -5,8 +5,9 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use keylane_allocate::JobId;
+
 use super::engine::InspectEngine;
-use crate::allocate::JobId;
 use crate::complete::{Handle, TaskPhase};
 use crate::observe::{
     BlockedSubmitter, JobState, KeyExplanation, PoolExplanation, Running, Snapshot, StallWatch,

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::allocate::Record;
+use keylane_allocate::Record;
+
 use crate::job::JobInfo;
 
 /// The jobs of a pool, from [`Pool::jobs`](crate::Pool::jobs).

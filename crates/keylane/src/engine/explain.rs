@@ -7,8 +7,9 @@
 
 use std::any::Any;
 
+use keylane_allocate::{JobId, JobProgress};
+
 use super::*;
-use crate::allocate::{JobId, JobProgress};
 use crate::observe::{
     BlockedSubmitter, CapacityKind, Holder, JobState, KeyExplanation, KeyQueuePosition, KeyState,
     PoolExplanation, PoolReason, Running, RunningTask, Snapshot, StallWatch, Stalled, StartRange,

@@ -1,6 +1,6 @@
 //! Shares the workers of a running engine among jobs, by the rules in `allocate`.
 //!
-//! While there are jobs, a worker asks the [`Allocator`] for one assignment at a time: a subtask
+//! While there are jobs, a worker asks the [`JobScheduler`] for one assignment at a time: a subtask
 //! of a job, a batch of tiny ones of a job that is alone, or one slice of the work outside jobs.
 //! While there are none, it reads one word and continues as usual.
 //!
@@ -39,9 +39,10 @@ mod table;
 mod test_job;
 mod traits;
 
+use keylane_allocate::{Claimant, End, JobId, Take};
+
 use super::job_sharing::{ASSIGNABLE, OPEN_BATCH};
 use super::*;
-use crate::allocate::{Claimant, End, JobId, Take};
 use crate::sync::AtomicU64;
 
 pub(crate) use table::JobRules;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 use std::time::Duration;
 
+use super::ready_bitmap::ReadyBitmap;
 use super::{
     Engine, EngineSettings, Execute, ReadyWork, StepRequest, StepResult, SupersededWork, WaitLimit,
 };
-use crate::allocate::ReadyBitmap;
 use crate::observe::Statistics;
 use crate::order::{Claims, HeldLanes, SlotRef, TaskSlot};
 use crate::run::{ExecContext, IdleWorkers, Placement};

@@ -6,6 +6,8 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keylane_allocate::Supply;
+
 use super::core::{CoreParts, JobCore, JobOps};
 use super::fold::FoldSink;
 #[cfg(feature = "tokio")]
@@ -15,7 +17,6 @@ use super::options::{OnError, ResultOrder};
 use super::sink::{CollectSink, OutcomeSink, SharedResult as JobResult};
 use super::source::{JobSource, SubtaskSource};
 use super::subtask::{ClosureBody, SubtaskBody};
-use crate::allocate::Supply;
 use crate::complete::{FallibleFn, InfallibleFn, Outcome, TaskCell};
 use crate::engine::{Engine, JobControl, JobRunner, Key, WaitLimit, WeakJobControl};
 use crate::error::{SubmitError, SubmitErrorKind};

@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
+use keylane_allocate::{End, JobId, JobProgress, Take};
 use slab::Slab;
 
 #[cfg(feature = "tokio")]
@@ -22,7 +23,6 @@ use super::shared_batch::SharedBatch;
 use super::sink::{JobEnding, OnPanic, OutcomeSink};
 use super::source::{JobSource, NumberedSubtask, PullResult, SubtaskSource};
 use super::subtask::SubtaskBody;
-use crate::allocate::{End, JobId, JobProgress, Take};
 use crate::complete::{Outcome, PanicPayload, with_cancel_flag};
 use crate::engine::{BatchReport, JobControl, JobRunner, Key, WeakJobControl, WorkerCtx};
 use crate::order::Claims;

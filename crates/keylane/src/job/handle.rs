@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use keylane_allocate::{JobId, JobProgress};
+
 use super::core::JobOps;
 use super::sink::SharedResult as JobResult;
-use crate::allocate::{JobId, JobProgress};
 use crate::complete::{JoinState, NoWorker, Outcome, WouldDeadlock, block};
 
 /// Handle of a job: waits for its outcome, watches and controls it.

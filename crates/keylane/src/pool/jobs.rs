@@ -3,8 +3,9 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use keylane_allocate::Record;
+
 use super::{ClosureExecutor, Pool};
-use crate::allocate::Record;
 use crate::control::{Jobs, JobsEngine};
 use crate::engine::{Engine, Key};
 use crate::job::{JobBuilder, JobInfo};
@@ -15,7 +16,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Jobs share the workers by four rules, so that several make progress at once, none takes all
     /// workers, and the one with the fewest subtasks left is done first;
     /// [`allocate`](crate::allocate) describes them, and
-    /// [`Builder::job_order`](crate::Builder::job_order) selects another order. Work outside jobs
+    /// [`Builder::job_policy`](crate::Builder::job_policy) selects another policy. Work outside jobs
     /// shares as if each task were a job of its own.
     ///
     /// - Subtasks are split lazily: the iterator is called for one when a worker is free for it, so

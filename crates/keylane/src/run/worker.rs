@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use keylane_allocate::{Claimant, End, Take};
+
 use self::trace::TraceBuffer;
 use super::current::{self, EngineHooks, OrderPosition};
 use super::{
     AttemptEngine, BlockAnswer, EndTurn, ExecContext, Sampler, ShardChoiceInput, Turn, TurnResult,
 };
-use crate::allocate::{Claimant, End, Take};
 use crate::engine::{
     BatchReport, CurrentJob, Engine, Execute, Key, ReadyWork, StepRequest, StepResult, WorkerReport,
 };

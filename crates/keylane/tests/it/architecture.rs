@@ -8,14 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders that a task passes through.
-const STAGES: [&str; 6] = ["admit", "order", "allocate", "run", "complete", "observe"];
+const STAGES: [&str; 5] = ["admit", "order", "run", "complete", "observe"];
 
 /// Which stage uses which, and why. Everything else goes through the engine.
-const ARROWS: [(&str, &str); 5] = [
+const ARROWS: [(&str, &str); 4] = [
     // A body runs in the worker's task slot, and a worker carries the lanes that its task holds.
     ("run", "order"),
-    // While there are jobs, a worker goes where the allocator assigns it, and reports the result.
-    ("run", "allocate"),
     // Every worker keeps a tally.
     ("run", "observe"),
     // A handle's slot is a body that a worker runs,
@@ -28,9 +26,7 @@ const ARROWS: [(&str, &str); 5] = [
 const BELOW_THE_STAGES: [&str; 5] = ["sync", "error", "key_state", "retry", "unwind"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
-const HARMLESS: [(&str, &str); 13] = [
-    // Default number of workers of a pool.
-    ("allocate/sizing.rs", "std::thread::available_parallelism"),
+const HARMLESS: [(&str, &str); 12] = [
     // Thread that runs a body, to be compared with the caller: an identity, not a wait.
     ("complete/task_cell.rs", "std::thread::ThreadId"),
     ("complete/task_cell.rs", "std::thread::current().id()"),
@@ -139,6 +135,7 @@ fn the_crates_depend_downwards() {
     // From the bottom to the top; a crate may use those before it. The first is for tests.
     let tower = [
         "keylane-testkit",
+        "keylane-allocate",
         "keylane",
         "keylane-process",
         "keylane-storage",

@@ -3,7 +3,8 @@
 //! executor, and what their relatives got wrong.
 //!
 //! Elsewhere: 003 with a predicate, as it had one, in `defects_grouped.rs`; 004 in
-//! `queue_defects.rs`; 002 in `jobs_timeline.rs`.
+//! `queue_defects.rs`; 002 in `timeline.rs` of
+//! `keylane-allocate`.
 
 use std::hash::{Hash, Hasher};
 use std::panic::panic_any;

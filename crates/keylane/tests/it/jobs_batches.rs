@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use crate::common::{Gate, OpenAtLast, eventually, pool, soon};
-use keylane::Pool;
-use keylane::allocate::Order;
+use keylane::{JobPolicy, Pool};
 
 /// Until the workers take many subtasks at once.
 const WARM_UP: usize = 20_000;
@@ -137,7 +136,7 @@ fn a_small_job_begins_before_the_rest_of_a_batch_and_the_rest_is_not_lost() {
     soon(|| {
         for behind in [30, 40, 50, 60, 63] {
             // By arrival, the huge one would have the only place.
-            let pool = Pool::<u32>::builder().workers(1).job_order(Order::Shortest);
+            let pool = Pool::<u32>::builder().workers(1).job_policy(JobPolicy::Shortest);
             let pool = pool.build().unwrap();
             let gate = Gate::new();
             let open = OpenAtLast(gate.clone());

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
+use keylane_allocate::{Claimant, Event, JobPolicy, Record, Rule};
+
 use crate::common::{Gate, OpenAtLast, eventually, hold, pool, soon};
-use keylane::allocate::{Claimant, Event, Order, Record, Rule};
 use keylane::{Job, KeyBuildHasher, Pool};
 
 /// Job whose subtasks begin, report it, and end on request.
@@ -64,7 +65,8 @@ fn decisions(record: &Record) -> Vec<(u64, Rule)> {
 #[test]
 fn the_articles_timeline_in_a_real_pool() {
     soon(|| {
-        let pool = Pool::<u32>::builder().workers(4).job_order(Order::Arrival).build().unwrap();
+        let pool =
+            Pool::<u32>::builder().workers(4).job_policy(JobPolicy::Arrival).build().unwrap();
         pool.jobs().start_decision_log(1000);
         let mut a = Steps::new(&pool, "A", 20);
         // Which of the four begins first depends on the machine, until there is one end at a time.

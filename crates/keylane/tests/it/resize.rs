@@ -30,6 +30,12 @@ fn settings_out_of_range_are_refused() {
 }
 
 #[test]
+fn a_pool_has_the_default_number_of_workers() {
+    let pool = Pool::<u32>::builder().build().unwrap();
+    assert_eq!(pool.inspect().snapshot(0).workers_wanted, keylane_allocate::default_workers());
+}
+
+#[test]
 fn more_workers_begin_what_is_ready() {
     soon(|| {
         let pool = pool(1);

@@ -1,6 +1,6 @@
 //! Texts of stored values.
 
-use keylane::allocate::Rule;
+use keylane_allocate::Rule;
 use serde_json::value::RawValue;
 
 use crate::Key;

@@ -1,6 +1,6 @@
 //! Limits of kinds: no slot of another kind is lost, and jobs of one kind take turns.
 
-use keylane::allocate::Order;
+use keylane_allocate::JobPolicy;
 
 use super::{job, names, scheduler, start_all};
 use crate::JobNumber;
@@ -31,7 +31,7 @@ fn a_kind_at_its_bound_keeps_no_other_from_its_slot() {
 #[test]
 fn jobs_that_are_held_take_turns() {
     // In this order the shortest job would have its place back after each subtask.
-    let settings = SchedulerSettings { order: Order::Shortest, ..SchedulerSettings::new(2) };
+    let settings = SchedulerSettings { order: JobPolicy::Shortest, ..SchedulerSettings::new(2) };
     let mut scheduler = Scheduler::new(settings);
     scheduler.set_kind(
         KindId(0),

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keylane::allocate::Order;
+use keylane_allocate::JobPolicy;
 use proptest::prelude::*;
 
 use crate::scheduler::{
@@ -240,7 +240,7 @@ fn borrowed(
 }
 
 impl Pair {
-    fn new(slots: usize, order: Order, slice: u32) -> Self {
+    fn new(slots: usize, order: JobPolicy, slice: u32) -> Self {
         let settings = SchedulerSettings { order, slice, ..SchedulerSettings::new(slots) };
         Pair {
             scheduler: Scheduler::new(settings.clone()),
@@ -1243,7 +1243,7 @@ proptest! {
     fn the_scheduler_does_what_the_model_does(
         slots in 1..5_usize,
         slice in prop_oneof![Just(1024), 1..8_u32],
-        order in prop::sample::select(&[Order::Arrival, Order::Balanced, Order::Shortest][..]),
+        order in prop::sample::select(&[JobPolicy::Arrival, JobPolicy::Balanced, JobPolicy::Shortest][..]),
         program in prop::collection::vec(ops(), 1..120),
     ) {
         let mut pair = Pair::new(slots, order, slice);

@@ -1,10 +1,11 @@
 //! Submits, lists, controls and stops jobs.
 
+use keylane_allocate::{JobProgress, Record, Supply};
+
 use super::table::JobEntry;
 #[cfg(feature = "tokio")]
 use super::table::ended;
 use super::*;
-use crate::allocate::{JobProgress, Record, Supply};
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Refuses further jobs, and cancels the existing ones.
@@ -81,7 +82,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             if self.stopping() {
                 runner.stop();
             }
-            runner.finish(JobProgress::none());
+            runner.finish(NO_SUBTASKS);
             self.admission.release(1);
         }
         id
@@ -166,3 +167,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> JobControl f
         self.is_inside()
     }
 }
+
+/// Progress of a job without subtasks.
+const NO_SUBTASKS: JobProgress = JobProgress {
+    done: 0,
+    failed: 0,
+    running: 0,
+    ready: 0,
+    waiting: 0,
+    to_come: Some(0),
+    admitted: false,
+    paused: false,
+};

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering as StdOrdering;
 
+use keylane_allocate::{JobProgress, Supply};
+
 use super::super::models::{Meeting, ModelEngine, Work};
 use super::test_job::TestJob;
 use super::*;
-use crate::allocate::{JobProgress, Supply};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::yield_now;
 

@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
+use keylane_allocate::{
+    Claimant, Decision, End, JobId, JobPolicy, JobProgress, JobScheduler, Take,
+};
+
 use super::{CurrentJob, JobRunner, WorkerAssignment, WorkerReport};
-use crate::allocate::{Allocator, Claimant, Decision, End, JobId, JobProgress, Order, Take};
 use crate::observe::Clock;
 
 pub(in crate::engine) struct JobTable<K, W> {
-    /// Allocator; absent until there is a job.
-    pub(super) allocator: Option<Box<Allocator>>,
+    /// JobScheduler; absent until there is a job.
+    pub(super) allocator: Option<Box<JobScheduler>>,
     /// Jobs that are not over, by the slot of their id.
     pub(super) jobs: Vec<Option<JobEntry<K, W>>>,
     /// Time that was last given to the allocator, in milliseconds.
@@ -46,19 +49,19 @@ pub(crate) struct JobRules {
     pub(crate) max_active: Option<usize>,
     /// Bound for ageing, in milliseconds.
     pub(crate) patience: Option<u64>,
-    pub(crate) order: Order,
+    pub(crate) policy: JobPolicy,
 }
 
 impl Default for JobRules {
     fn default() -> Self {
-        JobRules { max_active: None, patience: None, order: Order::Arrival }
+        JobRules { max_active: None, patience: None, policy: JobPolicy::Arrival }
     }
 }
 
 impl JobRules {
-    pub(super) fn allocator(&self, workers: usize) -> Allocator {
+    pub(super) fn allocator(&self, workers: usize) -> JobScheduler {
         let allocator =
-            Allocator::new(workers).with_max_active(self.max_active).with_order(self.order);
+            JobScheduler::new(workers).with_max_active(self.max_active).with_policy(self.policy);
         match self.patience {
             Some(patience) => allocator.with_patience(patience),
             None => allocator,
@@ -234,7 +237,7 @@ mod tests {
     use super::super::BatchReport;
     use super::super::test_job::TestJob;
     use super::*;
-    use crate::allocate::Supply;
+    use keylane_allocate::Supply;
 
     /// A subtask that became ready before its worker had reported that it waits was taken for a
     /// running future: when the future ended, the allocator knew of no waiting subtask, and the job

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use keylane_allocate::{End, JobProgress, Take};
+
 use super::{BatchReport, JobRunner, WorkerCtx};
-use crate::allocate::{End, JobProgress, Take};
 use crate::sync::{AtomicU64, Mutex};
 
 /// Job of equal subtasks.

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use crate::allocate::{Claimant, End, JobId, JobProgress, Take};
+use keylane_allocate::{Claimant, End, JobId, JobProgress, Take};
+
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;

@@ -2,8 +2,9 @@
 
 use std::any::Any;
 
+use keylane_allocate::JobId;
+
 use super::*;
-use crate::allocate::JobId;
 use crate::engine::{TraceInfo, WorkerAssignment, WorkerCtx};
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};

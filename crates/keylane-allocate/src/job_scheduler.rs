@@ -2,7 +2,7 @@
 
 use super::record::{Event, Record, RecordedEvent};
 use super::rules::SchedulerState;
-use super::{Claimant, Decision, End, JobId, JobProgress, Order, Supply, Take};
+use super::{Claimant, Decision, End, JobId, JobPolicy, JobProgress, Supply, Take};
 
 /// Shares workers among jobs by the four rules: a pure state machine.
 ///
@@ -14,41 +14,41 @@ use super::{Claimant, Decision, End, JobId, JobProgress, Order, Supply, Take};
 ///   out.
 /// - The number of active jobs never exceeds the bound of rule 2. A job that neither runs nor could
 ///   run does not count.
-/// - With [`Order::Arrival`], an active job with a subtask to run gets a worker before any other
-///   job gets its second. With the other [`Order`]s, this holds for the jobs with a place, and no
+/// - With [`JobPolicy::Arrival`], an active job with a subtask to run gets a worker before any other
+///   job gets its second. With the other [`JobPolicy`]s, this holds for the jobs with a place, and no
 ///   job is passed over forever.
 /// - Assignment is not preemptive: a worker changes jobs only between two subtasks.
 ///
 /// The order of the calls is the order of the events. For events at the same time, report ends
 /// before arrivals.
 /// ```
-/// use keylane::allocate::{Allocator, Claimant, End, Rule, Supply};
+/// use keylane_allocate::{JobScheduler, Claimant, End, Rule, Supply};
 ///
-/// let mut allocator = Allocator::new(2);
-/// let long = allocator.submit(Supply::Ready(100), 1, 0);
-/// let first = allocator.next(0).unwrap();
+/// let mut scheduler = JobScheduler::new(2);
+/// let long = scheduler.submit(Supply::Ready(100), 1, 0);
+/// let first = scheduler.next(0).unwrap();
 /// assert_eq!((first.to, first.rule), (Claimant::Job(long), Rule::Admit));
-/// let second = allocator.next(0).unwrap();
+/// let second = scheduler.next(0).unwrap();
 /// assert_eq!((second.to, second.rule), (Claimant::Job(long), Rule::Least));
-/// assert_eq!(allocator.next(0), None); // both are busy
+/// assert_eq!(scheduler.next(0), None); // both are busy
 ///
-/// let short = allocator.submit(Supply::Ready(1), 1, 10);
-/// allocator.ended(Claimant::Job(long), End::Done, 60);
-/// let third = allocator.next(60).unwrap();
+/// let short = scheduler.submit(Supply::Ready(1), 1, 10);
+/// scheduler.ended(Claimant::Job(long), End::Done, 60);
+/// let third = scheduler.next(60).unwrap();
 /// assert_eq!((third.to, third.rule), (Claimant::Job(short), Rule::Admit));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Allocator {
+pub struct JobScheduler {
     rules: SchedulerState,
     /// Recorded events, if recording is on.
     record: Option<Box<Record>>,
 }
 
-impl Allocator {
-    /// Creates an allocator for `workers` workers, with at most as many active jobs, in the order
+impl JobScheduler {
+    /// Creates an scheduler for `workers` workers, with at most as many active jobs, in the order
     /// of arrival, and without an ageing bound.
     pub fn new(workers: usize) -> Self {
-        Allocator { rules: SchedulerState::new(workers), record: None }
+        JobScheduler { rules: SchedulerState::new(workers), record: None }
     }
 
     /// Sets the bound of rule 2: the maximum number of active jobs, at least 1. The default, and
@@ -72,11 +72,11 @@ impl Allocator {
         self
     }
 
-    /// Sets the policy. Other [`Order`]s than arrival limit the active jobs only if a
+    /// Sets the policy. Other [`JobPolicy`]s than arrival limit the active jobs only if a
     /// [bound](Self::with_max_active) is set.
     #[must_use]
-    pub fn with_order(mut self, order: Order) -> Self {
-        self.rules.set_order(order);
+    pub fn with_policy(mut self, order: JobPolicy) -> Self {
+        self.rules.set_policy(order);
         self
     }
 
@@ -195,14 +195,14 @@ impl Allocator {
     /// ended or is cancelled.
     ///
     /// ```
-    /// use keylane::allocate::{Allocator, Supply};
+    /// use keylane_allocate::{JobScheduler, Supply};
     ///
-    /// let mut allocator = Allocator::new(1);
-    /// let job = allocator.submit(Supply::Lined { ready: 0, waiting: 1 }, 1, 0);
-    /// assert!(allocator.next(0).is_none());
-    /// assert!(allocator.came(job, 1, 1, 0));
-    /// assert!(allocator.next(0).is_some());
-    /// assert_eq!(allocator.progress(job).unwrap().waiting, 2);
+    /// let mut scheduler = JobScheduler::new(1);
+    /// let job = scheduler.submit(Supply::Lined { ready: 0, waiting: 1 }, 1, 0);
+    /// assert!(scheduler.next(0).is_none());
+    /// assert!(scheduler.came(job, 1, 1, 0));
+    /// assert!(scheduler.next(0).is_some());
+    /// assert_eq!(scheduler.progress(job).unwrap().waiting, 2);
     /// ```
     pub fn came(&mut self, job: JobId, ready: u64, waiting: u64, now: u64) -> bool {
         let at = self.rules.at(now);
@@ -301,14 +301,14 @@ impl Allocator {
     /// why that job cannot use a worker now can [`pause`](Self::pause) it and ask again.
     ///
     /// ```
-    /// use keylane::allocate::{Allocator, Claimant, Supply};
+    /// use keylane_allocate::{JobScheduler, Claimant, Supply};
     ///
-    /// let mut allocator = Allocator::new(1);
-    /// let [first, second] = [(); 2].map(|()| allocator.submit(Supply::Ready(1), 1, 0));
-    /// assert_eq!(allocator.peek(0), Some(Claimant::Job(first)));
-    /// allocator.pause(first, 0);
-    /// assert_eq!(allocator.peek(0), Some(Claimant::Job(second)));
-    /// assert_eq!(allocator.next(0).unwrap().to, Claimant::Job(second));
+    /// let mut scheduler = JobScheduler::new(1);
+    /// let [first, second] = [(); 2].map(|()| scheduler.submit(Supply::Ready(1), 1, 0));
+    /// assert_eq!(scheduler.peek(0), Some(Claimant::Job(first)));
+    /// scheduler.pause(first, 0);
+    /// assert_eq!(scheduler.peek(0), Some(Claimant::Job(second)));
+    /// assert_eq!(scheduler.next(0).unwrap().to, Claimant::Job(second));
     /// ```
     pub fn peek(&mut self, now: u64) -> Option<Claimant> {
         self.rules.at(now);
@@ -316,7 +316,8 @@ impl Allocator {
     }
 
     /// Last value set for the work outside jobs.
-    pub(crate) fn is_loose_ready(&self) -> bool {
+    #[inline]
+    pub fn is_loose_ready(&self) -> bool {
         self.rules.is_loose_ready()
     }
 

@@ -12,7 +12,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use keylane::allocate::{Allocator, Claimant, End, Event, JobId, Order, Record, Rule, Supply};
+use keylane_allocate::{
+    Claimant, End, Event, JobId, JobPolicy, JobScheduler, Record, Rule, Supply,
+};
 use proptest::prelude::*;
 
 /// The longest subtask.
@@ -30,7 +32,7 @@ struct Arrival {
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     workers: usize,
-    order: Order,
+    order: JobPolicy,
     max_active: Option<usize>,
     patience: Option<u64>,
 }
@@ -55,7 +57,8 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 }
 
 fn settings() -> impl Strategy<Value = Setting> {
-    let order = prop::sample::select(&[Order::Arrival, Order::Balanced, Order::Shortest][..]);
+    let order =
+        prop::sample::select(&[JobPolicy::Arrival, JobPolicy::Balanced, JobPolicy::Shortest][..]);
     let max_active = prop::option::weighted(0.3, 1..8_usize);
     let patience = prop::option::of(0..400_u64);
     (1..9_usize, order, max_active, patience).prop_map(|(workers, order, max_active, patience)| {
@@ -71,7 +74,7 @@ enum Happens {
     Arrive(usize),
 }
 
-/// Data of a job beyond the allocator's.
+/// Data of a job beyond the scheduler's.
 struct Plan {
     number: usize,
     arrival: u64,
@@ -88,7 +91,7 @@ type Starts = Vec<(u64, usize, usize)>;
 struct Mix<'a> {
     setting: Setting,
     arrivals: &'a [Arrival],
-    allocator: Allocator,
+    scheduler: JobScheduler,
     now: u64,
     events: BinaryHeap<Reverse<(u64, Happens)>>,
     plans: BTreeMap<JobId, Plan>,
@@ -101,11 +104,12 @@ struct Mix<'a> {
 impl<'a> Mix<'a> {
     fn new(setting: Setting, arrivals: &'a [Arrival]) -> Self {
         let Setting { workers, order, max_active, patience } = setting;
-        let mut allocator = Allocator::new(workers).with_max_active(max_active).with_order(order);
+        let mut scheduler =
+            JobScheduler::new(workers).with_max_active(max_active).with_policy(order);
         if let Some(patience) = patience {
-            allocator = allocator.with_patience(patience);
+            scheduler = scheduler.with_patience(patience);
         }
-        allocator.record(100_000);
+        scheduler.record(100_000);
         let mut events = BinaryHeap::new();
         let mut time = 0;
         for (number, arrival) in arrivals.iter().enumerate() {
@@ -113,17 +117,17 @@ impl<'a> Mix<'a> {
             events.push(Reverse((time, Happens::Arrive(number))));
         }
         let (plans, starts) = (BTreeMap::new(), Vec::new());
-        Mix { setting, arrivals, allocator, now: 0, events, plans, starts, spent: 0, decisions: 0 }
+        Mix { setting, arrivals, scheduler, now: 0, events, plans, starts, spent: 0, decisions: 0 }
     }
 
-    fn run(mut self) -> (Allocator, Starts) {
+    fn run(mut self) -> (JobScheduler, Starts) {
         while let Some(Reverse((now, what))) = self.events.pop() {
             self.now = now;
             match what {
                 Happens::Arrive(number) => self.arrive(number),
                 Happens::End(job, subtask) => self.end(job, subtask),
                 Happens::Ready(job, subtask) => {
-                    assert!(self.allocator.ready(job, 1, now));
+                    assert!(self.scheduler.ready(job, 1, now));
                     self.plans.get_mut(&job).unwrap().ready.insert(0, subtask);
                 }
             }
@@ -131,12 +135,12 @@ impl<'a> Mix<'a> {
             self.nobody_waits_too_long();
         }
         self.work_is_conserved();
-        (self.allocator, self.starts)
+        (self.scheduler, self.starts)
     }
 
     fn arrive(&mut self, number: usize) {
         let Arrival { subtasks, weight, .. } = &self.arrivals[number];
-        let job = self.allocator.submit(Supply::Ready(subtasks.len() as u64), *weight, self.now);
+        let job = self.scheduler.submit(Supply::Ready(subtasks.len() as u64), *weight, self.now);
         let ready = (0..subtasks.len()).rev().collect();
         let plan = Plan { number, arrival: self.now, ready, waits: None };
         self.plans.insert(job, plan);
@@ -151,13 +155,13 @@ impl<'a> Mix<'a> {
             let again = self.now + waits.unwrap();
             self.events.push(Reverse((again, Happens::Ready(job, subtask + 1_000_000))));
         }
-        self.allocator.ended(Claimant::Job(job), end, self.now);
+        self.scheduler.ended(Claimant::Job(job), end, self.now);
     }
 
     fn give_all(&mut self) {
         loop {
             let candidates = self.candidates();
-            let Some(decision) = self.allocator.next(self.now) else { break };
+            let Some(decision) = self.scheduler.next(self.now) else { break };
             let Claimant::Job(job) = decision.to else { panic!("there is no loose work") };
             self.is_rightly_chosen(&candidates, job, decision.rule);
             self.decisions += 1;
@@ -171,16 +175,16 @@ impl<'a> Mix<'a> {
             self.events.push(Reverse((self.now + length, Happens::End(job, subtask))));
             self.starts.push((self.now, plan.number, subtask));
         }
-        let idle = self.setting.workers - self.allocator.busy();
+        let idle = self.setting.workers - self.scheduler.busy();
         let offered = self.candidates();
         assert!(idle == 0 || offered.is_empty(), "{idle} idle beside {offered:?}");
         let bound = self.bound();
-        assert!(self.allocator.active() <= bound || self.waits_came_back(), "more than {bound}");
+        assert!(self.scheduler.active() <= bound || self.waits_came_back(), "more than {bound}");
     }
 
     fn bound(&self) -> usize {
         let by_default = match self.setting.order {
-            Order::Arrival => self.setting.workers,
+            JobPolicy::Arrival => self.setting.workers,
             _ => usize::MAX,
         };
         self.setting.max_active.unwrap_or(by_default)
@@ -195,8 +199,8 @@ impl<'a> Mix<'a> {
 
     /// Jobs that could get a worker, with their requirements.
     fn candidates(&self) -> Vec<(JobId, u64, bool)> {
-        let may_admit = self.allocator.active() < self.bound();
-        let jobs = self.plans.keys().filter_map(|&job| Some((job, self.allocator.progress(job)?)));
+        let may_admit = self.scheduler.active() < self.bound();
+        let jobs = self.plans.keys().filter_map(|&job| Some((job, self.scheduler.progress(job)?)));
         jobs.filter(|(_, progress)| progress.ready > 0 && (progress.admitted || may_admit))
             .map(|(job, progress)| (job, progress.requirement().unwrap(), progress.running > 0))
             .collect()
@@ -209,9 +213,9 @@ impl<'a> Mix<'a> {
         if rule == Rule::Least {
             // Spare workers: no other candidate needs less for its weight. By arrival, jobs that
             // are not admitted are for rule 2.
-            let by_arrival = self.setting.order == Order::Arrival;
+            let by_arrival = self.setting.order == JobPolicy::Arrival;
             for &(other, others, _) in candidates {
-                let counts = !by_arrival || self.allocator.progress(other).unwrap().admitted;
+                let counts = !by_arrival || self.scheduler.progress(other).unwrap().admitted;
                 let less = others * weight(job) < needs * weight(other);
                 assert!(!(counts && less), "{job} needs more than {other}");
             }
@@ -235,8 +239,8 @@ impl<'a> Mix<'a> {
             if plan.waits.is_none() {
                 continue;
             }
-            if self.setting.order != Order::Arrival {
-                let most = u64::from(Order::TURN) * (crowd + 1);
+            if self.setting.order != JobPolicy::Arrival {
+                let most = u64::from(JobPolicy::TURN) * (crowd + 1);
                 assert!(passed <= most, "{job} was passed over {passed} times");
             }
             // An aged job is next; so may others be, and each worker is busy for at most the
@@ -244,7 +248,7 @@ impl<'a> Mix<'a> {
             // which is counted in decisions.
             if let Some(patience) = self.setting.patience
                 && self.setting.max_active.is_none()
-                && self.setting.order == Order::Arrival
+                && self.setting.order == JobPolicy::Arrival
             {
                 let most = patience + LONGEST * (1 + crowd);
                 let waited = self.now - since;
@@ -254,7 +258,7 @@ impl<'a> Mix<'a> {
     }
 
     fn work_is_conserved(&self) {
-        assert_eq!(self.allocator.unfinished(), 0, "somebody starved");
+        assert_eq!(self.scheduler.unfinished(), 0, "somebody starved");
         let runs = |waits: &Option<u64>| if waits.is_some() { 2 } else { 1 };
         let subtasks = self.arrivals.iter().flat_map(|arrival| &arrival.subtasks);
         let work: u64 = subtasks.clone().map(|(length, waits)| length * runs(waits)).sum();
@@ -274,9 +278,9 @@ proptest! {
 
     #[test]
     fn on_every_mix_the_rules_keep_what_they_promise(setting in settings(), arrivals in arrivals()) {
-        let (allocator, starts) = Mix::new(setting, &arrivals).run();
+        let (scheduler, starts) = Mix::new(setting, &arrivals).run();
         // The same again, and from the record of it.
-        let record = allocator.recorded().unwrap();
+        let record = scheduler.recorded().unwrap();
         record.replay().unwrap();
         let (_, again) = Mix::new(setting, &arrivals).run();
         prop_assert_eq!(&starts, &again);

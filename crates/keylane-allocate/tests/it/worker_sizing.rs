@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use keylane::Pool;
-use keylane::allocate::{Machine, default_workers};
+use keylane_allocate::{Machine, default_workers};
 use tempfile::TempDir;
 
 /// The files of one machine.
@@ -209,9 +208,7 @@ fn nonsense_is_not_believed() {
 }
 
 #[test]
-fn a_pool_has_as_many_workers_unless_told() {
-    let pool = Pool::<u32>::builder().build().unwrap();
-    assert_eq!(pool.inspect().snapshot(0).workers_wanted, default_workers());
+fn the_default_is_within_affinity_and_quota() {
     // Affinity and quota are what std knows, too.
     let parallelism = std::thread::available_parallelism().unwrap().get();
     assert!((1..=parallelism).contains(&default_workers()));

@@ -2,12 +2,12 @@
 //! has something to do and no worker gets one before the longest subtask is over.
 //!
 //! Random jobs in virtual time, whose subtasks take between 1 and `LONGEST`, wait for something now
-//! and then, and whose jobs are paused and resumed. src/allocate/README.md has the proof.
+//! and then, and whose jobs are paused and resumed. The README has the proof.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use keylane::allocate::{Allocator, Claimant, End, JobId, Supply};
+use keylane_allocate::{Claimant, End, JobId, JobScheduler, Supply};
 use proptest::prelude::*;
 
 const LONGEST: u64 = 20;
@@ -56,7 +56,7 @@ struct Plan {
 }
 
 fn run(workers: usize, max_active: usize, arrivals: &[Arrival]) {
-    let mut allocator = Allocator::new(workers).with_max_active(max_active);
+    let mut scheduler = JobScheduler::new(workers).with_max_active(max_active);
     let mut events = BinaryHeap::new();
     let mut time = 0;
     for (number, arrival) in arrivals.iter().enumerate() {
@@ -68,7 +68,7 @@ fn run(workers: usize, max_active: usize, arrivals: &[Arrival]) {
         match event {
             Event::Arrive(number) => {
                 let Arrival { subtasks, lengths, pause, .. } = &arrivals[number];
-                let job = allocator.submit(Supply::Ready(*subtasks), 1, now);
+                let job = scheduler.submit(Supply::Ready(*subtasks), 1, now);
                 plans.insert(job, Plan { lengths: lengths.clone(), ..Plan::default() });
                 if let Some((paused, resumed)) = pause {
                     events.push(Reverse((now + paused, Event::Pause(job))));
@@ -77,13 +77,13 @@ fn run(workers: usize, max_active: usize, arrivals: &[Arrival]) {
             }
             Event::End(job, waits) => {
                 let end = if waits { End::Waits } else { End::Done };
-                allocator.ended(Claimant::Job(job), end, now);
+                scheduler.ended(Claimant::Job(job), end, now);
             }
-            Event::Ready(job) => assert!(allocator.ready(job, 1, now)),
-            Event::Pause(job) => drop(allocator.pause(job, now)),
-            Event::Resume(job) => drop(allocator.resume(job, now)),
+            Event::Ready(job) => assert!(scheduler.ready(job, 1, now)),
+            Event::Pause(job) => drop(scheduler.pause(job, now)),
+            Event::Resume(job) => drop(scheduler.resume(job, now)),
         }
-        while let Some(decision) = allocator.next(now) {
+        while let Some(decision) = scheduler.next(now) {
             let Claimant::Job(job) = decision.to else { panic!("there is no loose work") };
             let plan = plans.get_mut(&job).unwrap();
             let (length, waits) = plan.lengths[plan.begun % plan.lengths.len()];
@@ -94,7 +94,7 @@ fn run(workers: usize, max_active: usize, arrivals: &[Arrival]) {
             }
         }
         for (job, plan) in &mut plans {
-            let needs = allocator.progress(*job).is_some_and(|progress| {
+            let needs = scheduler.progress(*job).is_some_and(|progress| {
                 let offers = progress.ready > 0 && !progress.paused;
                 progress.admitted && progress.running == 0 && offers
             });
@@ -102,11 +102,11 @@ fn run(workers: usize, max_active: usize, arrivals: &[Arrival]) {
             let waited = now - plan.needs_since.unwrap_or(now);
             // Jobs that were paused or waited come back beside those that were let in meanwhile;
             // then there are more than workers, and each waits for its turn.
-            let turns = allocator.active().saturating_sub(workers) as u64;
+            let turns = scheduler.active().saturating_sub(workers) as u64;
             assert!(waited <= LONGEST * (1 + turns), "{job} waited {waited}, {turns} too many");
         }
     }
-    assert_eq!(allocator.unfinished(), 0, "everybody is done");
+    assert_eq!(scheduler.unfinished(), 0, "everybody is done");
 }
 
 proptest! {

@@ -3,10 +3,12 @@
 //! bounds.
 //!
 //! After each step both must give the same decision, with the same rule; the invariants are checked
-//! in addition, since the reference could share a mistake with the allocator. At the end everything
+//! in addition, since the reference could share a mistake with the scheduler. At the end everything
 //! is released, and every job must finish.
 
-use keylane::allocate::{Allocator, Claimant, Decision, End, JobId, Order, Rule, Supply, Take};
+use keylane_allocate::{
+    Claimant, Decision, End, JobId, JobPolicy, JobScheduler, Rule, Supply, Take,
+};
 use proptest::prelude::*;
 
 /// A job as the rules' text sees it. Nothing is kept that could be counted.
@@ -76,7 +78,7 @@ struct Reference {
     workers: usize,
     max_active: Option<usize>,
     patience: Option<u64>,
-    order: Order,
+    order: JobPolicy,
     now: u64,
     step: u64,
     /// By age.
@@ -133,7 +135,7 @@ impl Reference {
         if self.busy() >= self.workers as u64 {
             return None;
         }
-        if self.order != Order::Arrival {
+        if self.order != JobPolicy::Arrival {
             return self.decide_by_length();
         }
         let line = self.jobs.iter().find(|job| !job.admitted && job.offers()).map(|job| job.id);
@@ -166,7 +168,11 @@ impl Reference {
     }
 
     fn bound(&self) -> usize {
-        self.max_active.unwrap_or(if self.order == Order::Arrival { self.workers } else { 1000 })
+        self.max_active.unwrap_or(if self.order == JobPolicy::Arrival {
+            self.workers
+        } else {
+            1000
+        })
     }
 
     fn aged(&self) -> Option<JobId> {
@@ -219,7 +225,7 @@ impl Reference {
         if let Some(job) = oldest {
             return Some((job, Rule::Admit));
         }
-        if self.passed_over >= Order::TURN - 1
+        if self.passed_over >= JobPolicy::TURN - 1
             && let Some(job) = self.longest_waiting()
         {
             return Some((job, if job.admitted { Rule::Aged } else { Rule::Admit }));
@@ -231,7 +237,7 @@ impl Reference {
             more.cmp(&less)
         };
         candidates.sort_by(by_need);
-        let places = if self.order == Order::Balanced && self.workers >= 6 { 2 } else { 1 };
+        let places = if self.order == JobPolicy::Balanced && self.workers >= 6 { 2 } else { 1 };
         let first = candidates.first()?;
         let second = candidates.iter().take(places).skip(1).find(|job| job.running == 0);
         let (job, rule) = match second {
@@ -243,7 +249,7 @@ impl Reference {
 
     fn give(&mut self, who: Option<JobId>, rule: Rule) -> Take {
         let waits = self.longest_waiting().map(|job| job.id);
-        let is_passed_over = waits.is_some() && waits != who && self.order != Order::Arrival;
+        let is_passed_over = waits.is_some() && waits != who && self.order != JobPolicy::Arrival;
         self.passed_over = if is_passed_over { self.passed_over + 1 } else { 0 };
         self.loose_was_last = who.is_none();
         self.line_had_its_turn = rule == Rule::Admit && who.is_some();
@@ -368,25 +374,30 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (0..9_usize).prop_map(|workers| Step::Resize { workers }),
         1 => prop::option::of(1..7_usize).prop_map(|most| Step::Bound { most }),
         3 => (0..30_u64).prop_map(|time| Step::Pass { time }),
-        1 => (50..2 * Order::TURN).prop_map(|jobs| Step::Flood { jobs }),
+        1 => (50..2 * JobPolicy::TURN).prop_map(|jobs| Step::Flood { jobs }),
     ]
 }
 
 /// Both machines, and the workers that are out.
 struct Pair {
-    allocator: Allocator,
+    scheduler: JobScheduler,
     reference: Reference,
     out: Vec<Claimant>,
 }
 
 impl Pair {
-    fn new(workers: usize, max_active: Option<usize>, patience: Option<u64>, order: Order) -> Self {
-        let mut allocator = Allocator::new(workers).with_max_active(max_active);
+    fn new(
+        workers: usize,
+        max_active: Option<usize>,
+        patience: Option<u64>,
+        order: JobPolicy,
+    ) -> Self {
+        let mut scheduler = JobScheduler::new(workers).with_max_active(max_active);
         if let Some(patience) = patience {
-            allocator = allocator.with_patience(patience);
+            scheduler = scheduler.with_patience(patience);
         }
-        allocator = allocator.with_order(order);
-        allocator.record(40);
+        scheduler = scheduler.with_policy(order);
+        scheduler.record(40);
         let reference = Reference {
             workers,
             max_active,
@@ -404,7 +415,7 @@ impl Pair {
             loose_was_last: false,
             passed_over: 0,
         };
-        Pair { allocator, reference, out: Vec::new() }
+        Pair { scheduler, reference, out: Vec::new() }
     }
 
     /// The job that a step is about: any that is not over.
@@ -427,7 +438,7 @@ impl Pair {
                 if job.waiting > 0 {
                     job.waiting -= 1;
                     job.ready += 1;
-                    assert!(self.allocator.ready(id, 1, now));
+                    assert!(self.scheduler.ready(id, 1, now));
                 }
             }
             Step::Unready { which } => {
@@ -436,7 +447,7 @@ impl Pair {
                 if job.ready > 0 {
                     job.ready -= 1;
                     job.waiting += 1;
-                    assert!(self.allocator.unready(id, 1, now));
+                    assert!(self.scheduler.unready(id, 1, now));
                 }
             }
             Step::Come { which, ready, waiting } => {
@@ -450,7 +461,7 @@ impl Pair {
                         *expected = expected.saturating_sub(ready + waiting);
                     }
                 }
-                assert_eq!(self.allocator.came(id, ready, waiting, now), is_live);
+                assert_eq!(self.scheduler.came(id, ready, waiting, now), is_live);
             }
             Step::Settle { which, failed } => {
                 let Some(id) = self.pick(which) else { return };
@@ -458,7 +469,7 @@ impl Pair {
                 if job.waiting > 0 {
                     job.waiting -= 1;
                     job.ended += 1;
-                    assert!(self.allocator.settled(id, failed, now));
+                    assert!(self.scheduler.settled(id, failed, now));
                 }
             }
             Step::HoldSplitter { which, held } => {
@@ -466,7 +477,7 @@ impl Pair {
                 let job = self.reference.job(id);
                 let is_live = !job.cancelled;
                 job.held = held && is_live || job.held && !is_live;
-                assert_eq!(self.allocator.hold_splitter(id, held, now), is_live);
+                assert_eq!(self.scheduler.hold_splitter(id, held, now), is_live);
             }
             Step::Pause { which, paused } => {
                 let Some(id) = self.pick(which) else { return };
@@ -476,8 +487,8 @@ impl Pair {
                     job.paused = paused;
                 }
                 let was_live = match paused {
-                    true => self.allocator.pause(id, now),
-                    false => self.allocator.resume(id, now),
+                    true => self.scheduler.pause(id, now),
+                    false => self.scheduler.resume(id, now),
                 };
                 assert_eq!(was_live, is_live);
             }
@@ -486,7 +497,7 @@ impl Pair {
                 let job = self.reference.job(id);
                 let is_live = !job.cancelled;
                 (job.cancelled, job.ready, job.waiting, job.splitter) = (true, 0, 0, None);
-                assert_eq!(self.allocator.cancel(id, now), is_live);
+                assert_eq!(self.scheduler.cancel(id, now), is_live);
             }
             Step::Weigh { which, weight } => {
                 let Some(id) = self.pick(which) else { return };
@@ -494,7 +505,7 @@ impl Pair {
                 if !job.cancelled {
                     job.weight = weight.max(1);
                 }
-                self.allocator.set_weight(id, weight, now);
+                self.scheduler.set_weight(id, weight, now);
             }
             Step::RanMore { which, count } => {
                 let Some(id) = self.pick(which) else { return };
@@ -505,24 +516,24 @@ impl Pair {
                 if job.ready >= count {
                     job.ready -= count;
                     job.ended += count;
-                    self.allocator.ran_more(id, Take::Ready, count, 0, now);
+                    self.scheduler.ran_more(id, Take::Ready, count, 0, now);
                 } else if let Some(expected) = &mut job.splitter {
                     job.ended += count;
                     *expected = expected.map(|expected| expected.saturating_sub(count));
-                    self.allocator.ran_more(id, Take::Split, count - 1, 1, now);
+                    self.scheduler.ran_more(id, Take::Split, count - 1, 1, now);
                 }
             }
             Step::Loose { ready } => {
                 self.reference.loose_ready = ready;
-                self.allocator.loose_ready(ready, now);
+                self.scheduler.loose_ready(ready, now);
             }
             Step::Resize { workers } => {
                 self.reference.workers = workers;
-                self.allocator.resize(workers, now);
+                self.scheduler.resize(workers, now);
             }
             Step::Bound { most } => {
                 self.reference.max_active = most;
-                self.allocator.set_max_active(most, now);
+                self.scheduler.set_max_active(most, now);
             }
             Step::Pass { time } => self.reference.now += time,
             Step::Flood { jobs } => (0..jobs).for_each(|_| self.flood()),
@@ -539,7 +550,7 @@ impl Pair {
     }
 
     fn submit(&mut self, supply: Supply, weight: u32) {
-        let id = self.allocator.submit(supply, weight, self.reference.now);
+        let id = self.scheduler.submit(supply, weight, self.reference.now);
         let (ready, waiting, splitter) = match supply {
             Supply::Ready(count) => (count, 0, None),
             Supply::Lined { ready, waiting } => (ready, waiting, None),
@@ -591,7 +602,7 @@ impl Pair {
                 }
             }
         }
-        let was_last = self.allocator.ended(who, end, self.reference.now);
+        let was_last = self.scheduler.ended(who, end, self.reference.now);
         let is_over = |id| self.reference.jobs.iter().any(|job| job.id == id && job.is_over());
         assert_eq!(was_last, matches!(who, Claimant::Job(id) if is_over(id)));
     }
@@ -606,8 +617,8 @@ impl Pair {
                 let to = who.map_or(Claimant::Loose, Claimant::Job);
                 Decision { to, rule, take }
             });
-            let named = self.allocator.peek(self.reference.now);
-            let decision = self.allocator.next(self.reference.now);
+            let named = self.scheduler.peek(self.reference.now);
+            let decision = self.scheduler.next(self.reference.now);
             assert_eq!(decision, expected, "{:#?}", self.reference);
             assert_eq!(named, decision.map(|decision| decision.to));
             let Some(decision) = decision else { break };
@@ -623,7 +634,7 @@ impl Pair {
         let chosen = who.map(|id| jobs.iter().find(|job| job.id == id).unwrap());
         let (bound, workers) = (self.reference.bound(), self.reference.workers);
         // In the other orders rule 1 is for the jobs with a place, and loose work.
-        let by_arrival = self.reference.order == Order::Arrival;
+        let by_arrival = self.reference.order == JobPolicy::Arrival;
         let someone_needs =
             by_arrival && jobs.iter().any(|job| job.admitted && job.offers() && job.running == 0);
         if let Some(job) = chosen {
@@ -657,11 +668,11 @@ impl Pair {
         let line_waits = reference.jobs.iter().any(|job| !job.admitted && job.offers());
         let bound = reference.bound();
         assert!(!(free && line_waits && reference.active() < bound));
-        assert_eq!(self.allocator.busy() as u64, reference.busy());
-        assert_eq!(self.allocator.active(), reference.active());
-        assert_eq!(self.allocator.unfinished(), reference.jobs.len());
+        assert_eq!(self.scheduler.busy() as u64, reference.busy());
+        assert_eq!(self.scheduler.active(), reference.active());
+        assert_eq!(self.scheduler.unfinished(), reference.jobs.len());
         for job in &reference.jobs {
-            let progress = self.allocator.progress(job.id).unwrap();
+            let progress = self.scheduler.progress(job.id).unwrap();
             assert_eq!(progress.requirement(), job.requirement());
             assert_eq!((progress.ready, progress.waiting), (job.ready, job.waiting));
             assert_eq!((progress.admitted, progress.paused), (job.admitted, job.paused));
@@ -675,7 +686,7 @@ impl Pair {
         for which in 0..self.reference.jobs.len() {
             let id = self.reference.jobs[which].id;
             self.reference.job(id).paused &= self.reference.job(id).cancelled;
-            self.allocator.resume(id, self.reference.now);
+            self.scheduler.resume(id, self.reference.now);
             while self.reference.job(id).waiting > 0 {
                 self.apply(&Step::Ready { which });
             }
@@ -694,7 +705,7 @@ impl Pair {
             self.give_all();
             ends += 1;
         }
-        assert_eq!(self.allocator.unfinished(), 0, "a job starved: {:#?}", self.reference);
+        assert_eq!(self.scheduler.unfinished(), 0, "a job starved: {:#?}", self.reference);
         assert!(ends <= most, "{ends} ends for {most}");
     }
 }
@@ -707,7 +718,7 @@ proptest! {
         workers in 1..9_usize,
         max_active in prop::option::of(1..7_usize),
         patience in prop::option::of(0..40_u64),
-        order in prop::sample::select(&[Order::Arrival, Order::Balanced, Order::Shortest][..]),
+        order in prop::sample::select(&[JobPolicy::Arrival, JobPolicy::Balanced, JobPolicy::Shortest][..]),
         program in prop::collection::vec(steps(), 1..100),
     ) {
         let mut pair = Pair::new(workers, max_active, patience, order);
@@ -715,10 +726,10 @@ proptest! {
             pair.apply(step);
             pair.give_all();
         }
-        let record = pair.allocator.recorded().unwrap();
+        let record = pair.scheduler.recorded().unwrap();
         prop_assert!(record.entries().count() <= 40);
         record.replay().unwrap();
         pair.finish();
-        pair.allocator.recorded().unwrap().replay().unwrap();
+        pair.scheduler.recorded().unwrap().replay().unwrap();
     }
 }

@@ -1,10 +1,10 @@
-//! A decision costs no memory: beyond the largest number of jobs so far, the allocator allocates
+//! A decision costs no memory: beyond the largest number of jobs so far, the scheduler allocates
 //! nothing, and finished jobs leave nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use keylane::allocate::{Allocator, Claimant, End, Order, Supply};
+use keylane_allocate::{Claimant, End, JobPolicy, JobScheduler, Supply};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -32,55 +32,55 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 /// Jobs that come, run on some workers and end, with as many unfinished as the capacity allows.
-fn rounds(allocator: &mut Allocator, out: &mut Vec<Claimant>, rounds: u64) {
+fn rounds(scheduler: &mut JobScheduler, out: &mut Vec<Claimant>, rounds: u64) {
     for round in 0..rounds {
-        while allocator.unfinished() < 100 {
-            allocator.submit(Supply::Ready(1 + round % 7), 1, round);
+        while scheduler.unfinished() < 100 {
+            scheduler.submit(Supply::Ready(1 + round % 7), 1, round);
         }
-        while let Some(decision) = allocator.next(round) {
+        while let Some(decision) = scheduler.next(round) {
             out.push(decision.to);
         }
         let who = out.swap_remove(round as usize % out.len());
-        allocator.ended(who, End::Done, round);
+        scheduler.ended(who, End::Done, round);
     }
 }
 
 #[test]
 fn decisions_allocate_nothing_once_there_have_been_as_many_jobs() {
     let orders = [
-        Allocator::new(8),
-        Allocator::new(8).with_max_active(50).with_patience(20),
-        Allocator::new(8).with_order(Order::Shortest).with_patience(20),
+        JobScheduler::new(8),
+        JobScheduler::new(8).with_max_active(50).with_patience(20),
+        JobScheduler::new(8).with_policy(JobPolicy::Shortest).with_patience(20),
     ];
-    for mut allocator in orders {
-        allocator.record(64);
+    for mut scheduler in orders {
+        scheduler.record(64);
         let mut out = Vec::with_capacity(8);
-        rounds(&mut allocator, &mut out, 1000);
+        rounds(&mut scheduler, &mut out, 1000);
         let before = ALLOCATIONS.get();
-        rounds(&mut allocator, &mut out, 10_000);
+        rounds(&mut scheduler, &mut out, 10_000);
         assert_eq!(ALLOCATIONS.get() - before, 0);
     }
 }
 
 #[test]
 fn ending_everything_at_once_allocates_nothing() {
-    let mut allocator = Allocator::new(2);
-    let jobs: Vec<_> = (0..100).map(|now| allocator.submit(Supply::Ready(3), 1, now)).collect();
+    let mut scheduler = JobScheduler::new(2);
+    let jobs: Vec<_> = (0..100).map(|now| scheduler.submit(Supply::Ready(3), 1, now)).collect();
     let before = ALLOCATIONS.get();
-    assert!(jobs.into_iter().all(|job| allocator.cancel(job, 100)));
+    assert!(jobs.into_iter().all(|job| scheduler.cancel(job, 100)));
     assert_eq!(ALLOCATIONS.get() - before, 0);
 }
 
 #[test]
 fn jobs_that_are_over_leave_nothing_behind() {
-    let mut allocator = Allocator::new(2);
+    let mut scheduler = JobScheduler::new(2);
     let mut out = Vec::with_capacity(2);
-    rounds(&mut allocator, &mut out, 1000);
+    rounds(&mut scheduler, &mut out, 1000);
     let before = ALLOCATIONS.get();
     for round in 0..100_000 {
-        let job = allocator.submit(Supply::Ready(3), 1, round);
-        assert!(allocator.cancel(job, round));
-        assert_eq!(allocator.progress(job), None);
+        let job = scheduler.submit(Supply::Ready(3), 1, round);
+        assert!(scheduler.cancel(job, round));
+        assert_eq!(scheduler.progress(job), None);
     }
     assert_eq!(ALLOCATIONS.get() - before, 0, "slots are used again");
 }

@@ -29,7 +29,7 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 
 use super::super::job::{ScheduledJob, Splitter};
 use super::super::rules::{LooseWork, SchedulerState};
-use super::super::{Claimant, Decision, End, JobId, Order, Rule, Supply, Take};
+use super::super::{Claimant, Decision, End, JobId, JobPolicy, Rule, Supply, Take};
 use super::{Event, Record, RecordedEvent};
 
 const FIRST_LINE: &str = "keylane record 1";
@@ -205,7 +205,7 @@ macro_rules! words {
     };
 }
 
-words!(Order: "arrival" = Order::Arrival, "balanced" = Order::Balanced, "shortest" = Order::Shortest);
+words!(JobPolicy: "arrival" = JobPolicy::Arrival, "balanced" = JobPolicy::Balanced, "shortest" = JobPolicy::Shortest);
 words!(Rule: "keep" = Rule::Keep, "aged" = Rule::Aged, "admit" = Rule::Admit, "least" = Rule::Least);
 words!(Take: "ready" = Take::Ready, "split" = Take::Split);
 words!(End: "done" = End::Done, "failed" = End::Failed, "waits" = End::Waits, "nothing" = End::Nothing);

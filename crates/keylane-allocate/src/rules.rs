@@ -3,7 +3,7 @@
 
 use super::indexed_heap::IndexedHeap;
 use super::job::{EventTime, JobRank, ScheduledJob, Splitter};
-use super::{Claimant, Decision, End, JobId, JobProgress, Order, Rule, Supply, Take};
+use super::{Claimant, Decision, End, JobId, JobPolicy, JobProgress, Rule, Supply, Take};
 
 /// Slot in the id of a job that ended at its submission.
 const NO_SLOT: u32 = u32::MAX;
@@ -34,8 +34,8 @@ pub(super) struct SchedulerState {
     /// Ageing bound: the longest time that a job is limited to one worker, or a shorter job to
     /// none.
     pub(super) patience: Option<u64>,
-    pub(super) order: Order,
-    /// Consecutive decisions that passed over all waiting jobs. Not counted with `Order::Arrival`.
+    pub(super) order: JobPolicy,
+    /// Consecutive decisions that passed over all waiting jobs. Not counted with `JobPolicy::Arrival`.
     pub(super) passed_over: u32,
     /// Number of assigned workers.
     busy: usize,
@@ -74,7 +74,7 @@ impl SchedulerState {
             workers,
             max_active: None,
             patience: None,
-            order: Order::Arrival,
+            order: JobPolicy::Arrival,
             passed_over: 0,
             busy: 0,
             active: 0,
@@ -151,8 +151,8 @@ impl SchedulerState {
 
     fn choose(&self) -> Option<JobChoice> {
         match self.order {
-            Order::Arrival => self.choose_by_arrival(),
-            Order::Balanced | Order::Shortest => self.choose_by_length(),
+            JobPolicy::Arrival => self.choose_by_arrival(),
+            JobPolicy::Balanced | JobPolicy::Shortest => self.choose_by_length(),
         }
     }
 
@@ -226,7 +226,7 @@ impl SchedulerState {
     }
 
     /// Chooses the next job: an aged one; else one with a place and no worker; else the one with
-    /// the least requirement. After `Order::TURN` decisions, the one that has waited longest.
+    /// the least requirement. After `JobPolicy::TURN` decisions, the one that has waited longest.
     fn choose_job_by_length(&self) -> Option<JobChoice> {
         if let Some(aged) = self.aged() {
             return Some(aged);
@@ -239,7 +239,7 @@ impl SchedulerState {
         }
         let [first, second] = self.shortest_two();
         let first = first?;
-        if self.passed_over >= Order::TURN - 1
+        if self.passed_over >= JobPolicy::TURN - 1
             && let Some(slot) = self.longest_waiting()
         {
             let rule = if self.job(slot).admitted { Rule::Aged } else { Rule::Admit };
@@ -283,12 +283,13 @@ impl SchedulerState {
     }
 
     fn count_passed_over(&mut self, to: Option<u32>) {
-        if self.order == Order::Arrival {
+        if self.order == JobPolicy::Arrival {
             return;
         }
         let waits = self.longest_waiting();
         let is_passed_over = waits.is_some() && waits != to;
-        self.passed_over = if is_passed_over { (self.passed_over + 1).min(Order::TURN) } else { 0 };
+        self.passed_over =
+            if is_passed_over { (self.passed_over + 1).min(JobPolicy::TURN) } else { 0 };
     }
 
     fn job(&self, slot: u32) -> &ScheduledJob {
@@ -297,7 +298,7 @@ impl SchedulerState {
 
     /// Returns whether rule 2 admits another job.
     fn can_admit(&self) -> bool {
-        let most = if self.order == Order::Arrival { self.workers } else { usize::MAX };
+        let most = if self.order == JobPolicy::Arrival { self.workers } else { usize::MAX };
         self.active < self.max_active.unwrap_or(most)
     }
 
@@ -445,7 +446,7 @@ impl SchedulerState {
         self.update_all();
     }
 
-    pub(super) fn set_order(&mut self, order: Order) {
+    pub(super) fn set_policy(&mut self, order: JobPolicy) {
         self.order = order;
         self.update_all();
     }
@@ -535,7 +536,7 @@ impl SchedulerState {
         self.without_worker.set(slot, job.needs_since);
         self.least.set(slot, rank.filter(|_| claims));
         self.at_one_worker.set(slot, job.at_one_worker_since.map(|since| (since, job.serial)));
-        if self.order != Order::Arrival {
+        if self.order != JobPolicy::Arrival {
             self.queue_by_rank.set(slot, rank.filter(|_| is_queued));
         }
         self.active = self.active + usize::from(job.counts_as_active()) - usize::from(was_active);

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Identifier of a job of one [`Allocator`](super::Allocator). Never reused.
+/// Identifier of a job of one [`JobScheduler`](super::JobScheduler). Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId {
     /// First field, so that ids are ordered by submission.
@@ -13,7 +13,8 @@ pub struct JobId {
 
 impl JobId {
     /// Index among the unfinished jobs. Reused after the job ends.
-    pub(crate) fn slot(self) -> usize {
+    #[inline]
+    pub fn slot(self) -> usize {
         self.slot as usize
     }
 
@@ -76,12 +77,12 @@ pub struct Decision {
 pub enum End {
     /// The subtask succeeded.
     Done,
-    /// The subtask failed. The job continues unless the caller [cancels](super::Allocator::cancel)
+    /// The subtask failed. The job continues unless the caller [cancels](super::JobScheduler::cancel)
     /// it.
     Failed,
     /// The subtask released the worker before its end: it waits for keys, for its next attempt, or
-    /// for a future. It continues with [`Allocator::ready`](super::Allocator::ready) or ends with
-    /// [`Allocator::settled`](super::Allocator::settled).
+    /// for a future. It continues with [`JobScheduler::ready`](super::JobScheduler::ready) or ends with
+    /// [`JobScheduler::settled`](super::JobScheduler::settled).
     Waits,
     /// There was no subtask: the splitter is exhausted. For work outside jobs: no task is ready any
     /// more.

@@ -9,27 +9,25 @@
 //!    gets one.
 //! 3. Otherwise the active job with the least requirement that has a subtask to run gets one.
 //!
-//! These are the rules in the order of arrival; the other [`Order`]s prefer the jobs with the least
+//! These are the rules in the order of arrival; the other [`JobPolicy`]s prefer the jobs with the least
 //! requirement.
 //!
-//! The [`Allocator`] is a pure state machine: no clock, no lock, no thread. A pool calls it, and so
+//! The [`JobScheduler`] is a pure state machine: no clock, no lock, no thread. A pool calls it, and so
 //! does a simulation. The README beside the source has the origin of the rules, their guarantees,
 //! and the contradictions in their original text.
 
-mod allocator;
 mod decision;
 mod indexed_heap;
 mod job;
+mod job_scheduler;
 mod policy;
-mod ready_bitmap;
 mod record;
 mod rules;
 mod sizing;
 
-pub use allocator::Allocator;
 pub use decision::{Claimant, Decision, End, JobId, Rule, Take};
 pub use job::{JobProgress, Supply};
-pub use policy::Order;
-pub(crate) use ready_bitmap::{MAX_SHARDS, ReadyBitmap};
+pub use job_scheduler::JobScheduler;
+pub use policy::JobPolicy;
 pub use record::{Divergence, Event, ParseRecordError, Record, RecordedEvent};
 pub use sizing::{Machine, default_workers};

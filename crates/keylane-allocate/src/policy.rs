@@ -1,11 +1,11 @@
 //! Policies of the job scheduler: the ranking by which free workers are assigned.
 
-/// Policy that ranks the jobs. [`Allocator`](super::Allocator) documents the properties that all
+/// Policy that ranks the jobs. [`JobScheduler`](super::JobScheduler) documents the properties that all
 /// policies share.
 ///
 /// docs/performance.md has measurements of the mean time and the properties of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum JobPolicy {
     /// The four rules to the letter. Rule 2 admits jobs in the order of arrival. An admitted job
     /// stays admitted until it ends, and keeps at least one worker while it can use one.
     ///
@@ -32,7 +32,7 @@ pub enum Order {
 /// a seventh of the mean time at a load of 95 %; with six, less than a tenth.
 const WORKERS_FOR_TWO: usize = 6;
 
-impl Order {
+impl JobPolicy {
     /// Number of consecutive decisions that may pass over the waiting jobs, outside of
     /// [`Arrival`](Self::Arrival). Then the job that has waited longest gets the worker.
     ///
@@ -43,7 +43,7 @@ impl Order {
     /// Number of jobs that get their first worker before any job gets its second.
     pub(super) fn places(self, workers: usize) -> usize {
         match self {
-            Order::Balanced if workers >= WORKERS_FOR_TWO => 2,
+            JobPolicy::Balanced if workers >= WORKERS_FOR_TWO => 2,
             _ => 1,
         }
     }

@@ -10,7 +10,7 @@ pub enum Supply {
     /// A number of subtasks, all of them ready.
     Ready(u64),
     /// Existing subtasks, some of which wait for their keys and become ready with
-    /// [`Allocator::ready`](super::Allocator::ready).
+    /// [`JobScheduler::ready`](super::JobScheduler::ready).
     Lined {
         /// Number of ready subtasks.
         ready: u64,
@@ -49,20 +49,6 @@ pub struct JobProgress {
 }
 
 impl JobProgress {
-    /// Progress of a job without subtasks.
-    pub(crate) fn none() -> Self {
-        JobProgress {
-            done: 0,
-            failed: 0,
-            running: 0,
-            ready: 0,
-            waiting: 0,
-            to_come: Some(0),
-            admitted: false,
-            paused: false,
-        }
-    }
-
     /// Total number of subtasks, if known.
     pub fn total(&self) -> Option<u64> {
         Some(self.requirement()? + self.done + self.failed)

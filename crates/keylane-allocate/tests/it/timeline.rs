@@ -1,9 +1,9 @@
 //! The article's example, event by event, and the places where the article is wrong about it, each
-//! by its name. The timeline and the defects are in src/allocate/README.md.
+//! by its name. The timeline and the defects are in the README.
 
 use std::collections::BTreeSet;
 
-use keylane::allocate::{Allocator, Claimant, Decision, End, JobId, Rule, Supply, Take};
+use keylane_allocate::{Claimant, Decision, End, JobId, JobScheduler, Rule, Supply, Take};
 
 const MINUTE: u64 = 60;
 
@@ -21,7 +21,7 @@ struct Start {
 
 /// Jobs of one-minute subtasks on some workers, in virtual time.
 struct Shift {
-    allocator: Allocator,
+    scheduler: JobScheduler,
     now: u64,
     jobs: Vec<JobId>,
     subtasks: Vec<u64>,
@@ -34,10 +34,10 @@ struct Shift {
 
 impl Shift {
     fn new(workers: usize) -> Self {
-        let mut allocator = Allocator::new(workers);
-        allocator.record(1000);
+        let mut scheduler = JobScheduler::new(workers);
+        scheduler.record(1000);
         Shift {
-            allocator,
+            scheduler,
             now: 0,
             jobs: Vec::new(),
             subtasks: Vec::new(),
@@ -57,7 +57,7 @@ impl Shift {
             self.now = next;
             let first = self.running.iter().position(|(end, ..)| *end == next).unwrap();
             let (_, worker, job) = self.running.remove(first);
-            if self.allocator.ended(Claimant::Job(self.jobs[job]), End::Done, self.now) {
+            if self.scheduler.ended(Claimant::Job(self.jobs[job]), End::Done, self.now) {
                 self.finished[job] = Some(self.now);
             }
             self.idle.insert(worker);
@@ -67,7 +67,7 @@ impl Shift {
     }
 
     fn submit(&mut self, subtasks: u64) -> usize {
-        self.jobs.push(self.allocator.submit(Supply::Ready(subtasks), 1, self.now));
+        self.jobs.push(self.scheduler.submit(Supply::Ready(subtasks), 1, self.now));
         self.subtasks.push(0);
         self.finished.push(None);
         self.assign();
@@ -75,7 +75,7 @@ impl Shift {
     }
 
     fn assign(&mut self) {
-        while let Some(Decision { to, rule, .. }) = self.allocator.next(self.now) {
+        while let Some(Decision { to, rule, .. }) = self.scheduler.next(self.now) {
             let job = self.jobs.iter().position(|id| to == Claimant::Job(*id)).unwrap();
             let worker = self.idle.pop_first().expect("only free workers are given");
             self.subtasks[job] += 1;
@@ -130,7 +130,7 @@ fn the_timeline() {
 #[test]
 fn the_record_of_the_timeline_replays() {
     let shift = the_example();
-    let record = shift.allocator.recorded().unwrap();
+    let record = shift.scheduler.recorded().unwrap();
     assert_eq!(record.dropped(), 0);
     assert_eq!(record.entries().count(), 2 + 24 + 24, "jobs, decisions, ends");
     record.replay().unwrap();
@@ -162,11 +162,11 @@ fn defects_2b_and_2c_the_second_job_waits_for_one_subtask_and_no_longer() {
 /// subtasks. The rest must go to the next.
 #[test]
 fn defect_2e_what_the_smallest_has_no_use_for_spills_over() {
-    let mut allocator = Allocator::new(8);
-    let large = allocator.submit(Supply::Ready(50), 1, 0);
-    let small = allocator.submit(Supply::Ready(3), 1, 0);
-    let middle = allocator.submit(Supply::Ready(4), 1, 0);
-    let given: Vec<_> = std::iter::from_fn(|| allocator.next(0)).map(|d| d.to).collect();
+    let mut scheduler = JobScheduler::new(8);
+    let large = scheduler.submit(Supply::Ready(50), 1, 0);
+    let small = scheduler.submit(Supply::Ready(3), 1, 0);
+    let middle = scheduler.submit(Supply::Ready(4), 1, 0);
+    let given: Vec<_> = std::iter::from_fn(|| scheduler.next(0)).map(|d| d.to).collect();
     let [large, small, middle] = [large, small, middle].map(Claimant::Job);
     assert_eq!(given, [large, small, middle, small, small, middle, middle, middle]);
 }
@@ -181,8 +181,8 @@ fn defect_2f_the_job_beyond_the_bound_waits_and_a_larger_bound_lets_it_begin() {
     let late = shift.submit(2);
     shift.run_until(9 * MINUTE);
     assert!(shift.starts.iter().all(|start| start.job != late));
-    assert_eq!(shift.allocator.active(), 2);
-    shift.allocator.set_max_active(Some(3), shift.now);
+    assert_eq!(shift.scheduler.active(), 2);
+    shift.scheduler.set_max_active(Some(3), shift.now);
     shift.run_until(20 * MINUTE);
     assert_eq!(shift.began(10 * MINUTE), ["C1", "B10"]);
     assert_eq!(shift.began(11 * MINUTE), ["A12", "C2"]);
@@ -194,19 +194,19 @@ fn defect_2f_the_job_beyond_the_bound_waits_and_a_larger_bound_lets_it_begin() {
 /// is first.
 #[test]
 fn defect_2g_the_line_is_first_come_first_served_and_the_older_wins_ties() {
-    let mut allocator = Allocator::new(1).with_max_active(3);
-    let jobs: Vec<_> = [5, 2, 1].map(|n| allocator.submit(Supply::Ready(n), 1, 0)).into();
+    let mut scheduler = JobScheduler::new(1).with_max_active(3);
+    let jobs: Vec<_> = [5, 2, 1].map(|n| scheduler.submit(Supply::Ready(n), 1, 0)).into();
     for job in &jobs {
-        let decision = allocator.next(0).unwrap();
+        let decision = scheduler.next(0).unwrap();
         assert_eq!((decision.to, decision.rule), (Claimant::Job(*job), Rule::Admit));
-        allocator.pause(*job, 0); // so that rule 1 has nobody to keep
-        allocator.ended(decision.to, End::Done, 0);
+        scheduler.pause(*job, 0); // so that rule 1 has nobody to keep
+        scheduler.ended(decision.to, End::Done, 0);
     }
 
-    let mut allocator = Allocator::new(6);
-    let older = allocator.submit(Supply::Ready(9), 1, 0);
-    let younger = allocator.submit(Supply::Ready(9), 1, 0);
-    let given: Vec<_> = std::iter::from_fn(|| allocator.next(0)).map(|d| d.to).collect();
+    let mut scheduler = JobScheduler::new(6);
+    let older = scheduler.submit(Supply::Ready(9), 1, 0);
+    let younger = scheduler.submit(Supply::Ready(9), 1, 0);
+    let given: Vec<_> = std::iter::from_fn(|| scheduler.next(0)).map(|d| d.to).collect();
     let [older, younger] = [older, younger].map(Claimant::Job);
     assert_eq!(given, [older, younger, older, older, older, older]);
 }
@@ -229,23 +229,23 @@ fn defect_2h_an_arrival_just_after_a_wave_waits_for_the_wave() {
 /// The article's requirement counts running subtasks, and so cannot tell which could begin.
 #[test]
 fn what_runs_counts_for_the_requirement_and_not_for_what_is_offered() {
-    let mut allocator = Allocator::new(4);
-    let job = allocator.submit(Supply::Ready(3), 1, 0);
-    assert!((0..3).all(|_| allocator.next(0).is_some()));
-    let progress = allocator.progress(job).unwrap();
+    let mut scheduler = JobScheduler::new(4);
+    let job = scheduler.submit(Supply::Ready(3), 1, 0);
+    assert!((0..3).all(|_| scheduler.next(0).is_some()));
+    let progress = scheduler.progress(job).unwrap();
     assert_eq!((progress.requirement(), progress.ready), (Some(3), 0));
-    assert_eq!(allocator.next(0), None, "a worker is free, and nobody offers anything");
+    assert_eq!(scheduler.next(0), None, "a worker is free, and nobody offers anything");
 }
 
 #[test]
 fn a_job_without_subtasks_is_over_at_once() {
-    let mut allocator = Allocator::new(1);
-    let empty = allocator.submit(Supply::Ready(0), 1, 0);
-    assert_eq!(allocator.progress(empty), None);
-    assert_eq!((allocator.next(0), allocator.unfinished()), (None, 0));
-    assert!(!allocator.cancel(empty, 0));
+    let mut scheduler = JobScheduler::new(1);
+    let empty = scheduler.submit(Supply::Ready(0), 1, 0);
+    assert_eq!(scheduler.progress(empty), None);
+    assert_eq!((scheduler.next(0), scheduler.unfinished()), (None, 0));
+    assert!(!scheduler.cancel(empty, 0));
     // A splitter is known to be empty only after a call.
-    let silent = allocator.submit(Supply::Split { expected: Some(0) }, 1, 0);
-    assert_eq!(allocator.next(0).unwrap().take, Take::Split);
-    assert!(allocator.ended(Claimant::Job(silent), End::Nothing, 0));
+    let silent = scheduler.submit(Supply::Split { expected: Some(0) }, 1, 0);
+    assert_eq!(scheduler.next(0).unwrap().take, Take::Split);
+    assert!(scheduler.ended(Claimant::Job(silent), End::Nothing, 0));
 }

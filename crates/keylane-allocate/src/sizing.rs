@@ -21,7 +21,7 @@ const MIN_CORES_TO_SPARE_ONE: usize = 4;
 /// Each call reads quota and affinity anew, because they can change. It reads a few small files.
 ///
 /// ```
-/// assert!(keylane::allocate::default_workers() >= 1);
+/// assert!(keylane_allocate::default_workers() >= 1);
 /// ```
 pub fn default_workers() -> usize {
     Machine::here().workers()
@@ -30,7 +30,7 @@ pub fn default_workers() -> usize {
 /// CPUs and CPU time that the process may use.
 ///
 /// ```
-/// use keylane::allocate::Machine;
+/// use keylane_allocate::Machine;
 ///
 /// let i3 = Machine { logical: 4, physical: 2, quota_millis: None };
 /// assert_eq!(i3.workers(), 2);

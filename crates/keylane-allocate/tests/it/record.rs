@@ -1,11 +1,11 @@
 //! A record of decisions, as text: it is read back and replays to the same decisions, and invalid
 //! text is refused with its line, or by the replay, and never panics.
 
-use keylane::allocate::{Allocator, Claimant, End, Order, Record, Supply};
+use keylane_allocate::{Claimant, End, JobPolicy, JobScheduler, Record, Supply};
 use proptest::prelude::*;
 
-/// Drives an allocator at random, with every kind of event.
-fn drive(allocator: &mut Allocator, steps: &[(u8, u64)]) {
+/// Drives an scheduler at random, with every kind of event.
+fn drive(scheduler: &mut JobScheduler, steps: &[(u8, u64)]) {
     let (mut out, mut jobs, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
     for (now, &(what, n)) in steps.iter().enumerate() {
         let now = now as u64 * 3;
@@ -18,63 +18,63 @@ fn drive(allocator: &mut Allocator, steps: &[(u8, u64)]) {
                     2 => Supply::Lined { ready: n % 3, waiting: n % 5 },
                     _ => Supply::Split { expected: None },
                 };
-                let job = allocator.submit(supply, n as u32 % 4, now);
-                let waits = allocator.progress(job).map_or(0, |progress| progress.waiting);
+                let job = scheduler.submit(supply, n as u32 % 4, now);
+                let waits = scheduler.progress(job).map_or(0, |progress| progress.waiting);
                 waiting.extend((0..waits).map(|_| job));
                 jobs.push(job);
             }
             (14, Some(job)) if n % 5 == 0 => {
-                let ready = allocator.progress(job).map_or(0, |progress| progress.ready);
+                let ready = scheduler.progress(job).map_or(0, |progress| progress.ready);
                 let count = (n % 3).min(ready);
-                if allocator.unready(job, count, now) {
+                if scheduler.unready(job, count, now) {
                     waiting.extend((0..count).map(|_| job));
                 }
             }
             (14, Some(job)) => {
-                let is_live = allocator.came(job, n % 3, n % 2, now);
+                let is_live = scheduler.came(job, n % 3, n % 2, now);
                 let waits = if is_live { n % 2 } else { 0 };
                 waiting.extend((0..waits).map(|_| job));
             }
-            (4, Some(job)) => drop(allocator.pause(job, now)),
-            (5, Some(job)) => drop(allocator.resume(job, now)),
-            (6, Some(job)) => drop(allocator.set_weight(job, n as u32 % 5, now)),
-            (7, Some(job)) if n % 4 == 0 => drop(allocator.cancel(job, now)),
-            (8, Some(job)) => drop(allocator.hold_splitter(job, n % 2 == 0, now)),
-            (9, Some(job)) => drop(allocator.exhausted(job, now)),
-            (10, _) => allocator.loose_ready(n % 2 == 0, now),
-            (11, _) => allocator.resize(n as usize % 5, now),
-            (12, _) => allocator.set_max_active((n % 4 != 0).then_some(n as usize % 4), now),
+            (4, Some(job)) => drop(scheduler.pause(job, now)),
+            (5, Some(job)) => drop(scheduler.resume(job, now)),
+            (6, Some(job)) => drop(scheduler.set_weight(job, n as u32 % 5, now)),
+            (7, Some(job)) if n % 4 == 0 => drop(scheduler.cancel(job, now)),
+            (8, Some(job)) => drop(scheduler.hold_splitter(job, n % 2 == 0, now)),
+            (9, Some(job)) => drop(scheduler.exhausted(job, now)),
+            (10, _) => scheduler.loose_ready(n % 2 == 0, now),
+            (11, _) => scheduler.resize(n as usize % 5, now),
+            (12, _) => scheduler.set_max_active((n % 4 != 0).then_some(n as usize % 4), now),
             (13, _) if !waiting.is_empty() => {
                 let job = waiting.swap_remove(n as usize % waiting.len());
                 if n % 2 == 0 {
-                    allocator.ready(job, 1, now);
+                    scheduler.ready(job, 1, now);
                 } else {
-                    allocator.settled(job, n % 4 == 1, now);
+                    scheduler.settled(job, n % 4 == 1, now);
                 }
             }
             _ if !out.is_empty() => {
                 let who = out.swap_remove(n as usize % out.len());
                 let end = [End::Done, End::Failed, End::Waits, End::Nothing][n as usize % 4];
                 if let Claimant::Job(job) = who {
-                    if end == End::Waits && allocator.progress(job).is_some() {
+                    if end == End::Waits && scheduler.progress(job).is_some() {
                         waiting.push(job);
                     }
-                    allocator.split_more(job, n % 3, now);
+                    scheduler.split_more(job, n % 3, now);
                 }
-                allocator.ended(who, end, now);
+                scheduler.ended(who, end, now);
                 // Cancelled jobs forget their waiting subtasks.
-                waiting.retain(|&job| allocator.progress(job).is_some_and(|p| p.waiting > 0));
+                waiting.retain(|&job| scheduler.progress(job).is_some_and(|p| p.waiting > 0));
             }
             _ => {}
         }
-        while let Some(decision) = allocator.next(now) {
+        while let Some(decision) = scheduler.next(now) {
             out.push(decision.to);
         }
     }
 }
 
-fn orders() -> impl Strategy<Value = Order> {
-    prop::sample::select(&[Order::Arrival, Order::Balanced, Order::Shortest][..])
+fn orders() -> impl Strategy<Value = JobPolicy> {
+    prop::sample::select(&[JobPolicy::Arrival, JobPolicy::Balanced, JobPolicy::Shortest][..])
 }
 
 proptest! {
@@ -88,13 +88,13 @@ proptest! {
         capacity in 1..200_usize,
         steps in prop::collection::vec((any::<u8>(), 0..1000_u64), 0..300),
     ) {
-        let mut allocator = Allocator::new(workers).with_order(order);
+        let mut scheduler = JobScheduler::new(workers).with_policy(order);
         if let Some(patience) = patience {
-            allocator = allocator.with_patience(patience);
+            scheduler = scheduler.with_patience(patience);
         }
-        allocator.record(capacity);
-        drive(&mut allocator, &steps);
-        let record = allocator.recorded().unwrap();
+        scheduler.record(capacity);
+        drive(&mut scheduler, &steps);
+        let record = scheduler.recorded().unwrap();
         record.replay().unwrap();
         let text = record.to_string();
         let read: Record = text.parse().unwrap();
@@ -111,11 +111,11 @@ proptest! {
         steps in prop::collection::vec((any::<u8>(), 0..1000_u64), 20..120),
         changes in prop::collection::vec((any::<u16>(), any::<u16>(), any::<u8>()), 1..8),
     ) {
-        let mut allocator = Allocator::new(3).with_order(order);
-        allocator.record(40);
-        drive(&mut allocator, &steps);
+        let mut scheduler = JobScheduler::new(3).with_policy(order);
+        scheduler.record(40);
+        drive(&mut scheduler, &steps);
         let mut lines: Vec<String> =
-            allocator.recorded().unwrap().to_string().lines().map(str::to_owned).collect();
+            scheduler.recorded().unwrap().to_string().lines().map(str::to_owned).collect();
         for (line, word, how) in changes {
             let line = line as usize % lines.len();
             let mut words: Vec<String> = lines[line].split(' ').map(str::to_owned).collect();
@@ -147,11 +147,11 @@ proptest! {
 
 #[test]
 fn what_is_wrong_is_named_with_its_line() {
-    let mut allocator = Allocator::new(2);
-    allocator.record(10);
-    allocator.submit(Supply::Ready(2), 1, 0);
-    allocator.next(0);
-    let text = allocator.recorded().unwrap().to_string();
+    let mut scheduler = JobScheduler::new(2);
+    scheduler.record(10);
+    scheduler.submit(Supply::Ready(2), 1, 0);
+    scheduler.next(0);
+    let text = scheduler.recorded().unwrap().to_string();
     let error = |from: &str, to: &str| {
         assert!(text.contains(from));
         text.replacen(from, to, 1).parse::<Record>().unwrap_err().to_string()
@@ -186,26 +186,26 @@ fn what_is_wrong_is_named_with_its_line() {
 
 /// The article's example with a second for each minute, in milliseconds.
 fn article() -> String {
-    let mut allocator = Allocator::new(4);
-    allocator.record(1000);
+    let mut scheduler = JobScheduler::new(4);
+    scheduler.record(1000);
     let mut running: Vec<(u64, Claimant)> = Vec::new();
-    let give = |allocator: &mut Allocator, running: &mut Vec<_>, now| {
-        while let Some(decision) = allocator.next(now) {
+    let give = |scheduler: &mut JobScheduler, running: &mut Vec<_>, now| {
+        while let Some(decision) = scheduler.next(now) {
             running.push((now + 1000, decision.to));
         }
     };
     for (arrival, subtasks) in [(0, Some(20)), (2010, Some(4)), (u64::MAX, None)] {
         while running.first().is_some_and(|(end, _)| *end <= arrival) {
             let (now, who) = running.remove(0);
-            allocator.ended(who, End::Done, now);
-            give(&mut allocator, &mut running, now);
+            scheduler.ended(who, End::Done, now);
+            give(&mut scheduler, &mut running, now);
         }
         if let Some(subtasks) = subtasks {
-            allocator.submit(Supply::Ready(subtasks), 1, arrival);
-            give(&mut allocator, &mut running, arrival);
+            scheduler.submit(Supply::Ready(subtasks), 1, arrival);
+            give(&mut scheduler, &mut running, arrival);
         }
     }
-    allocator.recorded().unwrap().to_string()
+    scheduler.recorded().unwrap().to_string()
 }
 
 /// The format is stable: text of the first version is read by this one, and this one writes the

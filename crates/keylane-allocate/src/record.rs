@@ -11,7 +11,7 @@ use super::{Claimant, Decision, End, JobId, Supply, Take};
 
 pub use text::ParseRecordError;
 
-/// Event of an [`Allocator`](super::Allocator): a call or a decision.
+/// Event of an [`JobScheduler`](super::JobScheduler): a call or a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -83,7 +83,7 @@ pub struct RecordedEvent {
     pub event: Event,
 }
 
-/// Last events of an [`Allocator`](super::Allocator), and its state before them.
+/// Last events of an [`JobScheduler`](super::JobScheduler), and its state before them.
 ///
 /// An entry that is dropped from the log is applied to the base state, so the rest can always be
 /// replayed.
@@ -95,21 +95,21 @@ pub struct RecordedEvent {
 /// version of the format, 1. Later versions will read this format.
 ///
 /// ```
-/// use keylane::allocate::{Allocator, Claimant, End, Record, Supply};
+/// use keylane_allocate::{JobScheduler, Claimant, End, Record, Supply};
 ///
-/// let mut allocator = Allocator::new(1);
-/// allocator.record(100);
-/// let job = allocator.submit(Supply::Ready(1), 1, 0);
-/// allocator.next(0);
-/// allocator.ended(Claimant::Job(job), End::Done, 60);
-/// let text = allocator.recorded().unwrap().to_string();
+/// let mut scheduler = JobScheduler::new(1);
+/// scheduler.record(100);
+/// let job = scheduler.submit(Supply::Ready(1), 1, 0);
+/// scheduler.next(0);
+/// scheduler.ended(Claimant::Job(job), End::Done, 60);
+/// let text = scheduler.recorded().unwrap().to_string();
 /// assert!(text.ends_with("event at=60 ended who=0/0 end=done\n"));
 ///
 /// let record: Record = text.parse()?;
 /// assert_eq!(record.entries().count(), 3);
 /// record.replay().unwrap();
 /// assert_eq!("keylane record 9".parse::<Record>().unwrap_err().line(), 1);
-/// # Ok::<(), keylane::allocate::ParseRecordError>(())
+/// # Ok::<(), keylane_allocate::ParseRecordError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -260,15 +260,15 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocate::{Allocator, Rule};
+    use crate::{JobScheduler, Rule};
 
     #[test]
     fn a_record_that_contradicts_the_rules_is_detected() {
-        let mut allocator = Allocator::new(2);
-        allocator.record(10);
-        allocator.submit(Supply::Ready(2), 1, 0);
-        while allocator.next(0).is_some() {}
-        let mut record = allocator.recorded().unwrap().clone();
+        let mut scheduler = JobScheduler::new(2);
+        scheduler.record(10);
+        scheduler.submit(Supply::Ready(2), 1, 0);
+        while scheduler.next(0).is_some() {}
+        let mut record = scheduler.recorded().unwrap().clone();
         let Event::Decided(decision) = &mut record.entries[2].event else { panic!("a decision") };
         decision.rule = Rule::Keep;
         let divergence = record.replay().unwrap_err();

@@ -1,0 +1,11 @@
+//! The integration tests of this crate, a module for each promise. They are one program, which
+//! links once.
+
+mod fair;
+mod mixes;
+mod model;
+mod orders;
+mod record;
+mod rules;
+mod timeline;
+mod worker_sizing;
