@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     Simulate(SimulateArgs),
     #[cfg(feature = "consume")]
+    Verify(crate::verify::VerifyArgs),
+    #[cfg(feature = "consume")]
     #[command(flatten)]
     Streams(crate::consume::ConsumeCommand),
     #[cfg(feature = "service")]
@@ -114,6 +116,10 @@ pub(crate) struct RunArgs {
     /// viewers of the Trace Event Format.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+
+    /// File for a line of JSON per record that ran: place, key, times and exit status. `keylane verify` reads it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
 
     /// Progress on standard error.
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]

@@ -13,7 +13,7 @@ const FEATURES: [Feature; 2] = [
     Feature {
         name: "consume",
         is_built: cfg!(feature = "consume"),
-        subcommands: &["consume", "produce", "lag", "config"],
+        subcommands: &["consume", "produce", "lag", "config", "verify"],
     },
     Feature {
         name: "service",

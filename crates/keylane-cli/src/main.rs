@@ -33,6 +33,8 @@ mod signals;
 mod simulate;
 mod svg;
 mod template;
+#[cfg(feature = "consume")]
+mod verify;
 mod worker;
 
 use std::io::Write;
@@ -75,6 +77,8 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Run(args) => Ok(run::run(args)?.into()),
         Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),
         Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
+        #[cfg(feature = "consume")]
+        Command::Verify(args) => Ok(verify::run(&args)?.into()),
         #[cfg(feature = "consume")]
         Command::Streams(command) => Ok(command.run()?.into()),
         #[cfg(feature = "service")]

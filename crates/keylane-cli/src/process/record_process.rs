@@ -14,7 +14,7 @@ use std::sync::mpsc::Sender;
 use anyhow::anyhow;
 
 use crate::key::RecordKey;
-use crate::run::{CoordinatorEvent, StopCause};
+use crate::run::{CoordinatorEvent, RecordEnd, RecordLog, StopCause};
 use crate::run_stats::{RecordLocation, RunStats};
 
 use super::children::ChildProcesses;
@@ -34,6 +34,7 @@ pub(crate) struct RecordProcessRunner {
     pub(crate) events: Sender<CoordinatorEvent>,
     /// Path of the program, if it is equal for all records.
     pub(crate) program: Option<PathBuf>,
+    pub(crate) log: Option<Arc<RecordLog>>,
 }
 
 impl RecordProcessRunner {
@@ -43,13 +44,19 @@ impl RecordProcessRunner {
             return self.stats.not_run(1);
         }
         self.stats.started();
-        match self.children.spawn(&mut self.command(place, key, argv)) {
+        let start_us = self.log.as_ref().map_or(0, |log| log.now_us());
+        let end = match self.children.spawn(&mut self.command(place, key, argv)) {
             Ok(child) => self.finish(place, key, child),
             Err(error) => self.not_started(place, key, error),
+        };
+        if let Some(log) = &self.log
+            && let Err(error) = log.write(place, key, start_us, &end)
+        {
+            self.stop(error);
         }
     }
 
-    fn finish(&self, place: &RecordLocation, key: &RecordKey, mut child: Child) {
+    fn finish(&self, place: &RecordLocation, key: &RecordKey, mut child: Child) -> RecordEnd {
         let printed =
             BUFFER.with_borrow_mut(|buffer| collect(&mut child, self.children.abandoned(), buffer));
         let status = self.children.reap(&mut child);
@@ -60,13 +67,16 @@ impl RecordProcessRunner {
                     true => self.stats.succeeded(1),
                     false => self.stats.failed(place, key, describe(status)),
                 }
+                RecordEnd::Exited(status)
             }
             (Err(error), _) | (_, Err(error)) => {
-                self.stats.failed(place, key, "its output is lost");
+                let why = "its output is lost";
+                self.stats.failed(place, key, why);
                 self.stop(anyhow!(
                     "cannot keep what a command prints: {error}; make room in the folder for \
                      temporary files, or set TMPDIR to another"
                 ));
+                RecordEnd::Failed(why.to_owned())
             }
         }
     }
@@ -99,7 +109,7 @@ impl RecordProcessRunner {
 
     /// Fails a record whose bytes are not a valid command line; a program that cannot be run would
     /// fail for every record, and ends the run.
-    fn not_started(&self, place: &RecordLocation, key: &RecordKey, error: io::Error) {
+    fn not_started(&self, place: &RecordLocation, key: &RecordKey, error: io::Error) -> RecordEnd {
         let why = match error.kind() {
             io::ErrorKind::InvalidInput => {
                 "it has a NUL byte, which no argument can contain; use --worker".to_owned()
@@ -115,7 +125,8 @@ impl RecordProcessRunner {
                 format!("the command was not run: {error}")
             }
         };
-        self.stats.failed(place, key, why);
+        self.stats.failed(place, key, &why);
+        RecordEnd::Failed(why)
     }
 
     fn cannot_run(&self, error: &io::Error) -> anyhow::Error {

@@ -20,6 +20,7 @@ use crate::worker::{self, WorkerPool};
 use super::coordinator::RunCoordinator;
 use super::coordinator_event::CoordinatorEvent;
 use super::executor::RecordExecutor;
+use super::log::RecordLog;
 use super::plan::RecordTemplate;
 use super::reader::InputReader;
 use super::trace::TraceFile;
@@ -47,6 +48,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     };
 
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
+    let log = args.log.as_deref().map(RecordLog::create).transpose()?.map(Arc::new);
 
     // Not before: until here a signal ends the program as it ends any other,
     // even while the first line is waited for.
@@ -55,9 +57,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let output = StandardOutput::new(progress.bar(), sender.clone())?;
     let stats = Arc::new(RunStats::new(output));
     let engine = if args.worker {
-        workers(&args, jobs, &stats, &sender)?
+        workers(&args, jobs, &stats, &sender, log)?
     } else {
-        processes(&plan, &stats, &sender)?
+        processes(&plan, &stats, &sender, log)?
     };
     let pool = Arc::new(engine.pool(jobs, args.buffer.get())?);
     if let Some(trace) = &trace {
@@ -96,6 +98,7 @@ fn processes(
     plan: &RecordTemplate,
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
+    log: Option<Arc<RecordLog>>,
 ) -> anyhow::Result<RecordExecutor> {
     let program =
         plan.program().map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
@@ -104,6 +107,7 @@ fn processes(
         stats: Arc::clone(stats),
         events: events.clone(),
         program,
+        log,
     })))
 }
 
@@ -112,13 +116,15 @@ fn workers(
     jobs: usize,
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
+    log: Option<Arc<RecordLog>>,
 ) -> anyhow::Result<RecordExecutor> {
-    let observer = RunObserver { stats: Arc::clone(stats), events: events.clone() };
+    // Trace and log show one record of a key after the other.
+    let keeps_turns = args.trace.is_some() || log.is_some();
+    let observer = RunObserver { stats: Arc::clone(stats), events: events.clone(), log };
     let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
     let workers = WorkerPool::new(jobs, worker::command(&args.command)?, children, observer);
     let workers = workers.answer_within(args.worker_timeout.map(|span| span.0));
-    // The trace is of turns.
-    let workers = if args.trace.is_some() { workers.keep_turns() } else { workers };
+    let workers = if keeps_turns { workers.keep_turns() } else { workers };
     let workers = Arc::new(workers);
     let slot_threads = workers.spawn(jobs)?;
     Ok(RecordExecutor::Workers(workers, Mutex::new(slot_threads)))

@@ -47,7 +47,8 @@ impl RecordExecutor {
                     let key = work.own_key.as_ref().unwrap_or(key);
                     match work.body {
                         RecordBody::Line(line) => {
-                            workers.dispatch(work.place, key, &line, Some(task.keep()))
+                            let ticket = workers.observer.ticket(work.place);
+                            workers.dispatch(ticket, key, &line, Some(task.keep()))
                         }
                         RecordBody::Argv(_) => unreachable!("commands are for processes"),
                     }

@@ -15,6 +15,7 @@ mod compose;
 mod coordinator;
 mod coordinator_event;
 mod executor;
+mod log;
 mod plan;
 mod reader;
 mod trace;
@@ -23,4 +24,5 @@ mod worker_events;
 
 pub(crate) use compose::run;
 pub(crate) use coordinator_event::{CoordinatorEvent, StopCause};
+pub(crate) use log::{RecordEnd, RecordLog};
 pub(crate) use work::RecordPool;

@@ -9,22 +9,51 @@ use crate::run_stats::{RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
 
 use super::coordinator_event::{CoordinatorEvent, StopCause};
+use super::log::{RecordEnd, RecordLog};
 
 /// A run as an observer: it keeps count, and ends when its workers are no good.
 #[derive(Debug)]
 pub(super) struct RunObserver {
     pub(super) stats: Arc<RunStats>,
     pub(super) events: Sender<CoordinatorEvent>,
+    pub(super) log: Option<Arc<RecordLog>>,
+}
+
+/// Record that goes to a worker.
+#[derive(Debug)]
+pub(super) struct DispatchedRecord {
+    place: RecordLocation,
+    /// Time of the dispatch, if there is a log.
+    start_us: i64,
+}
+
+impl RunObserver {
+    /// Returns the ticket of a record that is dispatched now.
+    pub(super) fn ticket(&self, place: RecordLocation) -> DispatchedRecord {
+        DispatchedRecord { place, start_us: self.log.as_ref().map_or(0, |log| log.now_us()) }
+    }
+
+    /// Logs the ends of records. An error ends the run.
+    fn log(&self, records: &[PendingRecord<DispatchedRecord>], end: &RecordEnd) {
+        let Some(log) = &self.log else { return };
+        let mut text = Vec::new();
+        for PendingRecord { ticket, key, .. } in records {
+            log.line(&mut text, &ticket.place, key, ticket.start_us, end);
+        }
+        if let Err(error) = log.write_text(&text) {
+            self.on_fatal(error);
+        }
+    }
 }
 
 impl RecordObserver for RunObserver {
-    type Ticket = RecordLocation;
+    type Ticket = DispatchedRecord;
 
     fn is_stopping(&self) -> bool {
         self.stats.is_stopping()
     }
 
-    fn not_run(&self, _place: RecordLocation) {
+    fn not_run(&self, _ticket: DispatchedRecord) {
         self.stats.not_run(1);
     }
 
@@ -32,29 +61,31 @@ impl RecordObserver for RunObserver {
         self.stats.started();
     }
 
-    fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<RecordLocation>>) {
+    fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<DispatchedRecord>>) {
         // A write error ends the run, which reports it.
         let _ = self.stats.output.write(lines);
+        self.log(records, &RecordEnd::Answered);
         self.stats.succeeded(records.len() as u64);
     }
 
     fn lost(
         &self,
-        records: &mut Vec<PendingRecord<RecordLocation>>,
+        records: &mut Vec<PendingRecord<DispatchedRecord>>,
         end: &dyn Display,
         _said: &[u8],
     ) {
-        for PendingRecord { ticket, key, .. } in records {
-            let why = format_args!("its worker ended without answering it ({end})");
-            self.stats.failed(ticket, key, why);
+        let why = format!("its worker ended without answering it ({end})");
+        for PendingRecord { ticket, key, .. } in &*records {
+            self.stats.failed(&ticket.place, key, &why);
         }
+        self.log(records, &RecordEnd::Failed(why));
     }
 
     fn print_stderr(&self, text: &[u8]) {
         self.stats.output.write_error(|err| err.write_all(text));
     }
 
-    fn withdrawn(&self, records: &mut Vec<PendingRecord<RecordLocation>>) {
+    fn withdrawn(&self, records: &mut Vec<PendingRecord<DispatchedRecord>>) {
         self.stats.withdrawn(records.len() as u64);
     }
 
@@ -65,7 +96,8 @@ impl RecordObserver for RunObserver {
         true
     }
 
-    fn name(&self, RecordLocation { number, line }: &RecordLocation) -> String {
+    fn name(&self, ticket: &DispatchedRecord) -> String {
+        let RecordLocation { number, line } = ticket.place;
         format!("record {number} (line {line})")
     }
 

@@ -45,4 +45,5 @@ mod simulate;
 mod store_commands;
 mod templates;
 mod trace;
+mod verify;
 mod worker_mode;
