@@ -274,7 +274,7 @@ fn builder(
         RecordOrder::None => builder.unordered(),
     };
     if let Some(place) = &plan.dead_letters {
-        builder = builder.dead_letters(dead_letters(place, journals)?);
+        builder = builder.dead_letters(dead_letters(place, journals, log)?);
     }
     Ok(builder)
 }
@@ -334,12 +334,16 @@ fn ends(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Endpo
 fn dead_letters(
     place: &validated::DeadLetters,
     journals: &mut OpenJournals,
+    log: &Arc<ThrottledLog>,
 ) -> anyhow::Result<Box<dyn DeadLetters>> {
     Ok(match place {
         validated::DeadLetters::File(path) => {
             let letters = FileDeadLetters::open(path);
             let cannot = || format!("cannot write dead letters to {}", path.display());
-            Box::new(letters.with_context(cannot)?)
+            let (log, name) = (Arc::clone(log), path.display().to_string());
+            Box::new(letters.with_context(cannot)?.on_removed(move |line| {
+                log.say(LogLevel::Warn, format_args!("{name}: {line}"));
+            }))
         }
         validated::DeadLetters::Journal(path) => {
             Box::new(JournalDeadLetters::new(journals.target(path)?))

@@ -1,7 +1,9 @@
 //! Dead letters in a file of JSON lines.
 
+use std::fmt;
 use std::fs::{File, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use keylane_storage::files;
 use serde_json::{Map, Value, json};
 
+use super::torn_lines::{RemovedLine, remove_incomplete, remove_torn};
 use super::{DeadLetter, DeadLetterError, DeadLetters, millis};
 
 /// Dead letters as lines of JSON in a file that is synced before they are acknowledged.
@@ -24,21 +27,24 @@ use super::{DeadLetter, DeadLetterError, DeadLetters, millis};
 ///
 /// Several consumers may write to one file, also from several processes: each locks it for a
 /// moment.
-#[derive(Debug)]
 pub struct FileDeadLetters {
     file: File,
     /// Whether letters that a power failure has torn are removed.
     is_repaired: bool,
+    on_removed: Option<Box<RemovalHook>>,
 }
+
+/// Callback for removed lines.
+type RemovalHook = dyn Fn(&RemovedLine) + Send;
 
 /// Maximum size of letters that are synced together, in bytes, unless one alone is larger. A power
 /// failure tears no others.
 const MAX_UNSYNCED: u64 = 1024 * 1024;
 
 impl FileDeadLetters {
-    /// Opens or creates the file. The next write removes an incomplete line of a process that died,
-    /// and lines of the last MiB that are not JSON, because a power failure has torn them: letters
-    /// that were never acknowledged.
+    /// Opens or creates the file. The next write removes an incomplete last line, and lines of the
+    /// last MiB in which a power failure has left whole sectors as zeros: letters that were never
+    /// acknowledged. All other lines stay, whatever they contain.
     ///
     /// # Errors
     /// If the file cannot be opened or created.
@@ -46,15 +52,36 @@ impl FileDeadLetters {
         let path = path.as_ref();
         let file = files::open(path)?;
         files::sync_folder(path)?;
-        Ok(FileDeadLetters { file, is_repaired: false })
+        Ok(FileDeadLetters { file, is_repaired: false, on_removed: None })
+    }
+
+    /// Sets a callback for lines that a write removes. It is called on the thread of the write.
+    #[must_use]
+    pub fn on_removed(mut self, hook: impl Fn(&RemovedLine) + Send + 'static) -> Self {
+        self.on_removed = Some(Box::new(hook));
+        self
     }
 
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         lock(&self.file)?;
-        let repaired = if self.is_repaired { Ok(()) } else { remove_torn(&mut self.file) };
-        self.is_repaired = repaired.is_ok();
-        let appended = repaired.and_then(|()| append(&mut self.file, lines));
-        self.file.unlock().and(appended)
+        let mut removed = Vec::new();
+        let appended = self.repair(&mut removed).and_then(|()| append(&mut self.file, lines));
+        let unlocked = self.file.unlock();
+        if let Some(hook) = &self.on_removed {
+            // A panic in the user's callback must not repeat the write.
+            let _ = catch_unwind(AssertUnwindSafe(|| removed.iter().for_each(hook)));
+        }
+        unlocked.and(appended)
+    }
+
+    /// Removes incomplete lines: a process that died can have left the last one at any time.
+    fn repair(&mut self, removed: &mut Vec<RemovedLine>) -> io::Result<()> {
+        if !self.is_repaired {
+            removed.extend(remove_torn(&mut self.file, MAX_UNSYNCED)?);
+            self.is_repaired = true;
+        }
+        removed.extend(remove_incomplete(&mut self.file)?);
+        Ok(())
     }
 }
 
@@ -74,12 +101,9 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Appends after the last whole line: an incomplete line was never acknowledged.
+/// Appends lines to a file that ends with a line end.
 fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
-    let length = file.metadata()?.len();
-    let end = end_of_lines(file, length)?;
-    file.set_len(end)?;
-    file.seek(SeekFrom::Start(end))?;
+    let end = file.seek(SeekFrom::End(0))?;
     let written = file.write_all(lines).and_then(|()| file.sync_data());
     if written.is_err() {
         // The letters are written again. If this fails as well, some may be in the file twice.
@@ -88,25 +112,10 @@ fn append(file: &mut File, lines: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Removes lines that are not JSON from the part of the file that an interrupted write can have
-/// torn. Its sectors reach the disk in any order, and a missing one reads as zeros.
-fn remove_torn(file: &mut File) -> io::Result<()> {
-    let length = file.metadata()?.len();
-    let begin = end_of_lines(file, length.saturating_sub(MAX_UNSYNCED))?;
-    let mut found = Vec::new();
-    file.seek(SeekFrom::Start(begin))?;
-    Read::by_ref(file).take(length - begin).read_to_end(&mut found)?;
-    let lines = found.split_inclusive(|byte| *byte == b'\n');
-    let is_whole = |line: &&[u8]| serde_json::from_slice::<Value>(line).is_ok();
-    let whole = lines.filter(is_whole).collect::<Vec<_>>().concat();
-    let equal = found.iter().zip(&whole).take_while(|(found, whole)| found == whole).count();
-    if equal == found.len() {
-        return Ok(());
+impl fmt::Debug for FileDeadLetters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDeadLetters").field("file", &self.file).finish_non_exhaustive()
     }
-    file.set_len(begin + equal as u64)?;
-    file.seek(SeekFrom::Start(begin + equal as u64))?;
-    // The next append syncs the file.
-    file.write_all(&whole[equal..])
 }
 
 impl DeadLetters for FileDeadLetters {
@@ -123,23 +132,6 @@ impl DeadLetters for FileDeadLetters {
         }
         self.append(&lines).map_err(DeadLetterError::new)
     }
-}
-
-/// Returns the position after the last line end before `end`.
-fn end_of_lines(file: &mut File, mut end: u64) -> io::Result<u64> {
-    const STEP: u64 = 64 * 1024;
-    let mut buffer = Vec::new();
-    while end > 0 {
-        let begin = end.saturating_sub(STEP);
-        file.seek(SeekFrom::Start(begin))?;
-        buffer.clear();
-        Read::by_ref(file).take(end - begin).read_to_end(&mut buffer)?;
-        if let Some(at) = buffer.iter().rposition(|byte| *byte == b'\n') {
-            return Ok(begin + at as u64 + 1);
-        }
-        end = begin;
-    }
-    Ok(0)
 }
 
 fn as_json(letter: &DeadLetter) -> Value {

@@ -5,6 +5,7 @@
 
 mod file;
 mod journal;
+mod torn_lines;
 
 use std::error::Error;
 use std::fmt;
@@ -12,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::file::FileDeadLetters;
 pub use self::journal::JournalDeadLetters;
+pub use self::torn_lines::RemovedLine;
 use crate::{Partition, Position, Record};
 
 /// Destination of dead letters. Used by one thread.
