@@ -2,6 +2,7 @@
 //!
 //! It ends when the value is dropped, and also if the test process is killed: see [`process`].
 
+mod acls;
 mod jars;
 mod process;
 mod settings;
@@ -110,6 +111,21 @@ impl Broker {
     pub fn address(&self) -> String {
         self.settings.address()
     }
+
+    /// Lets all clients read `topic`, and no client write to it. The broker needs
+    /// [`WITH_ACLS`](Self::WITH_ACLS).
+    ///
+    /// # Panics
+    /// If the broker refuses that.
+    pub fn allow_only_reads(&self, topic: &str) {
+        acls::allow_only_reads(&self.address(), topic);
+    }
+
+    /// Settings of a broker that allows everything, except on resources with access rules.
+    pub const WITH_ACLS: [(&str, &str); 2] = [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("allow.everyone.if.no.acl.found", "true"),
+    ];
 
     /// Returns the directory, which is removed on drop. Tests can add files.
     #[must_use]

@@ -8,8 +8,8 @@ use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
     ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSettings, KafkaSink, KafkaSource,
-    MapVersion, RebalanceProtocol, SendError, StartFrom, TopicAddress, WrittenPosition, lag,
-    topic_exists,
+    MapVersion, RebalanceProtocol, SendError, StartFrom, TargetState, TopicAddress,
+    WrittenPosition, lag, target_state,
 };
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
@@ -72,13 +72,20 @@ fn start(start: KafkaStart) -> StartFrom {
 /// Timeout for the brokers' answer whether a topic exists.
 const TOPIC_WITHIN: Duration = Duration::from_secs(5);
 
-/// Checks that a topic for output exists. An unreachable broker is no error: the source waits for
-/// it as well.
+/// Checks that a topic for output exists and that the client may write to it. An unreachable broker
+/// is no error: the source waits for it as well.
 fn check_topic(client: &ClientSettings, topic: &str) -> anyhow::Result<()> {
-    if topic_exists(client, topic, TOPIC_WITHIN)? == Some(false) {
-        bail!("there is no topic {topic} at {}; make it first", client.brokers());
+    let brokers = client.brokers();
+    match target_state(client, topic, TOPIC_WITHIN)? {
+        TargetState::Missing => bail!(
+            "there is no topic {topic} at {brokers}; make it first, or grant DESCRIBE on it to \
+             the client"
+        ),
+        TargetState::NotAuthorized => bail!(
+            "the client may not write to the topic {topic} at {brokers}; grant it WRITE on the topic"
+        ),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks the client's settings and the source, without a connection.

@@ -258,6 +258,43 @@ fn places_that_cannot_be_written_to_are_named_at_the_start() {
 }
 
 #[test]
+fn topics_that_the_client_may_not_write_to_are_named_at_the_start() {
+    let overrides = [&[("auto.create.topics.enable", "true")][..], &Broker::WITH_ACLS].concat();
+    let Some(broker) = or_skip(Broker::start_with(&overrides)) else { return };
+    let at = broker.address();
+    let (source, closed) = (format!("kafka://{at}/orders"), format!("kafka://{at}/closed"));
+    produce(&source, "1\n");
+    produce(&closed, "1\n");
+    broker.allow_only_reads("closed");
+    let said = format!("the client may not write to the topic closed at {at}; grant it WRITE");
+    let begin = [&*source, "--group", "g"];
+    for words in [
+        &["--on-fail", "dead-letter", "--dead-letters", &closed][..],
+        &["--output", &closed],
+        &["--output", &closed, "--exactly-once"],
+    ] {
+        let words = [&begin[..], words, &["--", "true"]].concat();
+        feed(subcommand("consume", words), b"").expect(255, &[&said]);
+    }
+    // `produce` does not ask first, and names the remedy with the refused record.
+    feed(subcommand("produce", [&closed]), b"2\n").expect(255, &["grant it WRITE on the topic"]);
+    // Reading stays allowed.
+    let words = [&closed, "--group", "g", "--to-the-end", "--", "true"];
+    feed(subcommand("consume", words), b"").expect(0, &[]);
+}
+
+#[test]
+fn a_record_that_is_too_large_for_the_topic_names_the_settings() {
+    let overrides = [("auto.create.topics.enable", "true"), ("message.max.bytes", "2000")];
+    let Some(broker) = or_skip(Broker::start_with(&overrides)) else { return };
+    let topic = format!("kafka://{}/small", broker.address());
+    let line: String = (0..4000).map(|n: u32| char::from(b'a' + (n * n % 23) as u8)).collect();
+    let words = [&*topic, "--client", "compression.type=none"];
+    let remedy = "raise `max.message.bytes` of the topic and `message.max.bytes` of the client";
+    feed(subcommand("produce", words), format!("{line}\n").as_bytes()).expect(255, &[remedy]);
+}
+
+#[test]
 fn a_group_beyond_the_end_stops_with_the_remedy_which_works() {
     let Some(broker) = broker() else { return };
     let topic = format!("kafka://{}/beyond", broker.address());

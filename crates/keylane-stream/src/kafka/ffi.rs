@@ -1,5 +1,5 @@
 //! Calls to the C library that the client's safe interface lacks: topic ids, which tell a recreated
-//! topic from the one before; metadata that need not be UTF-8; leader epochs; asynchronous commits
+//! topic from the one before; authorized operations; metadata that need not be UTF-8; leader epochs; asynchronous commits
 //! with a result; and whether the client is in its group. This file has all unsafe code for Kafka.
 
 use std::ffi::{CStr, CString, c_char};
@@ -36,6 +36,16 @@ pub(super) struct TopicDescription {
     pub(super) topic: String,
     /// `None` if the broker is too old for ids; an error if, for example, the topic does not exist.
     pub(super) id: Result<Option<TopicId>, RDKafkaErrorCode>,
+    /// Whether the client may write to the topic, if the operations were asked for.
+    pub(super) may_write: Option<bool>,
+}
+
+/// Whether a description has the operations that the client is authorized for, which the broker
+/// then has to look up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operations {
+    Asked,
+    Omitted,
 }
 
 /// A C object that is destroyed on drop.
@@ -65,20 +75,22 @@ impl<T> Drop for NativeObject<T> {
     }
 }
 
-/// Requests the ids of `topics` from a broker, with a timeout.
+/// Requests descriptions of `topics` from a broker, with a timeout.
 ///
-/// Any broker knows them. Without a broker id the client looks for the controller, which may take
+/// Any broker has them. Without a broker id the client looks for the controller, which may take
 /// longer.
 pub(super) fn describe<C: rdkafka::ClientContext>(
     client: &rdkafka::client::Client<C>,
     broker: i32,
     topics: &[&str],
+    operations: Operations,
     timeout: Duration,
 ) -> Result<Vec<TopicDescription>, RDKafkaErrorCode> {
     let names: Result<Vec<CString>, _> = topics.iter().map(|topic| CString::new(*topic)).collect();
     let names = names.map_err(|_| RDKafkaErrorCode::InvalidArgument)?;
     let mut names: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    let with_operations = i32::from(operations == Operations::Asked);
     let kafka = client.native_ptr();
     // SAFETY: the borrowed client outlives these objects, and each is destroyed by its own
     // destructor. The names live to the end of this function, and the collection copies them.
@@ -102,11 +114,18 @@ pub(super) fn describe<C: rdkafka::ClientContext>(
     let queue = queue.ok_or(no_memory)?;
     let (options, collection) = (options.ok_or(no_memory)?, collection.ok_or(no_memory)?);
     // SAFETY: all objects were created above for this client. A refused option is ignored, without
-    // an error text. The request copies options and collection; its answer goes to the queue, which
+    // an error text; the error object of the last option is destroyed. The request copies options and collection; its answer goes to the queue, which
     // lives until the answer is taken, or is dropped with it.
     let event = unsafe {
         c::rd_kafka_AdminOptions_set_request_timeout(options.get(), timeout_ms, ptr::null_mut(), 0);
         c::rd_kafka_AdminOptions_set_broker(options.get(), broker, ptr::null_mut(), 0);
+        drop(NativeObject::new(
+            c::rd_kafka_AdminOptions_set_include_authorized_operations(
+                options.get(),
+                with_operations,
+            ),
+            c::rd_kafka_error_destroy,
+        ));
         c::rd_kafka_DescribeTopics(kafka, collection.get(), options.get(), queue.get());
         NativeObject::new(
             c::rd_kafka_queue_poll(queue.get(), timeout_ms),
@@ -145,8 +164,8 @@ unsafe fn read(event: *mut c::rd_kafka_event_t) -> Result<Vec<TopicDescription>,
 /// # Safety
 /// `topic` points to a live description.
 unsafe fn read_topic(topic: *const c::rd_kafka_TopicDescription_t) -> TopicDescription {
-    // SAFETY: the caller promises a live description, which owns name, error and id. The error and
-    // the id are checked for null before use.
+    // SAFETY: the caller promises a live description, which owns name, error, id and operations.
+    // All but the name are checked for null before use; the operations have `count` entries.
     unsafe {
         let name = CStr::from_ptr(c::rd_kafka_TopicDescription_name(topic));
         let topic_name = name.to_string_lossy().into_owned();
@@ -154,19 +173,27 @@ unsafe fn read_topic(topic: *const c::rd_kafka_TopicDescription_t) -> TopicDescr
         if !error.is_null() {
             let code = c::rd_kafka_error_code(error);
             if code != c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
-                return TopicDescription { topic: topic_name, id: Err(code.into()) };
+                let id = Err(code.into());
+                return TopicDescription { topic: topic_name, id, may_write: None };
             }
         }
+        let mut count = 0;
+        let operations = c::rd_kafka_TopicDescription_authorized_operations(topic, &mut count);
+        let may_write = (!operations.is_null()).then(|| {
+            let write = c::rd_kafka_AclOperation_t::RD_KAFKA_ACL_OPERATION_WRITE as u32;
+            // As numbers, because a newer library may know operations that the type does not have.
+            (0..count).any(|index| operations.cast::<u32>().add(index).read() == write)
+        });
         let id = c::rd_kafka_TopicDescription_topic_id(topic);
         if id.is_null() {
-            return TopicDescription { topic: topic_name, id: Ok(None) };
+            return TopicDescription { topic: topic_name, id: Ok(None), may_write };
         }
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&c::rd_kafka_Uuid_most_significant_bits(id).to_be_bytes());
         bytes[8..].copy_from_slice(&c::rd_kafka_Uuid_least_significant_bits(id).to_be_bytes());
         // A broker without ids sends zeros.
         let id = Some(bytes).filter(|bytes| *bytes != [0; 16]).map(TopicId);
-        TopicDescription { topic: topic_name, id: Ok(id) }
+        TopicDescription { topic: topic_name, id: Ok(id), may_write }
     }
 }
 

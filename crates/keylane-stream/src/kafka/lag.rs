@@ -1,7 +1,7 @@
 //! Lag of a consumer group, by its stored progress.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
@@ -9,7 +9,6 @@ use rdkafka::error::KafkaError;
 use super::context::ClientCallbacks;
 use super::metadata_thread::{self, CommittedOffset};
 use super::settings::ClientSettings;
-use super::source::RETRY_INTERVAL;
 use super::start_offset::identity;
 use super::topic_partition::TopicPartition;
 use crate::source::SourceError;
@@ -65,42 +64,6 @@ pub fn lag(
         Some(of_partition(committed, bounds))
     });
     Ok(lags.collect())
-}
-
-/// Returns whether a topic exists; `None` if the brokers do not answer within `timeout`. Brokers
-/// with automatic topic creation create it.
-///
-/// # Errors
-/// If a setting is invalid.
-pub fn topic_exists(
-    client: &ClientSettings,
-    topic: &str,
-    timeout: Duration,
-) -> Result<Option<bool>, SourceError> {
-    let config = client.config(&[("allow.auto.create.topics", "true")], &[])?;
-    let consumer: BaseConsumer<ClientCallbacks> = config
-        .create_with_context(ClientCallbacks::default())
-        .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
-    let until = Instant::now() + timeout;
-    let mut answer = None;
-    while answer != Some(true) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        match consumer.fetch_metadata(Some(topic), left) {
-            Ok(metadata) => {
-                let found = metadata.topics().first();
-                answer = found.map(|topic| topic.error().is_none());
-            }
-            Err(_) => break,
-        }
-        if answer == Some(false) {
-            // Creation of the topic takes a moment.
-            std::thread::sleep(RETRY_INTERVAL.min(left));
-        }
-    }
-    Ok(answer)
 }
 
 fn partitions(

@@ -217,7 +217,13 @@ fn ids(
         broker => broker,
     };
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-    match ffi::describe(consumer.client(), broker, &names, REQUEST_TIMEOUT) {
+    match ffi::describe(
+        consumer.client(),
+        broker,
+        &names,
+        ffi::Operations::Omitted,
+        REQUEST_TIMEOUT,
+    ) {
         Ok(described) => Ok(described
             .into_iter()
             .filter_map(|described| Some((described.topic, described.id.ok()??)))

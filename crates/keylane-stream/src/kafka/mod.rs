@@ -78,16 +78,18 @@ mod settings;
 mod sink;
 mod source;
 mod start_offset;
+mod target;
 mod topic_partition;
 mod transaction;
 
 pub use address::{AddressError, TopicAddress};
 pub use dead_letters::KafkaDeadLetters;
-pub use lag::{PartitionLag, lag, topic_exists};
+pub use lag::{PartitionLag, lag};
 pub use output::KafkaOutput;
 pub use settings::{
     ClientSettings, KafkaSettings, MapVersion, RebalanceProtocol, RecreatedTopic, StartFrom,
 };
 pub use sink::{KafkaSink, SendError, WrittenPosition};
 pub use source::KafkaSource;
+pub use target::{TargetState, target_state};
 pub use transaction::TransactionalOutput;

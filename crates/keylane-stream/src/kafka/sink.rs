@@ -62,10 +62,13 @@ pub struct KafkaSink {
 pub enum SendError {
     /// The record exceeds the limit of the brokers or the client.
     #[error(
-        "the record is too large for the brokers; raise their `message.max.bytes`, or \
-         shorten the record"
+        "the record is too large; raise `max.message.bytes` of the topic and `message.max.bytes` \
+         of the client, or shorten the record"
     )]
     TooLarge,
+    /// The client may not write to the topic.
+    #[error("the client may not write to the topic; grant it WRITE on the topic")]
+    NotAuthorized,
     /// The record was not written, for a reason that may be temporary.
     #[error("the record was not written: {0}")]
     NotWritten(String),
@@ -120,6 +123,7 @@ impl SendError {
     pub(super) fn of(error: &KafkaError) -> Self {
         match error.rdkafka_error_code() {
             Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize) => SendError::TooLarge,
+            Some(Code::TopicAuthorizationFailed) => SendError::NotAuthorized,
             Some(code @ Code::Fatal) => SendError::Fatal(code.to_string()),
             Some(code) => SendError::NotWritten(code.to_string()),
             None => SendError::NotWritten(error.to_string()),
