@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use super::kafka;
 use super::settings::ConsumeSettings;
-use super::validated::{ConsumePlan, HandlerPlan, PlannedSource};
+use super::validated::{ConsumePlan, DeadLetters, HandlerPlan, OutputTarget, PlannedSource};
 use crate::exit::ExitOutcome;
 use crate::message::say;
 use crate::process;
@@ -51,10 +51,12 @@ pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitOutcome> {
 
 fn check(path: &Path) -> anyhow::Result<()> {
     let (text, settings) = read(path)?;
-    // The command line can add these.
+    // The command line can add these. Settings of the Kafka client are for some topic.
     let command = settings.http.is_none().then(|| vec!["true".to_owned()]);
+    let has_client = settings.client.is_some() || settings.client_config.is_some();
+    let source = if has_client { "kafka://given-later:9092/topic" } else { "journal:given later" };
     let added = ConsumeSettings {
-        source: Some("journal:given later".to_owned()),
+        source: Some(source.to_owned()),
         group: Some("given later".to_owned()),
         command,
         ..ConsumeSettings::default()
@@ -71,8 +73,22 @@ fn check(path: &Path) -> anyhow::Result<()> {
         let found = process::resolve(OsStr::new(program));
         found.map_err(|error| at(Some("command"), &error))?;
     }
-    if let PlannedSource::Kafka(kafka) = &plan.source {
-        kafka::check(kafka).map_err(|error| at(Some("client"), &format!("{error:#}")))?;
+    check_kafka(&plan).map_err(|(setting, error)| at(Some(setting), &format!("{error:#}")))
+}
+
+/// Checks what the topics of a plan need, without a connection. Returns the setting beside the
+/// error.
+fn check_kafka(plan: &ConsumePlan) -> Result<(), (&'static str, anyhow::Error)> {
+    // The client's settings are the usual cause; without Kafka it is the address.
+    let named = |setting| if cfg!(feature = "kafka") { "client" } else { setting };
+    if let PlannedSource::Kafka(member) = &plan.source {
+        kafka::check(member).map_err(|error| (named("source"), error))?;
+    }
+    if let Some(DeadLetters::Kafka { address, client }) = &plan.dead_letters {
+        kafka::check_output(address, client).map_err(|error| (named("dead-letters"), error))?;
+    }
+    if let Some(OutputTarget::Kafka { address, client }) = &plan.output {
+        kafka::check_output(address, client).map_err(|error| (named("output"), error))?;
     }
     Ok(())
 }

@@ -19,6 +19,10 @@ use super::settings::{ForeignProgress, KafkaProtocol, KafkaStart, OffsetMap};
 use super::status::PartitionLag;
 use super::validated::KafkaMember;
 
+/// Note for the help.
+pub(super) const IN_THIS_BUILD: &str =
+    "This build has Kafka: places can be kafka://HOST:PORT/TOPIC.";
+
 pub(super) fn source(kafka: &KafkaMember) -> anyhow::Result<Box<dyn Source>> {
     Ok(Box::new(KafkaSource::join(settings(kafka)?)?))
 }
@@ -91,6 +95,12 @@ fn check_topic(client: &ClientSettings, topic: &str) -> anyhow::Result<()> {
 /// Checks the client's settings and the source, without a connection.
 pub(super) fn check(kafka: &KafkaMember) -> anyhow::Result<()> {
     Ok(settings(kafka)?.check()?)
+}
+
+/// Checks the client's settings for a topic to write to, without a connection.
+pub(super) fn check_output(address: &str, settings: &[String]) -> anyhow::Result<()> {
+    let (client, _) = client(address, settings)?;
+    Ok(KafkaSink::check(&client)?)
 }
 
 pub(super) fn dead_letters(

@@ -13,11 +13,19 @@ use super::validated::KafkaMember;
 const WITHOUT: &str = "this keylane was built without Kafka; build it with it: \
      `cargo build --release -p keylane-cli --features kafka`";
 
+/// Note for the help.
+pub(super) const IN_THIS_BUILD: &str = "This build has no Kafka: a place kafka://HOST:PORT/TOPIC \
+     is an error. For a build with it: `cargo build --release -p keylane-cli --features kafka`";
+
 pub(super) fn source(_: &KafkaMember) -> anyhow::Result<Box<dyn Source>> {
     bail!(WITHOUT)
 }
 
 pub(super) fn check(_: &KafkaMember) -> anyhow::Result<()> {
+    bail!(WITHOUT)
+}
+
+pub(super) fn check_output(_: &str, _: &[String]) -> anyhow::Result<()> {
     bail!(WITHOUT)
 }
 

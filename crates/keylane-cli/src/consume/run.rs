@@ -51,7 +51,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Handles the records of a topic, a journal, a file or a pipe, in parallel across keys and in
 /// order within one; stores its progress and resumes there.
 #[derive(Debug, Args)]
-#[command(after_long_help = AFTER_HELP)]
+#[command(after_long_help = format!("{AFTER_HELP}\n\n{}", kafka::IN_THIS_BUILD))]
 pub(crate) struct ConsumeArgs {
     /// TOML file with these settings; options of the command line take precedence.
     #[arg(long, value_name = "FILE")]

@@ -163,6 +163,7 @@ impl ConsumePlan {
         let batch = batch(&settings)?;
         let payload = payload(&settings)?;
         let source = source(&settings)?;
+        refuse_useless(&settings, (&source, dead_letters.as_ref(), output.as_ref()))?;
         listen(&settings)?;
         if matches!(source, PlannedSource::File { .. } | PlannedSource::Stdin)
             && order == RecordOrder::Key
@@ -193,6 +194,34 @@ impl ConsumePlan {
             stall_timeout: span(settings.stall_timeout, 60),
         })
     }
+}
+
+/// Places between which records move.
+type Places<'a> = (&'a PlannedSource, Option<&'a DeadLetters>, Option<&'a OutputTarget>);
+
+/// Refuses settings of the Kafka client if no place is a topic: they were meant for one.
+fn refuse_useless(
+    settings: &ConsumeSettings,
+    (source, dead_letters, output): Places<'_>,
+) -> Result<(), InvalidSettings> {
+    let is_member = matches!(source, PlannedSource::Kafka(_));
+    let has_topic = is_member
+        || matches!(dead_letters, Some(DeadLetters::Kafka { .. }))
+        || matches!(output, Some(OutputTarget::Kafka { .. } | OutputTarget::ExactlyOnce { .. }));
+    // The client of the command line and that of the file are one by now.
+    let has_client = settings.client.as_ref().is_some_and(|client| !client.is_empty());
+    if has_client && !has_topic {
+        let name = if settings.client_config.is_some() { "client-config" } else { "client" };
+        let what = format!(
+            "{name} is for topics, and none is named; write a place as kafka://HOST:PORT/TOPIC, or leave it out"
+        );
+        return wrong(name, what);
+    }
+    if settings.group_instance_id.is_some() && !is_member {
+        let what = "group-instance-id is for a source kafka://HOST:PORT/TOPIC; leave it out";
+        return wrong("group-instance-id", what);
+    }
+    Ok(())
 }
 
 fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), InvalidSettings> {

@@ -542,6 +542,38 @@ fn kafka_settings_of_the_client_and_programs_are_checked() {
     check("command = [\"true\"]\nclient = [\"session.timeout.ms=60000\"]").expect(0, &[]);
 }
 
+/// The client is also that of topics for output, and a file need not name the source.
+#[test]
+#[cfg(feature = "kafka")]
+fn kafka_settings_of_the_client_are_checked_for_every_topic() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        let text = format!("client = [\"no.such=1\"]\ncommand = [\"true\"]\n{text}\n");
+        fs::write(folder.path().join("c.toml"), text).unwrap();
+        run(&folder, "config", &["check", "c.toml"], "").expect(255, &["c.toml:1:", "no.such"]);
+    };
+    let letters = "dead-letters = \"kafka://127.0.0.1:1/dead\"\non-fail = \"dead-letter\"";
+    let journal = "source = \"journal:j\"\ngroup = \"g\"";
+    check(&format!("{journal}\n{letters}"));
+    check(&format!("{journal}\noutput = \"kafka://127.0.0.1:1/x\""));
+    check("");
+}
+
+#[test]
+fn kafka_settings_without_a_topic_are_refused() {
+    let folder = with_journal();
+    fs::write(folder.path().join("client"), "sasl.password=secret\n").unwrap();
+    for (setting, words) in [
+        ("client", ["--client", "client.id=x"]),
+        ("client-config", ["--client-config", "client"]),
+        ("group-instance-id", ["--group-instance-id", "one"]),
+    ] {
+        let words = [&["journal:j", "--group", "g"][..], &words, &["--", "true"]].concat();
+        let refused = run(&folder, "consume", &words, "");
+        refused.expect(255, &[setting, "kafka://HOST:PORT/TOPIC", "leave it out"]);
+    }
+}
+
 #[test]
 fn invalid_json_is_refused_and_payloads_by_stdin_have_any_bytes() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,6 +11,18 @@ fn a_build_without_kafka_says_so() {
     feed(subcommand("consume", [&[topic], &consume[..]].concat()), b"").expect(255, &[without]);
     feed(subcommand("produce", [topic]), b"").expect(255, &[without]);
     feed(subcommand("lag", [topic, "--group", "g"]), b"").expect(255, &[without]);
+    let letters = ["-", "--order", "none", "--on-fail", "dead-letter", "--dead-letters", topic];
+    let letters = [&letters[..], &["--", "true"]].concat();
+    feed(subcommand("consume", letters), b"").expect(255, &[without]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.toml");
+    std::fs::write(&file, format!("group = \"g\"\nsource = \"{topic}\"\n")).unwrap();
+    feed(subcommand("config", ["check".as_ref(), file.as_os_str()]), b"")
+        .expect(255, &["c.toml:2: ", without]);
+    let help = feed(subcommand("consume", ["--help"]), b"");
+    help.expect(0, &[]);
+    assert!(help.stdout.contains("This build has no Kafka"), "{}", help.stdout);
+    assert!(help.stdout.contains("cargo build --release -p keylane-cli --features kafka"));
 }
 
 #[cfg(feature = "kafka")]

@@ -277,7 +277,71 @@ impl KafkaSettings {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use rdkafka::ClientContext;
+    use rdkafka::consumer::{BaseConsumer, ConsumerContext};
+    use rdkafka::producer::{BaseProducer, DeliveryResult, ProducerContext};
+
+    use super::super::sink::{PATIENT_DEFAULTS, SINK_DEFAULTS, SINK_FIXED};
+    use super::super::transaction;
     use super::*;
+
+    /// Warnings of a client about its configuration.
+    #[derive(Clone, Default)]
+    struct ConfigWarnings(Arc<Mutex<Vec<String>>>);
+
+    impl ClientContext for ConfigWarnings {
+        fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+            if facility == "CONFWARN" {
+                self.0.lock().unwrap().push(message.to_owned());
+            }
+        }
+    }
+
+    impl ConsumerContext for ConfigWarnings {}
+
+    impl ProducerContext for ConfigWarnings {
+        type DeliveryOpaque = ();
+
+        fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {}
+    }
+
+    fn warnings_of_consumer(config: &ClientConfig) -> Vec<String> {
+        let warnings = ConfigWarnings::default();
+        let consumer: BaseConsumer<_> = config.create_with_context(warnings.clone()).unwrap();
+        // The client has queued its warnings when it exists.
+        (0..20).for_each(|_| drop(consumer.poll(Duration::ZERO)));
+        std::mem::take(&mut warnings.0.lock().unwrap())
+    }
+
+    fn warnings_of_producer(config: &ClientConfig) -> Vec<String> {
+        let warnings = ConfigWarnings::default();
+        let producer: BaseProducer<_> = config.create_with_context(warnings.clone()).unwrap();
+        (0..20).for_each(|_| producer.poll(Duration::ZERO));
+        std::mem::take(&mut warnings.0.lock().unwrap())
+    }
+
+    #[test]
+    fn our_defaults_cause_no_warning_of_the_client() {
+        let client = ClientSettings::new("127.0.0.1:1");
+        for protocol in [RebalanceProtocol::Cooperative, RebalanceProtocol::Broker] {
+            let member = Some("billing-1".to_owned());
+            let settings = KafkaSettings { protocol, member, ..settings(client.clone()) };
+            let none: [String; 0] = [];
+            assert_eq!(warnings_of_consumer(&settings.config().unwrap()), none, "{protocol:?}");
+        }
+        for defaults in [&SINK_DEFAULTS[..], &PATIENT_DEFAULTS[..]] {
+            let config = client.config(defaults, &SINK_FIXED).unwrap();
+            assert!(warnings_of_producer(&config).is_empty(), "{defaults:?}");
+        }
+        let transactional = transaction::config(&client, "billing").unwrap();
+        assert!(warnings_of_producer(&transactional).is_empty());
+        // The test sees warnings.
+        let odd = client.set("linger.ms", "5");
+        assert_eq!(warnings_of_consumer(&settings(odd).config().unwrap()).len(), 1);
+    }
 
     fn settings(client: ClientSettings) -> KafkaSettings {
         KafkaSettings::new(client, ["orders"], "billing")

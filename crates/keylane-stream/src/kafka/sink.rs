@@ -132,7 +132,7 @@ impl SendError {
 }
 
 /// Defaults: the partitioner of Java clients; undelivered records fail after half a minute.
-const SINK_DEFAULTS: [(&str, &str); 3] = [
+pub(super) const SINK_DEFAULTS: [(&str, &str); 3] = [
     ("partitioner", "murmur2_random"),
     ("compression.type", "lz4"),
     ("delivery.timeout.ms", "30000"),
@@ -140,7 +140,7 @@ const SINK_DEFAULTS: [(&str, &str); 3] = [
 
 /// Defaults of a sink that waits for the brokers without limit. Its queue is smaller, because
 /// records can wait for long.
-const PATIENT_DEFAULTS: [(&str, &str); 4] = [
+pub(super) const PATIENT_DEFAULTS: [(&str, &str); 4] = [
     ("partitioner", "murmur2_random"),
     ("compression.type", "lz4"),
     ("delivery.timeout.ms", "0"),
@@ -148,7 +148,7 @@ const PATIENT_DEFAULTS: [(&str, &str); 4] = [
 ];
 
 /// Settings that the guarantees rely on.
-const SINK_FIXED: [(&str, &str); 2] = [("enable.idempotence", "true"), ("acks", "all")];
+pub(super) const SINK_FIXED: [(&str, &str); 2] = [("enable.idempotence", "true"), ("acks", "all")];
 
 /// Interval between attempts while the client's queue is full.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -160,6 +160,16 @@ impl KafkaSink {
     /// If a client setting is unknown, invalid, or reserved by Keylane.
     pub fn new(client: &ClientSettings) -> Result<Self, SourceError> {
         Self::with(client, &SINK_DEFAULTS)
+    }
+
+    /// Checks the client settings without a connection.
+    ///
+    /// # Errors
+    /// If a setting is unknown, invalid, or reserved by Keylane.
+    pub fn check(client: &ClientSettings) -> Result<(), SourceError> {
+        let config = client.config(&SINK_DEFAULTS, &SINK_FIXED)?;
+        let cannot = |error| SourceError::because("cannot start the Kafka client", error);
+        config.create_native_config().map(drop).map_err(cannot)
     }
 
     /// Creates a sink that waits for unreachable brokers without limit.

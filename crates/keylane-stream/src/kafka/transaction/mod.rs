@@ -56,6 +56,8 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 
 pub use self::output::TransactionalOutput;
 use self::producer_thread::ProducerThread;
+#[cfg(test)]
+pub(super) use self::producer_thread::config;
 pub(super) use self::shared::TransactionOutcome;
 use self::shared::{
     CommittedOffsets, ProducerCommand, TransactionCommit, TransactionPhase, TransactionShared,

@@ -52,7 +52,10 @@ struct ProducerLoop {
 }
 
 /// Returns the configuration of producers with this name.
-pub(super) fn config(client: &ClientSettings, name: &str) -> Result<ClientConfig, SourceError> {
+pub(in crate::kafka) fn config(
+    client: &ClientSettings,
+    name: &str,
+) -> Result<ClientConfig, SourceError> {
     let fixed = [("enable.idempotence", "true"), ("acks", "all"), ("transactional.id", name)];
     client.config(&PRODUCER_DEFAULTS, &fixed)
 }
