@@ -12,6 +12,7 @@ mod closed_pipe;
 mod common;
 mod consume;
 mod consume_batches;
+mod consume_limits;
 mod consume_lost_output;
 mod consume_worker;
 mod consume_worker_stderr;
