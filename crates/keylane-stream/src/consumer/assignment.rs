@@ -62,11 +62,11 @@ impl Assignment {
         Arc::new(Assignment { partition, slot, epoch, word: AtomicUsize::new(0) })
     }
 
-    /// Starts an attempt, unless the assignment is closed.
-    pub(super) fn begin(self: &Arc<Self>) -> Option<RunningAttempt> {
+    /// Starts an attempt at time `now`, unless the assignment is closed.
+    pub(super) fn begin(self: &Arc<Self>, now: Instant) -> Option<RunningAttempt> {
         let one_more = |word| if word & CLOSED == 0 { Some(word + 1) } else { None };
         let begun = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more);
-        begun.is_ok().then(|| RunningAttempt { assignment: self.clone(), begun_at: Instant::now() })
+        begun.is_ok().then(|| RunningAttempt { assignment: self.clone(), begun_at: now })
     }
 
     /// Lets no further attempt start.
@@ -94,9 +94,9 @@ impl Assignment {
 }
 
 impl RunningAttempt {
-    /// Time since the attempt started.
-    pub(super) fn time(&self) -> Duration {
-        self.begun_at.elapsed()
+    /// Returns the time from the start of the attempt to `now`.
+    pub(super) fn time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begun_at)
     }
 
     /// Ends the attempt. Its event must be in the mailbox already.
@@ -116,11 +116,12 @@ mod tests {
     fn nothing_begins_once_it_is_closed_and_the_last_end_rings() {
         let mailbox = Mailbox::<()>::new(None);
         let assignment = Assignment::new(Partition::new("t", 0), 0, 1);
-        let (one, two) = (assignment.begin().unwrap(), assignment.begin().unwrap());
+        let now = Instant::now();
+        let (one, two) = (assignment.begin(now).unwrap(), assignment.begin(now).unwrap());
         one.end(&mailbox);
         assert!(!mailbox.arm_or_take(&mut Vec::new()), "a notification without a waiting thread");
         assignment.close();
-        assert!(assignment.begin().is_none());
+        assert!(assignment.begin(now).is_none());
         assert_eq!(assignment.running(), 1);
         two.end(&mailbox);
         assert_eq!(assignment.running(), 0);

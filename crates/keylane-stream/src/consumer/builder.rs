@@ -19,10 +19,12 @@ use super::handler::{AckOnReady, AsyncHandler};
 use super::handler::{HandlerAdapter, SyncHandler, SyncWithOutput, WithAck};
 use super::in_flight::InFlight;
 use super::key_batches::KeyBatches;
+use super::key_guard::PoolTurn;
 use super::mailbox::Mailbox;
 use super::mixed_batches::MixedBatches;
 use super::ordering::{LaneId, OrderBy, UnkeyedPolicy};
 use super::outbox::Outbox;
+use super::outside::Outside;
 use super::partition::InFlightLimits;
 use super::shared::ConsumerShared;
 use super::threads::BackgroundThreads;
@@ -348,6 +350,7 @@ impl ConsumerBuilder {
             timer: super::timer::RetryTimer::default(),
             dead_letters: DeadLetterQueue::default(),
             times: super::handler_times::TimeHistogram::default(),
+            outside: Outside::system(),
         });
         let pool = start_pool(&shared, handler, self.threads.or(threads), self.thread_name)?;
         let pool = Arc::new(pool);
@@ -379,7 +382,7 @@ fn start_pool<H: HandlerAdapter>(
     }
     let shared = shared.clone();
     let handle = move |lane: &LaneId, in_flight: InFlight, task: TaskContext<'_>| {
-        handler.handle_record(&shared, lane, in_flight, task);
+        handler.handle_record(&shared, lane, in_flight, &mut PoolTurn::new(task));
     };
     pool.build_handler(handler::with_context(handle))
 }

@@ -12,11 +12,12 @@ use super::failure::AttemptFailure;
 use super::in_flight::InFlight;
 use super::ordering::{LaneId, OrderBy, UnkeyedPolicy};
 use super::partition::{AdmittedRecord, InFlightLimits, PartitionState};
+use super::record_lanes::RecordLanes;
 use super::revocation::{Revocation, RevocationStage};
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus};
 use super::worker_event::{CompletionKind, FailedAttempt, FailureAction, WorkerEvent};
-use super::{RecordPool, ShutdownReport, StopReason, StoppedKey};
+use super::{ShutdownReport, StopReason, StoppedKey};
 use crate::source::{
     CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
 };
@@ -57,10 +58,29 @@ pub(super) struct CoordinatorConfig {
     pub(super) on_event: Option<Box<EventHook>>,
 }
 
+/// Next wait of the coordinator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NextWait {
+    pub(super) what: WaitFor,
+    /// Maximum duration.
+    pub(super) timeout: Duration,
+}
+
+/// What ends a wait of the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitFor {
+    /// An event of the source.
+    Source,
+    /// An event in the mailbox.
+    Workers,
+    /// Either.
+    Both,
+}
+
 /// State of the coordinator thread. No other thread accesses it.
 pub(super) struct Coordinator {
     source: Box<dyn Source>,
-    pool: Arc<RecordPool>,
+    lanes: Arc<dyn RecordLanes>,
     shared: Arc<ConsumerShared>,
     config: CoordinatorConfig,
     /// Assigned partitions by slot. A partition keeps its slot when it is revoked and assigned
@@ -103,13 +123,14 @@ pub(super) struct Coordinator {
 impl Coordinator {
     pub(super) fn new(
         source: Box<dyn Source>,
-        pool: Arc<RecordPool>,
+        lanes: Arc<dyn RecordLanes>,
         shared: Arc<ConsumerShared>,
         config: CoordinatorConfig,
     ) -> Self {
+        let now = shared.outside.now();
         Coordinator {
             source,
-            pool,
+            lanes,
             shared,
             config,
             slots: Vec::new(),
@@ -126,8 +147,8 @@ impl Coordinator {
             stopped: Vec::new(),
             tainted: false,
             aborting: false,
-            begin_commit_after: Instant::now(),
-            polled_at: Instant::now(),
+            begin_commit_after: now,
+            polled_at: now,
             events: Vec::new(),
             worker_events: Vec::new(),
             batch: Vec::new(),
@@ -136,22 +157,27 @@ impl Coordinator {
 
     /// Runs the coordinator until the consumer has stopped.
     pub(super) fn run(mut self) -> ShutdownReport {
-        loop {
-            self.read_events();
-            self.admit();
-            self.advance_revocations();
-            self.commit_due();
-            self.stop_if_finished();
-            if self.ending.is_some() && self.revocations.is_empty() {
-                return self.finish();
-            }
-            self.wait();
-            self.handle_events();
+        while self.advance_all() {
+            let wait = self.next_wait();
+            let timeout = if self.begin_wait(wait) { Duration::ZERO } else { wait.timeout };
+            self.end_wait(wait, timeout);
         }
+        self.finish()
     }
 
-    fn finish(mut self) -> ShutdownReport {
-        let left = self.stop_by.map(|by| by.saturating_duration_since(Instant::now()));
+    /// Takes all steps that are possible now. Returns `false` once the consumer has stopped.
+    pub(super) fn advance_all(&mut self) -> bool {
+        self.read_events();
+        self.admit();
+        self.advance_revocations();
+        self.commit_due();
+        self.stop_if_finished();
+        self.ending.is_none() || !self.revocations.is_empty()
+    }
+
+    /// Closes the source. Called when the consumer has stopped.
+    pub(super) fn finish(mut self) -> ShutdownReport {
+        let left = self.stop_by.map(|by| by.saturating_duration_since(self.now()));
         let within = left.unwrap_or(CLOSE_TIMEOUT).clamp(MIN_CLOSE_TIMEOUT, CLOSE_TIMEOUT);
         if let Err(error) = self.source.close(within) {
             self.emit(&ConsumerEvent::Source(error.to_string()));
@@ -163,6 +189,10 @@ impl Coordinator {
             abandoned: self.abandoned + still_running,
             stopped: self.stopped,
         }
+    }
+
+    fn now(&self) -> Instant {
+        self.shared.outside.now()
     }
 
     fn partitions(&self) -> impl Iterator<Item = &PartitionState> {
@@ -182,7 +212,7 @@ impl Coordinator {
     }
 
     fn handle_worker_events(&mut self) {
-        let now = Instant::now();
+        let now = self.now();
         let mut worker_events = std::mem::take(&mut self.worker_events);
         for event in worker_events.drain(..) {
             match event {
@@ -255,10 +285,10 @@ impl Coordinator {
 
     /// Starts the shutdown, or brings its deadline forward.
     fn stop(&mut self, why: StopReason, within: Duration) {
-        let by = Instant::now() + within;
+        let by = self.now() + within;
         self.ending.get_or_insert(why);
         self.stop_by = Some(self.stop_by.map_or(by, |sooner| sooner.min(by)));
-        let until = self.last_commit_until(Instant::now());
+        let until = self.last_commit_until(self.now());
         for revocation in &mut self.revocations {
             if let RevocationStage::Committing { deadline } = &mut revocation.stage {
                 *deadline = until.min(*deadline);
@@ -286,7 +316,7 @@ impl Coordinator {
     /// Admits buffered records within the limits and sends them to the pool; pauses partitions that
     /// are full and resumes those that have room again.
     fn admit(&mut self) {
-        let now = Instant::now();
+        let now = self.now();
         let CoordinatorConfig { order, unkeyed, limits, .. } = &self.config;
         let mut reject: Vec<(InFlight, AttemptFailure)> = Vec::new();
         let batch = &mut self.batch;
@@ -310,9 +340,8 @@ impl Coordinator {
         }
         if !batch.is_empty() {
             // The pool has capacity for all partitions together and is open while this thread runs.
-            self.pool
-                .send_many(batch.drain(..))
-                .expect("the pool is closed only after this thread has ended");
+            let sent = self.lanes.send(batch);
+            assert!(sent, "the pool is closed only after this thread has ended");
         }
         for (in_flight, why) in reject {
             self.shared.reject(in_flight, why);
@@ -320,7 +349,7 @@ impl Coordinator {
     }
 
     fn commit_due(&mut self) {
-        let now = Instant::now();
+        let now = self.now();
         if self.source.is_transactional() {
             return self.commit_transaction(now);
         }
@@ -421,7 +450,7 @@ impl Coordinator {
 
     /// Advances a revocation and returns whether it is finished.
     fn advance(&mut self, revocation: &mut Revocation) -> bool {
-        let now = Instant::now();
+        let now = self.now();
         if let RevocationStage::Awaiting { deadline } = revocation.stage {
             if self.wait_deadline(revocation, deadline).is_some_and(|until| now < until) {
                 return false;
@@ -488,7 +517,7 @@ impl Coordinator {
         // Attempts that ended before the fence have put their events into the mailbox
         // (`assignment.rs`).
         self.read_events();
-        let now = Instant::now();
+        let now = self.now();
         for slot in slots {
             // A partition that is revoked during shutdown is in two revocations; the second finds
             // it fenced.
@@ -549,29 +578,40 @@ impl Coordinator {
         drop(state);
     }
 
-    /// Waits for the source, the mailbox, or both.
-    fn wait(&mut self) {
-        let now = Instant::now();
+    /// Decides what to wait for: the source, the mailbox, or both.
+    pub(super) fn next_wait(&self) -> NextWait {
+        let now = self.now();
         let timeout = self.next_due(now).saturating_duration_since(now).min(MAX_POLL_TIMEOUT);
-        if !self.waits_for_workers() {
-            self.poll(timeout);
-        } else if self.waits_for_source() {
-            self.wait_for_both(timeout);
+        let both = self.waits_for_workers() && self.waits_for_source();
+        let (what, timeout) = if both && self.shared.mailbox.has_waker() {
+            (WaitFor::Both, timeout)
+        } else if both {
+            (WaitFor::Source, timeout.min(POLL_TIMEOUT_WITHOUT_WAKER))
+        } else if !self.waits_for_workers() {
+            (WaitFor::Source, timeout)
         } else if now.duration_since(self.polled_at) >= MAX_POLL_INTERVAL {
-            self.poll(Duration::ZERO);
+            (WaitFor::Source, Duration::ZERO)
         } else {
-            self.shared.mailbox.wait(&mut self.worker_events, timeout.min(MAX_POLL_INTERVAL));
-            self.handle_worker_events();
-        }
+            (WaitFor::Workers, timeout.min(MAX_POLL_INTERVAL))
+        };
+        NextWait { what, timeout }
     }
 
-    fn wait_for_both(&mut self, timeout: Duration) {
-        if !self.shared.mailbox.has_waker() {
-            return self.poll(timeout.min(POLL_TIMEOUT_WITHOUT_WAKER));
+    /// Prepares a wait that events in the mailbox end. Returns whether there are some already.
+    pub(super) fn begin_wait(&mut self, wait: NextWait) -> bool {
+        let ends_by_mailbox = matches!(wait.what, WaitFor::Workers | WaitFor::Both);
+        ends_by_mailbox && self.shared.mailbox.arm_or_take(&mut self.worker_events)
+    }
+
+    /// Waits for at most `timeout`, and handles the events that came.
+    pub(super) fn end_wait(&mut self, wait: NextWait, timeout: Duration) {
+        match wait.what {
+            WaitFor::Source | WaitFor::Both => self.poll(timeout),
+            WaitFor::Workers if timeout.is_zero() => {}
+            WaitFor::Workers => self.shared.mailbox.wait(&mut self.worker_events, timeout),
         }
-        let news = self.shared.mailbox.arm_or_take(&mut self.worker_events);
-        self.poll(if news { Duration::ZERO } else { timeout });
         self.handle_worker_events();
+        self.handle_events();
     }
 
     /// Returns whether the end of an attempt can free room, make a commit due, or finish a
@@ -608,7 +648,7 @@ impl Coordinator {
     fn poll(&mut self, timeout: Duration) {
         let max_records = if self.ending.is_some() { 0 } else { RECORDS_PER_POLL };
         let polled = self.source.poll(timeout, max_records, &mut self.events);
-        self.polled_at = Instant::now();
+        self.polled_at = self.now();
         if let Err(error) = polled {
             self.source_failed(error);
         }
@@ -682,7 +722,7 @@ impl Coordinator {
         }
         self.epoch += 1;
         let assignment = Assignment::new(partition.clone(), slot, self.epoch);
-        self.slots[slot] = Some(PartitionState::new(assigned, assignment, Instant::now()));
+        self.slots[slot] = Some(PartitionState::new(assigned, assignment, self.now()));
         self.emit(&ConsumerEvent::Assigned(partition.clone()));
     }
 
@@ -704,7 +744,7 @@ impl Coordinator {
         // Partitions that are already in revocation are included: they are released only when both
         // have finished.
         let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
-        self.start_revocation(slots, Instant::now() + self.config.shutdown_timeout, partitions);
+        self.start_revocation(slots, self.now() + self.config.shutdown_timeout, partitions);
     }
 
     fn lost(&mut self, partitions: &[Partition]) {
@@ -720,7 +760,7 @@ impl Coordinator {
     }
 
     fn status(&self) -> ConsumerStatus {
-        let now = Instant::now();
+        let now = self.now();
         let surveyed = self.partitions().map(|state| {
             let partition = &state.assignment.partition;
             let (end, resolving) =

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::assignment::RunningAttempt;
 use super::failure::AttemptFailure;
 use super::in_flight::InFlight;
+use super::outside::Outside;
 
 /// Maximum number of dead letters per write.
 const MAX_LETTERS_PER_WRITE: usize = 256;
@@ -72,18 +73,26 @@ impl DeadLetterQueue {
         self.changed.notify_one();
     }
 
+    /// Returns what [`next`](Self::next) returns without a wait; `None` if it would wait.
+    #[cfg(test)]
+    pub(super) fn try_next(&self, left: Option<Duration>) -> Option<Vec<DeadLetterRequest>> {
+        self.state().take(left)
+    }
+
     /// Waits for requests, a fence, or the time of the next retry. Returns `None` once stopped.
-    pub(super) fn next(&self, due: Option<Instant>) -> Option<Vec<DeadLetterRequest>> {
+    pub(super) fn next(
+        &self,
+        outside: &Outside,
+        due: Option<Instant>,
+    ) -> Option<Vec<DeadLetterRequest>> {
         let mut state = self.state();
         loop {
             if state.stopped {
                 return None;
             }
-            let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-            let fenced = std::mem::take(&mut state.fenced);
-            if fenced || !state.requests.is_empty() || left.is_some_and(|left| left.is_zero()) {
-                let count = state.requests.len().min(MAX_LETTERS_PER_WRITE);
-                return Some(state.requests.drain(..count).collect());
+            let left = due.map(|due| due.saturating_duration_since(outside.now()));
+            if let Some(requests) = state.take(left) {
+                return Some(requests);
             }
             state = match left {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -93,5 +102,17 @@ impl DeadLetterQueue {
                 }
             };
         }
+    }
+}
+
+impl DeadLetterQueueState {
+    /// Takes requests if there are some, or a fence or the retry in `left` is due.
+    fn take(&mut self, left: Option<Duration>) -> Option<Vec<DeadLetterRequest>> {
+        let fenced = std::mem::take(&mut self.fenced);
+        if fenced || !self.requests.is_empty() || left.is_some_and(|left| left.is_zero()) {
+            let count = self.requests.len().min(MAX_LETTERS_PER_WRITE);
+            return Some(self.requests.drain(..count).collect());
+        }
+        None
     }
 }

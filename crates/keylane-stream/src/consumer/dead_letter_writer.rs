@@ -21,24 +21,24 @@ const RETRY_BACKOFF: Backoff = Backoff {
 
 /// Requests whose dead letters were refused.
 #[derive(Debug, Default)]
-struct RefusedLetters {
+pub(super) struct RefusedLetters {
     requests: Vec<DeadLetterRequest>,
     /// Number of consecutive refusals.
     attempts: u32,
     /// Time of the next retry, if there are requests.
-    due: Option<Instant>,
+    pub(super) due: Option<Instant>,
 }
 
 /// Writes dead letters until the queue is stopped.
 pub(super) fn run(shared: &ConsumerShared, letters: &mut dyn DeadLetters) {
     let mut refused = RefusedLetters::default();
-    while let Some(came) = shared.dead_letters.next(refused.due) {
+    while let Some(came) = shared.dead_letters.next(&shared.outside, refused.due) {
         shared.write_due(came, &mut refused, letters);
     }
 }
 
 impl RefusedLetters {
-    fn add(&mut self, requests: Vec<DeadLetterRequest>) {
+    fn add(&mut self, requests: Vec<DeadLetterRequest>, now: Instant) {
         if requests.is_empty() {
             return;
         }
@@ -47,13 +47,13 @@ impl RefusedLetters {
             self.attempts += 1;
             let random = (self.requests.len() as u64 ^ u64::from(self.attempts))
                 .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            self.due = Some(Instant::now() + RETRY_BACKOFF.wait(self.attempts, random));
+            self.due = Some(now + RETRY_BACKOFF.wait(self.attempts, random));
         }
     }
 
     /// Takes all requests if their retry is due.
-    fn take_due(&mut self) -> Vec<DeadLetterRequest> {
-        if self.due.is_none_or(|due| due > Instant::now()) {
+    fn take_due(&mut self, now: Instant) -> Vec<DeadLetterRequest> {
+        if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
         self.due = None;
@@ -63,15 +63,16 @@ impl RefusedLetters {
 
 impl ConsumerShared {
     /// Writes new requests and those whose retry is due.
-    fn write_due(
+    pub(super) fn write_due(
         &self,
         came: Vec<DeadLetterRequest>,
         refused: &mut RefusedLetters,
         letters: &mut dyn DeadLetters,
     ) {
         refused.requests = self.without_fenced(std::mem::take(&mut refused.requests));
-        for requests in [came, refused.take_due()] {
-            refused.add(self.write_all(self.without_fenced(requests), letters));
+        for requests in [came, refused.take_due(self.outside.now())] {
+            let left = self.write_all(self.without_fenced(requests), letters);
+            refused.add(left, self.outside.now());
         }
         if refused.requests.is_empty() {
             *refused = RefusedLetters::default();

@@ -2,9 +2,8 @@
 //! failures for it.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::failure::AttemptFailure;
@@ -13,9 +12,6 @@ use crate::retry::{OnExhausted, RecordFailures, RetryDecision, RetryPolicy};
 /// Retry policy with a classifier.
 pub(super) struct FailurePolicy {
     policy: Box<dyn ErasedPolicy>,
-    /// Number of random values drawn; each is hashed with the seed.
-    drawn: AtomicU64,
-    seed: foldhash::quality::RandomState,
 }
 
 /// A policy whose class type is erased.
@@ -69,11 +65,7 @@ impl FailurePolicy {
         F: Fn(&AttemptFailure) -> C + Send + Sync + 'static,
     {
         let policy = Box::new(ClassifiedPolicy { policy, classify });
-        FailurePolicy {
-            policy,
-            drawn: AtomicU64::new(0),
-            seed: foldhash::quality::RandomState::default(),
-        }
+        FailurePolicy { policy }
     }
 
     /// Records a failed attempt and decides on the next step.
@@ -82,10 +74,9 @@ impl FailurePolicy {
         attempts: &mut RecordFailures,
         failure: &AttemptFailure,
         now: Instant,
+        random: &dyn Fn() -> u64,
     ) -> RetryDecision {
-        // Predictable values are fine: they only spread retries.
-        let random = || self.seed.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed));
-        let next = || self.policy.failed(attempts, failure, now, &random);
+        let next = || self.policy.failed(attempts, failure, now, random);
         // The user's classifier has panicked, so no class is known. Stopping loses no record.
         catch_unwind(AssertUnwindSafe(next)).unwrap_or(RetryDecision::Exhausted(OnExhausted::Stop))
     }

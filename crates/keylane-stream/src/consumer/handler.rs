@@ -4,11 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use keylane::TaskContext;
-
 use super::attempt::{Ack, Attempt};
 use super::failure::AttemptFailure;
 use super::in_flight::InFlight;
+use super::key_guard::LaneTurn;
 use super::ordering::LaneId;
 use super::outbox::Outbox;
 use super::shared::ConsumerShared;
@@ -25,7 +24,7 @@ pub(super) trait HandlerAdapter: Send + Sync + 'static {
         shared: &Arc<ConsumerShared>,
         lane: &LaneId,
         in_flight: InFlight,
-        turn: TaskContext<'_>,
+        turn: &mut dyn LaneTurn,
     );
 }
 
@@ -44,9 +43,9 @@ where
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TaskContext<'_>,
+        turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin() else { return };
+        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
         let result = {
             let attempt = Attempt::of(&in_flight);
             catch_unwind(AssertUnwindSafe(|| (self.0)(&attempt).map_err(Into::into)))
@@ -77,9 +76,9 @@ where
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TaskContext<'_>,
+        turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin() else { return };
+        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
         in_flight.keep(turn);
         let attempt = Attempt::of(&in_flight);
         let result = catch_unwind(AssertUnwindSafe(|| (self.handler)(&attempt)));
@@ -105,9 +104,9 @@ where
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TaskContext<'_>,
+        turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin() else { return };
+        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
         in_flight.keep(turn);
         let attempt = Attempt::of(&in_flight);
         // If it panics, unwinding drops the `Ack`, which fails the attempt; the pool catches the
@@ -127,12 +126,11 @@ mod futures {
     use std::sync::Arc;
     use std::task::Poll;
 
-    use keylane::TaskContext;
     use tokio::sync::Semaphore;
 
     use super::{
-        Ack, Attempt, AttemptFailure, ConsumerShared, HandlerAdapter, InFlight, LaneId, Outbox,
-        Record,
+        Ack, Attempt, AttemptFailure, ConsumerShared, HandlerAdapter, InFlight, LaneId, LaneTurn,
+        Outbox, Record,
     };
 
     /// A function that returns a future; the record is handled when the future is ready.
@@ -191,7 +189,7 @@ mod futures {
             shared: &Arc<ConsumerShared>,
             _: &LaneId,
             mut in_flight: InFlight,
-            turn: TaskContext<'_>,
+            turn: &mut dyn LaneTurn,
         ) {
             in_flight.keep(turn);
             let waiting = QueuedFuture { shared: shared.clone(), in_flight: Some(in_flight) };
@@ -239,7 +237,7 @@ mod futures {
 
         fn take(&mut self) -> Option<(Attempt, Ack)> {
             let in_flight = self.in_flight.take()?;
-            let running = in_flight.begin()?;
+            let running = in_flight.begin(self.shared.outside.now())?;
             let attempt = Attempt::of(&in_flight);
             Some((attempt, Ack::new(self.shared.clone(), in_flight, running)))
         }

@@ -1,11 +1,10 @@
 //! A record between its admission and its completion.
 
 use std::sync::Arc;
-
-use keylane::TaskContext;
+use std::time::Instant;
 
 use super::assignment::{Assignment, RunningAttempt};
-use super::key_guard::KeyGuard;
+use super::key_guard::{KeyGuard, LaneTurn};
 use crate::DeliveredRecord;
 use crate::retry::RecordFailures;
 
@@ -39,11 +38,11 @@ impl InFlight {
 
     /// Keeps the turn of the current call, unless this is a retry. A retry already holds the guard
     /// of its key, and its call runs in a lane of its own.
-    pub(super) fn keep(&mut self, turn: TaskContext<'_>) {
-        self.turn.get_or_insert_with(|| KeyGuard::Pool(turn.keep()));
+    pub(super) fn keep(&mut self, turn: &mut dyn LaneTurn) {
+        self.turn.get_or_insert_with(|| turn.keep());
     }
 
-    pub(super) fn begin(&self) -> Option<RunningAttempt> {
-        self.context.assignment.begin()
+    pub(super) fn begin(&self, now: Instant) -> Option<RunningAttempt> {
+        self.context.assignment.begin(now)
     }
 }

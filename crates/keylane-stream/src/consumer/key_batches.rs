@@ -15,8 +15,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use keylane::TaskContext;
-
 use super::assignment::RunningAttempt;
 use super::attempt::Attempt;
 use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
@@ -24,7 +22,7 @@ use super::failure::AttemptFailure;
 use super::handler::HandlerAdapter;
 use super::in_flight::InFlight;
 use super::key_batcher::{BufferedRecord, KeyBatcher};
-use super::key_guard::{KeyGuard, LaneGuard};
+use super::key_guard::{KeyGuard, LaneGuard, LaneTurn};
 use super::ordering::LaneId;
 use super::shared::{ConsumerShared, FailureDecision};
 use super::worker_event::CompletionKind;
@@ -106,7 +104,7 @@ impl HandlerAdapter for KeyBatches {
         shared: &Arc<ConsumerShared>,
         lane: &LaneId,
         mut in_flight: InFlight,
-        _: TaskContext<'_>,
+        _: &mut dyn LaneTurn,
     ) {
         let turn = in_flight.turn.take();
         let entry = KeyBatchEntry { shared: shared.clone(), in_flight, decision: None };
@@ -239,7 +237,7 @@ impl KeyBatchQueue {
         let mut started = Vec::with_capacity(entries.len());
         for KeyBatchEntry { shared: its, in_flight, decision } in entries {
             // The assignment is closed: the record belongs to another member.
-            let Some(running) = in_flight.begin() else { continue };
+            let Some(running) = in_flight.begin(its.outside.now()) else { continue };
             let shared = shared.insert(its);
             if let Some(decision) = decision {
                 // A record with a decision is a batch of its own.
@@ -340,7 +338,7 @@ fn fail_all(
 ) {
     let mut started = batch.into_iter();
     let Some((mut in_flight, running)) = started.next() else { return };
-    shared.times.add(running.time());
+    shared.times.add(running.time(shared.outside.now()));
     let decision = shared.decide(&mut in_flight, failure);
     // Records behind a retried one wait for it and are retried with it.
     let mut waits_for = decision.retries_at();

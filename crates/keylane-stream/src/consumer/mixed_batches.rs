@@ -6,13 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use keylane::TaskContext;
-
 use super::attempt::{Ack, Attempt};
 use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
 use super::failure::AttemptFailure;
 use super::handler::HandlerAdapter;
 use super::in_flight::InFlight;
+use super::key_guard::LaneTurn;
 use super::ordering::LaneId;
 use super::shared::ConsumerShared;
 
@@ -68,9 +67,9 @@ impl HandlerAdapter for MixedBatches {
         shared: &Arc<ConsumerShared>,
         _: &LaneId,
         mut in_flight: InFlight,
-        turn: TaskContext<'_>,
+        turn: &mut dyn LaneTurn,
     ) {
-        let Some(running) = in_flight.begin() else { return };
+        let Some(running) = in_flight.begin(shared.outside.now()) else { return };
         in_flight.keep(turn);
         let attempt = Attempt::of(&in_flight);
         let ack = Ack::new(shared.clone(), in_flight, running);

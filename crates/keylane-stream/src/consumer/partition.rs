@@ -248,7 +248,7 @@ impl PartitionState {
         while !self.closing && self.paused_by(limits).is_none() {
             match self.buffer.pop() {
                 None => break,
-                Some(BufferItem::Reached(position)) => self.skip_to(position),
+                Some(BufferItem::Reached(position)) => self.skip_to(position, now),
                 Some(BufferItem::Record(delivered)) => {
                     match self.tracker.take(delivered.position) {
                         TakeOutcome::New => {
@@ -265,11 +265,11 @@ impl PartitionState {
         repeated
     }
 
-    fn skip_to(&mut self, position: Position) {
+    fn skip_to(&mut self, position: Position, now: Instant) {
         let before = self.tracker.watermark();
         self.tracker.skip_to(position);
         if self.tracker.watermark() != before {
-            self.commit.changed(Instant::now());
+            self.commit.changed(now);
         }
     }
 

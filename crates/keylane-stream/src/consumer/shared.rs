@@ -2,7 +2,7 @@
 //! after each answer.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use super::assignment::RunningAttempt;
 use super::dead_letter_queue::{DeadLetterQueue, DeadLetterRequest};
@@ -11,6 +11,7 @@ use super::failure_policy::FailurePolicy;
 use super::handler_times::TimeHistogram;
 use super::in_flight::{InFlight, RecordContext};
 use super::mailbox::Mailbox;
+use super::outside::Outside;
 use super::timer::RetryTimer;
 use super::worker_event::{CompletionKind, FailedAttempt, FailureAction, WorkerEvent};
 use crate::retry::{OnExhausted, RetryDecision};
@@ -23,6 +24,7 @@ pub(super) struct ConsumerShared {
     pub(super) timer: RetryTimer,
     pub(super) dead_letters: DeadLetterQueue,
     pub(super) times: TimeHistogram,
+    pub(super) outside: Outside,
 }
 
 /// Decision after a failed attempt.
@@ -65,7 +67,7 @@ impl ConsumerShared {
         running: RunningAttempt,
         completion: CompletionKind,
     ) {
-        self.times.add(running.time());
+        self.times.add(running.time(self.outside.now()));
         self.report_completion(&in_flight, completion);
         running.end(&self.mailbox);
         drop(in_flight);
@@ -78,7 +80,7 @@ impl ConsumerShared {
     }
 
     fn failed(&self, mut in_flight: InFlight, running: RunningAttempt, failure: AttemptFailure) {
-        self.times.add(running.time());
+        self.times.add(running.time(self.outside.now()));
         let decision = self.decide(&mut in_flight, &failure);
         self.apply(in_flight, running, decision);
     }
@@ -90,13 +92,15 @@ impl ConsumerShared {
         failure: &AttemptFailure,
     ) -> FailureDecision {
         let attempt = in_flight.attempts.current();
-        let next = self.policy.failed(&mut in_flight.attempts, failure, Instant::now());
+        let random = || self.outside.random();
+        let now = self.outside.now();
+        let next = self.policy.failed(&mut in_flight.attempts, failure, now, &random);
         FailureDecision { attempt, failure: Arc::new(failure.clone()), next }
     }
 
     /// Rejects a record without an attempt; the action for exhausted records follows.
     pub(super) fn reject(&self, in_flight: InFlight, failure: AttemptFailure) {
-        let Some(running) = in_flight.begin() else { return };
+        let Some(running) = in_flight.begin(self.outside.now()) else { return };
         let next = RetryDecision::Exhausted(self.policy.on_exhausted(&failure));
         self.apply(
             in_flight,
@@ -148,7 +152,7 @@ impl ConsumerShared {
             }
             RetryDecision::Exhausted(OnExhausted::DeadLetter) => {
                 report(&in_flight, FailureAction::DeadLetter);
-                let failed_at = SystemTime::now();
+                let failed_at = self.outside.wall();
                 let FailureDecision { attempt, failure, .. } = decision;
                 let request = DeadLetterRequest { in_flight, running, attempt, failure, failed_at };
                 return self.dead_letters.push(request);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use super::dead_letter_writer;
+use super::in_flight::InFlight;
 use super::ordering::LaneId;
+use super::record_lanes::RecordLanes;
 use super::shared::ConsumerShared;
 use super::{RecordPool, ShutdownReport, StartError};
 use crate::dead_letters::DeadLetters;
@@ -56,14 +58,17 @@ impl BackgroundThreads {
 fn run_timer(shared: &ConsumerShared, pool: &RecordPool) {
     // The coordinator numbers its single-record lanes upwards from 1, so the numbers do not meet.
     let mut number = u64::MAX;
-    shared.timer.run(|in_flight| {
-        let free = in_flight.into_iter().map(|in_flight| {
-            number -= 1;
-            (LaneId::Single { number }, in_flight)
-        });
-        // The pool is closed only at the end, when no attempt will start any more.
-        let _ = pool.send_many(free);
-    });
+    shared.timer.run(&shared.outside, |in_flight| send_retries(in_flight, &mut number, pool));
+}
+
+/// Sends retries to lanes of their own. `number` is that of the last lane.
+pub(super) fn send_retries(in_flight: Vec<InFlight>, number: &mut u64, lanes: &dyn RecordLanes) {
+    let lane = |in_flight| {
+        *number -= 1;
+        (LaneId::Single { number: *number }, in_flight)
+    };
+    // The lanes are closed only at the end, when no attempt will start any more.
+    lanes.send(&mut in_flight.into_iter().map(lane).collect());
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {

@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::in_flight::InFlight;
+use super::outside::Outside;
 
 /// Records that wait for their next attempt.
 #[derive(Debug, Default)]
@@ -80,20 +81,32 @@ impl RetryTimer {
     }
 
     /// Passes on the records that are due, until the timer is stopped.
-    pub(super) fn run(&self, mut due: impl FnMut(Vec<InFlight>)) {
-        while let Some(in_flight) = self.next_due() {
+    pub(super) fn run(&self, outside: &Outside, mut due: impl FnMut(Vec<InFlight>)) {
+        while let Some(in_flight) = self.next_due(outside) {
             due(in_flight);
         }
     }
 
+    /// Takes the records that are due.
+    #[cfg(test)]
+    pub(super) fn take_due(&self, now: Instant) -> Vec<InFlight> {
+        self.state().take_due(now)
+    }
+
+    /// Returns the time of the next record.
+    #[cfg(test)]
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.state().by_time.peek().map(|Reverse(first)| first.at)
+    }
+
     /// Waits until records are due. Returns `None` once stopped.
-    fn next_due(&self) -> Option<Vec<InFlight>> {
+    fn next_due(&self, outside: &Outside) -> Option<Vec<InFlight>> {
         let mut state = self.state();
         loop {
             if state.stopped {
                 return None;
             }
-            let now = Instant::now();
+            let now = outside.now();
             let in_flight = state.take_due(now);
             if !in_flight.is_empty() {
                 return Some(in_flight);

@@ -215,7 +215,7 @@ fn sources() -> Vec<Source> {
     found
 }
 
-/// Sources below a folder of a crate with this `src`, without models and files of tests.
+/// Sources below a folder of a crate with this `src`, without models, simulations and files of tests.
 fn sources_in(folder: &Path, src: &Path) -> Vec<Source> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -224,7 +224,7 @@ fn sources_in(folder: &Path, src: &Path) -> Vec<Source> {
             let path = entry.unwrap().path();
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() {
-                folders.extend((stem != "tests").then_some(path));
+                folders.extend((stem != "tests" && stem != "simulation").then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "rs")
                 && stem != "models"
                 && !stem.ends_with("tests")
@@ -253,17 +253,47 @@ const OUTSIDE: [(&str, &[&str]); 8] = [
     ("tokio::spawn", &[]),
 ];
 
+/// The same for the consumer of streams. Its batches and its threads are not simulated.
+const OUTSIDE_OF_CONSUMER: [(&str, &[&str]); 4] = [
+    ("SystemTime::now", &["consumer/outside.rs"]),
+    (
+        "Instant::now",
+        &["consumer/outside.rs", "consumer/key_batches.rs", "consumer/mixed_batches.rs"],
+    ),
+    ("RandomState::default", &["consumer/outside.rs"]),
+    (
+        "thread::Builder",
+        &[
+            "consumer/builder.rs",
+            "consumer/key_batches.rs",
+            "consumer/mixed_batches.rs",
+            "consumer/outbox.rs",
+            "consumer/threads.rs",
+        ],
+    ),
+];
+
 #[test]
 fn the_service_takes_time_randomness_and_threads_from_its_caller() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../keylane-service/src");
+    check_outside("keylane-service", &["engine", "store", "scheduler"], &OUTSIDE);
+}
+
+#[test]
+fn the_consumer_takes_time_and_randomness_from_its_builder() {
+    check_outside("keylane-stream", &["consumer"], &OUTSIDE_OF_CONSUMER);
+}
+
+/// Checks that only these files of a crate name these parts of the system.
+fn check_outside(name: &str, folders: &[&str], outside: &[(&str, &[&str])]) {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
     let (mut wrong, mut named) = (Vec::new(), BTreeSet::new());
-    for folder in ["engine", "store", "schedule"] {
+    for folder in folders {
         for source in sources_in(&src.join(folder), &src) {
             for (number, line) in source.code() {
                 let line = line.replace("std::time::Instant::now", "Instant::now");
-                for (what, files) in OUTSIDE {
+                for (what, files) in outside {
                     if line.contains(what) && files.contains(&&*source.name) {
-                        named.insert((what, source.name.clone()));
+                        named.insert((*what, source.name.clone()));
                     } else if line.contains(what) {
                         wrong.push(format!("{}:{number}: {line}", source.name));
                     }
@@ -271,14 +301,10 @@ fn the_service_takes_time_randomness_and_threads_from_its_caller() {
             }
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "not passed in (`Outside` in engine/ and store/):\n{}",
-        wrong.join("\n")
-    );
-    for (what, files) in OUTSIDE {
-        for file in files {
-            assert!(named.contains(&(what, (*file).to_owned())), "no longer so: {what} in {file}");
+    assert!(wrong.is_empty(), "not passed in (`Outside` of {name}):\n{}", wrong.join("\n"));
+    for (what, files) in outside {
+        for file in *files {
+            assert!(named.contains(&(*what, (*file).to_owned())), "no longer so: {what} in {file}");
         }
     }
 }
