@@ -137,6 +137,8 @@ mod partition;
 mod record_lanes;
 mod revocation;
 mod shared;
+#[cfg(test)]
+mod simulation;
 mod status;
 mod threads;
 mod timer;

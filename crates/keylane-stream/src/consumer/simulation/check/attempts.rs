@@ -1,0 +1,134 @@
+//! Promises about attempts: order and no overlap for each key, no needless repetition, the rules of
+//! retries.
+
+use super::super::history::{AttemptEnd, Place};
+use super::state::State;
+use crate::retry::OnExhausted;
+
+pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attempt: u32) {
+    let Some(record) = state.record(place) else {
+        return state.fail(format!("{place:?} starts and does not exist"));
+    };
+    let (key, is_settled) = (record.key, record.is_settled);
+    record.running.push(member);
+    let mut wrong = Vec::new();
+    if is_settled {
+        wrong.push("was done, and its process had ended orderly".to_owned());
+    }
+    // Keys are kept apart in a process, also over two assignments of the partition.
+    for ((partition, _), other) in &state.records {
+        let is_same = *partition == place.partition && other.key == key;
+        if is_same && other.place != place && other.running.contains(&member) {
+            wrong.push(format!("overlaps {:?} of its key", other.place));
+        }
+    }
+    let twice = state.records[&(place.partition, place.position)].running.iter();
+    if twice.filter(|running| **running == member).count() > 1 {
+        wrong.push("runs twice at a time".to_owned());
+    }
+    match state.members[member].tenancies.get(&place.partition) {
+        None => wrong.push("is not assigned to its process".to_owned()),
+        Some(tenancy) => {
+            let is_done = |position: u64| {
+                tenancy.begin.has(position) || tenancy.resolved.contains_key(&position)
+            };
+            if is_done(place.position) {
+                wrong.push("was done already".to_owned());
+            }
+            let before =
+                state.records.range((place.partition, 0)..(place.partition, place.position));
+            for (_, earlier) in before.filter(|(_, earlier)| earlier.key == key) {
+                if !is_done(earlier.place.position) {
+                    wrong.push(format!("starts before {:?} of its key is done", earlier.place));
+                }
+            }
+            let running = tenancy.attempts.values().filter(|attempts| attempts.is_running);
+            if running.count() >= state.settings.records {
+                wrong.push("exceeds the limit on records in flight".to_owned());
+            }
+        }
+    }
+    let now = state.at;
+    let first_backoff = u64::try_from(state.settings.first_backoff.as_micros()).unwrap();
+    if let Some(tenancy) = state.tenancy(member, place.partition) {
+        let attempts = tenancy.attempts.entry(place.position).or_default();
+        if attempt != attempts.failed + 1 {
+            wrong.push(format!(
+                "has failed {} times, so this is no attempt {attempt}",
+                attempts.failed
+            ));
+        }
+        // At least half of the backoff.
+        if attempts.failed > 0 && now < attempts.failed_at + first_backoff / 2 {
+            wrong.push("is tried again before its backoff is over".to_owned());
+        }
+        attempts.is_running = true;
+    }
+    wrong.into_iter().for_each(|what| state.fail(format!("{place:?} {what}")));
+}
+
+pub(super) fn ended(
+    state: &mut State<'_>,
+    member: usize,
+    place: Place,
+    attempt: u32,
+    end: AttemptEnd,
+) {
+    let Some(record) = state.record(place) else { return };
+    if let Some(at) = record.running.iter().position(|running| *running == member) {
+        record.running.remove(at);
+    }
+    let now = state.at;
+    let Some(tenancy) = state.tenancy(member, place.partition) else {
+        // The answer comes after the loss of the partition, and does not count.
+        return;
+    };
+    // An attempt of an earlier assignment can end during a later one.
+    let Some(attempts) = tenancy.attempts.get_mut(&place.position) else { return };
+    if !attempts.is_running || attempts.failed + 1 != attempt {
+        return;
+    }
+    attempts.is_running = false;
+    if end == AttemptEnd::Succeeded {
+        return state.resolve(member, place);
+    }
+    attempts.failed += 1;
+    attempts.failed_at = now;
+    let limit = state.settings.attempts;
+    // The consumer reports that later.
+    match state.settings.on_exhausted {
+        OnExhausted::Skip if attempt == limit => state.resolve(member, place),
+        OnExhausted::Stop if attempt == limit => state.stop_by_itself(member),
+        _ => {}
+    }
+    if attempt > limit {
+        state.fail(format!("{place:?} has attempt {attempt} of {limit}"));
+    }
+}
+
+/// A dead letter follows the last attempt.
+pub(super) fn letter(
+    state: &mut State<'_>,
+    member: usize,
+    place: Place,
+    attempts: u32,
+    is_acknowledged: bool,
+) {
+    let limit = state.settings.attempts;
+    if state.settings.on_exhausted != OnExhausted::DeadLetter || attempts != limit {
+        state.fail(format!("{place:?} has a dead letter after {attempts} of {limit} attempts"));
+    }
+    if is_acknowledged {
+        state.resolve(member, place);
+    }
+}
+
+pub(super) fn skipped(state: &mut State<'_>, member: usize, place: Place) {
+    let limit = state.settings.attempts;
+    let tenancy = state.tenancy(member, place.partition);
+    let failed = tenancy.and_then(|it| it.attempts.get(&place.position).map(|it| it.failed));
+    // The report can come after the loss of the partition.
+    if state.settings.on_exhausted != OnExhausted::Skip || failed.is_some_and(|it| it < limit) {
+        state.fail(format!("{place:?} is skipped after {failed:?} of {limit} attempts"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Promises about commits and revocations: progress is true and never goes back, a partition that
+//! was given back has all of its progress stored, and only its owner commits it.
+
+use super::super::history::{Claim, Place};
+use super::state::{State, TenancyEnd};
+
+/// The time that a revocation may take for its last step after the deadline of its attempts, in
+/// microseconds.
+const REVOCATION_SLACK: u64 = 1_000_000;
+
+/// A commit claims only what is done, and comes from the owner, after the answer to the one before.
+pub(super) fn committing(state: &mut State<'_>, member: usize, partition: u32, claim: &Claim) {
+    let Some(tenancy) = state.members[member].tenancies.get(&partition) else {
+        return state.fail(format!("process {member} commits {partition}, which it does not have"));
+    };
+    let records = state.records.range((partition, 0)..(partition + 1, 0));
+    let is_open = |position: u64| {
+        claim.has(position)
+            && !tenancy.begin.has(position)
+            && !tenancy.resolved.contains_key(&position)
+    };
+    let open = records.map(|((_, position), _)| *position).filter(|position| is_open(*position));
+    let open: Vec<_> = open.collect();
+    let is_early = tenancy.is_committing;
+    if !open.is_empty() {
+        state.fail(format!("process {member} commits {open:?} of {partition}, which are not done"));
+    }
+    if is_early {
+        state.fail(format!("process {member} commits {partition} before an answer"));
+    }
+    if let Some(tenancy) = state.tenancy(member, partition) {
+        tenancy.is_committing = true;
+    }
+}
+
+pub(super) fn stored(state: &mut State<'_>, member: usize, partition: u32, claim: &Claim) {
+    let before = state.stored.insert(partition, claim.clone()).unwrap_or_default();
+    if claim.watermark < before.watermark {
+        state.fail(format!("process {member} sets {partition} back from {before:?} to {claim:?}"));
+    }
+}
+
+pub(super) fn answered(state: &mut State<'_>, member: usize, partition: u32, is_stored: bool) {
+    if let Some(tenancy) = state.tenancy(member, partition) {
+        tenancy.is_committing = false;
+        tenancy.was_refused |= !is_stored;
+    }
+}
+
+pub(super) fn revoked(state: &mut State<'_>, member: usize, partitions: &[u32]) {
+    let at = state.at;
+    for partition in partitions {
+        if let Some(tenancy) = state.tenancy(member, *partition) {
+            tenancy.revoked_at.get_or_insert(at);
+        }
+    }
+}
+
+/// A partition is given back when its attempts have ended or their deadline has passed, and its
+/// progress is stored.
+pub(super) fn released(state: &mut State<'_>, member: usize, partitions: &[u32]) {
+    let timeout = u64::try_from(state.settings.shutdown_timeout.as_micros()).unwrap();
+    for partition in partitions {
+        let stop_by = state.members[member].stop_by;
+        let Some(tenancy) = state.members[member].tenancies.get(partition) else {
+            continue;
+        };
+        let deadline = tenancy.revoked_at.map(|at| at + timeout);
+        let deadline = deadline.into_iter().chain(stop_by).min();
+        let runs = tenancy.attempts.values().any(|attempts| attempts.is_running);
+        let at = state.at;
+        if runs && deadline.is_none_or(|deadline| at < deadline) {
+            state.fail(format!("process {member} gives {partition} back while attempts run"));
+        }
+        let is_disturbed = state.members[member].is_disturbed;
+        if !is_disturbed && deadline.is_some_and(|it| at > it + REVOCATION_SLACK) && !runs {
+            let refused = state.members[member].tenancies[partition].was_refused;
+            if !refused {
+                state.fail(format!("process {member} gives {partition} back late"));
+            }
+        }
+        gave_up(state, member, *partition);
+        state.end_tenancy(member, *partition, TenancyEnd::Clean);
+    }
+}
+
+/// The stored progress has all that was done in a tenancy, unless a commit was refused.
+pub(super) fn gave_up(state: &mut State<'_>, member: usize, partition: u32) {
+    let Some(tenancy) = state.members[member].tenancies.get(&partition) else { return };
+    if tenancy.was_refused || state.members[member].is_disturbed {
+        return;
+    }
+    let stored = state.stored.get(&partition).cloned().unwrap_or_default();
+    let in_time = state.resolved_in_time(member, partition).into_iter();
+    let missing = in_time.filter(|position| !stored.has(*position));
+    let missing: Vec<_> = missing.map(|position| Place { partition, position }).collect();
+    if !missing.is_empty() {
+        state.fail(format!("process {member} has ended {missing:?} without a commit"));
+    }
+}

@@ -1,0 +1,192 @@
+//! What the checker knows at a moment of the history.
+
+use std::collections::BTreeMap;
+
+use super::super::history::{Claim, Place};
+use super::super::settings::Settings;
+use super::super::source::UNKEYED;
+
+pub(super) struct State<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) at: u64,
+    /// Records by partition and position.
+    pub(super) records: BTreeMap<(u32, u64), Record>,
+    /// Processes by number.
+    pub(super) members: Vec<Member>,
+    /// Stored progress by partition.
+    pub(super) stored: BTreeMap<u32, Claim>,
+    pub(super) is_healed: bool,
+    pub(super) is_finished: bool,
+    pub(super) broken: Vec<String>,
+}
+
+pub(super) struct Record {
+    pub(super) place: Place,
+    pub(super) key: u8,
+    /// Its handler has succeeded, its dead letter is acknowledged, or it was skipped.
+    pub(super) is_resolved: bool,
+    /// A tenancy that has resolved it ended with it in the stored progress, or a clean end.
+    pub(super) is_settled: bool,
+    /// Its running attempts, by process.
+    pub(super) running: Vec<usize>,
+}
+
+#[derive(Default)]
+pub(super) struct Member {
+    /// Assigned partitions.
+    pub(super) tenancies: BTreeMap<u32, Tenancy>,
+    /// Deadline of the running attempts of an orderly stop.
+    pub(super) stop_by: Option<u64>,
+    /// It had no connection or did not run for a while.
+    pub(super) is_disturbed: bool,
+    pub(super) has_ended: bool,
+}
+
+/// Time during which a process has a partition.
+#[derive(Default)]
+pub(super) struct Tenancy {
+    /// Progress at its begin.
+    pub(super) begin: Claim,
+    pub(super) attempts: BTreeMap<u64, Attempts>,
+    /// Resolved positions, and when they were.
+    pub(super) resolved: BTreeMap<u64, u64>,
+    /// A commit was sent and not answered.
+    pub(super) is_committing: bool,
+    /// Some commit was refused.
+    pub(super) was_refused: bool,
+    pub(super) revoked_at: Option<u64>,
+}
+
+/// Attempts at a record in a tenancy.
+#[derive(Default)]
+pub(super) struct Attempts {
+    pub(super) failed: u32,
+    pub(super) failed_at: u64,
+    pub(super) is_running: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TenancyEnd {
+    /// The progress was committed.
+    Clean,
+    /// The process was killed, or lost the partition.
+    Unclean,
+}
+
+impl<'a> State<'a> {
+    pub(super) fn new(settings: &'a Settings) -> Self {
+        State {
+            settings,
+            at: 0,
+            records: BTreeMap::new(),
+            members: Vec::new(),
+            stored: BTreeMap::new(),
+            is_healed: false,
+            is_finished: false,
+            broken: Vec::new(),
+        }
+    }
+
+    pub(super) fn fail(&mut self, what: String) {
+        let ms = self.at / 1000;
+        self.broken.push(format!("{:5}.{:03} {what}", ms / 1000, ms % 1000));
+    }
+
+    pub(super) fn produced(&mut self, place: Place, key: u8) {
+        // Records of a partition that is handled one by one have one key, as it were.
+        let key = if self.settings.by_partition { UNKEYED } else { key };
+        let record =
+            Record { place, key, is_resolved: false, is_settled: false, running: Vec::new() };
+        self.records.insert((place.partition, place.position), record);
+    }
+
+    pub(super) fn opened(&mut self, member: usize) {
+        assert_eq!(member, self.members.len(), "processes are numbered from 0");
+        self.members.push(Member::default());
+    }
+
+    pub(super) fn assigned(&mut self, member: usize, partition: u32, claim: Claim) {
+        let stored = self.stored.get(&partition).cloned().unwrap_or_default();
+        if stored != claim {
+            self.fail(format!("{partition} begins at {claim:?}, and {stored:?} is stored"));
+        }
+        let tenancy = Tenancy { begin: claim, ..Tenancy::default() };
+        let earlier = self.members[member].tenancies.insert(partition, tenancy);
+        if earlier.is_some() {
+            self.fail(format!("process {member} has {partition} already"));
+        }
+    }
+
+    /// Sets the deadline of the running attempts of a process that stops, in microseconds from now.
+    pub(super) fn stop(&mut self, member: usize, within: u64) {
+        let by = self.at + within;
+        let stop_by = &mut self.members[member].stop_by;
+        *stop_by = Some(stop_by.map_or(by, |sooner| sooner.min(by)));
+    }
+
+    /// Sets the deadline of a process that stops by itself.
+    pub(super) fn stop_by_itself(&mut self, member: usize) {
+        self.stop(member, u64::try_from(self.settings.shutdown_timeout.as_micros()).unwrap());
+    }
+
+    pub(super) fn disturbed(&mut self, member: usize) {
+        self.members[member].is_disturbed = true;
+    }
+
+    /// Returns the tenancy of a process, if the partition is assigned to it.
+    pub(super) fn tenancy(&mut self, member: usize, partition: u32) -> Option<&mut Tenancy> {
+        self.members[member].tenancies.get_mut(&partition)
+    }
+
+    pub(super) fn record(&mut self, place: Place) -> Option<&mut Record> {
+        self.records.get_mut(&(place.partition, place.position))
+    }
+
+    /// Resolves a record in the tenancy of a process, if it has the partition.
+    pub(super) fn resolve(&mut self, member: usize, place: Place) {
+        if let Some(record) = self.record(place) {
+            record.is_resolved = true;
+        }
+        let at = self.at;
+        if let Some(tenancy) = self.tenancy(member, place.partition) {
+            tenancy.resolved.insert(place.position, at);
+        }
+    }
+
+    /// Returns the positions that a tenancy has resolved before the deadline of its attempts. Those
+    /// that were resolved after it may count or not.
+    pub(super) fn resolved_in_time(&self, member: usize, partition: u32) -> Vec<u64> {
+        let timeout = u64::try_from(self.settings.shutdown_timeout.as_micros()).unwrap();
+        let Some(tenancy) = self.members[member].tenancies.get(&partition) else {
+            return Vec::new();
+        };
+        let revoked = tenancy.revoked_at.map(|at| at + timeout);
+        let until = revoked.into_iter().chain(self.members[member].stop_by).min();
+        let in_time = tenancy.resolved.iter().filter(|(_, at)| until.is_none_or(|by| **at < by));
+        in_time.map(|(position, _)| *position).collect()
+    }
+
+    pub(super) fn end_tenancy(&mut self, member: usize, partition: u32, end: TenancyEnd) {
+        let in_time = self.resolved_in_time(member, partition);
+        let Some(tenancy) = self.members[member].tenancies.remove(&partition) else { return };
+        // What a clean end has stored is never handled again.
+        let is_settled = end == TenancyEnd::Clean && !tenancy.was_refused;
+        for position in in_time.into_iter().filter(|_| is_settled) {
+            if let Some(record) = self.record(Place { partition, position }) {
+                record.is_settled = true;
+            }
+        }
+    }
+
+    /// Ends all tenancies and attempts of a process.
+    pub(super) fn end_member(&mut self, member: usize, end: TenancyEnd) {
+        let partitions: Vec<_> = self.members[member].tenancies.keys().copied().collect();
+        let is_disturbed = self.members[member].is_disturbed;
+        let end = if is_disturbed { TenancyEnd::Unclean } else { end };
+        partitions.into_iter().for_each(|partition| self.end_tenancy(member, partition, end));
+        self.members[member].has_ended = true;
+        for record in self.records.values_mut() {
+            record.running.retain(|running| *running != member);
+        }
+    }
+}

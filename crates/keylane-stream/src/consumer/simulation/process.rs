@@ -1,0 +1,339 @@
+//! A simulated process with a consumer: the coordinator, its timer and its dead-letter writer are
+//! the product's, each advanced step by step.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::super::attempt::{Ack, Attempt};
+use super::super::coordinator::{Coordinator, CoordinatorConfig, NextWait};
+use super::super::dead_letter_queue::{DeadLetterQueue, DeadLetterRequest};
+use super::super::dead_letter_writer::RefusedLetters;
+use super::super::event::{AfterFailure, ConsumerEvent};
+use super::super::failure::AttemptFailure;
+use super::super::failure_policy::FailurePolicy;
+use super::super::handler::{HandlerAdapter, SyncHandler, WithAck};
+use super::super::in_flight::InFlight;
+use super::super::key_guard::LaneTurn;
+use super::super::mailbox::Mailbox;
+use super::super::ordering::LaneId;
+use super::super::outside::Outside;
+use super::super::shared::ConsumerShared;
+use super::super::threads::send_retries;
+use super::super::worker_event::WorkerEvent;
+use super::super::{ShutdownReport, StopReason};
+use super::history::{AttemptEnd, Event, Place};
+use super::lanes::{CalledTurn, SimulatedLanes};
+use super::letters::SimulatedLetters;
+use super::random::Random;
+use super::settings::Behaviour;
+use super::source::SimulatedSource;
+use super::stage::Stage;
+use super::world::{SimulatedClock, World};
+use crate::source::Source;
+
+/// Maximum number of consecutive steps without a wait. More are an endless loop.
+const MAX_STEPS_WITHOUT_WAIT: u32 = 1000;
+
+pub(super) struct Process {
+    pub(super) member: usize,
+    world: Arc<World>,
+    random: Random,
+    coordinator: Option<Coordinator>,
+    shared: Arc<ConsumerShared>,
+    lanes: Arc<SimulatedLanes>,
+    handler: Handler,
+    /// Running attempts.
+    runs: Vec<Run>,
+    letters: SimulatedLetters,
+    refused: RefusedLetters,
+    /// Requests that the dead-letter writer has taken.
+    taken: Vec<DeadLetterRequest>,
+    /// Number of the last lane of a retry.
+    lane_number: u64,
+    wake: Arc<AtomicBool>,
+    wait: Option<NextWait>,
+    steps_without_wait: u32,
+    /// Times of the next steps.
+    due: [Option<u64>; STEPS.len()],
+    /// The process does not run before this time.
+    frozen_until: u64,
+}
+
+/// Parts of a process that take steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Coordinator,
+    /// A worker begins a record.
+    Worker,
+    /// A running attempt ends.
+    Answer,
+    Timer,
+    Letters,
+}
+
+const STEPS: [Step; 5] =
+    [Step::Coordinator, Step::Worker, Step::Answer, Step::Timer, Step::Letters];
+
+/// Attempts that a handler has received and not begun.
+type Received = Arc<Mutex<Vec<(Attempt, Ack)>>>;
+
+enum Handler {
+    /// Handlers that answer later.
+    Later { call: Call, received: Received, behaviour: Arc<Mutex<Behaviour>> },
+    /// Handlers that answer when they return.
+    Sync(Call),
+}
+
+/// Call of an adapter of the product.
+type Call = Box<dyn Fn(&Arc<ConsumerShared>, &LaneId, InFlight, &mut dyn LaneTurn)>;
+
+fn call(adapter: impl HandlerAdapter) -> Call {
+    Box::new(move |shared, lane, in_flight, turn| {
+        adapter.handle_record(shared, lane, in_flight, turn)
+    })
+}
+
+/// A running attempt.
+struct Run {
+    place: Place,
+    attempt: u32,
+    ack: Ack,
+    ends_at: u64,
+    end: AttemptEnd,
+}
+
+fn place_of(attempt: &Attempt) -> Place {
+    Place { partition: attempt.partition().number(), position: attempt.position().get() }
+}
+
+impl Handler {
+    fn new(stage: &Stage, member: usize) -> Self {
+        let (world, behaviour) = (stage.world.clone(), stage.behaviour.clone());
+        if !stage.settings.is_sync {
+            let received = Received::default();
+            let receives = received.clone();
+            let adapter = WithAck(move |attempt: Attempt, ack: Ack| {
+                receives.lock().unwrap().push((attempt, ack));
+            });
+            return Handler::Later { call: call(adapter), received, behaviour };
+        }
+        Handler::Sync(call(SyncHandler(move |attempt: &Attempt| {
+            let (place, attempt) = (place_of(attempt), attempt.number());
+            world.record(Event::Started { member, place, attempt });
+            let (_, end) = behaviour.lock().unwrap().next(place);
+            world.record(Event::Ended { member, place, attempt, end });
+            match end {
+                AttemptEnd::Succeeded => Ok(()),
+                _ => Err(AttemptFailure::from("refused")),
+            }
+        })))
+    }
+}
+
+/// Returns the callback for events of a consumer.
+fn on_event(world: Arc<World>, member: usize) -> impl Fn(&ConsumerEvent) + Send {
+    move |event| {
+        if let ConsumerEvent::Failed { partition, position, then: AfterFailure::Skip, .. } = event {
+            let place = Place { partition: partition.number(), position: position.get() };
+            world.record(Event::Skipped { member, place });
+        }
+    }
+}
+
+impl Process {
+    /// Starts a process, which joins the group.
+    pub(super) fn start(stage: &Stage, member: usize, mut random: Random) -> Self {
+        let world = stage.world.clone();
+        world.record(Event::Opened { member });
+        let wake = stage.broker.lock().unwrap().join();
+        let source = SimulatedSource { broker: stage.broker.clone(), member, wake: wake.clone() };
+        let shared = Arc::new(ConsumerShared {
+            mailbox: Mailbox::new(source.waker()),
+            policy: FailurePolicy::new(stage.settings.policy(), |_| ()),
+            timer: Default::default(),
+            dead_letters: DeadLetterQueue::default(),
+            times: Default::default(),
+            outside: Outside::new(SimulatedClock(world.clone()), random.next()),
+        });
+        let (order, unkeyed) = stage.settings.order();
+        let config = CoordinatorConfig {
+            order,
+            unkeyed,
+            limits: stage.settings.limits(),
+            commit_every: stage.settings.commit_every,
+            commit_after: stage.settings.commit_after,
+            shutdown_timeout: stage.settings.shutdown_timeout,
+            on_event: Some(Box::new(on_event(world.clone(), member))),
+        };
+        let lanes = Arc::new(SimulatedLanes::default());
+        let coordinator = Coordinator::new(Box::new(source), lanes.clone(), shared.clone(), config);
+        let letters = SimulatedLetters::new(stage, member, Random::new(random.next()));
+        let handler = Handler::new(stage, member);
+        Process {
+            member,
+            due: [Some(world.now()), None, None, None, None],
+            world,
+            random,
+            coordinator: Some(coordinator),
+            shared,
+            lanes,
+            handler,
+            runs: Vec::new(),
+            letters,
+            refused: RefusedLetters::default(),
+            taken: Vec::new(),
+            lane_number: u64::MAX,
+            wake,
+            wait: None,
+            steps_without_wait: 0,
+            frozen_until: 0,
+        }
+    }
+
+    /// Returns the time of the next step, and which it is.
+    pub(super) fn next(&self) -> Option<(u64, Step)> {
+        let due = STEPS.iter().zip(self.due).filter_map(|(step, at)| Some((at?, *step)));
+        let (at, step) = due.min_by_key(|(at, _)| *at)?;
+        Some((at.max(self.frozen_until), step))
+    }
+
+    /// Takes a step. Returns the report of a consumer that has ended.
+    pub(super) fn step(&mut self, step: Step) -> Option<ShutdownReport> {
+        self.due[step as usize] = None;
+        match step {
+            Step::Coordinator => return self.coordinate(),
+            Step::Worker => self.begin_record(),
+            Step::Answer => self.answer(),
+            Step::Timer => {
+                let due = self.shared.timer.take_due(self.shared.outside.now());
+                send_retries(due, &mut self.lane_number, &*self.lanes);
+            }
+            Step::Letters => {
+                let came = std::mem::take(&mut self.taken);
+                self.shared.write_due(came, &mut self.refused, &mut self.letters);
+            }
+        }
+        None
+    }
+
+    fn coordinate(&mut self) -> Option<ShutdownReport> {
+        let coordinator = self.coordinator.as_mut()?;
+        if let Some(wait) = self.wait.take() {
+            coordinator.end_wait(wait, Duration::ZERO);
+        }
+        if !coordinator.advance_all() {
+            return self.coordinator.take().map(Coordinator::finish);
+        }
+        let wait = coordinator.next_wait();
+        let news = coordinator.begin_wait(wait);
+        let timeout = if news { 0 } else { u64::try_from(wait.timeout.as_micros()).unwrap() };
+        self.steps_without_wait = if timeout == 0 { self.steps_without_wait + 1 } else { 0 };
+        assert!(self.steps_without_wait < MAX_STEPS_WITHOUT_WAIT, "the coordinator spins");
+        self.wait = Some(wait);
+        self.due[Step::Coordinator as usize] = Some(self.world.now() + timeout + 1);
+        None
+    }
+
+    /// Lets a worker call the handler with the next record of some lane.
+    fn begin_record(&mut self) {
+        let Some((lane, in_flight, turn)) = self.lanes.take(&mut self.random) else { return };
+        let mut turn = CalledTurn::new(turn);
+        let (Handler::Later { call, .. } | Handler::Sync(call)) = &self.handler;
+        call(&self.shared, &lane, in_flight, &mut turn);
+        if !turn.is_kept {
+            self.lanes.release(&lane);
+        }
+        let Handler::Later { received, behaviour, .. } = &self.handler else { return };
+        for (attempt, ack) in received.lock().unwrap().drain(..) {
+            let (member, place, attempt) = (self.member, place_of(&attempt), attempt.number());
+            self.world.record(Event::Started { member, place, attempt });
+            let (micros, end) = behaviour.lock().unwrap().next(place);
+            let ends_at = self.world.now() + micros;
+            self.runs.push(Run { place, attempt, ack, ends_at, end });
+        }
+    }
+
+    /// Lets the attempt end whose time has come.
+    fn answer(&mut self) {
+        let now = self.world.now();
+        let Some(at) = self.runs.iter().position(|run| run.ends_at <= now) else { return };
+        let Run { place, attempt, ack, end, .. } = self.runs.swap_remove(at);
+        self.world.record(Event::Ended { member: self.member, place, attempt, end });
+        match end {
+            AttemptEnd::Succeeded => ack.done(),
+            AttemptEnd::Failed => ack.failed("refused"),
+            AttemptEnd::Panicked => ack.answer(Err(AttemptFailure::Panicked("oh".into()))),
+            AttemptEnd::Dropped => drop(ack),
+        }
+    }
+
+    /// Decides when the next steps come, after any change.
+    pub(super) fn schedule(&mut self) {
+        let now = self.world.now();
+        let soon = |random: &mut Random, within: u64| Some(now + random.within(0..within));
+        if self.wake.swap(false, Relaxed) {
+            let at = soon(&mut self.random, 2_000);
+            let due = &mut self.due[Step::Coordinator as usize];
+            *due = (*due).min(at).or(at);
+        }
+        if self.lanes.is_ready() && self.due[Step::Worker as usize].is_none() {
+            self.due[Step::Worker as usize] = soon(&mut self.random, 3_000);
+        }
+        self.due[Step::Answer as usize] = self.runs.iter().map(|run| run.ends_at).min();
+        let timer = self.shared.timer.next_at().map(|at| self.world.micros_of(at).max(now));
+        self.due[Step::Timer as usize] = timer;
+        if self.due[Step::Letters as usize].is_none() && self.take_letters() {
+            self.due[Step::Letters as usize] = soon(&mut self.random, 30_000);
+        }
+        if self.due[Step::Letters as usize].is_none() {
+            let retry = self.refused.due.map(|due| self.world.micros_of(due).max(now));
+            self.due[Step::Letters as usize] = retry;
+        }
+    }
+
+    /// Lets the dead-letter writer take requests. Returns whether it has something to do.
+    fn take_letters(&mut self) -> bool {
+        let now = self.shared.outside.now();
+        let left = self.refused.due.map(|due| due.saturating_duration_since(now));
+        let came = self.shared.dead_letters.try_next(left);
+        let is_due = came.is_some();
+        self.taken.extend(came.into_iter().flatten());
+        is_due
+    }
+
+    /// Stops the consumer orderly.
+    pub(super) fn stop(&self, within: Duration) {
+        let ms = u64::try_from(within.as_millis()).unwrap();
+        self.world.record(Event::Stopping { member: self.member, ms });
+        self.shared.mailbox.push_and_wake(WorkerEvent::Stop(within));
+    }
+
+    pub(super) fn freeze(&mut self, until: u64) {
+        self.frozen_until = until;
+    }
+
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen_until > self.world.now()
+    }
+}
+
+/// Ends the process: nothing that it has not done yet is done.
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.shared.mailbox.close();
+        self.shared.timer.stop();
+        self.shared.dead_letters.stop();
+        self.lanes.clear();
+    }
+}
+
+/// Returns the name of a reason.
+pub(super) fn reason(report: &ShutdownReport) -> &'static str {
+    match report.reason {
+        StopReason::Asked => "asked",
+        StopReason::Exhausted => "exhausted",
+        StopReason::Failed { .. } => "failed",
+        StopReason::Source(_) => "source",
+    }
+}

@@ -1,0 +1,118 @@
+//! Settings of a simulated consumer, drawn from the seed, and the behaviour of its handler.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::super::ordering::{OrderBy, UnkeyedPolicy};
+use super::super::partition::InFlightLimits;
+use super::history::{AttemptEnd, Place};
+use super::random::Random;
+use crate::retry::{Backoff, Jitter, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
+
+/// Settings that all processes of a simulation share.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) partitions: u64,
+    /// Number of keys; the first stands for records without a key.
+    pub(super) keys: u64,
+    /// Maximum number of processes at a time.
+    pub(super) processes: u64,
+    /// Maximum number of records in flight per partition.
+    pub(super) records: usize,
+    pub(super) commit_every: Duration,
+    pub(super) commit_after: u64,
+    pub(super) shutdown_timeout: Duration,
+    pub(super) attempts: u32,
+    pub(super) first_backoff: Duration,
+    pub(super) on_exhausted: OnExhausted,
+    /// Records of a partition are handled one after another, whatever their keys.
+    pub(super) by_partition: bool,
+    /// Handlers answer when they return, not later.
+    pub(super) is_sync: bool,
+}
+
+impl Settings {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        Settings {
+            partitions: random.within(1..4),
+            keys: random.within(1..6),
+            processes: random.within(1..4),
+            records: usize::try_from(random.within(1..60)).unwrap(),
+            commit_every: Duration::from_millis(random.within(20..1500)),
+            commit_after: random.within(1..100),
+            shutdown_timeout: Duration::from_millis(random.within(50..4000)),
+            attempts: u32::try_from(random.within(1..5)).unwrap(),
+            first_backoff: Duration::from_millis(random.within(5..400)),
+            on_exhausted: match random.within(0..100) {
+                0..60 => OnExhausted::DeadLetter,
+                60..75 => OnExhausted::Skip,
+                75..90 => OnExhausted::StopKey,
+                _ => OnExhausted::Stop,
+            },
+            by_partition: random.chance(15),
+            is_sync: random.chance(25),
+        }
+    }
+
+    pub(super) fn order(&self) -> (OrderBy, UnkeyedPolicy) {
+        let order = if self.by_partition { OrderBy::Partition } else { OrderBy::Key };
+        (order, UnkeyedPolicy::OneByOne)
+    }
+
+    pub(super) fn limits(&self) -> InFlightLimits {
+        InFlightLimits { records: self.records, bytes: usize::MAX }
+    }
+
+    pub(super) fn policy(&self) -> RetryPolicy<()> {
+        let backoff = Backoff {
+            first: self.first_backoff,
+            factor: 2,
+            max: Duration::from_secs(5),
+            jitter: Jitter::Equal,
+        };
+        let limit = RetryLimit::attempts(self.attempts);
+        let rule = RetryRule { limit, backoff, on_exhausted: self.on_exhausted };
+        RetryPolicy::new(rule).expect("the rule is valid")
+    }
+}
+
+/// Behaviour of the handler: duration and end of each attempt.
+#[derive(Debug)]
+pub(super) struct Behaviour {
+    seed: u64,
+    /// Number of attempts at each record, over all processes.
+    starts: HashMap<(u32, u64), u64>,
+    pub(super) is_healed: bool,
+}
+
+impl Behaviour {
+    pub(super) fn new(seed: u64) -> Self {
+        Behaviour { seed, starts: HashMap::new(), is_healed: false }
+    }
+
+    /// Returns the duration of the next attempt at a record, in microseconds, and its end.
+    pub(super) fn next(&mut self, place: Place) -> (u64, AttemptEnd) {
+        let start = self.starts.entry((place.partition, place.position)).or_default();
+        *start += 1;
+        let part = [2, u64::from(place.partition), place.position, *start];
+        let mut random = Random::of(self.seed, &part);
+        if self.is_healed {
+            return (random.within(100..20_000), AttemptEnd::Succeeded);
+        }
+        let micros = match random.within(0..100) {
+            0..70 => random.within(50..20_000),
+            70..97 => random.within(20_000..1_000_000),
+            _ => random.within(1_000_000..15_000_000),
+        };
+        // Some records fail whatever is tried.
+        let is_poison = Random::of(self.seed, &[3, part[1], part[2]]).chance(4);
+        let end = match random.within(0..100) {
+            _ if is_poison => AttemptEnd::Failed,
+            0..84 => AttemptEnd::Succeeded,
+            84..94 => AttemptEnd::Failed,
+            94..97 => AttemptEnd::Panicked,
+            _ => AttemptEnd::Dropped,
+        };
+        (micros, end)
+    }
+}
