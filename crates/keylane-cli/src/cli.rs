@@ -67,6 +67,17 @@ pub(crate) enum Command {
     Client(crate::client::ClientCommand),
 }
 
+impl Command {
+    /// Returns whether the command prints nothing that is needed: a server only announces its address.
+    pub(crate) fn works_without_stdout(&self) -> bool {
+        match self {
+            #[cfg(feature = "service")]
+            Self::Service(crate::serve::ServeCommand::Serve(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Runs a command for every record, in parallel across keys and in order within one.
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_HELP)]

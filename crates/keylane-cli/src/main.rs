@@ -31,6 +31,7 @@ mod run_stats;
 mod serve;
 mod signals;
 mod simulate;
+mod standard_streams;
 mod svg;
 mod template;
 #[cfg(feature = "consume")]
@@ -73,6 +74,9 @@ fn run() -> anyhow::Result<ExitCode> {
             return usage(&refusal);
         }
     };
+    if !cli.command.works_without_stdout() {
+        standard_streams::ensure_stdout_is_open()?;
+    }
     match cli.command {
         Command::Run(args) => Ok(run::run(args)?.into()),
         Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),

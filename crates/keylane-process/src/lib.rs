@@ -9,6 +9,7 @@
 //! - The guard ([`GuardMechanism::ThisProgram`]): a small process that ends all groups in the table once its
 //!   parent is gone. [`enter`] is its entry point, at the start of `main`.
 //! - [`enter_as_init`]: reaps orphans where the program is the first process of a container.
+//! - [`stdin_was_closed`] and [`stdout_was_closed`]: whether the parent left a standard stream closed.
 //!
 //! [`whole_input`] is an input that a child gets completely or not at all, and [`widen_pipe`] gives
 //! that guarantee for lines to a running child.
@@ -17,7 +18,7 @@
 //! old process, and find children whose parent died before it could register them: elsewhere those
 //! two cases are not covered.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 /// Variables of this process's environment that a handler of `keylane serve` and `keylane consume` gets unless the
 /// configuration lists others: enough to find programs, files, a language and a time zone, and no credentials.
@@ -44,6 +45,8 @@ mod scan;
 #[cfg(not(target_os = "linux"))]
 #[path = "scan_unix.rs"]
 mod scan;
+#[allow(unsafe_code, reason = "a function that the loader calls")]
+mod standard_streams;
 mod table;
 
 pub use entrance::enter;
@@ -54,6 +57,7 @@ pub use leftovers::RegistryOpenError;
 pub use limits::within_limits;
 pub use registry::{Registry, RegistryEntry, RegistryOptions};
 pub use scan::has_ended;
+pub use standard_streams::{stdin_was_closed, stdout_was_closed};
 
 use std::time::Duration;
 

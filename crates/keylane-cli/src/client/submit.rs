@@ -29,6 +29,7 @@ use crate::duration_arg::DurationArg;
 use crate::exit::ExitOutcome;
 use crate::input::{InputFile, InputFormat};
 use crate::progress::ProgressMode;
+use crate::standard_streams::stdin;
 
 /// Hands a job to a server, and prints its id.
 #[derive(Debug, Args)]
@@ -444,7 +445,7 @@ pub(super) fn read_payload(path: &Path) -> anyhow::Result<String> {
     const MAX_BYTES: u64 = 64 << 20;
     let cannot = || format!("cannot read the payload in {}", path.display());
     let reader: Box<dyn Read> = match path.to_str() {
-        Some("-") => Box::new(io::stdin().lock()),
+        Some("-") => Box::new(stdin()?.lock()),
         _ => Box::new(File::open(path).with_context(cannot)?),
     };
     let mut text = String::new();

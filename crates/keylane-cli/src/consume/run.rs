@@ -38,6 +38,7 @@ use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses};
 use crate::run::{CoordinatorEvent, StopCause};
 use crate::signals;
+use crate::standard_streams;
 use crate::worker::DISPATCHERS;
 
 /// Maximum number of failures of one type, and of other events of one type, that are logged in a
@@ -292,7 +293,7 @@ fn source(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Box
             Box::new(if *follow { source.follow() } else { source })
         }
         validated::PlannedSource::Stdin => {
-            let input = UncompressedReader::new(std::io::stdin());
+            let input = UncompressedReader::new(standard_streams::stdin()?);
             Box::new(PipeSource::new("standard input", input)?)
         }
     })

@@ -18,6 +18,7 @@ use super::lines::LineRecords;
 use super::ndjson::NdjsonRecords;
 use super::record::InputRecord;
 use super::table::{TableDialect, TableRecords};
+use crate::standard_streams::stdin;
 
 /// How the bytes are cut into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +50,7 @@ impl InputFile {
                 })?;
                 (path.display().to_string(), file)
             }
-            _ => {
-                ("standard input".to_owned(), File::from(io::stdin().as_fd().try_clone_to_owned()?))
-            }
+            _ => ("standard input".to_owned(), File::from(stdin()?.as_fd().try_clone_to_owned()?)),
         };
         let kind = file.metadata()?;
         anyhow::ensure!(!kind.is_dir(), "cannot read {name}: it is a folder; name a file in it");

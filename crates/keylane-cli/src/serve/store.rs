@@ -1,7 +1,7 @@
 //! `keylane store`: maintenance of a service's store.
 
 use std::fs::File;
-use std::io::{BufReader, Write, stdin, stdout};
+use std::io::{BufRead, BufReader, Write, stdout};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,6 +12,7 @@ use keylane_service::{JobId, JobNumber};
 
 use super::config::store_path;
 use crate::exit::ExitOutcome;
+use crate::standard_streams::stdin;
 
 /// Checks, copies, exports or imports the store of a service.
 #[derive(Debug, Args)]
@@ -96,17 +97,15 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitOutcome> {
         StoreCommand::Salvage { from, to } => return salvage(from, to),
         StoreCommand::Remove { which, job } => remove(which, job)?,
         StoreCommand::Import { which, from } => {
-            let store = open_or_make(which)?;
-            match from {
+            // Before the store, so that no empty one is left if there is no input.
+            let mut input: Box<dyn BufRead> = match from {
                 Some(path) => {
-                    let file = File::open(path)
-                        .with_context(|| format!("cannot read {}", path.display()))?;
-                    store.import(&mut BufReader::new(file))?;
+                    let cannot = || format!("cannot read {}", path.display());
+                    Box::new(BufReader::new(File::open(path).with_context(cannot)?))
                 }
-                None => {
-                    store.import(&mut stdin().lock())?;
-                }
-            }
+                None => Box::new(stdin()?.lock()),
+            };
+            open_or_make(which)?.import(&mut input)?;
         }
     }
     Ok(ExitOutcome::Finished { failed: 0 })

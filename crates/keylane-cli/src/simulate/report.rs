@@ -11,6 +11,7 @@ use super::recorded::{self, RecordedTrace};
 use super::schedule::SimulatedSchedule;
 use super::{SimulateArgs, compare, gantt, time};
 use crate::exit::ExitOutcome;
+use crate::standard_streams::stdin;
 
 /// Maximum number of starts, jobs or workers that are listed: beyond it only figures are printed.
 const MAX_LISTED: usize = 200;
@@ -52,7 +53,7 @@ fn input(args: &SimulateArgs) -> anyhow::Result<SimulationInput> {
     }
     let path = args.file.as_ref().expect("clap wants a file if there is no --random");
     if path.as_os_str() == "-" {
-        return read(io::stdin().lock(), args.workers).context("standard input");
+        return read(stdin()?.lock(), args.workers).context("standard input");
     }
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     read(file, args.workers).with_context(|| path.display().to_string())

@@ -15,6 +15,7 @@ use clap::Args;
 
 use self::history::History;
 use crate::exit::ExitOutcome;
+use crate::standard_streams::stdin;
 
 /// Checks whether a history kept the order of each key.
 #[derive(Debug, Args)]
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitOutcome> {
 
 fn read(path: &Path, history: &mut History) -> anyhow::Result<()> {
     if path == Path::new("-") {
-        return history.read("standard input", io::stdin().lock());
+        return history.read("standard input", stdin()?.lock());
     }
     let name = path.display().to_string();
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?;

@@ -9,6 +9,7 @@ mod client_submit;
 mod client_top;
 mod client_watch;
 mod closed_pipe;
+mod closed_streams;
 mod common;
 mod consume;
 mod consume_batches;
