@@ -35,7 +35,7 @@ impl EngineState {
         let Some(accepted) = self.scheduler.begin(job, now.0) else { return };
         if let Some(live) = self.live.get_mut(&job) {
             (live.begins_at, live.is_entering) = (None, false);
-            live.touch(now);
+            live.touch(&mut self.versions);
         }
         self.changed.insert(job);
         self.apply_accepted(job, &accepted, now);

@@ -131,7 +131,7 @@ impl Core {
         let Some(live) = engine.live.get_mut(&job) else { return };
         live.plan.stored = total;
         live.key_bytes += key_bytes;
-        live.touch(now);
+        live.touch(&mut engine.versions);
         engine.key_bytes += key_bytes;
         engine.unfinished += count;
         if let Ok(accepted) = added {
@@ -204,7 +204,7 @@ impl Core {
                 }
                 _ => live.failures.forget(running.step),
             }
-            live.touch(now);
+            live.touch(&mut engine.versions);
         }
         engine.changed.insert(running.job);
         note_stage(engine, &running, ended.fate, is_withdrawn, error.as_deref(), now);

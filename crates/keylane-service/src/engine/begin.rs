@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Core;
-use super::engine_state::{ActiveJob, EngineState, first_version};
+use super::engine_state::{ActiveJob, EngineState};
 use super::failures::LastErrors;
 use super::grant::SurvivingLease;
 use super::holds::EnteredJob;
 use super::plan::StepNumbers;
 use super::scheduler_job::{ended_counts, limits_of, new_job, new_subtask};
+use super::versions::VersionCounter;
 use crate::head::JobHead;
 use crate::kind::{Kind, KindEntry, KindWork};
 use crate::scheduler::{KindId, KindLimits, NewJob, RestoredState, Step};
@@ -67,7 +68,8 @@ impl Core {
         let plan = StepNumbers::new(&head, job.total);
         let waiting = UnfinishedSteps::of(recovered, plan)?;
         let ended = self.ended_of(recovered, plan)?;
-        let live = unfinished_job(recovered, head, plan, &waiting, ended.counts, now);
+        let versions = &mut engine.versions;
+        let live = unfinished_job(recovered, head, plan, &waiting, ended.counts, versions);
         let ended_before = ended_counts(&live.ended);
         let is_failing = live.head.on_error == OnError::FailFast && ended_before.failed > 0;
         let is_leased =
@@ -221,7 +223,7 @@ fn unfinished_job(
     plan: StepNumbers,
     waiting: &UnfinishedSteps,
     ended: OutcomeCounts,
-    now: Timestamp,
+    versions: &mut VersionCounter,
 ) -> ActiveJob {
     let job = &recovered.job;
     // Earlier versions kept the start time of a job that had begun.
@@ -243,7 +245,8 @@ fn unfinished_job(
         begins_at: job.status.start_at_ms.filter(|_| !has_begun).map(Timestamp),
         is_entering: false,
         is_closing: false,
-        version: first_version(now),
+        version: versions.take(),
+        end_version: None,
         notify: None,
         end_notify: None,
         head: Arc::new(head),

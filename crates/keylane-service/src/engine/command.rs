@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::audit::AuditedRequest;
-use super::engine_state::{ActiveJob, EngineState, first_version, last_version};
+use super::engine_state::{ActiveJob, EngineState};
 use super::failures::LastErrors;
 use super::plan::StepNumbers;
 use super::room::CapacityReservation;
@@ -307,9 +307,7 @@ impl Core {
         let now = self.clock.now();
         let engine = &mut *guard;
         let number = id.number();
-        let RetryPlan {
-            head, kind, created, started, last_version, plan, split, parts, ended, ..
-        } = again;
+        let RetryPlan { head, kind, created, started, plan, split, parts, ended, .. } = again;
         let new = scheduler::NewJob {
             split: split.then_some(0),
             start_at: None,
@@ -333,7 +331,8 @@ impl Core {
             paused: false,
             cancelling: false,
             is_closing: false,
-            version: first_version(now).max(last_version + 1),
+            version: engine.versions.take(),
+            end_version: None,
             notify: None,
             end_notify: None,
             head: Arc::new(head),
@@ -448,8 +447,6 @@ struct RetryPlan {
     kind: u32,
     created: Timestamp,
     started: Option<u64>,
-    /// Version of the job at its end.
-    last_version: u64,
     plan: StepNumbers,
     /// The split is retried.
     split: bool,
@@ -493,7 +490,6 @@ impl RetryPlan {
             kind,
             created: Timestamp(stored.created_ms),
             started: stored.status.started_ms,
-            last_version: stored.status.ended_ms.map_or(0, |ended| last_version(Timestamp(ended))),
             split: false,
             parts: VecDeque::new(),
             count: 0,

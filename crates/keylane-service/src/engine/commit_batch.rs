@@ -197,7 +197,7 @@ impl Core {
             if live.error.is_none() {
                 live.error.clone_from(&error);
             }
-            live.touch(now);
+            live.touch(&mut engine.versions);
             let view = super::query::brief_view(engine, job);
             self.events.publish(|event| crate::wire::Event {
                 job: view.map(Box::new),
@@ -210,7 +210,7 @@ impl Core {
             });
             return;
         }
-        live.touch(now);
+        live.touch(&mut engine.versions);
         engine.changed.insert(job);
     }
 
@@ -240,7 +240,7 @@ impl Core {
             job: Some(Box::new(view)),
             ..super::events::event(id, EventKind::JobEnded, now)
         });
-        live.touch(now);
+        live.touch(&mut engine.versions);
         if let Some(ended) = &live.end_notify {
             ended.notify_waiters();
         }

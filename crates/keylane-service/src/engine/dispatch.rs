@@ -77,7 +77,8 @@ impl Core {
         engine.take_due(now);
         engine.enter_slice(now);
         self.admit_held_back(engine, starts);
-        if let Some(boot) = engine.fences.next_reservation(engine.scheduler.next_fence()) {
+        let next = engine.scheduler.next_fence().max(engine.versions.next());
+        if let Some(boot) = engine.fences.next_reservation(next) {
             engine.unwritten.changes.raise_boot(boot);
             engine.unwritten.effects.push(CommitEffect::Reserved { boot });
         }
@@ -136,7 +137,7 @@ impl Core {
             if live.pace.is_none() {
                 live.measure_pace(self.clock.steady_ms());
             }
-            live.touch(now);
+            live.touch(&mut engine.versions);
         }
         engine.changed.insert(start.job);
         let subtask = SubtaskId { job: start.job, number };

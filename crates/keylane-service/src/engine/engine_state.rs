@@ -46,6 +46,7 @@ use super::lease::WorkClaims;
 use super::order_check::OrderCheck;
 use super::plan::StepNumbers;
 use super::timeline::RowAllocator;
+use super::versions::{self, VersionCounter};
 use crate::engine::clock::Clock;
 use crate::handle::AttemptOutput;
 use crate::head::JobHead;
@@ -94,6 +95,8 @@ pub(super) struct EngineState {
     pub(super) careful: HashSet<JobNumber>,
     /// Fences that may be given out.
     pub(super) fences: FenceReserve,
+    /// Source of the versions of jobs and schedules.
+    pub(super) versions: VersionCounter,
     /// Fences of attempts whose start marks are now on the disk.
     pub(super) held_back: VecDeque<u64>,
     /// The service shuts down: it accepts and starts nothing.
@@ -144,6 +147,7 @@ impl EngineState {
             holds: super::holds::HeldJobs::default(),
             careful: HashSet::new(),
             fences: FenceReserve::new(boot),
+            versions: VersionCounter::new(boot),
             held_back: VecDeque::new(),
             is_draining: false,
             unfinished: 0,
@@ -274,8 +278,10 @@ pub(super) struct ActiveJob {
     pub(super) cancelling: bool,
     /// The job is over, and its last status is on its way to the disk.
     pub(super) is_closing: bool,
-    /// Version of the job, see [`first_version`].
+    /// Version of the job, see `versions.rs`.
     pub(super) version: u64,
+    /// Version of the job's end, once it is recorded.
+    pub(super) end_version: Option<u64>,
     /// Notification for requests that wait for a change of the job.
     pub(super) notify: Option<Arc<Notify>>,
     /// Notification for requests that wait for the end of the job.
@@ -300,13 +306,23 @@ impl ActiveJob {
     }
 
     /// Records a change of the job: gives it a new version.
-    pub(super) fn touch(&mut self, now: Timestamp) {
-        if !self.is_closing {
-            self.version = first_version(now).max(self.version + 1);
-        }
+    pub(super) fn touch(&mut self, versions: &mut VersionCounter) {
+        self.version = match self.end_version {
+            None => versions.take(),
+            Some(end) => (self.version + 1).min(end - 1),
+        };
         if let Some(notify) = &self.notify {
             notify.notify_waiters();
         }
+    }
+
+    /// Chooses the version of the job's end, above those of the changes that are shown before it.
+    pub(super) fn close(&mut self, versions: &mut VersionCounter) -> u64 {
+        self.is_closing = true;
+        let unrecorded = self.ended.ended().saturating_sub(self.recorded.ended());
+        let end = versions.take_above(u64::from(unrecorded) + versions::SPARE);
+        self.end_version = Some(end);
+        end
     }
 
     /// Returns the notification for changes of the job, and creates it on first use.
@@ -334,20 +350,6 @@ impl ActiveJob {
             ..JobStatus::of(state)
         }
     }
-}
-
-/// Returns the version of a job that becomes active at `now`: the time in microseconds. Each change
-/// adds at least one, so the version follows the clock as long as there are fewer than a million
-/// changes per second.
-pub(super) fn first_version(now: Timestamp) -> u64 {
-    now.0 * 1000
-}
-
-/// Returns the version of a job that ended at `ended`: one second later, so higher than every
-/// version the job had before. Only the end time is kept of a finished job. The versions of a
-/// retried job begin above this one.
-pub(super) fn last_version(ended: Timestamp) -> u64 {
-    (ended.0 + 1000) * 1000
 }
 
 /// A subtask or another step that has a slot.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use super::claims::NameLock;
-use super::engine_state::{ActiveJob, first_version};
+use super::engine_state::ActiveJob;
 use super::failures::LastErrors;
 use super::plan::StepNumbers;
 use super::room::CapacityReservation;
@@ -415,7 +415,8 @@ impl Core {
             paused: false,
             cancelling: false,
             is_closing: false,
-            version: first_version(now),
+            version: engine.versions.take(),
+            end_version: None,
             notify: None,
             end_notify: None,
         };

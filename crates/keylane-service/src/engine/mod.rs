@@ -70,6 +70,7 @@ mod submit_reply;
 mod ticker;
 mod timeline;
 mod timer;
+mod versions;
 mod wall_clock;
 
 pub(crate) use self::core::Core;

@@ -100,7 +100,7 @@ impl EngineState {
     /// Ends a job: its last status is written after all its outcomes.
     pub(super) fn record_job_end(&mut self, job: JobNumber, outcome: JobOutcome, now: Timestamp) {
         let Some(live) = self.live.get_mut(&job) else { return };
-        live.is_closing = true;
+        let version = live.close(&mut self.versions);
         let counts = live.final_counts();
         // Subtasks dropped with the job have no end of their own.
         let dropped = counts.cancelled.saturating_sub(live.ended.cancelled);
@@ -108,6 +108,7 @@ impl EngineState {
         let (stored, state) = states(outcome);
         let status = JobStatus {
             ended_ms: Some(now.0),
+            version: Some(version),
             counts,
             ..JobStatus { state: stored, ..live.status() }
         };

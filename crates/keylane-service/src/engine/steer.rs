@@ -29,7 +29,7 @@ impl Core {
             return Err(over());
         }
         live.cancelling = true;
-        live.touch(now);
+        live.touch(&mut engine.versions);
         let status = live.status();
         engine.unwritten.changes.status(job, status);
         engine.changed.insert(job);
@@ -56,7 +56,7 @@ impl Core {
         live.paused = paused;
         // The pace is measured again from the next start.
         live.pace = None;
-        live.touch(now);
+        live.touch(&mut engine.versions);
         let status = live.status();
         engine.unwritten.changes.status(job, status);
         engine.changed.insert(job);
@@ -94,7 +94,7 @@ impl Core {
         let bytes = serde_json::to_vec(&head).expect("a head can be written as JSON");
         engine.scheduler.set_weight(job, head.weight, now.0);
         live.head = Arc::new(head);
-        live.touch(now);
+        live.touch(&mut engine.versions);
         engine.unwritten.changes.head(job, bytes);
         engine.changed.insert(job);
         Ok(())
@@ -162,7 +162,7 @@ impl Core {
         );
         engine.apply_consequences(skipped.job, &skipped.ended, now);
         if let Some(live) = engine.live.get_mut(&skipped.job) {
-            live.touch(now);
+            live.touch(&mut engine.versions);
         }
         engine.changed.insert(skipped.job);
         self.key_changed(key, now);

@@ -108,6 +108,8 @@ pub(super) struct StatusLine {
     start_at_ms: Option<u64>,
     started_ms: Option<u64>,
     ended_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
     succeeded: u32,
     failed: u32,
     cancelled: u32,
@@ -175,7 +177,7 @@ pub(super) fn decode(text: &str) -> Result<Vec<u8>, String> {
 
 impl StatusLine {
     pub(super) fn of(status: &JobStatus) -> Self {
-        let JobStatus { state, start_at_ms, started_ms, ended_ms, counts } = *status;
+        let JobStatus { state, start_at_ms, started_ms, ended_ms, version, counts } = *status;
         let OutcomeCounts { succeeded, failed, cancelled, skipped } = counts;
         let state = state.word().to_owned();
         StatusLine {
@@ -183,6 +185,7 @@ impl StatusLine {
             start_at_ms,
             started_ms,
             ended_ms,
+            version,
             succeeded,
             failed,
             cancelled,
@@ -193,10 +196,10 @@ impl StatusLine {
     pub(super) fn read(&self) -> Result<JobStatus, String> {
         let state = JobState::ALL.into_iter().find(|state| state.word() == self.state);
         let state = state.ok_or_else(|| format!("{:?} is no state of a job", self.state))?;
-        let StatusLine { start_at_ms, started_ms, ended_ms, .. } = *self;
+        let StatusLine { start_at_ms, started_ms, ended_ms, version, .. } = *self;
         let StatusLine { succeeded, failed, cancelled, skipped, .. } = *self;
         let counts = OutcomeCounts { succeeded, failed, cancelled, skipped };
-        Ok(JobStatus { state, start_at_ms, started_ms, ended_ms, counts })
+        Ok(JobStatus { state, start_at_ms, started_ms, ended_ms, version, counts })
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0..8 | time at which the job is to begin; 0 once it is in the order |
+//! | 0..8 | time at which the job is to begin, 0 once it is in the order; version of an ended job |
 //! | 8..16 | start of its first subtask; 0 if none has started |
 //! | 16..24 | end of the job; 0 if it has not ended |
 //! | 24..40 | numbers of succeeded, failed, cancelled and skipped subtasks: four bytes each |
@@ -16,6 +16,7 @@
 
 use keylane_storage::checksum::{seal, unseal};
 
+use super::boot::{FENCE_BITS, LEAST};
 use crate::ids::JobNumber;
 
 /// State of a job on the disk. Whether it is running is in memory only.
@@ -123,12 +124,17 @@ pub struct JobStatus {
     pub started_ms: Option<u64>,
     /// End of the job.
     pub ended_ms: Option<u64>,
+    /// Version of the job at its end, at least 2^49.
+    pub version: Option<u64>,
     /// Counts of ended subtasks at the last change of the state: final at the job's end. Before it,
     /// the outcomes are more recent.
     pub counts: OutcomeCounts,
 }
 
 pub(super) const STATUS_BYTES: usize = 44;
+
+/// Lowest version: the first fence of the lowest boot number. As a time it is in the year 19809.
+const LEAST_VERSION: u64 = LEAST << FENCE_BITS;
 
 impl JobStatus {
     /// Status of a newly accepted job.
@@ -138,12 +144,19 @@ impl JobStatus {
     #[must_use]
     pub const fn of(state: JobState) -> Self {
         let counts = OutcomeCounts { succeeded: 0, failed: 0, cancelled: 0, skipped: 0 };
-        JobStatus { state, start_at_ms: None, started_ms: None, ended_ms: None, counts }
+        JobStatus {
+            state,
+            start_at_ms: None,
+            started_ms: None,
+            ended_ms: None,
+            version: None,
+            counts,
+        }
     }
 
     pub(super) fn encode(&self, job: JobNumber) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(STATUS_BYTES);
-        for time in [self.start_at_ms, self.started_ms, self.ended_ms] {
+        for time in [self.version.or(self.start_at_ms), self.started_ms, self.ended_ms] {
             bytes.extend(time.unwrap_or(0).to_le_bytes());
         }
         let OutcomeCounts { succeeded, failed, cancelled, skipped } = self.counts;
@@ -166,9 +179,12 @@ impl JobStatus {
         let mut counts = counts
             .chunks_exact(4)
             .map(|count| u32::from_le_bytes(count.try_into().expect("chunks of four")));
+        // An ended job begins no more, and all versions are above all times.
+        let first = times.next()?;
         Some(JobStatus {
             state,
-            start_at_ms: times.next()?,
+            start_at_ms: first.filter(|first| *first < LEAST_VERSION),
+            version: first.filter(|first| *first >= LEAST_VERSION),
             started_ms: times.next()?,
             ended_ms: times.next()?,
             counts: OutcomeCounts {
@@ -193,13 +209,17 @@ mod tests {
 
     fn status() -> impl Strategy<Value = JobStatus> {
         let time = || prop::option::of(1u64..1 << 48);
+        let first = prop_oneof![
+            time().prop_map(|start| (start, None)),
+            (LEAST_VERSION..1 << 53).prop_map(|version| (None, Some(version))),
+        ];
         let count = any::<u32>;
         let counts = (count(), count(), count(), count());
-        (prop::sample::select(&JobState::ALL[..]), (time(), time(), time()), counts).prop_map(
-            |(state, (start_at_ms, started_ms, ended_ms), counts)| {
+        (prop::sample::select(&JobState::ALL[..]), (first, time(), time()), counts).prop_map(
+            |(state, ((start_at_ms, version), started_ms, ended_ms), counts)| {
                 let (succeeded, failed, cancelled, skipped) = counts;
                 let counts = OutcomeCounts { succeeded, failed, cancelled, skipped };
-                JobStatus { state, start_at_ms, started_ms, ended_ms, counts }
+                JobStatus { state, start_at_ms, started_ms, ended_ms, version, counts }
             },
         )
     }

@@ -249,8 +249,8 @@ pub struct Job {
     /// Error of the first failed subtask.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
-    /// Version, which grows with every change of the job: its `ETag`. It follows the system's clock, so
-    /// it may fall after that was set back.
+    /// Version, which grows with every change of the job, also over restarts and when the system's
+    /// clock is set back: its `ETag`.
     pub version: u64,
 }
 

@@ -17,6 +17,7 @@ mod handler_command;
 mod handler_http;
 mod handler_worker;
 mod held_jobs;
+mod job_versions;
 mod key_heads;
 mod keys_by_query;
 mod large_crash;

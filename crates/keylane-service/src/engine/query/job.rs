@@ -6,14 +6,15 @@ use super::Query;
 use super::reason_text::{because_of, is_held_open_ended, is_open_ended};
 use super::text::raw;
 use crate::engine::clock::Clock;
-use crate::engine::engine_state::{ActiveJob, EngineState, JobPace, last_version};
+use crate::engine::engine_state::{ActiveJob, EngineState, JobPace};
 use crate::engine::plan::StepNumbers;
 use crate::engine::store_status::read_refused;
+use crate::engine::versions;
 use crate::head::JobHead;
 use crate::kind::KindRegistry;
 use crate::refused::RequestError;
 use crate::scheduler::{self, Step, WaitReason};
-use crate::store::{self, JobState as Stored, OutcomeKind, StoredJob};
+use crate::store::{self, JobState as Stored, JobStatus, OutcomeKind, StoredJob};
 use crate::wire::{Because, Counts, DamagedRow, Job, JobState, Page, Timestamp};
 use crate::{JobId, JobNumber, SubtaskNumber};
 
@@ -105,7 +106,7 @@ pub(in crate::engine) fn final_view(live: &ActiveJob, state: JobState, now: Time
         progress: 1.0,
         result: live.result.clone(),
         error: live.error.clone(),
-        version: last_version(now),
+        version: live.end_version.unwrap_or(live.version),
         ..plain_view(live.id, &live.head, live.created, counts)
     }
 }
@@ -219,6 +220,17 @@ impl Query {
         }
     }
 
+    /// Returns the version of a job in the store.
+    fn stored_version(&self, status: &JobStatus) -> u64 {
+        match (status.version, status.ended_ms) {
+            (Some(version), _) => version,
+            // Set aside by a start of the server or by a tool, after the versions of its last process.
+            _ if status.state == Stored::Damaged => self.state.lock().versions.first(),
+            (None, Some(ended)) => versions::of_end_time(Timestamp(ended)),
+            (None, None) => 0,
+        }
+    }
+
     /// Returns the view of a stored job. With `whole` it reads the result and the error too.
     fn stored_view(&self, stored: &StoredJob, whole: bool) -> Result<Job, RequestError> {
         let mut head: JobHead = serde_json::from_slice(&stored.head).unwrap_or_default();
@@ -249,7 +261,7 @@ impl Query {
             ended_at: ended,
             result,
             error,
-            version: ended.map_or(0, last_version),
+            version: self.stored_version(&stored.status),
             ..plain_view(
                 stored.id,
                 &head,

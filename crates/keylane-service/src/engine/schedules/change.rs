@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use super::table::{ScheduleEntry, ScheduleUpdate, StoredSchedule};
 use crate::engine::audit::AuditedRequest;
 use crate::engine::core::Core;
-use crate::engine::engine_state::first_version;
 use crate::refused::RequestError;
 use crate::store::Changes;
 
@@ -20,7 +19,7 @@ impl Core {
         was: Option<u64>,
         kept: Option<StoredSchedule>,
     ) -> (Changes, ScheduleUpdate) {
-        let version = first_version(self.wall.now()).max(was.unwrap_or(0) + 1);
+        let version = self.state.lock().versions.take().max(was.unwrap_or(0) + 1);
         let mut changes = Changes::new();
         let body = |kept| serde_json::to_vec(kept).expect("a schedule can be written as JSON");
         changes.schedule(name, was, kept.as_ref().map(|kept| (version, body(kept))));
