@@ -27,8 +27,9 @@ impl Scheduler {
         was_paused
     }
 
-    /// Retries the head of a key at once, if it backs off or is stopped. A stopped head gets one
-    /// more attempt, and blocks the key again if that fails.
+    /// Retries the head of a key at once, if it backs off or is stopped. A stopped head without an
+    /// attempt left gets its last attempt again, under that attempt's number, and blocks the key
+    /// again if it fails.
     ///
     /// # Errors
     ///
@@ -44,6 +45,9 @@ impl Scheduler {
                 if phase == TaskPhase::BackingOff {
                     self.timers.call_off(at, TimerEvent::Attempt(head));
                 }
+                let allowed = self.jobs[slot].attempts_allowed;
+                let made = &mut self.tasks[head].attempts;
+                *made = (*made).min(allowed.saturating_sub(1));
                 self.wake(head, now);
                 let job = self.jobs[slot].number;
                 Ok(RetriedSubtask {

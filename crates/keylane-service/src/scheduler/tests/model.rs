@@ -896,6 +896,9 @@ impl Pair {
         assert_eq!((retried.job.0, Step::Subtask(retried.subtask)), (head.job, head.step));
         assert_eq!(retried.had_stopped, had_stopped);
         head.phase = Phase::Waits;
+        let jobs = &self.jobs;
+        let allowed = jobs.iter().find(|job| job.number == head.job).unwrap().allowed;
+        head.attempts = head.attempts.min(allowed.saturating_sub(1));
     }
 
     fn timeout(&mut self) {

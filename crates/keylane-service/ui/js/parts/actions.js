@@ -155,7 +155,7 @@ async function retryHead(view) {
   const sure = await confirm({
     title: `Retry the head of key ${view.key}?`,
     effect: [
-      `Subtask #${view.head?.number} is retried now, with all its attempts. ${count(behind(view))} behind it wait until it has ended.`,
+      `Subtask #${view.head?.number} is retried now: its next attempt, or its last one again. ${count(behind(view))} behind it wait until it has ended.`,
     ],
     verb: "Retry the head",
   });
