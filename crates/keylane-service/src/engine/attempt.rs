@@ -195,7 +195,12 @@ impl Core {
             Ok(result) => (None, result),
             Err(failure) => (Some(failure.error), None),
         };
+        let is_idle =
+            engine.scheduler.counts(running.job).is_some_and(|counts| counts.running == 0);
         if let Some(live) = engine.live.get_mut(&running.job) {
+            if is_idle {
+                live.note_idle(self.clock.steady_ms());
+            }
             match (&error, ended.fate) {
                 // A withdrawn run leaves no trace, as if it had not begun.
                 _ if is_withdrawn => {}

@@ -76,6 +76,7 @@ impl Core {
             Ok(_) => {
                 if self.status.set_health(StoreHealth::Well) {
                     engine.renew_leases(now);
+                    engine.released_ms = self.clock.steady_ms();
                 }
                 self.status.found_room();
                 for effect in effects {

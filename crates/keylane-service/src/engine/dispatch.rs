@@ -134,9 +134,7 @@ impl Core {
         };
         if let Some(live) = engine.live.get_mut(&start.job) {
             live.started.get_or_insert(now);
-            if live.pace.is_none() {
-                live.measure_pace(self.clock.steady_ms());
-            }
+            live.note_start(self.clock.steady_ms(), engine.released_ms);
             live.touch(&mut engine.versions);
         }
         engine.changed.insert(start.job);

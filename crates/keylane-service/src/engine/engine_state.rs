@@ -44,6 +44,7 @@ use super::failures::LastErrors;
 use super::fences::FenceReserve;
 use super::lease::WorkClaims;
 use super::order_check::OrderCheck;
+use super::pace::JobPace;
 use super::plan::StepNumbers;
 use super::timeline::RowAllocator;
 use super::versions::{self, VersionCounter};
@@ -85,6 +86,9 @@ pub(super) struct EngineState {
     pub(super) totals: ServiceTotals,
     /// Check of the key order, independent of the scheduler.
     pub(super) order: OrderCheck,
+    /// Last time that an operator released a key, or the disk had room again, on the steady clock in
+    /// milliseconds.
+    pub(super) released_ms: u64,
     /// Keys that an operator has paused, with the time of the pause.
     pub(super) paused_keys: HashMap<Key, Timestamp>,
     /// Jobs and subtasks that wait for an operator's decision.
@@ -143,6 +147,7 @@ impl EngineState {
             changed: HashSet::new(),
             totals: ServiceTotals::default(),
             order: OrderCheck::default(),
+            released_ms: 0,
             paused_keys: HashMap::new(),
             holds: super::holds::HeldJobs::default(),
             careful: HashSet::new(),
@@ -288,23 +293,7 @@ pub(super) struct ActiveJob {
     pub(super) end_notify: Option<Arc<Notify>>,
 }
 
-/// Progress of a job when its pace measurement began: at its first start in this process, and again
-/// when it is resumed. Time during which the job was paused or the server was down is no base for
-/// an estimate.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct JobPace {
-    /// Begin of the measurement on the steady clock, in milliseconds.
-    pub(super) since: u64,
-    /// Number of subtasks that had ended at that time.
-    pub(super) ended: u64,
-}
-
 impl ActiveJob {
-    /// Restarts the pace measurement, at the first start and after a pause.
-    pub(super) fn measure_pace(&mut self, steady_ms: u64) {
-        self.pace = Some(JobPace { since: steady_ms, ended: self.recorded.ended().into() });
-    }
-
     /// Records a change of the job: gives it a new version.
     pub(super) fn touch(&mut self, versions: &mut VersionCounter) {
         self.version = match self.end_version {
@@ -323,6 +312,19 @@ impl ActiveJob {
         let end = versions.take_above(u64::from(unrecorded) + versions::SPARE);
         self.end_version = Some(end);
         end
+    }
+
+    /// Records the start of a subtask.
+    pub(super) fn note_start(&mut self, now_ms: u64, released_ms: u64) {
+        let ended = self.recorded.ended().into();
+        self.pace = Some(JobPace::at_start(self.pace, now_ms, released_ms, ended));
+    }
+
+    /// Records that no subtask runs any more.
+    pub(super) fn note_idle(&mut self, now_ms: u64) {
+        if let Some(pace) = &mut self.pace {
+            pace.idle_since = Some(now_ms);
+        }
     }
 
     /// Returns the notification for changes of the job, and creates it on first use.

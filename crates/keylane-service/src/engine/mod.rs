@@ -52,6 +52,7 @@ mod metrics;
 mod order_check;
 mod outcomes;
 mod outside;
+mod pace;
 mod plan;
 mod query;
 mod random;

@@ -116,14 +116,15 @@ impl Core {
             engine.paused_keys.insert(key.clone(), now);
         } else {
             engine.scheduler.resume_key(&key.0, now.0);
+            engine.released_ms = self.clock.steady_ms();
             engine.paused_keys.remove(key);
         }
         self.key_changed(key, now);
     }
 
-    /// Lets the first subtask of a key run again now. A subtask that has stopped its key gets one
-    /// more attempt, also after a restart: its new mark says that it neither waits nor is stopped,
-    /// and has made one attempt fewer than the maximum.
+    /// Lets the first subtask of a key run again now. A subtask that has used up its attempts gets
+    /// the last one again. Its new mark says the same after a restart: it neither waits nor is
+    /// stopped, and has made one attempt fewer than the maximum.
     pub(super) fn retry_head(
         &self,
         engine: &mut EngineState,
@@ -133,6 +134,7 @@ impl Core {
         let head = engine.scheduler.key(&key.0).and_then(|view| view.head);
         let retried = engine.scheduler.retry_head(&key.0, now.0);
         let retried = retried.map_err(|error| head_error(error, key))?;
+        engine.released_ms = self.clock.steady_ms();
         if let (Some(live), Some(head)) = (engine.live.get(&retried.job), head) {
             let number = live.plan.number(Step::Subtask(retried.subtask));
             let made = head.attempts.min(live.head.attempts.saturating_sub(1));
@@ -151,6 +153,7 @@ impl Core {
     ) -> Result<(), RequestError> {
         let skipped = engine.scheduler.skip_head(&key.0, now.0);
         let skipped = skipped.map_err(|error| head_error(error, key))?;
+        engine.released_ms = self.clock.steady_ms();
         let step = Step::Subtask(skipped.subtask);
         engine.record_outcome(
             skipped.job,

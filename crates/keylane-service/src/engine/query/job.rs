@@ -6,7 +6,7 @@ use super::Query;
 use super::reason_text::{because_of, is_held_open_ended, is_open_ended};
 use super::text::raw;
 use crate::engine::clock::Clock;
-use crate::engine::engine_state::{ActiveJob, EngineState, JobPace};
+use crate::engine::engine_state::{ActiveJob, EngineState};
 use crate::engine::plan::StepNumbers;
 use crate::engine::store_status::read_refused;
 use crate::engine::versions;
@@ -65,7 +65,8 @@ pub(in crate::engine) fn live_view(
     let eta_ms = if is_open_ended || live.paused {
         None
     } else {
-        eta(live.pace, clock.steady_ms(), ended, total)
+        let (now_ms, released_ms) = (clock.steady_ms(), engine.released_ms);
+        live.pace.and_then(|pace| pace.eta(now_ms, released_ms, ended, total))
     };
     Some(Job { waiting_because, eta_ms, ..view })
 }
@@ -173,18 +174,6 @@ fn progress(ended: u64, total: u64, is_split_to_come: bool) -> f64 {
         (0, false) => 1.0,
         _ => ended as f64 / total as f64,
     }
-}
-
-/// Estimates the remaining time in milliseconds, at the pace measured since `pace`.
-fn eta(pace: Option<JobPace>, steady_ms: u64, ended: u64, total: u64) -> Option<u64> {
-    let JobPace { since, ended: before } = pace?;
-    let newly = ended.checked_sub(before).filter(|newly| *newly > 0)?;
-    if ended >= total {
-        return None;
-    }
-    let passed = steady_ms.saturating_sub(since);
-    let left = u128::from(total - ended) * u128::from(passed) / u128::from(newly);
-    u64::try_from(left).ok()
 }
 
 impl Query {
@@ -425,18 +414,4 @@ fn stored_states(wanted: &[JobState]) -> Vec<Stored> {
     states.sort_unstable();
     states.dedup();
     states
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_left_is_by_what_ended_since_the_pace_is_measured() {
-        let pace = Some(JobPace { since: 1_000, ended: 10 });
-        assert_eq!(eta(pace, 3_000, 20, 40), Some(4_000));
-        assert_eq!(eta(pace, 3_000, 10, 40), None);
-        assert_eq!(eta(pace, 3_000, 40, 40), None);
-        assert_eq!(eta(None, 3_000, 20, 40), None);
-    }
 }
