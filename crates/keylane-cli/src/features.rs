@@ -38,6 +38,19 @@ const FEATURES: [Feature; 2] = [
     },
 ];
 
+/// All Cargo features of this build.
+pub(crate) fn names() -> Vec<&'static str> {
+    let further = [("kafka", cfg!(feature = "kafka")), ("kafka-tls", cfg!(feature = "kafka-tls"))];
+    let all = FEATURES.iter().map(|it| (it.name, it.is_built)).chain(further);
+    all.filter_map(|(name, is_built)| is_built.then_some(name)).collect()
+}
+
+/// Revision of the source; empty unless the environment of the build has it in `KEYLANE_REVISION`.
+pub(crate) const REVISION: &str = match option_env!("KEYLANE_REVISION") {
+    Some(revision) => revision,
+    None => "",
+};
+
 /// The error for a subcommand that exists in other builds only.
 pub(crate) fn missing(refusal: &clap::Error) -> Option<String> {
     if refusal.kind() != ErrorKind::InvalidSubcommand {

@@ -14,7 +14,7 @@ pub mod store;
 mod trace_context;
 pub mod wire;
 
-pub use engine::{ManualClock, Service, ServiceBuilder, ServiceSettings, StartError};
+pub use engine::{BuildInfo, ManualClock, Service, ServiceBuilder, ServiceSettings, StartError};
 pub use head::SubmissionLimits;
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 pub use kind::{Kind, KindWork, StartRate};

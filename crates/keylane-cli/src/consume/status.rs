@@ -8,6 +8,8 @@ use keylane_stream::consumer::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::features;
+
 /// From when on a consumer is unhealthy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthThresholds {
@@ -177,6 +179,7 @@ pub(crate) fn unready(status: &ConsumerStatus) -> Option<&'static str> {
 /// Status in the text format of Prometheus.
 pub(crate) fn metrics(status: &ConsumerStatus, lags: &[PartitionLag]) -> String {
     let mut text = String::new();
+    put_build(&mut text);
     put_counts(&mut text, &status.counts);
     put_state(&mut text, status);
     type Gauge = (&'static str, &'static str, fn(&PartitionLag) -> Option<f64>);
@@ -250,6 +253,17 @@ fn put_counts(text: &mut String, counts: &ConsumerCounts) {
 /// The value of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn put_build(text: &mut String) {
+    let (version, revision) = (env!("CARGO_PKG_VERSION"), features::REVISION);
+    let (name, features) = ("keylane_build_info", features::names().join(","));
+    let _ = writeln!(
+        text,
+        "# HELP {name} Version, source revision and Cargo features of the running consumer.\n\
+         # TYPE {name} gauge\n\
+         {name}{{version=\"{version}\",revision=\"{revision}\",features=\"{features}\"}} 1"
+    );
 }
 
 /// Metrics of the whole consumer.

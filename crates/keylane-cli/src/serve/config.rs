@@ -15,13 +15,16 @@ use keylane_service::handle::{
 };
 use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::wire::{OnError, OnFail};
-use keylane_service::{Kind, KindWork, ServiceSettings, StartRate, SubmissionLimits, http};
+use keylane_service::{
+    BuildInfo, Kind, KindWork, ServiceSettings, StartRate, SubmissionLimits, http,
+};
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
 
 use super::check::CommandLine;
 use super::old_names;
 use crate::duration_arg::DurationArg;
+use crate::features;
 use crate::message::say;
 use crate::renamed::file;
 
@@ -253,6 +256,11 @@ impl Config {
             store: keylane_service::store::StoreSettings {
                 max_bytes: server.max_store_bytes.map(|size| size.0),
                 ..plain.store.clone()
+            },
+            build: BuildInfo {
+                version: env!("CARGO_PKG_VERSION").into(),
+                revision: features::REVISION.into(),
+                features: features::names().into_iter().map(String::from).collect(),
             },
             ..plain
         }
@@ -644,6 +652,7 @@ mod tests {
         assert_eq!(settings.path, Path::new("tasks.db"));
         assert_eq!(settings.keep, Some(Duration::from_secs(30 * 24 * 3600)));
         assert_eq!((settings.keep_audit, settings.max_audit), (None, 5000));
+        assert!(settings.build.features.contains(&"service".to_owned()));
         let kinds = config.kinds().unwrap();
         let names: Vec<_> =
             kinds.iter().map(|(name, _, kind)| (name.as_str(), kind.sort())).collect();

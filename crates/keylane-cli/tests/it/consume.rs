@@ -414,6 +414,7 @@ fn a_stalled_partition_is_seen_from_outside_and_a_signal_lets_what_runs_finish()
     // It may be stalled before all others are done, where handlers are slow.
     eventually(|| {
         let (status, metrics) = get(&address, "/metrics");
+        assert!(metrics.contains(",features=\"consume"), "{metrics}");
         let values = [("end", 20), ("incomplete", 5), ("stalled", 1)];
         status == 200 && values.into_iter().all(|(name, value)| says(&metrics, name, value))
     });

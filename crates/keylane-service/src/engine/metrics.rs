@@ -37,8 +37,8 @@ impl Core {
         to.metric(
             "build_info",
             "gauge",
-            "Version of the running server.",
-            &[(concat!("{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0)],
+            "Version, source revision and Cargo features of the running server.",
+            &[(&self.settings.build.to_string(), 1.0)],
         )?;
         to.metric(
             "jobs_accepted_total",

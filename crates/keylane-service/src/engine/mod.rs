@@ -93,7 +93,7 @@ pub(crate) use outside::Outside;
 pub(crate) use query::{JobQuery, ResultOrder};
 pub(crate) use remote::{MAX_CLAIM_WAIT, MAX_LEASES};
 pub use service::{Service, ServiceBuilder};
-pub use settings::ServiceSettings;
+pub use settings::{BuildInfo, ServiceSettings};
 pub use start_error::StartError;
 pub(crate) use store_status::StoreHealth;
 pub(crate) use submit_reply::{SubmitResult, SubmitTicket};

@@ -1,5 +1,6 @@
 //! Settings of a service.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,35 @@ use keylane_allocate::JobPolicy;
 
 use super::wall_clock::ManualClock;
 use crate::head::SubmissionLimits;
+
+/// Build of the program, as the metric `keylane_build_info` reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildInfo {
+    /// Version. Default: that of this crate.
+    pub version: String,
+    /// Revision of the source; empty if unknown, as by default.
+    pub revision: String,
+    /// Cargo features of the program, in order; none by default.
+    pub features: Vec<String>,
+}
+
+impl Default for BuildInfo {
+    fn default() -> Self {
+        let version = env!("CARGO_PKG_VERSION").into();
+        BuildInfo { version, revision: String::new(), features: Vec::new() }
+    }
+}
+
+impl fmt::Display for BuildInfo {
+    /// Writes the labels of the metric.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let escaped =
+            |text: &str| text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+        let (version, revision) = (escaped(&self.version), escaped(&self.revision));
+        let features = escaped(&self.features.join(","));
+        write!(f, r#"{{version="{version}",revision="{revision}",features="{features}"}}"#)
+    }
+}
 
 /// Settings of a service.
 #[derive(Clone, Debug)]
@@ -33,6 +63,8 @@ pub struct ServiceSettings {
     pub store: crate::store::StoreSettings,
     /// Wall clock of the service, for tests. Default: the system clock.
     pub clock: Option<ManualClock>,
+    /// Build of the program.
+    pub build: BuildInfo,
 }
 
 impl ServiceSettings {
@@ -50,6 +82,24 @@ impl ServiceSettings {
             max_audit: 100_000,
             store: crate::store::StoreSettings::default(),
             clock: None,
+            build: BuildInfo::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BuildInfo;
+
+    #[test]
+    fn a_build_is_written_as_labels() {
+        let build = BuildInfo {
+            version: "1.2.3".into(),
+            revision: "a\"b\\c\nd".into(),
+            features: vec!["consume".into(), "service".into()],
+        };
+        let labels = r#"{version="1.2.3",revision="a\"b\\c\nd",features="consume,service"}"#;
+        assert_eq!(build.to_string(), labels);
+        assert!(BuildInfo::default().to_string().ends_with(r#",revision="",features=""}"#));
     }
 }
