@@ -129,7 +129,8 @@ impl Core {
         }
         for (subtask, keys, attempt) in waiting.subtasks {
             let stage = waiting.stages.remove(&subtask);
-            if let Some(AttemptStage::BackingOff { .. } | AttemptStage::Stopped { .. }) = stage {
+            // It has begun, so nothing behind it with one of its keys may begin before its end.
+            if attempt > 0 || stage.is_some() {
                 engine.order.restored(SubtaskId { job, number: subtask }, &keys);
             }
             match stage {
@@ -305,3 +306,7 @@ impl UnfinishedSteps {
         steps.chain(subtasks).any(|tried| tried > 0)
     }
 }
+
+#[cfg(test)]
+#[path = "begin_tests.rs"]
+mod tests;

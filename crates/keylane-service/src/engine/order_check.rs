@@ -16,11 +16,12 @@
 //! the job of an open subtask still has it. A retried job enters again, and its earlier open
 //! subtasks hold no key.
 //!
-//! After a restart, subtasks that wait for their next attempt, have stopped their keys or have a
-//! lease that goes on are open again. Two facts are unknown after a restart: attempts that the end
-//! of the process cut off, because their marks do not distinguish them from attempts of an earlier
-//! round of their job, and the last position of each key. So an overtaking is detected if both
-//! begins are in one process.
+//! After a restart, subtasks with a mark on the disk are open again: those that wait for their next
+//! attempt, have stopped their keys, have a lease that goes on, or whose attempt the end of the
+//! process cut off. A mark of an earlier round of a job is deleted when the job is retried
+//! (`store/marks.rs`). Two facts are unknown after a restart: begins whose marks were not written,
+//! and the last position of each key. So an overtaking of an ended subtask is detected if both begins
+//! are in one process.
 //!
 //! Keys are stored as 128-bit hashes. Positions are kept for at least the last [`GENERATION`] keys,
 //! in two generations; all other entries are removed with the open subtasks.
@@ -125,8 +126,7 @@ impl OrderCheck {
         open.is_some_and(|open| open.entry == self.entries.get(&subtask.job).copied())
     }
 
-    /// Adds a subtask that had begun before the restart and waits for its next attempt or an
-    /// operator.
+    /// Adds a subtask that had begun before the restart and has not ended.
     pub(super) fn restored(&mut self, subtask: SubtaskId, keys: &[Key]) {
         self.begun(subtask, keys, |_| false);
         self.attempt_ended(subtask);
