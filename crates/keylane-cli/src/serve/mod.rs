@@ -150,6 +150,9 @@ fn ending(signal: i32) -> ExitOutcome {
 /// Minimum time for open connections after the time for running subtasks.
 const GOODBYE: Duration = Duration::from_secs(1);
 
+/// Maximum time for cancelled subtasks to end and for the store to be closed.
+const CLOSING: Duration = Duration::from_secs(3);
+
 /// Shuts down within one timeout. The server answers until no subtask runs, so that remote workers
 /// can report results and `/readyz` reports the shutdown; the time that its connections then take
 /// is taken from the service's.
@@ -158,7 +161,10 @@ async fn stop(server: HttpServer, service: Service, within: Duration) {
     server.drain();
     service.quiesce(within).await;
     server.stop(within.saturating_sub(begun.elapsed()).max(GOODBYE)).await;
-    service.stop(within.saturating_sub(begun.elapsed())).await;
+    let left = within.saturating_sub(begun.elapsed());
+    // Without the grace of a handler that ignores its cancellation: `--stop-within` is a promise,
+    // and the end of this process ends such a handler.
+    let _ = tokio::time::timeout(left + CLOSING, service.stop(left)).await;
 }
 
 fn announce(server: &HttpServer, settings: &HttpSettings) {

@@ -192,6 +192,15 @@ impl Service {
     /// Attempts that still run are then cancelled: such an attempt counts as failed, and its
     /// subtask is retried after the next start if it has an attempt left. Leases of remote workers
     /// continue after the next start.
+    ///
+    /// On return the store is closed, so it can be opened again, and no attempt runs beside its
+    /// successor. A handler that ignores its cancellation delays the return by 10 seconds; then its
+    /// future is dropped. Stop the [server](crate::http::HttpServer) first: while it answers
+    /// requests, it has the store, and this waits for it for only two seconds.
+    ///
+    /// A caller with less time can drop the future, and then ends as after a crash. A store that is
+    /// still open cannot be opened a second time:
+    /// [`InUse`](crate::store::StoreOpenError::InUse).
     pub async fn stop(mut self, within: Duration) {
         self.core.drain();
         self.core.tasks.close();
@@ -199,15 +208,23 @@ impl Service {
         self.core.give_up_running();
         let _ = timeout(Duration::from_secs(1), self.core.tasks.wait()).await;
         let _ = self.core.all_written().await;
+        self.close_handlers().await;
+        // Their processes have ended with the handlers, and what still runs is dropped after its
+        // grace. Without a limit: the store must not close before.
+        self.core.tasks.wait().await;
+        let _ = self.core.all_written().await;
+        self.end();
+        let _ = (&mut self.ticker).await;
+        let _ = (&mut self.schedules).await;
+        self.release().await;
+    }
+
+    async fn close_handlers(&self) {
         for entry in self.core.kinds.all() {
             for handler in entry.kind.handlers() {
                 handler.close().await;
             }
         }
-        self.end();
-        let _ = (&mut self.ticker).await;
-        let _ = (&mut self.schedules).await;
-        self.release().await;
     }
 
     /// Waits until this is the last owner of the store, so that the store is closed on return and

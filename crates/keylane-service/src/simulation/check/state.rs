@@ -28,8 +28,6 @@ pub(super) struct State {
     pub(super) full_until: u64,
     /// Steady time at which the wall clock was set last.
     pub(super) set_at: Option<u64>,
-    /// The wall clock was set back.
-    pub(super) was_set_back: bool,
     pub(super) is_healed: bool,
     pub(super) broken: Vec<String>,
 }
@@ -173,9 +171,8 @@ impl State {
         self.full(false);
     }
 
-    pub(super) fn set_by(&mut self, ms: i64) {
+    pub(super) fn clock_was_set(&mut self) {
         self.set_at = Some(self.at);
-        self.was_set_back |= ms < 0;
     }
 
     pub(super) fn full(&mut self, is_full: bool) {
