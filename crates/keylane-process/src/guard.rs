@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use crate::leftovers::MessageSink;
-use crate::program::{has_entrance, own_program};
-use crate::{GRACE, end, say, table};
+use crate::own_executable::{has_entrance, own_program};
+use crate::{GRACE, say, table, termination};
 
 /// First argument of a guard.
 const WORD: &str = "--guard-children";
@@ -77,7 +77,7 @@ fn guard() -> io::Result<()> {
         Err(table::TableReadError::Format) => return Err(io::ErrorKind::InvalidData.into()),
     };
     let process = header.process;
-    end::end_all(&header, &slots, GRACE, |count| {
+    termination::end_all(&header, &slots, GRACE, |count| {
         say(&format!("process {process} is gone; its {count} child processes are ended"));
     })?;
     table::clear(&file)

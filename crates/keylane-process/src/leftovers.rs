@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::table::{self, TableReadError};
-use crate::{GRACE, end, scan};
+use crate::{GRACE, scan, termination};
 
 /// Passes a message to users: into a log, or to standard error.
 pub(crate) type MessageSink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -93,7 +93,7 @@ pub(crate) fn end_leftovers(file: &File, tell: &MessageSink) -> Result<(), Table
         && header.file == table::identity(file).map_err(TableReadError::Io)?;
     if is_ours {
         let process = header.process;
-        let ended = end::end_all(&header, &slots, GRACE, |count| {
+        let ended = termination::end_all(&header, &slots, GRACE, |count| {
             tell(&format!("ending {count} child processes that process {process} has left"));
         });
         ended.map_err(TableReadError::Io)?;

@@ -29,15 +29,13 @@ pub const DEFAULT_ENVIRONMENT: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 #[doc = include_str!("../README.md")]
 struct ProcessReadme;
 
-mod end;
-mod entrance;
-mod folder;
+mod child_stdin;
+mod container_init;
+mod entry_point;
 mod guard;
-mod init;
-mod input;
 mod leftovers;
 mod limits;
-mod program;
+mod own_executable;
 mod registry;
 #[cfg(target_os = "linux")]
 #[path = "scan_linux.rs"]
@@ -48,11 +46,13 @@ mod scan;
 #[allow(unsafe_code, reason = "a function that the loader calls")]
 mod standard_streams;
 mod table;
+mod table_folder;
+mod termination;
 
-pub use entrance::enter;
+pub use child_stdin::{whole_input, widen_pipe};
+pub use container_init::enter_as_init;
+pub use entry_point::enter;
 pub use guard::GuardMechanism;
-pub use init::enter_as_init;
-pub use input::{whole_input, widen_pipe};
 pub use leftovers::RegistryOpenError;
 pub use limits::within_limits;
 pub use registry::{Registry, RegistryEntry, RegistryOptions};

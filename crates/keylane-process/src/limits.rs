@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::program::{has_entrance, own_program};
+use crate::own_executable::{has_entrance, own_program};
 use crate::say;
 
 /// First argument of a program that limits itself.

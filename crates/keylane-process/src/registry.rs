@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use crate::guard::{GuardHandle, GuardMechanism};
 use crate::leftovers::{MessageSink, RegistryOpenError, end_leftovers, lock};
 use crate::table::{self, GroupSlot, TableHeader};
-use crate::{TAG, folder, say, scan};
+use crate::{TAG, say, scan, table_folder};
 
 /// How a registry is opened.
 #[derive(Clone)]
@@ -108,8 +108,8 @@ impl Registry {
     /// Returns an error if a table there cannot be opened or is invalid, or the guard cannot be
     /// started.
     pub fn in_folder(path: &Path, options: &RegistryOptions) -> Result<Self, RegistryOpenError> {
-        match folder::prepare(path) {
-            Ok(true) => folder::end_abandoned(path, &options.tell)?,
+        match table_folder::prepare(path) {
+            Ok(true) => table_folder::end_abandoned(path, &options.tell)?,
             Ok(false) => {
                 (options.tell)(&format!(
                     "{} is not a folder that this user alone can use; remove it, so that the \
@@ -121,7 +121,9 @@ impl Registry {
             }
             Err(_) => return Self::in_memory(options),
         }
-        let Ok((file, own)) = folder::new_table(path) else { return Self::in_memory(options) };
+        let Ok((file, own)) = table_folder::new_table(path) else {
+            return Self::in_memory(options);
+        };
         let io = |source| RegistryOpenError::Io {
             doing: "start the guard of child processes with",
             path: Some(own.clone()),

@@ -2,11 +2,11 @@
 
 mod engine;
 pub mod handle;
-mod head;
 pub mod http;
 mod ids;
+mod job_definition;
 mod kind;
-mod refused;
+mod request_error;
 pub mod scheduler;
 #[cfg(test)]
 mod simulation;
@@ -15,8 +15,8 @@ mod trace_context;
 pub mod wire;
 
 pub use engine::{BuildInfo, ManualClock, Service, ServiceBuilder, ServiceSettings, StartError};
-pub use head::SubmissionLimits;
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
+pub use job_definition::SubmissionLimits;
 pub use kind::{Kind, KindWork, StartRate};
-pub use refused::RequestError;
+pub use request_error::RequestError;
 pub use trace_context::TraceContext;

@@ -9,7 +9,7 @@ mod args;
 mod csv;
 mod curve;
 mod measure;
-mod others;
+mod other_processes;
 mod plot;
 mod probe;
 mod run;

@@ -11,7 +11,7 @@ use signal_hook::consts::SIGPIPE;
 use super::advice::advise;
 use super::curve::{ScalingCurve, sizes};
 use super::measure::measure;
-use super::others::{CpuUsageMeter, warning};
+use super::other_processes::{CpuUsageMeter, warning};
 use super::workload::Workload;
 use super::{CalibrateArgs, csv, plot, table};
 use crate::exit::ExitOutcome;

@@ -7,7 +7,7 @@ use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{plain, table};
-use super::server::ServerClient;
+use super::server_client::ServerClient;
 use crate::exit::ExitOutcome;
 
 /// Shows the commands of operators and their outcomes, newest first.

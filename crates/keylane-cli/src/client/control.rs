@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::error::{RequestError, say, settle};
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{one_line, plain};
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 use super::watch::worse;
 use crate::exit::ExitOutcome;
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::error::{RequestError, say};
 use super::render::plain;
-use super::server::ServerClient;
+use super::server_client::ServerClient;
 use super::sse::SseParser;
 
 /// Maximum silence of a stream: the server sends a line every 15 seconds.

@@ -9,7 +9,7 @@ use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{plain, table};
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 use crate::exit::ExitOutcome;
 use crate::progress::clock;
 

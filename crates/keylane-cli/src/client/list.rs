@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::error::say;
 use super::render::{one_line, plain};
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 
 /// Size of a requested page: the server's maximum.
 const MAX_ON_A_PAGE: usize = 1000;

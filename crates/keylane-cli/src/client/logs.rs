@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::error::{say, settle};
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{one_line, plain};
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 use crate::exit::ExitOutcome;
 
 /// Prints the logs of the attempts at a subtask, such as the standard error of commands.

@@ -15,7 +15,7 @@ use super::error::settle;
 use super::follow::follow;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::one_line;
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 use super::watch::PATIENCE;
 use crate::exit::ExitOutcome;
 

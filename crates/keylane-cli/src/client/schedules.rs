@@ -16,9 +16,9 @@ use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{one_line, plain, table};
-use super::server::{ANSWER_WITHIN, ServerClient, ServerResponse, block_on};
+use super::server_client::{ANSWER_WITHIN, ServerClient, ServerResponse, block_on};
 use super::submit::read_payload;
-use super::subtasks::json;
+use super::subtask_reader::json;
 use crate::exit::ExitOutcome;
 
 /// Shows the jobs that are made again and again, or sets, removes, pauses, resumes or runs one.

@@ -10,7 +10,7 @@ use super::error::settle;
 use super::list;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::render::{self, age, because, one_line, plain, table};
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 use crate::exit::ExitOutcome;
 
 /// Shows the state of the named jobs, or of all jobs as a table.

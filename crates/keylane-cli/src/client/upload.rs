@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use indicatif::ProgressBar;
 use tokio::runtime::Handle;
 
-use super::subtasks::SubtaskReader;
+use super::subtask_reader::SubtaskReader;
 
 /// Number of bytes sent at a time: large enough that the cost of calls is small.
 const PIECE: usize = 64 << 10;

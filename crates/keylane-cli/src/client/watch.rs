@@ -12,7 +12,7 @@ use super::error::{RequestError, settle};
 use super::follow::follow;
 use super::options::{AFTER_HELP, ServerArgs};
 use super::progress_bars::ProgressBars;
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 use crate::duration_arg::DurationArg;
 use crate::exit::ExitOutcome;
 use crate::progress::ProgressMode;

@@ -11,7 +11,6 @@
 
 mod batches;
 mod config;
-mod endpoint;
 mod environment;
 mod handlers;
 mod journals;
@@ -29,8 +28,9 @@ mod produce;
 mod run;
 mod settings;
 mod status;
+mod status_endpoints;
 mod validated;
-mod workers;
+mod worker_processes;
 
 use clap::Subcommand;
 

@@ -30,8 +30,8 @@ use super::output_records::OutputRecordBuilder;
 use super::settings::{ConsumeSettings, NoKey, RecordOrder};
 use super::status::HealthThresholds;
 use super::validated::{self, ConsumePlan, HandlerPlan};
-use super::workers::{ConsumerObserver, WorkerProcesses};
-use super::{batches, config, endpoint, kafka};
+use super::worker_processes::{ConsumerObserver, WorkerProcesses};
+use super::{batches, config, kafka, status_endpoints};
 use crate::exit::ExitOutcome;
 use crate::input::{FieldLayout, UncompressedReader};
 use crate::output::StandardOutput;
@@ -99,7 +99,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
         let stalled = plan.stall_timeout;
         let uncommitted = stalled.saturating_add(plan.commit_interval);
         let patience = HealthThresholds { stalled, uncommitted };
-        let at = endpoint::listen(runtime.handle(), address, handle, patience)?;
+        let at = status_endpoints::listen(runtime.handle(), address, handle, patience)?;
         log.say(LogLevel::Info, format_args!("listening at http://{at}"));
     }
     let handle = consumer.handle();

@@ -1,7 +1,7 @@
 //! Reference to a field of a record, resolved once against the input's layout so that each use is
 //! cheap.
 
-use super::json::JsonPath;
+use super::json_values::JsonPath;
 use super::record::InputRecord;
 use super::value::FieldValue;
 

@@ -4,7 +4,7 @@
 mod compressed;
 mod error;
 mod field;
-mod json;
+mod json_values;
 mod line_reader;
 mod lines;
 mod ndjson;
@@ -16,7 +16,7 @@ mod value;
 
 pub(crate) use compressed::UncompressedReader;
 pub(crate) use field::FieldSelector;
-pub(crate) use json::check as check_json;
+pub(crate) use json_values::check as check_json;
 pub(crate) use record::InputRecord;
 pub(crate) use source::{FieldLayout, InputFile, InputFormat, InputSource};
 pub(crate) use value::FieldValue;

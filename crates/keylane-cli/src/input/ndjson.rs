@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::error::RecordFlaw;
-use super::json;
+use super::json_values;
 use super::line_reader::LineReader;
 use super::record::InputRecord;
 
@@ -27,7 +27,7 @@ impl<R: Read> NdjsonRecords<R> {
                 record.raw.pop();
             }
             if !record.raw.trim_ascii().is_empty() {
-                json::check(&record.raw)?;
+                json_values::check(&record.raw)?;
                 return Ok(true);
             }
         }

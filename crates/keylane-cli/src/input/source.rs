@@ -13,7 +13,7 @@ use csv::ByteRecord;
 use super::compressed::UncompressedReader;
 use super::error::{InputError, RecordFlaw};
 use super::field::FieldSelector;
-use super::json;
+use super::json_values;
 use super::lines::LineRecords;
 use super::ndjson::NdjsonRecords;
 use super::record::InputRecord;
@@ -175,7 +175,7 @@ impl FieldLayout {
                     )
                 })
             }),
-            Self::Ndjson => Ok(FieldSelector::Path(json::JsonPath::member(name))),
+            Self::Ndjson => Ok(FieldSelector::Path(json_values::JsonPath::member(name))),
             Self::Named(header) => named(header, name),
             Self::Numbered(width) => numbered(*width, name),
         }
@@ -187,7 +187,7 @@ impl FieldLayout {
             matches!(self, Self::Ndjson),
             "the path `{path}` needs --ndjson; name a column, or write a template like {{1}}"
         );
-        let parsed = json::JsonPath::parse(path).with_context(|| {
+        let parsed = json_values::JsonPath::parse(path).with_context(|| {
             format!(
                 "`{path}` is no path; write .name or .outer.inner, with quotes around a name \
                  that contains a dot"

@@ -3,15 +3,15 @@
 mod capture;
 mod children;
 mod collect;
-mod program;
+mod program_search;
 mod record_process;
-mod refused;
 mod registry;
 mod run_one;
+mod start_errors;
 
 pub(crate) use children::ChildProcesses;
-pub(crate) use program::resolve;
+pub(crate) use program_search::resolve;
 pub(crate) use record_process::{RecordProcessRunner, describe};
-pub(crate) use refused::why_not_started;
 pub(crate) use registry::{guarded, guarded_beside};
 pub(crate) use run_one::{CommandResult, ask_once, run_once};
+pub(crate) use start_errors::why_not_started;

@@ -19,7 +19,7 @@ use crate::run_stats::{RecordLocation, RunStats};
 
 use super::children::ChildProcesses;
 use super::collect::{CapturedOutput, collect};
-use super::refused::why_not_started;
+use super::start_errors::why_not_started;
 
 thread_local! {
     /// Each worker's buffer for reading from pipes, used again and again.

@@ -21,8 +21,8 @@ use super::coordinator::RunCoordinator;
 use super::coordinator_event::CoordinatorEvent;
 use super::executor::RecordExecutor;
 use super::log::RecordLog;
-use super::plan::RecordTemplate;
 use super::reader::InputReader;
+use super::record_template::RecordTemplate;
 use super::trace::TraceFile;
 use super::worker_events::RunObserver;
 

@@ -18,7 +18,7 @@ use crate::run_stats::records;
 
 use super::coordinator_event::{CoordinatorEvent, StopCause};
 use super::executor::RecordExecutor;
-use super::work::RecordPool;
+use super::record_task::RecordPool;
 
 /// Grace period of children that are asked to end.
 const GRACE: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use crate::process::{ChildProcesses, RecordProcessRunner};
 use crate::run_stats::RunStats;
 use crate::worker::{DISPATCHERS, WorkerPool};
 
-use super::work::{RecordBody, RecordPool, RecordTask};
+use super::record_task::{RecordBody, RecordPool, RecordTask};
 use super::worker_events::RunObserver;
 
 /// Executor of the records.

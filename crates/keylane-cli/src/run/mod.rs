@@ -16,13 +16,13 @@ mod coordinator;
 mod coordinator_event;
 mod executor;
 mod log;
-mod plan;
 mod reader;
+mod record_task;
+mod record_template;
 mod trace;
-mod work;
 mod worker_events;
 
 pub(crate) use compose::run;
 pub(crate) use coordinator_event::{CoordinatorEvent, StopCause};
 pub(crate) use log::{RecordEnd, RecordLog};
-pub(crate) use work::RecordPool;
+pub(crate) use record_task::RecordPool;

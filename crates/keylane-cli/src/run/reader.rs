@@ -9,8 +9,8 @@ use crate::input::{InputRecord, InputSource};
 use crate::key::{KeyRule, RecordKey};
 use crate::run_stats::{RecordLocation, RunStats};
 
-use super::plan::RecordTemplate;
-use super::work::{RecordPool, RecordTask};
+use super::record_task::{RecordPool, RecordTask};
+use super::record_template::RecordTemplate;
 
 /// Reads all of an input.
 #[derive(Debug)]

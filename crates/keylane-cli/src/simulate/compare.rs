@@ -8,7 +8,7 @@ use super::SimulateArgs;
 use super::jobs::SimulatedJob;
 use super::policy::{AssignmentPolicy, FifoPolicy, KeylanePolicy, RoundRobin, ShortestFirst};
 use super::schedule::SimulatedSchedule;
-use super::{time, world};
+use super::{event_loop, time};
 
 /// The four rules first.
 pub(super) fn schedules(
@@ -32,7 +32,7 @@ pub(super) fn schedules(
         Box::<RoundRobin>::default(),
         Box::<ShortestFirst>::default(),
     ];
-    policies.iter_mut().map(|policy| world::run(jobs, workers, policy.as_mut())).collect()
+    policies.iter_mut().map(|policy| event_loop::run(jobs, workers, policy.as_mut())).collect()
 }
 
 /// Latency of each job under each policy.

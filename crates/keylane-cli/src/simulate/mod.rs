@@ -6,15 +6,15 @@
 
 mod args;
 mod compare;
+mod event_loop;
 mod gantt;
 mod jobs;
-mod mix;
 mod policy;
+mod random_jobs;
 mod recorded;
 mod report;
 mod schedule;
 mod time;
-mod world;
 
 pub(crate) use args::SimulateArgs;
 pub(crate) use report::run;

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use anyhow::Context;
 
 use super::jobs::{self, SimulatedJob};
-use super::mix::JobMix;
+use super::random_jobs::JobMix;
 use super::recorded::{self, RecordedTrace};
 use super::schedule::SimulatedSchedule;
 use super::{SimulateArgs, compare, gantt, time};

@@ -8,11 +8,11 @@ use futures_util::FutureExt;
 use serde_json::value::RawValue;
 
 use super::Core;
+use super::capacity::CapacityReservation;
 use super::engine_state::{EngineState, RunningAttempt};
 use super::logs::note_log;
-use super::made::NewSubtaskSpec;
-use super::plan::shown;
-use super::room::CapacityReservation;
+use super::split_result::NewSubtaskSpec;
+use super::step_numbers::shown;
 use super::timer::{sleep, timeout};
 use crate::handle::{Attempt, AttemptFailure, AttemptResult, Handler, Step as Handled, panicked};
 use crate::kind::KindWork;

@@ -6,8 +6,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::engine::ServiceSettings;
-use crate::head::SubmissionLimits;
-use crate::refused::RequestError;
+use crate::job_definition::SubmissionLimits;
+use crate::request_error::RequestError;
 use crate::wire::{JobState, RetryOnly};
 use crate::{JobId, Kind, Service, ServiceBuilder};
 use keylane::Backoff;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::intake::JobSubmission;
+use super::job_submission::JobSubmission;
 use super::submit_reply::SubmitResult;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::{Changes, IdempotencyEntry};
 
 /// Returns the idempotency key of a job in a batch: the batch's key and the job's place. No

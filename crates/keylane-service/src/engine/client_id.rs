@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::submit_reply::SubmitResult;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::JobAlias;
 
 /// Maximum length of a client id, in bytes.

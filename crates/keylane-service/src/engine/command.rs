@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use super::Core;
 use super::audit::AuditedRequest;
+use super::capacity::CapacityReservation;
 use super::engine_state::{ActiveJob, EngineState};
 use super::failures::LastErrors;
-use super::plan::StepNumbers;
-use super::room::CapacityReservation;
 use super::scheduler_job::{ended_counts, new_job};
+use super::step_numbers::StepNumbers;
 use super::store_status::read_refused;
 use super::timer::sleep;
-use crate::head::JobHead;
-use crate::refused::RequestError;
+use crate::job_definition::JobHead;
+use crate::request_error::RequestError;
 use crate::scheduler::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
 use crate::store::{
     Changes, JobState as Stored, JobStatus, OutcomeCounts, OutcomeKind, StoredJob, SubtaskOutcome,
@@ -510,7 +510,7 @@ impl RetryPlan {
     ) {
         let stored = subtask.number();
         match self.plan.step(stored) {
-            Step::Subtask(number) if super::steer::is_retried(only, kind) => {
+            Step::Subtask(number) if super::job_key_control::is_retried(only, kind) => {
                 // A subtask without an outcome was cancelled with the job: there is no outcome to
                 // remove.
                 self.count += 1;

@@ -7,12 +7,12 @@ use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::ends::JobNumberBlock;
 use super::engine_state::{CommitEffect, EngineState, FinalState, WriteBatch};
-use super::isolate::is_logical;
+use super::job_end_times::JobNumberBlock;
+use super::rejected_change::is_logical;
 use super::store_status::StoreHealth;
 use crate::JobNumber;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::store::{CommitReceipt, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Service;
 use super::audit::{ActionAnswer, AuditedRequest, OperatorAction};
 use crate::JobId;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::wire::{CancelMode, CancelRequest, Job, OutcomeView, Page, SubmitJob};
 
 impl Service {

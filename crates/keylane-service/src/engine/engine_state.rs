@@ -45,13 +45,13 @@ use super::fences::FenceReserve;
 use super::lease::WorkClaims;
 use super::order_check::OrderCheck;
 use super::pace::JobPace;
-use super::plan::StepNumbers;
+use super::step_numbers::StepNumbers;
 use super::timeline::RowAllocator;
 use super::versions::{self, VersionCounter};
 use crate::engine::clock::Clock;
 use crate::handle::AttemptOutput;
-use crate::head::JobHead;
-use crate::refused::RequestError;
+use crate::job_definition::JobHead;
+use crate::request_error::RequestError;
 use crate::scheduler::{Scheduler, Step};
 use crate::store::{Changes, JobState as Stored, JobStatus, OutcomeCounts};
 use crate::wire::{JobState, Timestamp};
@@ -92,7 +92,7 @@ pub(super) struct EngineState {
     /// Keys that an operator has paused, with the time of the pause.
     pub(super) paused_keys: HashMap<Key, Timestamp>,
     /// Jobs and subtasks that wait for an operator's decision.
-    pub(super) holds: super::holds::HeldJobs,
+    pub(super) holds: super::held_jobs::HeldJobs,
     /// Jobs that were in progress in a process that ended without closing the store. Their attempts
     /// begin only when their start marks are on the disk: one of them may have caused the crash and
     /// must not be able to repeat it forever. A job leaves this set when it is over.
@@ -149,7 +149,7 @@ impl EngineState {
             order: OrderCheck::default(),
             released_ms: 0,
             paused_keys: HashMap::new(),
-            holds: super::holds::HeldJobs::default(),
+            holds: super::held_jobs::HeldJobs::default(),
             careful: HashSet::new(),
             fences: FenceReserve::new(boot),
             versions: VersionCounter::new(boot),

@@ -4,7 +4,7 @@
 //! Opening number `b` of the store owns the fences from `b * 2^21 + 1` up to `(b + 1) * 2^21`. A
 //! process that has given out most of them raises the number in the file and then owns the fences
 //! of the next number too. The next process begins above all fences reserved in the file, whatever
-//! the clock shows: see `store/boot.rs`.
+//! the clock shows: see `store/boot_number.rs`.
 
 use crate::store::FENCE_BITS;
 

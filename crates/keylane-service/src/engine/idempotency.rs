@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::claims::{NameLock, NameLocks};
 use super::clock::{Clock, millis};
 use super::executor::Executor;
+use super::name_locks::{NameLock, NameLocks};
 use super::store_status::read_refused;
 use crate::JobId;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::{IdempotencyEntry, Store};
 
 /// Request with an idempotency key.

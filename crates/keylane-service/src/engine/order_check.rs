@@ -19,7 +19,7 @@
 //! After a restart, subtasks with a mark on the disk are open again: those that wait for their next
 //! attempt, have stopped their keys, have a lease that goes on, or whose attempt the end of the
 //! process cut off. A mark of an earlier round of a job is deleted when the job is retried
-//! (`store/marks.rs`). Two facts are unknown after a restart: begins whose marks were not written,
+//! (`store/started_attempts.rs`). Two facts are unknown after a restart: begins whose marks were not written,
 //! and the last position of each key. So an overtaking of an ended subtask is detected if both begins
 //! are in one process.
 //!

@@ -10,7 +10,7 @@ use super::*;
 use crate::engine::audit::{AuditedRequest, OperatorAction};
 use crate::engine::clock::SteadyClock;
 use crate::engine::command::KeyCommand;
-use crate::engine::outside::Outside;
+use crate::engine::engine_dependencies::Outside;
 use crate::engine::{Core, ServiceSettings};
 use crate::{JobId, Kind, Service};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::audit::AuditedRequest;
 use super::core::Core;
 use super::query::unknown;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::{Changes, StoreDamage};
 use crate::{JobId, JobNumber};
 

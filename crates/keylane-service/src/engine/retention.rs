@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditLog;
 use super::clock::{Clock, millis};
-use super::ends::{JobEndTimes, JobNumberBlock};
 use super::executor::Executor;
+use super::job_end_times::{JobEndTimes, JobNumberBlock};
 use super::store_status::StoreStatus;
 use super::timer::sleep;
 use crate::JobNumber;

@@ -1,6 +1,6 @@
 //! Forms that the scheduler has of kinds, jobs and counts.
 
-use crate::head::JobHead;
+use crate::job_definition::JobHead;
 use crate::kind::Kind;
 use crate::scheduler::{
     self, EndedCounts, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, KindLimits, NewJob,

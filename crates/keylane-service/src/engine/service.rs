@@ -9,8 +9,8 @@ use keylane_process::{GuardMechanism, Registry, RegistryOpenError, RegistryOptio
 use tokio::runtime::Handle;
 
 use super::dispatch::CoreDispatcher;
+use super::engine_dependencies::Outside;
 use super::executor::JoinDispatcher;
-use super::outside::Outside;
 use super::timer::{Deadline, sleep, timeout};
 use super::wall_clock::WallClock;
 use super::{Core, ServiceSettings, StartError, StoreHealth};

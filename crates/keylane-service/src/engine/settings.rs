@@ -7,7 +7,7 @@ use std::time::Duration;
 use keylane_allocate::JobPolicy;
 
 use super::wall_clock::ManualClock;
-use crate::head::SubmissionLimits;
+use crate::job_definition::SubmissionLimits;
 
 /// Build of the program, as the metric `keylane_build_info` reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]

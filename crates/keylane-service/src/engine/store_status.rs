@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::clock::Clock;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::{ReadError, WriteError};
 
 /// Minimum interval between log messages about requests refused because the store is full.

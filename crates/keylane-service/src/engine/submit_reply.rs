@@ -2,9 +2,9 @@
 
 use tokio::sync::oneshot;
 
-use super::claims::NameLock;
+use super::name_locks::NameLock;
 use crate::JobId;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::wire::Job;
 
 /// Result of a submission.

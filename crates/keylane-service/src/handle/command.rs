@@ -13,9 +13,9 @@ use keylane_process::{whole_input, within_limits};
 use rustix::process::{Resource, Rlimit, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use super::arg_placeholders::filled;
 use super::environment::EnvironmentSelection;
 use super::group::ProcessGroup;
-use super::words::filled;
 use super::{Attempt, AttemptFailure, AttemptOutput, AttemptResult, BoxFuture, Handler, as_json};
 
 /// Exit status of a command that rejects a subtask for good: `EX_DATAERR` of BSD's sysexits.

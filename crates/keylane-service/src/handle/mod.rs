@@ -4,13 +4,13 @@
 //! may help. Order, retries, timeouts and persistence are the engine's. Remote workers have no
 //! handler: they acquire leases over HTTP.
 
+mod arg_placeholders;
 mod command;
 mod environment;
 mod function;
 mod group;
+mod http_handler;
 mod log;
-mod post;
-mod words;
 mod worker;
 
 use std::future::Future;
@@ -26,9 +26,9 @@ use crate::{JobId, Key, SubtaskNumber, TraceContext};
 pub use command::{CommandHandler, ProcessLimits};
 pub(crate) use function::panicked;
 pub use function::{BlockingHandler, FunctionHandler};
+pub use http_handler::{HttpHandler, NoAddress};
 pub use keylane_process::DEFAULT_ENVIRONMENT;
 pub use log::{AttemptOutput, OutputEnd};
-pub use post::{HttpHandler, NoAddress};
 pub use worker::WorkerHandler;
 
 /// Result of an attempt.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admitted::CallerConnections;
 use super::auth::{Replaceable, Tokens};
-use super::places::StreamCount;
+use super::caller_connections::CallerConnections;
+use super::connection_limits::StreamCount;
 use super::settings::HttpSettings;
 use crate::Service;
 use crate::engine::Core;

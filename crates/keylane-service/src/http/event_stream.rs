@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::places::StreamPermit;
+use super::connection_limits::StreamPermit;
 use crate::engine::{
     Core, EventFollower, FeedReader, FollowedItem, FollowerText, JobFeed, event, sse_text,
 };

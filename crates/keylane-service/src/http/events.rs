@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::app_state::AppState;
 use super::blocking::blocking;
+use super::connection_limits::{self, StreamPermit};
 use super::event_stream::{EventSource, EventStream, LiveParts, told};
 use super::extract::{Reader, query};
 use super::job_path::JobPath;
-use super::places::{self, StreamPermit};
 use super::problem::ApiError;
 use super::takeover::{self, FirstPart};
 use crate::engine::{Core, FollowedItem, JobFeed, event, sse_text};
@@ -70,7 +70,7 @@ async fn all(
             }
         }
     }
-    let place = places::follow_events(
+    let place = connection_limits::follow_events(
         &parts.extensions,
         &state.event_streams,
         state.settings.max_event_streams,
@@ -91,7 +91,7 @@ async fn of_job(
     parts: Parts,
 ) -> Result<Response, ApiError> {
     let asked: EventsQuery = query(&parts)?;
-    let place = places::follow_events(
+    let place = connection_limits::follow_events(
         &parts.extensions,
         &state.event_streams,
         state.settings.max_event_streams,

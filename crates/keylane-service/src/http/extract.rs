@@ -13,7 +13,7 @@ use super::auth::{Caller, Role};
 use super::body_timeout::TooSlow;
 use super::permission::need;
 use super::problem::ApiError;
-use crate::head::pointer;
+use crate::job_definition::pointer;
 use crate::wire::Object;
 
 /// Decodes a JSON object. Its type refuses unknown fields.

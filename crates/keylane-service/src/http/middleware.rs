@@ -17,11 +17,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::auth::{Caller, Replaceable, Role, Tokens};
+use super::connection_limits::OfConnection;
 use super::extract::peer;
-use super::guessing::{WrongTokenDecision, WrongTokens};
 use super::permission::{need, read_only};
-use super::places::OfConnection;
 use super::problem::ApiError;
+use super::token_guessing::{WrongTokenDecision, WrongTokens};
 use crate::wire::Problem;
 
 /// Rules for requests.

@@ -3,7 +3,6 @@
 //! Handlers are thin: they decode a request, call the engine, and encode the answer. `middleware.rs` has
 //! the checks before every handler, and `problem.rs` the status code of every error.
 
-mod admitted;
 mod app_state;
 mod audit;
 mod audit_layer;
@@ -11,10 +10,11 @@ mod auth;
 mod batch;
 mod blocking;
 mod body_timeout;
+mod caller_connections;
+mod connection_limits;
 mod event_stream;
 mod events;
 mod extract;
-mod guessing;
 mod handshake;
 mod idempotent_action;
 mod job_control;
@@ -28,7 +28,6 @@ mod openapi;
 mod operator;
 mod page_query;
 mod permission;
-mod places;
 mod problem;
 mod request_headers;
 mod response;
@@ -38,12 +37,13 @@ mod schedules;
 mod schemas;
 mod send_queue;
 mod serve;
-mod server;
+mod server_routes;
 mod settings;
-mod starting;
+mod startup_responses;
 mod submit;
 mod takeover;
 mod tls;
+mod token_guessing;
 mod ui;
 mod write_timeout;
 mod ws;

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::wire::{FieldError, Problem};
 
 /// All error codes, each with its status, title and page.

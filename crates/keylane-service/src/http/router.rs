@@ -10,7 +10,7 @@ use super::middleware::{self, RequestRules};
 use super::settings::HttpSettings;
 use super::{
     audit, audit_layer, batch, body_timeout, events, job_control, jobs, keys, leases, logs,
-    results, schedules, server, submit, ui, ws,
+    results, schedules, server_routes, submit, ui, ws,
 };
 use crate::Service;
 
@@ -38,13 +38,13 @@ pub(super) fn router(state: AppState) -> Router {
         .merge(schedules::router())
         .merge(events::router())
         .merge(ws::router())
-        .merge(server::router())
+        .merge(server_routes::router())
         .layer(from_fn_with_state(Arc::clone(&guard), middleware::admit))
         .layer(from_fn_with_state(Arc::clone(settings), body_timeout::bound));
     // Probes, and the page that asks for a token, come without one.
     Router::new()
         .merge(guarded)
-        .merge(server::open_router())
+        .merge(server_routes::open_router())
         .merge(ui::router())
         .with_state(state)
         .layer(from_fn_with_state(guard, middleware::number))

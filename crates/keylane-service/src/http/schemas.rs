@@ -4,7 +4,9 @@
 use serde_json::{Map, Value, json};
 
 use crate::engine::{MAX_LEASES, OperatorAction};
-use crate::head::{MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES};
+use crate::job_definition::{
+    MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
+};
 use crate::kind::{KindRegistry, KindWork};
 use crate::wire::{JobState, SubtaskState};
 

@@ -25,11 +25,11 @@ use tokio_util::task::TaskTracker;
 
 use super::app_state::AppState;
 use super::auth::{Replaceable, Tokens};
+use super::connection_limits::{ConnectionLimits, ConnectionPermit, OfConnection};
 use super::event_stream::EventStream;
-use super::places::{ConnectionLimits, ConnectionPermit, OfConnection};
 use super::router::router;
 use super::settings::{HttpSettings, ServeError};
-use super::starting;
+use super::startup_responses;
 use super::takeover::{self, FlushWatcher, TakeoverSlot};
 use super::tls::TlsIdentity;
 use super::write_timeout::WriteTimeoutStream;
@@ -94,7 +94,7 @@ impl StartingServer {
         let listener = listener(listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (stopping, connections) = (CancellationToken::new(), TaskTracker::new());
-        let routes = Replaceable::new(starting::router());
+        let routes = Replaceable::new(startup_responses::router());
         let tls = Replaceable::new(settings.tls.clone());
         let accepting = AcceptLoop {
             routes: routes.clone(),

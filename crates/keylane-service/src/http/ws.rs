@@ -44,10 +44,10 @@ use tokio::task::JoinHandle;
 use super::app_state::AppState;
 use super::auth::{Caller, Role};
 use super::blocking::blocking;
+use super::connection_limits::{self, OfConnection};
 use super::extract::{Reader, json, peer};
 use super::handshake;
 use super::permission::{need, read_only};
-use super::places::{self, OfConnection};
 use super::problem::ApiError;
 use super::request_headers;
 use super::send_queue::{Disconnected, SendQueue, SendQueueReceiver, outbox};
@@ -127,7 +127,7 @@ async fn upgrade(
         Ok(upgrade) => upgrade,
         Err(refused) => return Ok(refused.into_response()),
     };
-    let place = places::follow_by_websocket(
+    let place = connection_limits::follow_by_websocket(
         &parts.extensions,
         &state.websockets,
         state.settings.max_websockets,

@@ -1,5 +1,5 @@
 //! Work on large jobs that is done in slices: entries that wait to enter the order, and sweeps of
-//! dropped jobs. `sliced_entry.rs` has the protocol.
+//! dropped jobs. `large_jobs.rs` has the protocol.
 
 use super::packed_subtasks::PackedSubtasks;
 use super::unfinished_tasks::UnfinishedTasks;

@@ -31,7 +31,7 @@
 //!
 //! | state | in its lanes | has a slot | leaves it |
 //! |---|---|---|---|
-//! | *entering* | no | no | when its slice enters: waiting or ready; dropped with its job (`sliced_entry.rs`) |
+//! | *entering* | no | no | when its slice enters: waiting or ready; dropped with its job (`large_jobs.rs`) |
 //! | *scheduled* | no | no | when its job begins: waiting or ready; dropped with its job |
 //! | *waiting* | yes, and does not head all of them, or one is paused | no | ready when it heads them all and none is paused; skipped; dropped |
 //! | *ready* | heads all | no | running when its job gets a slot; waiting when a key is paused; skipped; dropped |
@@ -58,7 +58,7 @@
 //!    was reported (`RunEnd::Lost` if the result is unknown), so no subtask has two runs that can both
 //!    end.
 //! 3. **No deadlock, no starvation.** A subtask enters all its lanes in one step, and the subtasks
-//!    of one call enter before those of the next (`sliced_entry.rs`), so the order of acceptance is equal
+//!    of one call enter before those of the next (`large_jobs.rs`), so the order of acceptance is equal
 //!    in all lanes, and every wait for a lane points to an earlier acceptance. The earliest unfinished
 //!    subtask waits for no lane. There is no cycle, and so no deadlock. A head can only be delayed by
 //!    an operator (a pause, a stopped key), a time (backoff, a rate) or a slot, and each is an answer
@@ -77,7 +77,7 @@
 //! # Cost
 //!
 //! A call costs O(1) or O(log n) in jobs, timers and held jobs for each subtask concerned, and
-//! concerns at most a slice of them: large jobs enter and leave in slices (`sliced_entry.rs`). Waiting
+//! concerns at most a slice of them: large jobs enter and leave in slices (`large_jobs.rs`). Waiting
 //! subtasks without keys cost no memory each: a job has ranges of numbers. A waiting subtask with a
 //! key of its own costs about 150 bytes, including a key of up to 22 bytes. Lanes and subtasks are
 //! stored in pages, and lanes are found through a thousand small tables, so growth never moves much
@@ -85,7 +85,7 @@
 //!
 //! # Files
 //!
-//! `state.rs` has the state and the acceptance of jobs, `sliced_entry.rs` entry and exit in slices,
+//! `state.rs` has the state and the acceptance of jobs, `large_jobs.rs` entry and exit in slices,
 //! `next_start.rs` the next start and the limits of kinds, `run_end.rs` the effects of an end,
 //! `job_commands.rs` and `key_commands.rs` the commands of operators, `explain.rs` the queries,
 //! `restore.rs` restarts and clock changes. Data structures: `lanes.rs` for the order, `job.rs`,
@@ -102,6 +102,7 @@ mod job_commands;
 mod key_commands;
 mod kinds;
 mod lanes;
+mod large_jobs;
 mod list;
 mod new_job;
 mod next_start;
@@ -113,7 +114,6 @@ mod run;
 mod run_end;
 mod settings;
 mod slab;
-mod sliced_entry;
 mod state;
 mod steady_time;
 mod task;
@@ -125,6 +125,7 @@ mod unfinished_tasks;
 
 pub use entry_queue_keys::KeySet;
 pub use key_commands::{RetriedSubtask, SkippedSubtask};
+pub use large_jobs::{ReleasedMemory, WorkedOff};
 pub use new_job::{EndedCounts, JobFailurePolicy, KeyFailurePolicy, NewJob, NewSubtask};
 pub use packed_subtasks::PackedSubtasks;
 pub use query_results::{
@@ -135,5 +136,4 @@ pub use restore::RestoredState;
 pub use results::{AcceptResult, AddError, CancelResult, EndResult, HeadError, JobOutcome};
 pub use run::{RunEnd, RunStart, StaleFence, Step, SubtaskFate};
 pub use settings::{KindId, KindLimits, RateLimit, SchedulerSettings};
-pub use sliced_entry::{ReleasedMemory, WorkedOff};
 pub use state::Scheduler;

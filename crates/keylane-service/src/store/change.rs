@@ -11,11 +11,11 @@ use super::audit::{self, AuditKept, AuditRecord};
 use super::chunk::Chunk;
 use super::chunk::MAX_INLINE_BYTES;
 use super::error::WriteError;
+use super::job_status::{self, JobStatus};
 use super::logs::AttemptLog;
-use super::marks::{AttemptMark, AttemptStage};
 use super::outcome::{OutcomeKind, SubtaskOutcome};
 use super::schedules::ScheduleChange;
-use super::status::{self, JobStatus};
+use super::started_attempts::{AttemptMark, AttemptStage};
 use super::upload_state::UploadState;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 
@@ -147,7 +147,7 @@ impl Changes {
     /// Deletes a damaged job with all its data, regardless of the state in its row. `now_ms` is the
     /// time of the decision.
     pub fn remove_damaged(&mut self, job: JobNumber, now_ms: u64) {
-        self.push(Change::SetAside { job, status: status::set_aside(now_ms) });
+        self.push(Change::SetAside { job, status: job_status::set_aside(now_ms) });
         self.push(Change::Purge(job));
     }
 

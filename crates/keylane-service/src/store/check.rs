@@ -12,16 +12,16 @@ use super::chunk::Chunk;
 use super::ended::EndedSubtasks;
 use super::error::{ReadError, StoreDamage, StoreOpenError};
 use super::handle::Store;
+use super::job_status::{JobState, OutcomeCounts};
 use super::logs;
-use super::marks;
 use super::open::{examine, look_at_mark};
 use super::outcome::OutcomePlace;
-use super::places::{at, rows_of};
 use super::read::{self, StoredJob};
 use super::recover::check_chunks;
+use super::row_numbers::{at, rows_of};
 use super::schedules;
 use super::settings::StoreReport;
-use super::status::{JobState, OutcomeCounts};
+use super::started_attempts;
 use super::tables::{JOB, LAYOUT, MetaRow};
 use crate::ids::JobNumber;
 
@@ -244,7 +244,7 @@ fn check_marks(connection: &Connection, report: &mut StoreReport) -> Result<(), 
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
         let number = row.get::<_, i64>(0)?.cast_unsigned();
-        if marks::decode(number, row.get_ref(1)?.as_blob()?).is_none() {
+        if started_attempts::decode(number, row.get_ref(1)?.as_blob()?).is_none() {
             report.damage.push(StoreDamage::Marks { row: number });
         }
     }

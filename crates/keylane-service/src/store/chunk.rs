@@ -14,14 +14,14 @@ use std::fmt;
 use keylane_storage::checksum;
 use keylane_storage::leb128;
 
-use super::places;
+use super::row_numbers;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Maximum size of subtasks stored in the job's own row, in bytes.
 pub(super) const MAX_INLINE_BYTES: usize = 8 * 1024;
 
 /// Maximum number of subtasks in a job: 2²⁴.
-pub const MAX_SUBTASKS: u32 = places::PLACES as u32;
+pub const MAX_SUBTASKS: u32 = row_numbers::PLACES as u32;
 
 /// Maximum number of subtasks in a chunk. Reading one subtask reads its whole chunk.
 const MAX_IN_CHUNK: usize = 1024;
@@ -107,10 +107,10 @@ impl Chunk {
             begins.push(u32::try_from(content.len() - rest.len()).ok()?);
             for _ in 0..leb128::take(&mut rest)? {
                 let length = leb128::take(&mut rest)?;
-                places::take(&mut rest, length)?;
+                row_numbers::take(&mut rest, length)?;
             }
             let length = leb128::take(&mut rest)?;
-            places::take(&mut rest, length)?;
+            row_numbers::take(&mut rest, length)?;
         }
         rest.is_empty().then(|| Chunk { job, first, begins, body: sealed.to_vec() })
     }
@@ -127,7 +127,7 @@ impl Chunk {
         if !fits {
             return None;
         }
-        checksum::unseal(sealed, &[places::place(job, first), u64::from(count)])
+        checksum::unseal(sealed, &[row_numbers::place(job, first), u64::from(count)])
     }
 }
 
@@ -167,7 +167,7 @@ impl<'a> Iterator for SubtaskKeys<'a> {
 
 fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = leb128::take(from)?;
-    places::take(from, length)
+    row_numbers::take(from, length)
 }
 
 /// Packs subtasks into chunks.
@@ -215,7 +215,7 @@ impl ChunkPacker {
             std::mem::replace(&mut self.begins, Vec::with_capacity(room.min(MAX_IN_CHUNK)));
         let mut body = std::mem::replace(&mut self.body, Vec::with_capacity(room));
         body.reserve_exact(checksum::BYTES);
-        checksum::seal(&mut body, &[places::place(self.job, self.first), begins.len() as u64]);
+        checksum::seal(&mut body, &[row_numbers::place(self.job, self.first), begins.len() as u64]);
         let first = std::mem::replace(&mut self.first, next);
         Some(Chunk { job: self.job, first, begins, body })
     }
@@ -305,7 +305,7 @@ mod tests {
         fn no_body_makes_it_panic(
             mut body in prop::collection::vec(any::<u8>(), 0..60), count in 0u32..5,
         ) {
-            checksum::seal(&mut body, &[places::place(JobNumber(1), 0), u64::from(count)]);
+            checksum::seal(&mut body, &[row_numbers::place(JobNumber(1), 0), u64::from(count)]);
             if let Some(chunk) = Chunk::open(JobNumber(1), 0, count, &body) {
                 plain(&chunk);
             }

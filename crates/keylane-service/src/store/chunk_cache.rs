@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::chunk::Chunk;
-use super::places::{self, place};
+use super::row_numbers::{self, place};
 use crate::ids::{JobNumber, SubtaskNumber};
 
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl ChunkCache {
     /// Removes all chunks of a job.
     pub(super) fn forget(&self, job: JobNumber) {
         let mut inner = self.inner();
-        let all = place(job, 0)..=place(job, (places::PLACES - 1) as u32);
+        let all = place(job, 0)..=place(job, (row_numbers::PLACES - 1) as u32);
         let places: Vec<_> = inner.chunks.range(all).map(|(place, _)| *place).collect();
         places.into_iter().for_each(|place| drop(inner.remove(place)));
     }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rusqlite::Connection;
 
 use super::error::{ReadError, StoreDamage};
+use super::job_status::OutcomeCounts;
 use super::outcome::{self, OutcomeKind, OutcomePlace};
-use super::places::{at, place, rows_of};
-use super::status::OutcomeCounts;
+use super::row_numbers::{at, place, rows_of};
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Index of a job's outcomes, up to one of its rows.

@@ -14,10 +14,10 @@ use super::error::{ExportError, ReadError, StoreDamage};
 use super::handle::Store;
 use super::line::{self, ExportLine, StatusLine};
 use super::logs;
-use super::marks::{AttemptMark, MarkTable};
-use super::places::rows_of;
 use super::read;
+use super::row_numbers::rows_of;
 use super::schedules;
+use super::started_attempts::{AttemptMark, MarkTable};
 use super::tables::MetaRow;
 use crate::ids::{JobNumber, SubtaskNumber};
 

@@ -13,10 +13,10 @@ use super::change::{Change, Changes, CommitReceipt, WriteReply, WriteRequest};
 use super::chunk_cache::ChunkCache;
 use super::ended::EndedCache;
 use super::error::{ReadError, WriteError};
-use super::outside::{JoinWriter, Outside};
+use super::job_status;
 use super::pending::PendingWrite;
 use super::shared::StoreShared;
-use super::status;
+use super::store_dependencies::{JoinWriter, Outside};
 use crate::ids::JobNumber;
 
 /// Durable store of the service: one file, shared by the threads of one process.
@@ -195,7 +195,7 @@ impl Store {
     /// the current time.
     pub fn set_aside(&self, job: JobNumber, now_ms: u64) -> PendingWrite {
         let mut changes = Changes::new();
-        changes.push(Change::SetAside { job, status: status::set_aside(now_ms) });
+        changes.push(Change::SetAside { job, status: job_status::set_aside(now_ms) });
         self.submit(changes)
     }
 
@@ -223,7 +223,7 @@ impl Store {
     }
 
     /// Returns the boot number of this opening: higher than any earlier one, and at least the
-    /// system time in seconds. See `store/boot.rs`.
+    /// system time in seconds. See `store/boot_number.rs`.
     #[must_use]
     pub fn boot(&self) -> u64 {
         self.core.opened.boot

@@ -5,15 +5,15 @@ use std::io::BufRead;
 
 use super::alias::JobAlias;
 use super::audit::AuditRecord;
-use super::boot;
+use super::boot_number;
 use super::change::{Change, Changes, IdempotencyEntry, NewJob};
 use super::error::ImportError;
 use super::handle::Store;
+use super::job_status::JobStatus;
 use super::line::{self, ExportLine, StatusLine};
 use super::logs::AttemptLog;
 use super::outcome::SubtaskOutcome;
 use super::read;
-use super::status::JobStatus;
 use super::upload::JobUpload;
 use crate::ids::{JobId, JobNumber, SubtaskId};
 
@@ -152,7 +152,7 @@ impl ImportRun<'_> {
                 let is_behind = boot >= self.store.boot();
                 let mut changes = Changes::new();
                 changes.raise_boot(if is_behind {
-                    boot::beyond(boot, self.store.outside().random())
+                    boot_number::beyond(boot, self.store.outside().random())
                 } else {
                     boot
                 });
@@ -301,7 +301,7 @@ impl ImportRun<'_> {
 
     fn begin(&mut self, id: JobId, new: NewJob, total: u32) -> Result<ImportPosition, LineError> {
         self.jobs += 1;
-        if id.number().0 >= super::places::JOBS {
+        if id.number().0 >= super::row_numbers::JOBS {
             return Err(format!("{id} has no number that a store can have").into());
         }
         let upload = self.store.upload_as(id);

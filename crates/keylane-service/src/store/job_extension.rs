@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::change::{Change, Changes, CommitReceipt, WriteReply};
+use super::chunk_writer::ChunkWriter;
 use super::error::WriteError;
 use super::handle::Store;
-use super::parts::ChunkWriter;
 use super::upload_state::UploadState;
 use crate::ids::{JobNumber, SubtaskNumber};
 

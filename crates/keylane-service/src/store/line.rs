@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use super::alias::JobAlias;
 use super::audit::{AuditRecord, AuditRow};
 use super::change::{IdempotencyEntry, KeyBlockReason, KeyRecord, NewJob};
+use super::job_status::{JobState, JobStatus, OutcomeCounts};
 use super::logs::AttemptLog;
-use super::marks::{self, AttemptStage};
 use super::outcome::{OutcomeKind, SubtaskOutcome};
 use super::schedules::ScheduleRecord;
-use super::status::{JobState, JobStatus, OutcomeCounts};
+use super::started_attempts::{self, AttemptStage};
 use crate::ids::{JobId, Key};
 
 /// Version of the lines. Version 1 has no `schedule`; `alias` came in version 3, `audit` in 4,
@@ -135,7 +135,7 @@ pub(super) struct MarkLine {
 }
 
 impl MarkLine {
-    pub(super) fn of(number: u32, mark: &marks::AttemptMark) -> Self {
+    pub(super) fn of(number: u32, mark: &started_attempts::AttemptMark) -> Self {
         let attempt = mark.attempt;
         let plain = MarkLine { number, attempt, since_ms: None, wait_ms: None, reason: None };
         match &mark.stage {
@@ -152,7 +152,7 @@ impl MarkLine {
     }
 
     /// Returns the number of the subtask, and its mark.
-    pub(super) fn read(self) -> (u32, marks::AttemptMark) {
+    pub(super) fn read(self) -> (u32, started_attempts::AttemptMark) {
         let stage = match (self.since_ms, self.wait_ms, self.reason) {
             (Some(since_ms), Some(wait_ms), reason) => {
                 let reason = reason.unwrap_or_default().into_boxed_str();
@@ -163,7 +163,7 @@ impl MarkLine {
             }
             _ => AttemptStage::Started,
         };
-        (self.number, marks::AttemptMark { attempt: self.attempt, stage })
+        (self.number, started_attempts::AttemptMark { attempt: self.attempt, stage })
     }
 }
 

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::error::{ReadError, StoreDamage};
 use super::outcome::OutcomeKind;
-use super::places::{at, place, rows_of};
+use super::row_numbers::{at, place, rows_of};
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Maximum number of attempts per subtask with kept logs; the oldest are deleted. A subtask may be

@@ -10,17 +10,17 @@ use keylane_storage::sqlite::{
 };
 use rusqlite::{Connection, ErrorCode};
 
-use super::boot::{self, HighestBoot};
+use super::boot_number::{self, HighestBoot};
 use super::error::{ReadError, StoreDamage, StoreOpenError};
 use super::handle::{OpenedStore, Store};
-use super::outside::Outside;
 use super::read;
 use super::recover::RecoveredJobs;
 use super::settings::StoreSettings;
 use super::shared::StoreShared;
-use super::state::{OpeningValues, WriterState};
+use super::store_dependencies::Outside;
 use super::tables::{LAYOUT, MetaRow};
 use super::writer::StoreWriter;
+use super::writer_state::{OpeningValues, WriterState};
 use crate::ids::JobNumber;
 
 impl Store {
@@ -57,8 +57,12 @@ impl Store {
         let (connection, was) = open_file(&path, settings)?;
         let mut mark = open_mark(&path, &was)?;
         let mut highest_boot = HighestBoot::open(&path);
-        let next_boot =
-            boot::next(was.boot, highest_boot.number(), outside.now_ms() / 1000, outside.random());
+        let next_boot = boot_number::next(
+            was.boot,
+            highest_boot.number(),
+            outside.now_ms() / 1000,
+            outside.random(),
+        );
         let reading = StoreOpenError::reading(&path);
         let (unfinished, count) = unfinished(&connection, &was).map_err(&reading)?;
         let meta =

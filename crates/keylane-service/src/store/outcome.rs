@@ -19,7 +19,7 @@
 use keylane_storage::checksum::{self, seal, unseal};
 use keylane_storage::leb128;
 
-use super::places::{self, unzigzag, zigzag};
+use super::row_numbers::{self, unzigzag, zigzag};
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Maximum number of outcomes in a row.
@@ -217,10 +217,10 @@ pub(super) fn outcomes(
     sealed_numbers: &[u8],
     sealed_body: &[u8],
 ) -> Option<Vec<SubtaskOutcome>> {
-    let place = places::place(job, row);
+    let place = row_numbers::place(job, row);
     let sum = seal_of(sealed_numbers);
     let mut rest = unseal(sealed_body, &[place, u64::from(count), sum])?;
-    let base = u64::from_le_bytes(places::take(&mut rest, 8)?.try_into().ok()?).cast_signed();
+    let base = u64::from_le_bytes(row_numbers::take(&mut rest, 8)?.try_into().ok()?).cast_signed();
     let mut outcomes = Vec::with_capacity(count as usize);
     for (number, attempt, kind) in numbers(place, count, sealed_numbers)? {
         let ended = base.checked_add(unzigzag(leb128::take(&mut rest)?))?;
@@ -232,7 +232,7 @@ pub(super) fn outcomes(
             kind,
             started_ms: started.try_into().ok()?,
             ended_ms: ended.try_into().ok()?,
-            result: places::take(&mut rest, length)?.to_vec(),
+            result: row_numbers::take(&mut rest, length)?.to_vec(),
         });
     }
     rest.is_empty().then_some(outcomes)
@@ -262,7 +262,7 @@ mod tests {
     fn sealed(all: &[SubtaskOutcome]) -> (u32, Vec<u8>, Vec<u8>) {
         let mut row = OutcomeRow::default();
         all.iter().for_each(|outcome| row.push(outcome));
-        row.sealed(places::place(JobNumber(5), 9))
+        row.sealed(row_numbers::place(JobNumber(5), 9))
     }
 
     fn opened(count: u32, numbers: &[u8], body: &[u8]) -> Option<Vec<SubtaskOutcome>> {
@@ -274,7 +274,7 @@ mod tests {
         fn what_was_packed_is_unpacked(all in prop::collection::vec(outcome(), 1..30)) {
             let (count, packed, body) = sealed(&all);
             let about = all.iter().map(|one| (one.number, one.attempt, one.kind));
-            let place = places::place(JobNumber(5), 9);
+            let place = row_numbers::place(JobNumber(5), 9);
             prop_assert!(numbers(place, count, &packed).unwrap().into_iter().eq(about));
             prop_assert_eq!(opened(count, &packed, &body), Some(all));
             prop_assert_eq!(outcomes(JobNumber(5), 8, count, &packed, &body), None);
@@ -298,7 +298,7 @@ mod tests {
             mut numbers in prop::collection::vec(any::<u8>(), 0..40),
             mut body in prop::collection::vec(any::<u8>(), 0..60), count in 0u32..5,
         ) {
-            let place = places::place(JobNumber(5), 9);
+            let place = row_numbers::place(JobNumber(5), 9);
             seal(&mut numbers, &[place, u64::from(count)]);
             seal(&mut body, &[place, u64::from(count), seal_of(&numbers)]);
             opened(count, &numbers, &body);

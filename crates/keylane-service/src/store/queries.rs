@@ -13,8 +13,8 @@ use super::error::ReadError;
 use super::handle::Store;
 use super::logs::{self, AttemptLog};
 use super::outcome::{OutcomePlace, RecordedOutcome, SubtaskOutcome};
-use super::places::place;
 use super::read::{self, JobFilter, JobPage, StoredJob};
+use super::row_numbers::place;
 use super::schedules::{self, ScheduleRecord, ScheduleRow};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 

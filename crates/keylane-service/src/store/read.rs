@@ -9,10 +9,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::change::{IdempotencyEntry, KeyBlockReason, KeyRecord};
 use super::chunk::Chunk;
 use super::error::{ReadError, StoreDamage};
+use super::job_status::{FIRST_FINAL, JobState, JobStatus};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::outcome::{self, OutcomePlace, RecordedOutcome, SubtaskOutcome};
-use super::places::{at, place, rows_of};
-use super::status::{FIRST_FINAL, JobState, JobStatus};
+use super::row_numbers::{at, place, rows_of};
 use super::tables::{FixedColumns, JOB, fixed_of, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 

@@ -13,11 +13,11 @@ use super::chunk::{Chunk, StoredSubtask};
 use super::ended::EndedSubtasks;
 use super::error::{ReadError, StoreDamage, WriteError};
 use super::handle::Store;
-use super::marks::{AttemptMark, AttemptStage};
-use super::places::{at, rows_of};
+use super::job_status::OutcomeCounts;
 use super::read::{self, StoredJob};
+use super::row_numbers::{at, rows_of};
 use super::settings::StoreSettings;
-use super::status::OutcomeCounts;
+use super::started_attempts::{AttemptMark, AttemptStage};
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
 /// Number of small jobs read together.

@@ -15,21 +15,21 @@ use rusqlite::{Connection, Row, params_from_iter};
 
 use super::alias;
 use super::audit;
-use super::boot;
+use super::boot_number;
 use super::check::agree;
 use super::ended::EndedSubtasks;
 use super::error::{ReadError, SalvageError, StoreDamage, StoreOpenError};
 use super::handle::Store;
+use super::job_status::JobState;
+use super::job_status::set_aside;
 use super::logs;
-use super::marks::{self, AttemptStage};
 use super::open::examine;
 use super::outcome::OutcomePlace;
-use super::places::at;
 use super::read;
 use super::recover::check_chunks;
+use super::row_numbers::at;
 use super::schedules;
-use super::status::JobState;
-use super::status::set_aside;
+use super::started_attempts::{self, AttemptStage};
 use super::tables::{JOB, LAYOUT, MetaRow, fixed_of, job_of};
 use crate::ids::JobNumber;
 
@@ -123,7 +123,15 @@ fn verdict<T>(read: Result<T, ReadError>) -> Result<RowVerdict, ReadError> {
 impl<'a> SalvageRun<'a> {
     fn new(from: &'a Connection, to: &'a Connection) -> Self {
         let (jobs, loose, damaged) = Default::default();
-        SalvageRun { from, to, jobs, loose, damaged, boot_seen: boot::LEAST, losses: Vec::new() }
+        SalvageRun {
+            from,
+            to,
+            jobs,
+            loose,
+            damaged,
+            boot_seen: boot_number::LEAST,
+            losses: Vec::new(),
+        }
     }
 
     fn all(mut self, now_ms: u64) -> Result<SalvageReport, SalvageError> {
@@ -169,7 +177,7 @@ impl<'a> SalvageRun<'a> {
         })?;
         self.copy("started", "number, body", |salvage, row| {
             let number = row.get::<_, i64>(0)?.cast_unsigned();
-            let marks = marks::decode(number, row.get_ref(1)?.as_blob()?);
+            let marks = started_attempts::decode(number, row.get_ref(1)?.as_blob()?);
             let Some(marks) = marks else {
                 return Ok(RowVerdict::Lost(StoreDamage::Marks { row: number }));
             };
@@ -378,12 +386,12 @@ impl<'a> SalvageRun<'a> {
     }
 
     fn see_fence(&mut self, fence: u64) {
-        self.see_boot(fence >> boot::FENCE_BITS);
+        self.see_boot(fence >> boot_number::FENCE_BITS);
     }
 
     /// Raises the lower bound of the last boot number: by a fence, or by a write time in seconds.
     fn see_boot(&mut self, boot: u64) {
-        self.boot_seen = self.boot_seen.max(boot.min(boot::MAX_SECONDS));
+        self.boot_seen = self.boot_seen.max(boot.min(boot_number::MAX_SECONDS));
     }
 
     /// Reports a loss, up to the maximum.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use keylane_storage::sqlite::{GroupCommit, GroupCommitSteps, WriteRefused};
 
-use super::outside::{JoinWriter, Outside, WriterHost};
+use super::store_dependencies::{JoinWriter, Outside, WriterHost};
 use super::writer::StoreWriter;
 
 /// Files of a store that a crash leaves behind. SQLite makes its index of the log anew.

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::change::JobAcceptance;
 use super::error::{ReadError, StoreDamage};
-use super::status::JobStatus;
+use super::job_status::JobStatus;
 use crate::ids::{JobId, JobNumber};
 
 /// Layout `KLS1`. A later version adds a migration, which new stores run too.
@@ -135,8 +135,8 @@ const SIXTH: &str = "
 const SEVENTH: &str = "
     ALTER TABLE meta ADD COLUMN unfinished BLOB;
 ";
-/// Version 8: marks of attempts have stages (`marks.rs`), and `meta.boot` is at least the time in
-/// seconds (`boot.rs`). The tables are unchanged; a binary that knows neither must not write such a
+/// Version 8: marks of attempts have stages (`started_attempts.rs`), and `meta.boot` is at least the time in
+/// seconds (`boot_number.rs`). The tables are unchanged; a binary that knows neither must not write such a
 /// file.
 const EIGHTH: &str = "SELECT 1;";
 
@@ -144,7 +144,7 @@ const EIGHTH: &str = "SELECT 1;";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MetaRow {
     pub(super) id: [u8; 16],
-    /// Boot number of the last opening: see `boot.rs`.
+    /// Boot number of the last opening: see `boot_number.rs`.
     pub(super) boot: u64,
     /// Whether the store was closed in order after its last opening.
     pub(super) clean: bool,
@@ -323,7 +323,7 @@ fn move_chunk_out(connection: &Connection, job: JobNumber) -> rusqlite::Result<(
         "INSERT OR REPLACE INTO chunk (place, count, body)
          SELECT ?2, total, chunk FROM job WHERE number = ?1",
     )?;
-    put.execute(params![number, super::places::place(job, 0).cast_signed()])?;
+    put.execute(params![number, super::row_numbers::place(job, 0).cast_signed()])?;
     let mut clear = connection.prepare_cached("UPDATE job SET chunk = NULL WHERE number = ?1")?;
     clear.execute([number])?;
     Ok(())

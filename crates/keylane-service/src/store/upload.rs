@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::change::{Change, Changes, CommitReceipt, JobAcceptance, NewJob, WriteReply};
 use super::chunk::{Chunk, MAX_INLINE_BYTES};
+use super::chunk_writer::ChunkWriter;
 use super::error::WriteError;
 use super::handle::Store;
-use super::parts::ChunkWriter;
 use super::pending::PendingWrite;
-use super::places;
+use super::row_numbers;
 use super::upload_state::UploadState;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
 
@@ -175,7 +175,10 @@ impl JobUpload {
     /// Returns the change that accepts the job. Its last chunk is inline if it is small and the
     /// only one; otherwise it was submitted before.
     fn complete(&mut self, new: NewJob) -> Changes {
-        debug_assert!(self.job.0 < places::JOBS, "numbers end where the store was asked for one");
+        debug_assert!(
+            self.job.0 < row_numbers::JOBS,
+            "numbers end where the store was asked for one"
+        );
         let total = self.parts.total();
         let is_one = !self.parts.has_spilled && !self.parts.is_full();
         let mut inline = self.parts.seal();
@@ -202,8 +205,8 @@ impl Store {
     /// If the numbers are exhausted.
     pub fn upload(&self, now_ms: u64) -> Result<JobUpload, WriteError> {
         let number = self.shared().take_number();
-        if number >= places::JOBS {
-            return Err(WriteError::TooLarge { what: "jobs of a store", most: places::JOBS });
+        if number >= row_numbers::JOBS {
+            return Err(WriteError::TooLarge { what: "jobs of a store", most: row_numbers::JOBS });
         }
         let job = JobNumber(number);
         // Randomness only makes identifiers hard to guess; the number makes them unique.

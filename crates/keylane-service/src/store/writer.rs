@@ -11,12 +11,12 @@ use keylane_storage::sqlite::{
 };
 use rusqlite::Connection;
 
-use super::boot::HighestBoot;
+use super::boot_number::HighestBoot;
 use super::change::{Change, WriteReply, WriteRequest};
-use super::draft::{CommitReport, WriteTransaction};
 use super::error::WriteError;
 use super::shared::StoreShared;
-use super::state::{OpeningValues, WriterState};
+use super::write_transaction::{CommitReport, WriteTransaction};
+use super::writer_state::{OpeningValues, WriterState};
 use crate::ids::JobNumber;
 
 /// Maximum excess of the file and its log over their size bound, in bytes, while readers keep the

@@ -211,7 +211,7 @@ fn check(crashed: &Crashed, facts: &[Fact]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the number in the file `-boot` of a store, 0 if it has none. `store/boot.rs` has its
+/// Returns the number in the file `-boot` of a store, 0 if it has none. `store/boot_number.rs` has its
 /// layout.
 fn highest_boot(store: &Path) -> u64 {
     let path = format!("{}-boot", store.display());

@@ -3,7 +3,7 @@
 
 use super::completed_map::{self, MapRefused};
 use super::map_error::MapError;
-use super::{Progress, parallel_consumer};
+use super::{Progress, confluent_offset_map};
 use crate::Position;
 
 /// Policy for metadata that this crate did not write, or that cannot be read.
@@ -114,7 +114,7 @@ fn decode_foreign(
     text: &str,
     policy: ForeignMapPolicy,
 ) -> Result<DecodedMap, MapError> {
-    let found = parallel_consumer::decode(committed, text)?;
+    let found = confluent_offset_map::decode(committed, text)?;
     match policy {
         ForeignMapPolicy::TakeOver => Ok(DecodedMap::TakenOver(found)),
         ForeignMapPolicy::Distrust => Err(MapError::Foreign),

@@ -36,11 +36,11 @@
 //! ```
 
 mod completed_map;
+mod confluent_offset_map;
 mod decode;
 mod limit;
 mod map_error;
 mod map_layout;
-mod parallel_consumer;
 mod position_set;
 mod progress;
 mod rice;

@@ -243,13 +243,13 @@ fn src() -> PathBuf {
 /// What the service takes from outside of the process, and the files that may name it, because they
 /// are the system's implementations of the parts that are passed in.
 const OUTSIDE: [(&str, &[&str]); 8] = [
-    ("SystemTime::now", &["store/outside.rs"]),
+    ("SystemTime::now", &["store/store_dependencies.rs"]),
     ("Timestamp::now", &["engine/wall_clock.rs"]),
     ("Instant::now", &["engine/clock.rs", "engine/timer.rs"]),
-    ("getrandom", &["store/outside.rs"]),
+    ("getrandom", &["store/store_dependencies.rs"]),
     ("tokio::time", &["engine/timer.rs"]),
     ("thread::spawn", &[]),
-    ("thread::Builder", &["engine/executor.rs", "store/outside.rs"]),
+    ("thread::Builder", &["engine/executor.rs", "store/store_dependencies.rs"]),
     ("tokio::spawn", &[]),
 ];
 

@@ -20,7 +20,7 @@ use clap::Args;
 
 use super::error::settle;
 use super::options::{AFTER_HELP, ServerArgs};
-use super::server::{ServerClient, block_on};
+use super::server_client::{ServerClient, block_on};
 use crate::duration_arg::DurationArg;
 use crate::exit::ExitOutcome;
 use snapshot::ServerSnapshot;

@@ -6,7 +6,7 @@ use futures_util::try_join;
 use keylane_service::wire::{Job, JobState, KeyView, Page, SchedulerView, Summary};
 
 use crate::client::render::plain;
-use crate::client::server::ServerClient;
+use crate::client::server_client::ServerClient;
 use crate::progress::clock;
 
 /// Limits of a request: no terminal shows more.

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use super::snapshot::ServerSnapshot;
 use super::state::{UserAction, ViewState};
 use super::view;
-use crate::client::server::ServerClient;
+use crate::client::server_client::ServerClient;
 use crate::exit::ExitOutcome;
 use crate::signals;
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::act::{AuditPayload, AuditedRequest, MAX_NAME_BYTES, cut};
+use super::operator_action::{AuditPayload, AuditedRequest, MAX_NAME_BYTES, cut};
 use crate::JobId;
 use crate::engine::clock::{Clock, millis};
 use crate::engine::idempotency::IdempotencyKeys;
 use crate::engine::query::Query;
 use crate::engine::store_status::{StoreStatus, read_refused};
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::{AuditFilter, AuditKept, AuditRecord, AuditRow, Changes, Store};
 use crate::wire::{AuditEntry, AuditOutcome, Page, Timestamp};
 

@@ -16,8 +16,8 @@
 //! required role cannot displace other entries: such refusals are counted, and one per hour and
 //! token is written.
 
-mod act;
 mod log;
+mod operator_action;
 
-pub(crate) use act::{AuditedRequest, OperatorAction};
 pub(crate) use log::{ActionAnswer, AuditLog};
+pub(crate) use operator_action::{AuditedRequest, OperatorAction};

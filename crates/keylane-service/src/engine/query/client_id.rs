@@ -4,7 +4,7 @@ use super::Query;
 use crate::JobId;
 use crate::engine::client_id::is_fit;
 use crate::engine::store_status::read_refused;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::JobAlias;
 
 impl Query {

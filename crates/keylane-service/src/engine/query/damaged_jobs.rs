@@ -1,7 +1,7 @@
 //! Queries for damaged jobs.
 
 use super::Query;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::wire::Because;
 use crate::{JobId, JobNumber};
 

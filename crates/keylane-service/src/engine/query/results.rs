@@ -7,11 +7,11 @@ use bytes::Bytes;
 
 use super::Query;
 use super::text::raw;
-use crate::engine::made::null;
 use crate::engine::query::outcome_view::outcome_view;
+use crate::engine::split_result::null;
 use crate::engine::store_status::read_refused;
 use crate::handle::AttemptFailure;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::store::{OutcomeKind, OutcomePlace, PinnedIndex};
 use crate::wire::{OutcomeView, Page};

@@ -11,8 +11,8 @@ use super::text::{rule_text, text_of};
 use crate::JobNumber;
 use crate::engine::clock::millis;
 use crate::engine::engine_state::{EngineState, RunningAttempt};
-use crate::engine::plan::shown;
 use crate::engine::query::KeptSummary;
+use crate::engine::step_numbers::shown;
 use crate::engine::store_status::StoreHealth;
 use crate::scheduler::{self, KeySort, UnfinishedState};
 use crate::wire::{

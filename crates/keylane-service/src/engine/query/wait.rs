@@ -12,7 +12,7 @@ use super::Query;
 use crate::JobId;
 use crate::engine::engine_state::ActiveJob;
 use crate::engine::timer::{Deadline, timeout};
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::wire::Job;
 
 impl Query {

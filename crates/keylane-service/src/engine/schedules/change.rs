@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::table::{ScheduleEntry, ScheduleUpdate, StoredSchedule};
 use crate::engine::audit::AuditedRequest;
 use crate::engine::core::Core;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::Changes;
 
 impl Core {

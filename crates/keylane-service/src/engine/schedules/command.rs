@@ -5,14 +5,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::fire::job_of;
+use super::firing_times::CronTimes;
 use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
-use super::when::CronTimes;
 use crate::engine::Core;
 use crate::engine::audit::AuditedRequest;
 use crate::engine::executor::Executor;
 use crate::engine::submit_reply::SubmitResult;
-use crate::head;
-use crate::refused::RequestError;
+use crate::job_definition;
+use crate::request_error::RequestError;
 use crate::wire::{Event, EventKind, Page, Schedule, SetSchedule, Timestamp};
 
 /// Maximum length of a name, in bytes: it is also a label of its jobs.
@@ -156,7 +156,7 @@ impl Core {
             let why = "the schedule says when: a job may have `delay_ms`";
             return Err(RequestError::Invalid(vec![("/run_at".to_owned(), why.to_owned())]));
         }
-        head::check(job, false, &self.kinds, &self.settings.bounds, now).map(drop)
+        job_definition::check(job, false, &self.kinds, &self.settings.bounds, now).map(drop)
     }
 
     /// Pauses or resumes a schedule. Times that pass while it is paused create no job.

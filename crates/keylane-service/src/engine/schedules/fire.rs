@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::super::audit::AuditedRequest;
-use super::super::intake::ExtraWrites;
+use super::super::job_submission::ExtraWrites;
 use super::super::submit_reply::SubmitResult;
+use super::firing_times::{NextFiring, TimeSpan};
 use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
-use super::when::{NextFiring, TimeSpan};
 use crate::JobId;
 use crate::engine::Core;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::wire::{Event, EventKind, Object, OverlapChoice, SubmitJob, Timestamp};
 
 /// Maximum number of schedules handled concurrently, so that their jobs share disk syncs.

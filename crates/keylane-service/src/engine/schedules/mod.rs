@@ -11,13 +11,13 @@
 //! The schedule in memory changes on the writer's thread, in commit order. A request whose client
 //! has disconnected runs to its end, so the lock is not released early.
 //!
-//! `table.rs` has the schedules in memory, `change.rs` their changes. `when.rs` computes the times and the next decision, `fire.rs` carries it out, and `command.rs`
+//! `table.rs` has the schedules in memory, `change.rs` their changes. `firing_times.rs` computes the times and the next decision, `fire.rs` carries it out, and `command.rs`
 //! has the client commands.
 
 mod change;
 mod command;
 mod fire;
+mod firing_times;
 mod table;
-mod when;
 
 pub(super) use table::ScheduleTable;

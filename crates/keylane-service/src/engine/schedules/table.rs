@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::when::{CronTimes, TimeSpan};
+use super::firing_times::{CronTimes, TimeSpan};
 use crate::store::ScheduleRow;
 use crate::wire::{MissedChoice, OverlapChoice, PassedOver, Schedule, Timestamp};
 
@@ -177,7 +177,7 @@ impl ScheduleEntry {
         let kept = StoredSchedule {
             cron: String::new(),
             time_zone: "UTC".to_owned(),
-            job: crate::engine::made::null(),
+            job: crate::engine::split_result::null(),
             overlap: OverlapChoice::default(),
             missed: MissedChoice::default(),
             paused: false,

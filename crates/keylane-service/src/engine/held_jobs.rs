@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::store::{DamagedJob, StoreDamage};
 use crate::wire::Because;
 use crate::{JobId, JobNumber, Key};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::engine_state::{EngineState, FinalState};
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::scheduler::{HeadError, Step};
 use crate::store::{KeyBlockReason, KeyRecord, OutcomeKind};
 use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
@@ -76,7 +76,11 @@ impl Core {
         version: Option<u64>,
         now: Timestamp,
     ) -> Result<(), RequestError> {
-        crate::head::check_patch(patch.labels.as_ref(), patch.name.as_ref(), patch.weight)?;
+        crate::job_definition::check_patch(
+            patch.labels.as_ref(),
+            patch.name.as_ref(),
+            patch.weight,
+        )?;
         let live = engine.live.get_mut(&job).ok_or_else(over)?;
         // The head would be written after the job's end. If the job was deleted in between, the
         // store would refuse the head and everything in its batch.

@@ -62,7 +62,7 @@ fn reap_for_program() -> io::Result<u8> {
 /// program directly, and not twice.
 fn start() -> io::Result<Pid> {
     let mut words = std::env::args_os();
-    let mut command = Command::new(crate::program::own_program()?);
+    let mut command = Command::new(crate::own_executable::own_program()?);
     {
         use std::os::unix::process::CommandExt;
         if let Some(name) = words.next() {

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::engine_state::SharedState;
-use crate::head::SubmissionLimits;
-use crate::refused::RequestError;
+use crate::job_definition::SubmissionLimits;
+use crate::request_error::RequestError;
 
 /// Number of subtasks for which an upload reserves capacity at a time.
 const STEP: u64 = 1024;

@@ -1,10 +1,10 @@
-//! Begin and end of holds in the state of the engine, by the rules of `holds.rs`.
+//! Begin and end of holds in the state of the engine, by the rules of `held_jobs.rs`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::engine_state::EngineState;
-use super::holds::{EnteredJob, HeldDamagedJob};
+use super::held_jobs::{EnteredJob, HeldDamagedJob};
 use crate::kind::KindRegistry;
 use crate::store::{DamagedJob, StoreDamage};
 use crate::wire::Timestamp;

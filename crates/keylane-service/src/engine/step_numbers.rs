@@ -7,7 +7,7 @@
 //! | the last, if the job has a fan-in, and its subtasks are known | the fan-in |
 
 use crate::SubtaskNumber;
-use crate::head::JobHead;
+use crate::job_definition::JobHead;
 use crate::scheduler::Step;
 
 /// Numbering of a job's steps.

@@ -30,7 +30,7 @@ use keylane_storage::leb128;
 use rusqlite::{Connection, params};
 
 use super::error::{ReadError, StoreDamage};
-use super::status::FIRST_FINAL;
+use super::job_status::FIRST_FINAL;
 use crate::ids::{JobNumber, SubtaskId};
 
 /// Maximum number of marks in a row. It bounds how many obsolete marks a long-lived one keeps.

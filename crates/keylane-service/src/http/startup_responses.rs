@@ -6,7 +6,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 
 use super::problem::ApiError;
-use super::server::livez;
+use super::server_routes::livez;
 use crate::wire::{Health, HealthCheck};
 
 pub(super) fn router() -> Router {

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use crate::{guard, limits, program};
+use crate::{guard, limits, own_executable};
 
 /// Runs the guard, if this process was started to be one. Call it at the top of `main`, before any thread starts:
 ///
@@ -23,6 +23,6 @@ use crate::{guard, limits, program};
 /// limit itself ([`within_limits`](crate::within_limits)) becomes its command here.
 #[must_use]
 pub fn enter() -> Option<ExitCode> {
-    program::note_entrance();
+    own_executable::note_entrance();
     limits::enter().or_else(guard::run_if_asked)
 }

@@ -8,17 +8,17 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use super::claims::NameLock;
+use super::capacity::CapacityReservation;
 use super::engine_state::ActiveJob;
 use super::failures::LastErrors;
-use super::plan::StepNumbers;
-use super::room::CapacityReservation;
+use super::name_locks::NameLock;
 use super::scheduler_job::new_job;
+use super::step_numbers::StepNumbers;
 use super::store_status::StoreHealth;
 use super::submit_reply::{PendingReply, Reply, SubmitResult};
 use super::{Core, SubmitTicket, client_id};
-use crate::head::{self, JobHead, ValidatedSubmission};
-use crate::refused::RequestError;
+use crate::job_definition::{self, JobHead, ValidatedSubmission};
+use crate::request_error::RequestError;
 use crate::scheduler::{NewSubtask, PackedSubtasks};
 use crate::store::{
     Changes, IdempotencyEntry, JobAlias, JobState as Stored, JobStatus, JobUpload, NewJob,
@@ -95,7 +95,7 @@ impl Core {
     ) -> Result<JobSubmission, RequestError> {
         let now = self.clock.now();
         let ValidatedSubmission { kind, head, subtasks } =
-            head::check(job, more, &self.kinds, &self.settings.bounds, now)?;
+            job_definition::check(job, more, &self.kinds, &self.settings.bounds, now)?;
         let upload = self.store.upload(now.0).map_err(|error| self.status.write_refused(error))?;
         let mut intake = JobSubmission {
             core: Arc::clone(self),
@@ -198,7 +198,7 @@ impl JobSubmission {
     /// Returns the payload of the split step, if there is one. The split is the job's first subtask
     /// in the store.
     fn split_payload(&self) -> Option<Box<RawValue>> {
-        let payload = || self.head.payload.clone().unwrap_or_else(super::made::null);
+        let payload = || self.head.payload.clone().unwrap_or_else(super::split_result::null);
         self.head.split.then(payload)
     }
 
@@ -245,7 +245,7 @@ impl JobSubmission {
             }
             (None, None) => &[],
         };
-        head::fits(keys.iter().copied(), payload.len(), bounds)
+        job_definition::fits(keys.iter().copied(), payload.len(), bounds)
             .map_err(|(at, why)| wrong(at, why))?;
         self.add(keys, payload)
     }

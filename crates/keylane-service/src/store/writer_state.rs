@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::error::ReadError;
-use super::marks::MarkTable;
-use super::places::{self, at};
-use super::status::JobState;
+use super::job_status::JobState;
+use super::row_numbers::{self, at};
+use super::started_attempts::MarkTable;
 use super::tables::MetaRow;
 use crate::ids::JobNumber;
 
@@ -121,7 +121,7 @@ impl WriterState {
 }
 
 fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<JobMeta>> {
-    if job.0 >= places::JOBS {
+    if job.0 >= row_numbers::JOBS {
         return Ok(None);
     }
     let mut row = connection.prepare_cached("SELECT state, total FROM job WHERE number = ?1")?;
@@ -131,7 +131,7 @@ fn look_up(connection: &Connection, job: JobNumber) -> rusqlite::Result<Option<J
     let state = JobState::of_code(code).unwrap_or(JobState::Damaged);
     let mut last = connection
         .prepare_cached("SELECT max(place) FROM outcome WHERE place BETWEEN ?1 AND ?2")?;
-    let (first, until) = places::rows_of(job);
+    let (first, until) = row_numbers::rows_of(job);
     let last: Option<i64> = last.query_row([first, until], |row| row.get(0))?;
     let next_row = last.map_or(0, |place| at(place.cast_unsigned()).1 + 1);
     Ok(Some(JobMeta { state, total, next_row }))

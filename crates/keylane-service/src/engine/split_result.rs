@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::head::{SubmissionLimits, fits};
+use crate::job_definition::{SubmissionLimits, fits};
 use crate::wire::Object;
 
 /// Subtask that a split step has produced.

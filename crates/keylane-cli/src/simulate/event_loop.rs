@@ -99,8 +99,8 @@ impl Simulation<'_> {
 mod tests {
     use keylane_allocate::{JobPolicy, JobScheduler};
 
-    use super::super::mix::JobMix;
     use super::super::policy::{FifoPolicy, KeylanePolicy, RoundRobin, ShortestFirst};
+    use super::super::random_jobs::JobMix;
     use super::*;
 
     fn all_policies(workers: usize) -> [Box<dyn AssignmentPolicy>; 6] {

@@ -16,7 +16,7 @@
 
 use keylane_storage::checksum::{seal, unseal};
 
-use super::boot::{FENCE_BITS, LEAST};
+use super::boot_number::{FENCE_BITS, LEAST};
 use crate::ids::JobNumber;
 
 /// State of a job on the disk. Whether it is running is in memory only.

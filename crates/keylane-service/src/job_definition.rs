@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::kind::{Kind, KindRegistry};
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::trace_context::TraceContext;
 use crate::wire::{OnError, OnFail, SubmitJob, SubmitSubtask, Timestamp};
 

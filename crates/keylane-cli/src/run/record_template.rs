@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::input::{FieldLayout, InputRecord};
 use crate::template::{NoField, Template};
 
-use super::work::RecordBody;
+use super::record_task::RecordBody;
 
 /// How the work for each record is made.
 #[derive(Debug)]

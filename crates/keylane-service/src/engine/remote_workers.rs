@@ -11,7 +11,7 @@ use super::engine_state::{EngineState, RunningAttempt};
 use super::timer::timeout;
 use crate::handle::{AttemptFailure, AttemptOutput};
 use crate::kind::KindWork;
-use crate::refused::RequestError;
+use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
@@ -145,7 +145,7 @@ impl Core {
             let engine = self.state.lock();
             let running = engine.running.get(&fence)?;
             let (live, held) = (engine.live.get(&running.job)?, running.lease.as_ref()?);
-            let shown = super::plan::shown(running.step);
+            let shown = super::step_numbers::shown(running.step);
             let trace = live.head.trace.as_ref();
             let lease = Lease {
                 id: format!("lease_{fence}_{shown}_{}", live.id),
@@ -155,7 +155,7 @@ impl Core {
                 keys: running.keys.iter().map(super::query::text_of).collect(),
                 attempt: running.attempt,
                 fence,
-                payload: super::made::null(),
+                payload: super::split_result::null(),
                 traceparent: trace.map(|trace| trace.traceparent().to_owned()),
                 tracestate: trace.and_then(|trace| trace.tracestate().map(str::to_owned)),
                 expires_at: held.ends(),

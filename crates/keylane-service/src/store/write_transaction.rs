@@ -14,15 +14,15 @@ use super::change::{
 };
 use super::chunk::Chunk;
 use super::error::WriteError;
+use super::job_status::{JobState, JobStatus};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::logs::{self, AttemptLog};
 use super::outcome::{OutcomeRow, SubtaskOutcome};
-use super::places::{self, place, rows_of};
 use super::read;
+use super::row_numbers::{self, place, rows_of};
 use super::schedules;
-use super::state::{JobMeta, WriterState};
-use super::status::{JobState, JobStatus};
 use super::tables;
+use super::writer_state::{JobMeta, WriterState};
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
 /// Size of the rows of a deleted job that are removed from a table in one transaction, in bytes, so
@@ -191,8 +191,8 @@ impl<'a> WriteTransaction<'a> {
             Some(JobMeta { state, .. }) if state.is_final() && !even_if_over => {
                 Some(WriteError::Ended { job })
             }
-            Some(JobMeta { next_row, .. }) if u64::from(*next_row) + 2 >= places::PLACES => {
-                let most = places::PLACES;
+            Some(JobMeta { next_row, .. }) if u64::from(*next_row) + 2 >= row_numbers::PLACES => {
+                let most = row_numbers::PLACES;
                 Some(WriteError::TooLarge { what: "a job's transactions with outcomes", most })
             }
             Some(JobMeta { total, .. }) => number
