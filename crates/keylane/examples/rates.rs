@@ -33,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("her sixth: {}", pool.inspect().explain(&alice[5]));
     assert!(!alice[5].is_finished());
     let held = pool.keys().paused(&"alice").expect("five have begun");
-    assert_eq!(held.hold, PauseReason::RateLimited { left: Duration::from_secs(1) });
+    let PauseReason::RateLimited { left } = held.hold else { panic!("{}", held.hold) };
+    assert_eq!(left, Duration::from_secs(1));
 
     clock.advance(Duration::from_secs(2));
     for handle in alice {

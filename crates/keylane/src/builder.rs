@@ -78,9 +78,9 @@ impl<K> Default for Builder<K> {
                 thread_name: "keylane".to_owned(),
                 stack_size: None,
                 on_panic: None,
-                placement: Placement::default(),
+                placement: Placement::Any,
                 jobs: JobRules::default(),
-                statistics: Statistics::default(),
+                statistics: Statistics::Sampled,
                 self_check: false,
                 key_states: None,
                 #[cfg(feature = "tokio")]

@@ -395,7 +395,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             attempts: WaitingAttempts::default(),
             delays: DelayedTasks::default(),
             idle: IdleWorkers::new(),
-            affinity: (settings.placement == Placement::Sticky)
+            affinity: matches!(settings.placement, Placement::Sticky)
                 .then(|| Box::new(WorkerAffinity::new(settings.workers))),
             workers: WorkerSet::new(settings.workers, settings.statistics, clock.epoch()),
             executor,
@@ -469,9 +469,9 @@ impl From<TryAcquireError> for SubmitErrorKind {
 impl<K: Key, W> Shard<K, W> {
     /// Creates a shard. With `is_checked` each step has more to do than to find the next task.
     fn new(index: usize, settings: &EngineSettings, is_checked: bool) -> Self {
-        let every = settings.statistics == Statistics::Every;
+        let every = settings.statistics.is_every();
         let mut inbox = Inbox::default();
-        if settings.statistics != Statistics::Off {
+        if settings.statistics.is_on() {
             // The first task is measured.
             inbox.measure_at = 0;
         }

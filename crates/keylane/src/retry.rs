@@ -21,7 +21,7 @@ pub use self::backoff::{Backoff, Jitter};
 ///     .max_elapsed(Duration::from_secs(60));
 /// # assert_eq!(retry, retry.clone());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Retry {
     /// Maximum number of attempts, including the first; `None` for no limit.
     max_attempts: Option<u32>,

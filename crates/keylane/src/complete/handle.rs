@@ -210,7 +210,6 @@ pub(crate) struct NoWorker;
 
 /// Error of a wait inside a task that would never end: the awaited task is ordered behind the
 /// caller, or waits for it, directly or through others; or no worker would be left to run it.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WouldDeadlock<H> {
     awaited: H,
     reason: DeadlockReason,

@@ -13,7 +13,7 @@ use keylane_allocate::JobId;
 use crate::engine::{Engine, Execute, Key};
 use crate::error::BuildError;
 use crate::observe::{
-    BlockedSubmitter, JobState, KeyExplanation, PausedKey, PoolExplanation, Running, Snapshot,
+    BlockedSubmitter, JobState, KeyExplanation, PausedKey, PoolExplanation, RunInfo, Snapshot,
     StallWatch, Stalled, TaskExplanation, Trace,
 };
 use crate::order::Rate;
@@ -35,7 +35,7 @@ pub(crate) trait KeysEngine<K> {
 
 /// Questions about tasks, keys, jobs and the pool.
 pub(crate) trait InspectEngine<K> {
-    fn explain_thread(&self, thread: ThreadId) -> Option<Running>;
+    fn explain_thread(&self, thread: ThreadId) -> Option<RunInfo>;
     fn explain_waiting(&self, name: usize) -> Option<TaskExplanation<K>>;
     fn explain_key(&self, key: &K) -> KeyExplanation<K>;
     fn explain_job(&self, job: JobId) -> JobState;
@@ -91,7 +91,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> KeysEngine<K
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> InspectEngine<K>
     for Arc<Engine<K, X, S>>
 {
-    fn explain_thread(&self, thread: ThreadId) -> Option<Running> {
+    fn explain_thread(&self, thread: ThreadId) -> Option<RunInfo> {
         Engine::explain_thread(self, thread)
     }
 

@@ -10,7 +10,7 @@ use keylane_allocate::JobId;
 use super::engine::InspectEngine;
 use crate::complete::{Handle, TaskPhase};
 use crate::observe::{
-    BlockedSubmitter, JobState, KeyExplanation, PoolExplanation, Running, Snapshot, StallWatch,
+    BlockedSubmitter, JobState, KeyExplanation, PoolExplanation, RunInfo, Snapshot, StallWatch,
     Stalled, TaskExplanation, TaskState, Trace,
 };
 
@@ -58,7 +58,7 @@ impl<'p, K> Inspector<'p, K> {
                 TaskPhase::Over => TaskState::Over,
                 TaskPhase::Running(on) => {
                     let known = on.and_then(|thread| self.engine.explain_thread(thread));
-                    TaskState::Running(known.unwrap_or_else(Running::unknown))
+                    TaskState::Running(known.unwrap_or_else(RunInfo::unknown))
                 }
                 TaskPhase::Waiting => match self.engine.explain_waiting(task.name()) {
                     Some(explanation) => return explanation,

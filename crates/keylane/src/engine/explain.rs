@@ -11,9 +11,9 @@ use keylane_allocate::{JobId, JobProgress};
 
 use super::*;
 use crate::observe::{
-    BlockedSubmitter, CapacityKind, Holder, JobState, KeyExplanation, KeyQueuePosition, KeyState,
-    PoolExplanation, PoolReason, Running, RunningTask, Snapshot, StallWatch, Stalled, StartRange,
-    TaskExplanation, TaskState, WorkerPosition,
+    BlockedSubmitter, JobState, KeyExplanation, KeyHolder, KeyQueuePosition, PoolExplanation,
+    PoolReason, RunInfo, RunningTask, Snapshot, StallWatch, Stalled, StartRange, TaskExplanation,
+    TaskState, WorkerPosition,
 };
 use crate::order::{AheadCounts, FoundTask, RollupScope};
 use crate::run::waiting_threads;
@@ -94,7 +94,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 FoundTask::Single { hash, key, before } => {
                     let holder = self.holder(index, &lanes, &inbox, hash, &key);
                     let unknown = holder.is_none().then(|| key.clone());
-                    let holder = holder.unwrap_or(Holder::Nobody);
+                    let holder = holder.unwrap_or(KeyHolder::Unprocessed { ahead: None });
                     (
                         TaskState::Behind(vec![KeyQueuePosition {
                             key,
@@ -179,24 +179,24 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let held = lanes.paused_key(hash as u32, key).and_then(|held| self.describe(held));
         let hold = held.map(|held| held.hold);
         let Some(head) = lanes.head_of(&inbox, hash as u32, key) else {
-            let (key, state) = (key.clone(), KeyState::Idle);
-            return KeyExplanation { key, tasks: 0, age: None, state, hold };
+            let (key, holder) = (key.clone(), KeyHolder::Idle);
+            return KeyExplanation { key, tasks: 0, age: None, holder, hold };
         };
         let holder = match head.place {
             Ok(_) => self.holder(shard, &lanes, &inbox, hash as u32, key),
             Err(_) => None,
         };
         drop((lanes, inbox));
-        let state = match (head.place, holder) {
-            (Ok(_), Some(holder)) => KeyState::Held(holder),
-            (Ok(_), None) => KeyState::Held(self.rollup_on(key)),
+        let holder = match (head.place, holder) {
+            (Ok(_), Some(holder)) => holder,
+            (Ok(_), None) => self.rollup_on(key),
             (Err(AheadCounts { barrier: true, .. }), _) => {
-                KeyState::BehindBarrier { running: self.runs_barrier() }
+                KeyHolder::BehindBarrier { running: self.runs_barrier() }
             }
-            (Err(before), _) => KeyState::Queued { ahead: before.entries },
+            (Err(before), _) => KeyHolder::Unprocessed { ahead: Some(before.entries) },
         };
         let age = Some(self.clock.since(head.since));
-        KeyExplanation { key: key.clone(), tasks: head.tasks, age, state, hold }
+        KeyExplanation { key: key.clone(), tasks: head.tasks, age, holder, hold }
     }
 
     /// Returns the holder of a key, as far as its shard and the running tasks show it. A rollup
@@ -208,29 +208,32 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         inbox: &Inbox<K, X::Work>,
         hash: u32,
         key: &K,
-    ) -> Option<Holder<K>> {
+    ) -> Option<KeyHolder<K>> {
         let head = lanes.head_of(inbox, hash, key)?;
         if head.is_idle
             && let Some(held) = lanes.paused_key(hash, key).and_then(|held| self.describe(held))
         {
-            return Some(Holder::OnHold(held.hold));
+            return Some(KeyHolder::Paused(held.hold));
         }
-        let Ok(slot) = head.place else { return Some(Holder::Nobody) };
+        let slot = match head.place {
+            Ok(slot) => slot,
+            Err(before) => return Some(KeyHolder::Unprocessed { ahead: Some(before.entries) }),
+        };
         if let Some(running) = self.runs_on(shard, slot, key) {
-            return Some(Holder::Running(running));
+            return Some(KeyHolder::Running(running));
         }
         let is_ready = |(ready, rollup): (bool, &SharedRollup<K, X::Work>)| {
             ready && has_key(&rollup.scope, key)
         };
         if lanes.is_ready(slot) || lanes.rollups(inbox).any(is_ready) {
-            return Some(Holder::Ready);
+            return Some(KeyHolder::Ready);
         }
         None
     }
 
     /// Returns the running task that holds this lane of this key. The shard's lanes are locked, so
     /// it is not released meanwhile.
-    fn runs_on(&self, shard: usize, slot: usize, key: &K) -> Option<Running> {
+    fn runs_on(&self, shard: usize, slot: usize, key: &K) -> Option<RunInfo> {
         let on_a_worker = self.workers.entries().into_iter().find_map(|(id, _, counters)| {
             let present = counters.present()?;
             let is_it = match present.place {
@@ -261,7 +264,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Returns the rollup that holds a key and waits for others of its own, found among the waiting
     /// rollups of all shards.
-    fn rollup_on(&self, key: &K) -> Holder<K> {
+    fn rollup_on(&self, key: &K) -> KeyHolder<K> {
         let hash = self.hasher.hash_one(key);
         for shard in &self.shards {
             let lanes = shard.lanes.lock();
@@ -276,7 +279,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             drop((lanes, inbox));
             for (ready, rollup) in found {
                 if ready {
-                    return Holder::Ready;
+                    return KeyHolder::Ready;
                 }
                 let RollupScope::Keys(claims) = &rollup.scope else { continue };
                 let (mut others, mut holds) = (Vec::new(), false);
@@ -292,12 +295,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     }
                 }
                 if holds {
-                    return Holder::Rollup(others);
+                    return KeyHolder::Rollup(others);
                 }
             }
         }
         // The holder has released the key since it was read.
-        Holder::Nobody
+        KeyHolder::Unprocessed { ahead: None }
     }
 
     fn runs_barrier(&self) -> bool {
@@ -324,7 +327,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Explains the state of the worker on a thread.
-    pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<Running> {
+    pub(crate) fn explain_thread(&self, thread: ThreadId) -> Option<RunInfo> {
         let (id, counters) = self.workers.entry_on(thread)?;
         Some(running(id, self.waiting_workers().contains(&id), &counters.present()?))
     }
@@ -358,14 +361,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(crate) fn submitters(&self) -> Vec<BlockedSubmitter> {
         let bytes = self.bounds.as_ref().and_then(|bounds| bounds.bytes.as_ref());
         let bytes = bytes.map_or_else(Vec::new, |bytes| bytes.waiters());
-        let line = |waiters: Vec<(Option<Thread>, usize)>, room: fn(usize) -> CapacityKind| {
+        let line = |waiters: Vec<(Option<Thread>, usize)>, is_bytes: bool| {
             waiters.into_iter().enumerate().map(move |(place, (thread, want))| {
                 let (thread, name) = thread.as_ref().map_or((None, None), identity);
-                BlockedSubmitter { position: place + 1, waits_for: room(want), thread, name }
+                let bytes = is_bytes.then_some(want);
+                BlockedSubmitter { position: place + 1, bytes, thread, name }
             })
         };
-        let tasks = line(self.admission.waiters(), |_| CapacityKind::Task);
-        tasks.chain(line(bytes, CapacityKind::Bytes)).collect()
+        line(self.admission.waiters(), false).chain(line(bytes, true)).collect()
     }
 
     /// Explains why the engine does not run more tasks.
@@ -404,7 +407,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             limited += lanes.limited_keys();
         }
         if on_hold != 0 {
-            reasons.push(PoolReason::OnHold { keys: on_hold });
+            reasons.push(PoolReason::KeysPaused { keys: on_hold });
         }
         if limited != 0 {
             reasons.push(PoolReason::KeysRateLimited { keys: limited });
@@ -477,15 +480,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 }
 
-fn running(worker: usize, waits: bool, present: &RunningTask) -> Running {
+fn running(worker: usize, waits: bool, present: &RunningTask) -> RunInfo {
     let RunningTask { at_least, at_most, .. } = *present;
-    Running { worker: Some(worker), at_least, at_most, backs_off: None, waits }
+    RunInfo { worker: Some(worker), at_least, at_most, backs_off: None, waits }
 }
 
-fn kept_running(began: StartRange, resumes_at: u64, now: u64) -> Running {
+fn kept_running(began: StartRange, resumes_at: u64, now: u64) -> RunInfo {
     let since = |time: u64| Duration::from_nanos(now.saturating_sub(time));
     let backs_off = resumes_at.checked_sub(now).filter(|left| *left != 0).map(Duration::from_nanos);
-    Running {
+    RunInfo {
         worker: None,
         at_least: since(began.latest),
         at_most: since(began.earliest),

@@ -44,11 +44,10 @@ use crate::run::{TurnResult, take_turn_result};
 /// assert!(third.wait()?.is_completed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum OnFailure {
     /// The key continues with its next task.
-    #[default]
     Continue,
     /// After `after` consecutive failures, at least one, no task of the key begins any more, as if
     /// the key were [paused](crate::control::Keys::pause): waiting tasks can be

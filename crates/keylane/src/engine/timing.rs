@@ -92,7 +92,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Drops a kept turn. The turn ends, unless its body has not returned.
     pub(crate) fn leave_turn(&self, shard: usize, turn: usize, turn_result: TurnResult) {
-        let times = (self.clock.nanos(), self.settings.statistics != Statistics::Off);
+        let times = (self.clock.nanos(), self.settings.statistics.is_on());
         let last = self.shards[shard].turns.lock().leave_turn(turn, turn_result, times);
         let Some((kept, turn_result)) = last else { return };
         if let Some(recording) = self.tracer.recording() {

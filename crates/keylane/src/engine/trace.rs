@@ -30,8 +30,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let statistics = self.settings.statistics;
         for shard in &self.shards {
             let mut inbox = shard.inbox.lock();
-            shard.waits.lock().set_every(every || statistics == Statistics::Every);
-            let any = every || statistics != Statistics::Off;
+            shard.waits.lock().set_every(every || statistics.is_every());
+            let any = every || statistics.is_on();
             inbox.measure_at = if any { inbox.accepted } else { u64::MAX };
         }
     }

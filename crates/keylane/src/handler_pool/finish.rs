@@ -26,7 +26,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         after: OnClosedKey,
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
-        let refuses = after == OnClosedKey::Refuse;
+        let refuses = matches!(after, OnClosedKey::Refuse);
         refused(self.engine.submit_end(
             Claims::exclusive(key),
             refuses,
@@ -48,7 +48,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         after: OnClosedKey,
         message: M,
     ) -> Result<(), SubmitError<(K, M)>> {
-        let refuses = after == OnClosedKey::Refuse;
+        let refuses = matches!(after, OnClosedKey::Refuse);
         refused(self.engine.submit_end(
             Claims::exclusive(key),
             refuses,

@@ -55,7 +55,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> JobBuilder<K, S> {
         let settings = JobSettings {
             name: name.into(),
             weight: 1,
-            on_error: OnError::default(),
+            on_error: OnError::FailFast,
             order: None,
             expected: None,
             ahead: None,

@@ -165,7 +165,7 @@ where
 
 impl<T, E, A, G> FoldState<T, E, A, G> {
     fn put(&mut self, order: ResultOrder, number: u64, slot: QueueSlot<T, E>) {
-        if order == ResultOrder::Completion {
+        if matches!(order, ResultOrder::Completion) {
             return self.queue.push_back(slot);
         }
         let at = usize::try_from(number - self.folded).expect("the queue length fits into memory");

@@ -44,7 +44,7 @@ pub struct Job<R, E = Infallible> {
 }
 
 /// State of one of a pool's jobs, at one moment: see [`Pool::jobs`](crate::control::Jobs::list).
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct JobInfo {
     /// Id of the job in the scheduler.

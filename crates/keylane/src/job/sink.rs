@@ -70,7 +70,7 @@ impl<T, E> CollectSink<T, E> {
 
 impl<T, E> CollectedValues<T, E> {
     fn put(&mut self, order: ResultOrder, number: u64, value: T) {
-        if order == ResultOrder::Completion {
+        if matches!(order, ResultOrder::Completion) {
             return self.values.push(Some(value));
         }
         let index = usize::try_from(number).expect("the values fit into memory");

@@ -10,7 +10,7 @@ use crate::sync::ThreadId;
 /// [`Pool::explain_task`](crate::control::Inspector::explain).
 ///
 /// `Display` writes it as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct TaskExplanation<K> {
     /// State of the task.
@@ -20,7 +20,7 @@ pub struct TaskExplanation<K> {
 }
 
 /// State of a task, with the reason if it waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum TaskState<K> {
     /// The task has ended, or will never run.
@@ -29,7 +29,7 @@ pub enum TaskState<K> {
     /// another pool, or was returned when this one was stopped.
     Taken,
     /// The task runs.
-    Running(Running),
+    Running(RunInfo),
     /// The task holds all its keys, and waits for a worker.
     Ready {
         /// Number of ready tasks before it in its shard.
@@ -65,7 +65,7 @@ pub enum TaskState<K> {
 }
 
 /// Position of a task in the lane of one of its keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct KeyQueuePosition<K> {
     /// The key.
@@ -74,29 +74,39 @@ pub struct KeyQueuePosition<K> {
     /// 0 if the key is paused and this task is the next to start.
     pub tasks: usize,
     /// Holder of the key.
-    pub holder: Holder<K>,
+    pub holder: KeyHolder<K>,
 }
 
-/// Holder of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What holds a key, or why no task of the key starts.
+#[derive(Debug)]
 #[non_exhaustive]
-pub enum Holder<K> {
+pub enum KeyHolder<K> {
+    /// Nothing: the key has no unfinished task.
+    Idle,
     /// A running task.
-    Running(Running),
+    Running(RunInfo),
     /// A task that waits for a worker only.
     Ready,
     /// A task with several keys that waits for these.
     Rollup(Vec<K>),
     /// No task: the key is paused.
-    OnHold(PauseReason),
+    Paused(PauseReason),
     /// No task: no worker has processed the first task of the key yet.
-    Nobody,
+    Unprocessed {
+        /// Number of tasks before it in its shard, if known.
+        ahead: Option<usize>,
+    },
+    /// No task: the first task of the key waits for a barrier to end.
+    BehindBarrier {
+        /// Whether the barrier runs; otherwise it waits too.
+        running: bool,
+    },
 }
 
 /// Worker and duration of a running task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
-pub struct Running {
+pub struct RunInfo {
     /// Number of its worker; `None` for a future or a kept turn.
     pub worker: Option<usize>,
     /// Lower bound of its run time.
@@ -116,7 +126,7 @@ pub struct Running {
 /// [`Pool::explain_key`](crate::control::Inspector::explain_key).
 ///
 /// `Display` writes it as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct KeyExplanation<K> {
     /// The key.
@@ -125,35 +135,15 @@ pub struct KeyExplanation<K> {
     pub tasks: usize,
     /// Age of the first of them since its submission, to within about 10 ms.
     pub age: Option<Duration>,
-    /// State of the first task.
-    pub state: KeyState<K>,
+    /// Holder of the key.
+    pub holder: KeyHolder<K>,
     /// Reason why no further task starts, if the key is paused.
     pub hold: Option<PauseReason>,
 }
 
-/// State of the first task of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeyState<K> {
-    /// The key has no unfinished task.
-    Idle,
-    /// The key is held.
-    Held(Holder<K>),
-    /// No worker has processed the task yet.
-    Queued {
-        /// Number of tasks before it in its shard.
-        ahead: usize,
-    },
-    /// The task waits for a barrier to end.
-    BehindBarrier {
-        /// Whether the barrier runs; otherwise it waits too.
-        running: bool,
-    },
-}
-
 /// State of a job, with the reason if it waits: see
 /// [`Pool::explain_job`](crate::control::Inspector::explain_job).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum JobState {
     /// The job has ended, or belongs to another pool.
@@ -186,7 +176,7 @@ pub enum JobState {
 /// [`Pool::explain`](crate::control::Inspector::explain_pool).
 ///
 /// `Display` lists them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct PoolExplanation {
     /// All current reasons; empty if every task that could run runs, or is about to.
@@ -194,7 +184,7 @@ pub struct PoolExplanation {
 }
 
 /// Reason why a pool does not run more tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum PoolReason {
     /// There is no task to run.
@@ -228,7 +218,7 @@ pub enum PoolReason {
         tasks: usize,
     },
     /// Keys are [paused or stopped](crate::control::Keys::list_paused).
-    OnHold {
+    KeysPaused {
         /// Number of keys.
         keys: usize,
     },
@@ -254,10 +244,10 @@ pub enum PoolReason {
     },
 }
 
-impl Running {
+impl RunInfo {
     /// Running task of unknown worker and duration.
     pub(crate) fn unknown() -> Self {
-        Running {
+        RunInfo {
             worker: None,
             at_least: Duration::ZERO,
             at_most: Duration::MAX,
@@ -317,26 +307,36 @@ impl<K: fmt::Debug> fmt::Display for KeyQueuePosition<K> {
         if *tasks == 0 {
             return write!(f, "the next of {key:?}, which {holder}");
         }
-        if let Holder::OnHold(hold) = holder {
-            return write!(f, "behind {tasks} of {key:?}, which {hold}");
+        if let KeyHolder::Paused(reason) = holder {
+            return write!(f, "behind {tasks} of {key:?}, which {reason}");
         }
         write!(f, "behind {tasks} of {key:?}, of which the first {holder}")
     }
 }
 
-impl<K: fmt::Debug> fmt::Display for Holder<K> {
+impl<K: fmt::Debug> fmt::Display for KeyHolder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Holder::Running(running) => running.fmt(f),
-            Holder::Ready => f.write_str("waits for a worker"),
-            Holder::Rollup(keys) => write!(f, "waits for its other keys {keys:?}"),
-            Holder::OnHold(hold) => hold.fmt(f),
-            Holder::Nobody => f.write_str("is not processed by a worker yet"),
+            KeyHolder::Idle => f.write_str("has no unfinished tasks"),
+            KeyHolder::Running(running) => running.fmt(f),
+            KeyHolder::Ready => f.write_str("waits for a worker"),
+            KeyHolder::Rollup(keys) => write!(f, "waits for its other keys {keys:?}"),
+            KeyHolder::Paused(reason) => reason.fmt(f),
+            KeyHolder::Unprocessed { ahead: None } => f.write_str(UNPROCESSED),
+            KeyHolder::Unprocessed { ahead: Some(ahead) } => {
+                write!(f, "{UNPROCESSED}, {ahead} before it")
+            }
+            KeyHolder::BehindBarrier { running: true } => f.write_str("waits for a barrier to end"),
+            KeyHolder::BehindBarrier { running: false } => {
+                f.write_str("waits behind a barrier that waits itself")
+            }
         }
     }
 }
 
-impl fmt::Display for Running {
+const UNPROCESSED: &str = "is not processed by a worker yet";
+
+impl fmt::Display for RunInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.worker, self.backs_off) {
             (Some(worker), _) => write!(f, "runs on worker {worker}")?,
@@ -360,31 +360,23 @@ impl fmt::Display for Running {
 
 impl<K: fmt::Debug> fmt::Display for KeyExplanation<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KeyExplanation { key, tasks, .. } = self;
-        if let KeyState::Idle = self.state {
-            write!(f, "{key:?} has no unfinished tasks")?;
-            return self.hold.map_or(Ok(()), |hold| write!(f, ", and {hold}"));
+        let KeyExplanation { key, tasks, holder, .. } = self;
+        if let KeyHolder::Idle = holder {
+            write!(f, "{key:?} {holder}")?;
+            return self.hold.map_or(Ok(()), |reason| write!(f, ", and {reason}"));
         }
         let s = if *tasks == 1 { "" } else { "s" };
         write!(f, "{key:?} has {tasks} unfinished task{s}; the first ")?;
-        match &self.state {
-            KeyState::Idle => Ok(()),
-            KeyState::Held(Holder::OnHold(hold)) => write!(f, "waits, for the key {hold}"),
-            KeyState::Held(holder) => holder.fmt(f),
-            KeyState::Queued { ahead } => {
-                write!(f, "is not processed by a worker yet, {ahead} before it")
-            }
-            KeyState::BehindBarrier { running: true } => f.write_str("waits for a barrier to end"),
-            KeyState::BehindBarrier { running: false } => {
-                f.write_str("waits behind a barrier that waits itself")
-            }
+        match holder {
+            KeyHolder::Paused(reason) => write!(f, "waits, for the key {reason}"),
+            holder => holder.fmt(f),
         }?;
         if let Some(age) = self.age {
             write!(f, "; submitted {age:?} ago")?;
         }
-        match (&self.state, self.hold) {
-            (KeyState::Held(Holder::OnHold(_)), _) | (_, None) => Ok(()),
-            (_, Some(hold)) => write!(f, "; the key {hold}"),
+        match (holder, self.hold) {
+            (KeyHolder::Paused(_), _) | (_, None) => Ok(()),
+            (_, Some(reason)) => write!(f, "; the key {reason}"),
         }
     }
 }
@@ -440,7 +432,7 @@ impl fmt::Display for PoolReason {
             PoolReason::Behind { tasks } => {
                 write!(f, "{tasks} tasks wait behind others of their keys")
             }
-            PoolReason::OnHold { keys } => write!(f, "{keys} keys are on hold"),
+            PoolReason::KeysPaused { keys } => write!(f, "{keys} keys are on hold"),
             PoolReason::Barrier { running: true } => f.write_str("a barrier runs"),
             PoolReason::Barrier { running: false } => f.write_str("a barrier waits"),
             PoolReason::JobsNotAdmitted { jobs } => write!(f, "{jobs} jobs wait to be admitted"),
@@ -456,28 +448,18 @@ impl fmt::Display for PoolReason {
 /// [`Pool::submitters`](crate::control::Inspector::submitters).
 ///
 /// `Display` writes it as a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct BlockedSubmitter {
     /// Position in the wait queue; the first is 1.
     pub position: usize,
-    /// Kind of capacity that it waits for. Each kind has its own wait queue.
-    pub waits_for: CapacityKind,
+    /// Number of bytes, if it waits for [these](crate::Builder::capacity_bytes); `None` if it waits
+    /// for the [capacity](crate::Builder::capacity) for a task. Each has its own wait queue.
+    pub bytes: Option<usize>,
     /// Waiting thread; `None` for a future.
     pub thread: Option<ThreadId>,
     /// Name of the thread, if it has one.
     pub name: Option<String>,
-}
-
-/// Kind of capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CapacityKind {
-    /// Capacity for one task: see [`Builder::capacity`](crate::Builder::capacity).
-    Task,
-    /// Capacity for this number of bytes: see
-    /// [`Builder::capacity_bytes`](crate::Builder::capacity_bytes).
-    Bytes(usize),
 }
 
 impl fmt::Display for BlockedSubmitter {
@@ -488,9 +470,9 @@ impl fmt::Display for BlockedSubmitter {
             (None, None) => f.write_str("a future")?,
         }
         let position = self.position;
-        match self.waits_for {
-            CapacityKind::Task => write!(f, " waits for capacity, at position {position}"),
-            CapacityKind::Bytes(bytes) => {
+        match self.bytes {
+            None => write!(f, " waits for capacity, at position {position}"),
+            Some(bytes) => {
                 write!(f, " waits for capacity for {bytes} bytes, at position {position}")
             }
         }
@@ -499,7 +481,7 @@ impl fmt::Display for BlockedSubmitter {
 
 /// Task that has held its keys for a long time: see
 /// [`Pool::stalled`](crate::control::Inspector::stalled).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stalled<K> {
     /// Keys of the task. Empty for a barrier, and for a task or subtask without keys.

@@ -87,7 +87,7 @@ impl fmt::Debug for HistogramRecorder {
 /// println!("median {:?}, 99 % within {:?}", run.quantile(0.5), run.quantile(0.99));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Histogram {
     counts: Box<[u64]>,
     /// Sum of all durations, in nanoseconds.

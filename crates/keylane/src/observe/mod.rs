@@ -23,8 +23,8 @@ pub(crate) use clock::Clock;
 pub(crate) use counters::PoolCounters;
 pub(crate) use detached_turns::{DetachedTurns, StartRange};
 pub use explain::{
-    BlockedSubmitter, CapacityKind, Holder, JobState, KeyExplanation, KeyQueuePosition, KeyState,
-    PoolExplanation, PoolReason, Running, Stalled, TaskExplanation, TaskState,
+    BlockedSubmitter, JobState, KeyExplanation, KeyHolder, KeyQueuePosition, PoolExplanation,
+    PoolReason, RunInfo, Stalled, TaskExplanation, TaskState,
 };
 pub use histogram::Histogram;
 pub use paused_key::{PauseReason, PausedKey};

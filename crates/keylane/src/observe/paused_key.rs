@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Reason why no task of a key starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum PauseReason {
     /// Paused by [`Pool::pause_key`](crate::control::Keys::pause).
@@ -28,7 +28,7 @@ pub enum PauseReason {
 
 /// Key whose tasks do not start until it is [resumed](crate::control::Keys::resume), or its
 /// [rate](crate::Rate) permits it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct PausedKey<K> {
     /// The key.

@@ -8,7 +8,7 @@ use super::{Histogram, Violations};
 ///
 /// A snapshot locks one shard after the other, for as long as it takes to count its tasks;
 /// submitters and workers of the other shards continue.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Snapshot<K> {
     /// Maximum of accepted and unfinished tasks.
@@ -83,7 +83,7 @@ pub struct Snapshot<K> {
 }
 
 /// State of a worker.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
     /// Number of the worker, as in the name of its thread.

@@ -13,7 +13,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 ///
 /// See [`Pool::record_trace`](crate::control::Inspector::start_trace).
 /// [`write_chrome`](Self::write_chrome) exports it for a viewer.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Trace<K> {
     /// Recorded slices, by start time.
@@ -25,7 +25,7 @@ pub struct Trace<K> {
 }
 
 /// Task that ran, or a part of one.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct TraceSlice<K> {
     /// Number of the worker that ran it; `None` for a kept turn, from the keeping to its end.
@@ -50,7 +50,7 @@ pub struct TraceSlice<K> {
 }
 
 /// Key of a [`TraceSlice`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct TraceKey<K> {
     /// The key.
@@ -63,7 +63,7 @@ pub struct TraceKey<K> {
 }
 
 /// End of a [`TraceSlice`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum TraceOutcome {
     /// The body returned.

@@ -97,7 +97,7 @@ impl WorkerCounters {
         WorkerCounters {
             fields: CachePadded::new(fields),
             rollup: Mutex::new(None),
-            times: (statistics != Statistics::Off).then(times),
+            times: (statistics.is_on()).then(times),
             epoch,
             noticed: Mutex::new(None),
         }

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// assert_eq!(rate, Rate::every(Duration::from_millis(20)).burst(10));
 /// assert_eq!(Rate::per_minute(2), Rate::every(Duration::from_secs(30)), "the default burst is one");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rate {
     /// Time from one token to the next, in nanoseconds. At least one.
     interval: u64,

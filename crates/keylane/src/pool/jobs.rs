@@ -15,7 +15,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     ///
     /// Jobs share the workers by four rules, so that several make progress at once, none takes all
     /// workers, and the one with the fewest subtasks left is done first;
-    /// [`allocate`](crate::allocate) describes them, and
+    /// [`allocate`](keylane_allocate) describes them, and
     /// [`Builder::job_policy`](crate::Builder::job_policy) selects another policy. Work outside jobs
     /// shares as if each task were a job of its own.
     ///

@@ -20,14 +20,13 @@ pub struct Backoff {
 ///
 /// Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015, which found
 /// full jitter to need the fewest calls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     /// No jitter.
     None,
     /// Between half of the wait and all of it.
     Equal,
     /// Between zero and the whole wait.
-    #[default]
     Full,
 }
 

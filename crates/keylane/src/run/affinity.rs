@@ -21,11 +21,10 @@ use crate::observe::Clock;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// Assignment of tasks to workers: see [`Builder::placement`](crate::Builder::placement).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Placement {
     /// Any free worker.
-    #[default]
     Any,
     /// The same worker for all tasks of a key, unless another would idle.
     Sticky,

@@ -124,14 +124,14 @@ impl Turn {
     }
 
     /// Marks the turn as idle for `pause` from now, for example until the next attempt of failed
-    /// work. It keeps its keys. Diagnostics of waiting keys show the mark: [`Running::backs_off`].
+    /// work. It keeps its keys. Diagnostics of waiting keys show the mark: [`RunInfo::backs_off`].
     ///
     /// The mark lasts until that time or until the next call; `Duration::ZERO` removes it at once.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
     /// use std::time::Duration;
-    /// use keylane::observe::{Holder, KeyState};
+    /// use keylane::observe::KeyHolder;
     /// use keylane::{Pool, TaskContext, handler};
     ///
     /// let (keep, kept) = channel();
@@ -147,7 +147,7 @@ impl Turn {
     /// let why = loop {
     ///     let why = pool.inspect().explain_key(&"alice");
     ///     match &why.state {
-    ///         KeyState::Held(Holder::Running(running)) if running.backs_off.is_some() => break why,
+    ///         KeyHolder::Running(running) if running.backs_off.is_some() => break why,
     ///         _ => std::thread::yield_now(),
     ///     }
     /// };
@@ -156,7 +156,7 @@ impl Turn {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`Running::backs_off`]: crate::observe::Running::backs_off
+    /// [`RunInfo::backs_off`]: crate::observe::RunInfo::backs_off
     pub fn back_off(&self, pause: Duration) {
         if let Some(turn) = &self.0 {
             turn.back_off(pause);

@@ -94,7 +94,7 @@ fn put<K: Key, S: BuildHasher + Send + Sync + 'static>(
             engine.delay(claims, body, ticket, DelayedRole::Ordinary, delay.left())?
         }
         (KeyRole::Last(after), Some(ticket)) => {
-            let role = DelayedRole::End { refuses: after == OnClosedKey::Refuse };
+            let role = DelayedRole::End { refuses: matches!(after, OnClosedKey::Refuse) };
             engine.delay(claims, body, ticket, role, delay.left())?
         }
         (KeyRole::Ordinary | KeyRole::Last(_), None) => {

@@ -142,7 +142,7 @@ fn enqueue<K: Key, S: BuildHasher + Send + Sync + 'static>(
             return engine.enqueue(claims, body, ticket);
         }
         (KeyRole::Last(after), permit) => {
-            let refuses = after == OnClosedKey::Refuse;
+            let refuses = matches!(after, OnClosedKey::Refuse);
             return match permit {
                 EntryPermit::Ticket(ticket) => engine.enqueue_end(claims, refuses, body, ticket),
                 EntryPermit::Wait(limit) => engine.submit_end(claims, refuses, body, limit),

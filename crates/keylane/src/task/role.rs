@@ -5,7 +5,7 @@ use crate::engine::{AdmissionTicket, WaitLimit};
 use crate::error::SubmitErrorKind;
 
 /// Treatment of a key's tasks after its [last one](super::Task::last).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum OnClosedKey {
     /// The next task of the key begins a new life, which may have an end of its own. Costs nothing.

@@ -6,9 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Log, Wakes, eventually, hold, poll, with_turns};
-use keylane::observe::{
-    CapacityKind, Holder, KeyExplanation, KeyQueuePosition, KeyState, Running, TaskState,
-};
+use keylane::observe::{KeyExplanation, KeyHolder, KeyQueuePosition, RunInfo, TaskState};
 use keylane::{Claims, Pool, Turn};
 
 const A: u32 = 1;
@@ -43,7 +41,7 @@ fn submitters_have_a_position_and_move_up() {
     let name = |name: &str| Some(name.to_owned());
     assert_eq!(line(&pool), [(1, name("one")), (2, name("two")), (3, None), (4, name("four"))]);
     let waits = pool.inspect().submitters();
-    assert!(waits.iter().all(|it| it.waits_for == CapacityKind::Task));
+    assert!(waits.iter().all(|it| it.bytes.is_none()));
     assert_eq!(waits[1].thread, Some(threads[1].thread().id()));
     assert_eq!(waits[2].thread, None);
     assert_eq!(waits[1].to_string(), "the thread two waits for capacity, at position 2");
@@ -66,16 +64,16 @@ fn those_that_wait_for_bytes_say_for_how_many() {
     let waits = named("heavy", move || inside.execute(claims, || {}).unwrap());
     eventually(|| pool.inspect().submitters().len() == 1);
     let submitter = &pool.inspect().submitters()[0];
-    assert_eq!((submitter.position, submitter.waits_for), (1, CapacityKind::Bytes(5)));
+    assert_eq!((submitter.position, submitter.bytes), (1, Some(5)));
     let said = "the thread heavy waits for capacity for 5 bytes, at position 1";
     assert_eq!(submitter.to_string(), said);
     first.let_go();
     waits.join().unwrap();
 }
 
-fn running(key: KeyExplanation<u32>) -> Running {
-    match key.state {
-        KeyState::Held(Holder::Running(running)) => running,
+fn running(key: KeyExplanation<u32>) -> RunInfo {
+    match key.holder {
+        KeyHolder::Running(running) => running,
         other => panic!("{other:?}"),
     }
 }
@@ -124,7 +122,7 @@ fn a_task_behind_one_that_backs_off_is_told() {
     let task = hold(&pool, A);
     let behind = pool.submit(A, || {}).unwrap();
     let TaskState::Behind(ahead) = pool.inspect().explain(&behind).state else { panic!() };
-    let [KeyQueuePosition { holder: Holder::Running(running), .. }] = &ahead[..] else {
+    let [KeyQueuePosition { holder: KeyHolder::Running(running), .. }] = &ahead[..] else {
         panic!("{ahead:?}")
     };
     assert_eq!(running.backs_off, None, "it is on a worker");

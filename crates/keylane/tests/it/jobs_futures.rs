@@ -102,7 +102,10 @@ fn a_future_that_fails_or_panics_is_a_failure_of_its_job() {
             });
             let job = pool.job("fails").on_error(on_error).try_each_future(futures).collect();
             assert!(matches!(job.unwrap().wait().unwrap(), Outcome::Failed(20)));
-            assert_eq!(ended.load(Ordering::SeqCst) == 1000, on_error == OnError::FinishAll);
+            assert_eq!(
+                ended.load(Ordering::SeqCst) == 1000,
+                matches!(on_error, OnError::FinishAll)
+            );
         }
         let panics = [(1, async { panic!("in a future") })];
         let job = pool.job("panics").each_future::<_, (), _, _>(panics).collect().unwrap();

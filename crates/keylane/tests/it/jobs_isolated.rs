@@ -67,7 +67,7 @@ fn a_panic_in_a_subtask_is_a_failure() {
                 assert!(progress.failed == 1 && progress.running == 0, "{progress:?}");
                 // Failing fast, the other worker may have run all that is left while one unwinds.
                 let all_others = progress.done == 199;
-                assert!(all_others || on_error == OnError::FailFast, "{progress:?}");
+                assert!(all_others || matches!(on_error, OnError::FailFast), "{progress:?}");
                 assert!(message(job.wait().unwrap()).contains("ran"));
             }
         }

@@ -176,7 +176,7 @@ fn submit_job<S: AnyHasher>(
         pool.job("random").result_order(order).on_error(on_error).weight(rng.below(3) as u32);
     let mut last = 0;
     let fold = move |sum, n| {
-        assert!(order == ResultOrder::Completion || n > last, "folded out of order");
+        assert!(matches!(order, ResultOrder::Completion) || n > last, "folded out of order");
         last = n;
         sum + n
     };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, Mutex, RwLock, mpsc};
 use std::thread;
 
 use crate::common::{AnyHasher, Log, Rng, eventually, hold, pool_of, with_every_hasher};
-use keylane::observe::{Holder, KeyState, TaskState};
+use keylane::observe::{KeyHolder, TaskState};
 use keylane::{Claims, OnFailure, Pool};
 
 with_every_hasher!(
@@ -344,7 +344,7 @@ fn explanations_count_those_that_must_end_first<S: AnyHasher>() {
     assert_eq!((before(&alone), before(&last)), (5, 6));
     let key = pool.inspect().explain_key(&1);
     assert_eq!(key.tasks, 7);
-    assert!(matches!(key.state, KeyState::Held(Holder::Running(_))), "{key:?}");
+    assert!(matches!(key.holder, KeyHolder::Running(_)), "{key:?}");
     assert_eq!(pool.inspect().snapshot(1).hottest[0].len, 7);
     holders.into_iter().for_each(|holder| holder.let_go());
     assert!(last.wait().unwrap().is_completed());

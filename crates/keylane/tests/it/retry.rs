@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{Fragile, Gate, LONG, Live, Log, One, Rng, eventually, soon};
-use keylane::observe::{Holder, KeyState};
+use keylane::observe::KeyHolder;
 use keylane::{
     Backoff, Builder, Claims, Handle, MockClock, OnClosedKey, OnFailure, Outcome, Placement, Pool,
     Rate, Retry, SubmitErrorKind, TaskError, WaitError, handler, is_cancelled,
@@ -627,7 +627,7 @@ fn a_key_says_for_how_long_its_task_backs_off() {
         let retry = Retry::attempts(2).backoff(Backoff::constant(LONG));
         let task = pool.task(A).fallible().retry(retry).submit(failing(&log, 1)).unwrap();
         waits_for_attempt(&pool, 1);
-        let KeyState::Held(Holder::Running(running)) = pool.inspect().explain_key(&A).state else {
+        let KeyHolder::Running(running) = pool.inspect().explain_key(&A).holder else {
             panic!("the task holds its key");
         };
         assert!(running.backs_off.is_some_and(|left| left <= LONG && left > LONG / 2));

@@ -88,6 +88,6 @@ fn a_pool_that_does_not_check_itself_claims_nothing() {
         let pool = Pool::<u64>::builder().build().unwrap();
         pool.execute(1, || {}).unwrap();
         eventually(|| pool.inspect().snapshot(0).unfinished == 0);
-        assert_eq!(pool.inspect().snapshot(0).violations, None);
+        assert!(pool.inspect().snapshot(0).violations.is_none());
     });
 }

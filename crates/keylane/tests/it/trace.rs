@@ -147,7 +147,7 @@ fn every_task_of_the_window_is_a_slice_with_its_key_and_time() {
             assert_eq!((0..5).map(of_ours).collect::<Vec<_>>(), [20; 5], "{statistics:?}");
             for slice in trace.slices.iter().filter(|slice| slice.keys[0].key < 5) {
                 assert!(slice.duration >= Duration::from_micros(200), "{slice:?}");
-                assert!(slice.end_time() <= window && slice.end == TraceOutcome::Done);
+                assert!(slice.end_time() <= window && matches!(slice.end, TraceOutcome::Done));
                 assert!(slice.wait.is_some_and(|wait| wait <= window), "{slice:?}");
                 assert!(slice.task.is_some() && !slice.keys[0].is_shared);
             }

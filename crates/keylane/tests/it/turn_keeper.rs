@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Gate, LONG, Log, OpenAtLast, eventually, with_turns};
-use keylane::observe::{Holder, KeyState, Statistics};
+use keylane::observe::{KeyHolder, Statistics};
 use keylane::{HandlerPool, OnFailure, Pool, TaskContext, Turn, handler};
 
 /// Pool whose handler keeps the turn of every message that can be divided by ten, and sends it to
@@ -282,8 +282,8 @@ fn a_turn_that_is_kept_late_has_run_since_its_body_began() {
     let (turn, kept) = turns.recv_timeout(LONG).unwrap();
     // Until the handler has returned, its worker is reported.
     let (at_least, at_most) = loop {
-        match pool.inspect().explain_key(&7).state {
-            KeyState::Held(Holder::Running(running)) if running.worker.is_none() => {
+        match pool.inspect().explain_key(&7).holder {
+            KeyHolder::Running(running) if running.worker.is_none() => {
                 break (running.at_least, running.at_most);
             }
             _ => thread::yield_now(),

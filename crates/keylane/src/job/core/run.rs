@@ -111,7 +111,7 @@ where
                 ctx.subtask_ran();
                 count.add(&outcome);
                 outcomes.push((number, outcome));
-                let ends = count.failed != 0 && self.on_error == OnError::FailFast;
+                let ends = count.failed != 0 && matches!(self.on_error, OnError::FailFast);
                 if !ends && !ctx.is_interrupted() && !self.is_cancelled() {
                     next = batch.as_ref().and_then(|batch| batch.take_next(ctx));
                 }
@@ -256,7 +256,7 @@ where
         on_panic: OnPanic<'_>,
     ) -> bool {
         let folds = self.sink.put(outcomes, on_panic);
-        let ends = !folds || any_failed && self.on_error == OnError::FailFast;
+        let ends = !folds || any_failed && matches!(self.on_error, OnError::FailFast);
         if ends {
             self.end(JobEnding::Ended);
         }
