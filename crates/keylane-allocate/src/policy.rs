@@ -4,7 +4,7 @@
 /// policies share.
 ///
 /// docs/performance.md has measurements of the mean time and the properties of each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobPolicy {
     /// The four rules to the letter. Rule 2 admits jobs in the order of arrival. An admitted job
     /// stays admitted until it ends, and keeps at least one worker while it can use one.
@@ -12,7 +12,6 @@ pub enum JobPolicy {
     /// Fair to active jobs: all of them progress, whatever else arrives. With as many long jobs as
     /// workers, the next job waits for a whole job, however short it is. Where many jobs arrive at
     /// a high load, use another policy.
-    #[default]
     Arrival,
     /// Least mean time of all jobs: within 10 % of the optimum at any load. Prefers the jobs with
     /// the least requirement, whenever they arrive, and holds places for two of them: the first

@@ -16,7 +16,6 @@ mod delays;
 mod enqueue;
 mod explain;
 mod failure_policy;
-mod job_sharing;
 mod jobs;
 mod key_states;
 mod latest;
@@ -28,6 +27,7 @@ mod rate_state;
 mod rates;
 mod ready_bitmap;
 mod resize;
+mod shared_jobs;
 mod snapshot;
 mod state_expiry;
 mod step;
@@ -58,11 +58,11 @@ use crate::run::{
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
 use crate::unwind::drop_catch_unwind;
 
-pub(crate) use job_sharing::JobSharing;
 pub(crate) use jobs::{
     BatchReport, CurrentJob, JobControl, JobRules, JobRunner, WeakJobControl, WorkerAssignment,
     WorkerCtx, WorkerReport,
 };
+pub(crate) use shared_jobs::SharedJobs;
 
 use self::attempt_queue::WaitingAttempts;
 pub(crate) use self::bounds::{AdmissionTicket, EngineBounds};
@@ -228,7 +228,7 @@ pub(crate) struct Engine<K, X: Execute<K>, S> {
     /// Shards that may have work for a free worker.
     pub(crate) ready_shards: ReadyBitmap,
     /// Jobs, and the assignment of workers to them.
-    pub(crate) sharing: JobSharing<K, X::Work>,
+    pub(crate) sharing: SharedJobs<K, X::Work>,
     /// Further attempts of failed work.
     pub(crate) attempts: WaitingAttempts,
     /// Tasks whose delay is not over.
@@ -391,7 +391,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             bounds,
             rates,
             ready_shards: ReadyBitmap::new(shards),
-            sharing: JobSharing::new(),
+            sharing: SharedJobs::new(),
             attempts: WaitingAttempts::default(),
             delays: DelayedTasks::default(),
             idle: IdleWorkers::new(),

@@ -16,7 +16,7 @@ mod future;
 #[cfg(feature = "tokio")]
 mod future_slots;
 mod handle;
-mod keyed;
+mod keyed_subtask;
 mod options;
 mod shared_batch;
 mod sink;
@@ -25,5 +25,5 @@ mod subtask;
 
 pub use builder::{JobBuilder, Subtasks};
 pub use handle::{Job, JobInfo};
-pub(crate) use keyed::KeyedSubtask;
+pub(crate) use keyed_subtask::KeyedSubtask;
 pub use options::{OnError, ResultOrder};

@@ -104,13 +104,13 @@ pub use error::{BatchError, BuildError, SubmitError, SubmitErrorKind, WaitError}
 pub use handler::Handler;
 pub use handler_pool::HandlerPool;
 pub use job::{Job, JobBuilder, JobInfo, OnError, ResultOrder, Subtasks};
-pub use key_hasher::{KeyBuildHasher, KeyHasher};
+pub use key_hasher::KeyBuildHasher;
 pub use keylane_allocate::{JobId, JobPolicy, JobProgress};
 pub use order::{Claims, Compatibility, IntoClaims, Rate};
 pub use pool::{PendingTask, Pool, Scope, ScopeError};
 pub use retry::{Backoff, Jitter, Retry};
 pub use run::{MAX_SUBSTITUTES, MockClock, Placement, TaskContext, Turn};
-pub use task::{Fallible, OnClosedKey, Plain, Retrying, Task, Work};
+pub use task::{Fallible, OnClosedKey, Plain, Retrying, Task, TaskWork};
 
 /// Runs the Rust blocks of the README and of the book as tests.
 #[cfg(doctest)]

@@ -16,7 +16,7 @@ pub(crate) use self::entry::DetachedClosure;
 use self::entry::{Entry, RejectedTaskError};
 pub use self::role::OnClosedKey;
 use self::role::{EntryPermit, KeyRole};
-pub use self::work::{Fallible, Plain, Retrying, Work};
+pub use self::work::{Fallible, Plain, Retrying, TaskWork};
 use crate::complete::Handle;
 use crate::engine::{Engine, Key, WaitLimit};
 use crate::error::{SubmitError, SubmitErrorKind};
@@ -351,7 +351,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         work: W,
     ) -> Result<Handle<W::Value, W::Error>, RejectedTaskError<K, W>>
     where
-        W: Work<M, Kind> + Send + 'static,
+        W: TaskWork<M, Kind> + Send + 'static,
     {
         let (entry, work, mode) = self.enter(work)?;
         entry.submit(work, |work, pool| work.prepare(&mode, pool))
@@ -371,7 +371,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     #[inline]
     pub fn execute<W, Kind>(self, work: W) -> Result<(), RejectedTaskError<K, W>>
     where
-        W: Work<M, Kind> + Send + 'static,
+        W: TaskWork<M, Kind> + Send + 'static,
     {
         let (entry, work, mode) = self.enter(work)?;
         work.execute_in(&mode, entry)
@@ -402,7 +402,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         work: W,
     ) -> Result<Handle<W::Value, W::Error>, RejectedTaskError<K, W>>
     where
-        W: Work<M, Kind> + Send + 'static,
+        W: TaskWork<M, Kind> + Send + 'static,
     {
         self.limit = WaitLimit::None;
         self.submit(work)
@@ -424,7 +424,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     #[inline]
     pub fn try_execute<W, Kind>(mut self, work: W) -> Result<(), RejectedTaskError<K, W>>
     where
-        W: Work<M, Kind> + Send + 'static,
+        W: TaskWork<M, Kind> + Send + 'static,
     {
         self.limit = WaitLimit::None;
         self.execute(work)
@@ -453,7 +453,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
         work: W,
     ) -> Result<Handle<W::Value, W::Error>, RejectedTaskError<K, W>>
     where
-        W: Work<M, Kind> + Send + 'static,
+        W: TaskWork<M, Kind> + Send + 'static,
     {
         let (mut entry, mut work, mode) = self.enter(work)?;
         if let KeyRole::Latest = entry.role {
@@ -489,7 +489,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     /// As for [`submit_async`](Self::submit_async).
     pub async fn execute_async<W, Kind>(self, work: W) -> Result<(), RejectedTaskError<K, W>>
     where
-        W: Work<M, Kind> + Send + 'static,
+        W: TaskWork<M, Kind> + Send + 'static,
     {
         if let KeyRole::Latest = self.role {
             return self.submit_async(work).await.map(drop);
@@ -506,7 +506,7 @@ impl<'p, K: Key, S: BuildHasher + Send + Sync + 'static, M> Task<'p, K, S, M> {
     #[inline]
     fn enter<W, Kind>(self, work: W) -> Result<Parts<'p, K, S, W, M>, RejectedTaskError<K, W>>
     where
-        W: Work<M, Kind>,
+        W: TaskWork<M, Kind>,
     {
         let Task { engine, claims, role, limit, delay, mode } = self;
         #[cfg(feature = "tokio")]

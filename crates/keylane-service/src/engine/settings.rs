@@ -74,7 +74,7 @@ impl ServiceSettings {
         ServiceSettings {
             path: path.into(),
             slots: 64,
-            order: JobPolicy::default(),
+            order: JobPolicy::Arrival,
             bounds: SubmissionLimits::default(),
             keep: Some(7 * DAY),
             keep_idempotency: DAY,

@@ -56,37 +56,47 @@ impl fmt::Display for AcquireError {
 
 impl Error for AcquireError {}
 
-/// Reason why an item was not pushed into a [`FairQueue`](super::FairQueue).
+/// Reason why an operation of a [`FairQueue`](super::FairQueue) moved no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PushErrorKind {
-    /// The queue is closed, or was closed during the wait.
+pub enum QueueError {
+    /// The queue is closed, or was closed during the wait. A pop returns the items that a closed
+    /// queue still has first. Of a transfer, the target is closed.
     Closed,
-    /// The queue is full, and the call does not wait.
+    /// The queue has no capacity for all items, and the call does not wait. Of a transfer, the
+    /// target has none.
     Full,
-    /// The timeout or deadline passed before the queue had capacity.
+    /// The queue is empty, and the call does not wait.
+    Empty,
+    /// The timeout or deadline passed before the queue had capacity, or an item.
     TimedOut,
+    /// The source of a transfer holds fewer items than requested.
+    TooFew,
 }
 
-impl fmt::Display for PushErrorKind {
+impl fmt::Display for QueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            PushErrorKind::Closed => "the queue is closed",
-            PushErrorKind::Full => "the queue is full",
-            PushErrorKind::TimedOut => "the queue stayed full until the timeout",
+            QueueError::Closed => "the queue is closed",
+            QueueError::Full => "the queue has no capacity for all items",
+            QueueError::Empty => "the queue is empty",
+            QueueError::TimedOut => "the timeout passed before the queue had capacity or an item",
+            QueueError::TooFew => "the queue holds fewer items than requested",
         })
     }
 }
 
+impl Error for QueueError {}
+
 /// Error of a push. It returns the rejected item, or a `Vec` of the items that were not pushed, in
 /// their order. It is [`Send`] and [`Sync`] if the items are [`Send`].
 pub struct PushError<T> {
-    kind: PushErrorKind,
+    kind: QueueError,
     rejected: OwnerOnly<T>,
 }
 
 impl<T> PushError<T> {
-    pub(super) fn new(kind: PushErrorKind, rejected: T) -> Self {
+    pub(super) fn new(kind: QueueError, rejected: T) -> Self {
         PushError { kind, rejected: OwnerOnly::new(rejected) }
     }
 
@@ -95,7 +105,7 @@ impl<T> PushError<T> {
     }
 
     /// Reason for the rejection.
-    pub fn kind(&self) -> PushErrorKind {
+    pub fn kind(&self) -> QueueError {
         self.kind
     }
 
@@ -118,51 +128,3 @@ impl<T> fmt::Display for PushError<T> {
 }
 
 impl<T> Error for PushError<T> {}
-
-/// Reason why no item was popped from a [`FairQueue`](super::FairQueue).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PopError {
-    /// The queue is closed and empty.
-    Closed,
-    /// The queue is empty, and the call does not wait.
-    Empty,
-    /// The timeout or deadline passed before an item arrived.
-    TimedOut,
-}
-
-impl fmt::Display for PopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PopError::Closed => "the queue is closed and empty",
-            PopError::Empty => "the queue is empty",
-            PopError::TimedOut => "no item arrived before the timeout",
-        })
-    }
-}
-
-impl Error for PopError {}
-
-/// Reason why no item was moved from one [`FairQueue`](super::FairQueue) to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TransferError {
-    /// The target queue is closed.
-    Closed,
-    /// The target queue has not enough capacity for the items.
-    Full,
-    /// The source queue holds fewer items than requested.
-    TooFew,
-}
-
-impl fmt::Display for TransferError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TransferError::Closed => "the target queue is closed",
-            TransferError::Full => "the target queue has no capacity for all items",
-            TransferError::TooFew => "the source queue holds fewer items than requested",
-        })
-    }
-}
-
-impl Error for TransferError {}

@@ -31,7 +31,7 @@ mod queue_models;
 mod semaphore;
 mod wait_queue;
 
-pub use error::{AcquireError, CapacityError, PopError, PushError, PushErrorKind, TransferError};
+pub use error::{AcquireError, CapacityError, PushError, QueueError};
 pub use fair_queue::FairQueue;
 pub use gate::{Gate, OwnedPermit, Permit};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
-use super::{FairQueue, PopError, PushErrorKind};
+use super::{FairQueue, QueueError};
 use crate::sync::model::{block_on, check, spawn, waker};
 
 fn queue(capacity: usize) -> Arc<FairQueue<u32>> {
@@ -93,7 +93,7 @@ fn no_newcomer_overtakes_a_waiter() {
         assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker())).is_pending());
         let newcomer = spawn({
             let queue = queue.clone();
-            move || assert_eq!(queue.try_push(2).unwrap_err().kind(), PushErrorKind::Full)
+            move || assert_eq!(queue.try_push(2).unwrap_err().kind(), QueueError::Full)
         });
         assert_eq!(queue.pop(), Ok(0));
         newcomer.join().unwrap();
@@ -117,7 +117,7 @@ fn cancelling_neither_loses_nor_takes_an_item() {
         match popped {
             Ok(item) => assert_eq!(item, 1),
             Err(why) => {
-                assert_eq!(why, PopError::TimedOut);
+                assert_eq!(why, QueueError::TimedOut);
                 assert_eq!(queue.try_pop(), Ok(1));
             }
         }
@@ -229,7 +229,7 @@ fn closing_ends_every_wait_and_loses_nothing() {
         queue.close();
         let pushed = producer.join().unwrap();
         assert_eq!(consumer.join().unwrap(), pushed);
-        assert_eq!(queue.pop(), Err(PopError::Closed));
+        assert_eq!(queue.pop(), Err(QueueError::Closed));
     });
 }
 
@@ -248,7 +248,7 @@ fn closing_ends_the_wait_of_a_push() {
         });
         queue.close();
         assert_eq!(producer.join().unwrap(), 2);
-        assert_eq!((queue.pop(), queue.pop()), (Ok(1), Err(PopError::Closed)));
+        assert_eq!((queue.pop(), queue.pop()), (Ok(1), Err(QueueError::Closed)));
     });
 }
 

@@ -216,7 +216,7 @@ pub struct WouldDeadlock<H> {
 }
 
 /// Reason why a wait would never end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum DeadlockReason {
     /// The awaited task is ordered behind the waiting one, or waits for it.
     Behind,
@@ -236,11 +236,6 @@ impl<H> WouldDeadlock<H> {
     /// Returns the handle that was to be waited for.
     pub fn into_inner(self) -> H {
         self.awaited
-    }
-
-    /// Returns a copy of the error without the handle.
-    pub fn kind(&self) -> WouldDeadlock<()> {
-        WouldDeadlock { awaited: (), reason: self.reason }
     }
 }
 

@@ -41,7 +41,7 @@ mod traits;
 
 use keylane_allocate::{Claimant, End, JobId, Take};
 
-use super::job_sharing::{ASSIGNABLE, OPEN_BATCH};
+use super::shared_jobs::{ASSIGNABLE, OPEN_BATCH};
 use super::*;
 use crate::sync::AtomicU64;
 

@@ -190,21 +190,21 @@ fn every_sleeper_learns_of_the_end() {
 
 // The engine under test.
 
-pub(super) type Work = Box<dyn FnOnce() + Send>;
+pub(super) type BoxedWork = Box<dyn FnOnce() + Send>;
 
 /// Executor of closures, for the models' own workers.
 pub(super) struct Closures;
 
 impl Execute<u64> for Closures {
-    type Work = Work;
+    type Work = BoxedWork;
     const DROPS_REPLACED: bool = true;
     const WANTS_KEY: bool = false;
 
-    fn execute(&self, _: Option<&u64>, work: SlotRef<'_, Work>, _: &mut dyn ExecContext) {
+    fn execute(&self, _: Option<&u64>, work: SlotRef<'_, BoxedWork>, _: &mut dyn ExecContext) {
         work.take()();
     }
 
-    fn name(_: &Work) -> Option<usize> {
+    fn name(_: &BoxedWork) -> Option<usize> {
         None
     }
 }
@@ -238,7 +238,7 @@ impl Hasher for Number {
 }
 
 /// Task that a worker has run last, with its lanes.
-type OnTask = StepResult<u64, Work>;
+type OnTask = StepResult<u64, BoxedWork>;
 
 /// Engine whose workers end when `left` tasks have ended.
 pub(super) struct ModelEngine {
@@ -302,7 +302,7 @@ impl ModelEngine {
                 model.engine.idle.wake_all();
             }
         };
-        self.engine.submit(claims, ReadyWork(Box::new(work) as Work), WaitLimit::None).is_ok()
+        self.engine.submit(claims, ReadyWork(Box::new(work) as BoxedWork), WaitLimit::None).is_ok()
     }
 
     /// Counts tasks that will not run as ended.
@@ -760,7 +760,7 @@ fn the_latest_runs_or_is_replaced() {
                 });
                 model.discount(1);
             };
-            ReadyWork(Box::new(run) as Work)
+            ReadyWork(Box::new(run) as BoxedWork)
         };
         let submit = |model: &Arc<ModelEngine>, task| {
             let replaced =
@@ -802,7 +802,7 @@ fn nothing_comes_after_the_end_of_a_key() {
         });
         let (seen, look) = (at_the_end.clone(), ran.clone());
         let end = move || seen.store(look.load(StdOrdering::Relaxed), StdOrdering::Relaxed);
-        let end = ReadyWork(Box::new(end) as Work);
+        let end = ReadyWork(Box::new(end) as BoxedWork);
         assert!(model.engine.submit_end(Claims::exclusive(0), true, end, WaitLimit::None).is_ok());
         let accepted = producer.join().unwrap();
         model.engine.idle.start_searching();

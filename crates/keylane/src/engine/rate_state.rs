@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::order::{Rate, RateDeadline, TokenBucket};
-use crate::run::{MockClock, RateClock, Timer};
+use crate::run::{MockClock, TimeSource, Timer};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// Shortest time between two sweeps of full buckets, in nanoseconds. Short compared with the cost
@@ -13,7 +13,7 @@ pub(super) const SWEEP_NANOS: u64 = 1_000_000_000;
 /// Rate limits of a pool, and the timer of the engine.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
-    pub(super) time: RateClock,
+    pub(super) time: TimeSource,
     pub(super) timer: Timer<TimerEvent>,
     /// Tokens for the tasks of all keys. Locked under a shard's lanes; only the timer's lock is
     /// taken under it.
@@ -63,7 +63,7 @@ impl PendingWakeups {
 impl RateLimits {
     pub(super) fn new(clock: Option<MockClock>, rate: Option<Rate>) -> Self {
         RateLimits {
-            time: RateClock::new(clock),
+            time: TimeSource::new(clock),
             timer: Timer::new(),
             pool: Mutex::new(PoolRate { rate, bucket: TokenBucket::default() }),
             limits_pool: AtomicBool::new(rate.is_some()),

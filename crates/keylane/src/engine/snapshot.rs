@@ -28,7 +28,7 @@ impl<K> Default for LaneTotals<K> {
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Returns a snapshot with the `top` longest lanes, and the `top` lanes with the longest wait.
     pub(crate) fn snapshot(&self, top: usize) -> Snapshot<K> {
-        let (mut wait_time, mut run_time) = (Histogram::default(), Histogram::default());
+        let (mut wait_time, mut run_time) = (Histogram::new(), Histogram::new());
         let lanes = self.lane_totals(top, &mut run_time);
         self.admission.release(self.collect());
         let retired = self.workers.add_retired_to(&mut wait_time, &mut run_time);

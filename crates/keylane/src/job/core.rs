@@ -17,7 +17,7 @@ use slab::Slab;
 
 #[cfg(feature = "tokio")]
 use super::future_slots::JobFutures;
-use super::keyed::{KeyedSubtask, OnGranted};
+use super::keyed_subtask::{KeyedSubtask, OnGranted};
 use super::options::OnError;
 use super::shared_batch::SharedBatch;
 use super::sink::{JobEnding, OnPanic, OutcomeSink};

@@ -15,7 +15,7 @@ pub(super) struct SharedBatch<F> {
 pub(super) struct BatchState<F> {
     /// Subtasks that have not started, the next one first.
     pub(super) subtasks: VecDeque<NumberedSubtask<F>>,
-    /// Whether the batch is counted in `JobSharing::offers`. Then it has subtasks, unless the job
+    /// Whether the batch is counted in `SharedJobs::offers`. Then it has subtasks, unless the job
     /// was cancelled.
     pub(super) is_open: bool,
     /// Whether other workers have stolen subtasks.

@@ -61,7 +61,7 @@ impl HistogramRecorder {
 
 impl fmt::Debug for HistogramRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut histogram = Histogram::default();
+        let mut histogram = Histogram::new();
         self.add_to(&mut histogram);
         histogram.fmt(f)
     }
@@ -96,13 +96,11 @@ pub struct Histogram {
     longest: u64,
 }
 
-impl Default for Histogram {
-    fn default() -> Self {
+impl Histogram {
+    pub(crate) fn new() -> Self {
         Histogram { counts: vec![0; BUCKETS].into(), sum: 0, longest: 0 }
     }
-}
 
-impl Histogram {
     /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -225,7 +223,7 @@ mod tests {
         let mut values: Vec<u64> = (1..=10_000).map(|n| n * n).collect();
         values.iter().for_each(|&value| recorder.record(value, 1));
         values.sort_unstable();
-        let mut histogram = Histogram::default();
+        let mut histogram = Histogram::new();
         recorder.add_to(&mut histogram);
         assert_eq!(histogram.count(), 10_000);
         for quantile in [0.0, 0.001, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
@@ -244,7 +242,7 @@ mod tests {
         let recorder = HistogramRecorder::new();
         recorder.record(100, 64);
         recorder.record(1_000_000, 1);
-        let mut histogram = Histogram::default();
+        let mut histogram = Histogram::new();
         recorder.add_to(&mut histogram);
         recorder.add_to(&mut histogram);
         let mut twice = histogram.clone();
@@ -253,7 +251,7 @@ mod tests {
         assert_eq!(twice.sum().as_nanos(), 4 * (6_400 + 1_000_000));
         assert_eq!(histogram.count_up_to(Duration::from_micros(1)), 128);
         assert_eq!(histogram.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [128, 2]);
-        assert!(Histogram::default().is_empty());
-        assert_eq!(Histogram::default().quantile(0.5), Duration::ZERO);
+        assert!(Histogram::new().is_empty());
+        assert_eq!(Histogram::new().quantile(0.5), Duration::ZERO);
     }
 }

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 
 use super::detached_turns::StartRange;
 use super::histogram::{Histogram, HistogramRecorder};
-use super::statistics::Statistics;
+use super::statistics_setting::Statistics;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// Counters of one worker. Each atomic has one writer, so it is updated with plain loads and

@@ -2,7 +2,7 @@
 //! type.
 
 mod bit_sliced;
-mod descriptor;
+mod compatibility;
 mod index;
 
 use std::any::TypeId;
@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 pub(crate) use self::bit_sliced::PageScan;
-pub use self::descriptor::Compatibility;
-pub(crate) use self::descriptor::Descriptor;
+pub use self::compatibility::Compatibility;
+pub(crate) use self::compatibility::Descriptor;
 use self::index::{ConflictIndex, IndexPos};
 pub(crate) use self::index::{ConflictScan, Inserted, ScanBatch};
 use super::one_or_many::OneOrMany;

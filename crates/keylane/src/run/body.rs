@@ -91,9 +91,9 @@ struct Vtable {
 }
 
 /// Namespace of the vtable functions of each type.
-struct BodyFns<R>(R);
+struct BodyVtable<R>(R);
 
-impl<R: RunBody> BodyFns<R> {
+impl<R: RunBody> BodyVtable<R> {
     const FITS: bool =
         size_of::<R>() <= size_of::<BodyWords>() && align_of::<R>() <= align_of::<BodyWords>();
     const VTABLE: Vtable = Vtable {
@@ -224,7 +224,7 @@ impl Drop for SharedBody {
 impl TaskBody {
     #[inline(always)]
     pub(crate) fn new<R: RunBody>(value: R) -> Self {
-        if BodyFns::<R>::FITS {
+        if BodyVtable::<R>::FITS {
             Self::store(value)
         } else {
             Self::store(BoxedBody(Box::new(value)))
@@ -251,12 +251,12 @@ impl TaskBody {
     /// Stores a value inline. The caller has checked that `R` fits.
     #[inline(always)]
     fn store<R: RunBody>(value: R) -> Self {
-        debug_assert!(BodyFns::<R>::FITS);
+        debug_assert!(BodyVtable::<R>::FITS);
         let mut words: BodyWords = [MaybeUninit::uninit(); WORDS];
         // SAFETY: `R` fits into the words in size and alignment: `new` checks it for its argument,
         // and a `BoxedBody` is one word.
         unsafe { words.as_mut_ptr().cast::<R>().write(value) };
-        TaskBody { words, vtable: &BodyFns::<R>::VTABLE, _not_sync: PhantomData }
+        TaskBody { words, vtable: &BodyVtable::<R>::VTABLE, _not_sync: PhantomData }
     }
 
     /// Returns whether the stored value has this type.

@@ -24,7 +24,7 @@ use crate::sync::{Mutex, Thread, park, park_timeout};
 /// assert_eq!(second.wait()?.ok(), Some("second"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MockClock(Arc<Mutex<ManualTime>>);
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct ManualTime {
 impl MockClock {
     /// Creates a clock at zero.
     pub fn new() -> Self {
-        MockClock::default()
+        MockClock(Arc::default())
     }
 
     /// Time since the clock was created.
@@ -61,30 +61,30 @@ impl MockClock {
 
 /// Time source: nanoseconds since its start.
 #[derive(Clone, Debug)]
-pub(crate) enum RateClock {
+pub(crate) enum TimeSource {
     /// System's monotonic clock, since this moment.
     System(Instant),
     Manual(MockClock),
 }
 
-impl RateClock {
+impl TimeSource {
     pub(crate) fn new(manual: Option<MockClock>) -> Self {
-        manual.map_or_else(|| RateClock::System(Instant::now()), RateClock::Manual)
+        manual.map_or_else(|| TimeSource::System(Instant::now()), TimeSource::Manual)
     }
 
     pub(crate) fn now(&self) -> u64 {
         match self {
-            RateClock::System(epoch) => {
+            TimeSource::System(epoch) => {
                 u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
             }
-            RateClock::Manual(clock) => clock.0.lock().now,
+            TimeSource::Manual(clock) => clock.0.lock().now,
         }
     }
 
     /// Registers a thread to be unparked whenever a manual clock is advanced. Returns its listener
     /// number.
     pub(super) fn listen(&self, thread: &Thread) -> Option<usize> {
-        let RateClock::Manual(clock) = self else { return None };
+        let TimeSource::Manual(clock) = self else { return None };
         let mut time = clock.0.lock();
         let number = time.next;
         time.next += 1;
@@ -94,7 +94,7 @@ impl RateClock {
 
     /// Removes a listener.
     pub(super) fn unlisten(&self, listener: Option<usize>) {
-        if let (RateClock::Manual(clock), Some(listener)) = (self, listener) {
+        if let (TimeSource::Manual(clock), Some(listener)) = (self, listener) {
             clock.0.lock().listeners.retain(|(number, _)| *number != listener);
         }
     }
@@ -102,7 +102,7 @@ impl RateClock {
     /// Parks the calling thread until the time `at`. May return earlier.
     pub(super) fn park_until(&self, at: Option<u64>) {
         match (self, at) {
-            (RateClock::System(_), Some(at)) => {
+            (TimeSource::System(_), Some(at)) => {
                 park_timeout(Duration::from_nanos(at.saturating_sub(self.now())))
             }
             // Without a time, or with a manual clock, whose `advance` unparks its listeners.

@@ -21,7 +21,7 @@ pub(crate) use attempt::{AttemptEngine, RetryAttempt};
 pub(crate) use attempt_context::AttemptContext;
 pub(crate) use body::{RunBody, RunSharedBody, TaskBody, name_of};
 pub use clock::MockClock;
-pub(crate) use clock::RateClock;
+pub(crate) use clock::TimeSource;
 pub use context::Turn;
 pub(crate) use context::{
     EndTurn, ExecContext, KeepValueContext, KeptValue, TurnResult, noop_context,

@@ -31,7 +31,7 @@ use std::collections::btree_map::Entry;
 use std::io;
 use std::thread::JoinHandle;
 
-use super::RateClock;
+use super::TimeSource;
 use crate::sync::{Mutex, Thread, current};
 
 /// Alarms, and the thread that fires them, once it is started.
@@ -104,7 +104,7 @@ impl<T: Ord + Copy> Timer<T> {
     }
 
     /// Step 2, until the timer ends.
-    pub(crate) fn run(&self, time: &RateClock, mut fire: impl FnMut(T)) {
+    pub(crate) fn run(&self, time: &TimeSource, mut fire: impl FnMut(T)) {
         let me = current();
         let listener = time.listen(&me);
         self.state.lock().runner = Some(me);
@@ -167,7 +167,7 @@ mod tests {
         let clock = MockClock::new();
         clock.advance(Duration::from_nanos(at));
         let mut fired = Vec::new();
-        timer.run(&RateClock::new(Some(clock)), |what| match what {
+        timer.run(&TimeSource::new(Some(clock)), |what| match what {
             LAST => timer.end(),
             what => fired.push(what),
         });

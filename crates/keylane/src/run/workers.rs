@@ -65,7 +65,7 @@ pub(crate) struct BlockAnswer<E> {
 }
 
 /// Sums over the retired workers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RetiredStats {
     ran: u64,
     wait: Histogram,
@@ -201,7 +201,9 @@ impl WorkerSet {
         }
         let leaving = list.entries.iter().position(|entry| entry.id == id);
         let leaving = list.entries.remove(leaving.expect("a worker is retired once"));
-        let retired = list.retired.get_or_insert_default();
+        let retired = list.retired.get_or_insert_with(|| {
+            Box::new(RetiredStats { ran: 0, wait: Histogram::new(), run: Histogram::new() })
+        });
         retired.ran += leaving.counters.ran();
         leaving.counters.add_times_to(&mut retired.wait, &mut retired.run);
         self.update_surplus(&list);

@@ -47,7 +47,7 @@ pub enum Async {}
     note = "after `.fallible()` its value is a `Result`",
     note = "after `.retry(..)` it is a closure that can be called several times, `FnMut`"
 )]
-pub trait Work<Mode, Kind>: Sized {
+pub trait TaskWork<Mode, Kind>: Sized {
     /// Value of the outcome [`Completed`](crate::Outcome::Completed).
     type Value: Send + 'static;
 
@@ -89,7 +89,7 @@ pub trait Work<Mode, Kind>: Sized {
     }
 }
 
-impl<T, F> Work<Plain, Closure> for F
+impl<T, F> TaskWork<Plain, Closure> for F
 where
     F: FnOnce() -> T,
     T: Send + 'static,
@@ -119,7 +119,7 @@ where
     }
 }
 
-impl<T, E, F> Work<Fallible, Closure> for F
+impl<T, E, F> TaskWork<Fallible, Closure> for F
 where
     F: FnOnce() -> Result<T, E>,
     T: Send + 'static,
@@ -136,7 +136,7 @@ where
     }
 }
 
-impl<T, E, F> Work<Retrying, Closure> for F
+impl<T, E, F> TaskWork<Retrying, Closure> for F
 where
     F: FnMut() -> Result<T, E>,
     T: Send + 'static,
@@ -156,7 +156,7 @@ where
 }
 
 #[cfg(feature = "tokio")]
-impl<F> Work<Plain, Async> for F
+impl<F> TaskWork<Plain, Async> for F
 where
     F: Future<Output: Send + 'static>,
 {
@@ -174,7 +174,7 @@ where
 }
 
 #[cfg(feature = "tokio")]
-impl<T, E, F> Work<Fallible, Async> for F
+impl<T, E, F> TaskWork<Fallible, Async> for F
 where
     F: Future<Output = Result<T, E>>,
     T: Send + 'static,

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{LONG, Log, Wakes, block_on, eventually, poll, soon};
-use keylane::admit::{CapacityError, FairQueue, PopError, PushErrorKind, TransferError};
+use keylane::admit::{CapacityError, FairQueue, QueueError};
 
 fn queue<T>(capacity: usize) -> Arc<FairQueue<T>> {
     Arc::new(FairQueue::new(capacity).unwrap())
@@ -50,20 +50,20 @@ fn a_full_queue_gives_the_item_back() {
         assert_eq!(error.into_inner(), 2);
     }
     let error = queue.try_push_many([2, 3]).unwrap_err();
-    assert_eq!((error.kind(), error.into_inner()), (PushErrorKind::Full, vec![2, 3]));
+    assert_eq!((error.kind(), error.into_inner()), (QueueError::Full, vec![2, 3]));
     let error = queue.push_many_timeout([2, 3], Duration::ZERO).unwrap_err();
-    assert_eq!((error.kind(), error.into_inner()), (PushErrorKind::TimedOut, vec![2, 3]));
+    assert_eq!((error.kind(), error.into_inner()), (QueueError::TimedOut, vec![2, 3]));
     assert_eq!(queue.snapshot(), [1]);
 }
 
 #[test]
 fn an_empty_queue_gives_nothing() {
     let queue = queue::<u32>(1);
-    assert_eq!(queue.try_pop(), Err(PopError::Empty));
-    assert_eq!(queue.pop_timeout(Duration::from_millis(2)), Err(PopError::TimedOut));
-    assert_eq!(queue.pop_timeout(Duration::ZERO), Err(PopError::TimedOut));
-    assert_eq!(queue.try_pop_many(4), Err(PopError::Empty));
-    assert_eq!(queue.pop_many_timeout(4, Duration::ZERO), Err(PopError::TimedOut));
+    assert_eq!(queue.try_pop(), Err(QueueError::Empty));
+    assert_eq!(queue.pop_timeout(Duration::from_millis(2)), Err(QueueError::TimedOut));
+    assert_eq!(queue.pop_timeout(Duration::ZERO), Err(QueueError::TimedOut));
+    assert_eq!(queue.try_pop_many(4), Err(QueueError::Empty));
+    assert_eq!(queue.pop_many_timeout(4, Duration::ZERO), Err(QueueError::TimedOut));
     assert_eq!((queue.pop_many(0), queue.try_pop_many(0)), (Ok(vec![]), Ok(vec![])));
     assert_eq!(block_on(queue.pop_many_async(0)), Ok(vec![]));
     assert_eq!((queue.peek(|item| *item), queue.snapshot()), (None, vec![]));
@@ -208,7 +208,7 @@ fn an_item_that_was_handed_over_takes_room_until_it_is_collected() {
     let (mut pop, wakes) = (Box::pin(queue.pop_async()), Wakes::new());
     assert!(poll(pop.as_mut(), &wakes).is_pending());
     queue.try_push(1).unwrap();
-    assert_eq!(queue.try_push(2).unwrap_err().kind(), PushErrorKind::Full);
+    assert_eq!(queue.try_push(2).unwrap_err().kind(), QueueError::Full);
     assert!(format!("{queue:?}").contains("handed_off: 1"));
     drop(pop);
     assert_eq!((queue.len(), queue.capacity()), (1, 1));
@@ -283,16 +283,16 @@ fn closing_refuses_pushes_and_lets_pops_finish() {
             eventually(|| queue.waiting_to_push() == 2);
             queue.close();
             let (push, many) = (push.join().unwrap(), many.join().unwrap());
-            assert_eq!((push.kind(), push.into_inner()), (PushErrorKind::Closed, 2));
+            assert_eq!((push.kind(), push.into_inner()), (QueueError::Closed, 2));
             assert_eq!(many.into_inner(), [3, 4]);
         });
         assert!(queue.is_closed());
-        assert_eq!(queue.try_push(5).unwrap_err().kind(), PushErrorKind::Closed);
-        assert_eq!(block_on(queue.push_async(5)).unwrap_err().kind(), PushErrorKind::Closed);
-        assert_eq!(queue.try_push_many([5]).unwrap_err().kind(), PushErrorKind::Closed);
-        assert_eq!((queue.pop(), queue.pop()), (Ok(1), Err(PopError::Closed)));
-        assert_eq!(queue.try_pop(), Err(PopError::Closed));
-        assert_eq!(queue.pop_many(2), Err(PopError::Closed));
+        assert_eq!(queue.try_push(5).unwrap_err().kind(), QueueError::Closed);
+        assert_eq!(block_on(queue.push_async(5)).unwrap_err().kind(), QueueError::Closed);
+        assert_eq!(queue.try_push_many([5]).unwrap_err().kind(), QueueError::Closed);
+        assert_eq!((queue.pop(), queue.pop()), (Ok(1), Err(QueueError::Closed)));
+        assert_eq!(queue.try_pop(), Err(QueueError::Closed));
+        assert_eq!(queue.pop_many(2), Err(QueueError::Closed));
         queue.close();
     });
 }
@@ -305,7 +305,8 @@ fn closing_ends_the_waits_of_pops() {
             let pops = [scope.spawn(|| queue.pop()), scope.spawn(|| block_on(queue.pop_async()))];
             eventually(|| queue.waiting_to_pop() == 2);
             queue.close();
-            pops.into_iter().for_each(|pop| assert_eq!(pop.join().unwrap(), Err(PopError::Closed)));
+            pops.into_iter()
+                .for_each(|pop| assert_eq!(pop.join().unwrap(), Err(QueueError::Closed)));
         });
     });
 }
@@ -315,7 +316,7 @@ fn closing_can_return_what_was_left() {
     let queue = queue(8);
     queue.push_many(0..3).unwrap();
     assert_eq!(queue.close_and_take(), [0, 1, 2]);
-    assert_eq!((queue.pop(), queue.close_and_take()), (Err(PopError::Closed), vec![]));
+    assert_eq!((queue.pop(), queue.close_and_take()), (Err(QueueError::Closed), vec![]));
 }
 
 #[test]
@@ -355,18 +356,18 @@ fn a_transfer_moves_all_or_none() {
     let (from, to) = (queue(8), queue(3));
     from.push_many(0..5).unwrap();
     to.push(9).unwrap();
-    assert_eq!(from.transfer(&to, 6), Err(TransferError::TooFew));
-    assert_eq!(from.transfer(&to, 3), Err(TransferError::Full));
-    assert_eq!(from.transfer_all(&to), Err(TransferError::Full));
+    assert_eq!(from.transfer(&to, 6), Err(QueueError::TooFew));
+    assert_eq!(from.transfer(&to, 3), Err(QueueError::Full));
+    assert_eq!(from.transfer_all(&to), Err(QueueError::Full));
     assert_eq!((from.len(), to.len()), (5, 1));
     assert_eq!(from.transfer(&to, 2), Ok(()));
     assert_eq!((from.snapshot(), to.snapshot()), (vec![2, 3, 4], vec![9, 0, 1]));
     to.close_and_take();
-    assert_eq!(from.transfer(&to, 1), Err(TransferError::Closed));
-    assert_eq!(from.transfer(&to, 0), Err(TransferError::Closed));
+    assert_eq!(from.transfer(&to, 1), Err(QueueError::Closed));
+    assert_eq!(from.transfer(&to, 0), Err(QueueError::Closed));
     // To itself nothing changes.
     assert_eq!((from.transfer(&from, 3), from.transfer_all(&from)), (Ok(()), Ok(3)));
-    assert_eq!(from.transfer(&from, 4), Err(TransferError::TooFew));
+    assert_eq!(from.transfer(&from, 4), Err(QueueError::TooFew));
     assert_eq!(from.snapshot(), [2, 3, 4]);
 }
 

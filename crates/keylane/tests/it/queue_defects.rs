@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{LONG, Log, Wakes, eventually, poll, soon};
-use keylane::admit::{FairQueue, PopError, PushErrorKind};
+use keylane::admit::{FairQueue, QueueError};
 
 fn queue<T>(capacity: usize) -> Arc<FairQueue<T>> {
     Arc::new(FairQueue::new(capacity).unwrap())
@@ -21,9 +21,9 @@ fn seed_004_4a_the_guard_is_inverted() {
         let queue = queue(2);
         queue.push(1).unwrap();
         queue.push(2).unwrap();
-        assert_eq!(queue.try_push(3).unwrap_err().kind(), PushErrorKind::Full);
+        assert_eq!(queue.try_push(3).unwrap_err().kind(), QueueError::Full);
         assert_eq!((queue.pop(), queue.pop()), (Ok(1), Ok(2)));
-        assert_eq!(queue.try_pop(), Err(PopError::Empty));
+        assert_eq!(queue.try_pop(), Err(QueueError::Empty));
     });
 }
 
@@ -59,7 +59,7 @@ fn seed_004_4c_a_newcomer_barges() {
     assert!(poll(waiter.as_mut(), &wakes).is_pending());
     assert_eq!(queue.try_pop(), Ok("first"));
     // The waiter has not run since. Its item is in all the same.
-    assert_eq!(queue.try_push("newcomer").unwrap_err().kind(), PushErrorKind::Full);
+    assert_eq!(queue.try_push("newcomer").unwrap_err().kind(), QueueError::Full);
     assert_eq!(queue.snapshot(), ["waiter"]);
     assert!(matches!(poll(waiter.as_mut(), &wakes), Poll::Ready(Ok(()))));
 }
@@ -71,7 +71,7 @@ fn seed_004_4c_a_newcomer_takes_what_was_brought_for_a_waiter() {
     let (mut waiter, wakes) = (Box::pin(queue.pop_async()), Wakes::new());
     assert!(poll(waiter.as_mut(), &wakes).is_pending());
     queue.try_push(1).unwrap();
-    assert_eq!(queue.try_pop(), Err(PopError::Empty));
+    assert_eq!(queue.try_pop(), Err(QueueError::Empty));
     assert_eq!(poll(waiter.as_mut(), &wakes), Poll::Ready(Ok(1)));
 }
 
@@ -120,7 +120,7 @@ fn seed_004_4e_a_timeout_ends_the_wait_of_the_next() {
         eventually(|| queue.waiting_to_pop() == 1);
         let (mut first, wakes) = (Box::pin(queue.pop_async()), Wakes::new());
         assert!(poll(first.as_mut(), &wakes).is_pending());
-        assert_eq!(queue.pop_timeout(Duration::ZERO), Err(PopError::TimedOut));
+        assert_eq!(queue.pop_timeout(Duration::ZERO), Err(QueueError::TimedOut));
         drop(first);
         assert_eq!(queue.waiting_to_pop(), 1);
         queue.push(9).unwrap();
@@ -147,7 +147,7 @@ fn seed_004_4f_a_wake_up_before_the_wait_is_lost() {
             }
         });
         // The time may be 0, or as long as there is, and nothing throws.
-        assert_eq!(there.pop_timeout(Duration::ZERO), Err(PopError::TimedOut));
+        assert_eq!(there.pop_timeout(Duration::ZERO), Err(QueueError::TimedOut));
         there.push(1).unwrap();
         assert_eq!(there.pop_timeout(Duration::MAX), Ok(1));
     });
@@ -172,7 +172,7 @@ fn seed_004_4g_waits_that_are_disturbed_end_early() {
             thread::yield_now();
         }
         let (popped, took) = waiter.join().unwrap();
-        assert_eq!(popped, Err(PopError::TimedOut));
+        assert_eq!(popped, Err(QueueError::TimedOut));
         assert!(took >= timeout, "it ended after {took:?}");
     });
 }
@@ -189,7 +189,7 @@ fn seed_004_4h_those_who_gave_up_stay_in_the_line() {
         assert!(poll(head.as_mut(), &wakes).is_pending());
         for _ in 0..100_000 {
             let error = queue.push_timeout(live.clone(), Duration::ZERO).unwrap_err();
-            assert_eq!(error.kind(), PushErrorKind::TimedOut);
+            assert_eq!(error.kind(), QueueError::TimedOut);
         }
         assert_eq!((queue.waiting_to_push(), Arc::strong_count(&live)), (1, 1));
         // Many at a time, from the middle, the end and the front.
@@ -248,7 +248,7 @@ fn seed_004_4k_counts_stay_wrong_after_a_cancelled_wait() {
         assert_eq!(queue.waiting_to_pop(), 2);
         drop(pops);
         assert_eq!(queue.waiting_to_pop(), 0);
-        assert_eq!(queue.pop_timeout(Duration::ZERO), Err(PopError::TimedOut));
+        assert_eq!(queue.pop_timeout(Duration::ZERO), Err(QueueError::TimedOut));
         assert_eq!(queue.waiting_to_pop(), 0);
         queue.try_push(round).unwrap();
         assert_eq!(queue.push_timeout(9, Duration::ZERO).unwrap_err().into_inner(), 9);

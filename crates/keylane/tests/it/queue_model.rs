@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::common::{Live, One, Rng, Wakes, poll};
-use keylane::admit::{FairQueue, PopError, PushErrorKind, TransferError};
+use keylane::admit::{FairQueue, QueueError};
 
 const PROGRAMS: u64 = 4000;
 const STEPS: u64 = 120;
@@ -193,9 +193,9 @@ impl Program {
             self.queues[at].try_push(item)
         };
         let model = &mut self.models[at];
-        let in_time = if timed { PushErrorKind::TimedOut } else { PushErrorKind::Full };
+        let in_time = if timed { QueueError::TimedOut } else { QueueError::Full };
         match pushed {
-            Err(error) if model.is_closed => assert_eq!(error.kind(), PushErrorKind::Closed),
+            Err(error) if model.is_closed => assert_eq!(error.kind(), QueueError::Closed),
             Err(error) => {
                 assert_eq!(error.kind(), in_time);
                 assert_eq!(model.push(&numbers), [error.into_inner().0]);
@@ -216,8 +216,8 @@ impl Program {
         match popped {
             Ok((item, _)) => assert_eq!(expected, [item]),
             Err(why) => {
-                let in_time = if timed { PopError::TimedOut } else { PopError::Empty };
-                assert_eq!(why, if model.is_closed { PopError::Closed } else { in_time });
+                let in_time = if timed { QueueError::TimedOut } else { QueueError::Empty };
+                assert_eq!(why, if model.is_closed { QueueError::Closed } else { in_time });
                 assert!(expected.is_empty());
             }
         }
@@ -365,13 +365,13 @@ impl Program {
         let moved = self.queues[from].transfer(&self.queues[to], count);
         let len = self.models[from].items.len();
         let expected = if from != to && len < count {
-            Err(TransferError::TooFew)
+            Err(QueueError::TooFew)
         } else if self.models[to].is_closed {
-            Err(TransferError::Closed)
+            Err(QueueError::Closed)
         } else if len < count {
-            Err(TransferError::TooFew)
+            Err(QueueError::TooFew)
         } else if from != to && count > self.models[to].room() {
-            Err(TransferError::Full)
+            Err(QueueError::Full)
         } else {
             Ok(())
         };

@@ -75,7 +75,7 @@ fn consume(queue: &FairQueue<Item>, consumer: u64, cancels: bool, mut see: impl 
         };
         match popped {
             Ok(items) => items.into_iter().for_each(&mut see),
-            Err(keylane::admit::PopError::Closed) => return,
+            Err(keylane::admit::QueueError::Closed) => return,
             Err(_) => {}
         }
     }

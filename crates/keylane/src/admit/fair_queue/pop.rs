@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::super::error::PopError;
+use super::super::error::QueueError;
 use super::super::parker::{ThreadParker, WakeList, WakeTarget};
 use super::super::wait_queue::WaiterState;
-use super::state::TryQueueError;
 use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
@@ -18,7 +17,7 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is closed and empty.
     #[inline]
-    pub fn pop(&self) -> Result<T, PopError> {
+    pub fn pop(&self) -> Result<T, QueueError> {
         self.pop_until(None)
     }
 
@@ -26,7 +25,7 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If no item arrived in time, or the queue is closed and empty.
-    pub fn pop_timeout(&self, timeout: Duration) -> Result<T, PopError> {
+    pub fn pop_timeout(&self, timeout: Duration) -> Result<T, QueueError> {
         self.pop_until(Instant::now().checked_add(timeout))
     }
 
@@ -35,7 +34,7 @@ impl<T> FairQueue<T> {
     /// # Errors
     /// If the queue is empty.
     #[inline]
-    pub fn try_pop(&self) -> Result<T, PopError> {
+    pub fn try_pop(&self) -> Result<T, QueueError> {
         let popped = self.front().pop();
         popped.map_or_else(|| self.pop_whole(), Ok)
     }
@@ -52,7 +51,7 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is closed and empty.
-    pub async fn pop_async(&self) -> Result<T, PopError> {
+    pub async fn pop_async(&self) -> Result<T, QueueError> {
         PopFuture { queue: self, waiter: None }.await
     }
 
@@ -61,7 +60,7 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is closed and empty.
-    pub fn pop_many(&self, most: usize) -> Result<Vec<T>, PopError> {
+    pub fn pop_many(&self, most: usize) -> Result<Vec<T>, QueueError> {
         self.pop_many_until(most, None)
     }
 
@@ -69,7 +68,7 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If no item arrived in time, or the queue is closed and empty.
-    pub fn pop_many_timeout(&self, most: usize, timeout: Duration) -> Result<Vec<T>, PopError> {
+    pub fn pop_many_timeout(&self, most: usize, timeout: Duration) -> Result<Vec<T>, QueueError> {
         self.pop_many_until(most, Instant::now().checked_add(timeout))
     }
 
@@ -77,7 +76,7 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is empty.
-    pub fn try_pop_many(&self, most: usize) -> Result<Vec<T>, PopError> {
+    pub fn try_pop_many(&self, most: usize) -> Result<Vec<T>, QueueError> {
         let mut items = Vec::new();
         if most == 0 {
             return Ok(items);
@@ -93,7 +92,7 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the queue is closed and empty.
-    pub async fn pop_many_async(&self, most: usize) -> Result<Vec<T>, PopError> {
+    pub async fn pop_many_async(&self, most: usize) -> Result<Vec<T>, QueueError> {
         if most == 0 {
             return Ok(Vec::new());
         }
@@ -102,34 +101,34 @@ impl<T> FairQueue<T> {
     }
 
     #[inline]
-    fn pop_until(&self, deadline: Option<Instant>) -> Result<T, PopError> {
+    fn pop_until(&self, deadline: Option<Instant>) -> Result<T, QueueError> {
         let popped = self.front().pop();
         popped.map_or_else(|| self.pop_or_wait(deadline), Ok)
     }
 
     #[cold]
-    fn pop_whole(&self) -> Result<T, PopError> {
-        self.change(|parts, wake_list| parts.pop(wake_list)).map_err(PopError::from)
+    fn pop_whole(&self) -> Result<T, QueueError> {
+        self.change(|parts, wake_list| parts.pop(wake_list))
     }
 
     /// Pops from either part, or waits.
     #[cold]
-    fn pop_or_wait(&self, deadline: Option<Instant>) -> Result<T, PopError> {
+    fn pop_or_wait(&self, deadline: Option<Instant>) -> Result<T, QueueError> {
         let mut wake_list = WakeList::default();
         let mut both = self.both();
         match both.parts().pop(&mut wake_list) {
-            Err(TryQueueError::NotNow) => self.wait_to_pop(both, deadline),
+            Err(QueueError::Empty) => self.wait_to_pop(both, deadline),
             result => {
                 drop(both);
                 wake_list.wake_all();
-                result.map_err(PopError::from)
+                result
             }
         }
     }
 
-    fn pop_many_until(&self, most: usize, deadline: Option<Instant>) -> Result<Vec<T>, PopError> {
+    fn pop_many_until(&self, most: usize, deadline: Option<Instant>) -> Result<Vec<T>, QueueError> {
         match self.try_pop_many(most) {
-            Err(PopError::Empty) => {}
+            Err(QueueError::Empty) => {}
             result => return result,
         }
         let first = self.pop_until(deadline)?;
@@ -148,7 +147,7 @@ impl<T> FairQueue<T> {
         &self,
         mut both: BothGuards<'_, T>,
         deadline: Option<Instant>,
-    ) -> Result<T, PopError> {
+    ) -> Result<T, QueueError> {
         let parker = ThreadParker::new();
         let waiter = both.parts().enqueue_pop(WakeTarget::Thread(parker.clone()));
         drop(both);
@@ -166,34 +165,34 @@ struct PopFuture<'a, T> {
 
 impl<T> PopFuture<'_, T> {
     /// Pops an item, or joins the wait queue.
-    fn begin(&mut self, wake: WakeTarget) -> Poll<Result<T, PopError>> {
+    fn begin(&mut self, wake: WakeTarget) -> Poll<Result<T, QueueError>> {
         let mut wake_list = WakeList::default();
         let mut both = self.queue.both();
         let popped = both.parts().pop(&mut wake_list);
-        if let Err(TryQueueError::NotNow) = popped {
+        if let Err(QueueError::Empty) = popped {
             self.waiter = Some(both.parts().enqueue_pop(wake));
             return Poll::Pending;
         }
         drop(both);
         wake_list.wake_all();
-        Poll::Ready(popped.map_err(PopError::from))
+        Poll::Ready(popped)
     }
 
     /// Leaves the wait queue with the result of the pop.
-    fn leave(&mut self, waiter: usize) -> Result<T, PopError> {
+    fn leave(&mut self, waiter: usize) -> Result<T, QueueError> {
         self.waiter = None;
         let mut wake_list = WakeList::default();
         let (state, item, _wake) = self.queue.back().remove_popper(waiter, &mut wake_list);
         wake_list.wake_all();
         item.ok_or(match state {
-            WaiterState::Waiting => PopError::TimedOut,
-            WaiterState::Granted | WaiterState::Refused => PopError::Closed,
+            WaiterState::Waiting => QueueError::TimedOut,
+            WaiterState::Granted | WaiterState::Refused => QueueError::Closed,
         })
     }
 }
 
 impl<T> Future for PopFuture<'_, T> {
-    type Output = Result<T, PopError>;
+    type Output = Result<T, QueueError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Cloned before the lock is taken and dropped after it: wakers run foreign code.
@@ -218,15 +217,6 @@ impl<T> Drop for PopFuture<'_, T> {
             let wake = self.queue.both().parts().cancel_pop(waiter, &mut wake_list);
             wake_list.wake_all();
             drop(wake);
-        }
-    }
-}
-
-impl From<TryQueueError> for PopError {
-    fn from(error: TryQueueError) -> Self {
-        match error {
-            TryQueueError::NotNow => PopError::Empty,
-            TryQueueError::Closed => PopError::Closed,
         }
     }
 }

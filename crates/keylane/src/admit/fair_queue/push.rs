@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::super::error::{PushError, PushErrorKind};
+use super::super::error::{PushError, QueueError};
 use super::super::parker::{ThreadParker, WakeList, WakeTarget};
 use super::super::wait_queue::WaiterState;
-use super::state::{PushBatch, TryQueueError};
+use super::state::PushBatch;
 use super::{BothGuards, FairQueue};
 
 impl<T> FairQueue<T> {
@@ -132,7 +132,7 @@ impl<T> FairQueue<T> {
     fn try_push_batch(&self, mut batch: PushBatch<T>) -> Result<(), PushError<PushBatch<T>>> {
         match self.change(|parts, wake_list| parts.push(&mut batch, wake_list)) {
             Ok(()) => Ok(()),
-            Err(error) => Err(PushError::new(error.into(), batch)),
+            Err(error) => Err(PushError::new(error, batch)),
         }
     }
 
@@ -146,11 +146,11 @@ impl<T> FairQueue<T> {
         let mut wake_list = WakeList::default();
         let mut both = self.both();
         match both.parts().push(&mut batch, &mut wake_list) {
-            Err(TryQueueError::NotNow) => self.wait_to_push(both, batch, wake_list, deadline),
+            Err(QueueError::Full) => self.wait_to_push(both, batch, wake_list, deadline),
             result => {
                 drop(both);
                 wake_list.wake_all();
-                result.map_err(|error| PushError::new(error.into(), batch))
+                result.map_err(|error| PushError::new(error, batch))
             }
         }
     }
@@ -196,7 +196,7 @@ impl<'a, T> PushFuture<'a, T> {
         let mut wake_list = WakeList::default();
         let mut both = self.queue.both();
         let pushed = both.parts().push(&mut batch, &mut wake_list);
-        if pushed == Err(TryQueueError::NotNow) {
+        if pushed == Err(QueueError::Full) {
             self.waiter = Some(both.parts().enqueue_push(batch, wake));
             drop(both);
             wake_list.wake_all();
@@ -204,7 +204,7 @@ impl<'a, T> PushFuture<'a, T> {
         }
         drop(both);
         wake_list.wake_all();
-        Poll::Ready(pushed.map_err(|error| PushError::new(error.into(), batch)))
+        Poll::Ready(pushed.map_err(|error| PushError::new(error, batch)))
     }
 
     /// Leaves the wait queue with the result of the push.
@@ -213,8 +213,8 @@ impl<'a, T> PushFuture<'a, T> {
         let (state, rest, _wake) = self.queue.back().remove_pusher(waiter);
         match state {
             WaiterState::Granted => Ok(()),
-            WaiterState::Refused => Err(PushError::new(PushErrorKind::Closed, rest)),
-            WaiterState::Waiting => Err(PushError::new(PushErrorKind::TimedOut, rest)),
+            WaiterState::Refused => Err(PushError::new(QueueError::Closed, rest)),
+            WaiterState::Waiting => Err(PushError::new(QueueError::TimedOut, rest)),
         }
     }
 }
@@ -249,15 +249,6 @@ impl<T> Drop for PushFuture<'_, T> {
         if let Some(waiter) = self.waiter {
             // The error owns the items that were not placed, and drops them here, after the lock.
             let _ = self.leave(waiter);
-        }
-    }
-}
-
-impl From<TryQueueError> for PushErrorKind {
-    fn from(error: TryQueueError) -> Self {
-        match error {
-            TryQueueError::NotNow => PushErrorKind::Full,
-            TryQueueError::Closed => PushErrorKind::Closed,
         }
     }
 }

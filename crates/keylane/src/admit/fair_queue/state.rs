@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
 
+use super::super::error::QueueError;
 use super::super::parker::{WakeList, WakeTarget};
 use super::super::wait_queue::{WaitQueue, WaiterState};
 
@@ -77,15 +78,6 @@ pub(super) enum PushBatch<T> {
 struct ItemHandoff<T> {
     sequence: u64,
     item: T,
-}
-
-/// Reason why no item was pushed or popped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TryQueueError {
-    /// The queue is full, or empty.
-    NotNow,
-    /// The queue is closed; for a pop, it is also empty.
-    Closed,
 }
 
 impl<T> PushBatch<T> {
@@ -270,9 +262,9 @@ impl<T> BothParts<'_, T> {
         &mut self,
         batch: &mut PushBatch<T>,
         wake_list: &mut WakeList,
-    ) -> Result<(), TryQueueError> {
+    ) -> Result<(), QueueError> {
         if self.back.is_closed {
-            return Err(TryQueueError::Closed);
+            return Err(QueueError::Closed);
         }
         self.back.ahead = self.front.items.len();
         while self.back.has_capacity()
@@ -281,11 +273,11 @@ impl<T> BothParts<'_, T> {
             self.back.items.push_back(item);
         }
         self.restore_invariants(wake_list);
-        if batch.is_empty() { Ok(()) } else { Err(TryQueueError::NotNow) }
+        if batch.is_empty() { Ok(()) } else { Err(QueueError::Full) }
     }
 
     /// Pops the oldest item.
-    pub(super) fn pop(&mut self, wake_list: &mut WakeList) -> Result<T, TryQueueError> {
+    pub(super) fn pop(&mut self, wake_list: &mut WakeList) -> Result<T, QueueError> {
         self.refill();
         let item = self.front.take_first().ok_or(self.pop_error())?;
         self.restore_invariants(wake_list);
@@ -298,7 +290,7 @@ impl<T> BothParts<'_, T> {
         most: usize,
         into: &mut Vec<T>,
         wake_list: &mut WakeList,
-    ) -> Result<(), TryQueueError> {
+    ) -> Result<(), QueueError> {
         if self.len() == 0 {
             return Err(self.pop_error());
         }
@@ -315,8 +307,8 @@ impl<T> BothParts<'_, T> {
         self.restore_invariants(wake_list);
     }
 
-    fn pop_error(&self) -> TryQueueError {
-        if self.back.is_closed { TryQueueError::Closed } else { TryQueueError::NotNow }
+    fn pop_error(&self) -> QueueError {
+        if self.back.is_closed { QueueError::Closed } else { QueueError::Empty }
     }
 
     /// Adds a waiting push. Call it only after `push` found the queue full.

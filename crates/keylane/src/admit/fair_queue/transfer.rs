@@ -1,6 +1,6 @@
 //! Moves items from one queue to another in one atomic step.
 
-use super::super::error::TransferError;
+use super::super::error::QueueError;
 use super::super::parker::WakeList;
 use super::{BothGuards, FairQueue};
 
@@ -17,17 +17,17 @@ impl<T> FairQueue<T> {
     ///
     /// # Examples
     /// ```
-    /// use keylane::admit::{FairQueue, TransferError};
+    /// use keylane::admit::{FairQueue, QueueError};
     ///
     /// let (from, to) = (FairQueue::new(8)?, FairQueue::new(2)?);
     /// from.push_many([1, 2, 3])?;
-    /// assert_eq!(from.transfer(&to, 3), Err(TransferError::Full));
+    /// assert_eq!(from.transfer(&to, 3), Err(QueueError::Full));
     /// assert_eq!(from.transfer(&to, 2), Ok(()));
     /// assert_eq!((from.drain(..), to.drain(..)), (vec![3], vec![1, 2]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn transfer(&self, to: &FairQueue<T>, count: usize) -> Result<(), TransferError> {
-        self.move_some(to, |len| if len < count { Err(TransferError::TooFew) } else { Ok(count) })
+    pub fn transfer(&self, to: &FairQueue<T>, count: usize) -> Result<(), QueueError> {
+        self.move_some(to, |len| if len < count { Err(QueueError::TooFew) } else { Ok(count) })
             .map(drop)
     }
 
@@ -36,28 +36,28 @@ impl<T> FairQueue<T> {
     ///
     /// # Errors
     /// If the target queue is closed or has not enough capacity.
-    pub fn transfer_all(&self, to: &FairQueue<T>) -> Result<usize, TransferError> {
+    pub fn transfer_all(&self, to: &FairQueue<T>) -> Result<usize, QueueError> {
         self.move_some(to, Ok)
     }
 
     fn move_some(
         &self,
         to: &FairQueue<T>,
-        count: impl FnOnce(usize) -> Result<usize, TransferError>,
-    ) -> Result<usize, TransferError> {
+        count: impl FnOnce(usize) -> Result<usize, QueueError>,
+    ) -> Result<usize, QueueError> {
         if std::ptr::eq(self, to) {
             let mut both = self.both();
             let len = both.parts().len();
-            return if both.back.is_closed() { Err(TransferError::Closed) } else { count(len) };
+            return if both.back.is_closed() { Err(QueueError::Closed) } else { count(len) };
         }
         let mut wake_list = WakeList::default();
         let (mut from, mut to) = lock_both(self, to);
         let count = count(from.parts().len())?;
         if to.back.is_closed() {
-            return Err(TransferError::Closed);
+            return Err(QueueError::Closed);
         }
         if count > to.parts().free_capacity() {
-            return Err(TransferError::Full);
+            return Err(QueueError::Full);
         }
         from.parts().transfer(&mut to.parts(), count, &mut wake_list);
         drop((from, to));

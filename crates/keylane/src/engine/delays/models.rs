@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 
-use super::super::models::{ModelEngine, Work};
+use super::super::models::{BoxedWork, ModelEngine};
 use super::*;
 use crate::sync::model::{check, spawn};
 

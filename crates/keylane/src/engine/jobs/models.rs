@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering as StdOrdering;
 
 use keylane_allocate::{JobProgress, Supply};
 
-use super::super::models::{Meeting, ModelEngine, Work};
+use super::super::models::{BoxedWork, Meeting, ModelEngine};
 use super::test_job::TestJob;
 use super::*;
 use crate::sync::model::{Plain, check, spawn};
@@ -55,12 +55,12 @@ impl Pair {
     }
 }
 
-impl JobRunner<u64, Work> for Pair {
+impl JobRunner<u64, BoxedWork> for Pair {
     fn run_batch(
         &self,
         take: Take,
         _: usize,
-        ctx: &mut dyn WorkerCtx<u64, Work>,
+        ctx: &mut dyn WorkerCtx<u64, BoxedWork>,
     ) -> Option<BatchReport> {
         if take == Take::Ready {
             let mut granted = self.granted.lock();
@@ -113,7 +113,7 @@ impl JobRunner<u64, Work> for Pair {
 /// Worker of a model.
 struct ModelWorker<'a>(&'a ModelEngine, JobId);
 
-impl WorkerCtx<u64, Work> for ModelWorker<'_> {
+impl WorkerCtx<u64, BoxedWork> for ModelWorker<'_> {
     fn split(&mut self, exhausted: bool) {
         self.0.engine.split(self.1, exhausted);
     }
@@ -123,7 +123,7 @@ impl WorkerCtx<u64, Work> for ModelWorker<'_> {
     #[cfg(feature = "tokio")]
     fn subtask_detached(&mut self) {}
 
-    fn enqueue(&mut self, _: Claims<u64>, _: Work) {}
+    fn enqueue(&mut self, _: Claims<u64>, _: BoxedWork) {}
     fn publish_ready(&mut self, _: u64) {}
 
     fn open_batch(&mut self) {
@@ -156,7 +156,7 @@ impl WorkerCtx<u64, Work> for ModelWorker<'_> {
 
 impl ModelEngine {
     /// Submits a job as a pool does.
-    fn submit_job(&self, subtasks: u64, job: Arc<dyn JobRunner<u64, Work>>) {
+    fn submit_job(&self, subtasks: u64, job: Arc<dyn JobRunner<u64, BoxedWork>>) {
         self.engine.admission.force_accepted();
         self.engine.submit_job(job, Supply::Split { expected: Some(subtasks) }, 1, |_| ());
     }

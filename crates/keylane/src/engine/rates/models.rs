@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::models::{ModelEngine, settings};
 use crate::order::{Claims, Rate};
-use crate::run::{MockClock, RateClock, Timer};
+use crate::run::{MockClock, TimeSource, Timer};
 use crate::sync::model::{Plain, check, spawn};
 use crate::sync::{AtomicUsize, Ordering};
 
@@ -99,7 +99,7 @@ fn no_wakeup_is_overlooked() {
         let timer = Arc::new(Timer::new());
         let fired = Arc::new(AtomicUsize::new(0));
         let thread = spawn({
-            let (timer, time) = (timer.clone(), RateClock::new(Some(clock.clone())));
+            let (timer, time) = (timer.clone(), TimeSource::new(Some(clock.clone())));
             let fired = fired.clone();
             move || {
                 timer.run(&time, |wakeup: usize| {
@@ -134,7 +134,7 @@ fn no_wakeup_is_cancelled_for_another() {
         clock.advance(TICK);
         let ends = timer.clone();
         // The thread parks forever if there is nothing to do.
-        timer.run(&RateClock::new(Some(clock)), |_: usize| ends.end());
+        timer.run(&TimeSource::new(Some(clock)), |_: usize| ends.end());
         takes_back.join().unwrap();
     });
 }

@@ -6,7 +6,7 @@
 //! ones, for any worker.
 //!
 //! # Protocol
-//! 1. An *open* batch is counted in `JobSharing::offers`, so that no worker falls asleep beside it.
+//! 1. An *open* batch is counted in `SharedJobs::offers`, so that no worker falls asleep beside it.
 //!    The worker that takes its last subtask closes it and decrements the count: its own worker, a
 //!    stealing one, or its own worker at the end of the batch.
 //! 2. The scheduler knows of a batch only that its worker is busy; so a stealing worker reports the

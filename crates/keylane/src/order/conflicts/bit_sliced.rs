@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Descriptor;
-use super::descriptor::DescriptorList;
+use super::compatibility::DescriptorList;
 
 /// Largest number of tasks on a page: each has a bit of a word. Tests need more than one page.
 const PAGE_SIZE: usize = if cfg!(test) { 4 } else { 64 };

@@ -116,14 +116,14 @@ pub(crate) struct ConflictScan {
 
 /// Next tasks to compare with, outside of all locks.
 pub(crate) enum ScanBatch<T> {
-    Groups(Vec<Candidate<T>>),
+    Groups(Vec<ConflictCandidate<T>>),
     Singles(Vec<PageScan>),
     /// All comparisons are made.
     Over,
 }
 
 /// Representative of a group for the next compatibility check.
-pub(crate) struct Candidate<T> {
+pub(crate) struct ConflictCandidate<T> {
     group: u64,
     /// One task of the group.
     pub(crate) task: T,
@@ -278,7 +278,7 @@ impl<T: Clone> ConflictIndex<T> {
     }
 
     /// Returns the next groups to compare with, the newest first.
-    fn next_candidates(&self, scan: &mut ConflictScan) -> Vec<Candidate<T>> {
+    fn next_candidates(&self, scan: &mut ConflictScan) -> Vec<ConflictCandidate<T>> {
         let mut candidates = Vec::new();
         while candidates.len() < SCAN_BATCH
             && let Some(id) = scan.groups.pop()
@@ -382,14 +382,14 @@ impl<T: Clone> ConflictGroup<T> {
     }
 
     /// Returns a task to compare with on behalf of all, unless the scanning task is the only one.
-    fn representative(&self, id: u64, scanning: IndexPos) -> Option<Candidate<T>> {
+    fn representative(&self, id: u64, scanning: IndexPos) -> Option<ConflictCandidate<T>> {
         let oldest = self.wait_groups.front()?;
         let (place, task) = match &oldest.opener {
             Some(opener) => (oldest.opened, opener),
             None => oldest.joined.front().map(|(place, task)| (*place, task))?,
         };
         let other = place != scanning.place;
-        other.then(|| Candidate { group: id, task: task.clone() })
+        other.then(|| ConflictCandidate { group: id, task: task.clone() })
     }
 
     /// Removes a task. A wait group that becomes empty passes its waiters to the one before it, for
@@ -432,7 +432,7 @@ impl<T> WaitGroup<T> {
 
 impl ConflictScan {
     /// Records the result of a compatibility check.
-    pub(crate) fn record<T>(&mut self, candidate: &Candidate<T>, conflict: bool) {
+    pub(crate) fn record<T>(&mut self, candidate: &ConflictCandidate<T>, conflict: bool) {
         if candidate.group == self.pos.group {
             self.own = Some(conflict);
         }

@@ -167,7 +167,7 @@ struct JobCtx<'a, K: Key, X: Execute<K>, S> {
     take: Take,
     /// Whether the worker owns the job's splitter.
     splits: bool,
-    /// Value of `JobSharing::changes` before the assignment.
+    /// Value of `SharedJobs::changes` before the assignment.
     changes: usize,
     /// Whether the assigned subtask was queued for its keys.
     waited: bool,

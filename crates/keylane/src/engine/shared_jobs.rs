@@ -11,7 +11,7 @@ pub(super) const ASSIGNABLE: usize = 1;
 pub(super) const OPEN_BATCH: usize = 2;
 
 /// Jobs of an engine, shared by its workers.
-pub(crate) struct JobSharing<K, W> {
+pub(crate) struct SharedJobs<K, W> {
     /// Number of jobs that are not over. Changed under `table`; read by workers, between slices,
     /// without it.
     pub(super) jobs: CachePadded<AtomicUsize>,
@@ -30,9 +30,9 @@ pub(crate) struct JobSharing<K, W> {
     pub(super) table: Mutex<JobTable<K, W>>,
 }
 
-impl<K, W> JobSharing<K, W> {
+impl<K, W> SharedJobs<K, W> {
     pub(crate) fn new() -> Self {
-        JobSharing {
+        SharedJobs {
             jobs: CachePadded::new(AtomicUsize::new(0)),
             offers: CachePadded::new(AtomicUsize::new(0)),
             changes: CachePadded::new(AtomicUsize::new(0)),
