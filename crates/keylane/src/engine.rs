@@ -450,6 +450,11 @@ impl WaitLimit {
         !matches!(self, WaitLimit::None)
     }
 
+    /// Returns whether the submitter waits until it is admitted, or the pool is closed.
+    pub(crate) fn is_endless(self) -> bool {
+        matches!(self, WaitLimit::Endless)
+    }
+
     /// Converts a refusal by the gate into the error for a submitter with this limit.
     pub(crate) fn explain(self, error: TryAcquireError) -> SubmitErrorKind {
         match (error, self) {

@@ -399,6 +399,31 @@ mod tests {
     use super::*;
     use crate::Pool;
 
+    /// A submission with a handle is as cheap as one without: it does not go through the gate while
+    /// its inbox has permits.
+    #[test]
+    fn a_submission_with_a_handle_takes_a_spare_permit() {
+        let pool = Pool::<u32>::builder().workers(1).build().unwrap();
+        let (let_go, wait) = channel::<()>();
+        let (begin, begun) = channel();
+        let running = pool.submit(1, move || {
+            begin.send(()).unwrap();
+            wait.recv()
+        });
+        begun.recv().unwrap();
+        let engine = pool.engine();
+        let shard = engine.shard_of(engine.hasher.hash_one(2));
+        // The worker is busy, so only submissions change the number.
+        let spare = || engine.shards[shard].inbox.lock().spare_permits;
+        let first = pool.submit(2, || {}).unwrap();
+        let before = spare();
+        let second = pool.submit(2, || {}).unwrap();
+        assert_eq!((before > 0, spare()), (true, before - 1));
+        drop(let_go);
+        assert!(first.wait().unwrap().is_completed() && second.wait().unwrap().is_completed());
+        assert!(running.unwrap().wait().unwrap().is_completed());
+    }
+
     /// An inbox keeps a permit while a submitter waits in the queue: a later submitter must not
     /// take it, but has it passed to the waiter.
     #[test]

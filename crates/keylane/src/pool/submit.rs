@@ -42,7 +42,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.task(keys).submit(work)
+        Task::new(&self.engine, keys.into_claims()).submit(work)
     }
 
     /// Submits a task, if there is capacity and no other submitter waits for it.
@@ -97,7 +97,7 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.task(keys).execute(work)
+        Task::new(&self.engine, keys.into_claims()).execute(work)
     }
 
     /// Returns a task with these keys, to which options are added before one of its endings submits

@@ -24,7 +24,7 @@ use crate::sync::{Mutex, Thread, park, park_timeout};
 /// assert_eq!(second.wait()?.ok(), Some("second"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MockClock(Arc<Mutex<ManualTime>>);
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct ManualTime {
 impl MockClock {
     /// Creates a clock at zero.
     pub fn new() -> Self {
-        MockClock(Arc::default())
+        MockClock::default()
     }
 
     /// Time since the clock was created.

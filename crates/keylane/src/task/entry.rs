@@ -60,9 +60,13 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Entry<'_, K, S> {
     ) -> Result<Handle<T, E>, RejectedTaskError<K, W>> {
         let Entry { engine, claims, role, permit, delay } = self;
         let pool = PoolContext(&engine.settings);
-        // An ordinary task is prepared when it is admitted: most refused ones cost no allocation.
+        // A task that may find no capacity is prepared when it is admitted, so that a refused one
+        // costs no allocation. One that waits without limit is refused only by a closed pool; it is
+        // enqueued at once, where a spare permit of its inbox saves the way through the gate.
         let (permit, claims) = match (role, permit) {
-            (KeyRole::Ordinary, EntryPermit::Wait(limit)) => {
+            (KeyRole::Ordinary, EntryPermit::Wait(limit))
+                if delay.is_some() || !limit.is_endless() =>
+            {
                 match engine.admit(&claims, 0, limit) {
                     Ok(ticket) => (EntryPermit::Ticket(ticket), claims),
                     Err(why) => return Err(SubmitError::new(why, (claims, work))),

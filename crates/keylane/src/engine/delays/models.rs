@@ -15,7 +15,7 @@ fn delay(model: &ModelEngine, work: impl FnOnce() + Send + 'static) -> u64 {
     let Ok(ticket) = model.engine.admit(&claims, 0, WaitLimit::None) else {
         unreachable!("there is capacity")
     };
-    let work: Work = Box::new(work);
+    let work: BoxedWork = Box::new(work);
     let role = DelayedRole::Ordinary;
     let task = DelayedTask { claims, work, ticket, role, at: 0 };
     let Ok(number) = model.engine.delays.insert(task) else { unreachable!("it has not stopped") };
