@@ -15,8 +15,8 @@ use crate::engine::{AdmissionTicket, Engine, EngineOwner, Execute, Key, ReadyWor
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
 use crate::error::{BatchError, SubmitError, WaitError};
-use crate::handler::Handler;
 use crate::key_hasher::KeyBuildHasher;
+use crate::message_handler::Handler;
 use crate::order::{Claims, ClaimsRepr, SlotRef};
 use crate::run::{ExecContext, KeepValueContext, TaskContext};
 

@@ -7,8 +7,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Handler, HandlerNeeds};
 use crate::engine::Key;
+use crate::message_handler::{Handler, HandlerNeeds};
 use crate::retry::{FailedAttempts, Retry, random};
 use crate::run::{
     AttemptContext, AttemptEngine, ExecContext, RetryAttempt, TaskContext, Turn, TurnResult,

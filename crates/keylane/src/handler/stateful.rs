@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use super::{Handler, HandlerNeeds, HandlerResult};
 use crate::engine::KeyStates;
 use crate::key_state::ErasedKeyState;
+use crate::message_handler::{Handler, HandlerNeeds, HandlerResult};
 use crate::run::TaskContext;
 
 /// Handler with a state for each key: see [`stateful`].
