@@ -8,7 +8,8 @@
 //!
 //! Lines are padded with spaces: the header to 256 bytes, a slot to 64. A slot without numbers is free. `before` and
 //! `after` are milliseconds since the machine's start, between which the leader was started. An empty file has nothing
-//! to look after.
+//! to look after. Nor has a file whose header is zeros: a power failure has lost the header, which is not synced, and
+//! ended all processes.
 
 use std::fs::File;
 use std::io;
@@ -68,12 +69,13 @@ pub(crate) fn identity(file: &File) -> io::Result<String> {
     Ok(format!("{}:{}", file.dev(), file.ino()))
 }
 
-/// Reads a table; none if it is empty.
+/// Reads a table; none if it is empty, or if a power failure has lost its header.
 pub(crate) fn read(file: &File) -> Result<Option<(TableHeader, Vec<GroupSlot>)>, TableReadError> {
     let length = file.metadata().map_err(TableReadError::Io)?.len();
     let mut bytes = vec![0; usize::try_from(length).map_err(|_| TableReadError::Format)?];
     file.read_exact_at(&mut bytes, 0).map_err(TableReadError::Io)?;
-    if bytes.is_empty() {
+    // Also true for no bytes. A header is in one sector, so a power failure leaves all of it or zeros.
+    if bytes.iter().take(HEADER).all(|byte| *byte == 0) {
         return Ok(None);
     }
     let (header, slots) = bytes.split_at_checked(HEADER).ok_or(TableReadError::Format)?;
@@ -176,6 +178,21 @@ mod tests {
         assert_eq!(read_back, (header(), vec![slot(i32::MAX), slot(102)]));
         clear(&file).unwrap();
         assert!(read(&file).unwrap().is_none());
+    }
+
+    /// A power failure can leave a file with its length and without its content.
+    #[test]
+    fn a_file_that_lost_its_content_in_a_power_failure_lists_nothing() {
+        let file = tempfile::tempfile().unwrap();
+        for length in [1, HEADER, HEADER + BLOCK * SLOT] {
+            file.set_len(0).unwrap();
+            file.set_len(length as u64).unwrap();
+            assert!(read(&file).unwrap().is_none(), "{length} bytes");
+        }
+        begin(&file, &header()).unwrap();
+        file.write_all_at(&[0; HEADER], 0).unwrap();
+        write(&file, 0, Some(GroupSlot { leader: Pid::INIT, before: 5, after: 9 })).unwrap();
+        assert!(read(&file).unwrap().is_none(), "slots without a header");
     }
 
     #[test]
