@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
 use super::Core;
 use super::capacity::CapacityReservation;
@@ -17,7 +18,7 @@ use super::timer::{sleep, timeout};
 use crate::handle::{Attempt, AttemptFailure, AttemptResult, Handler, Step as Handled, panicked};
 use crate::kind::KindWork;
 use crate::scheduler::{NewSubtask, PackedSubtasks, RunEnd, Step, SubtaskFate};
-use crate::store::{AttemptMark, AttemptStage};
+use crate::store::{AttemptMark, AttemptStage, WriteError};
 use crate::wire::{EventKind, Slice, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
@@ -28,6 +29,31 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Maximum pause before the next attempt that a handler may request, by `Retry-After` or
 /// `after_ms`, because the key is blocked meanwhile. A longer request is cut to this.
 const MAX_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+/// Interval at which subtasks of a split are written again while the disk is full.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why the subtasks of a split were not written.
+enum ExtendError {
+    /// The disk is full.
+    Full,
+    Failed(AttemptFailure),
+}
+
+impl From<AttemptFailure> for ExtendError {
+    fn from(failure: AttemptFailure) -> Self {
+        ExtendError::Failed(failure)
+    }
+}
+
+impl From<WriteError> for ExtendError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Full => ExtendError::Full,
+            other => ExtendError::Failed(AttemptFailure::passing(other.to_string())),
+        }
+    }
+}
 
 /// Registered run that is ready to begin.
 #[derive(Debug)]
@@ -54,7 +80,7 @@ impl Core {
                 KindWork::Lease { .. } => None,
             },
         };
-        let step = attempt.step;
+        let (step, cancelled) = (attempt.step, attempt.cancelled.clone());
         let job = attempt.job.number();
         let answer = match handler {
             Some(handler) => {
@@ -68,10 +94,32 @@ impl Core {
             None => Err(AttemptFailure::lasting("its kind no longer has this step")),
         };
         let answer = match (step, answer) {
-            (Handled::Split, Ok(answer)) => self.extend(job, answer).await,
+            (Handled::Split, Ok(answer)) => self.extend_with_room(job, answer, &cancelled).await,
             (_, answer) => answer,
         };
         self.finished(fence, answer);
+    }
+
+    /// Writes the subtasks that a split has produced as soon as the disk has room for them: a full
+    /// disk costs the split no attempt.
+    async fn extend_with_room(
+        self: &Arc<Self>,
+        job: JobNumber,
+        answer: Option<Box<RawValue>>,
+        cancelled: &CancellationToken,
+    ) -> AttemptResult {
+        loop {
+            let full = match self.extend(job, answer.as_deref()).await {
+                Ok(()) => return Ok(None),
+                Err(ExtendError::Failed(failure)) => return Err(failure),
+                Err(ExtendError::Full) => WriteError::Full,
+            };
+            tokio::select! {
+                biased;
+                () = cancelled.cancelled() => return Err(AttemptFailure::passing(full.to_string())),
+                () = sleep(FULL_PAUSE) => {}
+            }
+        }
     }
 
     /// Writes the subtasks that a split has produced, and enters them into the order before the
@@ -79,10 +127,10 @@ impl Core {
     async fn extend(
         self: &Arc<Self>,
         job: JobNumber,
-        answer: Option<Box<RawValue>>,
-    ) -> AttemptResult {
-        let made = NewSubtaskSpec::read(answer.as_deref(), &self.settings.bounds)
-            .map_err(AttemptFailure::lasting)?;
+        answer: Option<&RawValue>,
+    ) -> Result<(), ExtendError> {
+        let made =
+            NewSubtaskSpec::read(answer, &self.settings.bounds).map_err(AttemptFailure::lasting)?;
         let (stored, fan_in) = {
             let engine = self.state.lock();
             let gone = || AttemptFailure::lasting("the job is over");
@@ -93,30 +141,29 @@ impl Core {
         let key_bytes = made.iter().flat_map(NewSubtaskSpec::keys).map(|key| key.len() as u64);
         let room = CapacityReservation::of(&self.incoming, made.len() as u64, key_bytes.sum());
         let room = room.map_err(|refused| AttemptFailure::passing(refused.to_string()))?;
-        let failed = |error: crate::store::WriteError| AttemptFailure::passing(error.to_string());
         let mut extension = self.store.extend(job, stored);
         let mut entering = PackedSubtasks::default();
         for (number, one) in (0..).zip(&made) {
             entering.push(NewSubtask { number, keys: one.keys(), attempts_made: 0 });
         }
         for one in &made {
-            extension.push(&one.keys(), one.payload().as_bytes()).map_err(failed)?;
-            extension.flush_async().await.map_err(failed)?;
+            extension.push(&one.keys(), one.payload().as_bytes())?;
+            extension.flush_async().await?;
         }
         if fan_in {
-            extension.push::<&[u8]>(&[], b"null").map_err(failed)?;
+            extension.push::<&[u8]>(&[], b"null")?;
         }
         let (reply, replied) = tokio::sync::oneshot::channel();
         let (core, total) = (Arc::clone(self), extension.total());
-        let enter = move |committed: Result<_, crate::store::WriteError>| {
+        let enter = move |committed: Result<_, WriteError>| {
             let entered = committed.map(|_| core.enter_made(job, total, entering));
             // Released only here, because the engine state now counts the subtasks.
             drop(room);
             let _ = reply.send(entered);
         };
-        extension.finish_with(enter).await.map_err(failed)?;
+        extension.finish_with(enter).await?;
         let replied = replied.await.map_err(|_| AttemptFailure::passing("the store has ended"))?;
-        replied.map_err(failed).map(|()| None)
+        Ok(replied?)
     }
 
     /// Enters the subtasks of a split. Called on the writer's thread, in commit order.
