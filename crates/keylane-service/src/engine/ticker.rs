@@ -8,7 +8,6 @@ use parking_lot::MutexGuard;
 
 use super::Core;
 use super::timer::sleep;
-use crate::JobNumber;
 use crate::wire::{Event, EventKind};
 
 /// Interval between events about changed jobs: short enough for a display.
@@ -34,7 +33,8 @@ impl Core {
     fn publish_changes(&self) {
         let mut engine = self.state.lock();
         let now = self.clock.now();
-        let changed: Vec<JobNumber> = engine.changed.iter().take(MAX_CHANGES).copied().collect();
+        let mut changed: Vec<_> = engine.changed.iter().take(MAX_CHANGES).copied().collect();
+        changed.sort_unstable();
         for job in changed {
             // Finding the reasons of a job takes a while, so other threads may get the lock between
             // two jobs.

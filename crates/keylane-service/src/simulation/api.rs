@@ -29,6 +29,9 @@ impl Api {
         sleep(Duration::from_millis(random.within(0..10))).await;
         let mut request = Request::builder().method(method).uri(path);
         request = request.header(header::HOST, "localhost");
+        if method == "PATCH" {
+            request = request.header(header::IF_MATCH, "*");
+        }
         if let Some(name) = name {
             request = request.header("idempotency-key", name);
         }
@@ -45,5 +48,16 @@ impl Api {
         let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
         sleep(Duration::from_millis(random.within(0..10))).await;
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    /// Follows all events after one, and returns the stream. Returns `None` if it is refused.
+    pub(super) async fn follow(&self, after: Option<(u64, u64)>) -> Option<Body> {
+        let mut request = Request::builder().uri("/v1/events").header(header::HOST, "localhost");
+        if let Some((boot, number)) = after {
+            request = request.header("last-event-id", format!("{boot}-{number}"));
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let answer = TowerToHyperService::new(self.0.clone()).call(request).await.unwrap();
+        answer.status().is_success().then(|| answer.into_body())
     }
 }

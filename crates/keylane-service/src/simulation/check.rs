@@ -4,6 +4,8 @@
 //! request took effect, it permits both.
 
 mod effects;
+mod followers;
+mod schedules;
 mod starts;
 mod state;
 
@@ -17,21 +19,32 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
         state.begin_entry(place, entry);
         match &entry.event {
             Event::Submitting { spec, .. } => state.submitting(spec),
-            Event::Accepted { job, id } => state.accepted(*job, id),
+            Event::Accepted { job, id, run_at } => state.accepted(*job, id, *run_at),
             Event::Started(run) => state.started(*run),
             Event::Ended(run, end) => state.ended(*run, *end),
             Event::Reported { fence, status } => state.reported(*fence, *status),
             Event::Held { fence, until } => state.held(*fence, *until),
-            Event::Vanished { .. } | Event::Opened | Event::Stopping => {}
-            Event::Set { .. } => state.clock_was_set(),
+            Event::Vanished { .. } | Event::Stopping => {}
+            Event::Opened { keep } => state.keep = *keep,
+            Event::NotOpened { why } => state.fail(format!("the service does not start: {why}")),
+            Event::FannedIn { job, results } => state.fanned_in(*job, results),
+            Event::Scheduling { schedule, change } => state.scheduling(*schedule, *change),
+            Event::Scheduled { schedule, change, status } => {
+                state.scheduled(*schedule, *change, *status);
+            }
+            Event::ScheduledRun { schedule, id, begins } => {
+                state.scheduled_run(*schedule, id, *begins);
+            }
+            Event::Fired { schedule, jobs, fired } => state.fired(*schedule, jobs, *fired),
+            Event::Following { follower, after } => state.following(*follower, *after),
+            Event::Followed(followed) => state.followed(followed),
+            Event::Set { ms } => state.set_by(*ms),
             Event::Commanding { number, command } => state.commanding(*number, *command),
             Event::Commanded { number, command, status } => {
                 state.commanded(*number, *command, *status);
             }
             Event::Read(seen) => read(&mut state, seen),
-            Event::NotFound { job, status } => {
-                state.fail(format!("job {job} was accepted, and is answered {status}"));
-            }
+            Event::NotFound { job, status } => not_found(&mut state, *job, *status),
             Event::Crashed { .. } => state.process_ended(),
             Event::Stopped { is_closed } => {
                 state.process_ended();
@@ -41,13 +54,26 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
             }
             Event::Slept { ms } => state.slept += ms,
             Event::Full(is_full) => state.full(*is_full),
-            Event::Healed => state.is_healed = true,
+            Event::Healed => (state.is_healed, state.healed_at) = (true, state.wall),
             Event::Checked { damage } if damage.is_empty() => {}
             Event::Checked { damage } => state.fail(format!("damage: {}", damage.join("; "))),
         }
     }
     end(&mut state);
+    state.followers_end();
     state.broken
+}
+
+/// An ended job is found until its time is over, or an operator removes it.
+fn not_found(state: &mut State, number: usize, status: u16) {
+    let keep = state.keep;
+    let job = &mut state.jobs[number];
+    let (lowest, highest) = job.walls;
+    if matches!(status, 404 | 410) && (job.is_removed || highest - lowest >= keep) {
+        job.is_gone = true;
+        return;
+    }
+    state.fail(format!("job {number} was accepted, and is answered {status}"));
 }
 
 /// An ended job stays as it is until it is retried, its version never falls, and its counts are
@@ -56,7 +82,8 @@ fn read(state: &mut State, seen: &Seen) {
     let job = &mut state.jobs[seen.job];
     let is_over = ["succeeded", "failed", "cancelled"].contains(&&*seen.state);
     let mut wrong = Vec::new();
-    if seen.total != job.spec.subtasks.len() as u64 {
+    let is_split = !job.spec.has_steps() || seen.total > 0;
+    if is_split && seen.total != job.spec.subtasks.len() as u64 {
         wrong.push(format!("has {} subtasks", job.spec.subtasks.len()));
     }
     if is_over && seen.succeeded + seen.failed + seen.cancelled != seen.total {
@@ -81,6 +108,17 @@ fn read(state: &mut State, seen: &Seen) {
         job.last_read = Some((state.at, seen.clone()));
         job.is_over = is_over;
     }
+    if job.is_gone {
+        wrong.push("was gone before".to_owned());
+    }
+    if job.spec.has_steps() && seen.state == "succeeded" && seen.result != job.fanned_in {
+        wrong.push("has another result than its fan-in".to_owned());
+    }
+    // An operator may resume, cancel or retry it before its time.
+    let place = state.place;
+    if is_split && !["scheduled", "paused"].contains(&&*seen.state) && !is_over {
+        job.entered = job.entered.or(Some(place));
+    }
     if is_over {
         state.settle(seen.job);
     }
@@ -98,12 +136,15 @@ fn end(state: &mut State) {
             wrong.push(format!("job {number} was never accepted"));
             continue;
         };
+        if job.is_gone {
+            continue;
+        }
         let last = job.last_read.as_ref().filter(|(at, _)| *at > accepted.at);
         let Some((_, last)) = last.filter(|_| job.is_over) else {
             wrong.push(format!("job {number} has not ended: {:?}", job.last_read));
             continue;
         };
-        let tasks = &job.tasks;
+        let tasks = &job.tasks[..job.spec.subtasks.len()];
         let is_steered = job.is_cancelled || job.is_retried || tasks.iter().any(|it| it.may_skip);
         let succeeded = tasks.iter().filter(|task| task.has_succeeded).count() as u64;
         // A report without an answer may have counted.
@@ -112,8 +153,10 @@ fn end(state: &mut State) {
         if !job.is_retried && !range.contains(&last.succeeded) {
             wrong.push(format!("job {number}: {succeeded} attempts succeeded: {last:?}"));
         }
+        let is_split = last.total > 0;
         for (place, task) in tasks.iter().enumerate() {
-            if !is_steered && task.starts == 0 && task.unseen < job.spec.kind.attempts() {
+            if is_split && !is_steered && task.starts == 0 && task.unseen < job.spec.kind.attempts()
+            {
                 wrong.push(format!("subtask {place} of job {number} never ran: {last:?}"));
             }
         }

@@ -10,15 +10,20 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::api::Api;
+use super::cuts::Part;
 use super::history::{Command, Event, Seen};
 use super::random::Random;
 use super::work::{JobSpec, KEYS};
 use super::world::World;
+use crate::wire::Timestamp;
 
 /// Client, which outlives the processes of the service.
 #[derive(Debug)]
 pub(super) struct Client {
+    number: u64,
     random: Random,
+    /// Number of actions so far, with those that are left out.
+    count: u64,
     /// Number of actions left.
     left: u64,
     /// Action without an answer.
@@ -27,16 +32,35 @@ pub(super) struct Client {
 
 #[derive(Clone, Debug)]
 enum Action {
-    Submit { job: usize },
-    Read { job: usize, id: String },
-    Command { number: u64, command: Command, id: String },
+    Submit {
+        job: usize,
+    },
+    /// Jobs that are accepted together.
+    Batch {
+        jobs: Vec<usize>,
+    },
+    Read {
+        job: usize,
+        id: String,
+    },
+    Command {
+        number: u64,
+        command: Command,
+        id: String,
+    },
 }
 
 impl Client {
     pub(super) fn new(seed: u64, number: u64) -> Self {
         let mut random = Random::of(seed, &[3, number]);
         let left = random.within(10..40);
-        Client { random, left, pending: None }
+        Client { number, random, count: 0, left, pending: None }
+    }
+
+    /// Returns the actions so far.
+    pub(super) fn actions(&self) -> impl Iterator<Item = Part> {
+        let client = self.number;
+        (0..self.count).map(move |number| Part::Action { client, number })
     }
 
     pub(super) fn has_finished(&self) -> bool {
@@ -56,10 +80,13 @@ pub(super) async fn run(world: Arc<World>, api: Api, client: Arc<Mutex<Client>>)
             None if client.lock().unwrap().left == 0 => return,
             None => {
                 sleep(pause(&mut random)).await;
-                let action = draw(&world, &mut random);
                 let mut client = client.lock().unwrap();
-                client.left -= 1;
-                client.pending.insert(action).clone()
+                let part = Part::Action { client: client.number, number: client.count };
+                (client.left, client.count) = (client.left - 1, client.count + 1);
+                if world.cuts.has(part) {
+                    continue;
+                }
+                client.pending.insert(draw(&world, &mut random)).clone()
             }
         };
         // A client that waits for too long disconnects, and asks again.
@@ -85,15 +112,21 @@ fn draw(world: &World, random: &mut Random) -> Action {
     let (job, id) = match known {
         Some(known) if roll >= 50 => known,
         _ => {
-            let spec = JobSpec::draw(random);
-            let job = world.add_job(spec.clone());
-            world.record(Event::Submitting { job, spec });
-            return Action::Submit { job };
+            return match random.chance(15) {
+                true => {
+                    let batch = Some(world.next_batch());
+                    let count = random.within(1..4);
+                    Action::Batch { jobs: (0..count).map(|_| add(world, random, batch)).collect() }
+                }
+                false => Action::Submit { job: add(world, random, None) },
+            };
         }
     };
     let key = random.within(0..KEYS) as u8;
     let command = match roll {
-        50..70 => return Action::Read { job, id },
+        50..66 => return Action::Read { job, id },
+        66..68 => Command::SetWeight { job, weight: random.within(1..5) as u32 },
+        68..70 => Command::Remove { job },
         70..75 => Command::Cancel { job, kill: random.chance(50) },
         75..79 => Command::PauseJob { job },
         79..83 => Command::ResumeJob { job },
@@ -108,6 +141,22 @@ fn draw(world: &World, random: &mut Random) -> Action {
     Action::Command { number, command, id }
 }
 
+/// Adds a job that a client is about to submit, and returns its number.
+fn add(world: &World, random: &mut Random, batch: Option<usize>) -> usize {
+    let spec = JobSpec { batch, ..JobSpec::draw(random) };
+    let job = world.add_job(spec.clone());
+    world.record(Event::Submitting { job, spec });
+    job
+}
+
+/// Notes the answer that a job is accepted.
+fn accepted(world: &World, job: usize, answer: &Value) {
+    let id = answer["id"].as_str().unwrap().to_owned();
+    let run_at = answer.get("run_at").map(|at| serde_json::from_value(at.clone()).unwrap());
+    world.accepted.lock().unwrap().push((job, id.clone()));
+    world.record(Event::Accepted { job, id, run_at: run_at.map(|Timestamp(at)| at) });
+}
+
 /// Performs an action. Returns false if it must be repeated.
 async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action) -> bool {
     match action {
@@ -119,9 +168,21 @@ async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action)
                 assert!(is_transient(status), "a submission is answered {status}: {answer}");
                 return false;
             }
-            let id = answer["id"].as_str().unwrap().to_owned();
-            world.accepted.lock().unwrap().push((*job, id.clone()));
-            world.record(Event::Accepted { job: *job, id });
+            accepted(world, *job, &answer);
+            true
+        }
+        Action::Batch { jobs } => {
+            let name = format!("batch of {jobs:?}");
+            let bodies: Vec<Value> = jobs.iter().map(|job| world.job(*job).body(*job)).collect();
+            let (request, body) = (("POST", "/v1/jobs/batch"), json!({"jobs": bodies}));
+            let (status, answer) = api.send(random, request, Some(&name), Some(body)).await;
+            if !status.is_success() {
+                assert!(is_transient(status), "a batch is answered {status}: {answer}");
+                return false;
+            }
+            for (place, job) in jobs.iter().enumerate() {
+                accepted(world, *job, &answer["items"][place]["job"]);
+            }
             true
         }
         Action::Read { job, id } => {
@@ -129,9 +190,9 @@ async fn perform(world: &World, api: &Api, random: &mut Random, action: &Action)
             true
         }
         Action::Command { number, command, id } => {
-            let (path, body) = request_of(*command, id);
-            let name = format!("command {number}");
-            let (status, _) = api.send(random, ("POST", &path), Some(&name), body).await;
+            let (method, path, body) = request_of(*command, id);
+            let name = (method == "POST").then(|| format!("command {number}"));
+            let (status, _) = api.send(random, (method, &path), name.as_deref(), body).await;
             if is_transient(status) {
                 return false;
             }
@@ -148,25 +209,30 @@ fn is_transient(status: StatusCode) -> bool {
         || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Returns the path and the body of a command.
-fn request_of(command: Command, id: &str) -> (String, Option<Value>) {
-    let key_path = |key, what| (format!("/v1/keys/k{key}/{what}"), None);
+/// Returns the method, the path and the body of a command.
+fn request_of(command: Command, id: &str) -> (&'static str, String, Option<Value>) {
+    let of_key = |key: u8, what: &str| ("POST", format!("/v1/keys/k{key}/{what}"), None);
+    let of_job = |what: &str| ("POST", format!("/v1/jobs/{id}/{what}"), None);
     match command {
         Command::Cancel { kill, .. } => {
             let mode = if kill { "kill" } else { "graceful" };
-            (format!("/v1/jobs/{id}/cancel"), Some(json!({"mode": mode})))
+            ("POST", format!("/v1/jobs/{id}/cancel"), Some(json!({"mode": mode})))
         }
-        Command::PauseJob { .. } => (format!("/v1/jobs/{id}/pause"), None),
-        Command::ResumeJob { .. } => (format!("/v1/jobs/{id}/resume"), None),
-        Command::RetryJob { .. } => (format!("/v1/jobs/{id}/retry"), None),
-        Command::PauseKey { key } => key_path(key, "pause"),
-        Command::ResumeKey { key } => key_path(key, "resume"),
-        Command::RetryHead { key } => key_path(key, "retry-head"),
-        Command::SkipHead { key } => key_path(key, "skip-head"),
+        Command::PauseJob { .. } => of_job("pause"),
+        Command::ResumeJob { .. } => of_job("resume"),
+        Command::RetryJob { .. } => of_job("retry"),
+        Command::PauseKey { key } => of_key(key, "pause"),
+        Command::ResumeKey { key } => of_key(key, "resume"),
+        Command::RetryHead { key } => of_key(key, "retry-head"),
+        Command::SkipHead { key } => of_key(key, "skip-head"),
+        Command::SetWeight { weight, .. } => {
+            ("PATCH", format!("/v1/jobs/{id}"), Some(json!({"weight": weight})))
+        }
+        Command::Remove { .. } => ("DELETE", format!("/v1/jobs/{id}"), None),
     }
 }
 
-/// Reads a job. Returns true if it has ended.
+/// Reads a job. Returns true if it has ended, or is gone.
 pub(super) async fn read(
     world: &World,
     api: &Api,
@@ -177,7 +243,7 @@ pub(super) async fn read(
     let (status, answer) = api.send(random, ("GET", &format!("/v1/jobs/{id}")), None, None).await;
     if !status.is_success() {
         world.record(Event::NotFound { job, status: status.as_u16() });
-        return false;
+        return [StatusCode::NOT_FOUND, StatusCode::GONE].contains(&status);
     }
     let count = |name: &str| answer["counts"][name].as_u64().unwrap();
     let state = answer["state"].as_str().unwrap().to_owned();
@@ -191,6 +257,7 @@ pub(super) async fn read(
         succeeded: count("succeeded"),
         failed: count("failed"),
         cancelled: count("cancelled"),
+        result: answer.get("result").cloned(),
     }));
     has_ended
 }
@@ -199,8 +266,8 @@ pub(super) async fn read(
 async fn order(world: &World, api: &Api, random: &mut Random, (command, id): (Command, &str)) {
     let number = world.next_command();
     world.record(Event::Commanding { number, command });
-    let (path, body) = request_of(command, id);
-    let (status, _) = api.send(random, ("POST", &path), None, body).await;
+    let (method, path, body) = request_of(command, id);
+    let (status, _) = api.send(random, (method, &path), None, body).await;
     world.record(Event::Commanded { number, command, status: status.as_u16() });
 }
 

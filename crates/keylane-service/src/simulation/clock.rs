@@ -21,6 +21,8 @@ struct ClockState {
     disturbed: Option<Instant>,
     /// Difference of the wall clock to the steady clock since the begin, in milliseconds.
     offset: i64,
+    /// Highest difference so far.
+    highest: i64,
 }
 
 impl ClockState {
@@ -68,7 +70,21 @@ impl Clock {
     pub(super) fn set_by(&self, ms: i64) {
         let mut state = self.0.lock().unwrap();
         state.offset += ms;
+        state.highest = state.highest.max(state.offset);
         state.disturbed = Some(Instant::now());
+    }
+
+    /// Sets the wall clock to the highest time that it would show if it had never been set back.
+    /// Returns the difference, if there is one.
+    pub(super) fn catch_up(&self) -> Option<i64> {
+        let ms = {
+            let state = self.0.lock().unwrap();
+            state.highest - state.offset
+        };
+        (ms > 0).then(|| {
+            self.set_by(ms);
+            ms
+        })
     }
 
     /// Lets the machine sleep: both clocks advance, and no timer runs.

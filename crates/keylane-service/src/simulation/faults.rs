@@ -21,6 +21,7 @@ pub(super) async fn write(world: Arc<World>, disk: SimulatedDisk, mut random: Ra
         sleep(Duration::from_millis(latency)).await;
         let state = *world.disk.lock().unwrap();
         if state.crashes_after_write {
+            world.write_begins();
             disk.step(WriteFate::WrittenUnanswered);
             world.crashed.notify_one();
             return std::future::pending().await;
@@ -35,6 +36,10 @@ pub(super) async fn disturb(world: Arc<World>, mut random: Random) {
         sleep(Duration::from_millis(random.within(500..20_000))).await;
         if world.is_healed() {
             return;
+        }
+        let mut random = Random::new(random.next());
+        if world.skips_fault() {
+            continue;
         }
         match random.within(0..100) {
             0..25 => {

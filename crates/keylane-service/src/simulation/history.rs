@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 use super::work::{JobSpec, RunEnd};
 
 /// Event with its time and process.
@@ -9,6 +11,8 @@ use super::work::{JobSpec, RunEnd};
 pub(super) struct Entry {
     /// Steady time, in milliseconds.
     pub(super) at: u64,
+    /// Wall time, in milliseconds since 1970.
+    pub(super) wall: u64,
     /// Number of the process, from 0.
     pub(super) process: u32,
     pub(super) event: Event,
@@ -29,14 +33,59 @@ pub(super) struct Run {
 /// Action of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    Cancel { job: usize, kill: bool },
-    PauseJob { job: usize },
-    ResumeJob { job: usize },
-    RetryJob { job: usize },
-    PauseKey { key: u8 },
-    ResumeKey { key: u8 },
-    RetryHead { key: u8 },
-    SkipHead { key: u8 },
+    Cancel {
+        job: usize,
+        kill: bool,
+    },
+    PauseJob {
+        job: usize,
+    },
+    ResumeJob {
+        job: usize,
+    },
+    RetryJob {
+        job: usize,
+    },
+    PauseKey {
+        key: u8,
+    },
+    ResumeKey {
+        key: u8,
+    },
+    RetryHead {
+        key: u8,
+    },
+    SkipHead {
+        key: u8,
+    },
+    SetWeight {
+        job: usize,
+        weight: u32,
+    },
+    /// Removes an ended job.
+    Remove {
+        job: usize,
+    },
+}
+
+/// Change of a schedule by an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScheduleChange {
+    Set { cron: &'static str, skips_overlap: bool, skips_missed: bool },
+    Pause,
+    Resume,
+    Remove,
+}
+
+/// Event that a follower of all jobs has received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Followed {
+    pub(super) follower: u64,
+    /// Number of the process's start, and of the event in it.
+    pub(super) id: (u64, u64),
+    pub(super) kind: String,
+    /// Identifier of its job.
+    pub(super) job: Option<String>,
 }
 
 /// Answer to a request for a job.
@@ -51,6 +100,8 @@ pub(super) struct Seen {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) cancelled: u64,
+    /// Result of the fan-in.
+    pub(super) result: Option<Value>,
 }
 
 #[derive(Clone, Debug)]
@@ -59,9 +110,11 @@ pub(super) enum Event {
     /// A client sends a job for the first time.
     Submitting { job: usize, spec: JobSpec },
     /// A client has the answer that the job is accepted.
-    Accepted { job: usize, id: String },
+    Accepted { job: usize, id: String, run_at: Option<u64> },
     /// A handler or a remote worker begins.
     Started(Run),
+    /// The results that a fan-in has got.
+    FannedIn { job: usize, results: Value },
     /// A handler ends, or a remote worker stops working and begins to report.
     Ended(Run, RunEnd),
     /// The service has answered the report of a remote worker.
@@ -74,14 +127,28 @@ pub(super) enum Event {
     Commanding { number: u64, command: Command },
     /// An operator has the answer.
     Commanded { number: u64, command: Command, status: u16 },
+    /// An operator begins to change a schedule.
+    Scheduling { schedule: u8, change: ScheduleChange },
+    /// The change of a schedule is answered.
+    Scheduled { schedule: u8, change: ScheduleChange, status: u16 },
+    /// Jobs of a schedule: their identifiers and moments; and the number of moments that made one.
+    Fired { schedule: u8, jobs: Vec<(String, u64)>, fired: u64 },
+    /// A follower begins; `after` is the last event that it has.
+    Following { follower: u64, after: Option<(u64, u64)> },
+    /// A follower has received an event.
+    Followed(Followed),
     /// A client reads a job.
     Read(Seen),
     /// A client reads an accepted job and gets this status code.
     NotFound { job: usize, status: u16 },
-    /// A process begins to serve.
-    Opened,
+    /// A handler of a schedule's job begins or ends.
+    ScheduledRun { schedule: u8, id: String, begins: bool },
+    /// A process begins to serve. It keeps ended jobs for so long, in milliseconds.
+    Opened { keep: u64 },
+    /// A process cannot start.
+    NotOpened { why: String },
     /// The process ends without notice.
-    Crashed { is_unanswered: bool },
+    Crashed { is_unanswered: bool, loses_power: bool },
     /// The process begins to shut down.
     Stopping,
     /// The process has shut down.

@@ -8,26 +8,29 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
 
 use super::api::Api;
 use super::clients::{self, Client};
+use super::cuts::{Cuts, Part};
 use super::faults;
-use super::history::{Entry, Event, Run};
+use super::followers::{self, Follower};
+use super::history::{Entry, Event};
+use super::kinds::kind_of;
 use super::random::Random;
-use super::work::{JobKind, LEASE, RunEnd};
+use super::schedules::{self, Operator};
+use super::storage::Storage;
+use super::work::{JobKind, SLOTS};
 use super::workers::{self, Worker};
 use super::world::{Fatal, World};
 use crate::engine::{
     Dispatcher, Executor, JoinDispatcher, Outside, SteadyClock, Threads, WallClock,
 };
-use crate::handle::{Attempt, AttemptFailure, FunctionHandler};
 use crate::store::{SimulatedDisk, Store};
-use crate::wire::{OnFail, Timestamp};
-use crate::{Kind, Service, ServiceSettings, http};
+use crate::wire::Timestamp;
+use crate::{Service, ServiceSettings, StartError, http};
 
 /// Runs everything on the thread of the runtime.
 struct OneThread;
@@ -59,8 +62,8 @@ impl Threads for OneThread {
 
 /// End of a process.
 enum ProcessEnd {
-    /// It was killed, and its files are copied.
-    Crashed(Service),
+    /// It was killed or lost its power, and this is left of its files.
+    Crashed(Service, Storage),
     /// It has shut down.
     Stopped,
     /// It has shut down when everything had ended.
@@ -73,37 +76,39 @@ struct Simulation {
     random: Random,
     clients: Vec<Arc<Mutex<Client>>>,
     workers: Vec<Arc<Mutex<Worker>>>,
+    followers: Vec<Arc<Mutex<Follower>>>,
+    operator: Arc<Mutex<Operator>>,
     /// Number of processes before the last one.
     ends: u64,
 }
 
-/// Creates a folder in memory if there is one: a crash copies the files, so syncs decide nothing.
-fn folder() -> TempDir {
-    let memory = Path::new("/dev/shm");
-    match memory.is_dir() {
-        true => tempfile::tempdir_in(memory).unwrap(),
-        false => tempfile::tempdir().unwrap(),
-    }
+/// Result of a simulation.
+pub(super) struct Outcome {
+    pub(super) history: Vec<Entry>,
+    /// Parts that it had, and that may be left out.
+    pub(super) parts: Vec<Part>,
 }
 
-/// Runs the simulation of a seed, and returns its history.
-pub(super) fn simulate(seed: u64) -> Vec<Entry> {
-    let folder = folder();
+fn many<T>(count: u64, one: impl Fn(u64) -> T) -> Vec<Arc<Mutex<T>>> {
+    (0..count).map(|number| Arc::new(Mutex::new(one(number)))).collect()
+}
+
+/// Runs the simulation of a seed without the parts that are left out.
+pub(super) fn simulate(seed: u64, cuts: Cuts) -> Outcome {
     let mut random = Random::of(seed, &[0]);
-    let clients = (0..random.within(1..5)).map(|number| Client::new(seed, number));
-    let clients = clients.map(|client| Arc::new(Mutex::new(client))).collect();
-    let workers = (0..random.within(1..4)).map(|number| Worker::new(seed, number));
-    let workers = workers.map(|worker| Arc::new(Mutex::new(worker))).collect();
-    let ends = random.within(0..5);
-    let world = Arc::new(World::new(seed));
-    let mut simulation = Simulation { world, random, clients, workers, ends };
-    let mut path = folder.path().join("store0");
+    let clients = many(random.within(1..5), |number| Client::new(seed, number));
+    let workers = many(random.within(1..4), |number| Worker::new(seed, number));
+    let followers = many(random.within(0..3), |number| Follower::new(seed, number));
+    let operator = Arc::new(Mutex::new(Operator::new(seed)));
+    let all_ends = random.within(0..5);
+    let ends = cuts.ends(all_ends);
+    let world = Arc::new(World::new(seed, cuts));
+    let mut simulation = Simulation { world, random, clients, workers, followers, operator, ends };
     for number in 0.. {
-        let next = folder.path().join(format!("store{}", number + 1));
         let runtime =
             Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let disk = SimulatedDisk::default();
-        let end = runtime.block_on(simulation.process(number, &path, &next, &disk));
+        let end = runtime.block_on(simulation.process(number, &disk));
         let pause = if simulation.random.chance(50) { 200 } else { 20_000 };
         let pause = simulation.random.within(0..pause);
         simulation.world.end_process();
@@ -114,37 +119,59 @@ pub(super) fn simulate(seed: u64) -> Vec<Entry> {
         drop(runtime);
         disk.crash();
         match end {
-            ProcessEnd::Crashed(service) => {
+            ProcessEnd::Crashed(service, storage) => {
                 drop(service);
-                path = next;
+                *simulation.world.storage.lock().unwrap() = storage;
             }
             ProcessEnd::Stopped => {}
             ProcessEnd::Finished => break,
         }
     }
-    simulation.world.history()
+    let world = &simulation.world;
+    let mut parts: Vec<Part> = (0..all_ends).map(Part::End).collect();
+    parts.extend((0..world.faults()).map(Part::Fault));
+    for client in &simulation.clients {
+        parts.extend(client.lock().unwrap().actions());
+    }
+    parts.push(Part::Failures);
+    Outcome { history: world.history(), parts }
 }
 
 impl Simulation {
     /// Runs a process from its start to its end.
-    async fn process(
-        &mut self,
-        number: u64,
-        path: &Path,
-        next: &Path,
-        disk: &SimulatedDisk,
-    ) -> ProcessEnd {
+    async fn process(&mut self, number: u64, disk: &SimulatedDisk) -> ProcessEnd {
         let world = Arc::clone(&self.world);
         world.begin_process(number);
         let random = Random::new(self.random.next());
-        let service = start(&world, path, disk).await;
+        let path = world.storage.lock().unwrap().path();
+        let service = match start(&world, &path, disk).await {
+            Ok(service) => service,
+            Err(error) => {
+                world.record(Event::NotOpened { why: error.to_string() });
+                return ProcessEnd::Finished;
+            }
+        };
         tokio::spawn(faults::write(Arc::clone(&world), disk.clone(), random));
-        world.record(Event::Opened);
+        world.record(Event::Opened { keep: world.keep().as_millis() as u64 });
         let api = Api(http::routes(&service, http::HttpSettings::default()));
         let tasks = self.spawn_tasks(&api);
         if number < self.ends {
-            return self.end_early(service, api, tasks, (path, next), disk).await;
+            return self.end_early(service, api, tasks, disk).await;
         }
+        self.finish(&api).await;
+        stop(&world, service, api, tasks, disk, Duration::from_secs(60)).await;
+        let report = Store::inspect(&path).map(|report| report.damage);
+        let damage = report.map_or_else(
+            |error| vec![error.to_string()],
+            |damage| damage.iter().map(ToString::to_string).collect(),
+        );
+        world.record(Event::Checked { damage });
+        ProcessEnd::Finished
+    }
+
+    /// Waits for the clients, ends all faults, and waits until everything has ended.
+    async fn finish(&mut self, api: &Api) {
+        let world = Arc::clone(&self.world);
         let have_finished =
             || self.clients.iter().all(|client| client.lock().unwrap().has_finished());
         for _ in 0..300 {
@@ -157,24 +184,18 @@ impl Simulation {
         let (mut random, mut ended) = (Random::new(self.random.next()), BTreeSet::new());
         // Liveness: without faults everything ends. The limit is above the longest lease and the
         // work of all jobs.
-        for _ in 0..200 {
+        for round in 0..200 {
             sleep(Duration::from_secs(5)).await;
-            let has_ended = clients::clear(&world, &api, &mut random, &mut ended).await;
-            if has_ended && have_finished() {
+            let has_ended = clients::clear(&world, api, &mut random, &mut ended).await;
+            // Two minutes, so that schedules have a time.
+            if has_ended && have_finished() && round >= 24 {
                 break;
             }
         }
-        stop(&world, service, api, tasks, disk, Duration::from_secs(60)).await;
-        let report = Store::inspect(path).map(|report| report.damage);
-        let damage = report.map_or_else(
-            |error| vec![error.to_string()],
-            |damage| damage.iter().map(ToString::to_string).collect(),
-        );
-        world.record(Event::Checked { damage });
-        ProcessEnd::Finished
+        schedules::read(&world, api, &mut random).await;
     }
 
-    /// Starts clients, workers and faults.
+    /// Starts clients, workers, followers, the operator of schedules, and faults.
     fn spawn_tasks(&mut self, api: &Api) -> Vec<JoinHandle<()>> {
         let mut tasks = Vec::new();
         for client in &self.clients {
@@ -185,6 +206,12 @@ impl Simulation {
             let (world, worker) = (Arc::clone(&self.world), Arc::clone(worker));
             tasks.push(tokio::spawn(workers::run(world, api.clone(), worker)));
         }
+        for follower in &self.followers {
+            let (world, follower) = (Arc::clone(&self.world), Arc::clone(follower));
+            tasks.push(tokio::spawn(followers::run(world, api.clone(), follower)));
+        }
+        let (world, operator) = (Arc::clone(&self.world), Arc::clone(&self.operator));
+        tasks.push(tokio::spawn(schedules::run(world, api.clone(), operator)));
         let random = Random::new(self.random.next());
         tasks.push(tokio::spawn(faults::disturb(Arc::clone(&self.world), random)));
         tasks
@@ -196,7 +223,6 @@ impl Simulation {
         service: Service,
         api: Api,
         tasks: Vec<JoinHandle<()>>,
-        (path, next): (&Path, &Path),
         disk: &SimulatedDisk,
     ) -> ProcessEnd {
         let world = Arc::clone(&self.world);
@@ -219,10 +245,11 @@ impl Simulation {
             }
         }
         let is_unanswered = world.disk.lock().unwrap().crashes_after_write;
-        world.record(Event::Crashed { is_unanswered });
+        let loses_power = self.random.chance(50);
+        world.record(Event::Crashed { is_unanswered, loses_power });
         world.end_process();
-        SimulatedDisk::copy(path, next).unwrap();
-        ProcessEnd::Crashed(service)
+        let storage = world.storage.lock().unwrap().after_end(loses_power, &mut self.random);
+        ProcessEnd::Crashed(service, storage)
     }
 }
 
@@ -246,7 +273,11 @@ async fn stop(
     world.record(Event::Stopped { is_closed: disk.is_closed() });
 }
 
-async fn start(world: &Arc<World>, path: &Path, disk: &SimulatedDisk) -> Service {
+async fn start(
+    world: &Arc<World>,
+    path: &Path,
+    disk: &SimulatedDisk,
+) -> Result<Service, StartError> {
     let (wall, steady, store) = (Arc::clone(world), Arc::clone(world), Arc::clone(world));
     let random = Arc::clone(world);
     let outside = Outside {
@@ -255,76 +286,14 @@ async fn start(world: &Arc<World>, path: &Path, disk: &SimulatedDisk) -> Service
         executor: Executor::new(Handle::current(), OneThread),
         store: disk.outside(move || store.clock.wall(), move || random.random()),
     };
-    let settings = ServiceSettings { slots: 3, ..ServiceSettings::new(PathBuf::from(path)) };
+    let settings = ServiceSettings {
+        slots: SLOTS,
+        keep: Some(world.keep()),
+        ..ServiceSettings::new(PathBuf::from(path))
+    };
     let mut builder = Service::builder(settings);
-    for kind in [JobKind::Local, JobKind::Stop, JobKind::Lease] {
+    for kind in JobKind::ALL {
         builder = builder.kind(kind.name(), kind_of(world, kind));
     }
-    builder.start_in(outside).await.expect("the service starts")
-}
-
-fn kind_of(world: &Arc<World>, kind: JobKind) -> Kind {
-    let base = match kind {
-        JobKind::Lease => Kind::leased(Duration::from_millis(LEASE)),
-        JobKind::Local | JobKind::Stop => {
-            let world = Arc::clone(world);
-            Kind::new(FunctionHandler::new(move |attempt| handle(Arc::clone(&world), attempt)))
-        }
-    };
-    let on_fail = match kind {
-        JobKind::Stop => OnFail::StopKey,
-        JobKind::Local | JobKind::Lease => OnFail::Continue,
-    };
-    let backoff = keylane::Backoff::constant(Duration::from_millis(kind.backoff()));
-    Kind {
-        attempts: kind.attempts(),
-        backoff,
-        on_fail,
-        timeout: (kind != JobKind::Lease).then_some(Duration::from_secs(12)),
-        max_lease: Duration::from_secs(40),
-        ..base
-    }
-}
-
-/// Records the end of an attempt whose handler is dropped.
-struct EndRecord {
-    world: Arc<World>,
-    run: Run,
-    end: RunEnd,
-}
-
-impl Drop for EndRecord {
-    fn drop(&mut self) {
-        self.world.record(Event::Ended(self.run, self.end));
-    }
-}
-
-/// Handler of subtasks in the service.
-async fn handle(world: Arc<World>, attempt: Attempt) -> crate::handle::AttemptResult {
-    let payload: serde_json::Value = serde_json::from_slice(&attempt.payload).unwrap();
-    let job = payload["job"].as_u64().unwrap() as usize;
-    let number = payload["number"].as_u64().unwrap() as u32;
-    let run = Run { job, number, attempt: attempt.number, fence: attempt.fence, is_lease: false };
-    world.record(Event::Started(run));
-    let behaviour = world.behaviour(job, number);
-    let mut record = EndRecord { world, run, end: RunEnd::GaveUp };
-    tokio::select! {
-        biased;
-        () = sleep(behaviour.lasts) => {}
-        () = attempt.cancelled.cancelled(), if behaviour.heeds_cancel => {
-            return Err(AttemptFailure::passing("cancelled"));
-        }
-    }
-    if attempt.cancelled.is_cancelled() && behaviour.end != RunEnd::Succeeded {
-        return Err(AttemptFailure::passing("cancelled"));
-    }
-    record.end = behaviour.end;
-    match behaviour.end {
-        RunEnd::Succeeded => Ok(None),
-        RunEnd::Failed { after } => Err(AttemptFailure {
-            after: after.map(Duration::from_millis),
-            ..AttemptFailure::passing("failed")
-        }),
-        RunEnd::FailedForGood | RunEnd::GaveUp => Err(AttemptFailure::lasting("never")),
-    }
+    builder.start_in(outside).await
 }

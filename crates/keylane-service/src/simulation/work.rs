@@ -9,6 +9,21 @@ use super::random::Random;
 /// Number of keys. Few, so that most jobs share one.
 pub(super) const KEYS: u64 = 5;
 
+/// Number of slots of the service.
+pub(super) const SLOTS: usize = 3;
+
+/// Duration of a lease without a heartbeat, in milliseconds.
+pub(super) const LEASE: u64 = 10_000;
+
+/// Numbers of the split and of the fan-in of a job, as in [`Run::number`](super::history::Run).
+pub(super) const SPLIT: u32 = u32::MAX;
+pub(super) const FAN_IN: u32 = u32::MAX - 1;
+
+/// Limits of the kind [`JobKind::Rated`]: starts per second, starts at once, and running subtasks.
+pub(super) const RATE: u64 = 2;
+pub(super) const BURST: u64 = 2;
+pub(super) const RATED_AT_ONCE: usize = 2;
+
 /// Kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {
@@ -18,32 +33,38 @@ pub(super) enum JobKind {
     Stop,
     /// Remote workers.
     Lease,
+    /// A split makes the subtasks, and a fan-in gets their results.
+    Split,
+    /// Limited starts per second, and a limited number at once.
+    Rated,
 }
 
-/// Duration of a lease without a heartbeat, in milliseconds.
-pub(super) const LEASE: u64 = 10_000;
-
 impl JobKind {
+    pub(super) const ALL: [JobKind; 5] =
+        [JobKind::Local, JobKind::Stop, JobKind::Lease, JobKind::Split, JobKind::Rated];
+
     pub(super) fn name(self) -> &'static str {
         match self {
             JobKind::Local => "local",
             JobKind::Stop => "stop",
             JobKind::Lease => "lease",
+            JobKind::Split => "split",
+            JobKind::Rated => "rated",
         }
     }
 
     pub(super) fn attempts(self) -> u32 {
         match self {
-            JobKind::Local | JobKind::Lease => 3,
-            JobKind::Stop => 2,
+            JobKind::Local | JobKind::Lease | JobKind::Split => 3,
+            JobKind::Stop | JobKind::Rated => 2,
         }
     }
 
     /// Wait before the next attempt, in milliseconds.
     pub(super) fn backoff(self) -> u64 {
         match self {
-            JobKind::Local => 2_000,
-            JobKind::Stop => 1_000,
+            JobKind::Local | JobKind::Split => 2_000,
+            JobKind::Stop | JobKind::Rated => 1_000,
             JobKind::Lease => 3_000,
         }
     }
@@ -54,14 +75,21 @@ impl JobKind {
 pub(super) struct JobSpec {
     pub(super) kind: JobKind,
     pub(super) subtasks: Vec<Vec<u8>>,
+    pub(super) weight: u32,
+    /// Delay before its start, in milliseconds.
+    pub(super) delay: Option<u64>,
+    /// Number of the batch in which it is submitted.
+    pub(super) batch: Option<usize>,
 }
 
 impl JobSpec {
     pub(super) fn draw(random: &mut Random) -> Self {
         let kind = match random.within(0..100) {
-            0..45 => JobKind::Local,
-            45..65 => JobKind::Stop,
-            _ => JobKind::Lease,
+            0..35 => JobKind::Local,
+            35..50 => JobKind::Stop,
+            50..75 => JobKind::Lease,
+            75..90 => JobKind::Split,
+            _ => JobKind::Rated,
         };
         let keys = |random: &mut Random| {
             let count = [0, 1, 1, 1, 1, 1, 2, 2, 3][random.within(0..9) as usize];
@@ -71,19 +99,53 @@ impl JobSpec {
             keys
         };
         let count = random.within(1..5);
-        JobSpec { kind, subtasks: (0..count).map(|_| keys(random)).collect() }
+        let subtasks = (0..count).map(|_| keys(random)).collect();
+        let weight = random.within(1..5) as u32;
+        let delay = random.chance(15).then(|| random.within(0..40_000));
+        JobSpec { kind, subtasks, weight, delay, batch: None }
     }
 
-    /// Returns the body of its submission.
-    pub(super) fn body(&self, job: usize) -> Value {
+    /// Returns whether the job has a split and a fan-in.
+    pub(super) fn has_steps(&self) -> bool {
+        self.kind == JobKind::Split
+    }
+
+    /// Returns the place of a subtask, of the split or of the fan-in among all of them.
+    pub(super) fn place(&self, number: u32) -> usize {
+        match number {
+            SPLIT => self.subtasks.len(),
+            FAN_IN => self.subtasks.len() + 1,
+            number => number as usize,
+        }
+    }
+
+    /// Returns its subtasks in the form in which they are submitted.
+    pub(super) fn subtasks_body(&self, job: usize) -> Value {
         let named = |keys: &[u8]| keys.iter().map(|key| format!("k{key}")).collect::<Vec<_>>();
         let subtask = |(number, keys): (usize, &Vec<u8>)| match keys.is_empty() {
             true => json!({"payload": {"job": job, "number": number}}),
             false => json!({"payload": {"job": job, "number": number}, "keys": named(keys)}),
         };
-        let subtasks: Vec<Value> = self.subtasks.iter().enumerate().map(subtask).collect();
-        json!({"kind": self.kind.name(), "subtasks": subtasks})
+        self.subtasks.iter().enumerate().map(subtask).collect()
     }
+
+    /// Returns the body of its submission.
+    pub(super) fn body(&self, job: usize) -> Value {
+        let mut body = json!({"kind": self.kind.name(), "weight": self.weight});
+        match self.has_steps() {
+            true => body["payload"] = json!({"job": job}),
+            false => body["subtasks"] = self.subtasks_body(job),
+        }
+        if let Some(delay) = self.delay {
+            body["delay_ms"] = json!(delay);
+        }
+        body
+    }
+}
+
+/// Returns the result of a subtask.
+pub(super) fn result_of(job: usize, number: u32) -> Value {
+    json!([job, number])
 }
 
 /// End of an attempt.
@@ -114,7 +176,8 @@ pub(super) struct Behaviour {
 }
 
 impl Behaviour {
-    pub(super) fn draw(random: &mut Random, is_healed: bool) -> Self {
+    /// `is_calm` is whether nothing fails.
+    pub(super) fn draw(random: &mut Random, is_calm: bool) -> Self {
         let lasts = match random.within(0..10) {
             0..3 => random.within(0..5),
             3..8 => random.within(5..1_500),
@@ -135,7 +198,7 @@ impl Behaviour {
             is_silent: random.chance(10),
             vanishes: random.chance(10),
         };
-        match is_healed {
+        match is_calm {
             true => {
                 Behaviour { end: RunEnd::Succeeded, is_silent: false, vanishes: false, ..behaviour }
             }

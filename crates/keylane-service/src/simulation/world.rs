@@ -3,17 +3,21 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::clock::Clock;
+use super::cuts::{Cuts, Part};
 use super::history::{Entry, Event};
 use super::random::Random;
+use super::storage::Storage;
 use super::work::{Behaviour, JobSpec};
 
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) seed: u64,
+    pub(super) cuts: Cuts,
     pub(super) clock: Clock,
     history: Mutex<Vec<Entry>>,
     process: AtomicU64,
@@ -25,12 +29,15 @@ pub(super) struct World {
     /// Notified when the process ends by a fault.
     pub(super) crashed: Notify,
     pub(super) disk: Mutex<DiskState>,
+    pub(super) storage: Mutex<Storage>,
     /// Random numbers of the process: identifiers.
     random: Mutex<Random>,
     jobs: Mutex<Vec<JobSpec>>,
     /// Identifiers of accepted jobs.
     pub(super) accepted: Mutex<Vec<(usize, String)>>,
     commands: AtomicU64,
+    batches: AtomicU64,
+    faults: AtomicU64,
     /// Number of starts of each subtask.
     starts: Mutex<HashMap<(usize, u32), u64>>,
 }
@@ -44,11 +51,20 @@ pub(super) enum Fatal {
     Reported,
     Accepted,
     Commanded,
+    FannedIn,
+    Fired,
 }
 
 impl Fatal {
-    pub(super) const ALL: [Fatal; 5] =
-        [Fatal::LeaseStarted, Fatal::Ended, Fatal::Reported, Fatal::Accepted, Fatal::Commanded];
+    pub(super) const ALL: [Fatal; 7] = [
+        Fatal::LeaseStarted,
+        Fatal::Ended,
+        Fatal::Reported,
+        Fatal::Accepted,
+        Fatal::Commanded,
+        Fatal::FannedIn,
+        Fatal::Fired,
+    ];
 
     fn is(self, event: &Event) -> bool {
         match event {
@@ -56,6 +72,8 @@ impl Fatal {
             Event::Ended(..) => self == Fatal::Ended,
             Event::Reported { .. } => self == Fatal::Reported,
             Event::Accepted { .. } => self == Fatal::Accepted,
+            Event::FannedIn { .. } => self == Fatal::FannedIn,
+            Event::Followed(followed) => self == Fatal::Fired && followed.kind == "schedule_fired",
             Event::Commanded { .. } => self == Fatal::Commanded,
             _ => false,
         }
@@ -72,9 +90,10 @@ pub(super) struct DiskState {
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, cuts: Cuts) -> Self {
         World {
             seed,
+            cuts,
             clock: Clock::default(),
             history: Mutex::default(),
             process: AtomicU64::new(0),
@@ -83,10 +102,13 @@ impl World {
             fatal: Mutex::default(),
             crashed: Notify::new(),
             disk: Mutex::default(),
+            storage: Mutex::new(Storage::new()),
             random: Mutex::new(Random::of(seed, &[1])),
             jobs: Mutex::default(),
             accepted: Mutex::default(),
             commands: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
             starts: Mutex::default(),
         }
     }
@@ -99,7 +121,7 @@ impl World {
             self.crashed.notify_one();
         }
         let process = u32::try_from(self.process.load(Relaxed)).unwrap();
-        let entry = Entry { at: self.clock.steady(), process, event };
+        let entry = Entry { at: self.clock.steady(), wall: self.clock.wall(), process, event };
         self.history.lock().unwrap().push(entry);
     }
 
@@ -127,7 +149,11 @@ impl World {
         *self.fatal.lock().unwrap() = None;
     }
 
+    /// Ends all faults; the wall clock no longer lags behind what it has shown before.
     pub(super) fn heal(&self) {
+        if let Some(ms) = self.clock.catch_up() {
+            self.record(Event::Set { ms });
+        }
         self.record(Event::Healed);
         self.is_healed.store(true, Relaxed);
         *self.disk.lock().unwrap() = DiskState::default();
@@ -135,6 +161,16 @@ impl World {
 
     pub(super) fn is_healed(&self) -> bool {
         self.is_healed.load(Relaxed)
+    }
+
+    /// Notes that the process ends after the write that begins now.
+    pub(super) fn write_begins(&self) {
+        self.storage.lock().unwrap().write_begins();
+    }
+
+    /// Returns the time for which ended jobs are kept. Short in some simulations.
+    pub(super) fn keep(&self) -> Duration {
+        Duration::from_secs(if self.seed.is_multiple_of(4) { 20 } else { 7 * 24 * 3_600 })
     }
 
     pub(super) fn random(&self) -> u64 {
@@ -156,12 +192,27 @@ impl World {
         self.commands.fetch_add(1, Relaxed)
     }
 
+    pub(super) fn next_batch(&self) -> usize {
+        self.batches.fetch_add(1, Relaxed) as usize
+    }
+
+    /// Counts a fault, and returns whether it is left out.
+    pub(super) fn skips_fault(&self) -> bool {
+        self.cuts.has(Part::Fault(self.faults.fetch_add(1, Relaxed)))
+    }
+
+    /// Returns the number of faults so far.
+    pub(super) fn faults(&self) -> u64 {
+        self.faults.load(Relaxed)
+    }
+
     /// Returns the behaviour of the next attempt at a subtask.
     pub(super) fn behaviour(&self, job: usize, number: u32) -> Behaviour {
         let mut starts = self.starts.lock().unwrap();
         let start = starts.entry((job, number)).or_default();
         *start += 1;
         let part = [2, job as u64, u64::from(number), *start];
-        Behaviour::draw(&mut Random::of(self.seed, &part), self.is_healed())
+        let is_calm = self.is_healed() || self.cuts.has(Part::Failures);
+        Behaviour::draw(&mut Random::of(self.seed, &part), is_calm)
     }
 }

@@ -1,7 +1,6 @@
 //! Writer of a store without a thread: a simulation decides when it writes, and with which result.
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
@@ -9,9 +8,6 @@ use keylane_storage::sqlite::{GroupCommit, GroupCommitSteps, WriteRefused};
 
 use super::store_dependencies::{JoinWriter, Outside, WriterHost};
 use super::writer::StoreWriter;
-
-/// Files of a store that a crash leaves behind. SQLite makes its index of the log anew.
-const FILES: [&str; 5] = ["", "-wal", "-mark", "-boot", "-children"];
 
 /// Disk of a store: its writer, between two steps.
 #[derive(Clone, Default)]
@@ -96,21 +92,6 @@ impl SimulatedDisk {
         shared.fail("the process has ended".into());
         shared.queue.close();
         while shared.queue.take(true).is_some() {}
-    }
-
-    /// Copies the files of the store as a crash at this moment would leave them.
-    pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
-        for suffix in FILES {
-            let named = |path: &Path| {
-                let mut name = path.as_os_str().to_owned();
-                name.push(suffix);
-                std::path::PathBuf::from(name)
-            };
-            if named(from).exists() {
-                std::fs::copy(named(from), named(to))?;
-            }
-        }
-        Ok(())
     }
 }
 

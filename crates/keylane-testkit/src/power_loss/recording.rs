@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::disk::{Change, FileId, NameChange, Names};
 use super::random::Random;
-use super::trace::{Event, Trace, memory_folder, write};
+use super::trace::{Crashed, Event, Trace, memory_folder, write};
 
 /// Device and inode of a file.
 pub(super) type Identity = (u64, u64);
@@ -72,6 +72,26 @@ impl Recording {
         Self::resume(write(&disk.content()), trace.events[..at].to_vec(), &names)
     }
 
+    /// Starts with the files that a power failure has left, all of them durable.
+    #[must_use]
+    pub fn after_power_loss(crashed: &Crashed) -> Self {
+        let (mut events, mut names, mut content) = (Vec::new(), Names::new(), BTreeMap::new());
+        for entry in fs::read_dir(crashed.folder()).expect("the folder after a power failure") {
+            let path = entry.expect("a file after a power failure").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
+            content.insert(name.to_owned(), fs::read(&path).expect("a file after a power failure"));
+        }
+        for ((name, bytes), file) in content.iter().zip(0..) {
+            names.insert(name.clone(), file);
+            events.push(Event::Name(NameChange::Add { name: name.clone(), file }));
+            let change = Change::Write { at: 0, bytes: bytes.clone() };
+            events.push(Event::Change { file, change });
+            events.push(Event::SyncFile { file, fails: false });
+        }
+        events.push(Event::SyncFolder { fails: false });
+        Self::resume(write(&content), events, &names)
+    }
+
     fn resume(folder: TempDir, events: Vec<Event>, names: &Names) -> Self {
         let path = folder.path().canonicalize().expect("a temporary folder");
         let identity = |path: &Path| {
@@ -112,6 +132,18 @@ impl Recording {
     /// Lets the sync after `count` further ones fail.
     pub fn fail_sync(&self, count: usize) {
         self.with(|log| log.syncs_before_failure = Some(count));
+    }
+
+    /// Returns the operations so far.
+    #[must_use]
+    pub fn so_far(&self) -> Trace {
+        self.with(|log| Trace { events: log.events.clone() })
+    }
+
+    /// Returns the number of operations so far.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.with(|log| log.events.len())
     }
 
     /// Ends the recording. All files must be closed.

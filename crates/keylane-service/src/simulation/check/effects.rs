@@ -1,12 +1,15 @@
 //! Effects of submissions, ends of attempts and commands on the state of a history.
 
+use serde_json::Value;
+
 use super::state::{Job, Moment, Pause, State, Task, TaskEnd};
 use crate::simulation::history::{Command, Run};
-use crate::simulation::work::{JobSpec, RunEnd};
+use crate::simulation::work::{JobSpec, RunEnd, result_of};
 
 impl State {
     pub(super) fn submitting(&mut self, spec: &JobSpec) {
-        let mut tasks = vec![Task::default(); spec.subtasks.len()];
+        let steps = if spec.has_steps() { 2 } else { 0 };
+        let mut tasks = vec![Task::default(); spec.subtasks.len() + steps];
         for (task, keys) in tasks.iter_mut().zip(&spec.subtasks) {
             // A command without an answer may still be executed.
             for (command, _) in self.open.values() {
@@ -18,11 +21,20 @@ impl State {
             }
             task.may_retry = task.has_more;
         }
+        let wall = self.counted_wall();
+        let enters_at_once = !spec.has_steps() && spec.delay.is_none();
         self.jobs.push(Job {
             tasks,
             spec: spec.clone(),
-            submitting: self.place,
             accepted: None,
+            run_at: None,
+            highest: wall,
+            walls: (self.wall, wall),
+            enters: enters_at_once.then_some(self.place),
+            entered: None,
+            is_removed: false,
+            is_gone: false,
+            fanned_in: None,
             id: String::new(),
             pause: Pause::default(),
             is_cancelled: false,
@@ -33,12 +45,29 @@ impl State {
         });
     }
 
-    pub(super) fn accepted(&mut self, job: usize, id: &str) {
+    pub(super) fn accepted(&mut self, job: usize, id: &str, run_at: Option<u64>) {
         if let Some(other) = self.jobs.iter().position(|job| job.id == id) {
             self.fail(format!("jobs {job} and {other} have the same id"));
         }
-        self.jobs[job].accepted = Some(Moment { place: self.place, at: self.at });
-        id.clone_into(&mut self.jobs[job].id);
+        let (place, at) = (self.place, self.at);
+        let job = &mut self.jobs[job];
+        job.accepted = Some(Moment { place, at });
+        job.run_at = run_at;
+        if job.enters_at_once() {
+            job.entered = job.entered.or(Some(place));
+        }
+        id.clone_into(&mut job.id);
+    }
+
+    /// The results are those of all subtasks, in their order.
+    pub(super) fn fanned_in(&mut self, number: usize, results: &Value) {
+        let job = &mut self.jobs[number];
+        let all = (0..job.spec.subtasks.len() as u32).map(|of| result_of(number, of));
+        let all: Value = all.collect();
+        job.fanned_in = Some(results.clone());
+        if *results != all {
+            self.fail(format!("the fan-in of job {number} gets {results} instead of {all}"));
+        }
     }
 
     /// Ends an attempt in the service, or the work on a lease, which is to be reported.
@@ -98,7 +127,11 @@ impl State {
             }
             Command::ResumeJob { job } => resume(&mut self.jobs[job].pause, place),
             Command::ResumeKey { key } => resume(self.keys.entry(key).or_default(), place),
-            Command::RetryJob { job } => self.jobs[job].is_retried = true,
+            Command::RetryJob { job } => {
+                // A job that has ended is no longer paused when it runs again.
+                resume(&mut self.jobs[job].pause, place);
+                self.jobs[job].is_retried = true;
+            }
             Command::RetryHead { key } => {
                 for (job, task) in self.with_key(key) {
                     let task = &mut self.jobs[job].tasks[task];
@@ -110,7 +143,8 @@ impl State {
                     self.jobs[job].tasks[task].may_skip = true;
                 }
             }
-            Command::PauseJob { .. } | Command::PauseKey { .. } => {}
+            Command::Remove { job } => self.jobs[job].is_removed = true,
+            Command::PauseJob { .. } | Command::PauseKey { .. } | Command::SetWeight { .. } => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::state::{Job, State, Task};
 use crate::simulation::history::Run;
-use crate::simulation::work::{JobKind, RunEnd};
+use crate::simulation::work::{BURST, FAN_IN, JobKind, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT};
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
 /// lease whose claim waits for further leases.
@@ -20,6 +20,9 @@ impl State {
         wrong.extend(self.repetition(run));
         wrong.extend(self.backoff(run));
         wrong.extend(self.hold(run));
+        wrong.extend(self.time(run));
+        wrong.extend(self.steps(run));
+        wrong.extend(self.limits(run));
         for why in wrong {
             self.fail(format!("{run:?} {why}"));
         }
@@ -28,6 +31,7 @@ impl State {
             self.fences.insert(key, run.fence);
         }
         self.all_fences.insert(run.fence);
+        self.enter(run);
         let task = self.task(run);
         task.starts += 1;
         (task.running, task.last, task.end) = (Some(run), Some(run), None);
@@ -61,8 +65,9 @@ impl State {
                 wrong.push(format!("overlaps {other:?}"));
             }
         }
-        if let Some(other) = self.jobs[run.job].tasks[run.number as usize].running {
-            let until = self.jobs[run.job].tasks[run.number as usize].held_until;
+        let (_, task) = self.both(run);
+        if let Some(other) = task.running {
+            let until = task.held_until;
             if !other.is_lease || self.at + ROUNDING < until {
                 wrong.push(format!("overlaps its attempt {other:?}"));
             }
@@ -74,7 +79,7 @@ impl State {
     /// other begins.
     fn order(&self, run: Run) -> Vec<String> {
         let mut wrong = Vec::new();
-        let this = (run.job, run.number as usize);
+        let this = (run.job, self.jobs[run.job].spec.place(run.number));
         for other in self.sharing(run) {
             let task = &self.jobs[other.0].tasks[other.1];
             if self.is_before(other, this) && !self.may_be_over(other) {
@@ -146,8 +151,88 @@ impl State {
         wrong
     }
 
+    /// Notes that a subtask is in the order: it has begun.
+    fn enter(&mut self, run: Run) {
+        let place = self.place;
+        let job = &mut self.jobs[run.job];
+        job.walls = (self.wall, self.wall);
+        match run.number {
+            // The subtasks enter after it.
+            SPLIT => job.enters = job.enters.or(Some(place)),
+            FAN_IN => {}
+            _ => {
+                job.enters = job.enters.or(Some(place));
+                job.entered = job.entered.or(Some(place));
+            }
+        }
+        if job.spec.kind == JobKind::Rated {
+            self.rated.push(self.at);
+        }
+    }
+
+    /// Nothing begins before the job's time.
+    fn time(&self, run: Run) -> Option<String> {
+        let (job, _) = self.both(run);
+        let at = job.run_at.filter(|at| job.highest + ROUNDING < *at)?;
+        Some(format!("begins at wall time {} and not {at}", job.highest))
+    }
+
+    /// The split comes before the subtasks, and the fan-in after they have succeeded.
+    fn steps(&self, run: Run) -> Option<String> {
+        let (job, _) = self.both(run);
+        if !job.spec.has_steps() || job.is_retried {
+            return None;
+        }
+        let may_have_succeeded = |task: &Task| task.has_succeeded || task.is_unknown;
+        match run.number {
+            SPLIT => {
+                let mut tasks = job.tasks[..job.spec.subtasks.len()].iter();
+                let survives = |task: &Task| task.starts > 0 && task.started_in == self.process;
+                tasks.any(survives).then(|| "begins after a subtask".into())
+            }
+            FAN_IN => {
+                let mut tasks = job.tasks[..job.spec.subtasks.len()].iter();
+                let is_missing = |task: &Task| !may_have_succeeded(task) && task.unseen == 0;
+                tasks.any(is_missing).then(|| "begins before all subtasks have succeeded".into())
+            }
+            _ => {
+                let split = &job.tasks[job.spec.place(SPLIT)];
+                (!may_have_succeeded(split) && split.unseen == 0)
+                    .then(|| "begins before the split has succeeded".into())
+            }
+        }
+    }
+
+    /// The slots, and the limits of a kind.
+    fn limits(&self, run: Run) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let running = |kind: Option<JobKind>| {
+            let jobs = self.jobs.iter().filter(|job| kind.is_none_or(|kind| job.spec.kind == kind));
+            let tasks = jobs.flat_map(|job| &job.tasks);
+            tasks.filter(|task| task.running.is_some_and(|run| !run.is_lease)).count()
+        };
+        if !run.is_lease && running(None) >= SLOTS {
+            wrong.push("has no slot".into());
+        }
+        if self.jobs[run.job].spec.kind != JobKind::Rated {
+            return wrong;
+        }
+        if running(Some(JobKind::Rated)) >= RATED_AT_ONCE {
+            wrong.push("is one more than its kind may run".into());
+        }
+        for (before, first) in self.rated.iter().enumerate() {
+            let starts = (self.rated.len() - before) as u64 + 1;
+            let passed = self.at - first + ON_ITS_WAY;
+            if starts > BURST + (RATE * passed).div_ceil(1000) {
+                wrong.push(format!("is the start {starts} in {passed} ms"));
+            }
+        }
+        wrong
+    }
+
     fn both(&self, run: Run) -> (&Job, &Task) {
-        (&self.jobs[run.job], &self.jobs[run.job].tasks[run.number as usize])
+        let job = &self.jobs[run.job];
+        (job, &job.tasks[job.spec.place(run.number)])
     }
 
     /// Returns the other subtasks with a key of this one.
@@ -168,7 +253,13 @@ impl State {
         }
         match one.0 == other.0 {
             true => one.1 < other.1,
-            false => first.accepted.is_some_and(|accepted| accepted.place < second.submitting),
+            false => {
+                let is_in = |job: &Job| job.accepted.is_some() && job.enters_at_once();
+                let is_batch = first.spec.batch.is_some() && first.spec.batch == second.spec.batch;
+                // The jobs of a batch are accepted in their order.
+                (is_batch && one.0 < other.0 && is_in(first) && is_in(second))
+                    || first.entered.zip(second.enters).is_some_and(|(one, other)| one < other)
+            }
         }
     }
 

@@ -2,18 +2,41 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::simulation::history::{Command, Entry, Run, Seen};
-use crate::simulation::work::{JobSpec, RunEnd};
+use crate::simulation::history::{Command, Entry, Event, Run, Seen};
+use crate::simulation::work::{JobKind, JobSpec, RunEnd};
 
 /// Time after which an end is on the disk for certain, in milliseconds without full disk: some slow
 /// writes.
 const WRITTEN: u64 = 6_000;
 
+/// Forward step of the wall clock that is trusted at once, and the time for which it is not trusted
+/// after a larger one, both in milliseconds.
+const BELIEVED: i64 = 60_000;
+const DOUBTED: u64 = 3_600_000 - FOLLOWS;
+
+/// Time after which the service has followed a step of the wall clock, in milliseconds.
+const FOLLOWS: u64 = 5_000;
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) at: u64,
+    pub(super) wall: u64,
     pub(super) place: usize,
     pub(super) process: u32,
+    /// Time for which ended jobs are kept, in milliseconds.
+    pub(super) keep: u64,
+    /// Wall time up to which the service may have counted before the clock was set back, and the
+    /// steady time of that.
+    pub(super) counted: Option<(u64, u64)>,
+    /// Starts of subtasks with a rate in this process, in steady time.
+    pub(super) rated: Vec<u64>,
+    /// Steady time until which the service may not remove old jobs, because the wall clock was set
+    /// far forward.
+    pub(super) doubted_until: u64,
+    pub(super) schedules: BTreeMap<u8, ScheduleState>,
+    pub(super) followers: BTreeMap<u64, FollowerState>,
+    /// Wall time of the end of the faults.
+    pub(super) healed_at: u64,
     pub(super) jobs: Vec<Job>,
     /// Highest fence of each key.
     pub(super) fences: BTreeMap<u8, u64>,
@@ -48,10 +71,31 @@ pub(super) struct Moment {
     pub(super) at: u64,
 }
 
+impl Job {
+    /// Returns whether its subtasks are in the order when it is accepted.
+    pub(super) fn enters_at_once(&self) -> bool {
+        self.spec.kind != JobKind::Split && self.spec.delay.is_none()
+    }
+}
+
 pub(super) struct Job {
     pub(super) spec: JobSpec,
-    pub(super) submitting: usize,
     pub(super) accepted: Option<Moment>,
+    /// Earliest wall time of its start.
+    pub(super) run_at: Option<u64>,
+    /// Highest wall time since its submission.
+    pub(super) highest: u64,
+    /// Lowest and highest wall time since its last start, while old jobs may be removed.
+    pub(super) walls: (u64, u64),
+    /// Place in the history from which on its subtasks may be in the order.
+    pub(super) enters: Option<usize>,
+    /// Place in the history at which they certainly are.
+    pub(super) entered: Option<usize>,
+    pub(super) is_removed: bool,
+    /// A client was told that there is no such job.
+    pub(super) is_gone: bool,
+    /// Results that its last fan-in has got.
+    pub(super) fanned_in: Option<serde_json::Value>,
     pub(super) id: String,
     pub(super) tasks: Vec<Task>,
     pub(super) pause: Pause,
@@ -112,6 +156,34 @@ pub(super) struct TaskEnd {
 impl State {
     pub(super) fn begin_entry(&mut self, place: usize, entry: &Entry) {
         (self.place, self.at, self.process) = (place, entry.at, entry.process);
+        self.wall = entry.wall;
+        match entry.event {
+            Event::Set { ms } if ms > BELIEVED => self.doubted_until = entry.at + DOUBTED,
+            Event::Opened { .. } => self.doubted_until = 0,
+            _ => {}
+        }
+        let wall = self.counted_wall();
+        let removes = self.doubted_until <= self.at;
+        for job in &mut self.jobs {
+            job.highest = job.highest.max(wall);
+            let (lowest, highest) = job.walls;
+            if removes {
+                job.walls = (lowest.min(entry.wall), highest.max(wall));
+            }
+            let is_due = job.spec.delay.is_some() && job.run_at.is_some_and(|at| at <= job.highest);
+            if is_due && !job.spec.has_steps() {
+                job.enters = job.enters.or(Some(place));
+            }
+        }
+    }
+
+    /// Returns the highest wall time that the service may see now: it follows a clock that was set
+    /// back after some seconds.
+    pub(super) fn counted_wall(&self) -> u64 {
+        match self.counted {
+            Some((wall, at)) if self.at < at + FOLLOWS => self.wall.max(wall + (self.at - at)),
+            _ => self.wall,
+        }
     }
 
     /// Returns the time without the sleep of the machine.
@@ -124,11 +196,14 @@ impl State {
     }
 
     pub(super) fn task(&mut self, run: Run) -> &mut Task {
-        &mut self.jobs[run.job].tasks[run.number as usize]
+        let job = &mut self.jobs[run.job];
+        &mut job.tasks[job.spec.place(run.number)]
     }
 
     pub(super) fn keys_of(&self, run: Run) -> Vec<u8> {
-        self.jobs[run.job].spec.subtasks[run.number as usize].clone()
+        let subtasks = &self.jobs[run.job].spec.subtasks;
+        // A split and a fan-in have none.
+        subtasks.get(run.number as usize).cloned().unwrap_or_default()
     }
 
     /// Returns the tasks with a key, with their jobs' numbers and their own.
@@ -154,10 +229,12 @@ impl State {
     /// Notes that the process has ended: its attempts, and which ends survive.
     pub(super) fn process_ended(&mut self) {
         let (awake, is_full, full_until) = (self.awake(), self.is_full, self.full_until);
+        let process = self.process;
         let is_written = |since: u64| !is_full && since.max(full_until) + WRITTEN < awake;
         for task in self.jobs.iter_mut().flat_map(|job| &mut job.tasks) {
             task.unseen += 1;
-            if let Some(end) = &mut task.end {
+            // An earlier process has ended already, and with it what it had not written.
+            if let Some(end) = task.end.as_mut().filter(|end| end.process == process) {
                 end.is_durable |= end.is_known && is_written(end.awake);
                 // The crash may have undone a success.
                 if end.is_known && !end.is_durable && task.has_succeeded {
@@ -169,10 +246,16 @@ impl State {
             }
         }
         self.full(false);
+        self.rated.clear();
+        self.schedules.values_mut().for_each(ScheduleState::process_ended);
     }
 
-    pub(super) fn clock_was_set(&mut self) {
+    pub(super) fn set_by(&mut self, ms: i64) {
         self.set_at = Some(self.at);
+        if ms < 0 {
+            let wall = self.wall.saturating_add_signed(-ms);
+            self.counted = Some((wall.max(self.counted_wall()), self.at));
+        }
     }
 
     pub(super) fn full(&mut self, is_full: bool) {
@@ -181,4 +264,42 @@ impl State {
         }
         self.is_full = is_full;
     }
+}
+
+/// What a history says about a schedule.
+#[derive(Debug, Default)]
+pub(super) struct ScheduleState {
+    /// Settings that were sent, each with its answer's wall time.
+    pub(super) settings: Vec<Settings>,
+    /// It was removed or may have been, so a moment may come again.
+    pub(super) is_removed: bool,
+    /// Wall time since which it certainly fires.
+    pub(super) active_since: Option<u64>,
+    /// Jobs of it that run.
+    pub(super) running: BTreeSet<String>,
+}
+
+/// Settings of a schedule, as an operator sent them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) period: u64,
+    pub(super) skips_overlap: bool,
+}
+
+impl ScheduleState {
+    pub(super) fn process_ended(&mut self) {
+        self.running.clear();
+    }
+}
+
+/// What a history says about a follower.
+#[derive(Debug, Default)]
+pub(super) struct FollowerState {
+    pub(super) last: Option<(u64, u64)>,
+    /// It follows from the present on.
+    pub(super) begins: bool,
+    /// Place in the history since which nothing is missing.
+    pub(super) since: usize,
+    pub(super) accepted: BTreeSet<String>,
+    pub(super) ended: BTreeSet<String>,
 }
