@@ -84,7 +84,7 @@ impl Command {
 pub(crate) struct RunArgs {
     /// Number of commands that run at the same time: a number, or a percentage of the CPUs.
     #[arg(short, long, value_name = "N|N%", default_value = "100%")]
-    pub(crate) jobs: JobLimit,
+    pub(crate) jobs: ParallelismArg,
 
     #[command(flatten)]
     format: FormatArgs,
@@ -183,7 +183,7 @@ impl RunArgs {
 
 /// A number of parallel commands, never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JobLimit {
+pub(crate) enum ParallelismArg {
     Count(NonZeroUsize),
     PercentOfCpus(NonZeroUsize),
 }
@@ -191,7 +191,7 @@ pub(crate) enum JobLimit {
 /// Beyond this, memory for stacks and the kernel's process limit come first.
 const MAX_JOBS: usize = 10_000;
 
-impl JobLimit {
+impl ParallelismArg {
     pub(crate) fn count(self) -> usize {
         let wanted = match self {
             Self::Count(count) => count.get(),
@@ -204,7 +204,7 @@ impl JobLimit {
     }
 }
 
-impl std::str::FromStr for JobLimit {
+impl std::str::FromStr for ParallelismArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn jobs_are_a_number_or_a_percentage_and_never_zero() {
-        let jobs = |text: &str| text.parse::<JobLimit>().map(JobLimit::count);
+        let jobs = |text: &str| text.parse::<ParallelismArg>().map(ParallelismArg::count);
         assert_eq!(jobs("3"), Ok(3));
         assert!(jobs("1%").unwrap() >= 1);
         assert!(jobs("200%").unwrap() >= 2);

@@ -57,7 +57,7 @@ pub(crate) const MAX_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 
 /// Job without its subtasks, as the store keeps it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct JobHead {
+pub(crate) struct JobDefinition {
     pub(crate) kind: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) name: Option<String>,
@@ -87,7 +87,7 @@ pub(crate) struct JobHead {
     pub(crate) payload: Option<Box<RawValue>>,
 }
 
-impl JobHead {
+impl JobDefinition {
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout_ms.map(Duration::from_millis)
     }
@@ -97,7 +97,7 @@ impl JobHead {
 #[derive(Debug)]
 pub(crate) struct ValidatedSubmission {
     pub(crate) kind: u32,
-    pub(crate) head: JobHead,
+    pub(crate) head: JobDefinition,
     /// Subtasks of the submission.
     pub(crate) subtasks: Vec<SubmitSubtask>,
 }
@@ -302,11 +302,11 @@ fn head_of(
     split: bool,
     payload: Option<Box<RawValue>>,
     now: Timestamp,
-) -> JobHead {
+) -> JobDefinition {
     let run_at = job.run_at.or(job.delay_ms.map(|delay| Timestamp(now.0 + delay)));
     let timeout_ms =
         kind.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(MAX_MS));
-    JobHead {
+    JobDefinition {
         kind: job.kind,
         name: job.name,
         labels: job.labels,

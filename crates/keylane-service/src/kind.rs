@@ -14,7 +14,7 @@ use crate::wire::{OnError, OnFail};
 #[derive(Clone)]
 pub struct Kind {
     /// Handler of the subtasks, or leases for remote workers.
-    pub work: KindWork,
+    pub work: KindExecutor,
     /// Handler of the split step, which turns a job's payload into subtasks: it returns a JSON
     /// array of subtasks in the form in which they are submitted. It runs in a slot. Without it, a
     /// job is submitted with its subtasks.
@@ -49,7 +49,7 @@ pub struct Kind {
 
 /// Executor of the subtasks of a kind.
 #[derive(Clone)]
-pub enum KindWork {
+pub enum KindExecutor {
     /// Handler that the service calls.
     Handler(Arc<dyn Handler>),
     /// Remote workers, which acquire leases over HTTP.
@@ -71,16 +71,16 @@ pub struct StartRate {
 impl Kind {
     /// Returns a kind with a handler and default settings.
     pub fn new(handler: impl Handler) -> Self {
-        Kind::with(KindWork::Handler(Arc::new(handler)))
+        Kind::with(KindExecutor::Handler(Arc::new(handler)))
     }
 
     /// Returns a kind for remote workers. `lasts` is the duration of a lease without a heartbeat.
     #[must_use]
     pub fn leased(lasts: Duration) -> Self {
-        Kind::with(KindWork::Lease { lasts })
+        Kind::with(KindExecutor::Lease { lasts })
     }
 
-    fn with(work: KindWork) -> Self {
+    fn with(work: KindExecutor) -> Self {
         let backoff = Backoff {
             first: Duration::from_secs(1),
             max: Duration::from_secs(60),
@@ -105,8 +105,8 @@ impl Kind {
     /// Handlers of the steps, and of the subtasks unless remote workers execute them.
     pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<dyn Handler>> {
         let work = match &self.work {
-            KindWork::Handler(handler) => Some(handler),
-            KindWork::Lease { .. } => None,
+            KindExecutor::Handler(handler) => Some(handler),
+            KindExecutor::Lease { .. } => None,
         };
         self.split.iter().chain(&self.fan_in).chain(work)
     }
@@ -115,17 +115,19 @@ impl Kind {
     #[must_use]
     pub fn sort(&self) -> &'static str {
         match &self.work {
-            KindWork::Handler(handler) => handler.sort(),
-            KindWork::Lease { .. } => "lease",
+            KindExecutor::Handler(handler) => handler.sort(),
+            KindExecutor::Lease { .. } => "lease",
         }
     }
 }
 
-impl fmt::Debug for KindWork {
+impl fmt::Debug for KindExecutor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KindWork::Handler(handler) => f.debug_tuple("Handler").field(&handler.sort()).finish(),
-            KindWork::Lease { lasts } => f.debug_struct("Lease").field("lasts", lasts).finish(),
+            KindExecutor::Handler(handler) => {
+                f.debug_tuple("Handler").field(&handler.sort()).finish()
+            }
+            KindExecutor::Lease { lasts } => f.debug_struct("Lease").field("lasts", lasts).finish(),
         }
     }
 }

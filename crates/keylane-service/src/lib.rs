@@ -18,6 +18,6 @@ pub mod wire;
 pub use engine::{BuildInfo, ManualClock, Service, ServiceBuilder, ServiceSettings, StartError};
 pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 pub use job_definition::SubmissionLimits;
-pub use kind::{Kind, KindWork, StartRate};
+pub use kind::{Kind, KindExecutor, StartRate};
 pub use request_error::RequestError;
 pub use trace_context::TraceContext;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use keylane_stream::Record;
-use keylane_stream::consumer::{Attempt, BatchBy, BatchConfig, Consumer, FailedAt};
+use keylane_stream::consumer::{Attempt, BatchBy, BatchConfig, BatchFailure, Consumer};
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Ok(amount) => sum += amount,
                 Err(why) => {
                     // The bookings before it are written; those after it are delivered again.
-                    bad = Some(FailedAt::new(done, why));
+                    bad = Some(BatchFailure::new(done, why));
                     break;
                 }
             }

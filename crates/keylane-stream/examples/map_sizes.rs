@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use keylane_stream::Position;
-use keylane_stream::tracker::{MapLimit, MapPolicy, Progress, Tracker, decode};
+use keylane_stream::tracker::{OffsetMapLimit, OffsetMapPolicy, Progress, Tracker, decode};
 
 fn main() {
     println!("| incomplete | over | characters | written in µs | read in µs |");
@@ -22,14 +22,14 @@ fn main() {
         let text = progress.encode(b"a stream");
         let written = micros(|| drop(progress.encode(b"a stream")));
         let watermark = progress.watermark();
-        let readable = || decode(watermark, &text, b"a stream", MapPolicy::default());
+        let readable = || decode(watermark, &text, b"a stream", OffsetMapPolicy::default());
         assert_eq!(readable().map(|found| found.into_progress()), Ok(progress));
         let read = micros(|| drop(readable()));
         println!("| {count} | {span} | {} | {written:.1} | {read:.1} |", text.len());
     }
 
     const RECORDS: u64 = 1_000_000;
-    let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
+    let mut tracker = Tracker::new(Position::ZERO, OffsetMapLimit::KAFKA);
     let start = Instant::now();
     // One record is stuck; the others end in reverse order within each hundred.
     tracker.take(Position::ZERO);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::source::{
     CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
 };
-use crate::tracker::{MapLimit, Progress};
+use crate::tracker::{OffsetMapLimit, Progress};
 use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// A stream in memory, with one consumer group. A clone is the same stream.
@@ -61,7 +61,7 @@ struct MemoryShared {
 struct MemoryState {
     name: Arc<str>,
     partitions: Vec<MemoryPartition>,
-    limit: MapLimit,
+    limit: OffsetMapLimit,
     /// Answer to commits, if they are to fail.
     refusal: Option<CommitError>,
     /// No record will follow.
@@ -96,7 +96,7 @@ impl MemoryStream {
         let state = MemoryState {
             name: name.into(),
             partitions: (0..partitions).map(log).collect(),
-            limit: MapLimit::KAFKA,
+            limit: OffsetMapLimit::KAFKA,
             refusal: None,
             exhausted: false,
             notified: Vec::new(),
@@ -209,7 +209,7 @@ impl MemoryStream {
     }
 
     /// Sets the maximum length of maps, for later assignments. Default: that of a Kafka broker.
-    pub fn set_limit(&self, limit: MapLimit) {
+    pub fn set_limit(&self, limit: OffsetMapLimit) {
         self.change(|state| state.limit = limit);
     }
 }

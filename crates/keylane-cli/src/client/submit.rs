@@ -208,7 +208,7 @@ impl FromStr for RunAtArg {
 
 /// The job, as it is sent: the API's `SubmitJob` without subtasks.
 #[derive(Debug, Serialize)]
-struct JobHead<'a> {
+struct JobDefinition<'a> {
     kind: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
@@ -309,7 +309,11 @@ impl SubmitArgs {
         json(text).map(Some)
     }
 
-    fn head(&self, payload: Option<Box<RawValue>>, keyed: bool) -> anyhow::Result<JobHead<'_>> {
+    fn head(
+        &self,
+        payload: Option<Box<RawValue>>,
+        keyed: bool,
+    ) -> anyhow::Result<JobDefinition<'_>> {
         let millis = |span: DurationArg| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
         let labels: BTreeMap<_, _> = self
             .label
@@ -318,7 +322,7 @@ impl SubmitArgs {
             .collect();
         ensure!(labels.len() == self.label.len(), "a label can be given once only");
         let keys = if keyed { &*self.key } else { &[] };
-        Ok(JobHead {
+        Ok(JobDefinition {
             kind: &self.kind,
             name: self.name.as_deref(),
             labels,

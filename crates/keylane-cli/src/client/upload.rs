@@ -22,15 +22,15 @@ const MAX_PIECES: usize = 16;
 /// Why the end of the body never came.
 #[derive(Debug, thiserror::Error)]
 #[error("the input broke off")]
-pub(super) struct BrokenOff;
+pub(super) struct UploadAbort;
 
 /// A body that is being read.
-pub(super) type BodyStream = Channel<Bytes, BrokenOff>;
+pub(super) type BodyStream = Channel<Bytes, UploadAbort>;
 
 /// Sender of the body, filled by a thread. Unless it is marked as complete, the body ends as
 /// broken, also when the thread panics.
 struct BodyWriter {
-    pieces: Option<Sender<Bytes, BrokenOff>>,
+    pieces: Option<Sender<Bytes, UploadAbort>>,
     runtime: Handle,
 }
 
@@ -50,7 +50,7 @@ impl BodyWriter {
 impl Drop for BodyWriter {
     fn drop(&mut self) {
         if let Some(pieces) = self.pieces.take() {
-            pieces.abort(BrokenOff);
+            pieces.abort(UploadAbort);
         }
     }
 }

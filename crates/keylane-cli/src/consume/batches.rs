@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use keylane_stream::consumer::{
-    Attempt, AttemptFailure, BatchBy, BatchConfig, Consumer, ConsumerBuilder, FailedAt, StartError,
+    Attempt, AttemptFailure, BatchBy, BatchConfig, BatchFailure, Consumer, ConsumerBuilder,
+    StartError,
 };
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
@@ -59,7 +60,7 @@ fn start(
                     if number > 0 {
                         handle((&batch[..number], lines)).map_err(failure)?;
                     }
-                    return Err(FailedAt::new(number, unfit).into());
+                    return Err(BatchFailure::new(number, unfit).into());
                 }
             }
         }
@@ -70,7 +71,7 @@ fn start(
 /// If the output cannot be written, handling the records alone would not help.
 fn failure(error: NotHandled) -> AttemptFailure {
     match error {
-        NotHandled::NotWritten(_) => FailedAt::new(0, error).into(),
+        NotHandled::NotWritten(_) => BatchFailure::new(0, error).into(),
         error => error.into(),
     }
 }

@@ -8,14 +8,14 @@ use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
     ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSettings, KafkaSink, KafkaSource,
-    MapVersion, RebalanceProtocol, SendError, StartFrom, TargetState, TopicAddress,
+    OffsetMapVersion, RebalanceProtocol, SendError, StartFrom, TargetState, TopicAddress,
     WrittenPosition, lag, target_state,
 };
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
-use keylane_stream::tracker::{MapPolicy, UnreadableMapPolicy};
+use keylane_stream::tracker::{OffsetMapPolicy, UnreadableMapPolicy};
 
-use super::settings::{ForeignProgress, KafkaProtocol, KafkaStart, OffsetMap};
+use super::settings::{ForeignProgressPolicy, KafkaProtocol, KafkaStart, OffsetMap};
 use super::status::PartitionLag;
 use super::validated::KafkaMember;
 
@@ -49,16 +49,16 @@ fn settings(kafka: &KafkaMember) -> anyhow::Result<KafkaSettings> {
         member: kafka.member.clone(),
         start: start(kafka.start),
         out_of_range: start(kafka.out_of_range),
-        policy: MapPolicy {
+        policy: OffsetMapPolicy {
             unreadable: match kafka.foreign_progress {
-                ForeignProgress::Refuse => UnreadableMapPolicy::Refuse,
-                ForeignProgress::Repeat => UnreadableMapPolicy::Repeat,
+                ForeignProgressPolicy::Refuse => UnreadableMapPolicy::Refuse,
+                ForeignProgressPolicy::Repeat => UnreadableMapPolicy::Repeat,
             },
-            ..MapPolicy::default()
+            ..OffsetMapPolicy::default()
         },
         map_version: match kafka.offset_map {
-            OffsetMap::Kl1 => MapVersion::One,
-            OffsetMap::Kl2 => MapVersion::Two,
+            OffsetMap::Kl1 => OffsetMapVersion::One,
+            OffsetMap::Kl2 => OffsetMapVersion::Two,
         },
         to_the_end: kafka.to_the_end,
         ..settings

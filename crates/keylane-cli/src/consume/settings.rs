@@ -48,7 +48,7 @@ pub(crate) struct ConsumeSettings {
     /// Handling of the progress of a Kafka group that another product has stored, or that is
     /// damaged: by default that is an error.
     #[arg(long, value_enum, value_name = "WHAT")]
-    pub(crate) foreign_progress: Option<ForeignProgress>,
+    pub(crate) foreign_progress: Option<ForeignProgressPolicy>,
 
     /// The version in which a Kafka group's progress is written: kl1 while a
     /// member of it runs that knows no other, kl2 by default.
@@ -230,7 +230,7 @@ pub(crate) enum KafkaStart {
 /// Handling of progress that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ForeignProgress {
+pub(crate) enum ForeignProgressPolicy {
     /// An error. Progress stored by the parallel consumer is adopted.
     Refuse,
     /// The partition is repeated from the committed offset.

@@ -11,7 +11,7 @@ use keylane_stream::retry::{Backoff, OnExhausted, RetryLimit, RetryPolicy, Retry
 
 use super::environment::HandlerEnvironment;
 use super::settings::{
-    ConsumeSettings, ForeignProgress, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
+    ConsumeSettings, ForeignProgressPolicy, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
     OnRefused, PayloadAs, RecordOrder,
 };
 use crate::duration_arg::DurationArg;
@@ -62,7 +62,7 @@ pub(super) struct KafkaMember {
     pub(super) member: Option<String>,
     pub(super) start: KafkaStart,
     pub(super) out_of_range: KafkaStart,
-    pub(super) foreign_progress: ForeignProgress,
+    pub(super) foreign_progress: ForeignProgressPolicy,
     pub(super) offset_map: OffsetMap,
     pub(super) to_the_end: bool,
 }
@@ -295,7 +295,9 @@ fn source(settings: &ConsumeSettings) -> Result<PlannedSource, InvalidSettings> 
                 member: settings.group_instance_id.clone(),
                 start: settings.start.unwrap_or(KafkaStart::First),
                 out_of_range: settings.out_of_range.unwrap_or(KafkaStart::Refuse),
-                foreign_progress: settings.foreign_progress.unwrap_or(ForeignProgress::Refuse),
+                foreign_progress: settings
+                    .foreign_progress
+                    .unwrap_or(ForeignProgressPolicy::Refuse),
                 offset_map: settings.offset_map.unwrap_or(OffsetMap::Kl2),
                 to_the_end: settings.to_the_end.unwrap_or(false),
             })),

@@ -16,7 +16,7 @@ use keylane_service::handle::{
 use keylane_service::http::{TlsIdentity, Tokens};
 use keylane_service::wire::{OnError, OnFail};
 use keylane_service::{
-    BuildInfo, Kind, KindWork, ServiceSettings, StartRate, SubmissionLimits, http,
+    BuildInfo, Kind, KindExecutor, ServiceSettings, StartRate, SubmissionLimits, http,
 };
 use keylane_stream::retry::Backoff;
 use serde::Deserialize;
@@ -435,9 +435,9 @@ impl KindTable {
         let work = match (self.lease, handler.handler(self.concurrency)?) {
             (Some(lasts), None) => {
                 handler.refuse_meaningless("what takes the lease is elsewhere")?;
-                KindWork::Lease { lasts: lasts.0 }
+                KindExecutor::Lease { lasts: lasts.0 }
             }
-            (None, Some(handler)) => KindWork::Handler(handler),
+            (None, Some(handler)) => KindExecutor::Handler(handler),
             (None, None) => {
                 bail!("nothing does its work; set `command`, `worker`, `http` or `lease`")
             }

@@ -13,10 +13,10 @@ use crate::key::RecordKey;
 
 /// Keys whose turn was given back while a record is unanswered.
 #[derive(Debug, Default)]
-pub(super) struct KeyAffinity(HashMap<RecordKey, KeyHome, RandomState>);
+pub(super) struct KeyAffinity(HashMap<RecordKey, KeySlot, RandomState>);
 
 #[derive(Debug)]
-struct KeyHome {
+struct KeySlot {
     slot: usize,
     /// Records of the key there; the key leaves with the last of them.
     records: usize,
@@ -29,7 +29,7 @@ impl KeyAffinity {
     }
 
     pub(super) fn pin(&mut self, key: &RecordKey, slot: usize) {
-        let home = self.0.entry(key.clone()).or_insert(KeyHome { slot, records: 0 });
+        let home = self.0.entry(key.clone()).or_insert(KeySlot { slot, records: 0 });
         debug_assert_eq!(home.slot, slot, "a key is in one child only");
         home.records += 1;
     }

@@ -16,9 +16,9 @@ use super::split_result::NewSubtaskSpec;
 use super::step_numbers::shown;
 use super::timer::{sleep, timeout};
 use crate::handle::{Attempt, AttemptFailure, AttemptResult, Handler, Step as Handled, panicked};
-use crate::kind::KindWork;
+use crate::kind::KindExecutor;
 use crate::scheduler::{NewSubtask, PackedSubtasks, RunEnd, Step, SubtaskFate};
-use crate::store::{AttemptMark, AttemptStage, WriteError};
+use crate::store::{AttemptStage, LatestAttempt, WriteError};
 use crate::wire::{EventKind, Slice, Timestamp};
 use crate::{JobNumber, SubtaskId, SubtaskNumber};
 
@@ -75,9 +75,9 @@ impl Core {
             Handled::Split => kind.split.as_ref(),
             Handled::FanIn => kind.fan_in.as_ref(),
             Handled::Subtask(_) => match &kind.work {
-                KindWork::Handler(handler) => Some(handler),
+                KindExecutor::Handler(handler) => Some(handler),
                 // The kinds were replaced after the start.
-                KindWork::Lease { .. } => None,
+                KindExecutor::Lease { .. } => None,
             },
         };
         let (step, cancelled) = (attempt.step, attempt.cancelled.clone());
@@ -365,7 +365,7 @@ fn note_stage(
     };
     let attempt = running.attempt - u32::from(is_withdrawn);
     let subtask = SubtaskId { job: running.job, number: running.number };
-    engine.unwritten.changes.mark(subtask, AttemptMark { attempt, stage });
+    engine.unwritten.changes.mark(subtask, LatestAttempt { attempt, stage });
 }
 
 /// Runs the handler of an attempt, within its timeout.

@@ -13,7 +13,7 @@ use super::scheduler_job::{ended_counts, new_job};
 use super::step_numbers::StepNumbers;
 use super::store_status::read_refused;
 use super::timer::sleep;
-use crate::job_definition::JobHead;
+use crate::job_definition::JobDefinition;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
 use crate::store::{
@@ -240,7 +240,7 @@ impl Core {
     /// Returns the subtasks and steps of a finished job to retry.
     fn again(&self, id: JobId, only: RetryOnly) -> Result<RetryPlan, RequestError> {
         let stored = self.query.stored(id)?;
-        let head: JobHead = serde_json::from_slice(&stored.head)
+        let head: JobDefinition = serde_json::from_slice(&stored.head)
             .map_err(|error| RequestError::StoreFailed(format!("the job's head: {error}")))?;
         let kind = self.kinds.number(&head.kind);
         let kind = kind.ok_or_else(|| {
@@ -443,7 +443,7 @@ pub(crate) enum KeyCommand {
 /// Subtasks and steps of a finished job to retry.
 #[derive(Debug)]
 struct RetryPlan {
-    head: JobHead,
+    head: JobDefinition,
     kind: u32,
     created: Timestamp,
     started: Option<u64>,
@@ -483,7 +483,7 @@ const MAX_PART_SUBTASKS: usize = if cfg!(test) { 16 } else { 8192 };
 const FULL_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(250);
 
 impl RetryPlan {
-    fn new(stored: &StoredJob, head: JobHead, kind: u32) -> Self {
+    fn new(stored: &StoredJob, head: JobDefinition, kind: u32) -> Self {
         RetryPlan {
             plan: StepNumbers::new(&head, stored.total),
             head,

@@ -14,7 +14,7 @@ use super::executor::Dispatcher;
 use super::{Core, StoreHealth};
 use crate::engine::logs::log_of;
 use crate::handle::{Attempt, AttemptFailure, Step as Handled};
-use crate::kind::KindWork;
+use crate::kind::KindExecutor;
 use crate::scheduler::{KindId, RunStart, Step};
 use crate::wire::Timestamp;
 use crate::{Key, SubtaskId};
@@ -140,7 +140,7 @@ impl Core {
         engine.changed.insert(start.job);
         let subtask = SubtaskId { job: start.job, number };
         let leased = match &self.kinds.get(kind).work {
-            KindWork::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
+            KindExecutor::Lease { lasts } if matches!(start.step, Step::Subtask(_)) => Some(*lasts),
             _ => None,
         };
         if let Some(lasts) = leased {
@@ -260,7 +260,7 @@ impl Core {
     ) {
         for number in kinds {
             let kind = self.kinds.get(number);
-            if !matches!(kind.work, KindWork::Lease { .. }) {
+            if !matches!(kind.work, KindExecutor::Lease { .. }) {
                 continue;
             }
             let wanted = engine.claimers.wanted(number);

@@ -50,7 +50,7 @@ use super::timeline::RowAllocator;
 use super::versions::{self, VersionCounter};
 use crate::engine::clock::Clock;
 use crate::handle::AttemptOutput;
-use crate::job_definition::JobHead;
+use crate::job_definition::JobDefinition;
 use crate::request_error::RequestError;
 use crate::scheduler::{Scheduler, Step};
 use crate::store::{Changes, JobState as Stored, JobStatus, OutcomeCounts};
@@ -256,7 +256,7 @@ impl FinalState {
 #[derive(Debug)]
 pub(super) struct ActiveJob {
     pub(super) id: JobId,
-    pub(super) head: Arc<JobHead>,
+    pub(super) head: Arc<JobDefinition>,
     /// Numbers of the job's steps in the store.
     pub(super) plan: StepNumbers,
     pub(super) created: Timestamp,

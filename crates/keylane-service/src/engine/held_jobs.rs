@@ -46,7 +46,7 @@ pub(super) struct HeldDamagedJob {
 
 /// Recovered job, with the data that holds need.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EnteredJob {
+pub(super) struct HoldCandidate {
     pub(super) job: JobNumber,
     pub(super) entered: u64,
     pub(super) has_keys: bool,

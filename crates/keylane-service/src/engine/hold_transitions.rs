@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::engine_state::EngineState;
-use super::held_jobs::{EnteredJob, HeldDamagedJob};
+use super::held_jobs::{HeldDamagedJob, HoldCandidate};
 use crate::kind::KindRegistry;
 use crate::store::{DamagedJob, StoreDamage};
 use crate::wire::Timestamp;
@@ -85,7 +85,7 @@ impl EngineState {
 
     /// Holds the jobs that may come after damaged jobs with unknown keys. Called when all jobs are
     /// recovered.
-    pub(super) fn hold_behind_damaged(&mut self, recovered: &[EnteredJob], now: Timestamp) {
+    pub(super) fn hold_behind_damaged(&mut self, recovered: &[HoldCandidate], now: Timestamp) {
         let Some((place, damaged)) = self.holds.unknown_keys() else { return };
         let behind = recovered.iter().filter(|one| one.has_keys && one.entered >= place);
         let mut count = 0_u64;

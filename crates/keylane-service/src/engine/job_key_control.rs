@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Core;
 use super::engine_state::{EngineState, FinalState};
 use crate::request_error::RequestError;
-use crate::scheduler::{HeadError, Step};
+use crate::scheduler::{KeyHeadError, Step};
 use crate::store::{KeyBlockReason, KeyRecord, OutcomeKind};
 use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
 use crate::{JobNumber, Key, SubtaskId};
@@ -188,19 +188,19 @@ fn over() -> RequestError {
     RequestError::Conflict("the job is over or is ending".into())
 }
 
-fn head_error(error: HeadError, key: &Key) -> RequestError {
+fn head_error(error: KeyHeadError, key: &Key) -> RequestError {
     match error {
-        HeadError::NoHead => RequestError::Unknown {
+        KeyHeadError::NoHead => RequestError::Unknown {
             what: format!("unfinished subtask with the key `{}`", super::query::text_of(key)),
         },
-        HeadError::Running => RequestError::Conflict(
+        KeyHeadError::Running => RequestError::Conflict(
             "the key's first subtask runs; cancel its job, or wait for its end".into(),
         ),
-        HeadError::Dropped => RequestError::Conflict(
+        KeyHeadError::Dropped => RequestError::Conflict(
             "the key's first subtask is of a job that was cancelled or failed, and leaves the key by itself in a moment"
                 .into(),
         ),
-        HeadError::NotFailed => RequestError::Conflict(
+        KeyHeadError::NotFailed => RequestError::Conflict(
             "the key's first subtask has not failed, so there is nothing to retry".into(),
         ),
     }

@@ -17,7 +17,7 @@ use super::step_numbers::StepNumbers;
 use super::store_status::StoreHealth;
 use super::submit_reply::{PendingReply, Reply, SubmitResult};
 use super::{Core, SubmitTicket, client_id};
-use crate::job_definition::{self, JobHead, ValidatedSubmission};
+use crate::job_definition::{self, JobDefinition, ValidatedSubmission};
 use crate::request_error::RequestError;
 use crate::scheduler::{NewSubtask, PackedSubtasks};
 use crate::store::{
@@ -33,7 +33,7 @@ use crate::{JobId, JobNumber};
 pub(crate) struct JobSubmission {
     core: Arc<Core>,
     kind: u32,
-    head: JobHead,
+    head: JobDefinition,
     upload: JobUpload,
     subtasks: PackedSubtasks,
     /// Capacity reserved for the job.
@@ -66,7 +66,7 @@ pub(super) struct AcceptedJob {
     id: JobId,
     total: u32,
     kind: u32,
-    head: JobHead,
+    head: JobDefinition,
     subtasks: PackedSubtasks,
     room: CapacityReservation,
     created: Timestamp,

@@ -12,9 +12,9 @@ use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
 use super::lease::LeaseState;
 use crate::engine::logs::log_of;
 use crate::handle::AttemptFailure;
-use crate::kind::{Kind, KindWork};
+use crate::kind::{Kind, KindExecutor};
 use crate::scheduler::{RestoredState, RunEnd, Step};
-use crate::store::{AttemptMark, AttemptStage};
+use crate::store::{AttemptStage, LatestAttempt};
 use crate::wire::Timestamp;
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
@@ -50,7 +50,7 @@ impl Core {
         let worker = promise.worker.clone().map(String::into_boxed_str);
         let stage = AttemptStage::Leased { fence, since_ms: now.0, worker };
         let subtask = SubtaskId { job: running.job, number: running.number };
-        engine.unwritten.changes.mark(subtask, AttemptMark { attempt: running.attempt, stage });
+        engine.unwritten.changes.mark(subtask, LatestAttempt { attempt: running.attempt, stage });
         engine.unwritten.effects.push(CommitEffect::Granted { fence });
         let never = Timestamp(u64::MAX);
         running.lease = Some(LeaseState {
@@ -148,7 +148,7 @@ impl Core {
         survivor: SurvivingLease,
         now: Timestamp,
     ) -> bool {
-        let KindWork::Lease { lasts } = self.kinds.get(kind).work else { return false };
+        let KindExecutor::Lease { lasts } = self.kinds.get(kind).work else { return false };
         let SurvivingLease { subtask, attempt, fence, since, worker } = survivor;
         let was = RestoredState::Running { fence, since: since.0 };
         if !engine.scheduler.restore(job, subtask, was, now.0) {

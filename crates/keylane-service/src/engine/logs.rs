@@ -4,7 +4,7 @@
 
 use super::engine_state::{EngineState, RunningAttempt};
 use crate::handle::AttemptOutput;
-use crate::kind::{Kind, KindWork};
+use crate::kind::{Kind, KindExecutor};
 use crate::scheduler::{Step, SubtaskFate};
 use crate::store::{AttemptLog, OutcomeKind};
 use crate::wire::Timestamp;
@@ -14,9 +14,9 @@ pub(super) fn log_of(kind: &Kind, step: Step) -> AttemptOutput {
     let handler = match (step, &kind.work) {
         (Step::Split, _) => kind.split.as_ref(),
         (Step::FanIn, _) => kind.fan_in.as_ref(),
-        (Step::Subtask(_), KindWork::Handler(handler)) => Some(handler),
+        (Step::Subtask(_), KindExecutor::Handler(handler)) => Some(handler),
         // A remote worker sends its whole log with the end.
-        (Step::Subtask(_), KindWork::Lease { .. }) => None,
+        (Step::Subtask(_), KindExecutor::Lease { .. }) => None,
     };
     let keeps = handler.is_some_and(|handler| handler.keeps_log());
     if keeps { AttemptOutput::keeping(kind.log_bytes) } else { AttemptOutput::default() }

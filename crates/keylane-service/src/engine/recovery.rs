@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::Core;
 use super::engine_state::{ActiveJob, EngineState};
 use super::failures::LastErrors;
-use super::held_jobs::EnteredJob;
+use super::held_jobs::HoldCandidate;
 use super::lease_lifecycle::SurvivingLease;
 use super::scheduler_job::{ended_counts, limits_of, new_job, new_subtask};
 use super::step_numbers::StepNumbers;
 use super::versions::VersionCounter;
-use crate::job_definition::JobHead;
-use crate::kind::{Kind, KindEntry, KindWork};
+use crate::job_definition::JobDefinition;
+use crate::kind::{Kind, KindEntry, KindExecutor};
 use crate::scheduler::{KindId, KindLimits, NewJob, RestoredState, Step};
 use crate::store::{AttemptStage, JobState as Stored, OutcomeCounts, OutcomeKind, RecoveredJob};
 use crate::wire::{EventKind, Job, OnError, Timestamp};
@@ -22,7 +22,7 @@ impl Core {
     /// Sets the limits of all kinds. Nothing starts of a kind that was removed.
     pub(super) fn set_kinds(&self, engine: &mut EngineState, now: Timestamp) {
         for KindEntry { number, kind, is_there, .. } in self.kinds.all() {
-            let is_leased = matches!(kind.work, KindWork::Lease { .. });
+            let is_leased = matches!(kind.work, KindExecutor::Lease { .. });
             let wanted = is_leased.then(|| engine.claimers.wanted(number));
             let limits = match is_there {
                 true => limits_of(&kind, wanted),
@@ -58,11 +58,11 @@ impl Core {
         engine: &mut EngineState,
         recovered: &RecoveredJob,
         now: Timestamp,
-    ) -> Result<EnteredJob, super::StartError> {
+    ) -> Result<HoldCandidate, super::StartError> {
         let job = &recovered.job;
         let number = job.number;
         let broken = |why: String| super::StartError::Job { id: job.id, why };
-        let head: JobHead = serde_json::from_slice(&job.head)
+        let head: JobDefinition = serde_json::from_slice(&job.head)
             .map_err(|error| broken(format!("its head cannot be read: {error}")))?;
         let kind = self.kinds.number(&head.kind);
         let plan = StepNumbers::new(&head, job.total);
@@ -72,8 +72,8 @@ impl Core {
         let live = unfinished_job(recovered, head, plan, &waiting, ended.counts, versions);
         let ended_before = ended_counts(&live.ended);
         let is_failing = live.head.on_error == OnError::FailFast && ended_before.failed > 0;
-        let is_leased =
-            kind.is_some_and(|kind| matches!(self.kinds.get(kind).work, KindWork::Lease { .. }));
+        let is_leased = kind
+            .is_some_and(|kind| matches!(self.kinds.get(kind).work, KindExecutor::Lease { .. }));
         let (stages, allowed) = (&waiting.stages, live.head.attempts.max(1));
         let keys_and_attempts = waiting.subtasks.iter().map(|(number, keys, tried)| {
             // An attempt that goes on is counted when it is restored.
@@ -109,7 +109,7 @@ impl Core {
         if is_cancelling || is_failing || has_failed_step {
             engine.drop_rest(number, !is_cancelling, now);
         }
-        Ok(EnteredJob { job: number, entered: job.entered, has_keys })
+        Ok(HoldCandidate { job: number, entered: job.entered, has_keys })
     }
 
     /// Resumes the attempts of a job that was just recovered.
@@ -188,8 +188,8 @@ impl Core {
         &self,
         job: &RecoveredJob,
         plan: StepNumbers,
-    ) -> Result<EndedSoFar, super::StartError> {
-        let mut ended = EndedSoFar { counts: job.counts(), has_failed_step: false };
+    ) -> Result<EndedSteps, super::StartError> {
+        let mut ended = EndedSteps { counts: job.counts(), has_failed_step: false };
         for step in plan.steps() {
             let number = plan.number(step);
             let outcome = self.store.outcomes_of(job.job.number, number..number + 1)?;
@@ -220,7 +220,7 @@ impl Core {
 /// Returns the state of a job of an earlier process.
 fn unfinished_job(
     recovered: &RecoveredJob,
-    head: JobHead,
+    head: JobDefinition,
     plan: StepNumbers,
     waiting: &UnfinishedSteps,
     ended: OutcomeCounts,
@@ -254,7 +254,7 @@ fn unfinished_job(
     }
 }
 
-struct EndedSoFar {
+struct EndedSteps {
     counts: OutcomeCounts,
     /// The split or the fan-in failed permanently, and the job with it.
     has_failed_step: bool,

@@ -10,7 +10,7 @@ use super::Core;
 use super::engine_state::{EngineState, RunningAttempt};
 use super::timer::timeout;
 use crate::handle::{AttemptFailure, AttemptOutput};
-use crate::kind::KindWork;
+use crate::kind::KindExecutor;
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
@@ -128,7 +128,7 @@ impl Core {
             let number = self.kinds.number(name);
             let number =
                 number.ok_or_else(|| wrong(index, format!("there is no kind `{name}`")))?;
-            if !matches!(self.kinds.get(number).work, KindWork::Lease { .. }) {
+            if !matches!(self.kinds.get(number).work, KindExecutor::Lease { .. }) {
                 return Err(wrong(index, format!("`{name}` is not for remote workers")));
             }
             kinds.push(number);

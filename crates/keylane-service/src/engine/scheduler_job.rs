@@ -1,6 +1,6 @@
 //! Forms that the scheduler has of kinds, jobs and counts.
 
-use crate::job_definition::JobHead;
+use crate::job_definition::JobDefinition;
 use crate::kind::Kind;
 use crate::scheduler::{
     self, EndedCounts, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, KindLimits, NewJob,
@@ -44,7 +44,12 @@ pub(super) fn new_subtask(
 }
 
 /// Returns the scheduler's description of a job, with the subtasks given.
-pub(super) fn new_job<S>(number: JobNumber, kind: u32, head: &JobHead, subtasks: S) -> NewJob<S> {
+pub(super) fn new_job<S>(
+    number: JobNumber,
+    kind: u32,
+    head: &JobDefinition,
+    subtasks: S,
+) -> NewJob<S> {
     NewJob {
         kind: KindId(kind),
         weight: head.weight,

@@ -7,7 +7,7 @@
 //! | the last, if the job has a fan-in, and its subtasks are known | the fan-in |
 
 use crate::SubtaskNumber;
-use crate::job_definition::JobHead;
+use crate::job_definition::JobDefinition;
 use crate::scheduler::Step;
 
 /// Numbering of a job's steps.
@@ -21,7 +21,7 @@ pub(super) struct StepNumbers {
 
 impl StepNumbers {
     /// Creates the numbering of a job with this head and `stored` steps in the store.
-    pub(super) fn new(head: &JobHead, stored: u32) -> Self {
+    pub(super) fn new(head: &JobDefinition, stored: u32) -> Self {
         StepNumbers { stored, split: head.split, fan_in: head.fan_in }
     }
 

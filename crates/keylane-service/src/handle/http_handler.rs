@@ -34,7 +34,7 @@ pub struct HttpHandler {
 /// Address that cannot be used for requests.
 #[derive(Debug, thiserror::Error)]
 #[error("`{address}` cannot be posted to: {why}")]
-pub struct NoAddress {
+pub struct InvalidAddress {
     address: String,
     why: String,
 }
@@ -45,8 +45,8 @@ impl HttpHandler {
     /// # Errors
     ///
     /// Returns an error if the address is no such URL.
-    pub fn new(address: &str) -> Result<Self, NoAddress> {
-        let failed = |why: String| NoAddress { address: address.to_owned(), why };
+    pub fn new(address: &str) -> Result<Self, InvalidAddress> {
+        let failed = |why: String| InvalidAddress { address: address.to_owned(), why };
         let url = Url::parse(address).map_err(|error| failed(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(failed(format!("`{}` is not http or https", url.scheme())));

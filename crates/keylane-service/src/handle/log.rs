@@ -28,7 +28,7 @@ pub struct AttemptOutput(Option<Arc<Mutex<TailBuffer>>>);
 
 /// Kept end of an attempt's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutputEnd {
+pub struct OutputTail {
     /// Last bytes of the output. If bytes were left out, the text starts at the beginning of a
     /// line, unless that line is too long.
     pub text: Bytes,
@@ -73,7 +73,7 @@ impl AttemptOutput {
 
     /// Output so far, as it would be kept; none if it is empty.
     #[must_use]
-    pub fn so_far(&self) -> Option<OutputEnd> {
+    pub fn so_far(&self) -> Option<OutputTail> {
         let (bytes, most, left_out) = {
             let tail = self.tail()?;
             (tail.bytes.clone(), tail.most, tail.left_out)
@@ -82,7 +82,7 @@ impl AttemptOutput {
     }
 
     /// Takes the kept output at the end of the attempt.
-    pub(crate) fn take(&self) -> Option<OutputEnd> {
+    pub(crate) fn take(&self) -> Option<OutputTail> {
         let (bytes, most, left_out) = {
             let mut tail = self.tail()?;
             // Later output of clones is dropped.
@@ -127,13 +127,13 @@ impl TailBuffer {
 }
 
 /// Last bytes of the output, at most `most`.
-fn said(mut bytes: Vec<u8>, most: usize, left_out: u64) -> Option<OutputEnd> {
+fn said(mut bytes: Vec<u8>, most: usize, left_out: u64) -> Option<OutputTail> {
     if bytes.is_empty() {
         return None;
     }
     let cut = if bytes.len() > most { begin(&bytes, bytes.len() - most) } else { 0 };
     bytes.drain(..cut);
-    Some(OutputEnd { text: bytes.into(), left_out: left_out + cut as u64 })
+    Some(OutputTail { text: bytes.into(), left_out: left_out + cut as u64 })
 }
 
 /// Returns the start of a line at or after `least`. A line that takes more than half of the rest is

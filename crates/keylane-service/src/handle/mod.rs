@@ -26,9 +26,9 @@ use crate::{JobId, Key, SubtaskNumber, TraceContext};
 pub use command::{CommandHandler, ProcessLimits};
 pub(crate) use function::panicked;
 pub use function::{BlockingHandler, FunctionHandler};
-pub use http_handler::{HttpHandler, NoAddress};
+pub use http_handler::{HttpHandler, InvalidAddress};
 pub use keylane_process::DEFAULT_ENVIRONMENT;
-pub use log::{AttemptOutput, OutputEnd};
+pub use log::{AttemptOutput, OutputTail};
 pub use worker::WorkerHandler;
 
 /// Result of an attempt.

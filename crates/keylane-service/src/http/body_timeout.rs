@@ -26,7 +26,7 @@ use super::settings::HttpSettings;
 /// The next part of a body did not arrive in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
-pub(super) struct TooSlow;
+pub(super) struct BodyReadTimeout;
 
 /// Maximum number of body bytes to discard, and the maximum time for it. A connection with more is
 /// closed.
@@ -86,7 +86,7 @@ async fn drain(mut rest: Body) -> bool {
     true
 }
 
-/// Body that fails with [`TooSlow`] when a read waits too long for the next part. Time that the
+/// Body that fails with [`BodyReadTimeout`] when a read waits too long for the next part. Time that the
 /// handler takes between reads does not count.
 struct TimedBody {
     body: Body,
@@ -141,7 +141,7 @@ impl HttpBody for TimedBody {
         let pause = this.pause.get_or_insert_with(|| Box::pin(sleep(this.within)));
         ready!(pause.as_mut().poll(context));
         this.leave(UnreadBody::Broken);
-        Poll::Ready(Some(Err(TooSlow.into())))
+        Poll::Ready(Some(Err(BodyReadTimeout.into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -56,7 +56,7 @@ pub(super) struct ConnectionPermit {
 
 /// Permit of the connection, as an extension of its requests.
 #[derive(Clone, Debug)]
-pub(super) struct OfConnection(pub(super) Arc<ConnectionPermit>);
+pub(super) struct SharedConnectionPermit(pub(super) Arc<ConnectionPermit>);
 
 impl ConnectionLimits {
     pub(super) fn new(settings: &HttpSettings) -> Arc<Self> {
@@ -171,7 +171,7 @@ fn stream(
         retry_after: Some(5),
         ..ApiError::new("too-many-requests", what)
     };
-    if extensions.get::<OfConnection>().is_some_and(|place| place.0.is_reserve) {
+    if extensions.get::<SharedConnectionPermit>().is_some_and(|place| place.0.is_reserve) {
         return Err(busy(
             "all connections are taken, and the reserve is for short requests".into(),
         ));

@@ -17,7 +17,7 @@ use crate::wire::{Event, EventKind};
 
 /// Optional parts of a stream: the summary once a second, and the timeline of attempts.
 #[derive(Debug)]
-pub(super) struct LiveParts {
+pub(super) struct EventStreamOptions {
     summary: bool,
     timeline: bool,
     ticks: Interval,
@@ -42,7 +42,7 @@ pub(super) enum EventSource {
     All {
         follower: EventFollower,
         /// Boxed, because most streams have none.
-        live: Option<Box<LiveParts>>,
+        live: Option<Box<EventStreamOptions>>,
     },
     Job {
         /// Subscription to the job's changes, released on drop.
@@ -118,11 +118,11 @@ fn all_told(core: &Core, said: FollowerText) -> Bytes {
     }
 }
 
-impl LiveParts {
+impl EventStreamOptions {
     pub(super) fn new(summary: bool, timeline: bool) -> Self {
         let mut ticks = interval(Duration::from_millis(500));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        LiveParts { summary, timeline, ticks, ticked: 0, next: 0 }
+        EventStreamOptions { summary, timeline, ticks, ticked: 0, next: 0 }
     }
 
     fn show(&mut self, core: &Core, place: &str) -> Bytes {

@@ -23,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 use super::app_state::AppState;
 use super::blocking::blocking;
 use super::connection_limits::{self, StreamPermit};
-use super::event_stream::{EventSource, EventStream, LiveParts, told};
+use super::event_stream::{EventSource, EventStream, EventStreamOptions, told};
 use super::extract::{Reader, query};
 use super::job_path::JobPath;
 use super::problem::ApiError;
-use super::takeover::{self, FirstPart};
+use super::takeover::{self, TakeoverBody};
 use crate::engine::{Core, FollowedItem, JobFeed, event, sse_text};
 use crate::wire::{Event, EventKind, Job};
 
@@ -79,7 +79,7 @@ async fn all(
     // Subscribed before the answer: a client that has it misses no later event.
     let (follower, reset) = state.core.events.follow(after(&parts, asked.after).as_deref());
     let first = reset.map(|reset| told(&state.core, reset));
-    let live = (summary || timeline).then(|| Box::new(LiveParts::new(summary, timeline)));
+    let live = (summary || timeline).then(|| Box::new(EventStreamOptions::new(summary, timeline)));
     let source = EventSource::All { follower, live };
     Ok(answer(&state, &parts, (place, end), source, first.into_iter().collect()))
 }
@@ -139,7 +139,7 @@ fn answer(
     let slot = takeover::slot(parts);
     let ends_connection = slot.is_some();
     let body = match slot {
-        Some(slot) => Body::from_stream(FirstPart::new(slot, events)),
+        Some(slot) => Body::from_stream(TakeoverBody::new(slot, events)),
         None => Body::from_stream(futures_util::stream::unfold(events, |mut events| async move {
             events.next().await.map(|text| (Ok::<_, std::convert::Infallible>(text), events))
         })),

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 
 use super::auth::{Caller, Role};
-use super::body_timeout::TooSlow;
+use super::body_timeout::BodyReadTimeout;
 use super::permission::need;
 use super::problem::ApiError;
 use crate::job_definition::pointer;
@@ -82,7 +82,7 @@ pub(super) async fn read_body(body: Body, most: usize) -> Result<Bytes, ApiError
 
 /// Error for a body that ended early.
 pub(super) fn broken_off(error: &axum::Error) -> ApiError {
-    if causes(error).any(|cause| cause.is::<TooSlow>()) {
+    if causes(error).any(|cause| cause.is::<BodyReadTimeout>()) {
         return ApiError::new("too-slow", "the body did not arrive in time; nothing was accepted");
     }
     ApiError::new("bad-syntax", "the body ended early; nothing was accepted")

@@ -94,7 +94,7 @@ async fn steer(
 /// `..`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SteerQuery {
+struct KeyActionQuery {
     key: String,
     what: KeyAction,
 }
@@ -113,7 +113,7 @@ async fn steer_asked(
     OperatorCaller(act): OperatorCaller,
     parts: Parts,
 ) -> Result<Json<KeyView>, ApiError> {
-    let SteerQuery { key, what } = query(&parts)?;
+    let KeyActionQuery { key, what } = query(&parts)?;
     let command = match what {
         KeyAction::Pause => KeyCommand::Pause,
         KeyAction::Resume => KeyCommand::Resume,

@@ -17,7 +17,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::auth::{Caller, Replaceable, Role, Tokens};
-use super::connection_limits::OfConnection;
+use super::connection_limits::SharedConnectionPermit;
 use super::extract::peer;
 use super::permission::{need, read_only};
 use super::problem::ApiError;
@@ -144,7 +144,7 @@ pub(super) async fn admit(
     next: Next,
 ) -> Response {
     let examined = guard.examine(&request).and_then(|caller| {
-        let place = request.extensions().get::<OfConnection>();
+        let place = request.extensions().get::<SharedConnectionPermit>();
         // The reserve is for probes, which do not pass here, and for operators.
         match place.is_some_and(|place| place.0.is_reserve) && need(&caller, Role::Operate).is_err()
         {

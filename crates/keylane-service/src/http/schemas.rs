@@ -7,7 +7,7 @@ use crate::engine::{MAX_LEASES, OperatorAction};
 use crate::job_definition::{
     MAX_KEY_BYTES, MAX_KEYS, MAX_LABEL_BYTES, MAX_LABELS, MAX_MS, MAX_NAME_BYTES,
 };
-use crate::kind::{KindRegistry, KindWork};
+use crate::kind::{KindExecutor, KindRegistry};
 use crate::wire::{JobState, SubtaskState};
 
 /// Schemas of request bodies. Their optional fields may be absent, and are never null.
@@ -98,7 +98,7 @@ pub(super) fn complete(schemas: &mut Value, kinds: &KindRegistry) {
             field["description"] = description;
         }
     }
-    let leased = |kind: &crate::kind::Kind| matches!(kind.work, KindWork::Lease { .. });
+    let leased = |kind: &crate::kind::Kind| matches!(kind.work, KindExecutor::Lease { .. });
     let leased = kinds.present().into_iter().filter(|entry| leased(&entry.kind));
     let leased: Vec<_> = leased.map(|entry| entry.name.to_string()).collect();
     let mut wanted = json!({"type": "string"});

@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use super::app_state::AppState;
 use super::auth::{Replaceable, Tokens};
-use super::connection_limits::{ConnectionLimits, ConnectionPermit, OfConnection};
+use super::connection_limits::{ConnectionLimits, ConnectionPermit, SharedConnectionPermit};
 use super::event_stream::EventStream;
 use super::router::router;
 use super::settings::{HttpSettings, ServeError};
@@ -267,14 +267,14 @@ async fn connection(
 }
 
 /// Routes for requests from one peer.
-struct ForPeer {
+struct PeerRoutes {
     routes: TowerToHyperService<Router>,
     peer: SocketAddr,
-    place: OfConnection,
+    place: SharedConnectionPermit,
     slot: TakeoverSlot,
 }
 
-impl hyper::service::Service<Request<Incoming>> for ForPeer {
+impl hyper::service::Service<Request<Incoming>> for PeerRoutes {
     type Response = Response;
     type Error = Infallible;
     type Future =
@@ -331,7 +331,8 @@ where
     let slot = TakeoverSlot::default();
     let stream = TokioIo::new(FlushWatcher::new(stream, slot.clone()));
     let routes = TowerToHyperService::new(routes);
-    let routes = ForPeer { routes, peer, place: OfConnection(place), slot: slot.clone() };
+    let routes =
+        PeerRoutes { routes, peer, place: SharedConnectionPermit(place), slot: slot.clone() };
     let mut connection = builder.serve_connection(stream, routes).with_upgrades();
     let mut is_stopping = false;
     let events = loop {

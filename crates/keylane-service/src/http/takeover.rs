@@ -7,7 +7,7 @@
 //! # Protocol
 //!
 //! 1. Each connection has a [`TakeoverSlot`], which every request carries in its extensions.
-//! 2. The library sends the head of the answer and the first chunks: they come from [`FirstPart`],
+//! 2. The library sends the head of the answer and the first chunks: they come from [`TakeoverBody`],
 //!    the body of the answer. When the library asks for more, the body puts the stream into the
 //!    slot, wakes the connection, and never yields anything again.
 //! 3. [`FlushWatcher`], the connection's transport, marks the slot with the first flush that succeeds
@@ -87,19 +87,19 @@ pub(super) fn slot(parts: &Parts) -> Option<TakeoverSlot> {
 
 /// Body of an answer that takes its connection over. It yields the initial events.
 #[derive(Debug)]
-pub(super) struct FirstPart {
+pub(super) struct TakeoverBody {
     slot: TakeoverSlot,
     /// Stream; `None` once it is in the slot.
     stream: Option<Box<EventStream>>,
 }
 
-impl FirstPart {
+impl TakeoverBody {
     pub(super) fn new(slot: TakeoverSlot, stream: EventStream) -> Self {
-        FirstPart { slot, stream: Some(Box::new(stream)) }
+        TakeoverBody { slot, stream: Some(Box::new(stream)) }
     }
 }
 
-impl Stream for FirstPart {
+impl Stream for TakeoverBody {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -44,7 +44,7 @@ use tokio::task::JoinHandle;
 use super::app_state::AppState;
 use super::auth::{Caller, Role};
 use super::blocking::blocking;
-use super::connection_limits::{self, OfConnection};
+use super::connection_limits::{self, SharedConnectionPermit};
 use super::extract::{Reader, json, peer};
 use super::handshake;
 use super::permission::{need, read_only};
@@ -132,7 +132,7 @@ async fn upgrade(
         &state.websockets,
         state.settings.max_websockets,
     )?;
-    let connection = parts.extensions.get::<OfConnection>().cloned();
+    let connection = parts.extensions.get::<SharedConnectionPermit>().cloned();
     let most = state.core.settings.bounds.body_bytes;
     let upgrade = upgrade.read_buffer_size(READ_BUFFER).write_buffer_size(WRITE_BUFFER);
     let upgrade = upgrade.max_message_size(most).max_frame_size(most).protocols(["keylane.v1"]);

@@ -125,7 +125,7 @@ impl KeySet {
 
 /// Keys of the queued entries, including keys of subtasks that have entered.
 #[derive(Debug, Default)]
-pub(super) struct LineKeys {
+pub(super) struct QueuedKeys {
     /// Key sets by entry.
     sets: BTreeMap<u64, KeySet>,
     /// Entries by the hash of a key, for entries with few keys.
@@ -134,7 +134,7 @@ pub(super) struct LineKeys {
     large: BTreeSet<u64>,
 }
 
-impl LineKeys {
+impl QueuedKeys {
     /// Adds an entry.
     pub(super) fn list(&mut self, entry: u64, keys: KeySet) {
         for hash in &keys.few {
@@ -218,13 +218,13 @@ mod tests {
 
     #[test]
     fn a_key_is_taken_by_the_entries_before_and_no_others() {
-        let mut line = LineKeys::default();
+        let mut line = QueuedKeys::default();
         line.list(3, set(0..1000));
         line.list(5, set(2000..2002));
         line.list(7, set(2001..2002));
         let key = |key: u32| key.to_le_bytes();
         let is_free =
-            |line: &LineKeys, entry, one| line.are_free(entry, [&key(one)[..]].into_iter());
+            |line: &QueuedKeys, entry, one| line.are_free(entry, [&key(one)[..]].into_iter());
         assert!(!is_free(&line, 8, 7) && !is_free(&line, 4, 7) && is_free(&line, 3, 7));
         assert!(!is_free(&line, 8, 2001) && is_free(&line, 5, 2000) && !is_free(&line, 6, 2001));
         line.unlist(5);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn nothing_with_keys_passes_too_many_large_entries() {
-        let mut line = LineKeys::default();
+        let mut line = QueuedKeys::default();
         (0..=MAX_LARGE as u64).for_each(|entry| line.list(entry, set(0..FEW as u32 + 1)));
         let other = [&b"other"[..]];
         assert!(!line.are_free(99, other.into_iter()));

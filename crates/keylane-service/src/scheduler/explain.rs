@@ -10,8 +10,8 @@ use super::lanes::LanePosition;
 use super::state::Scheduler;
 use super::task::TaskPhase;
 use super::{
-    DecisionView, JobWaitReason, KeySort, KeyView, LaneHead, RunStart, RunningStep, SlotUsage,
-    Step, StepOf, SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
+    DecisionView, JobStep, JobWaitReason, KeySort, KeyView, LaneHead, RunStart, RunningStep,
+    SlotUsage, Step, SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
 };
 use crate::{JobNumber, Key};
 
@@ -265,9 +265,9 @@ impl Scheduler {
         Some(LaneHead { of: self.step_of(task), state: self.state(task), since, attempts })
     }
 
-    fn step_of(&self, task: u32) -> StepOf {
+    fn step_of(&self, task: u32) -> JobStep {
         let task = &self.tasks[task];
-        StepOf { job: self.jobs[task.job].number, step: Step::of(task.number) }
+        JobStep { job: self.jobs[task.job].number, step: Step::of(task.number) }
     }
 
     /// Reason for which the ready subtasks of a job do not run: the condition that must change

@@ -12,7 +12,7 @@ use crate::JobNumber;
 
 /// Course of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum JobCourse {
+pub(super) enum JobPhase {
     /// The job goes on.
     #[default]
     Open,
@@ -61,7 +61,7 @@ pub(super) struct ScheduledJob {
     pub(super) held: Option<u64>,
     /// Turn that it has had since its last start, and keeps if it is held again.
     pub(super) turn: Option<u64>,
-    pub(super) course: JobCourse,
+    pub(super) course: JobPhase,
     pub(super) split: StepState,
     pub(super) fan_in: StepState,
     /// Whether the split or the fan-in failed.
@@ -111,11 +111,11 @@ impl ScheduledJob {
     /// Outcome of the job when it is finished.
     pub(super) fn outcome(&self) -> JobOutcome {
         match self.course {
-            JobCourse::Cancelled => JobOutcome::Cancelled,
-            JobCourse::Failing => JobOutcome::Failed,
-            JobCourse::Open if self.counts.failed > 0 || self.step_failed => JobOutcome::Failed,
-            JobCourse::Open if self.counts.cancelled > 0 => JobOutcome::Cancelled,
-            JobCourse::Open => JobOutcome::Succeeded,
+            JobPhase::Cancelled => JobOutcome::Cancelled,
+            JobPhase::Failing => JobOutcome::Failed,
+            JobPhase::Open if self.counts.failed > 0 || self.step_failed => JobOutcome::Failed,
+            JobPhase::Open if self.counts.cancelled > 0 => JobOutcome::Cancelled,
+            JobPhase::Open => JobOutcome::Succeeded,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Commands of operators on jobs and on the whole scheduler.
 
-use super::job::JobCourse;
+use super::job::JobPhase;
 use super::state::Scheduler;
 use super::task::TaskPhase;
 use super::{CancelResult, Step};
@@ -41,18 +41,18 @@ impl Scheduler {
     /// their end is reported: let them end to cancel gracefully, or end them to kill the job. Can
     /// be called again, to list running steps. `None` if the job is finished.
     pub fn cancel_job(&mut self, job: JobNumber, now: u64) -> Option<CancelResult> {
-        self.drop_as(job, JobCourse::Cancelled, now)
+        self.drop_as(job, JobPhase::Cancelled, now)
     }
 
     /// Fails a job, with the effects of [`cancel_job`](Self::cancel_job).
     pub fn fail_job(&mut self, job: JobNumber, now: u64) -> Option<CancelResult> {
-        self.drop_as(job, JobCourse::Failing, now)
+        self.drop_as(job, JobPhase::Failing, now)
     }
 
-    fn drop_as(&mut self, job: JobNumber, course: JobCourse, now: u64) -> Option<CancelResult> {
+    fn drop_as(&mut self, job: JobNumber, course: JobPhase, now: u64) -> Option<CancelResult> {
         let now = self.at(now);
         let slot = self.find(job)?;
-        if self.jobs[slot].course == JobCourse::Open {
+        if self.jobs[slot].course == JobPhase::Open {
             self.jobs[slot].course = course;
         }
         let dropped = self.drop_rest(slot, now);

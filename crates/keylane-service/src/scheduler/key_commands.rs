@@ -3,7 +3,7 @@
 use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
-use super::{EndResult, HeadError, SubtaskFate};
+use super::{EndResult, KeyHeadError, SubtaskFate};
 
 impl Scheduler {
     /// Pauses a key: no subtask that has it starts until it is resumed, and running ones end. The
@@ -34,13 +34,13 @@ impl Scheduler {
     /// # Errors
     ///
     /// Returns an error if the key has no head, or the head is running or has not failed.
-    pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<RetriedSubtask, HeadError> {
+    pub fn retry_head(&mut self, key: &[u8], now: u64) -> Result<RetriedSubtask, KeyHeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
         let ScheduledTask { job: slot, number, phase, at, .. } = self.tasks[head];
         match phase {
-            TaskPhase::Waiting | TaskPhase::Ready => Err(HeadError::NotFailed),
-            TaskPhase::Running => Err(HeadError::Running),
+            TaskPhase::Waiting | TaskPhase::Ready => Err(KeyHeadError::NotFailed),
+            TaskPhase::Running => Err(KeyHeadError::Running),
             TaskPhase::BackingOff | TaskPhase::Stopped => {
                 if phase == TaskPhase::BackingOff {
                     self.timers.call_off(at, TimerEvent::Attempt(head));
@@ -64,12 +64,12 @@ impl Scheduler {
     /// # Errors
     ///
     /// Returns an error if the key has no head, or the head is running.
-    pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<SkippedSubtask, HeadError> {
+    pub fn skip_head(&mut self, key: &[u8], now: u64) -> Result<SkippedSubtask, KeyHeadError> {
         let now = self.at(now);
         let head = self.head(key)?;
         let ScheduledTask { job: slot, number, phase, at, .. } = self.tasks[head];
         match phase {
-            TaskPhase::Running => return Err(HeadError::Running),
+            TaskPhase::Running => return Err(KeyHeadError::Running),
             TaskPhase::Ready => self.wait_again(head, now),
             TaskPhase::BackingOff => self.timers.call_off(at, TimerEvent::Attempt(head)),
             TaskPhase::Waiting | TaskPhase::Stopped => {}
@@ -84,10 +84,10 @@ impl Scheduler {
         Ok(SkippedSubtask { job, subtask: number, ended })
     }
 
-    fn head(&self, key: &[u8]) -> Result<u32, HeadError> {
+    fn head(&self, key: &[u8]) -> Result<u32, KeyHeadError> {
         let head = self.lanes.find(key).and_then(|lane| self.lanes.head(lane));
-        let head = head.ok_or(HeadError::NoHead)?;
-        if self.is_dropped(head) { Err(HeadError::Dropped) } else { Ok(head) }
+        let head = head.ok_or(KeyHeadError::NoHead)?;
+        if self.is_dropped(head) { Err(KeyHeadError::Dropped) } else { Ok(head) }
     }
 
     /// Moves a ready task back to the waiting phase.

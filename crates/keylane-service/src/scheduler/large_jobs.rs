@@ -60,7 +60,7 @@ use std::any::Any;
 
 use super::entry_queue_keys::KeySet;
 use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
-use super::job::{JobCourse, StepState};
+use super::job::{JobPhase, StepState};
 use super::packed_subtasks::{PackedRecord, PackedSubtasks, PoppedSlice};
 use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
@@ -70,7 +70,7 @@ use crate::{JobNumber, SubtaskNumber};
 
 /// Result of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkedOff {
+pub struct SliceResult {
     /// Job of the slice.
     pub job: JobNumber,
     /// Effects on the job.
@@ -97,7 +97,7 @@ struct EnteredSlice {
 
 impl Scheduler {
     /// Does one slice of entries or exits. `None` if none is due.
-    pub fn work_off(&mut self, now: u64) -> Option<WorkedOff> {
+    pub fn work_off(&mut self, now: u64) -> Option<SliceResult> {
         let now = self.at(now);
         let work = self.last_work.next().into_iter().find(|work| self.has(*work))?;
         self.last_work = work;
@@ -107,7 +107,7 @@ impl Scheduler {
                 let job = self.jobs[slot].number;
                 self.sweep_some(now);
                 let over = self.conclude(slot, now);
-                return Some(WorkedOff {
+                return Some(SliceResult {
                     job,
                     accepted: AcceptResult { over, ..AcceptResult::default() },
                 });
@@ -119,7 +119,7 @@ impl Scheduler {
         let job = self.jobs[slot].number;
         let mut accepted = AcceptResult::default();
         self.enter_some(slot, number, &mut accepted, now);
-        Some(WorkedOff { job, accepted })
+        Some(SliceResult { job, accepted })
     }
 
     fn has(&self, work: IncrementalWork) -> bool {
@@ -185,7 +185,7 @@ impl Scheduler {
         let now = self.at(now);
         let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
         let mut accepted = AcceptResult::default();
-        if self.jobs[slot].course != JobCourse::Open {
+        if self.jobs[slot].course != JobPhase::Open {
             self.trash.push(Box::new(more));
             return Some(accepted);
         }
@@ -209,15 +209,15 @@ impl Scheduler {
         let counts = &mut job.counts;
         // Unfed subtasks count as entering, or as cancelled if the job was cancelled since.
         match job.course {
-            JobCourse::Open => counts.entering -= succeeded + failed + cancelled,
-            JobCourse::Failing | JobCourse::Cancelled => {
+            JobPhase::Open => counts.entering -= succeeded + failed + cancelled,
+            JobPhase::Failing | JobPhase::Cancelled => {
                 counts.cancelled -= succeeded + failed + cancelled;
             }
         }
         counts.succeeded += succeeded;
         counts.failed += failed;
         counts.cancelled += cancelled;
-        if job.course == JobCourse::Open {
+        if job.course == JobPhase::Open {
             let number = job.entries[0];
             let entry = self.line.get_mut(&number).expect("a job that is fed has its entry");
             entry.is_open = false;

@@ -125,15 +125,15 @@ mod unfinished_tasks;
 
 pub use entry_queue_keys::KeySet;
 pub use key_commands::{RetriedSubtask, SkippedSubtask};
-pub use large_jobs::{ReleasedMemory, WorkedOff};
+pub use large_jobs::{ReleasedMemory, SliceResult};
 pub use new_job::{EndedCounts, JobFailurePolicy, KeyFailurePolicy, NewJob, NewSubtask};
 pub use packed_subtasks::PackedSubtasks;
 pub use query_results::{
-    DecisionView, JobWaitReason, KeySort, KeyView, LaneHead, RunningStep, SlotUsage, StepOf,
+    DecisionView, JobStep, JobWaitReason, KeySort, KeyView, LaneHead, RunningStep, SlotUsage,
     SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
 };
 pub use restore::RestoredState;
-pub use results::{AcceptResult, AddError, CancelResult, EndResult, HeadError, JobOutcome};
+pub use results::{AcceptResult, AddError, CancelResult, EndResult, JobOutcome, KeyHeadError};
 pub use run::{RunEnd, RunStart, StaleFence, Step, SubtaskFate};
 pub use settings::{KindId, KindLimits, RateLimit, SchedulerSettings};
 pub use state::Scheduler;

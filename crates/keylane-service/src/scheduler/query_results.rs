@@ -56,7 +56,7 @@ impl SubtaskCounts {
 
 /// Step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StepOf {
+pub struct JobStep {
     /// Job of the step.
     pub job: JobNumber,
     /// Step in the job.
@@ -102,7 +102,7 @@ pub enum WaitReason {
         /// Number of its predecessors, counted up to [`WaitReason::COUNTED`].
         ahead: u32,
         /// Direct predecessor.
-        behind: StepOf,
+        behind: JobStep,
         /// Head of the lane.
         head: LaneHead,
     },
@@ -192,7 +192,7 @@ impl WaitReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneHead {
     /// Step at the head.
-    pub of: StepOf,
+    pub of: JobStep,
     /// State of the head.
     pub state: UnfinishedState,
     /// Time at which it became the head, in milliseconds.

@@ -64,7 +64,7 @@ pub enum AddError {
 
 /// Error of retrying or skipping the head of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeadError {
+pub enum KeyHeadError {
     /// No unfinished subtask has the key.
     #[error("no unfinished subtask has this key")]
     NoHead,

@@ -2,7 +2,7 @@
 
 use keylane_allocate::Claimant;
 
-use super::job::{JobCourse, ScheduledJob, StepState};
+use super::job::{JobPhase, ScheduledJob, StepState};
 use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
@@ -171,17 +171,17 @@ impl Scheduler {
     /// dropped subtasks.
     pub(super) fn fail_fast(&mut self, slot: u32, now: u64) -> u64 {
         let job = &mut self.jobs[slot];
-        if job.on_error != JobFailurePolicy::FailFast || job.course != JobCourse::Open {
+        if job.on_error != JobFailurePolicy::FailFast || job.course != JobPhase::Open {
             return 0;
         }
-        job.course = JobCourse::Failing;
+        job.course = JobPhase::Failing;
         self.drop_rest(slot, now)
     }
 }
 
 /// Fate of a task after the end of a run.
 fn judge(job: &ScheduledJob, task: &ScheduledTask, end: RunEnd, now: u64) -> SubtaskFate {
-    let goes_on = job.course == JobCourse::Open;
+    let goes_on = job.course == JobPhase::Open;
     let has_more = task.attempts < job.attempts_allowed;
     let again_at = match end {
         RunEnd::Succeeded => return SubtaskFate::Succeeded,

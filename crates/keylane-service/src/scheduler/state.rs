@@ -7,9 +7,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use keylane_allocate::{JobScheduler, Record, Rule, Supply};
 
-use super::entry_queue_keys::LineKeys;
+use super::entry_queue_keys::QueuedKeys;
 use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
-use super::job::{JobCourse, ScheduledJob, ScheduledStart, StepState};
+use super::job::{JobPhase, ScheduledJob, ScheduledStart, StepState};
 use super::kinds::KindTable;
 use super::lanes::Lanes;
 use super::packed_subtasks::PackedSubtasks;
@@ -86,7 +86,7 @@ pub struct Scheduler {
     /// Sequence number of the next entry.
     pub(super) next_entry: u64,
     /// Keys of all entries in `line`.
-    pub(super) line_keys: LineKeys,
+    pub(super) line_keys: QueuedKeys,
     /// Entries in `line` whose next slice shares no key with an earlier entry.
     pub(super) passing: BTreeSet<u64>,
     /// Type of the last slice of work.
@@ -145,7 +145,7 @@ impl Scheduler {
             opened: Vec::new(),
             line: BTreeMap::new(),
             next_entry: 0,
-            line_keys: LineKeys::default(),
+            line_keys: QueuedKeys::default(),
             passing: BTreeSet::new(),
             last_work: IncrementalWork::Sweep,
             sweeps: VecDeque::new(),
@@ -287,7 +287,7 @@ impl Scheduler {
     fn may_take_more(&self, slot: u32) -> Result<(), AddError> {
         let job = &self.jobs[slot];
         let is_closed =
-            job.share.is_none() || job.course != JobCourse::Open || job.fan_in == StepState::Task;
+            job.share.is_none() || job.course != JobPhase::Open || job.fan_in == StepState::Task;
         if is_closed { Err(AddError::Closed) } else { Ok(()) }
     }
 
@@ -336,7 +336,7 @@ impl Scheduler {
         }
         self.by_share.insert(share.serial(), slot);
         let mut accepted = self.fail_exhausted_split(slot, now);
-        if self.jobs[slot].course == JobCourse::Open {
+        if self.jobs[slot].course == JobPhase::Open {
             self.enter(slot, packed, is_open, &mut accepted, now);
         } else {
             self.trash.push(Box::new(packed));
@@ -370,7 +370,7 @@ impl Scheduler {
     ) {
         for task in exhausted {
             // If one of them failed the job, the others are dropped.
-            if self.jobs[slot].course != JobCourse::Open {
+            if self.jobs[slot].course != JobPhase::Open {
                 break;
             }
             self.leave_phase(slot, task);

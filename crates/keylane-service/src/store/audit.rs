@@ -66,14 +66,14 @@ pub struct AuditFilter {
 
 /// Retention of audit entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuditKept {
+pub struct AuditRetention {
     /// Earliest time of an entry to keep, in milliseconds since 1970.
     pub since_ms: u64,
     /// Maximum number of entries to keep; the oldest are deleted first.
     pub most: u64,
 }
 
-impl AuditKept {
+impl AuditRetention {
     fn keeps(self, number: u64, at_ms: u64, last: u64) -> bool {
         at_ms >= self.since_ms && last - number < self.most
     }
@@ -193,7 +193,7 @@ pub(super) fn bytes(record: &AuditRecord) -> usize {
 }
 
 /// Deletes the oldest entries, up to the first one to keep.
-pub(super) fn forget(connection: &Connection, kept: AuditKept) -> rusqlite::Result<()> {
+pub(super) fn forget(connection: &Connection, kept: AuditRetention) -> rusqlite::Result<()> {
     if let Some(old) = last_old(connection, kept, MAX_REMOVED)? {
         let mut delete = connection.prepare_cached("DELETE FROM audit WHERE number <= ?1")?;
         delete.execute([old])?;
@@ -204,7 +204,7 @@ pub(super) fn forget(connection: &Connection, kept: AuditKept) -> rusqlite::Resu
 /// Returns the last of the oldest entries to delete, examining at most `most`.
 pub(super) fn last_old(
     connection: &Connection,
-    kept: AuditKept,
+    kept: AuditRetention,
     most: usize,
 ) -> rusqlite::Result<Option<i64>> {
     let last = last(connection)?;

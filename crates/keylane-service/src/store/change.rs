@@ -7,7 +7,7 @@ use std::sync::Arc;
 use keylane::admit::OwnedPermit;
 
 use super::alias::JobAlias;
-use super::audit::{self, AuditKept, AuditRecord};
+use super::audit::{self, AuditRecord, AuditRetention};
 use super::chunk::Chunk;
 use super::chunk::MAX_INLINE_BYTES;
 use super::error::WriteError;
@@ -15,7 +15,7 @@ use super::job_status::{self, JobStatus};
 use super::logs::AttemptLog;
 use super::outcome::{OutcomeKind, SubtaskOutcome};
 use super::schedules::ScheduleChange;
-use super::started_attempts::{AttemptMark, AttemptStage};
+use super::started_attempts::{AttemptStage, LatestAttempt};
 use super::upload_state::UploadState;
 use crate::ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
 
@@ -66,12 +66,12 @@ impl Changes {
 
     /// Records the start of an attempt, so that it counts even if the process crashes.
     pub fn started(&mut self, subtask: SubtaskId, attempt: u32) {
-        self.mark(subtask, AttemptMark::started(attempt));
+        self.mark(subtask, LatestAttempt::started(attempt));
     }
 
     /// Replaces the attempt mark of a subtask. The mark is removed when the subtask or its job
     /// ends.
-    pub fn mark(&mut self, subtask: SubtaskId, mark: AttemptMark) {
+    pub fn mark(&mut self, subtask: SubtaskId, mark: LatestAttempt) {
         self.push(Change::Mark { subtask, mark });
     }
 
@@ -190,7 +190,7 @@ impl Changes {
     }
 
     /// Deletes the oldest audit entries beyond the retention, a bounded number per call.
-    pub fn forget_audit(&mut self, kept: AuditKept) {
+    pub fn forget_audit(&mut self, kept: AuditRetention) {
         self.push(Change::ForgetAudit(kept));
     }
 
@@ -283,7 +283,7 @@ pub(super) enum Change {
     Abandon(JobNumber),
     Mark {
         subtask: SubtaskId,
-        mark: AttemptMark,
+        mark: LatestAttempt,
     },
     /// Raises the boot number; see [`Changes::raise_boot`].
     RaiseBoot(u64),
@@ -344,7 +344,7 @@ pub(super) enum Change {
         number: Option<u64>,
         record: Box<AuditRecord>,
     },
-    ForgetAudit(AuditKept),
+    ForgetAudit(AuditRetention),
 }
 
 /// Acceptance of a job whose subtasks are stored.
@@ -391,7 +391,7 @@ impl Change {
             }
             Change::Audit { record, .. } => audit::bytes(record),
             Change::Mark {
-                mark: AttemptMark { stage: AttemptStage::Stopped { reason, .. }, .. },
+                mark: LatestAttempt { stage: AttemptStage::Stopped { reason, .. }, .. },
                 ..
             } => reason.len(),
             Change::Schedule(change) => change.then.as_ref().map_or(0, |(_, body)| body.len()),

@@ -15,7 +15,7 @@ use super::handle::Store;
 use super::job_status::{JobState, OutcomeCounts};
 use super::logs;
 use super::open::{examine, look_at_mark};
-use super::outcome::OutcomePlace;
+use super::outcome::OutcomePosition;
 use super::read::{self, StoredJob};
 use super::recover::check_chunks;
 use super::row_numbers::{at, rows_of};
@@ -203,7 +203,7 @@ fn check_outcomes(
     let mut rows = rows.query([first, last])?;
     while let Some(row) = rows.next()? {
         let (_, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
-        let named = StoreDamage::Outcomes { job, from: OutcomePlace::at(number, 0) };
+        let named = StoreDamage::Outcomes { job, from: OutcomePosition::at(number, 0) };
         let read = read::row_of(row).map(drop);
         if read.is_ok() || !report.damage.contains(&named) {
             note(report, read)?;

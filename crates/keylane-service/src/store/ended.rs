@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::error::{ReadError, StoreDamage};
 use super::job_status::OutcomeCounts;
-use super::outcome::{self, OutcomeKind, OutcomePlace};
+use super::outcome::{self, OutcomeKind, OutcomePosition};
 use super::row_numbers::{at, place, rows_of};
 use crate::ids::{JobNumber, SubtaskNumber};
 
@@ -42,9 +42,9 @@ impl EndedSubtasks {
     }
 
     /// Returns the position of a subtask's outcome, if it has one.
-    pub(super) fn place(&self, number: SubtaskNumber) -> Option<OutcomePlace> {
+    pub(super) fn place(&self, number: SubtaskNumber) -> Option<OutcomePosition> {
         let place = self.places.get(number as usize)?.checked_sub(1)?;
-        Some(OutcomePlace::new(place >> KIND_BITS))
+        Some(OutcomePosition::new(place >> KIND_BITS))
     }
 
     /// Returns whether this connection sees all rows of the index. A snapshot older than the last
@@ -68,7 +68,7 @@ impl EndedSubtasks {
             let (_, number) = at(place);
             let job = self.job;
             let damaged = |row| {
-                let from = OutcomePlace::at(row, 0);
+                let from = OutcomePosition::at(row, 0);
                 ReadError::Damaged(StoreDamage::Outcomes { job, from })
             };
             // A gap in the numbers is a missing row.
@@ -77,7 +77,7 @@ impl EndedSubtasks {
             }
             let numbers = outcome::numbers(place, row.get(1)?, row.get_ref(2)?.as_blob()?);
             for (within, (subtask, _, kind)) in (0..).zip(numbers.ok_or_else(|| damaged(number))?) {
-                let known = self.note(subtask, kind, OutcomePlace::at(number, within));
+                let known = self.note(subtask, kind, OutcomePosition::at(number, within));
                 known.ok_or_else(|| damaged(number))?;
             }
             self.next_row += 1;
@@ -89,7 +89,7 @@ impl EndedSubtasks {
         &mut self,
         subtask: SubtaskNumber,
         kind: OutcomeKind,
-        place: OutcomePlace,
+        place: OutcomePosition,
     ) -> Option<()> {
         self.outcomes += 1;
         let entry = self.places.get_mut(subtask as usize)?;
@@ -112,7 +112,7 @@ impl EndedSubtasks {
 const KIND_BITS: u32 = 3;
 
 /// Packs a position and a kind, plus one so that the result is never 0.
-fn pack(place: OutcomePlace, kind: OutcomeKind) -> u64 {
+fn pack(place: OutcomePosition, kind: OutcomeKind) -> u64 {
     ((place.get() << KIND_BITS) | u64::from(kind.code())) + 1
 }
 

@@ -8,7 +8,7 @@ use keylane_storage::files::NewFileError;
 use keylane_storage::sqlite::{self, HighWaterMarkError, LockError, WriteRefused};
 use rusqlite::types::FromSqlError;
 
-use super::outcome::OutcomePlace;
+use super::outcome::OutcomePosition;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
 
 /// Error of opening a store.
@@ -240,7 +240,7 @@ pub enum StoreDamage {
         /// Number of the job.
         job: JobNumber,
         /// Place of the first of them.
-        from: OutcomePlace,
+        from: OutcomePosition,
     },
     /// Final counts of a job that do not agree with its outcomes.
     Counts {

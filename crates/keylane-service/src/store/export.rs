@@ -17,7 +17,7 @@ use super::logs;
 use super::read;
 use super::row_numbers::rows_of;
 use super::schedules;
-use super::started_attempts::{AttemptMark, MarkTable};
+use super::started_attempts::{AttemptTable, LatestAttempt};
 use super::tables::MetaRow;
 use crate::ids::{JobNumber, SubtaskNumber};
 
@@ -90,7 +90,7 @@ fn export(connection: &Connection, to: &mut dyn Write) -> Result<u64, ExportErro
     })?;
     written?;
     let jobs = in_order(&snapshot)?;
-    let marks = by_job(MarkTable::load(&snapshot)?);
+    let marks = by_job(AttemptTable::load(&snapshot)?);
     for job in &jobs {
         put_job(&snapshot, *job, marks.get(job).map_or(&[], Vec::as_slice), to)?;
     }
@@ -118,7 +118,7 @@ fn in_order(connection: &Connection) -> Result<Vec<JobNumber>, ReadError> {
 }
 
 /// Groups the marks by job, sorted by subtask.
-fn by_job(marks: MarkTable) -> HashMap<JobNumber, Vec<(SubtaskNumber, AttemptMark)>> {
+fn by_job(marks: AttemptTable) -> HashMap<JobNumber, Vec<(SubtaskNumber, LatestAttempt)>> {
     let mut by_job: HashMap<_, Vec<_>> = HashMap::new();
     for (subtask, mark) in marks.all() {
         by_job.entry(subtask.job).or_default().push((subtask.number, mark));
@@ -130,7 +130,7 @@ fn by_job(marks: MarkTable) -> HashMap<JobNumber, Vec<(SubtaskNumber, AttemptMar
 fn put_job(
     connection: &Connection,
     number: JobNumber,
-    marks: &[(SubtaskNumber, AttemptMark)],
+    marks: &[(SubtaskNumber, LatestAttempt)],
     to: &mut dyn Write,
 ) -> Result<(), ExportError> {
     let found = read::find_job(connection, number)?;
@@ -163,7 +163,7 @@ fn put_job(
         let mut ended = EndedSubtasks::new(number, job.total);
         ended.read_on(connection)?;
         for (number, mark) in marks.iter().filter(|(number, _)| !ended.has(*number)) {
-            put(to, &ExportLine::Mark(line::MarkLine::of(*number, mark)))?;
+            put(to, &ExportLine::Mark(line::AttemptLine::of(*number, mark)))?;
         }
     }
     put(to, &ExportLine::Status(status()))

@@ -94,7 +94,7 @@ pub(super) enum ExportLine {
         left_out: u64,
         text: String,
     },
-    Mark(MarkLine),
+    Mark(AttemptLine),
     Status(StatusLine),
     End {
         jobs: u64,
@@ -120,7 +120,7 @@ pub(super) struct StatusLine {
 /// subtask again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct MarkLine {
+pub(super) struct AttemptLine {
     number: u32,
     attempt: u32,
     /// Time of the failure, if the attempt failed.
@@ -134,25 +134,25 @@ pub(super) struct MarkLine {
     reason: Option<String>,
 }
 
-impl MarkLine {
-    pub(super) fn of(number: u32, mark: &started_attempts::AttemptMark) -> Self {
+impl AttemptLine {
+    pub(super) fn of(number: u32, mark: &started_attempts::LatestAttempt) -> Self {
         let attempt = mark.attempt;
-        let plain = MarkLine { number, attempt, since_ms: None, wait_ms: None, reason: None };
+        let plain = AttemptLine { number, attempt, since_ms: None, wait_ms: None, reason: None };
         match &mark.stage {
             AttemptStage::Started | AttemptStage::Leased { .. } => plain,
             AttemptStage::BackingOff { since_ms, wait_ms, reason } => {
                 let reason = (!reason.is_empty()).then(|| reason.clone().into_string());
-                MarkLine { since_ms: Some(*since_ms), wait_ms: Some(*wait_ms), reason, ..plain }
+                AttemptLine { since_ms: Some(*since_ms), wait_ms: Some(*wait_ms), reason, ..plain }
             }
             AttemptStage::Stopped { since_ms, reason } => {
                 let reason = Some(reason.clone().into_string());
-                MarkLine { since_ms: Some(*since_ms), reason, ..plain }
+                AttemptLine { since_ms: Some(*since_ms), reason, ..plain }
             }
         }
     }
 
     /// Returns the number of the subtask, and its mark.
-    pub(super) fn read(self) -> (u32, started_attempts::AttemptMark) {
+    pub(super) fn read(self) -> (u32, started_attempts::LatestAttempt) {
         let stage = match (self.since_ms, self.wait_ms, self.reason) {
             (Some(since_ms), Some(wait_ms), reason) => {
                 let reason = reason.unwrap_or_default().into_boxed_str();
@@ -163,7 +163,7 @@ impl MarkLine {
             }
             _ => AttemptStage::Started,
         };
-        (self.number, started_attempts::AttemptMark { attempt: self.attempt, stage })
+        (self.number, started_attempts::LatestAttempt { attempt: self.attempt, stage })
     }
 }
 

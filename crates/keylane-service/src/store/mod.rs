@@ -50,7 +50,7 @@ mod writer;
 mod writer_state;
 
 pub use alias::JobAlias;
-pub use audit::{AuditFilter, AuditKept, AuditPage, AuditRecord, AuditRow};
+pub use audit::{AuditFilter, AuditPage, AuditRecord, AuditRetention, AuditRow};
 pub(crate) use boot_number::FENCE_BITS;
 pub use change::{Changes, CommitReceipt, IdempotencyEntry, KeyBlockReason, KeyRecord, NewJob};
 pub use chunk::{Chunk, MAX_SUBTASKS, StoredSubtask, SubtaskKeys};
@@ -63,7 +63,7 @@ pub use handle::{Store, StoreStats};
 pub use job_extension::JobExtension;
 pub use job_status::{JobState, JobStatus, OutcomeCounts};
 pub use logs::AttemptLog;
-pub use outcome::{OutcomeKind, OutcomePlace, RecordedOutcome, SubtaskOutcome};
+pub use outcome::{OutcomeKind, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 pub use pending::PendingWrite;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
 pub use recover::{DamagedJob, RecoveredJob, RecoveredJobs, WaitingSubtask};
@@ -73,6 +73,6 @@ pub(crate) use schedules::ScheduleRow;
 pub use settings::{StoreReport, StoreSettings};
 #[cfg(test)]
 pub(crate) use simulated::{SimulatedDisk, WriteFate};
-pub use started_attempts::{AttemptMark, AttemptStage};
+pub use started_attempts::{AttemptStage, LatestAttempt};
 pub(crate) use store_dependencies::Outside;
 pub use upload::JobUpload;

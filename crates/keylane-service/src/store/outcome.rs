@@ -99,13 +99,13 @@ pub struct SubtaskOutcome {
 
 /// Position of an outcome among those of its job, in the order of their commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OutcomePlace(u64);
+pub struct OutcomePosition(u64);
 
-impl OutcomePlace {
+impl OutcomePosition {
     /// Restores a position from its number.
     #[must_use]
     pub fn new(number: u64) -> Self {
-        OutcomePlace(number)
+        OutcomePosition(number)
     }
 
     /// Returns the position's number. Numbers grow, with gaps.
@@ -115,7 +115,7 @@ impl OutcomePlace {
     }
 
     pub(super) fn at(row: u32, within: u32) -> Self {
-        OutcomePlace((u64::from(row) << 10) | u64::from(within))
+        OutcomePosition((u64::from(row) << 10) | u64::from(within))
     }
 
     /// Returns the row's number and the index within it.
@@ -128,7 +128,7 @@ impl OutcomePlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedOutcome {
     /// Position.
-    pub place: OutcomePlace,
+    pub place: OutcomePosition,
     /// Outcome.
     pub outcome: SubtaskOutcome,
 }
@@ -323,10 +323,10 @@ mod tests {
     #[test]
     fn places_rise_and_are_told_apart() {
         let places = [(0, 0), (0, 1), (0, 1023), (1, 0), (1 << 24, 7)];
-        let numbers = places.map(|(row, within)| OutcomePlace::at(row, within));
+        let numbers = places.map(|(row, within)| OutcomePosition::at(row, within));
         assert!(numbers.is_sorted());
         for (place, (row, within)) in numbers.into_iter().zip(places) {
-            assert_eq!(OutcomePlace::new(place.get()).row(), (u64::from(row), within));
+            assert_eq!(OutcomePosition::new(place.get()).row(), (u64::from(row), within));
         }
     }
 }

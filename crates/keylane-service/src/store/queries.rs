@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::alias::{self, JobAlias};
-use super::audit::{self, AuditFilter, AuditKept, AuditPage};
+use super::audit::{self, AuditFilter, AuditPage, AuditRetention};
 use super::change::{IdempotencyEntry, KeyRecord};
 use super::chunk::Chunk;
 use super::ended::PinnedIndex;
 use super::error::ReadError;
 use super::handle::Store;
 use super::logs::{self, AttemptLog};
-use super::outcome::{OutcomePlace, RecordedOutcome, SubtaskOutcome};
+use super::outcome::{OutcomePosition, RecordedOutcome, SubtaskOutcome};
 use super::read::{self, JobFilter, JobPage, StoredJob};
 use super::row_numbers::place;
 use super::schedules::{self, ScheduleRecord, ScheduleRow};
@@ -126,7 +126,7 @@ impl Store {
     pub fn outcomes(
         &self,
         job: JobNumber,
-        after: Option<OutcomePlace>,
+        after: Option<OutcomePosition>,
         most: usize,
     ) -> Result<Vec<RecordedOutcome>, ReadError> {
         self.with_reader(|reader| read::outcomes(reader, job, after, most))
@@ -252,7 +252,7 @@ impl Store {
     ///
     /// # Errors
     /// If the log cannot be read.
-    pub fn has_old_audit(&self, kept: AuditKept) -> Result<bool, ReadError> {
+    pub fn has_old_audit(&self, kept: AuditRetention) -> Result<bool, ReadError> {
         self.with_reader(|reader| Ok(audit::last_old(reader, kept, 1)?.is_some()))
     }
 

@@ -11,7 +11,7 @@ use super::chunk::Chunk;
 use super::error::{ReadError, StoreDamage};
 use super::job_status::{FIRST_FINAL, JobState, JobStatus};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
-use super::outcome::{self, OutcomePlace, RecordedOutcome, SubtaskOutcome};
+use super::outcome::{self, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 use super::row_numbers::{at, place, rows_of};
 use super::tables::{FixedColumns, JOB, fixed_of, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
@@ -250,7 +250,7 @@ pub(super) fn chunk_of(row: &rusqlite::Row<'_>) -> Result<Option<Chunk>, ReadErr
 pub(super) fn outcomes(
     connection: &Connection,
     job: JobNumber,
-    after: Option<OutcomePlace>,
+    after: Option<OutcomePosition>,
     most: usize,
 ) -> Result<Vec<RecordedOutcome>, ReadError> {
     let (first, last) = rows_of(job);
@@ -271,7 +271,7 @@ pub(super) fn outcomes(
         let (number, outcomes) = row_of(read)?;
         let skip = if u64::from(number) == row { skip } else { 0 };
         let recorded = (0..).zip(outcomes).skip(skip as usize).map(|(within, outcome)| {
-            RecordedOutcome { place: OutcomePlace::at(number, within), outcome }
+            RecordedOutcome { place: OutcomePosition::at(number, within), outcome }
         });
         found.extend(recorded.take(most - found.len()));
     }
@@ -283,7 +283,7 @@ pub(super) fn row_of(row: &rusqlite::Row<'_>) -> Result<(u32, Vec<SubtaskOutcome
     let (job, number) = at(row.get::<_, i64>(0)?.cast_unsigned());
     let (numbers, body) = (row.get_ref(2)?.as_blob()?, row.get_ref(3)?.as_blob()?);
     let outcomes = outcome::outcomes(job, number, row.get(1)?, numbers, body);
-    let from = OutcomePlace::at(number, 0);
+    let from = OutcomePosition::at(number, 0);
     let damaged = ReadError::Damaged(StoreDamage::Outcomes { job, from });
     Ok((number, outcomes.ok_or(damaged)?))
 }
@@ -296,7 +296,7 @@ pub(super) fn read_row(
     let mut find = connection
         .prepare_cached("SELECT place, count, numbers, body FROM outcome WHERE place = ?1")?;
     let mut rows = find.query([place(job, number).cast_signed()])?;
-    let from = OutcomePlace::at(number, 0);
+    let from = OutcomePosition::at(number, 0);
     let row = rows.next()?.ok_or(ReadError::Damaged(StoreDamage::Outcomes { job, from }))?;
     Ok(row_of(row)?.1)
 }

@@ -17,13 +17,13 @@ use super::job_status::OutcomeCounts;
 use super::read::{self, StoredJob};
 use super::row_numbers::{at, rows_of};
 use super::settings::StoreSettings;
-use super::started_attempts::{AttemptMark, AttemptStage};
+use super::started_attempts::{AttemptStage, LatestAttempt};
 use crate::ids::{JobId, JobNumber, Key, SubtaskId};
 
 /// Number of small jobs read together.
 const SMALL_AT_ONCE: usize = 256;
 
-type RecoveredMarks = HashMap<SubtaskId, AttemptMark, foldhash::fast::RandomState>;
+type RecoveredMarks = HashMap<SubtaskId, LatestAttempt, foldhash::fast::RandomState>;
 
 /// Unfinished jobs of a store at its opening, one at a time in the order in which they entered,
 /// with the paused and stopped keys.
@@ -68,7 +68,7 @@ pub struct WaitingSubtask<'a> {
 }
 
 /// Mark of a subtask without one.
-static NONE: AttemptMark = AttemptMark::started(0);
+static NONE: LatestAttempt = LatestAttempt::started(0);
 
 impl RecoveredJobs {
     pub(super) fn new(

@@ -24,7 +24,7 @@ use super::job_status::JobState;
 use super::job_status::set_aside;
 use super::logs;
 use super::open::examine;
-use super::outcome::OutcomePlace;
+use super::outcome::OutcomePosition;
 use super::read;
 use super::recover::check_chunks;
 use super::row_numbers::at;
@@ -228,7 +228,7 @@ impl<'a> SalvageRun<'a> {
         })?;
         self.copy("outcome", "place, count, numbers, body", |salvage, row| {
             let (job, number) = place_of(row)?;
-            let from = OutcomePlace::at(number, 0);
+            let from = OutcomePosition::at(number, 0);
             let outcomes = read::row_of(row);
             let outcomes =
                 outcomes.map_err(|_| ReadError::Damaged(StoreDamage::Outcomes { job, from }));

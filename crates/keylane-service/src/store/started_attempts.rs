@@ -38,7 +38,7 @@ const MAX_IN_ROW: usize = 256;
 
 /// Latest attempt at an unfinished subtask.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttemptMark {
+pub struct LatestAttempt {
     /// Number of the attempt, from 1; 0 if the only attempt was withdrawn.
     pub attempt: u32,
     /// Stage of the attempt.
@@ -78,19 +78,19 @@ pub enum AttemptStage {
     },
 }
 
-impl AttemptMark {
+impl LatestAttempt {
     /// Returns the mark of an attempt that has begun.
     #[must_use]
     pub const fn started(attempt: u32) -> Self {
-        AttemptMark { attempt, stage: AttemptStage::Started }
+        LatestAttempt { attempt, stage: AttemptStage::Started }
     }
 }
 
 /// Marks in the file, or after the current transaction.
 #[derive(Debug, Default)]
-pub(super) struct MarkTable {
+pub(super) struct AttemptTable {
     /// Latest mark of each subtask, with its row; `None` if it is not written yet.
-    running: HashMap<SubtaskId, (AttemptMark, Option<u64>), foldhash::fast::RandomState>,
+    running: HashMap<SubtaskId, (LatestAttempt, Option<u64>), foldhash::fast::RandomState>,
     /// Number of subtasks of each job in `running`.
     jobs: HashMap<JobNumber, u32, foldhash::fast::RandomState>,
     /// Number of needed marks in each row.
@@ -105,10 +105,10 @@ pub(super) struct MarkTable {
     next_row: u64,
 }
 
-impl MarkTable {
+impl AttemptTable {
     /// Loads the marks of unfinished jobs from the file.
-    pub(super) fn load(connection: &Connection) -> Result<MarkTable, ReadError> {
-        let mut marks = MarkTable::default();
+    pub(super) fn load(connection: &Connection) -> Result<AttemptTable, ReadError> {
+        let mut marks = AttemptTable::default();
         let mut all = connection.prepare("SELECT number, body FROM started ORDER BY number")?;
         let mut rows = all.query([])?;
         while let Some(row) = rows.next()? {
@@ -135,17 +135,17 @@ impl MarkTable {
     }
 
     /// Returns the mark of each subtask of these jobs that has one.
-    pub(super) fn all(&self) -> HashMap<SubtaskId, AttemptMark, foldhash::fast::RandomState> {
+    pub(super) fn all(&self) -> HashMap<SubtaskId, LatestAttempt, foldhash::fast::RandomState> {
         self.running.iter().map(|(subtask, (mark, _))| (*subtask, mark.clone())).collect()
     }
 
-    pub(super) fn put(&mut self, subtask: SubtaskId, mark: AttemptMark) {
+    pub(super) fn put(&mut self, subtask: SubtaskId, mark: LatestAttempt) {
         self.set(subtask, mark, None);
         self.fresh.push(subtask);
     }
 
     /// Sets the latest mark of a subtask.
-    fn set(&mut self, subtask: SubtaskId, mark: AttemptMark, row: Option<u64>) {
+    fn set(&mut self, subtask: SubtaskId, mark: LatestAttempt, row: Option<u64>) {
         match self.running.insert(subtask, (mark, row)) {
             Some((_, before)) => self.leave(before),
             None => *self.jobs.entry(subtask.job).or_default() += 1,
@@ -227,7 +227,7 @@ impl MarkTable {
     }
 
     /// Returns the needed marks that are in no row, each once.
-    fn take_fresh(&mut self) -> Vec<(SubtaskId, AttemptMark)> {
+    fn take_fresh(&mut self) -> Vec<(SubtaskId, LatestAttempt)> {
         let mut seen = HashSet::with_capacity(self.fresh.len());
         let fresh = std::mem::take(&mut self.fresh).into_iter();
         let needed = fresh.filter_map(|subtask| match self.running.get(&subtask) {
@@ -238,7 +238,7 @@ impl MarkTable {
     }
 }
 
-fn encode(row: u64, marks: &[(SubtaskId, AttemptMark)]) -> Vec<u8> {
+fn encode(row: u64, marks: &[(SubtaskId, LatestAttempt)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(marks.len() * 8 + 8);
     leb128::put(&mut bytes, marks.len() as u64);
     for (subtask, mark) in marks {
@@ -252,7 +252,7 @@ fn encode(row: u64, marks: &[(SubtaskId, AttemptMark)]) -> Vec<u8> {
 }
 
 /// Decodes the marks of a row. Returns `None` if it is damaged.
-pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, AttemptMark)>> {
+pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, LatestAttempt)>> {
     let mut rest = unseal(sealed, &[row])?;
     let mut marks = Vec::new();
     for _ in 0..leb128::take(&mut rest)? {
@@ -260,7 +260,7 @@ pub(super) fn decode(row: u64, sealed: &[u8]) -> Option<Vec<(SubtaskId, AttemptM
         let number = u32::try_from(leb128::take(&mut rest)?).ok()?;
         let coded = leb128::take(&mut rest)?;
         let (attempt, stage) = (coded as u32, AttemptStage::decode(coded >> 32, &mut rest)?);
-        marks.push((SubtaskId { job, number }, AttemptMark { attempt, stage }));
+        marks.push((SubtaskId { job, number }, LatestAttempt { attempt, stage }));
     }
     rest.is_empty().then_some(marks)
 }
@@ -391,7 +391,7 @@ mod tests {
         ) {
             let marks: Vec<_> =
                 marks.into_iter().map(|(job, number, attempt, stage)| {
-                    (subtask(job, number), AttemptMark { attempt, stage })
+                    (subtask(job, number), LatestAttempt { attempt, stage })
                 }).collect();
             let mut bytes = encode(row, &marks);
             prop_assert_eq!(decode(row, &bytes), Some(marks));
@@ -407,10 +407,10 @@ mod tests {
             steps in prop::collection::vec((0u8..6, 0u64..3, 0u32..5, stages()), 1..120),
         ) {
             let connection = file();
-            let mut marks = MarkTable::default();
+            let mut marks = AttemptTable::default();
             let mut model = HashMap::new();
             for (attempt, (step, job, number, stage)) in (1..).zip(steps) {
-                let (one, mark) = (subtask(job, number), AttemptMark { attempt, stage });
+                let (one, mark) = (subtask(job, number), LatestAttempt { attempt, stage });
                 match step {
                     0 | 1 => {
                         marks.put(one, mark.clone());
@@ -428,13 +428,13 @@ mod tests {
                         marks.write(&connection).unwrap();
                         prop_assert!(rows(&connection) <= marks.running.len() as i64);
                         if step == 5 {
-                            marks = MarkTable::load(&connection).unwrap();
+                            marks = AttemptTable::load(&connection).unwrap();
                         }
                     }
                 }
             }
             marks.write(&connection).unwrap();
-            let mut loaded = MarkTable::load(&connection).unwrap();
+            let mut loaded = AttemptTable::load(&connection).unwrap();
             // What has ended besides may still be there, but nothing that runs is missing.
             let all = loaded.all();
             for (subtask, mark) in &model {
@@ -452,21 +452,21 @@ mod tests {
         let mut bytes = vec![2, 1, 1, 3, 2, 0, 0xff, 0xff, 0xff, 0xff, 0x0f];
         seal(&mut bytes, &[9]);
         let wanted = [
-            (subtask(1, 1), AttemptMark::started(3)),
-            (subtask(2, 0), AttemptMark::started(u32::MAX)),
+            (subtask(1, 1), LatestAttempt::started(3)),
+            (subtask(2, 0), LatestAttempt::started(u32::MAX)),
         ];
         assert_eq!(decode(9, &bytes).unwrap(), wanted);
     }
 
     #[test]
     fn marks_of_a_job_that_has_ended_go_when_the_file_is_opened() {
-        let (connection, mut marks) = (file(), MarkTable::default());
-        marks.put(subtask(1, 1), AttemptMark::started(1));
-        marks.put(subtask(2, 1), AttemptMark::started(1));
+        let (connection, mut marks) = (file(), AttemptTable::default());
+        marks.put(subtask(1, 1), LatestAttempt::started(1));
+        marks.put(subtask(2, 1), LatestAttempt::started(1));
         marks.write(&connection).unwrap();
         connection.execute("UPDATE job SET state = 17 WHERE number = 1", []).unwrap();
         connection.execute("DELETE FROM job WHERE number = 2", []).unwrap();
-        let mut marks = MarkTable::load(&connection).unwrap();
+        let mut marks = AttemptTable::load(&connection).unwrap();
         assert_eq!(marks.all().len(), 0);
         marks.write(&connection).unwrap();
         assert_eq!(rows(&connection), 0);
@@ -474,8 +474,8 @@ mod tests {
 
     #[test]
     fn what_begins_and_ends_in_one_transaction_is_not_written() {
-        let (connection, mut marks) = (file(), MarkTable::default());
-        marks.put(subtask(1, 1), AttemptMark::started(1));
+        let (connection, mut marks) = (file(), AttemptTable::default());
+        marks.put(subtask(1, 1), LatestAttempt::started(1));
         marks.end(subtask(1, 1));
         marks.write(&connection).unwrap();
         assert_eq!(rows(&connection), 0);

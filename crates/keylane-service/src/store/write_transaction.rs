@@ -36,7 +36,7 @@ const ROWS_REMOVED: i64 = 512;
 const KEYS_REMOVED: usize = 1024;
 
 /// Result of each request, and jobs to delete in later transactions.
-pub(super) struct CommitReport {
+pub(super) struct TransactionResults {
     pub(super) answers: Vec<Result<CommitReceipt, WriteError>>,
     /// Jobs whose deletion has begun.
     pub(super) loose: Vec<JobNumber>,
@@ -73,7 +73,7 @@ impl<'a> WriteTransaction<'a> {
         mut self,
         requests: &[WriteRequest],
         sweep: Option<JobNumber>,
-    ) -> Result<CommitReport, SqliteError> {
+    ) -> Result<TransactionResults, SqliteError> {
         let mut answers = Vec::with_capacity(requests.len());
         let commit = self.state.meta.commits + 1;
         for request in requests {
@@ -96,7 +96,7 @@ impl<'a> WriteTransaction<'a> {
         self.state.meta.put(self.connection)?;
         self.connection.execute_batch("COMMIT")?;
         let has_removed = self.has_removed || sweep.is_some();
-        Ok(CommitReport { answers, loose: self.loose, swept, has_removed })
+        Ok(TransactionResults { answers, loose: self.loose, swept, has_removed })
     }
 
     /// Returns the error of a request that cannot be applied. All changes are checked before the

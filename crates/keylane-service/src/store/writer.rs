@@ -15,7 +15,7 @@ use super::boot_number::HighestBoot;
 use super::change::{Change, WriteReply, WriteRequest};
 use super::error::WriteError;
 use super::shared::StoreShared;
-use super::write_transaction::{CommitReport, WriteTransaction};
+use super::write_transaction::{TransactionResults, WriteTransaction};
 use super::writer_state::{OpeningValues, WriterState};
 use crate::ids::JobNumber;
 
@@ -138,7 +138,7 @@ impl StoreWriter {
 
 impl GroupCommit for StoreWriter {
     type Request = WriteRequest;
-    type Answers = CommitReport;
+    type Answers = TransactionResults;
 
     fn next(&mut self) -> Option<Vec<WriteRequest>> {
         let requests = self.shared.queue.take(self.is_sweeping())?;
@@ -158,7 +158,7 @@ impl GroupCommit for StoreWriter {
         request.bytes()
     }
 
-    fn write(&mut self, requests: &[WriteRequest]) -> Result<CommitReport, SqliteError> {
+    fn write(&mut self, requests: &[WriteRequest]) -> Result<TransactionResults, SqliteError> {
         self.keep_to_bound()?;
         sqlite::begin(&self.connection)?;
         let sweep = self.loose.front().copied().filter(|_| self.is_sweeping());
@@ -173,7 +173,7 @@ impl GroupCommit for StoreWriter {
 
     /// Advances the high-water mark, and then reports the results. So the mark includes every
     /// reported commit.
-    fn acknowledge(&mut self, requests: Vec<WriteRequest>, written: CommitReport) {
+    fn acknowledge(&mut self, requests: Vec<WriteRequest>, written: TransactionResults) {
         self.resting = false;
         self.is_log_stale |= written.has_removed;
         if written.swept.is_some() {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::error::ReadError;
 use super::job_status::JobState;
 use super::row_numbers::{self, at};
-use super::started_attempts::MarkTable;
+use super::started_attempts::AttemptTable;
 use super::tables::MetaRow;
 use crate::ids::JobNumber;
 
@@ -29,7 +29,7 @@ pub(super) struct WriterState {
     pub(super) meta: MetaRow,
     /// One past the last position in the order.
     pub(super) next_entered: u64,
-    pub(super) marks: MarkTable,
+    pub(super) marks: AttemptTable,
     /// Recently changed jobs.
     jobs: HashMap<JobNumber, JobMeta, foldhash::fast::RandomState>,
 }
@@ -59,7 +59,7 @@ impl WriterState {
             meta.clean = false;
             meta.unfinished = Some(opened.unfinished);
         }
-        let marks = MarkTable::load(connection)?;
+        let marks = AttemptTable::load(connection)?;
         Ok(WriterState { next_entered: meta.entered, meta, marks, jobs: HashMap::default() })
     }
 

@@ -13,12 +13,12 @@ where
     D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
-    deserializer.deserialize_any(Whole(PhantomData))
+    deserializer.deserialize_any(WholeNumberVisitor(PhantomData))
 }
 
-struct Whole<T>(PhantomData<T>);
+struct WholeNumberVisitor<T>(PhantomData<T>);
 
-impl<T: TryFrom<u64>> Visitor<'_> for Whole<T> {
+impl<T: TryFrom<u64>> Visitor<'_> for WholeNumberVisitor<T> {
     type Value = Option<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@
 use crate::store_support::{NOW, accepted, new_store, open, place};
 use keylane_service::Key;
 use keylane_service::store::{
-    AuditFilter, AuditKept, AuditPage, AuditRecord, Changes, ImportError, KeyBlockReason,
+    AuditFilter, AuditPage, AuditRecord, AuditRetention, Changes, ImportError, KeyBlockReason,
     KeyRecord, Store, StoreDamage, WriteError,
 };
 use rusqlite::Connection;
@@ -50,7 +50,7 @@ fn all(store: &Store, filter: &AuditFilter, limit: usize) -> Vec<u64> {
 
 fn forget(store: &Store, since_ms: u64, most: u64) {
     let mut changes = Changes::new();
-    changes.forget_audit(AuditKept { since_ms, most });
+    changes.forget_audit(AuditRetention { since_ms, most });
     store.submit(changes).wait().unwrap();
 }
 
@@ -114,7 +114,7 @@ fn only_the_oldest_go_and_no_number_is_given_twice() {
     let (_folder, path) = place();
     let store = new_store(&path);
     put(&store, 1..=10);
-    let old = |since_ms, most| store.has_old_audit(AuditKept { since_ms, most }).unwrap();
+    let old = |since_ms, most| store.has_old_audit(AuditRetention { since_ms, most }).unwrap();
     assert!(!old(NOW + 1, 10) && old(NOW + 2, 10) && old(0, 9));
     forget(&store, NOW + 4, 100);
     assert_eq!(all(&store, &AuditFilter::default(), 9), [10, 9, 8, 7, 6, 5, 4]);
@@ -146,7 +146,7 @@ fn many_go_bit_by_bit() {
     let (_folder, path) = place();
     let store = new_store(&path);
     put(&store, 1..=5000);
-    let kept = AuditKept { since_ms: u64::MAX, most: 1 };
+    let kept = AuditRetention { since_ms: u64::MAX, most: 1 };
     let mut rounds = 0;
     while store.has_old_audit(kept).unwrap() {
         forget(&store, u64::MAX, 1);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::store_support::{NOW, accepted, new_store, open, outcome, payload, place, waiting};
 use keylane_service::store::{
-    AttemptMark, AttemptStage, Changes, JobState, JobStatus, KeyBlockReason, KeyRecord,
+    AttemptStage, Changes, JobState, JobStatus, KeyBlockReason, KeyRecord, LatestAttempt,
     OutcomeKind, Store, StoreDamage, StoreOpenError, StoreSettings,
 };
 use keylane_service::{JobNumber, Key, SubtaskId};
@@ -189,8 +189,10 @@ fn fences_of_a_salvaged_store_rise_and_stay_below_2_to_the_53() {
         let last = store.boot();
         let lease = AttemptStage::Leased { fence: (last << 21) + 9, since_ms: NOW, worker: None };
         let mut changes = Changes::new();
-        changes
-            .mark(SubtaskId { job: jobs[0], number: 0 }, AttemptMark { attempt: 1, stage: lease });
+        changes.mark(
+            SubtaskId { job: jobs[0], number: 0 },
+            LatestAttempt { attempt: 1, stage: lease },
+        );
         store.submit(changes).wait().unwrap();
         drop(store);
         if loses_meta {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::store_support::{accepted, copy_as_is, new_store, open, place};
-use keylane_service::store::{AttemptMark, AttemptStage, Store, StoreSettings};
+use keylane_service::store::{AttemptStage, LatestAttempt, Store, StoreSettings};
 use keylane_service::{JobNumber, SubtaskId};
 
 fn stages() -> [AttemptStage; 5] {
@@ -22,7 +22,7 @@ fn store_with_stages(path: &std::path::Path) -> (Store, JobNumber) {
     let job = accepted(&store, 5);
     let mut changes = keylane_service::store::Changes::new();
     for (number, stage) in (0..).zip(stages()) {
-        changes.mark(SubtaskId { job, number }, AttemptMark { attempt: number + 1, stage });
+        changes.mark(SubtaskId { job, number }, LatestAttempt { attempt: number + 1, stage });
     }
     store.submit(changes).wait().unwrap();
     (store, job)

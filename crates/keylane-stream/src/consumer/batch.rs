@@ -45,7 +45,7 @@ pub enum BatchBy {
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use keylane_stream::consumer::{Attempt, BatchConfig, BatchBy, Consumer, FailedAt};
+/// use keylane_stream::consumer::{Attempt, BatchConfig, BatchBy, Consumer, BatchFailure};
 /// # use keylane_stream::Record;
 /// # use keylane_stream::memory::MemoryStream;
 ///
@@ -57,24 +57,24 @@ pub enum BatchBy {
 /// let consumer = Consumer::builder(stream.source()).start_batches(batch, |orders: &[Attempt]| {
 ///     for (index, order) in orders.iter().enumerate() {
 ///         let text = std::str::from_utf8(order.payload());
-///         let count = text.map_err(|error| FailedAt::new(index, error))?;
+///         let count = text.map_err(|error| BatchFailure::new(index, error))?;
 ///         println!("{count} more for {:?}", order.key());
 ///     }
-///     Ok::<_, FailedAt>(())
+///     Ok::<_, BatchFailure>(())
 /// })?;
 /// assert_eq!(consumer.wait().counts.handled, 9);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct FailedAt {
+pub struct BatchFailure {
     index: usize,
     why: AttemptFailure,
 }
 
-impl FailedAt {
+impl BatchFailure {
     /// Reports that the record at `index` has failed; the first record has index 0.
     pub fn new(index: usize, why: impl Into<AttemptFailure>) -> Self {
-        FailedAt { index, why: why.into() }
+        BatchFailure { index, why: why.into() }
     }
 
     /// Returns the index and the cause if the failure names a record in a batch of `length`
@@ -83,18 +83,18 @@ impl FailedAt {
         failure: &AttemptFailure,
         length: usize,
     ) -> Option<(usize, AttemptFailure)> {
-        let named = failure.downcast_ref::<FailedAt>().filter(|named| named.index < length)?;
+        let named = failure.downcast_ref::<BatchFailure>().filter(|named| named.index < length)?;
         Some((named.index, named.why.clone()))
     }
 }
 
-impl fmt::Display for FailedAt {
+impl fmt::Display for BatchFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "record {} of the batch: {}", self.index, self.why)
     }
 }
 
-impl Error for FailedAt {}
+impl Error for BatchFailure {}
 
 /// A batch handler.
 pub(super) type BatchFn = dyn Fn(&[Attempt]) -> Result<(), AttemptFailure> + Send + Sync;
@@ -105,10 +105,10 @@ pub(super) fn call(handler: &BatchFn, attempts: &[Attempt]) -> Result<(), Attemp
     result.unwrap_or_else(|payload| Err(AttemptFailure::panicked(&*payload)))
 }
 
-/// Calls a batch handler with one record. Unwraps a [`FailedAt`], which has nothing to tell here.
+/// Calls a batch handler with one record. Unwraps a [`BatchFailure`], which has nothing to tell here.
 pub(super) fn call_alone(handler: &BatchFn, attempt: &Attempt) -> Result<(), AttemptFailure> {
     call(handler, std::slice::from_ref(attempt)).map_err(|failure| {
-        let named = FailedAt::in_batch(&failure, 1);
+        let named = BatchFailure::in_batch(&failure, 1);
         named.map_or(failure, |(_, why)| why)
     })
 }

@@ -306,7 +306,7 @@ impl ConsumerBuilder {
     ///   order; when one of them is retried, those behind it are retried with it.
     /// - With [`split`](BatchConfig::split), each record of a failed batch is handled alone first,
     ///   so that one bad record does not count against the others; the good ones are then handled
-    ///   twice. A handler that returns [`FailedAt`](super::FailedAt) names the bad record, and no
+    ///   twice. A handler that returns [`BatchFailure`](super::BatchFailure) names the bad record, and no
     ///   record is handled twice.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use super::assignment::RunningAttempt;
 use super::attempt::Attempt;
-use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
+use super::batch::{BatchConfig, BatchFailure, BatchFn, call, call_alone};
 use super::failure::AttemptFailure;
 use super::handler::HandlerAdapter;
 use super::in_flight::InFlight;
@@ -277,7 +277,7 @@ impl KeyBatchQueue {
     fn call(&self, attempts: &[Attempt], handler: &BatchFn) -> BatchResult {
         match call(handler, attempts) {
             Ok(()) => BatchResult { done: attempts.len(), failed: None },
-            Err(failure) => match FailedAt::in_batch(&failure, attempts.len()) {
+            Err(failure) => match BatchFailure::in_batch(&failure, attempts.len()) {
                 Some((done, failure)) => BatchResult { done, failed: Some((failure, false)) },
                 None if self.batch.split && attempts.len() > 1 => one_by_one(handler, attempts),
                 None => BatchResult { done: 0, failed: Some((failure, true)) },

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::attempt::{Ack, Attempt};
-use super::batch::{BatchConfig, BatchFn, FailedAt, call, call_alone};
+use super::batch::{BatchConfig, BatchFailure, BatchFn, call, call_alone};
 use super::failure::AttemptFailure;
 use super::handler::HandlerAdapter;
 use super::in_flight::InFlight;
@@ -141,7 +141,7 @@ impl BatchQueue {
         let result = call(handler, &attempts);
         drop(attempts);
         match result {
-            Err(failure) if FailedAt::in_batch(&failure, entries.len()).is_some() => {
+            Err(failure) if BatchFailure::in_batch(&failure, entries.len()).is_some() => {
                 self.failed_at(entries, &failure);
             }
             Err(_) if self.batch.split && entries.len() > 1 => {
@@ -156,7 +156,7 @@ impl BatchQueue {
     /// Completes the records before the failed one, and puts the records behind it in front of the
     /// queue.
     fn failed_at(&self, mut done: Vec<QueuedRecord>, failure: &AttemptFailure) {
-        let Some((index, why)) = FailedAt::in_batch(failure, done.len()) else { return };
+        let Some((index, why)) = BatchFailure::in_batch(failure, done.len()) else { return };
         let mut failed = done.split_off(index);
         let others = failed.split_off(1);
         done.into_iter().for_each(|entry| entry.ack.done());

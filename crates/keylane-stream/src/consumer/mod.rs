@@ -145,7 +145,7 @@ mod timer;
 mod worker_event;
 
 pub use self::attempt::{Ack, Attempt};
-pub use self::batch::{BatchBy, BatchConfig, FailedAt};
+pub use self::batch::{BatchBy, BatchConfig, BatchFailure};
 pub use self::builder::ConsumerBuilder;
 pub use self::event::{AfterFailure, ConsumerEvent};
 pub use self::failure::AttemptFailure;

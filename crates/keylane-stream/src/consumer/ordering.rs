@@ -73,7 +73,7 @@ impl Hash for LaneId {
 }
 
 /// Lane of a record, or the reason why it has none.
-pub(super) enum LaneOf {
+pub(super) enum RecordLane {
     Lane(LaneId),
     Unordered,
     /// The record cannot be handled.
@@ -86,23 +86,25 @@ impl OrderBy {
         delivered: &DeliveredRecord,
         slot: usize,
         unkeyed: UnkeyedPolicy,
-    ) -> LaneOf {
+    ) -> RecordLane {
         let key = match self {
             OrderBy::Key => delivered.record.key.as_deref().map(LaneKey::from),
             OrderBy::By(key_of) => {
                 match catch_unwind(AssertUnwindSafe(|| key_of(&delivered.record))) {
                     Ok(key) => key.as_deref().map(LaneKey::from),
-                    Err(payload) => return LaneOf::Rejected(AttemptFailure::panicked(&*payload)),
+                    Err(payload) => {
+                        return RecordLane::Rejected(AttemptFailure::panicked(&*payload));
+                    }
                 }
             }
-            OrderBy::Partition => return LaneOf::Lane(LaneId::Partition { slot }),
-            OrderBy::None => return LaneOf::Unordered,
+            OrderBy::Partition => return RecordLane::Lane(LaneId::Partition { slot }),
+            OrderBy::None => return RecordLane::Unordered,
         };
         match (key, unkeyed) {
-            (Some(key), _) => LaneOf::Lane(LaneId::Key { slot, key }),
-            (None, UnkeyedPolicy::OneByOne) => LaneOf::Lane(LaneId::Unkeyed { slot }),
-            (None, UnkeyedPolicy::Unordered) => LaneOf::Unordered,
-            (None, UnkeyedPolicy::Reject) => LaneOf::Rejected(AttemptFailure::NoKey),
+            (Some(key), _) => RecordLane::Lane(LaneId::Key { slot, key }),
+            (None, UnkeyedPolicy::OneByOne) => RecordLane::Lane(LaneId::Unkeyed { slot }),
+            (None, UnkeyedPolicy::Unordered) => RecordLane::Unordered,
+            (None, UnkeyedPolicy::Reject) => RecordLane::Rejected(AttemptFailure::NoKey),
         }
     }
 }

@@ -13,11 +13,11 @@ use super::buffer::{BufferItem, PartitionBuffer};
 use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
 use super::key_guard::KeyGuard;
-use super::ordering::{LaneId, LaneOf, OrderBy, UnkeyedPolicy};
+use super::ordering::{LaneId, OrderBy, RecordLane, UnkeyedPolicy};
 use super::status::{PartitionStatus, PauseReason, PendingRecord, WaitReason};
 use super::worker_event::{FailedAttempt, FailureAction};
 use crate::source::{CommitError, PartitionAssignment};
-use crate::tracker::{MapLimit, Progress, TakeOutcome, Tracker};
+use crate::tracker::{OffsetMapLimit, Progress, TakeOutcome, Tracker};
 use crate::{DeliveredRecord, Position};
 
 /// Estimated memory per record in addition to its key, payload and headers, in bytes.
@@ -48,7 +48,7 @@ pub(super) struct InFlightLimits {
 pub(super) struct PartitionState {
     pub(super) assignment: Arc<Assignment>,
     tracker: Tracker,
-    limit: MapLimit,
+    limit: OffsetMapLimit,
     /// Records that were delivered and are not admitted yet.
     buffer: PartitionBuffer,
     /// Admitted records that are not complete, at the index in their [`RecordContext`].
@@ -290,7 +290,7 @@ impl PartitionState {
         let context = in_flight.context.clone();
         let entry =
             entry.insert(InFlightEntry { context, taken_at: now, bytes, failed_state: None });
-        if let LaneOf::Lane(lane) = &lane
+        if let RecordLane::Lane(lane) = &lane
             && !self.stopped.is_empty()
             && let Some(stopped) = self.stopped.get(lane)
         {
@@ -299,9 +299,9 @@ impl PartitionState {
             return None;
         }
         Some(match lane {
-            LaneOf::Lane(lane) => AdmittedRecord::Lane(lane, in_flight),
-            LaneOf::Unordered => AdmittedRecord::Unordered(in_flight),
-            LaneOf::Rejected(why) => AdmittedRecord::Rejected(in_flight, why),
+            RecordLane::Lane(lane) => AdmittedRecord::Lane(lane, in_flight),
+            RecordLane::Unordered => AdmittedRecord::Unordered(in_flight),
+            RecordLane::Rejected(why) => AdmittedRecord::Rejected(in_flight, why),
         })
     }
 
@@ -357,8 +357,8 @@ impl PartitionState {
         let slot = self.assignment.slot;
         let lane = |context: &RecordContext| match order.lane_of(&context.delivered, slot, unkeyed)
         {
-            LaneOf::Lane(lane) => Some(lane),
-            LaneOf::Unordered | LaneOf::Rejected(_) => None,
+            RecordLane::Lane(lane) => Some(lane),
+            RecordLane::Unordered | RecordLane::Rejected(_) => None,
         };
         let Some(stopped_lane) = lane(stopped) else { return };
         let position = stopped.delivered.position;
@@ -451,8 +451,8 @@ impl PartitionState {
 
     /// Halves the limit of the map after the source has refused the map as too long.
     fn shorten_map(&mut self) {
-        let half = (self.limit.get() / 2).max(MapLimit::MIN_CHARACTERS);
-        self.limit = MapLimit::characters(half).unwrap_or(self.limit);
+        let half = (self.limit.get() / 2).max(OffsetMapLimit::MIN_CHARACTERS);
+        self.limit = OffsetMapLimit::characters(half).unwrap_or(self.limit);
         self.tracker.set_limit(self.limit);
     }
 
@@ -616,7 +616,7 @@ mod tests {
     fn a_partition_whose_next_position_is_looked_for_makes_no_progress() {
         let partition = Partition::new("t", 0);
         let progress = Progress::up_to(Position::ZERO);
-        let limit = MapLimit::characters(4096).unwrap();
+        let limit = OffsetMapLimit::characters(4096).unwrap();
         let assigned = PartitionAssignment { partition: partition.clone(), progress, limit };
         let now = Instant::now();
         let state = PartitionState::new(&assigned, Assignment::new(partition, 0, 1), now);
@@ -631,7 +631,7 @@ mod tests {
     fn a_late_event_of_a_record_does_not_change_the_record_that_reuses_its_index() {
         let partition = Partition::new("t", 0);
         let progress = Progress::up_to(Position::ZERO);
-        let limit = MapLimit::characters(4096).unwrap();
+        let limit = OffsetMapLimit::characters(4096).unwrap();
         let assigned = PartitionAssignment { partition: partition.clone(), progress, limit };
         let now = Instant::now();
         let mut state = PartitionState::new(&assigned, Assignment::new(partition, 0, 1), now);

@@ -36,7 +36,7 @@ use crate::{DeliveredRecord, Position, Record};
 /// # Examples
 /// ```
 /// use keylane_stream::journal::Journal;
-/// use keylane_stream::tracker::{MapLimit, TakeOutcome, Tracker};
+/// use keylane_stream::tracker::{OffsetMapLimit, TakeOutcome, Tracker};
 /// use keylane_stream::{Position, Record};
 ///
 /// let folder = tempfile::tempdir()?;
@@ -45,8 +45,8 @@ use crate::{DeliveredRecord, Position, Record};
 ///
 /// let committed = journal.committed("billing")?;
 /// let mut tracker = match &committed {
-///     Some(progress) => Tracker::resume(progress, MapLimit::JOURNAL),
-///     None => Tracker::new(journal.begin()?, MapLimit::JOURNAL),
+///     Some(progress) => Tracker::resume(progress, OffsetMapLimit::JOURNAL),
+///     None => Tracker::new(journal.begin()?, OffsetMapLimit::JOURNAL),
 /// };
 /// for delivered in journal.read(tracker.watermark(), 100)? {
 ///     if tracker.take(delivered.position) == TakeOutcome::New {

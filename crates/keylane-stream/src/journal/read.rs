@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::error::{JournalDamage, JournalOpenError, JournalReadError};
 use super::store;
 use super::{CheckReport, JournalInfo};
-use crate::tracker::{self, ForeignMapPolicy, MapPolicy, Progress, UnreadableMapPolicy};
+use crate::tracker::{self, ForeignMapPolicy, OffsetMapPolicy, Progress, UnreadableMapPolicy};
 use crate::{DeliveredRecord, Position};
 
 /// Size at which a read ends, in bytes. It bounds the memory of a read.
@@ -86,7 +86,7 @@ pub(super) fn head(connection: &Connection) -> Result<Position, JournalReadError
 }
 
 /// Only this crate writes these maps, so anything else is damage.
-const MAP_POLICY: MapPolicy = MapPolicy {
+const MAP_POLICY: OffsetMapPolicy = OffsetMapPolicy {
     parallel_consumer: ForeignMapPolicy::Distrust,
     unreadable: UnreadableMapPolicy::Refuse,
 };

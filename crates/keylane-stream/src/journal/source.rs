@@ -13,7 +13,7 @@ use super::writer::JournalShared;
 use crate::source::{
     CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
 };
-use crate::tracker::{MapLimit, Progress};
+use crate::tracker::{OffsetMapLimit, Progress};
 use crate::{Partition, Position};
 
 /// Journals as a source for one consumer group. Each journal is a partition.
@@ -161,7 +161,7 @@ impl FollowedJournal {
         events.push(SourceEvent::Assigned(PartitionAssignment {
             partition,
             progress,
-            limit: MapLimit::JOURNAL,
+            limit: OffsetMapLimit::JOURNAL,
         }));
         Ok(true)
     }

@@ -18,7 +18,7 @@ use super::start_offset::{StartAt, epochs_of};
 use super::topic_partition::TopicPartition;
 use super::transaction::{TransactionControl, TransactionOutcome, TransactionalOutput};
 use crate::source::{Partition, Source as _, SourceError, SourceEvent};
-use crate::tracker::MapLimit;
+use crate::tracker::OffsetMapLimit;
 
 impl KafkaSource {
     /// Joins a group with exactly-once output: a record's output is in the topic `output`, visible
@@ -119,8 +119,8 @@ impl KafkaSource {
                 }
                 TransactionOutcome::Aborted { map_too_long } => {
                     if map_too_long {
-                        let half = (self.map_limit.get() / 2).max(MapLimit::MIN_CHARACTERS);
-                        self.map_limit = MapLimit::characters(half).unwrap_or(self.map_limit);
+                        let half = (self.map_limit.get() / 2).max(OffsetMapLimit::MIN_CHARACTERS);
+                        self.map_limit = OffsetMapLimit::characters(half).unwrap_or(self.map_limit);
                     }
                     self.restore(events);
                 }

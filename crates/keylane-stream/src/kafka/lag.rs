@@ -12,7 +12,7 @@ use super::settings::ClientSettings;
 use super::start_offset::identity;
 use super::topic_partition::TopicPartition;
 use crate::source::SourceError;
-use crate::tracker::{MapError, MapPolicy, decode};
+use crate::tracker::{OffsetMapError, OffsetMapPolicy, decode};
 use crate::{Partition, Position};
 
 /// Lag of a group in a partition.
@@ -33,7 +33,7 @@ pub struct PartitionLag {
     pub open: u64,
     /// Error of the map, if it cannot be read: then all positions from the committed one on count
     /// as incomplete.
-    pub unreadable: Option<MapError>,
+    pub unreadable: Option<OffsetMapError>,
 }
 
 /// Returns the lag of a group in each partition of a topic, by its stored progress. Does not join
@@ -101,7 +101,7 @@ fn of_partition(committed: &CommittedOffset, (first, end): (i64, i64)) -> Partit
     let from = at.max(first);
     lag.open = end.get().saturating_sub(from.get());
     let stream = identity(&committed.name, committed.id);
-    match decode(at, &committed.metadata, &stream, MapPolicy::default()) {
+    match decode(at, &committed.metadata, &stream, OffsetMapPolicy::default()) {
         Ok(found) => {
             let progress = found.into_progress();
             lag.highest_done = Some(progress.end().max(progress.watermark()));
@@ -144,7 +144,7 @@ mod tests {
         let lag = of_partition(&committed(Some(10), ""), (0, 25));
         assert_eq!((lag.open, lag.highest_done), (15, Some(Position::new(10))));
         let lag = of_partition(&committed(Some(10), "somebody's words"), (0, 25));
-        assert_eq!((lag.open, lag.unreadable), (15, Some(MapError::Foreign)));
+        assert_eq!((lag.open, lag.unreadable), (15, Some(OffsetMapError::Foreign)));
         let lag = of_partition(&committed(None, ""), (5, 25));
         assert_eq!((lag.open, lag.committed), (20, None));
         let behind_retention = of_partition(&committed(Some(1), ""), (5, 25));

@@ -87,7 +87,7 @@ pub use dead_letters::KafkaDeadLetters;
 pub use lag::{PartitionLag, lag};
 pub use output::KafkaOutput;
 pub use settings::{
-    ClientSettings, KafkaSettings, MapVersion, RebalanceProtocol, RecreatedTopic, StartFrom,
+    ClientSettings, KafkaSettings, OffsetMapVersion, RebalanceProtocol, RecreatedTopic, StartFrom,
 };
 pub use sink::{KafkaSink, SendError, WrittenPosition};
 pub use source::KafkaSource;

@@ -8,7 +8,7 @@ use super::pause_buffer::{FetchedItem, PauseBuffer};
 use super::topic_partition::TopicPartition;
 use crate::Position;
 use crate::source::{Partition, PartitionAssignment, SourceEvent};
-use crate::tracker::{MapLimit, Progress};
+use crate::tracker::{OffsetMapLimit, Progress};
 
 use super::start_offset::{self, identity};
 
@@ -111,7 +111,7 @@ impl OwnedPartition {
     pub(super) fn report(
         &mut self,
         progress: Progress,
-        limit: MapLimit,
+        limit: OffsetMapLimit,
         events: &mut Vec<SourceEvent>,
     ) {
         let partition = self.partition.clone();

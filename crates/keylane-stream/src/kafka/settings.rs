@@ -7,7 +7,7 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 
 use crate::source::SourceError;
-use crate::tracker::{MapLimit, MapPolicy};
+use crate::tracker::{OffsetMapLimit, OffsetMapPolicy};
 
 /// Settings of a Kafka client: bootstrap brokers, and any settings of librdkafka.
 ///
@@ -60,14 +60,14 @@ pub struct KafkaSettings {
     pub out_of_range: StartFrom,
     /// Policy for progress that is damaged, or another product's. Default: takes over maps of the
     /// parallel consumer and refuses others.
-    pub policy: MapPolicy,
+    pub policy: OffsetMapPolicy,
     /// Policy for topics that were deleted and recreated. Default: [`RecreatedTopic::FromFirst`].
     pub recreated_topic: RecreatedTopic,
     /// Maximum length of the metadata beside an offset, in characters. Default: 4,096, the broker's
     /// default of `offset.metadata.max.bytes`.
-    pub map_limit: MapLimit,
-    /// Version in which maps are written. All versions are read. Default: [`MapVersion::Two`].
-    pub map_version: MapVersion,
+    pub map_limit: OffsetMapLimit,
+    /// Version in which maps are written. All versions are read. Default: [`OffsetMapVersion::Two`].
+    pub map_version: OffsetMapVersion,
     /// Whether a partition is exhausted where it ended when this member first got it, instead of
     /// waiting for more records. A member without partitions waits until it gets some. It requires
     /// exactly one topic, by its name. Default: `false`.
@@ -79,7 +79,7 @@ pub struct KafkaSettings {
 /// A member that knows only an older version stops at a newer map. For a rolling upgrade, start the
 /// new members with the older version, and change it when all members are upgraded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MapVersion {
+pub enum OffsetMapVersion {
     /// `KL1`: completed positions.
     One,
     /// `KL2`: completed positions, and the leader epoch up to which they hold, if the brokers have
@@ -232,10 +232,10 @@ impl KafkaSettings {
             member: None,
             start: StartFrom::default(),
             out_of_range: StartFrom::Refuse,
-            policy: MapPolicy::default(),
+            policy: OffsetMapPolicy::default(),
             recreated_topic: RecreatedTopic::default(),
-            map_limit: MapLimit::KAFKA,
-            map_version: MapVersion::default(),
+            map_limit: OffsetMapLimit::KAFKA,
+            map_version: OffsetMapVersion::default(),
             to_the_end: false,
         }
     }

@@ -20,13 +20,13 @@ use super::member::GroupMember;
 use super::metadata_thread::{MetadataRequest, MetadataThread};
 use super::partition::OwnedPartition;
 use super::pending_assignment::PendingAssignment;
-use super::settings::{KafkaSettings, MapVersion};
+use super::settings::{KafkaSettings, OffsetMapVersion};
 use super::start_offset::StartPolicy;
 use super::topic_partition::TopicPartition;
 use super::transaction::TransactionControl;
 use crate::Position;
 use crate::source::{CommitError, Partition, ProgressCommit, Source, SourceError, SourceEvent};
-use crate::tracker::{MapLimit, Progress};
+use crate::tracker::{OffsetMapLimit, Progress};
 
 /// Interval between checks of the topic ids.
 const TOPIC_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -45,8 +45,8 @@ pub struct KafkaSource {
     pub(super) consumer: GroupMember,
     pub(super) metadata: Option<MetadataThread>,
     pub(super) start_policy: StartPolicy,
-    pub(super) map_limit: MapLimit,
-    map_version: MapVersion,
+    pub(super) map_limit: OffsetMapLimit,
+    map_version: OffsetMapVersion,
     /// Ends of the partitions that this member has or had, if they are read only to there.
     pub(super) ends: Option<HashMap<TopicPartition, Position>>,
     pub(super) owned: HashMap<TopicPartition, OwnedPartition, RandomState>,
@@ -190,8 +190,8 @@ impl KafkaSource {
         owned.epochs.forget_below(watermark);
         let epoch = owned.epochs.below(watermark);
         let highest = match self.map_version {
-            MapVersion::One => None,
-            MapVersion::Two => owned.epochs.below(end),
+            OffsetMapVersion::One => None,
+            OffsetMapVersion::Two => owned.epochs.below(end),
         };
         let text = encode(&commit.progress, &owned.identity, highest, self.map_limit);
         Ok((name, CommitEntry { at: watermark, epoch, text }))
@@ -241,7 +241,7 @@ fn encode(
     progress: &Progress,
     identity: &[u8],
     highest_epoch: Option<u32>,
-    limit: MapLimit,
+    limit: OffsetMapLimit,
 ) -> String {
     let encode = |progress: &Progress| match highest_epoch {
         Some(epoch) => progress.encode_with_epoch(identity, epoch),

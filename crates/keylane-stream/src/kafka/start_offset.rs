@@ -7,7 +7,8 @@ use super::topic_partition::TopicPartition;
 use crate::Position;
 use crate::source::{Partition, SourceError};
 use crate::tracker::{
-    DecodedMap, MapError, MapPolicy, Progress, UnreadableMapPolicy, decode, highest_epoch,
+    DecodedMap, OffsetMapError, OffsetMapPolicy, Progress, UnreadableMapPolicy, decode,
+    highest_epoch,
 };
 
 /// The user's settings for starts.
@@ -15,7 +16,7 @@ use crate::tracker::{
 pub(super) struct StartPolicy {
     pub(super) start: StartFrom,
     pub(super) out_of_range: StartFrom,
-    pub(super) policy: MapPolicy,
+    pub(super) policy: OffsetMapPolicy,
     pub(super) recreated_topic: RecreatedTopic,
 }
 
@@ -125,16 +126,16 @@ impl StartPolicy {
                 ))),
             };
         };
-        let refuse = MapPolicy { unreadable: UnreadableMapPolicy::Refuse, ..self.policy };
+        let refuse = OffsetMapPolicy { unreadable: UnreadableMapPolicy::Refuse, ..self.policy };
         let read_as = |stream: &[u8], policy| decode(at, &committed.metadata, stream, policy);
         let by_id = identity(&committed.name, committed.id);
         let mut found = read_as(&by_id, refuse);
-        if found == Err(MapError::OtherStream) && committed.id.is_some() {
+        if found == Err(OffsetMapError::OtherStream) && committed.id.is_some() {
             // Committed when the broker had no ids yet.
             found = read_as(&identity(&committed.name, None), refuse);
         }
         match found {
-            Err(MapError::OtherStream) => {
+            Err(OffsetMapError::OtherStream) => {
                 self.recreated_topic(&partition.to_string(), StartAt::First)
             }
             Err(error) => match read_as(&by_id, self.policy) {
@@ -147,7 +148,7 @@ impl StartPolicy {
                     Err(SourceError::because(
                         match error {
                             // It names its own remedy.
-                            MapError::Later => what,
+                            OffsetMapError::Later => what,
                             _ => format!("{what}; {FOREIGN_REMEDY}"),
                         },
                         error,
@@ -294,7 +295,7 @@ mod tests {
         StartPolicy {
             start: StartFrom::First,
             out_of_range: StartFrom::First,
-            policy: MapPolicy::default(),
+            policy: OffsetMapPolicy::default(),
             recreated_topic: RecreatedTopic::FromFirst,
         }
     }
@@ -349,7 +350,10 @@ mod tests {
             .unwrap_err();
 
         // Repeating unreadable progress is no reason to skip the beginning of another topic.
-        let policy = MapPolicy { unreadable: UnreadableMapPolicy::Repeat, ..MapPolicy::default() };
+        let policy = OffsetMapPolicy {
+            unreadable: UnreadableMapPolicy::Repeat,
+            ..OffsetMapPolicy::default()
+        };
         assert_eq!(
             StartPolicy { policy, ..rules() }.start_at(&other).unwrap().what,
             StartAt::First
@@ -366,7 +370,10 @@ mod tests {
     fn foreign_metadata_is_refused_or_repeated_by_the_users_policy() {
         let foreign = committed(Some(10), "somebody else's words", Some(1));
         rules().start_at(&foreign).unwrap_err();
-        let policy = MapPolicy { unreadable: UnreadableMapPolicy::Repeat, ..MapPolicy::default() };
+        let policy = OffsetMapPolicy {
+            unreadable: UnreadableMapPolicy::Repeat,
+            ..OffsetMapPolicy::default()
+        };
         let decided = StartPolicy { policy, ..rules() }.start_at(&foreign).unwrap();
         assert_eq!(decided.what, StartAt::At(Progress::up_to(AT(10))));
         assert!(decided.notice.is_some());

@@ -15,7 +15,7 @@ use super::state_file::{CheckedOffset, FileState, StateFile};
 use crate::source::{
     CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
 };
-use crate::tracker::{MapLimit, Progress};
+use crate::tracker::{OffsetMapLimit, Progress};
 use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// Lines of a file. The progress is kept in a state file, so that a later process continues there.
@@ -140,7 +140,7 @@ impl FileSource {
         events.extend(self.answers.drain(..));
         let partition = self.partition.clone();
         if let Some(progress) = self.progress.take() {
-            let limit = MapLimit::JOURNAL;
+            let limit = OffsetMapLimit::JOURNAL;
             events.push(SourceEvent::Assigned(PartitionAssignment {
                 partition: partition.clone(),
                 progress,

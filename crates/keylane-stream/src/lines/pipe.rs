@@ -13,7 +13,7 @@ use keylane_storage::ThreadNotify;
 
 use super::line_reader::{LineRead, read_line, without_mark, without_return};
 use crate::source::{PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent};
-use crate::tracker::{MapLimit, Progress};
+use crate::tracker::{OffsetMapLimit, Progress};
 use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// Number of lines that are read ahead.
@@ -99,7 +99,7 @@ impl PipeSource {
         let partition = self.partition.clone();
         if !std::mem::replace(&mut self.assigned, true) {
             let progress = Progress::up_to(Position::ZERO);
-            let limit = MapLimit::JOURNAL;
+            let limit = OffsetMapLimit::JOURNAL;
             events.push(SourceEvent::Assigned(PartitionAssignment {
                 partition: partition.clone(),
                 progress,

@@ -10,7 +10,7 @@ use keylane_storage::files;
 use serde_json::{Value, json};
 
 use crate::Position;
-use crate::tracker::{ForeignMapPolicy, MapPolicy, Progress, UnreadableMapPolicy, decode};
+use crate::tracker::{ForeignMapPolicy, OffsetMapPolicy, Progress, UnreadableMapPolicy, decode};
 
 /// Version of the state file's format.
 const VERSION: u64 = 1;
@@ -116,7 +116,7 @@ impl FileState {
             offset: number("offset")?,
             end: CheckedOffset { offset: number("end_offset")?, crc },
         };
-        let policy = MapPolicy {
+        let policy = OffsetMapPolicy {
             parallel_consumer: ForeignMapPolicy::Distrust,
             unreadable: UnreadableMapPolicy::Refuse,
         };

@@ -37,7 +37,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 pub use self::error::{CommitError, SourceError};
-use crate::tracker::{MapLimit, Progress};
+use crate::tracker::{OffsetMapLimit, Progress};
 use crate::{DeliveredRecord, Position};
 
 /// A source of records that also stores progress. See the [module](self) for the life of a
@@ -268,7 +268,7 @@ pub struct PartitionAssignment {
     /// Progress so far. Records are delivered from its watermark on.
     pub progress: Progress,
     /// Maximum length of the map beside the watermark.
-    pub limit: MapLimit,
+    pub limit: OffsetMapLimit,
 }
 
 /// Progress to store.

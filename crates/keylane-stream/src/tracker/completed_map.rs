@@ -22,7 +22,7 @@
 use base64::prelude::{BASE64_STANDARD_NO_PAD, Engine as _};
 use keylane_storage::leb128;
 
-use super::limit::MapLimit;
+use super::limit::OffsetMapLimit;
 use super::map_layout::{MAX_EPOCH_BYTES, PREFIX};
 use super::progress::Progress;
 use super::rice;
@@ -67,7 +67,7 @@ impl Progress {
     /// A tracker that always had this limit never needs it. It is for one that has resumed from a
     /// map with a larger limit.
     #[must_use]
-    pub fn shortened(&self, limit: MapLimit) -> Progress {
+    pub fn shortened(&self, limit: OffsetMapLimit) -> Progress {
         let mut shorter = self.clone();
         while length(&shorter) > limit.get() && shorter.cut_top() {}
         shorter
@@ -126,7 +126,7 @@ fn checksum(watermark: Position, body: &[u8], with_epoch: bool) -> u32 {
 
 /// Reason to refuse a text with [`PREFIX`] or [`PREFIX_WITH_EPOCH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MapRefused {
+pub(super) enum OffsetMapTextError {
     Damaged,
     OtherStream,
 }
@@ -141,24 +141,24 @@ pub(super) fn decode(
     watermark: Position,
     text: &str,
     stream: &[u8],
-) -> Result<(Progress, Option<u32>), MapRefused> {
+) -> Result<(Progress, Option<u32>), OffsetMapTextError> {
     let (text, with_epoch) = match text.strip_prefix(PREFIX_WITH_EPOCH) {
         Some(text) => (text, true),
-        None => (text.strip_prefix(PREFIX).ok_or(MapRefused::Damaged)?, false),
+        None => (text.strip_prefix(PREFIX).ok_or(OffsetMapTextError::Damaged)?, false),
     };
-    let body = BASE64_STANDARD_NO_PAD.decode(text).map_err(|_| MapRefused::Damaged)?;
-    let (rest, sum) = body.split_last_chunk::<4>().ok_or(MapRefused::Damaged)?;
+    let body = BASE64_STANDARD_NO_PAD.decode(text).map_err(|_| OffsetMapTextError::Damaged)?;
+    let (rest, sum) = body.split_last_chunk::<4>().ok_or(OffsetMapTextError::Damaged)?;
     if checksum(watermark, rest, with_epoch) != u32::from_le_bytes(*sum) {
-        return Err(MapRefused::Damaged);
+        return Err(OffsetMapTextError::Damaged);
     }
-    let (tag, mut rest) = rest.split_first_chunk::<4>().ok_or(MapRefused::Damaged)?;
+    let (tag, mut rest) = rest.split_first_chunk::<4>().ok_or(OffsetMapTextError::Damaged)?;
     if *tag != crc32c::crc32c(stream).to_le_bytes() {
-        return Err(MapRefused::OtherStream);
+        return Err(OffsetMapTextError::OtherStream);
     }
     let epoch = if with_epoch { Some(take_epoch(&mut rest)?) } else { None };
-    let progress = parse(watermark, rest).ok_or(MapRefused::Damaged)?;
+    let progress = parse(watermark, rest).ok_or(OffsetMapTextError::Damaged)?;
     let is_same = self::body(&progress, stream, epoch) == body;
-    if is_same { Ok((progress, epoch)) } else { Err(MapRefused::Damaged) }
+    if is_same { Ok((progress, epoch)) } else { Err(OffsetMapTextError::Damaged) }
 }
 
 /// Returns the leader epoch of a text that [`decode`] has accepted.
@@ -167,9 +167,9 @@ pub(super) fn epoch(text: &str) -> Option<u32> {
     take_epoch(&mut body.get(4..)?).ok()
 }
 
-fn take_epoch(bytes: &mut &[u8]) -> Result<u32, MapRefused> {
-    let epoch = leb128::take(bytes).ok_or(MapRefused::Damaged)?;
-    u32::try_from(epoch).map_err(|_| MapRefused::Damaged)
+fn take_epoch(bytes: &mut &[u8]) -> Result<u32, OffsetMapTextError> {
+    let epoch = leb128::take(bytes).ok_or(OffsetMapTextError::Damaged)?;
+    u32::try_from(epoch).map_err(|_| OffsetMapTextError::Damaged)
 }
 
 fn parse(watermark: Position, mut rest: &[u8]) -> Option<Progress> {

@@ -21,7 +21,7 @@ use std::io::Read;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ruzstd::decoding::StreamingDecoder;
 
-use super::map_error::MapError;
+use super::map_error::OffsetMapError;
 use super::progress::Progress;
 use crate::Position;
 
@@ -46,9 +46,9 @@ enum RunLengthWidth {
 }
 
 /// Decodes the map of the positions from `committed` on.
-pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, MapError> {
-    let bytes = BASE64_STANDARD.decode(text).map_err(|_| MapError::Foreign)?;
-    let (name, body) = bytes.split_first().ok_or(MapError::Foreign)?;
+pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, OffsetMapError> {
+    let bytes = BASE64_STANDARD.decode(text).map_err(|_| OffsetMapError::Foreign)?;
+    let (name, body) = bytes.split_first().ok_or(OffsetMapError::Foreign)?;
     let (encoding, width, compressed) = match name {
         b'l' => (MapEncoding::BitSet, RunLengthWidth::Two, false),
         b'a' => (MapEncoding::BitSet, RunLengthWidth::Two, true),
@@ -58,8 +58,8 @@ pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, MapErr
         b'J' => (MapEncoding::RunLengths, RunLengthWidth::Two, true),
         b'e' => (MapEncoding::RunLengths, RunLengthWidth::Four, false),
         b'p' => (MapEncoding::RunLengths, RunLengthWidth::Four, true),
-        1 | 2 => return Err(MapError::KafkaStreams),
-        _ => return Err(MapError::Foreign),
+        1 | 2 => return Err(OffsetMapError::KafkaStreams),
+        _ => return Err(OffsetMapError::Foreign),
     };
     let decompressed = if compressed { Some(decompress(body)?) } else { None };
     let body = decompressed.as_deref().unwrap_or(body);
@@ -67,17 +67,17 @@ pub(super) fn decode(committed: Position, text: &str) -> Result<Progress, MapErr
         MapEncoding::BitSet => bit_set(committed, body, width),
         MapEncoding::RunLengths => run_lengths(committed, body, width),
     };
-    progress.ok_or(MapError::Foreign)
+    progress.ok_or(OffsetMapError::Foreign)
 }
 
-fn decompress(body: &[u8]) -> Result<Vec<u8>, MapError> {
+fn decompress(body: &[u8]) -> Result<Vec<u8>, OffsetMapError> {
     let mut source = body;
     let mut bytes = Vec::new();
     let decoder = StreamingDecoder::new_with_max_window_size(&mut source, MAX_WINDOW)
-        .map_err(|_| MapError::Foreign)?;
-    decoder.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|_| MapError::Foreign)?;
+        .map_err(|_| OffsetMapError::Foreign)?;
+    decoder.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|_| OffsetMapError::Foreign)?;
     let whole = bytes.len() as u64 <= MAX_BYTES && source.is_empty();
-    if whole { Ok(bytes) } else { Err(MapError::Foreign) }
+    if whole { Ok(bytes) } else { Err(OffsetMapError::Foreign) }
 }
 
 fn bit_set(committed: Position, mut body: &[u8], width: RunLengthWidth) -> Option<Progress> {

@@ -1,14 +1,14 @@
 //! Decodes the metadata beside a committed position, and applies the policy for metadata that is
 //! damaged or foreign.
 
-use super::completed_map::{self, MapRefused};
-use super::map_error::MapError;
+use super::completed_map::{self, OffsetMapTextError};
+use super::map_error::OffsetMapError;
 use super::{Progress, confluent_offset_map};
 use crate::Position;
 
 /// Policy for metadata that this crate did not write, or that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MapPolicy {
+pub struct OffsetMapPolicy {
     /// Maps of Confluent's parallel consumer. Default: taken over.
     pub parallel_consumer: ForeignMapPolicy,
     /// All other metadata that is foreign or damaged. Default: refused.
@@ -46,7 +46,7 @@ pub enum DecodedMap {
     /// A map of the parallel consumer.
     TakenOver(Progress),
     /// Unreadable metadata that the policy ignores, and the cause.
-    Repeated(Progress, MapError),
+    Repeated(Progress, OffsetMapError),
 }
 
 impl DecodedMap {
@@ -71,18 +71,18 @@ pub fn decode(
     committed: Position,
     metadata: &str,
     stream: &[u8],
-    policy: MapPolicy,
-) -> Result<DecodedMap, MapError> {
+    policy: OffsetMapPolicy,
+) -> Result<DecodedMap, OffsetMapError> {
     let read = if metadata.is_empty() {
         Ok(DecodedMap::Progress(Progress::up_to(committed)))
     } else if completed_map::is_known(metadata) {
         let found = completed_map::decode(committed, metadata, stream);
         found.map(|(progress, _)| DecodedMap::Progress(progress)).map_err(|refused| match refused {
-            MapRefused::Damaged => MapError::Damaged,
-            MapRefused::OtherStream => MapError::OtherStream,
+            OffsetMapTextError::Damaged => OffsetMapError::Damaged,
+            OffsetMapTextError::OtherStream => OffsetMapError::OtherStream,
         })
     } else if is_later(metadata) {
-        Err(MapError::Later)
+        Err(OffsetMapError::Later)
     } else {
         decode_foreign(committed, metadata, policy.parallel_consumer)
     };
@@ -113,10 +113,10 @@ fn decode_foreign(
     committed: Position,
     text: &str,
     policy: ForeignMapPolicy,
-) -> Result<DecodedMap, MapError> {
+) -> Result<DecodedMap, OffsetMapError> {
     let found = confluent_offset_map::decode(committed, text)?;
     match policy {
         ForeignMapPolicy::TakeOver => Ok(DecodedMap::TakenOver(found)),
-        ForeignMapPolicy::Distrust => Err(MapError::Foreign),
+        ForeignMapPolicy::Distrust => Err(OffsetMapError::Foreign),
     }
 }

@@ -8,18 +8,18 @@ use super::rice;
 /// The tracker admits a position only if the map fits in whatever order positions complete, so a
 /// map never needs to be truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapLimit {
+pub struct OffsetMapLimit {
     characters: usize,
     /// Space for the gaps of incomplete positions, in bits.
     bits: u64,
 }
 
-impl MapLimit {
+impl OffsetMapLimit {
     /// Default limit of a Kafka broker (`offset.metadata.max.bytes`).
-    pub const KAFKA: MapLimit = MapLimit::constant(4096);
+    pub const KAFKA: OffsetMapLimit = OffsetMapLimit::constant(4096);
 
     /// Limit for journals. Longer maps would make each commit slower.
-    pub const JOURNAL: MapLimit = MapLimit::constant(256 * 1024);
+    pub const JOURNAL: OffsetMapLimit = OffsetMapLimit::constant(256 * 1024);
 
     /// Minimum length: one stuck record and everything above it completed.
     pub const MIN_CHARACTERS: usize = 64;
@@ -30,17 +30,17 @@ impl MapLimit {
     /// A limit of `characters` ASCII characters. `None` outside of
     /// [`MIN_CHARACTERS`](Self::MIN_CHARACTERS) to [`MAX_CHARACTERS`](Self::MAX_CHARACTERS).
     #[must_use]
-    pub const fn characters(characters: usize) -> Option<MapLimit> {
+    pub const fn characters(characters: usize) -> Option<OffsetMapLimit> {
         if characters < Self::MIN_CHARACTERS || characters > Self::MAX_CHARACTERS {
             return None;
         }
         Some(Self::constant(characters))
     }
 
-    const fn constant(characters: usize) -> MapLimit {
+    const fn constant(characters: usize) -> OffsetMapLimit {
         // Four characters of base 64 encode three bytes.
         let bytes = (characters - PREFIX.len()) / 4 * 3;
-        MapLimit { characters, bits: (bytes - MAX_BYTES_WITHOUT_GAPS) as u64 * 8 }
+        OffsetMapLimit { characters, bits: (bytes - MAX_BYTES_WITHOUT_GAPS) as u64 * 8 }
     }
 
     /// Returns the limit in characters.

@@ -3,7 +3,7 @@
 /// Reason why the metadata of a committed position cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum MapError {
+pub enum OffsetMapError {
     /// The map was changed, or belongs to another position.
     #[error("the map of completed positions is damaged, or belongs to another committed position")]
     Damaged,

@@ -12,10 +12,10 @@
 //! # Examples
 //! ```
 //! use keylane_stream::Position;
-//! use keylane_stream::tracker::{DecodedMap, MapLimit, MapPolicy, TakeOutcome, Tracker, decode};
+//! use keylane_stream::tracker::{DecodedMap, OffsetMapLimit, OffsetMapPolicy, TakeOutcome, Tracker, decode};
 //!
 //! let at = Position::new;
-//! let mut tracker = Tracker::new(at(100), MapLimit::KAFKA);
+//! let mut tracker = Tracker::new(at(100), OffsetMapLimit::KAFKA);
 //! for number in 100..104 {
 //!     assert!(tracker.may_take(at(number)));
 //!     assert_eq!(tracker.take(at(number)), TakeOutcome::New);
@@ -26,9 +26,9 @@
 //! // The process commits this, and dies.
 //! let text = tracker.progress().encode(b"orders, partition 3");
 //!
-//! let found = decode(at(100), &text, b"orders, partition 3", MapPolicy::default())?;
+//! let found = decode(at(100), &text, b"orders, partition 3", OffsetMapPolicy::default())?;
 //! let DecodedMap::Progress(progress) = found else { unreachable!("it was written above") };
-//! let mut tracker = Tracker::resume(&progress, MapLimit::KAFKA);
+//! let mut tracker = Tracker::resume(&progress, OffsetMapLimit::KAFKA);
 //! assert_eq!(tracker.take(at(100)), TakeOutcome::New);
 //! assert_eq!(tracker.take(at(101)), TakeOutcome::New);
 //! assert_eq!(tracker.take(at(102)), TakeOutcome::Done);
@@ -47,9 +47,9 @@ mod rice;
 mod state;
 
 pub use decode::{
-    DecodedMap, ForeignMapPolicy, MapPolicy, UnreadableMapPolicy, decode, highest_epoch,
+    DecodedMap, ForeignMapPolicy, OffsetMapPolicy, UnreadableMapPolicy, decode, highest_epoch,
 };
-pub use limit::MapLimit;
-pub use map_error::MapError;
+pub use limit::OffsetMapLimit;
+pub use map_error::OffsetMapError;
 pub use progress::Progress;
 pub use state::{NotInFlight, TakeOutcome, Tracker};

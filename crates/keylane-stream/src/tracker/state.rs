@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::position_set::PositionSet;
-use super::{MapLimit, Progress};
+use super::{OffsetMapLimit, Progress};
 use crate::Position;
 
 /// Tracks the completed positions of a stream while records complete out of order.
@@ -20,7 +20,7 @@ use crate::Position;
 /// committed progress, so that no late completion can reach it.
 #[derive(Clone, Debug)]
 pub struct Tracker {
-    limit: MapLimit,
+    limit: OffsetMapLimit,
     /// Positions taken and not completed; all below `next`.
     in_flight: PositionSet,
     /// Positions that an earlier tracker left incomplete and the source has not delivered again;
@@ -52,7 +52,7 @@ pub struct NotInFlight(pub Position);
 impl Tracker {
     /// Starts at a position: all positions below `start` are complete, and no other.
     #[must_use]
-    pub fn new(start: Position, limit: MapLimit) -> Self {
+    pub fn new(start: Position, limit: OffsetMapLimit) -> Self {
         Self::resume(&Progress::up_to(start), limit)
     }
 
@@ -61,7 +61,7 @@ impl Tracker {
     /// The map may exceed the limit if it was written with a larger one; [`Progress::shortened`]
     /// then shortens what is committed.
     #[must_use]
-    pub fn resume(progress: &Progress, limit: MapLimit) -> Self {
+    pub fn resume(progress: &Progress, limit: OffsetMapLimit) -> Self {
         let mut left_over = VecDeque::from(progress.incomplete().to_vec());
         if progress.end() > progress.watermark() {
             left_over.push_front(progress.watermark());
@@ -78,7 +78,7 @@ impl Tracker {
 
     /// Changes the limit. The positions in flight may exceed it already; [`Progress::shortened`]
     /// then shortens what is committed.
-    pub fn set_limit(&mut self, limit: MapLimit) {
+    pub fn set_limit(&mut self, limit: OffsetMapLimit) {
         self.limit = limit;
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::consuming::{Book, Dice, Watched, keyed, number, quick};
 use keylane_stream::consumer::{
-    Attempt, AttemptFailure, BatchBy, BatchConfig, Consumer, ConsumerBuilder, FailedAt, StopReason,
+    Attempt, AttemptFailure, BatchBy, BatchConfig, BatchFailure, Consumer, ConsumerBuilder,
+    StopReason,
 };
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
@@ -143,7 +144,7 @@ fn a_handler_can_name_the_one_that_failed_and_nothing_is_handled_twice() {
     let consumer = builder(&stream).threads(1).start_batches(batch, move |batch: &[Attempt]| {
         note(batch);
         match batch.iter().position(|attempt| number(attempt) == 4) {
-            Some(index) => Err(FailedAt::new(index, "number 4 is bad")),
+            Some(index) => Err(BatchFailure::new(index, "number 4 is bad")),
             None => Ok(()),
         }
     });

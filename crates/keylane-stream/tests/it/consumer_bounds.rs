@@ -13,7 +13,7 @@ use keylane_stream::consumer::{
 use keylane_stream::memory::MemoryStream;
 use keylane_stream::retry::{OnExhausted, RetryPolicy};
 use keylane_stream::source::CommitError;
-use keylane_stream::tracker::MapLimit;
+use keylane_stream::tracker::OffsetMapLimit;
 use keylane_stream::{Position, Record};
 
 fn builder(stream: &MemoryStream) -> ConsumerBuilder {
@@ -104,7 +104,7 @@ fn bytes_are_bounded_and_one_record_always_goes() {
 #[test]
 fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     let stream = MemoryStream::new("t", 1);
-    stream.set_limit(MapLimit::characters(MapLimit::MIN_CHARACTERS).unwrap());
+    stream.set_limit(OffsetMapLimit::characters(OffsetMapLimit::MIN_CHARACTERS).unwrap());
     stream.push(0, keyed("stuck", 0));
     stream.push_all(0, (1..5_000).map(|number| keyed(number, number)));
     let door = Door::closed();
@@ -113,14 +113,14 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     // The map with a single incomplete record always fits, whatever number is complete above it.
     eventually(|| status(&consumer).counts.handled == 4_999);
     eventually(|| stream.committed(0).end() == Position::new(5_000));
-    assert!(stream.committed(0).encode(b"t").len() <= MapLimit::MIN_CHARACTERS);
+    assert!(stream.committed(0).encode(b"t").len() <= OffsetMapLimit::MIN_CHARACTERS);
     door.open();
     eventually(|| first().watermark == Position::new(5_000));
     consumer.stop(PATIENCE);
 
     // Maps with many incomplete records exceed the limit.
     let stream = MemoryStream::new("t", 1);
-    stream.set_limit(MapLimit::characters(MapLimit::MIN_CHARACTERS).unwrap());
+    stream.set_limit(OffsetMapLimit::characters(OffsetMapLimit::MIN_CHARACTERS).unwrap());
     let mut dice = Dice(1);
     stream.push_all(
         0,
@@ -133,7 +133,7 @@ fn a_map_that_could_outgrow_its_limit_holds_up_its_partition() {
     let consumer = builder(&stream).commit(Duration::ZERO, 1).start(stuck_at(&door)).unwrap();
     let first = || partition_status(&consumer, 0);
     eventually(|| first().paused_by == Some(PauseReason::Map));
-    assert!(stream.committed(0).encode(b"t").len() <= MapLimit::MIN_CHARACTERS);
+    assert!(stream.committed(0).encode(b"t").len() <= OffsetMapLimit::MIN_CHARACTERS);
     door.open();
     eventually(|| status(&consumer).counts.handled == 5_000);
     consumer.stop(PATIENCE);
@@ -150,7 +150,7 @@ fn a_destination_with_less_room_than_it_said_gets_a_shorter_map() {
     eventually(|| status(&consumer).counts.failed_commits >= 8);
     stream.refuse_commits(None);
     eventually(|| stream.committed(0).end() == Position::new(100));
-    assert!(stream.committed(0).encode(b"t").len() <= MapLimit::MIN_CHARACTERS);
+    assert!(stream.committed(0).encode(b"t").len() <= OffsetMapLimit::MIN_CHARACTERS);
     door.open();
     eventually(|| stream.committed(0).watermark() == Position::new(100));
     consumer.stop(PATIENCE);

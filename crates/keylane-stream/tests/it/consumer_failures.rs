@@ -211,7 +211,7 @@ fn a_record_that_waits_for_its_next_attempt_holds_its_key_and_no_worker() {
 fn a_hundred_thousand_keys_can_wait_for_their_next_attempts() {
     const KEYS: u64 = 100_000;
     let stream = MemoryStream::new("t", 1);
-    stream.set_limit(keylane_stream::tracker::MapLimit::JOURNAL);
+    stream.set_limit(keylane_stream::tracker::OffsetMapLimit::JOURNAL);
     stream.push_all(0, (0..KEYS).map(|number| keyed(number, number)));
     stream.exhaust();
     let wait = Duration::from_millis(300);

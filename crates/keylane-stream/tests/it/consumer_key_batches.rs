@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::consuming::{Dice, Door, Watched, eventually, keyed, number, partition_status, quick};
 use keylane_stream::consumer::{
-    Attempt, AttemptFailure, BatchBy, BatchConfig, Consumer, ConsumerBuilder, FailedAt, StopReason,
-    UnkeyedPolicy, WaitReason,
+    Attempt, AttemptFailure, BatchBy, BatchConfig, BatchFailure, Consumer, ConsumerBuilder,
+    StopReason, UnkeyedPolicy, WaitReason,
 };
 use keylane_stream::dead_letters::{DeadLetter, DeadLetterError, DeadLetters};
 use keylane_stream::memory::MemoryStream;
@@ -199,8 +199,10 @@ fn random(seed: u64, split: bool) {
                 panic!("a panic is a failure, too");
             }
             // An index beyond the end fails the whole batch.
-            2 | 3 if index < them.len() => (index, Err(FailedAt::new(index, "this one").into())),
-            2 | 3 => (0, Err(FailedAt::new(index, "nobody").into())),
+            2 | 3 if index < them.len() => {
+                (index, Err(BatchFailure::new(index, "this one").into()))
+            }
+            2 | 3 => (0, Err(BatchFailure::new(index, "nobody").into())),
             _ => (them.len(), Ok(())),
         };
         models.lock().unwrap().end(them, done);
@@ -232,7 +234,7 @@ fn with_a_bad_one(split: bool, names: bool) -> (Vec<Vec<u64>>, u64, u64) {
         builder(&stream, 3, OnExhausted::Skip).start_batches(batch, move |them: &[Attempt]| {
             note(&notes, them);
             match them.iter().position(|attempt| number(attempt) == 4) {
-                Some(index) if names => Err(FailedAt::new(index, "number 4 is bad").into()),
+                Some(index) if names => Err(BatchFailure::new(index, "number 4 is bad").into()),
                 Some(_) => Err(AttemptFailure::from("one of them is bad")),
                 None => Ok(()),
             }
@@ -327,7 +329,7 @@ fn a_key_that_stops_in_the_middle_of_a_batch_leaves_the_others_going() {
         .start_batches(batch(5, MOMENT), move |them: &[Attempt]| {
             note(&notes, them);
             match them.iter().position(|attempt| number(attempt) == 13) {
-                Some(index) => Err(FailedAt::new(index, "number 13 is bad")),
+                Some(index) => Err(BatchFailure::new(index, "number 13 is bad")),
                 None => Ok(()),
             }
         })
@@ -375,7 +377,7 @@ fn a_batch_that_runs_when_its_partition_is_wanted_is_awaited_and_then_another_me
                 let sum: u64 = them.iter().map(|it| number(it) + u64::from(it.number())).sum();
                 std::thread::sleep(Duration::from_micros(sum % 500));
                 let (done, result) = match sum % 5 {
-                    0 => (them.len() / 2, Err(FailedAt::new(them.len() / 2, "this one"))),
+                    0 => (them.len() / 2, Err(BatchFailure::new(them.len() / 2, "this one"))),
                     _ => (them.len(), Ok(())),
                 };
                 model.lock().unwrap().end(them, done);

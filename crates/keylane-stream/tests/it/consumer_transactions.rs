@@ -14,7 +14,7 @@ use keylane_stream::sink::{HandlerOutput, Sink, SinkError};
 use keylane_stream::source::{
     PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
 };
-use keylane_stream::tracker::{MapLimit, Progress};
+use keylane_stream::tracker::{OffsetMapLimit, Progress};
 use keylane_stream::{DeliveredRecord, Partition, Position, Record};
 
 const PARTITIONS: u32 = 3;
@@ -124,7 +124,7 @@ impl Moving {
     fn assign(&mut self, number: u32, events: &mut Vec<SourceEvent>) {
         let progress = self.model.lock().progress[number as usize].clone();
         self.ours.insert(number, progress.watermark().get() as usize);
-        let limit = MapLimit::KAFKA;
+        let limit = OffsetMapLimit::KAFKA;
         events.push(SourceEvent::Assigned(PartitionAssignment {
             partition: name(number),
             progress,

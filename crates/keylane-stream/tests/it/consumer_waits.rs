@@ -15,7 +15,7 @@ use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer, ConsumerBuilde
 use keylane_stream::source::{
     CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
 };
-use keylane_stream::tracker::{MapLimit, Progress};
+use keylane_stream::tracker::{OffsetMapLimit, Progress};
 use keylane_stream::{DeliveredRecord, Partition, Position};
 
 /// Number of polls that are counted: few enough that no deadline passes meanwhile, and enough to
@@ -95,7 +95,7 @@ impl Script {
 
     fn assign(&self, number: u32) {
         let progress = Progress::up_to(Position::ZERO);
-        let (partition, limit) = (name(number), MapLimit::KAFKA);
+        let (partition, limit) = (name(number), OffsetMapLimit::KAFKA);
         self.tell(SourceEvent::Assigned(PartitionAssignment { partition, progress, limit }));
     }
 

@@ -11,7 +11,7 @@ use crate::common::{everything, place, record};
 use keylane_stream::journal::{
     Journal, JournalOpenError, JournalReadError, RetentionPolicy, WriteError,
 };
-use keylane_stream::tracker::{MapLimit, Progress, TakeOutcome, Tracker};
+use keylane_stream::tracker::{OffsetMapLimit, Progress, TakeOutcome, Tracker};
 use keylane_stream::{Position, Record};
 
 fn at(number: u64) -> Position {
@@ -161,7 +161,7 @@ fn progress_is_kept_for_each_group_and_does_not_go_back() {
     let (_folder, path) = place();
     let journal = Journal::open(&path).unwrap();
     journal.append_all(&(0..100).map(record).collect::<Vec<_>>()).unwrap();
-    let mut tracker = Tracker::new(at(0), MapLimit::JOURNAL);
+    let mut tracker = Tracker::new(at(0), OffsetMapLimit::JOURNAL);
     for number in 0..50 {
         assert_eq!(tracker.take(at(number)), TakeOutcome::New);
     }

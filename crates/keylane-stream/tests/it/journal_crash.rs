@@ -9,7 +9,7 @@ use std::thread;
 use crate::common::{everything, place, record};
 use keylane_stream::Position;
 use keylane_stream::journal::{Journal, JournalOpenError, RetentionPolicy};
-use keylane_stream::tracker::{MapLimit, Tracker};
+use keylane_stream::tracker::{OffsetMapLimit, Tracker};
 
 /// Variable with the path of the child's journal. Set only for a child.
 const CHILD: &str = "KEYLANE_JOURNAL_OF_CHILD";
@@ -53,8 +53,8 @@ fn produce(journal: &Journal, producer: u64) {
 /// Completes records out of order, commits, and prints each commit.
 fn consume(journal: &Journal) {
     let mut tracker = match journal.committed("group").unwrap() {
-        Some(progress) => Tracker::resume(&progress, MapLimit::JOURNAL),
-        None => Tracker::new(journal.begin().unwrap(), MapLimit::JOURNAL),
+        Some(progress) => Tracker::resume(&progress, OffsetMapLimit::JOURNAL),
+        None => Tracker::new(journal.begin().unwrap(), OffsetMapLimit::JOURNAL),
     };
     let mut next = tracker.watermark();
     loop {

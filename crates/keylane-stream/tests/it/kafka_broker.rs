@@ -11,7 +11,7 @@ use crate::kafka_support::{
 };
 use keylane_stream::Record;
 use keylane_stream::kafka::{
-    ClientSettings, KafkaSettings, KafkaSink, KafkaSource, MapVersion, RebalanceProtocol,
+    ClientSettings, KafkaSettings, KafkaSink, KafkaSource, OffsetMapVersion, RebalanceProtocol,
     RecreatedTopic, lag,
 };
 use keylane_stream::source::{CommitError, Partition, ProgressCommit, Source as _};
@@ -142,14 +142,14 @@ fn members_are_upgraded_one_by_one_from_the_first_version_of_the_map() {
     let done = |end| Progress::with_map(at(10), at(end), vec![at(12)]);
 
     // Committed by a version that knows only KL1.
-    let mut old = Driven::with(version(MapVersion::One));
+    let mut old = Driven::with(version(OffsetMapVersion::One));
     old.poll_records(&partition(name), 40);
     old.commit(&partition(name), done(20)).expect("it is stored");
     assert!(beside(&brokers, name).1.starts_with("KL1:"));
 
     // One of two members is upgraded and gets the partition: it reads KL1, and writes it for the
     // other one.
-    let mut new = Driven::with(version(MapVersion::One));
+    let mut new = Driven::with(version(OffsetMapVersion::One));
     let moves = |from: &mut Driven, to: &mut Driven| {
         from.source.close(PATIENCE).expect("it leaves");
         to.poll_until("it has the partition", |to| to.assigned.get(&partition(name)).map(drop));
@@ -159,16 +159,16 @@ fn members_are_upgraded_one_by_one_from_the_first_version_of_the_map() {
     new.poll_records(&partition(name), 30);
     new.commit(&partition(name), done(30)).expect("it is stored");
     assert!(beside(&brokers, name).1.starts_with("KL1:"));
-    let mut old = Driven::with(version(MapVersion::One));
+    let mut old = Driven::with(version(OffsetMapVersion::One));
     assert_eq!(moves(&mut new, &mut old), done(30));
 
     // When no member is left that knows only KL1, the others are restarted with KL2, one by one.
-    let mut newest = Driven::with(version(MapVersion::Two));
+    let mut newest = Driven::with(version(OffsetMapVersion::Two));
     assert_eq!(moves(&mut old, &mut newest), done(30));
     newest.poll_records(&partition(name), 30);
     newest.commit(&partition(name), done(40)).expect("it is stored");
     assert!(beside(&brokers, name).1.starts_with("KL2:"));
-    let mut back = Driven::with(version(MapVersion::One));
+    let mut back = Driven::with(version(OffsetMapVersion::One));
     assert_eq!(moves(&mut newest, &mut back), done(40));
 }
 

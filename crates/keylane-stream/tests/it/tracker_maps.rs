@@ -2,14 +2,14 @@
 
 use keylane_stream::Position;
 use keylane_stream::tracker::{
-    DecodedMap, ForeignMapPolicy, MapError, MapLimit, MapPolicy, Progress, UnreadableMapPolicy,
-    decode, highest_epoch,
+    DecodedMap, ForeignMapPolicy, OffsetMapError, OffsetMapLimit, OffsetMapPolicy, Progress,
+    UnreadableMapPolicy, decode, highest_epoch,
 };
 use proptest::prelude::*;
 
 const STREAM: &[u8] = b"topic 3f6c, partition 7";
 
-const OURS_ALONE: MapPolicy = MapPolicy {
+const OURS_ALONE: OffsetMapPolicy = OffsetMapPolicy {
     parallel_consumer: ForeignMapPolicy::Distrust,
     unreadable: UnreadableMapPolicy::Refuse,
 };
@@ -58,9 +58,9 @@ proptest! {
     fn a_limited_map_fits_in_both_versions(
         progress in progress(),
         epoch in epoch(),
-        limit in MapLimit::MIN_CHARACTERS..4096,
+        limit in OffsetMapLimit::MIN_CHARACTERS..4096,
     ) {
-        let shorter = progress.shortened(MapLimit::characters(limit).unwrap());
+        let shorter = progress.shortened(OffsetMapLimit::characters(limit).unwrap());
         prop_assert!(written(&shorter, epoch).len() <= limit);
     }
 
@@ -99,10 +99,10 @@ proptest! {
     ) {
         let text = written(&progress, epoch);
         let elsewhere = progress.watermark().after(off).unwrap();
-        prop_assert_eq!(decode(elsewhere, &text, STREAM, OURS_ALONE), Err(MapError::Damaged));
+        prop_assert_eq!(decode(elsewhere, &text, STREAM, OURS_ALONE), Err(OffsetMapError::Damaged));
         let other = b"topic 3f6d, partition 7";
         let found = decode(progress.watermark(), &text, other, OURS_ALONE);
-        prop_assert_eq!(found, Err(MapError::OtherStream));
+        prop_assert_eq!(found, Err(OffsetMapError::OtherStream));
     }
 
     #[test]
@@ -113,7 +113,7 @@ proptest! {
         if !text.is_empty() {
             prop_assert!(decode(at(from), &text, STREAM, OURS_ALONE).is_err());
         }
-        let _ = decode(at(from), &text, STREAM, MapPolicy::default());
+        let _ = decode(at(from), &text, STREAM, OffsetMapPolicy::default());
     }
 
     #[test]
@@ -128,7 +128,7 @@ proptest! {
         }
         bytes.insert(0, name);
         let text = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &bytes);
-        if let Ok(found) = decode(at(from), &text, STREAM, MapPolicy::default()) {
+        if let Ok(found) = decode(at(from), &text, STREAM, OffsetMapPolicy::default()) {
             // No position below the commit is complete, and the commit is not skipped.
             prop_assert!(!found.into_progress().is_done(at(from)));
         }
@@ -168,7 +168,7 @@ fn a_good_checksum_does_not_excuse_a_bad_form() {
         &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], // more than 63 bits
         &[3, 1, 62, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], // a gap of more than 64 bits
     ] {
-        assert_eq!(seal(9, bad), Err(MapError::Damaged), "{bad:?}");
+        assert_eq!(seal(9, bad), Err(OffsetMapError::Damaged), "{bad:?}");
     }
 }
 
@@ -188,9 +188,9 @@ fn every_map_of_the_parallel_consumer_is_taken_over() {
         let offsets = incomplete.split(',').filter_map(|offset| offset.parse::<u64>().ok());
         let incomplete = offsets.map(|offset| at(committed + offset)).collect();
         let expected = Progress::with_map(at(committed), end, incomplete);
-        let found = decode(at(committed), text, STREAM, MapPolicy::default());
+        let found = decode(at(committed), text, STREAM, OffsetMapPolicy::default());
         assert_eq!(found, Ok(DecodedMap::TakenOver(expected)), "{name} {encoding}");
-        assert_eq!(decode(at(committed), text, STREAM, OURS_ALONE), Err(MapError::Foreign));
+        assert_eq!(decode(at(committed), text, STREAM, OURS_ALONE), Err(OffsetMapError::Foreign));
         maps += 1;
     }
     assert_eq!(maps, 62);
@@ -198,20 +198,21 @@ fn every_map_of_the_parallel_consumer_is_taken_over() {
 
 #[test]
 fn the_policy_decides_about_unreadable_maps() {
-    let repeat = MapPolicy { unreadable: UnreadableMapPolicy::Repeat, ..MapPolicy::default() };
+    let repeat =
+        OffsetMapPolicy { unreadable: UnreadableMapPolicy::Repeat, ..OffsetMapPolicy::default() };
     let damaged = Progress::up_to(at(4)).encode(STREAM);
     for (text, error) in [
-        ("hello", MapError::Foreign),
-        ("KL3:AAAA", MapError::Later),
-        (&damaged, MapError::Damaged),
-        ("AQAAAA==", MapError::KafkaStreams),
+        ("hello", OffsetMapError::Foreign),
+        ("KL3:AAAA", OffsetMapError::Later),
+        (&damaged, OffsetMapError::Damaged),
+        ("AQAAAA==", OffsetMapError::KafkaStreams),
         // A bit set with a bit beyond its length; run lengths with an empty run in the middle.
-        ("bAABAwA=", MapError::Foreign),
-        ("bgABAAAAAQ==", MapError::Foreign),
+        ("bAABAwA=", OffsetMapError::Foreign),
+        ("bgABAAAAAQ==", OffsetMapError::Foreign),
         // Two thousand million incomplete positions in four bytes.
-        ("ZX////8=", MapError::Foreign),
+        ("ZX////8=", OffsetMapError::Foreign),
     ] {
-        assert_eq!(decode(at(5), text, STREAM, MapPolicy::default()), Err(error), "{text}");
+        assert_eq!(decode(at(5), text, STREAM, OffsetMapPolicy::default()), Err(error), "{text}");
         let found = decode(at(5), text, STREAM, repeat);
         assert_eq!(found, Ok(DecodedMap::Repeated(Progress::up_to(at(5)), error)), "{text}");
     }
@@ -224,7 +225,8 @@ fn the_policy_decides_about_unreadable_maps() {
 #[test]
 fn a_foreign_map_cannot_skip_the_committed_position() {
     // A bit set of two positions, both complete.
-    let found = decode(at(5), "bAACAwA=", STREAM, MapPolicy::default()).unwrap().into_progress();
+    let found =
+        decode(at(5), "bAACAwA=", STREAM, OffsetMapPolicy::default()).unwrap().into_progress();
     assert_eq!(
         (found.watermark(), found.is_done(at(5)), found.is_done(at(6))),
         (at(5), false, true)

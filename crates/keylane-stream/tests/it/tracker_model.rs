@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use keylane_stream::Position;
-use keylane_stream::tracker::{MapLimit, MapPolicy, Progress, TakeOutcome, Tracker, decode};
+use keylane_stream::tracker::{
+    OffsetMapLimit, OffsetMapPolicy, Progress, TakeOutcome, Tracker, decode,
+};
 use proptest::prelude::*;
 
 const STREAM: &[u8] = b"a topic, partition 1";
@@ -60,7 +62,7 @@ proptest! {
 
     #[test]
     fn says_what_the_model_says(steps in prop::collection::vec(step(), 0..250)) {
-        let limit = MapLimit::characters(MapLimit::MIN_CHARACTERS).unwrap();
+        let limit = OffsetMapLimit::characters(OffsetMapLimit::MIN_CHARACTERS).unwrap();
         let mut model = Model::default();
         let mut tracker = Tracker::new(Position::ZERO, limit);
         // Highest end that the source has reached in any life.
@@ -106,7 +108,7 @@ proptest! {
                 Step::Restart | Step::RestartWithLoss(_) => {
                     let progress = tracker.progress();
                     let text = progress.encode(STREAM);
-                    let read = decode(progress.watermark(), &text, STREAM, MapPolicy::default()).unwrap();
+                    let read = decode(progress.watermark(), &text, STREAM, OffsetMapPolicy::default()).unwrap();
                     prop_assert_eq!(&read.into_progress(), &progress);
                     tracker = Tracker::resume(&progress, limit);
                     model.next = progress.watermark().get();
@@ -144,13 +146,13 @@ proptest! {
         start in 0u64..1 << 40,
         gaps in prop::collection::vec(prop_oneof![3 => 1u64..4, 1 => 1u64..5000], 1..800),
         done_above in 1u64..5,
-        characters in MapLimit::MIN_CHARACTERS..2000,
+        characters in OffsetMapLimit::MIN_CHARACTERS..2000,
     ) {
         let incomplete = gaps.iter().scan(start, |last, gap| { *last += gap; Some(at(*last)) });
         let incomplete: Vec<_> = incomplete.collect();
         let end = incomplete.last().unwrap().after(1 + done_above).unwrap();
         let whole = Progress::with_map(at(start), end, incomplete);
-        let limit = MapLimit::characters(characters).unwrap();
+        let limit = OffsetMapLimit::characters(characters).unwrap();
         let short = whole.shortened(limit);
         prop_assert!(short.encode(STREAM).len() <= characters);
         prop_assert_eq!(short.watermark(), whole.watermark());
@@ -169,7 +171,7 @@ proptest! {
 
 #[test]
 fn gaps_do_not_hold_the_watermark() {
-    let mut tracker = Tracker::new(at(10), MapLimit::KAFKA);
+    let mut tracker = Tracker::new(at(10), OffsetMapLimit::KAFKA);
     for position in [10, 13, 20] {
         assert_eq!(tracker.take(at(position)), TakeOutcome::New);
     }
@@ -186,7 +188,7 @@ fn gaps_do_not_hold_the_watermark() {
 #[test]
 fn what_vanished_between_two_lives_holds_nothing_up() {
     let progress = Progress::with_map(at(5), at(12), vec![at(7), at(9)]);
-    let mut tracker = Tracker::resume(&progress, MapLimit::KAFKA);
+    let mut tracker = Tracker::resume(&progress, OffsetMapLimit::KAFKA);
     assert_eq!(tracker.watermark(), at(5));
     // Compaction has removed 5 and 7.
     assert_eq!(tracker.take(at(9)), TakeOutcome::New);
@@ -199,7 +201,7 @@ fn what_vanished_between_two_lives_holds_nothing_up() {
 
 #[test]
 fn a_stuck_record_costs_no_memory_and_few_bytes() {
-    let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
+    let mut tracker = Tracker::new(Position::ZERO, OffsetMapLimit::KAFKA);
     tracker.take(Position::ZERO);
     for number in 1..2_000_000 {
         assert!(tracker.may_take(at(number)));
@@ -212,7 +214,7 @@ fn a_stuck_record_costs_no_memory_and_few_bytes() {
 
 #[test]
 fn the_source_is_held_when_the_map_might_not_fit_and_let_go_again() {
-    let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
+    let mut tracker = Tracker::new(Position::ZERO, OffsetMapLimit::KAFKA);
     let mut next = (0..).map(|number| at(number * 500));
     let held = next.find(|position| {
         let room = tracker.may_take(*position);
@@ -230,21 +232,21 @@ fn the_source_is_held_when_the_map_might_not_fit_and_let_go_again() {
 
 #[test]
 fn records_in_a_row_take_a_bit_each() {
-    let mut tracker = Tracker::new(Position::ZERO, MapLimit::KAFKA);
+    let mut tracker = Tracker::new(Position::ZERO, OffsetMapLimit::KAFKA);
     for number in 0..24_000 {
         assert!(tracker.may_take(at(number)), "{number}");
         tracker.take(at(number));
     }
     tracker.complete(at(23_999)).unwrap();
-    assert!(tracker.progress().encode(STREAM).len() <= MapLimit::KAFKA.get());
+    assert!(tracker.progress().encode(STREAM).len() <= OffsetMapLimit::KAFKA.get());
 }
 
 /// The bound is reached with gaps of exactly a power of two. Filled until the tracker refuses, with
 /// only the last position complete: the longest possible map.
 #[test]
 fn the_map_fits_to_the_last_bit() {
-    for characters in MapLimit::MIN_CHARACTERS..300 {
-        let limit = MapLimit::characters(characters).unwrap();
+    for characters in OffsetMapLimit::MIN_CHARACTERS..300 {
+        let limit = OffsetMapLimit::characters(characters).unwrap();
         for bits in (0..58).step_by(3) {
             let mut tracker = Tracker::new(Position::ZERO, limit);
             let (mut next, mut last) = (0, 0);

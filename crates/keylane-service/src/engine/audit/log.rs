@@ -13,7 +13,7 @@ use crate::engine::idempotency::IdempotencyKeys;
 use crate::engine::query::Query;
 use crate::engine::store_status::{StoreStatus, read_refused};
 use crate::request_error::RequestError;
-use crate::store::{AuditFilter, AuditKept, AuditRecord, AuditRow, Changes, Store};
+use crate::store::{AuditFilter, AuditRecord, AuditRetention, AuditRow, Changes, Store};
 use crate::wire::{AuditEntry, AuditOutcome, Page, Timestamp};
 
 /// Interval in milliseconds after a written refusal in which further refusals of that token for
@@ -127,10 +127,10 @@ impl AuditLog {
     }
 
     /// Returns the retention limits of the log.
-    pub(in crate::engine) fn kept(&self) -> AuditKept {
+    pub(in crate::engine) fn kept(&self) -> AuditRetention {
         let keep = self.keep.map(millis);
         let since_ms = keep.map_or(0, |keep| self.clock.now().0.saturating_sub(keep));
-        AuditKept { since_ms, most: self.most.max(1) }
+        AuditRetention { since_ms, most: self.most.max(1) }
     }
 
     /// Adds the audit entry of `act` to its changes. After their commit the context must be

@@ -11,7 +11,7 @@ pub(super) type ByKey = ((JobId, u32), Arc<[SubtaskNumber]>);
 
 /// Cached summary.
 #[derive(Debug)]
-pub(super) struct KeptSummary {
+pub(super) struct CachedSummary {
     pub(super) summary: Summary,
     /// Steady time of the count.
     pub(super) counted: Duration,

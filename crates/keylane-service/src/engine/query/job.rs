@@ -10,7 +10,7 @@ use crate::engine::engine_state::{ActiveJob, EngineState};
 use crate::engine::step_numbers::StepNumbers;
 use crate::engine::store_status::read_refused;
 use crate::engine::versions;
-use crate::job_definition::JobHead;
+use crate::job_definition::JobDefinition;
 use crate::kind::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, Step, WaitReason};
@@ -112,7 +112,7 @@ pub(in crate::engine) fn final_view(live: &ActiveJob, state: JobState, now: Time
     }
 }
 
-fn plain_view(id: JobId, head: &JobHead, created: Timestamp, counts: Counts) -> Job {
+fn plain_view(id: JobId, head: &JobDefinition, created: Timestamp, counts: Counts) -> Job {
     Job {
         id: id.to_string(),
         client_id: head.client_id.clone(),
@@ -222,7 +222,7 @@ impl Query {
 
     /// Returns the view of a stored job. With `whole` it reads the result and the error too.
     fn stored_view(&self, stored: &StoredJob, whole: bool) -> Result<Job, RequestError> {
-        let mut head: JobHead = serde_json::from_slice(&stored.head).unwrap_or_default();
+        let mut head: JobDefinition = serde_json::from_slice(&stored.head).unwrap_or_default();
         if head.kind.is_empty() {
             head.kind.clone_from(&stored.kind);
         }
@@ -382,7 +382,7 @@ impl Query {
             return Ok((live.plan, live.head.attempts));
         }
         let stored = self.stored(id)?;
-        let head: JobHead = serde_json::from_slice(&stored.head).unwrap_or_default();
+        let head: JobDefinition = serde_json::from_slice(&stored.head).unwrap_or_default();
         Ok((StepNumbers::new(&head, stored.total), head.attempts))
     }
 }

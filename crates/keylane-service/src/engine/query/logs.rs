@@ -8,7 +8,7 @@ use super::outcome_view::outcome_state;
 use crate::engine::engine_state::EngineState;
 use crate::engine::step_numbers::StepNumbers;
 use crate::engine::store_status::read_refused;
-use crate::handle::OutputEnd;
+use crate::handle::OutputTail;
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::wire::{AttemptLog, Page, SubtaskState, Timestamp};
@@ -61,7 +61,7 @@ fn running(engine: &EngineState, job: JobNumber, step: Step) -> Option<AttemptLo
 fn of_ended(log: store::AttemptLog) -> AttemptLog {
     let state = outcome_state(log.kind);
     let [started, ended] = [log.started_ms, log.ended_ms].map(Timestamp);
-    let said = OutputEnd { text: log.text, left_out: log.left_out };
+    let said = OutputTail { text: log.text, left_out: log.left_out };
     view(log.fence, log.attempt, state, started, Some(ended), said)
 }
 
@@ -71,7 +71,7 @@ fn view(
     state: SubtaskState,
     started_at: Timestamp,
     ended_at: Option<Timestamp>,
-    said: OutputEnd,
+    said: OutputTail,
 ) -> AttemptLog {
     let text = String::from_utf8_lossy(&said.text);
     let is_text = matches!(text, std::borrow::Cow::Borrowed(_));

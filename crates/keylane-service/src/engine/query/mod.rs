@@ -18,7 +18,7 @@ mod wait;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use self::caches::{ByKey, KeptSummary};
+use self::caches::{ByKey, CachedSummary};
 use super::clock::Clock;
 use super::engine_state::SharedState;
 use super::store_status::StoreStatus;
@@ -45,7 +45,7 @@ pub(crate) struct Query {
     /// Subtasks by key, of the job whose results were last requested in that order.
     by_key: Mutex<Option<ByKey>>,
     /// Last summary, reused for a while.
-    summary: Mutex<Option<KeptSummary>>,
+    summary: Mutex<Option<CachedSummary>>,
 }
 
 impl Query {

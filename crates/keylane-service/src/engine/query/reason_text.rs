@@ -2,8 +2,8 @@
 
 use super::text::text_of;
 use crate::engine::engine_state::EngineState;
-use crate::kind::{KindRegistry, KindWork};
-use crate::scheduler::{KindId, LaneHead, Step, StepOf, UnfinishedState, WaitReason};
+use crate::kind::{KindExecutor, KindRegistry};
+use crate::scheduler::{JobStep, KindId, LaneHead, Step, UnfinishedState, WaitReason};
 use crate::wire::{Because, Timestamp};
 use crate::{JobNumber, SubtaskNumber};
 
@@ -123,7 +123,7 @@ impl SentenceContext<'_> {
         self.engine.live.get(&job).map(|live| live.id.to_string())
     }
 
-    fn step(&self, of: StepOf) -> String {
+    fn step(&self, of: JobStep) -> String {
         format!("{} of {}", of.step, self.job(of.job).unwrap_or_default())
     }
 
@@ -132,7 +132,8 @@ impl SentenceContext<'_> {
     fn lacks_workers(&self, kind: KindId, running: u32) -> bool {
         let kind_of = self.kinds.get(kind.0);
         let is_below = |most: usize| (running as usize) < most;
-        matches!(kind_of.work, KindWork::Lease { .. }) && kind_of.concurrency.is_none_or(is_below)
+        matches!(kind_of.work, KindExecutor::Lease { .. })
+            && kind_of.concurrency.is_none_or(is_below)
     }
 
     fn text(&self, job: JobNumber, reason: &WaitReason) -> String {
@@ -301,7 +302,7 @@ impl SentenceContext<'_> {
     }
 
     /// Returns the failure of the last attempt at a subtask, if it is known.
-    fn failure(&self, of: StepOf) -> String {
+    fn failure(&self, of: JobStep) -> String {
         let live = self.engine.live.get(&of.job);
         let error = live.and_then(|live| live.failures.get(of.step));
         error.map(|error| format!(" ({error})")).unwrap_or_default()

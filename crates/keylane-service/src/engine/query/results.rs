@@ -13,7 +13,7 @@ use crate::engine::store_status::read_refused;
 use crate::handle::AttemptFailure;
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
-use crate::store::{OutcomeKind, OutcomePlace, PinnedIndex};
+use crate::store::{OutcomeKind, OutcomePosition, PinnedIndex};
 use crate::wire::{OutcomeView, Page};
 use crate::{JobId, SubtaskNumber};
 
@@ -109,7 +109,7 @@ impl Query {
         // Read before the outcomes, so that an outcome written in between is not taken for the last
         // one.
         let is_live = self.state.lock().live.contains_key(&id.number());
-        let (mut after, mut items) = (cursor.checked_sub(1).map(OutcomePlace::new), Vec::new());
+        let (mut after, mut items) = (cursor.checked_sub(1).map(OutcomePosition::new), Vec::new());
         loop {
             let page = self.store.outcomes(id.number(), after, limit);
             let page = page.map_err(read_refused)?;

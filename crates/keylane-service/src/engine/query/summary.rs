@@ -11,7 +11,7 @@ use super::text::{rule_text, text_of};
 use crate::JobNumber;
 use crate::engine::clock::millis;
 use crate::engine::engine_state::{EngineState, RunningAttempt};
-use crate::engine::query::KeptSummary;
+use crate::engine::query::CachedSummary;
 use crate::engine::step_numbers::shown;
 use crate::engine::store_status::StoreHealth;
 use crate::scheduler::{self, KeySort, UnfinishedState};
@@ -109,13 +109,14 @@ impl Query {
     pub(crate) fn summary(&self) -> Summary {
         let mut kept = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = self.clock.steady();
-        let is_recent = |kept: &&KeptSummary| counted.saturating_sub(kept.counted) < kept.took * 20;
+        let is_recent =
+            |kept: &&CachedSummary| counted.saturating_sub(kept.counted) < kept.took * 20;
         if let Some(kept) = kept.as_ref().filter(is_recent) {
             return kept.summary.clone();
         }
         let summary = self.count_all();
         let took = self.clock.steady().saturating_sub(counted);
-        *kept = Some(KeptSummary { summary: summary.clone(), counted, took });
+        *kept = Some(CachedSummary { summary: summary.clone(), counted, took });
         summary
     }
 

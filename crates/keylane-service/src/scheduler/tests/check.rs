@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scheduler::SubtaskCounts;
-use crate::scheduler::job::{JobCourse, StepState};
+use crate::scheduler::job::{JobPhase, StepState};
 use crate::scheduler::slab::NONE;
 use crate::scheduler::state::Scheduler;
 use crate::scheduler::task::{ScheduledTask, TaskPhase};
@@ -95,7 +95,7 @@ impl Scheduler {
         let restored = restored.filter(|run| tasks[&run.task].job == slot).count() as u64;
         let Some(progress) = self.allocator.progress(share) else {
             // It runs nothing that the allocator knows of, and is cancelled or fails.
-            assert!(job.course != JobCourse::Open);
+            assert!(job.course != JobPhase::Open);
             return assert_eq!(counted.unfinished(), restored);
         };
         let is_step = |task: &&&ScheduledTask| task.job == slot && !task.is_subtask();
@@ -104,7 +104,7 @@ impl Scheduler {
                 as u64
         };
         assert_eq!(progress.running + restored, counted.running + steps(&[TaskPhase::Running]));
-        if job.course != JobCourse::Open {
+        if job.course != JobPhase::Open {
             assert_eq!(counted.unfinished(), counted.running);
             return;
         }

@@ -3,7 +3,7 @@
 use super::{job, names, scheduler, start_all, subtask};
 use crate::JobNumber;
 use crate::scheduler::{
-    AcceptResult, HeadError, JobFailurePolicy, JobOutcome, KeyFailurePolicy, RunEnd, Step,
+    AcceptResult, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KeyHeadError, RunEnd, Step,
     SubtaskFate, UnfinishedState, WaitReason,
 };
 
@@ -60,7 +60,7 @@ fn a_stopped_key_goes_on_when_its_head_is_skipped() {
     let skipped = scheduler.skip_head(b"a", 2).unwrap();
     assert_eq!((skipped.job, skipped.subtask, skipped.ended.over), (JobNumber(1), 0, None));
     let next = scheduler.poll_start(2).unwrap();
-    assert_eq!(scheduler.skip_head(b"a", 2), Err(HeadError::Running));
+    assert_eq!(scheduler.skip_head(b"a", 2), Err(KeyHeadError::Running));
     let ended = scheduler.ended(next.job, next.step, next.fence, RunEnd::Succeeded, 3).unwrap();
     assert_eq!(ended.over, Some(JobOutcome::Failed));
     scheduler.check_empty();

@@ -11,10 +11,10 @@ use keylane_allocate::JobPolicy;
 use proptest::prelude::*;
 
 use crate::scheduler::{
-    AcceptResult, AddError, EndedCounts, HeadError, JobFailurePolicy, JobOutcome, KeyFailurePolicy,
-    KeySort, KeyView, KindId, KindLimits, NewJob, NewSubtask, RateLimit, RestoredState, RunEnd,
-    RunStart, Scheduler, SchedulerSettings, StaleFence, Step, StepOf, SubtaskCounts, SubtaskFate,
-    UnfinishedState, WaitReason, WorkedOff,
+    AcceptResult, AddError, EndedCounts, JobFailurePolicy, JobOutcome, JobStep, KeyFailurePolicy,
+    KeyHeadError, KeySort, KeyView, KindId, KindLimits, NewJob, NewSubtask, RateLimit,
+    RestoredState, RunEnd, RunStart, Scheduler, SchedulerSettings, SliceResult, StaleFence, Step,
+    SubtaskCounts, SubtaskFate, UnfinishedState, WaitReason,
 };
 use crate::{JobNumber, Key};
 
@@ -412,7 +412,7 @@ impl Pair {
             };
             named += 1;
             let letter = letter_of(key);
-            let name = |sub: &Sub| StepOf { job: JobNumber(sub.job), step: sub.step };
+            let name = |sub: &Sub| JobStep { job: JobNumber(sub.job), step: sub.step };
             let before: Vec<&Sub> =
                 self.subs[..at].iter().filter(|it| it.keys.contains(&letter)).collect();
             assert_eq!(head.of, name(before[0]));
@@ -602,7 +602,7 @@ impl Pair {
     /// A slice enters or leaves.
     fn work_off(&mut self) {
         let has_work = self.scheduler.has_work();
-        let Some(WorkedOff { job, accepted }) = self.scheduler.work_off(self.now) else {
+        let Some(SliceResult { job, accepted }) = self.scheduler.work_off(self.now) else {
             return assert!(!has_work);
         };
         assert!(has_work);
@@ -865,12 +865,12 @@ impl Pair {
         let skipped = self.scheduler.skip_head(&key(letter), self.now);
         let is_head = |sub: &Sub| sub.entered && sub.keys.contains(&letter);
         let at = self.subs.iter().position(is_head);
-        let Some(at) = at else { return assert_eq!(skipped, Err(HeadError::NoHead)) };
+        let Some(at) = at else { return assert_eq!(skipped, Err(KeyHeadError::NoHead)) };
         if self.subs[at].phase == Phase::Dropped {
-            return assert_eq!(skipped, Err(HeadError::Dropped));
+            return assert_eq!(skipped, Err(KeyHeadError::Dropped));
         }
         if matches!(self.subs[at].phase, Phase::Runs(_)) {
-            return assert_eq!(skipped, Err(HeadError::Running));
+            return assert_eq!(skipped, Err(KeyHeadError::Running));
         }
         let skipped = skipped.unwrap();
         let sub = self.subs.remove(at);
@@ -884,11 +884,11 @@ impl Pair {
         let retried = self.scheduler.retry_head(&key(letter), self.now);
         let is_head = |sub: &&mut Sub| sub.entered && sub.keys.contains(&letter);
         let head = self.subs.iter_mut().find(is_head);
-        let Some(head) = head else { return assert_eq!(retried, Err(HeadError::NoHead)) };
+        let Some(head) = head else { return assert_eq!(retried, Err(KeyHeadError::NoHead)) };
         let had_stopped = match head.phase {
-            Phase::Dropped => return assert_eq!(retried, Err(HeadError::Dropped)),
-            Phase::Waits => return assert_eq!(retried, Err(HeadError::NotFailed)),
-            Phase::Runs(_) => return assert_eq!(retried, Err(HeadError::Running)),
+            Phase::Dropped => return assert_eq!(retried, Err(KeyHeadError::Dropped)),
+            Phase::Waits => return assert_eq!(retried, Err(KeyHeadError::NotFailed)),
+            Phase::Runs(_) => return assert_eq!(retried, Err(KeyHeadError::Running)),
             Phase::BacksOff(_) => false,
             Phase::Stopped => true,
         };

@@ -9,7 +9,7 @@ use super::history::{Claim, Event, Place};
 use super::random::Random;
 use super::world::World;
 use crate::source::{CommitError, PartitionAssignment, ProgressCommit, SourceEvent};
-use crate::tracker::{MapLimit, MapPolicy, Progress, decode};
+use crate::tracker::{OffsetMapLimit, OffsetMapPolicy, Progress, decode};
 use crate::{Partition, Position};
 
 /// Time without a sign of a member after which the group gives its partitions to others.
@@ -204,8 +204,11 @@ impl Broker {
         let progress = read(&log.stored);
         let next = progress.watermark().get();
         self.sessions[target].cursors.insert(number, Cursor { next, is_paused: false });
-        let assignment =
-            PartitionAssignment { partition: partition(number), progress, limit: MapLimit::KAFKA };
+        let assignment = PartitionAssignment {
+            partition: partition(number),
+            progress,
+            limit: OffsetMapLimit::KAFKA,
+        };
         self.tell(target, SourceEvent::Assigned(assignment));
     }
 
@@ -256,7 +259,7 @@ impl Broker {
             Err(CommitError::NotOurs)
         } else if is_refused {
             Err(CommitError::Later("the group rebalances".into()))
-        } else if is_long || stored.1.len() > MapLimit::KAFKA.get() {
+        } else if is_long || stored.1.len() > OffsetMapLimit::KAFKA.get() {
             Err(CommitError::TooLong)
         } else {
             let claim = claim(&read(&stored));
@@ -336,7 +339,7 @@ impl Broker {
 
 fn read((committed, metadata): &(u64, String)) -> Progress {
     let at = Position::new(*committed);
-    let map = decode(at, metadata, STREAM.as_bytes(), MapPolicy::default());
+    let map = decode(at, metadata, STREAM.as_bytes(), OffsetMapPolicy::default());
     map.expect("what was committed can be read").into_progress()
 }
 
