@@ -45,6 +45,10 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<ExitOutcome> {
     for file in files {
         read(file, &mut history)?;
     }
+    anyhow::ensure!(
+        history.lines > 0,
+        "the history is empty; give a file with a line of JSON for each run of a task"
+    );
     let verdict = check::check(history.runs());
     report::print(&history, &verdict, args.max_shown)?;
     Ok(ExitOutcome::Finished { failed: verdict.violations.len() as u64 })

@@ -65,7 +65,7 @@ fn text(history: &History, violation: &Violation) -> String {
             format!(
                 "{here}: {lane}: place {place} started at {} before place {earlier} ({there}) {}",
                 run.start,
-                RunEnd(other)
+                EndText(other)
             )
         }
         BrokenRule::Attempts => format!(
@@ -73,7 +73,7 @@ fn text(history: &History, violation: &Violation) -> String {
             run.attempt,
             run.start,
             other.attempt,
-            RunEnd(other),
+            EndText(other),
         ),
         BrokenRule::Fence => format!(
             "{here}: {lane}: place {place} started with fence {}, which is not above fence {} of place {earlier} \
@@ -85,9 +85,9 @@ fn text(history: &History, violation: &Violation) -> String {
 }
 
 /// End of a run, or its absence.
-struct RunEnd<'a>(&'a TaskRun);
+struct EndText<'a>(&'a TaskRun);
 
-impl fmt::Display for RunEnd<'_> {
+impl fmt::Display for EndText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.end {
             Some(end) => write!(f, "ended at {end}"),

@@ -187,5 +187,6 @@ fn wrong_lines_are_named_with_the_rule_and_the_remedy() {
         let text = format!("{}{line}\n", history(&[("a", 1, 0, 1)]));
         verify(&[], &text).expect(255, &[said]);
     }
+    verify(&[], "\n").expect(255, &["the history is empty"]);
     verify(&["/no/such/file"], "").expect(255, &["cannot read /no/such/file"]);
 }
