@@ -81,8 +81,25 @@ fn unquoted(json: &str) -> Cow<'_, [u8]> {
     if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
         return Cow::Borrowed(inner.as_bytes());
     }
-    let text: String = serde_json::from_str(json).expect("the record was checked when it was read");
-    Cow::Owned(text.into_bytes())
+    let mut parser = serde_json::Deserializer::from_str(json);
+    let text = parser.deserialize_bytes(StringBytes);
+    Cow::Owned(text.expect("the record was checked when it was read"))
+}
+
+/// Bytes of a JSON string. An escaped surrogate without its pair, which no UTF-8 text has, gets the three bytes of its
+/// number, so that different strings stay different keys.
+struct StringBytes;
+
+impl Visitor<'_> for StringBytes {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(bytes.to_vec())
+    }
 }
 
 fn step_into<'r>(json: &'r str, step: &str) -> Option<&'r RawValue> {
@@ -142,7 +159,8 @@ impl<'de> DeserializeSeed<'de> for MemberName<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<bool, D::Error> {
-        input.deserialize_str(self)
+        // As bytes, because a name can have a surrogate without its pair.
+        input.deserialize_bytes(self)
     }
 }
 
@@ -153,8 +171,8 @@ impl Visitor<'_> for MemberName<'_> {
         f.write_str("a name")
     }
 
-    fn visit_str<E>(self, name: &str) -> Result<bool, E> {
-        Ok(name == self.0)
+    fn visit_bytes<E>(self, name: &[u8]) -> Result<bool, E> {
+        Ok(name == self.0.as_bytes())
     }
 }
 
@@ -168,6 +186,18 @@ mod tests {
             FieldValue::Null => Some("<null>".into()),
             FieldValue::Missing => None,
         }
+    }
+
+    /// JSON permits an escaped surrogate without its pair. It ended the command.
+    #[test]
+    fn surrogates_without_their_pair_are_values_and_names() {
+        let json = br#"{"\ud800": 1, "k": "\udc00x", "j": "\udc01x", "a": "\ud83d\ude00"}"#;
+        check(json).unwrap();
+        let value = |name: &str| JsonPath::member(name).find(json);
+        assert_eq!(value("k"), FieldValue::Text(Cow::Borrowed(b"\xed\xb0\x80x")));
+        assert_ne!(value("k"), value("j"));
+        assert_eq!(value("a"), FieldValue::Text(Cow::Borrowed("😀".as_bytes())));
+        assert_eq!(value("none"), FieldValue::Missing);
     }
 
     #[test]
