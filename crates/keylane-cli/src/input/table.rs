@@ -27,6 +27,8 @@ pub(super) struct TableRecords<R> {
     quoted: bool,
     /// Lines that ended before the part of the input not yet taken.
     lines: u64,
+    /// Whether the first bytes of the input were taken.
+    is_begun: bool,
     /// The first row, where it is a record and not a header.
     first: Option<InputRecord>,
 }
@@ -43,7 +45,7 @@ impl<R: Read> TableRecords<R> {
             .quoting(quoted)
             .buffer_capacity(READ_AHEAD)
             .from_reader(RecordingReader::new(input));
-        Self { rows, quoted, lines: 0, first: None }
+        Self { rows, quoted, lines: 0, is_begun: false, first: None }
     }
 
     /// Reads the header; the line it is on comes with an error.
@@ -91,14 +93,16 @@ impl<R: Read> TableRecords<R> {
     fn take_raw(&mut self, record: &mut InputRecord) {
         let end = self.rows.position().byte();
         let bytes = self.rows.get_mut().take_until(end);
+        // A byte order mark can stand before blank lines.
+        let bytes = match std::mem::replace(&mut self.is_begun, true) {
+            true => bytes,
+            false => bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes),
+        };
         let blank = bytes.iter().take_while(|byte| is_line_end(byte)).count();
-        let (before, mut raw) = bytes.split_at(blank);
+        let (before, raw) = bytes.split_at(blank);
         self.lines += newlines(before);
         record.line = self.lines + 1;
         self.lines += newlines(raw);
-        if record.line == 1 {
-            raw = raw.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(raw);
-        }
         let raw = raw.strip_suffix(b"\n").unwrap_or(raw);
         let raw = raw.strip_suffix(b"\r").unwrap_or(raw);
         record.raw.clear();
@@ -171,6 +175,11 @@ mod tests {
 
     fn row(line: u64, raw: &str, fields: [&str; 2]) -> (u64, String, Vec<String>) {
         (line, raw.into(), fields.map(String::from).into())
+    }
+
+    #[test]
+    fn a_mark_before_blank_lines_is_no_part_of_a_row() {
+        assert_eq!(rows("\u{feff}\n\na,b\n"), [row(3, "a,b", ["a", "b"])]);
     }
 
     #[test]
