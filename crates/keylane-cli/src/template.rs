@@ -172,6 +172,10 @@ fn refusal(text: &[u8]) -> String {
 }
 
 #[cfg(test)]
+#[path = "template_fuzz.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use csv::ByteRecord;
 

@@ -1,6 +1,8 @@
 //! Durable jobs with fair scheduling and order per key: the engine of `keylane serve`.
 
 mod engine;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod handle;
 pub mod http;
 mod ids;

@@ -18,6 +18,8 @@
 
 pub mod consumer;
 pub mod dead_letters;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;

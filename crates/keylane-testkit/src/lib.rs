@@ -3,9 +3,11 @@
 //! - [`Broker`]: an Apache Kafka broker of one test, which the test can kill and restart.
 //! - [`order`]: one conformance suite of order, for the library's pool and the service's scheduler.
 //! - [`power_loss`]: the files that a power failure could leave (Linux).
+//! - [`fuzz`]: parsers and file formats on mutations of their corpora.
 //! - [`or_skip`]: skips a test on a machine that lacks a fixture.
 
 mod broker;
+pub mod fuzz;
 pub mod order;
 mod parts;
 #[cfg(target_os = "linux")]

@@ -197,6 +197,29 @@ stall-timeout = "1m"     # time without progress after which a partition is unhe
 mod tests {
     use super::*;
 
+    /// Fuzz target: a configuration that is read is TOML, and a key that is not known is refused by its name.
+    fn settings_of(input: &[u8]) {
+        let Ok(text) = std::str::from_utf8(input) else { return };
+        // A byte order mark counts only at the begin.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        match file::parse::<ConsumeSettings>(text, RENAMED) {
+            Ok(_) => {
+                assert!(toml::from_str::<toml::Table>(text).is_ok());
+                let wrong = format!("zz_unknown = 1\n{text}");
+                let refused =
+                    file::parse::<ConsumeSettings>(&wrong, RENAMED).expect_err("an unknown key");
+                assert!(refused.to_string().contains("zz_unknown"), "{refused}");
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn mutated_files_are_read_or_refused() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/consume_config");
+        keylane_testkit::fuzz::run(folder, settings_of);
+    }
+
     #[test]
     fn the_example_is_read_and_changes_nothing() {
         let example: ConsumeSettings = toml::from_str(EXAMPLE).unwrap();

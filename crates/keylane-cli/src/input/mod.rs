@@ -4,6 +4,8 @@
 mod compressed;
 mod error;
 mod field;
+#[cfg(test)]
+mod fuzz;
 mod json_values;
 mod line_reader;
 mod lines;

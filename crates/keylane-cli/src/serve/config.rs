@@ -610,6 +610,29 @@ pub(super) fn store_path(config: Option<&Path>, store: &Path) -> anyhow::Result<
 mod tests {
     use super::*;
 
+    /// Fuzz target: a configuration that is read is TOML, and a key that is not known is refused by its name.
+    fn settings_of(input: &[u8]) {
+        let Ok(text) = std::str::from_utf8(input) else { return };
+        // A byte order mark counts only at the begin.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        match file::parse::<Config>(text, old_names::TABLES) {
+            Ok(_) => {
+                assert!(toml::from_str::<toml::Table>(text).is_ok());
+                let wrong = format!("zz_unknown = 1\n{text}");
+                let refused =
+                    file::parse::<Config>(&wrong, old_names::TABLES).expect_err("an unknown key");
+                assert!(refused.to_string().contains("zz_unknown"), "{refused}");
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn mutated_files_are_read_or_refused() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/serve_config");
+        keylane_testkit::fuzz::run(folder, settings_of);
+    }
+
     fn config(text: &str) -> Result<Config, String> {
         toml::from_str(text).map_err(|error| error.to_string())
     }

@@ -75,6 +75,10 @@ mod versions;
 mod wall_clock;
 
 pub(crate) use self::core::Core;
+#[cfg(any(test, fuzzing))]
+pub use self::schedules::fuzz_cron;
+#[cfg(any(test, fuzzing))]
+pub use self::split_result::fuzz_split_result;
 pub(crate) use audit::{ActionAnswer, AuditLog, AuditedRequest, OperatorAction};
 pub(crate) use batch::key_in_batch;
 pub(crate) use client_id::check as check_client_id;

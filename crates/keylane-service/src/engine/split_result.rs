@@ -63,6 +63,28 @@ pub(super) fn null() -> Box<RawValue> {
     RawValue::from_string("null".into()).expect("null is JSON")
 }
 
+/// Fuzz target: the result of a split step. Accepted subtasks are within the limits, and are what a plain JSON reader
+/// reads.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_split_result(input: &[u8]) {
+    let Some(text) = std::str::from_utf8(input).ok() else { return };
+    let Ok(raw) = RawValue::from_string(text.to_owned()) else { return };
+    let bounds = SubmissionLimits { payload_bytes: 64, job_subtasks: 8, ..Default::default() };
+    let made = match NewSubtaskSpec::read(Some(&raw), &bounds) {
+        Ok(made) => made,
+        Err(why) => return assert!(why.starts_with("the split step"), "{why}"),
+    };
+    assert!(made.len() <= 8);
+    let plain: Option<Vec<serde_json::Value>> = serde_json::from_str(text).ok();
+    for (place, one) in made.iter().enumerate() {
+        assert!(one.payload().len() <= 64 && one.keys().iter().all(|key| key.len() <= 1024));
+        if let Some(plain) = &plain {
+            let payload: serde_json::Value = serde_json::from_str(one.payload()).unwrap();
+            assert_eq!(plain[place]["payload"], payload);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,8 @@ mod connection_limits;
 mod event_stream;
 mod events;
 mod extract;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod handshake;
 mod idempotent_action;
 mod job_control;
@@ -50,6 +52,8 @@ mod ws;
 mod ws_errors;
 
 pub use auth::{Caller, Role, Tokens, TokensError};
+#[cfg(any(test, fuzzing))]
+pub use fuzz::{fuzz_submission, fuzz_websocket};
 pub use router::routes;
 pub use serve::{HttpServer, StartingServer};
 pub use settings::{HttpSettings, ServeError};

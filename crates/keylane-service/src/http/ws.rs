@@ -79,11 +79,11 @@ pub(super) fn router() -> Router<AppState> {
 /// Client's message. A struct, because a tagged enum would not preserve the job's payload verbatim.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClientMessage {
+pub(super) struct ClientMessage {
     op: ClientOp,
-    seq: u64,
+    pub(super) seq: u64,
     #[serde(default)]
-    job: Option<Box<RawValue>>,
+    pub(super) job: Option<Box<RawValue>>,
     #[serde(default)]
     idempotency_key: Option<String>,
     #[serde(default)]
@@ -443,7 +443,7 @@ fn close(code: u16, reason: &'static str) -> Message {
 }
 
 /// Reads the number of a message that cannot be decoded.
-fn seq_of(text: &str) -> Option<u64> {
+pub(super) fn seq_of(text: &str) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(text).ok()?.get("seq")?.as_u64()
 }
 

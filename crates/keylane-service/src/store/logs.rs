@@ -100,7 +100,7 @@ pub(super) fn put(
     Ok(())
 }
 
-fn encode(place: u64, nth: u64, log: &AttemptLog) -> Vec<u8> {
+pub(super) fn encode(place: u64, nth: u64, log: &AttemptLog) -> Vec<u8> {
     let mut body = Vec::with_capacity(log.text.len() + 48);
     let attempt = u64::from(log.attempt) << 3 | u64::from(log.kind.code());
     for number in [log.fence, attempt, log.started_ms, log.ended_ms, log.left_out] {
@@ -116,7 +116,7 @@ fn encode(place: u64, nth: u64, log: &AttemptLog) -> Vec<u8> {
 const NUMBER: u64 = (1 << 63) - 1;
 
 /// Returns `None` if the log is damaged.
-fn decode(place: u64, nth: u64, sealed: &[u8]) -> Option<AttemptLog> {
+pub(super) fn decode(place: u64, nth: u64, sealed: &[u8]) -> Option<AttemptLog> {
     let mut rest = unseal(sealed, &[place, nth])?;
     let fence = leb128::take(&mut rest)?;
     let packed = leb128::take(&mut rest)?;

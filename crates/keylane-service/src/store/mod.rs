@@ -19,6 +19,8 @@ mod chunk_writer;
 mod ended;
 mod error;
 mod export;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod handle;
 mod import;
 mod job_extension;
@@ -59,6 +61,8 @@ pub use error::{
     BackupError, ExportError, ImportError, ReadError, SalvageError, StoreDamage, StoreOpenError,
     WriteError,
 };
+#[cfg(any(test, fuzzing))]
+pub use fuzz::{fuzz_chunk, fuzz_export_line, fuzz_log, fuzz_marks};
 pub use handle::{Store, StoreStats};
 pub use job_extension::JobExtension;
 pub use job_status::{JobState, JobStatus, OutcomeCounts};

@@ -238,7 +238,7 @@ impl AttemptTable {
     }
 }
 
-fn encode(row: u64, marks: &[(SubtaskId, LatestAttempt)]) -> Vec<u8> {
+pub(super) fn encode(row: u64, marks: &[(SubtaskId, LatestAttempt)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(marks.len() * 8 + 8);
     leb128::put(&mut bytes, marks.len() as u64);
     for (subtask, mark) in marks {

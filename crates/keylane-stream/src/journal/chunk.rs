@@ -207,6 +207,26 @@ pub(super) fn millis(time: SystemTime) -> i64 {
     }
 }
 
+/// Fuzz target: the body of a row. Records that are read are the same when they are written again. `input` is their
+/// number, one byte, and the body.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_chunk(input: &[u8]) {
+    let Some((count, body)) = input.split_first() else { return };
+    let first = Position::new(7);
+    let sealed = JournalChunk::sealed(first, u64::from(*count), 5, body);
+    let Some(records) = sealed.records(first, usize::MAX) else { return };
+    assert_eq!(records.len(), usize::from(*count));
+    let plain: Vec<Record> = records.iter().map(|delivered| delivered.record.clone()).collect();
+    let mut written = segments(&plain);
+    assert_eq!(written.len(), 1, "they were in one chunk");
+    let EncodedRecords { count, bytes } = written.remove(0);
+    assert_eq!(bytes.len(), plain.iter().map(length).sum::<usize>());
+    let again = JournalChunk::sealed(first, count, 5, &bytes);
+    assert_eq!(again.records(first, usize::MAX), Some(records));
+    let other = JournalChunk { first: Position::new(8), ..again };
+    assert_eq!(other.records(first, 1), None, "a row at another position");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,9 @@ mod source;
 mod store;
 mod writer;
 
+#[cfg(any(test, fuzzing))]
+pub use chunk::fuzz_chunk;
+
 pub use error::{JournalDamage, JournalOpenError, JournalReadError, WriteError};
 pub use handle::{Journal, PendingAppend};
 pub use settings::{CheckReport, JournalInfo, JournalSettings, RetentionPolicy};

@@ -9,6 +9,9 @@ mod line_reader;
 mod pipe;
 mod state_file;
 
+#[cfg(any(test, fuzzing))]
+pub use state_file::fuzz_state;
+
 pub use self::file::FileSource;
 pub use self::pipe::PipeSource;
 

@@ -132,6 +132,18 @@ impl FileState {
     }
 }
 
+/// Fuzz target: the content of a state file. A state that is read is the same when it is written again.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_state(input: &[u8]) {
+    let Some(state) = serde_json::from_slice(input).ok().as_ref().and_then(FileState::from_json)
+    else {
+        return;
+    };
+    let text = state.as_json().to_string();
+    let again = serde_json::from_str(&text).ok().as_ref().and_then(FileState::from_json);
+    assert_eq!(again, Some(state));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

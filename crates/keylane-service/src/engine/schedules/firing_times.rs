@@ -127,6 +127,28 @@ fn sentence(error: &CronError) -> String {
     }
 }
 
+/// Fuzz target: a cron pattern, a line end, and a time zone. The times of a pattern that is read are later than what
+/// they follow, are whole minutes, and come one after another.
+#[cfg(any(test, fuzzing))]
+pub fn fuzz_cron(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let (cron, zone) = text.split_once('\n').unwrap_or((text, "UTC"));
+    let times = match CronTimes::read(cron, zone) {
+        Ok(times) => times,
+        Err((at, why)) => return assert!(at.starts_with('/') && !why.is_empty()),
+    };
+    for from in [0, 951_782_400_000, 1_763_000_000_123, 1_774_745_999_999] {
+        let Some(first) = times.after(from) else { continue };
+        assert!(first > from && first % 60_000 == 0, "{first} after {from}");
+        assert_eq!(times.after(first - 1), Some(first), "no other time comes before");
+        if let Some(second) = times.after(first) {
+            assert!(second > first);
+            let next = times.next(from, second, MissedChoice::Skip);
+            assert_ne!(next, NextFiring::Wait(Some(first)), "a time that has passed");
+        }
+    }
+}
+
 #[cfg(test)]
 #[path = "when_tests.rs"]
 mod tests;

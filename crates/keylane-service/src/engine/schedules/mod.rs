@@ -20,4 +20,6 @@ mod fire;
 mod firing_times;
 mod table;
 
+#[cfg(any(test, fuzzing))]
+pub use firing_times::fuzz_cron;
 pub(super) use table::ScheduleTable;
