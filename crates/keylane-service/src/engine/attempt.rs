@@ -69,7 +69,7 @@ pub(super) struct PreparedAttempt {
 impl Core {
     /// Runs an attempt and reports its end.
     pub(super) async fn attempt(self: Arc<Self>, begin: PreparedAttempt) {
-        let PreparedAttempt { fence, attempt, kind, timeout, .. } = begin;
+        let PreparedAttempt { fence, mut attempt, kind, timeout, .. } = begin;
         let kind = self.kinds.get(kind);
         let handler = match attempt.step {
             Handled::Split => kind.split.as_ref(),
@@ -80,7 +80,10 @@ impl Core {
                 KindExecutor::Lease { .. } => None,
             },
         };
-        let (step, cancelled) = (attempt.step, attempt.cancelled.clone());
+        // A timeout ends the handler, but not the write of what it has produced all the same.
+        let within = attempt.cancelled.child_token();
+        let cancelled = std::mem::replace(&mut attempt.cancelled, within);
+        let step = attempt.step;
         let job = attempt.job.number();
         let answer = match handler {
             Some(handler) => {
