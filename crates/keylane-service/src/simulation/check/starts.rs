@@ -6,7 +6,7 @@ use crate::simulation::work::{BURST, FAN_IN, JobKind, RATE, RATED_AT_ONCE, RunEn
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
 /// lease whose claim waits for further leases.
-const ON_ITS_WAY: u64 = 50;
+pub(super) const ON_ITS_WAY: u64 = 50;
 const LEASE_ON_ITS_WAY: u64 = 8_000;
 
 /// Difference of two clocks in whole milliseconds.
@@ -32,6 +32,10 @@ impl State {
         }
         self.all_fences.insert(run.fence);
         self.enter(run);
+        let at = self.at;
+        if let Some(last) = self.both(run).1.last {
+            self.followed_at.insert(last.fence, at);
+        }
         let task = self.task(run);
         task.starts += 1;
         (task.running, task.last, task.end) = (Some(run), Some(run), None);

@@ -41,6 +41,8 @@ pub(super) struct State {
     /// Highest fence of each key.
     pub(super) fences: BTreeMap<u8, u64>,
     pub(super) all_fences: BTreeSet<u64>,
+    /// Steady time at which an attempt was followed by the next one, by its fence.
+    pub(super) followed_at: BTreeMap<u64, u64>,
     /// Commands without an answer, and the places at which they were sent.
     pub(super) open: BTreeMap<u64, (Command, usize)>,
     pub(super) keys: BTreeMap<u8, Pause>,
