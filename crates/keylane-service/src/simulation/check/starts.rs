@@ -1,7 +1,7 @@
 //! Rules for the start of an attempt.
 
 use super::state::{Job, State, Task};
-use crate::simulation::history::Run;
+use crate::simulation::history::{Command, Run};
 use crate::simulation::work::{BURST, FAN_IN, JobKind, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT};
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
@@ -36,12 +36,18 @@ impl State {
         if let Some(last) = self.both(run).1.last {
             self.followed_at.insert(last.fence, at);
         }
+        // A command without an answer may be executed after this start.
+        let keys = self.keys_of(run);
+        let mut open = self.open.values();
+        let may_retry = open.any(
+            |(command, _)| matches!(command, Command::RetryHead { key } if keys.contains(key)),
+        );
         let task = self.task(run);
         task.starts += 1;
         (task.running, task.last, task.end) = (Some(run), Some(run), None);
         (task.started_in, task.is_unknown) = (process, run.is_lease);
         // A success that a crash has undone counts no more.
-        (task.may_retry, task.held_until, task.has_succeeded) = (false, 0, false);
+        (task.may_retry, task.held_until, task.has_succeeded) = (may_retry, 0, false);
         task.unseen = 0;
         if run.is_lease {
             task.leased_in = Some(process);
