@@ -47,8 +47,8 @@ fn judge_event(state: &mut State<'_>, event: &Event) {
         Event::Stored { member, partition, claim } => {
             commits::stored(state, *member, *partition, claim);
         }
-        Event::Committed { member, partition, is_stored } => {
-            commits::answered(state, *member, *partition, *is_stored);
+        Event::Committed { member, partition, answer } => {
+            commits::answered(state, *member, *partition, *answer);
         }
         Event::Revoked { member, partitions } => {
             commits::revoked(state, *member, partitions);

@@ -37,6 +37,16 @@ pub(super) enum AttemptEnd {
     Dropped,
 }
 
+/// Answer to a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommitAnswer {
+    Stored,
+    /// Refused for now, or for a member without the partition.
+    Refused,
+    /// Refused because the map is too long. A shorter one claims less.
+    TooLong,
+}
+
 /// `member` is the number of a process, from 0, over the whole simulation.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "some fields are only printed")]
@@ -60,7 +70,7 @@ pub(super) enum Event {
     /// The broker stores a commit.
     Stored { member: usize, partition: u32, claim: Claim },
     /// The consumer gets the answer to a commit.
-    Committed { member: usize, partition: u32, is_stored: bool },
+    Committed { member: usize, partition: u32, answer: CommitAnswer },
     /// The group takes partitions back.
     Revoked { member: usize, partitions: Vec<u32> },
     /// The consumer gives partitions back.

@@ -34,6 +34,7 @@ mod stage;
 mod world;
 
 use std::ops::Range;
+use std::panic::catch_unwind;
 
 use self::run::MAX_FAULTY;
 
@@ -74,17 +75,18 @@ fn shortest(seed: u64) -> u64 {
 #[test]
 fn promises_hold_in_every_simulated_history() {
     for seed in seeds() {
-        if run(seed, MAX_FAULTY).1.is_empty() {
-            continue;
-        }
-        let (history, broken) = run(seed, shortest(seed));
-        assert!(
-            broken.is_empty(),
-            "seed {seed} breaks promises:\n{history}\n\n{}\n\nrun it alone: \
-             KEYLANE_SEEDS={seed}..{} cargo test -p keylane-stream --lib simulation::promises",
-            broken.join("\n"),
-            seed + 1,
+        let alone = format!(
+            "run it alone: KEYLANE_SEEDS={seed}..{} cargo test -p keylane-stream --lib \
+             simulation::promises",
+            seed + 1
         );
+        let result = catch_unwind(|| run(seed, MAX_FAULTY));
+        let (_, broken) = result.unwrap_or_else(|_| panic!("seed {seed} panics; {alone}"));
+        if !broken.is_empty() {
+            let (history, broken) = run(seed, shortest(seed));
+            let broken = broken.join("\n");
+            panic!("seed {seed} breaks promises:\n{history}\n\n{broken}\n\n{alone}");
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::broker::{Broker, Cursor, Log, claim, partition};
-use super::history::Event;
-use crate::source::{ProgressCommit, Source, SourceError, SourceEvent};
+use super::history::{CommitAnswer, Event};
+use crate::source::{CommitError, ProgressCommit, Source, SourceError, SourceEvent};
 use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// Key number of records without a key.
@@ -51,7 +51,11 @@ impl SimulatedSource {
             SourceEvent::Committed { partition, result } => Event::Committed {
                 member,
                 partition: partition.number(),
-                is_stored: result.is_ok(),
+                answer: match result {
+                    Ok(()) => CommitAnswer::Stored,
+                    Err(CommitError::TooLong) => CommitAnswer::TooLong,
+                    Err(_) => CommitAnswer::Refused,
+                },
             },
             _ => return,
         });

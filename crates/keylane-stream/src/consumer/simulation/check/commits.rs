@@ -1,7 +1,7 @@
 //! Promises about commits and revocations: progress is true and never goes back, a partition that
 //! was given back has all of its progress stored, and only its owner commits it.
 
-use super::super::history::{Claim, Place};
+use super::super::history::{Claim, CommitAnswer, Place};
 use super::state::{State, TenancyEnd};
 
 /// The time that a revocation may take for its last step after the deadline of its attempts, in
@@ -40,10 +40,10 @@ pub(super) fn stored(state: &mut State<'_>, member: usize, partition: u32, claim
     }
 }
 
-pub(super) fn answered(state: &mut State<'_>, member: usize, partition: u32, is_stored: bool) {
+pub(super) fn answered(state: &mut State<'_>, member: usize, partition: u32, answer: CommitAnswer) {
     if let Some(tenancy) = state.tenancy(member, partition) {
         tenancy.is_committing = false;
-        tenancy.was_refused |= !is_stored;
+        tenancy.is_shortened |= answer == CommitAnswer::TooLong;
     }
 }
 
@@ -74,20 +74,18 @@ pub(super) fn released(state: &mut State<'_>, member: usize, partitions: &[u32])
         }
         let is_disturbed = state.members[member].is_disturbed;
         if !is_disturbed && deadline.is_some_and(|it| at > it + REVOCATION_SLACK) && !runs {
-            let refused = state.members[member].tenancies[partition].was_refused;
-            if !refused {
-                state.fail(format!("process {member} gives {partition} back late"));
-            }
+            state.fail(format!("process {member} gives {partition} back late"));
         }
         gave_up(state, member, *partition);
         state.end_tenancy(member, *partition, TenancyEnd::Clean);
     }
 }
 
-/// The stored progress has all that was done in a tenancy, unless a commit was refused.
+/// The stored progress has all that was done in a tenancy, unless its map was too long. A commit
+/// that was refused for now is sent again.
 pub(super) fn gave_up(state: &mut State<'_>, member: usize, partition: u32) {
     let Some(tenancy) = state.members[member].tenancies.get(&partition) else { return };
-    if tenancy.was_refused || state.members[member].is_disturbed {
+    if tenancy.is_shortened || state.members[member].is_disturbed {
         return;
     }
     let stored = state.stored.get(&partition).cloned().unwrap_or_default();

@@ -52,8 +52,8 @@ pub(super) struct Tenancy {
     pub(super) resolved: BTreeMap<u64, u64>,
     /// A commit was sent and not answered.
     pub(super) is_committing: bool,
-    /// Some commit was refused.
-    pub(super) was_refused: bool,
+    /// The map of some commit was too long, so a later one may claim less.
+    pub(super) is_shortened: bool,
     pub(super) revoked_at: Option<u64>,
 }
 
@@ -170,7 +170,8 @@ impl<'a> State<'a> {
         let in_time = self.resolved_in_time(member, partition);
         let Some(tenancy) = self.members[member].tenancies.remove(&partition) else { return };
         // What a clean end has stored is never handled again.
-        let is_settled = end == TenancyEnd::Clean && !tenancy.was_refused;
+        let is_clean = end == TenancyEnd::Clean && !self.members[member].is_disturbed;
+        let is_settled = is_clean && !tenancy.is_shortened;
         for position in in_time.into_iter().filter(|_| is_settled) {
             if let Some(record) = self.record(Place { partition, position }) {
                 record.is_settled = true;
@@ -181,8 +182,6 @@ impl<'a> State<'a> {
     /// Ends all tenancies and attempts of a process.
     pub(super) fn end_member(&mut self, member: usize, end: TenancyEnd) {
         let partitions: Vec<_> = self.members[member].tenancies.keys().copied().collect();
-        let is_disturbed = self.members[member].is_disturbed;
-        let end = if is_disturbed { TenancyEnd::Unclean } else { end };
         partitions.into_iter().for_each(|partition| self.end_tenancy(member, partition, end));
         self.members[member].has_ended = true;
         for record in self.records.values_mut() {
