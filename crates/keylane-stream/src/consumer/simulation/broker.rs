@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::history::{Claim, Event, Place};
 use super::random::Random;
+use super::transaction_state::{Offsets, Phase, Transaction};
 use super::world::World;
 use crate::source::{CommitError, PartitionAssignment, ProgressCommit, SourceEvent};
 use crate::tracker::{OffsetMapLimit, OffsetMapPolicy, Progress, decode};
@@ -38,8 +39,8 @@ pub(super) struct Log {
     pub(super) records: Vec<(u64, u8)>,
     pub(super) next: u64,
     /// Committed position and its metadata.
-    stored: (u64, String),
-    owner: Option<usize>,
+    pub(super) stored: (u64, String),
+    pub(super) owner: Option<usize>,
     /// The owner was asked to give the partition back.
     is_revoked: bool,
     /// Member that is to have the partition.
@@ -55,7 +56,8 @@ pub(super) struct Session {
     /// Revocations that were not answered.
     pub(super) revoked: Vec<Vec<u32>>,
     /// Answers for the time when there is a connection again.
-    held: Vec<SourceEvent>,
+    pub(super) held: Vec<SourceEvent>,
+    pub(super) transaction: Transaction,
     /// The next poll fails for good.
     pub(super) fails: bool,
     /// Set when the member has something to read.
@@ -69,11 +71,28 @@ pub(super) struct Cursor {
 }
 
 /// A step of the broker that takes a while.
-enum BrokerStep {
-    Commit { member: usize, partition: u32, stored: (u64, String) },
-    Answer { member: usize, partition: u32, result: Result<(), CommitError> },
-    Assign { partition: u32 },
-    Expire { member: usize },
+pub(super) enum BrokerStep {
+    Commit {
+        member: usize,
+        partition: u32,
+        stored: (u64, String),
+    },
+    Answer {
+        member: usize,
+        partition: u32,
+        result: Result<(), CommitError>,
+    },
+    /// End of a transaction: a commit with this progress, or an abort.
+    Transaction {
+        member: usize,
+        offsets: Option<Offsets>,
+    },
+    Assign {
+        partition: u32,
+    },
+    Expire {
+        member: usize,
+    },
 }
 
 pub(super) fn partition(number: u32) -> Partition {
@@ -98,7 +117,7 @@ impl Broker {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    fn after(&mut self, micros: u64, step: BrokerStep) {
+    pub(super) fn after(&mut self, micros: u64, step: BrokerStep) {
         self.count += 1;
         self.due.insert((self.world.now() + micros, self.count), step);
     }
@@ -115,6 +134,7 @@ impl Broker {
                     SourceEvent::Committed { partition: self::partition(partition), result };
                 self.tell(member, event);
             }
+            BrokerStep::Transaction { member, offsets } => self.decide(member, offsets),
             BrokerStep::Assign { partition } => self.assign(partition),
             BrokerStep::Expire { member } => self.expire(member),
         }
@@ -146,6 +166,7 @@ impl Broker {
             inbox: VecDeque::new(),
             revoked: Vec::new(),
             held: Vec::new(),
+            transaction: Transaction::default(),
             fails: false,
             wake: wake.clone(),
         });
@@ -153,7 +174,7 @@ impl Broker {
         wake
     }
 
-    fn tell(&mut self, member: usize, event: SourceEvent) {
+    pub(super) fn tell(&mut self, member: usize, event: SourceEvent) {
         let session = &mut self.sessions[member];
         match session.is_connected {
             true => session.inbox.push_back(event),
@@ -244,11 +265,15 @@ impl Broker {
                 self.tell(member, SourceEvent::Committed { partition, result });
                 continue;
             }
-            let metadata = progress.encode(STREAM.as_bytes());
-            let stored = (progress.watermark().get(), metadata);
+            let stored = Self::encode(&progress);
             let micros = self.random.within(100..40_000);
             self.after(micros, BrokerStep::Commit { member, partition: number, stored });
         }
+    }
+
+    /// Returns the position and the metadata that store progress.
+    pub(super) fn encode(progress: &Progress) -> (u64, String) {
+        (progress.watermark().get(), progress.encode(STREAM.as_bytes()))
     }
 
     fn store(&mut self, member: usize, partition: u32, stored: (u64, String)) {
@@ -287,13 +312,20 @@ impl Broker {
         let partitions: Vec<_> = session.cursors.keys().copied().collect();
         self.end_commits(member);
         let session = &mut self.sessions[member];
-        // What was on its way to the member does not arrive, except the answers to commits.
-        let is_answer = |event: &SourceEvent| matches!(event, SourceEvent::Committed { .. });
+        // What was on its way to the member does not arrive, except results of its commits.
+        let is_answer = |event: &SourceEvent| {
+            use SourceEvent::{Aborted, Committed, Lost};
+            matches!(event, Committed { .. } | Lost(_) | Aborted)
+        };
         session.inbox.retain(is_answer);
         session.held.retain(is_answer);
+        let was_ending = session.transaction.phase == Phase::Sealed;
         self.take_back(member, &partitions);
         let lost = partitions.into_iter().map(partition).collect();
         self.sessions[member].held.push(SourceEvent::Lost(lost));
+        if was_ending {
+            self.abort(member);
+        }
         self.rebalance();
     }
 
@@ -301,9 +333,9 @@ impl Broker {
     /// learns that it is not.
     fn end_commits(&mut self, member: usize) {
         let is_of = |step: &BrokerStep| match step {
-            BrokerStep::Commit { member: of, .. } | BrokerStep::Answer { member: of, .. } => {
-                *of == member
-            }
+            BrokerStep::Commit { member: of, .. }
+            | BrokerStep::Answer { member: of, .. }
+            | BrokerStep::Transaction { member: of, .. } => *of == member,
             _ => false,
         };
         let of: Vec<_> = self.due.iter().filter(|(_, it)| is_of(it)).map(|(at, _)| *at).collect();
@@ -337,7 +369,7 @@ impl Broker {
     }
 }
 
-fn read((committed, metadata): &(u64, String)) -> Progress {
+pub(super) fn read((committed, metadata): &(u64, String)) -> Progress {
     let at = Position::new(*committed);
     let map = decode(at, metadata, STREAM.as_bytes(), OffsetMapPolicy::default());
     map.expect("what was committed can be read").into_progress()

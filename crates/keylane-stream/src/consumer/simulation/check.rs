@@ -40,7 +40,7 @@ fn judge_event(state: &mut State<'_>, event: &Event) {
         Event::Letter { member, place, attempts, is_acknowledged } => {
             attempts::letter(state, *member, *place, *attempts, *is_acknowledged);
         }
-        Event::Skipped { member, place } => attempts::skipped(state, *member, *place),
+        Event::Skipped { place, .. } => attempts::skipped(state, *place),
         Event::Committing { member, partition, claim } => {
             commits::committing(state, *member, *partition, claim);
         }
@@ -50,6 +50,8 @@ fn judge_event(state: &mut State<'_>, event: &Event) {
         Event::Committed { member, partition, answer } => {
             commits::answered(state, *member, *partition, *answer);
         }
+        Event::Output { .. } | Event::Aborted { .. } => {}
+        Event::Published { outputs, .. } => commits::published(state, outputs),
         Event::Revoked { member, partitions } => {
             commits::revoked(state, *member, partitions);
         }
@@ -104,6 +106,7 @@ fn end(state: &mut State<'_>) {
     if !open.is_empty() {
         state.fail(format!("not handled at the end: {open:?}"));
     }
+    commits::all_published(state);
     let records = state.records.keys().copied();
     let not_stored = |(partition, position): &(u32, u64)| {
         !state.stored.get(partition).is_some_and(|claim| claim.has(*position))

@@ -35,6 +35,8 @@ pub(super) enum AttemptEnd {
     Panicked,
     /// The acknowledgement was dropped.
     Dropped,
+    /// The answer does not count any more, so the output was not written.
+    Withdrawn,
 }
 
 /// Answer to a commit.
@@ -71,6 +73,12 @@ pub(super) enum Event {
     Stored { member: usize, partition: u32, claim: Claim },
     /// The consumer gets the answer to a commit.
     Committed { member: usize, partition: u32, answer: CommitAnswer },
+    /// Output of a record is in the open transaction.
+    Output { member: usize, place: Place },
+    /// The output of a transaction is committed, with the progress that was stored before.
+    Published { member: usize, outputs: Vec<Place> },
+    /// A transaction is aborted.
+    Aborted { member: usize },
     /// The group takes partitions back.
     Revoked { member: usize, partitions: Vec<u32> },
     /// The consumer gives partitions back.

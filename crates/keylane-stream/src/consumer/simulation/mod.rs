@@ -7,6 +7,7 @@
 //! | settings of the consumer, and behaviour of its handler | `settings` |
 //! | time, and the history | `world`, `history` |
 //! | logs, stored progress, and the group | `broker`, `source` |
+//! | transactions of output and progress | `transaction`, `transaction_state` |
 //! | lanes in which records run | `lanes` |
 //! | dead letters | `letters` |
 //! | one process from its start to its end | `process` |
@@ -31,6 +32,8 @@ mod run;
 mod settings;
 mod source;
 mod stage;
+mod transaction;
+mod transaction_state;
 mod world;
 
 use std::ops::Range;

@@ -22,6 +22,7 @@ use super::super::shared::ConsumerShared;
 use super::super::threads::send_retries;
 use super::super::worker_event::WorkerEvent;
 use super::super::{ShutdownReport, StopReason};
+use super::broker::Broker;
 use super::history::{AttemptEnd, Event, Place};
 use super::lanes::{CalledTurn, SimulatedLanes};
 use super::letters::SimulatedLetters;
@@ -43,6 +44,8 @@ pub(super) struct Process {
     shared: Arc<ConsumerShared>,
     lanes: Arc<SimulatedLanes>,
     handler: Handler,
+    /// Broker with the transaction for output, if there are transactions.
+    transactions: Option<Arc<Mutex<Broker>>>,
     /// Running attempts.
     runs: Vec<Run>,
     letters: SimulatedLetters,
@@ -147,7 +150,13 @@ impl Process {
         let world = stage.world.clone();
         world.record(Event::Opened { member });
         let wake = stage.broker.lock().unwrap().join();
-        let source = SimulatedSource { broker: stage.broker.clone(), member, wake: wake.clone() };
+        let is_transactional = stage.settings.is_transactional;
+        let source = SimulatedSource {
+            broker: stage.broker.clone(),
+            member,
+            wake: wake.clone(),
+            is_transactional,
+        };
         let shared = Arc::new(ConsumerShared {
             mailbox: Mailbox::new(source.waker()),
             policy: FailurePolicy::new(stage.settings.policy(), |_| ()),
@@ -179,6 +188,7 @@ impl Process {
             shared,
             lanes,
             handler,
+            transactions: is_transactional.then(|| stage.broker.clone()),
             runs: Vec::new(),
             letters,
             refused: RefusedLetters::default(),
@@ -258,14 +268,32 @@ impl Process {
     fn answer(&mut self) {
         let now = self.world.now();
         let Some(at) = self.runs.iter().position(|run| run.ends_at <= now) else { return };
-        let Run { place, attempt, ack, end, .. } = self.runs.swap_remove(at);
+        let mut run = self.runs.swap_remove(at);
+        if run.end == AttemptEnd::Succeeded && !self.put_output(&mut run) {
+            return self.runs.push(run);
+        }
+        let Run { place, attempt, ack, end, .. } = run;
         self.world.record(Event::Ended { member: self.member, place, attempt, end });
         match end {
+            AttemptEnd::Succeeded if self.transactions.is_some() => ack.produced(),
+            AttemptEnd::Withdrawn => ack.withdraw(),
             AttemptEnd::Succeeded => ack.done(),
             AttemptEnd::Failed => ack.failed("refused"),
             AttemptEnd::Panicked => ack.answer(Err(AttemptFailure::Panicked("oh".into()))),
             AttemptEnd::Dropped => drop(ack),
         }
+    }
+
+    /// Writes the output of an attempt into the transaction, if there are transactions. Returns
+    /// `false` if the output has to wait for an open one.
+    fn put_output(&self, run: &mut Run) -> bool {
+        let Some(broker) = &self.transactions else { return true };
+        if !run.ack.is_current() {
+            run.end = AttemptEnd::Withdrawn;
+            return true;
+        }
+        run.ends_at = self.world.now() + 2_000;
+        broker.lock().unwrap().put_output(self.member, run.place)
     }
 
     /// Decides when the next steps come, after any change.

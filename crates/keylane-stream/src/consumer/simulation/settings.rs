@@ -29,10 +29,13 @@ pub(super) struct Settings {
     pub(super) by_partition: bool,
     /// Handlers answer when they return, not later.
     pub(super) is_sync: bool,
+    /// Output and progress are committed in transactions.
+    pub(super) is_transactional: bool,
 }
 
 impl Settings {
     pub(super) fn draw(random: &mut Random) -> Self {
+        let is_transactional = random.chance(25);
         Settings {
             partitions: random.within(1..4),
             keys: random.within(1..6),
@@ -50,7 +53,8 @@ impl Settings {
                 _ => OnExhausted::Stop,
             },
             by_partition: random.chance(15),
-            is_sync: random.chance(25),
+            is_sync: random.chance(25) && !is_transactional,
+            is_transactional,
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::broker::{Broker, Cursor, Log, claim, partition};
 use super::history::{CommitAnswer, Event};
+use super::transaction_state::Phase;
 use crate::source::{CommitError, ProgressCommit, Source, SourceError, SourceEvent};
 use crate::{DeliveredRecord, Partition, Position, Record};
 
@@ -18,6 +19,7 @@ pub(super) struct SimulatedSource {
     pub(super) broker: Arc<Mutex<Broker>>,
     pub(super) member: usize,
     pub(super) wake: Arc<AtomicBool>,
+    pub(super) is_transactional: bool,
 }
 
 /// Wakes a process.
@@ -80,6 +82,9 @@ impl Source for SimulatedSource {
             return Ok(());
         }
         let came: Vec<_> = session.inbox.drain(..).collect();
+        if came.is_empty() && session.transaction.phase == Phase::Aborted {
+            session.transaction.phase = Phase::Open;
+        }
         came.iter().for_each(|event| Self::learn(broker, self.member, event));
         let assigned = |number: u32| {
             let is_it = |event: &SourceEvent| matches!(event, SourceEvent::Assigned(it) if it.partition.number() == number);
@@ -102,7 +107,23 @@ impl Source for SimulatedSource {
     }
 
     fn commit(&mut self, commits: Vec<ProgressCommit>) {
-        self.broker.lock().unwrap().commit(self.member, commits);
+        let mut broker = self.broker.lock().unwrap();
+        match self.is_transactional {
+            true => broker.end_transaction(self.member, Some(commits)),
+            false => broker.commit(self.member, commits),
+        }
+    }
+
+    fn is_transactional(&self) -> bool {
+        self.is_transactional
+    }
+
+    fn begin_commit(&mut self) -> bool {
+        self.broker.lock().unwrap().seal(self.member)
+    }
+
+    fn abort_transaction(&mut self) {
+        self.broker.lock().unwrap().end_transaction(self.member, None);
     }
 
     fn pause(&mut self, partition: &Partition) {

@@ -9,12 +9,9 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
     let Some(record) = state.record(place) else {
         return state.fail(format!("{place:?} starts and does not exist"));
     };
-    let (key, is_settled) = (record.key, record.is_settled);
+    let (key, settled_at) = (record.key, record.settled_at);
     record.running.push(member);
     let mut wrong = Vec::new();
-    if is_settled {
-        wrong.push("was done, and its process had ended orderly".to_owned());
-    }
     // Keys are kept apart in a process, also over two assignments of the partition.
     for ((partition, _), other) in &state.records {
         let is_same = *partition == place.partition && other.key == key;
@@ -29,6 +26,10 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
     match state.members[member].tenancies.get(&place.partition) {
         None => wrong.push("is not assigned to its process".to_owned()),
         Some(tenancy) => {
+            // A process that has not learned of its loss can still begin an attempt.
+            if settled_at.is_some_and(|at| at <= tenancy.begun_at) {
+                wrong.push("was done, and its process had ended orderly".to_owned());
+            }
             let is_done = |position: u64| {
                 tenancy.begin.has(position) || tenancy.resolved.contains_key(&position)
             };
@@ -89,6 +90,9 @@ pub(super) fn ended(
         return;
     }
     attempts.is_running = false;
+    if end == AttemptEnd::Withdrawn {
+        return;
+    }
     if end == AttemptEnd::Succeeded {
         return state.resolve(member, place);
     }
@@ -97,7 +101,10 @@ pub(super) fn ended(
     let limit = state.settings.attempts;
     // The consumer reports that later.
     match state.settings.on_exhausted {
-        OnExhausted::Skip if attempt == limit => state.resolve(member, place),
+        OnExhausted::Skip if attempt == limit => {
+            give_up(state, place);
+            state.resolve(member, place);
+        }
         OnExhausted::Stop if attempt == limit => state.stop_by_itself(member),
         _ => {}
     }
@@ -118,17 +125,22 @@ pub(super) fn letter(
     if state.settings.on_exhausted != OnExhausted::DeadLetter || attempts != limit {
         state.fail(format!("{place:?} has a dead letter after {attempts} of {limit} attempts"));
     }
+    give_up(state, place);
     if is_acknowledged {
         state.resolve(member, place);
     }
 }
 
-pub(super) fn skipped(state: &mut State<'_>, member: usize, place: Place) {
-    let limit = state.settings.attempts;
-    let tenancy = state.tenancy(member, place.partition);
-    let failed = tenancy.and_then(|it| it.attempts.get(&place.position).map(|it| it.failed));
-    // The report can come after the loss of the partition.
-    if state.settings.on_exhausted != OnExhausted::Skip || failed.is_some_and(|it| it < limit) {
-        state.fail(format!("{place:?} is skipped after {failed:?} of {limit} attempts"));
+fn give_up(state: &mut State<'_>, place: Place) {
+    if let Some(record) = state.record(place) {
+        record.is_given_up = true;
+    }
+}
+
+/// A report of a skipped record can come after a new assignment of its partition. What is skipped too
+/// early shows in the commits.
+pub(super) fn skipped(state: &mut State<'_>, place: Place) {
+    if state.settings.on_exhausted != OnExhausted::Skip {
+        state.fail(format!("{place:?} is skipped"));
     }
 }

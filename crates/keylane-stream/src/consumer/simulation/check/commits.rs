@@ -96,3 +96,34 @@ pub(super) fn gave_up(state: &mut State<'_>, member: usize, partition: u32) {
         state.fail(format!("process {member} has ended {missing:?} without a commit"));
     }
 }
+
+/// Output is committed once, and with the progress of its record.
+pub(super) fn published(state: &mut State<'_>, outputs: &[Place]) {
+    for place in outputs {
+        let stored = state.stored.get(&place.partition);
+        if !stored.is_some_and(|stored| stored.has(place.position)) {
+            state.fail(format!("{place:?} has output, and the stored progress does not have it"));
+        }
+        let Some(record) = state.record(*place) else { continue };
+        record.published += 1;
+        if record.published > 1 {
+            state.fail(format!("{place:?} has output twice"));
+        }
+    }
+    all_published(state);
+}
+
+/// With transactions, each record in the stored progress has its output.
+pub(super) fn all_published(state: &mut State<'_>) {
+    if !state.settings.is_transactional {
+        return;
+    }
+    let is_stored = |place: &Place| {
+        state.stored.get(&place.partition).is_some_and(|claim| claim.has(place.position))
+    };
+    let missing = state.records.values().filter(|it| it.published == 0 && !it.is_given_up);
+    let missing: Vec<_> = missing.map(|it| it.place).filter(is_stored).collect();
+    if !missing.is_empty() {
+        state.fail(format!("{missing:?} are in the stored progress without output"));
+    }
+}

@@ -25,8 +25,12 @@ pub(super) struct Record {
     pub(super) key: u8,
     /// Its handler has succeeded, its dead letter is acknowledged, or it was skipped.
     pub(super) is_resolved: bool,
-    /// A tenancy that has resolved it ended with it in the stored progress, or a clean end.
-    pub(super) is_settled: bool,
+    /// Time of the clean end of a tenancy that has resolved it.
+    pub(super) settled_at: Option<u64>,
+    /// Number of committed outputs.
+    pub(super) published: u32,
+    /// A dead letter of it was written, or it was skipped, so it need not have output.
+    pub(super) is_given_up: bool,
     /// Its running attempts, by process.
     pub(super) running: Vec<usize>,
 }
@@ -45,6 +49,7 @@ pub(super) struct Member {
 /// Time during which a process has a partition.
 #[derive(Default)]
 pub(super) struct Tenancy {
+    pub(super) begun_at: u64,
     /// Progress at its begin.
     pub(super) begin: Claim,
     pub(super) attempts: BTreeMap<u64, Attempts>,
@@ -95,8 +100,15 @@ impl<'a> State<'a> {
     pub(super) fn produced(&mut self, place: Place, key: u8) {
         // Records of a partition that is handled one by one have one key, as it were.
         let key = if self.settings.by_partition { UNKEYED } else { key };
-        let record =
-            Record { place, key, is_resolved: false, is_settled: false, running: Vec::new() };
+        let record = Record {
+            place,
+            key,
+            is_resolved: false,
+            settled_at: None,
+            published: 0,
+            is_given_up: false,
+            running: Vec::new(),
+        };
         self.records.insert((place.partition, place.position), record);
     }
 
@@ -110,7 +122,7 @@ impl<'a> State<'a> {
         if stored != claim {
             self.fail(format!("{partition} begins at {claim:?}, and {stored:?} is stored"));
         }
-        let tenancy = Tenancy { begin: claim, ..Tenancy::default() };
+        let tenancy = Tenancy { begun_at: self.at, begin: claim, ..Tenancy::default() };
         let earlier = self.members[member].tenancies.insert(partition, tenancy);
         if earlier.is_some() {
             self.fail(format!("process {member} has {partition} already"));
@@ -172,9 +184,10 @@ impl<'a> State<'a> {
         // What a clean end has stored is never handled again.
         let is_clean = end == TenancyEnd::Clean && !self.members[member].is_disturbed;
         let is_settled = is_clean && !tenancy.is_shortened;
+        let at = self.at;
         for position in in_time.into_iter().filter(|_| is_settled) {
             if let Some(record) = self.record(Place { partition, position }) {
-                record.is_settled = true;
+                record.settled_at.get_or_insert(at);
             }
         }
     }
