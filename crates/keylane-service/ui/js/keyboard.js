@@ -10,6 +10,8 @@ const GO = /** @type {Record<string, string[]>} */ ({
   k: ["keys"],
   f: ["failures"],
   a: ["allocation"],
+  c: ["schedules"],
+  l: ["audit"],
   s: ["server"],
 });
 
@@ -20,6 +22,8 @@ const MAP = [
   ["g k", "Keys"],
   ["g f", "Failures"],
   ["g a", "Allocation"],
+  ["g c", "Schedules"],
+  ["g l", "Audit log"],
   ["g s", "Server"],
   ["n", "Submit a job"],
   ["/", "Search on this page"],

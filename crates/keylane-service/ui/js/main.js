@@ -11,12 +11,14 @@ import { href, parseRoute } from "./route.js";
 import { makeShell, togglePause } from "./shell.js";
 import { apply } from "./theme.js";
 import { showAllocation } from "./views/allocation.js";
+import { showAudit } from "./views/audit.js";
 import { showFailures } from "./views/failures.js";
 import { showJob } from "./views/job.js";
 import { showJobs } from "./views/jobs.js";
 import { showKey } from "./views/key.js";
 import { showKeys } from "./views/keys.js";
 import { showOverview } from "./views/overview.js";
+import { showSchedules } from "./views/schedules.js";
 import { showServer } from "./views/server.js";
 import { showSubmit } from "./views/submit.js";
 import { showSubtask } from "./views/subtask.js";
@@ -46,6 +48,8 @@ const VIEWS = {
   key: showKey,
   failures: showFailures,
   allocation: showAllocation,
+  schedules: showSchedules,
+  audit: showAudit,
   server: showServer,
   submit: showSubmit,
 };

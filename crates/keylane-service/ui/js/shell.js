@@ -18,6 +18,8 @@ const PLACES = [
   { path: "keys", word: "Keys", drawing: "keys" },
   { path: "failures", word: "Failures", drawing: "failures" },
   { path: "allocation", word: "Allocation", drawing: "allocation" },
+  { path: "schedules", word: "Schedules", drawing: "scheduled", isMinor: true },
+  { path: "audit", word: "Audit log", drawing: "table", isMinor: true },
   { path: "server", word: "Server", drawing: "server" },
 ];
 
@@ -27,8 +29,8 @@ const SAID_EVERY_MS = 5_000;
 /** @param {App} app */
 export function makeShell(app) {
   const main = h("main", { class: "main", id: "main", tabindex: -1 });
-  const places = PLACES.map(({ path, word, drawing }) =>
-    h("li", null, h("a", { href: href(path ? [path] : []), "data-place": path }, icon(drawing), h("span", null, word))),
+  const places = PLACES.map(({ path, word, drawing, isMinor }) =>
+    h("li", { class: isMinor && "is-minor" }, h("a", { href: href(path ? [path] : []), "data-place": path }, icon(drawing), h("span", null, word))),
   );
   const foot = h("div", { class: "side-foot" });
   const shell = h(

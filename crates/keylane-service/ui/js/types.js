@@ -180,6 +180,32 @@
  * @property {boolean} split
  * @property {boolean} fan_in
  *
+ * @typedef {object} Schedule
+ * @property {string} name
+ * @property {string} cron
+ * @property {string} time_zone
+ * @property {boolean} paused
+ * @property {string[]} next
+ * @property {string} [last_job]
+ * @property {string} [last_fired]
+ * @property {{at: string, reason: string, text: string}} [last_passed]
+ * @property {string} [held_up]
+ * @property {number} fired
+ * @property {number} passed
+ *
+ * @typedef {object} AuditEntry
+ * @property {number} number
+ * @property {string} at
+ * @property {string} who
+ * @property {string} [from]
+ * @property {string} what
+ * @property {string} [job]
+ * @property {string} [key]
+ * @property {string} [schedule]
+ * @property {string} [reason]
+ * @property {string} outcome
+ * @property {string} [problem]
+ *
  * @typedef {object} ProblemBody
  * @property {string} type
  * @property {string} title

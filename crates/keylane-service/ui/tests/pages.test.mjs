@@ -586,6 +586,72 @@ describe("failures, allocation, server", () => {
       await page.getByText("The disk is full").waitFor();
     }));
 
+  test("schedules show their times and jobs, are paused and resumed, and run after a question", () =>
+    on({ path: "server" }, async ({ page, mock }) => {
+      await page.locator(".hint").getByRole("link", { name: "Schedules" }).click();
+      await page.getByText("No schedules").waitFor();
+      mock.engine.schedules.push(
+        {
+          name: "report/daily",
+          cron: "0 9 * * *",
+          time_zone: "Europe/Berlin",
+          paused: false,
+          next: ["2031-01-02T08:00:00.000Z"],
+          fired: 7,
+          passed: 2,
+          last_passed: { at: "2026-01-01T08:00:00.000Z", reason: "overlap", text: "the previous job was unfinished" },
+          job: { kind: "thumbnails", payload: 1, name: "the daily report" },
+        },
+        { name: "late", cron: "@hourly", time_zone: "UTC", paused: false, next: [], fired: 0, passed: 0, held_up: "the disk is full" },
+      );
+      await page.reload();
+      const row = page.locator('[data-schedule="report/daily"]');
+      for (const text of ["0 9 * * * · Europe/Berlin", "2031", "the previous job was unfinished"])
+        await row.getByText(text).waitFor();
+      await page.locator('[data-schedule="late"]').getByText("the disk is full").waitFor();
+      await row.getByRole("button", { name: "Pause report/daily" }).click();
+      await row.getByRole("button", { name: "Resume report/daily" }).waitFor();
+      assert.equal(mock.engine.schedules[0].paused, true);
+      await row.getByRole("button", { name: "Resume report/daily" }).click();
+      await row.getByRole("button", { name: "Pause report/daily" }).waitFor();
+      await row.getByRole("button", { name: "Run report/daily now" }).click();
+      await dialog(page).getByRole("button", { name: "Keep as it is" }).click();
+      assert.equal(jobNamed(mock.engine, "the daily report"), undefined);
+      await row.getByRole("button", { name: "Run report/daily now" }).click();
+      await dialog(page).getByRole("button", { name: "Run now" }).click();
+      await until(async () => jobNamed(mock.engine, "the daily report") !== undefined, "the job was submitted");
+      await row.getByRole("link").click();
+      await page.getByRole("heading", { level: 1, name: "the daily report" }).waitFor();
+    }));
+
+  test("the audit log shows who did what, in pages and by filters", () =>
+    on({ path: "server" }, async ({ page, mock }) => {
+      mock.engine.audit = Array.from({ length: 60 }, (_, index) => ({
+        number: 60 - index,
+        at: new Date(Date.now() - index * 60_000).toISOString(),
+        who: index === 0 ? "ann" : "bob",
+        from: "192.0.2.7",
+        what: index === 0 ? "key.skip-head" : "job.cancel",
+        ...(index === 0 ? { key: "customer-11" } : { job: `job_0000000000000000000000000000${index}` }),
+        reason: index === 0 ? "it <b>never</b> ends" : undefined,
+        outcome: index === 1 ? "refused" : "done",
+        problem: index === 1 ? "conflict" : undefined,
+      }));
+      await page.locator(".hint").getByRole("link", { name: "Audit log" }).click();
+      const rows = page.locator("[data-entry]");
+      await until(async () => (await rows.count()) === 50, "the first page");
+      for (const text of ["ann", "192.0.2.7", "key.skip-head", "customer-11", "it <b>never</b> ends"])
+        await rows.first().getByText(text, { exact: true }).waitFor();
+      await rows.nth(1).getByText("Refused: conflict").waitFor();
+      await page.getByRole("button", { name: "Next" }).click();
+      await until(async () => (await rows.count()) === 10, "the second page");
+      await page.getByRole("textbox", { name: "Token name" }).fill("ann");
+      await page.getByRole("button", { name: "Show", exact: true }).click();
+      await until(async () => (await rows.count()) === 1, "the entries of one token");
+      await rows.first().getByRole("link", { name: "customer-11" }).click();
+      await page.getByRole("heading", { level: 1, name: "customer-11" }).waitFor();
+    }));
+
   test("ill health is said with what to do", () =>
     on({ path: "jobs", allowed: /status of 503/ }, async ({ page, mock }) => {
       mock.engine.store = "full";
@@ -660,7 +726,7 @@ describe("submit", () => {
 });
 
 describe("on a phone", () => {
-  for (const path of ["", "jobs", "keys", "failures", "allocation", "server", "submit"]) {
+  for (const path of ["", "jobs", "keys", "failures", "allocation", "schedules", "audit", "server", "submit"]) {
     test(`${path || "overview"} fits its width`, () =>
       on({ path, size: PHONE }, async ({ page }) => {
         await page.locator(".view > *").first().waitFor();

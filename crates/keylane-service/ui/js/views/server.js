@@ -24,6 +24,13 @@ export function showServer({ app, root, signal, title }) {
       { class: "stack" },
       h("div", { class: "columns" }, panel("Health", {}, health), panel("Since the start", {}, numbers)),
       panel("Kinds of jobs", {}, kinds),
+      h(
+        "p",
+        { class: "hint" },
+        h("a", { href: href(["schedules"]) }, "Schedules"),
+        " · ",
+        h("a", { href: href(["audit"]) }, "Audit log"),
+      ),
     ),
   );
   const showNumbers = () => {

@@ -33,6 +33,10 @@ export class Engine extends EventEmitter {
   keys = new Map();
   running = new Map();
   decisions = [];
+  /** @type {any[]} */
+  schedules = [];
+  /** Entries of the audit log, the newest first. @type {any[]} */
+  audit = [];
   events = [];
   kinds = [];
   totals = { succeeded: 0, failed: 0, cancelled: 0, retried: 0 };

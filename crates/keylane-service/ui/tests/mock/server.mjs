@@ -150,12 +150,32 @@ function route(state, method, url, body) {
   if (name === "kinds") return [200, { items: engine.kinds }];
   if (name === "timeline")
     return [200, engine.timeline(url.searchParams.has("after") ? Number(url.searchParams.get("after")) : undefined)];
+  if (name === "schedules") return schedules(engine, method, url, id, verb);
+  if (name === "audit") return [200, page(engine.audit.filter(matches(url.searchParams)), url)];
   if (name === "keys") return keys(engine, method, url, id, verb);
   if (name === "jobs" && !id && method === "POST") return submit(engine, body);
   if (name === "jobs" && !id) return [200, page(listed(engine, url.searchParams), url, (job) => engine.view(job))];
   if (name === "jobs" && method === "GET") return read(engine, url, id, verb, number, what);
   if (name === "jobs") return change(engine, method, id, verb, body);
   throw new Refused(404, "not-found", "There is nothing here.");
+}
+
+/** Whether an entry of the audit log has the `who` and the `what` of a request. */
+function matches(query) {
+  return (entry) => ["who", "what"].every((name) => !query.has(name) || entry[name] === query.get(name));
+}
+
+function schedules(engine, method, url, name, verb) {
+  if (!name) return [200, page(engine.schedules, url)];
+  const schedule = engine.schedules.find((one) => one.name === name);
+  if (!schedule) throw new Refused(404, "unknown", `There is no schedule ${name}.`);
+  if (method === "POST" && verb === "run") {
+    const job = engine.submit(schedule.job);
+    Object.assign(schedule, { last_job: job.id, last_fired: new Date().toISOString(), fired: schedule.fired + 1 });
+    return [202, engine.view(job)];
+  }
+  if (method === "POST" && ["pause", "resume"].includes(verb)) schedule.paused = verb === "pause";
+  return [200, schedule];
 }
 
 function health(engine) {
