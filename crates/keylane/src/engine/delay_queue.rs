@@ -1,6 +1,6 @@
 //! Tasks whose delay is not over. `delays.rs` has the protocol.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use hashbrown::HashTable;
 
@@ -23,10 +23,21 @@ struct DelayQueue<K, W, T> {
     tasks: BTreeMap<u64, DelayedTask<K, W, T>>,
     /// Hashes and numbers of those of `tasks` that the next latest task of their key replaces.
     latest: HashTable<(u64, u64)>,
+    /// Series of replacements of which replaced work is being dropped.
+    dropping: HashMap<u64, DroppingSeries>,
     /// Whether the timer enters a task, which is not in `tasks` then.
     entering: bool,
     /// Set once: no task is delayed any more.
     over: bool,
+}
+
+/// Work of one series that was replaced and is not dropped yet.
+#[derive(Debug, Default)]
+struct DroppingSeries {
+    /// Number of works being dropped.
+    count: usize,
+    /// Task of the series whose delay is over, and which enters after the last drop.
+    due: Option<u64>,
 }
 
 /// Admitted task whose delay is not over.
@@ -38,6 +49,8 @@ pub(crate) struct DelayedTask<K, W, T> {
     pub(super) role: DelayedRole,
     /// Time at which the delay is over, in nanoseconds.
     pub(super) at: u64,
+    /// Series of tasks that have replaced each other: number of its first task. 0 for a first one.
+    pub(super) series: u64,
 }
 
 /// Position that a task takes when its delay is over.
@@ -61,6 +74,7 @@ impl<K, W, T> Default for DelayedTasks<K, W, T> {
                 last: 0,
                 tasks: BTreeMap::new(),
                 latest: HashTable::new(),
+                dropping: HashMap::new(),
                 entering: false,
                 over: false,
             }),
@@ -69,9 +83,12 @@ impl<K, W, T> Default for DelayedTasks<K, W, T> {
 }
 
 impl<K, W, T> DelayQueue<K, W, T> {
-    fn insert(&mut self, task: DelayedTask<K, W, T>) -> u64 {
+    fn insert(&mut self, mut task: DelayedTask<K, W, T>) -> u64 {
         self.last += 1;
         let number = self.last;
+        if task.series == 0 {
+            task.series = number;
+        }
         if let DelayedRole::Latest { hash } = task.role {
             self.latest.insert_unique(hash, (hash, number), |(hash, _)| *hash);
         }
@@ -97,10 +114,12 @@ impl<K: Eq, W, T> DelayedTasks<K, W, T> {
     }
 
     /// Adds a latest task made by `make`, which replaces the delayed one of its key. `make` gets
-    /// whether there is one, and returns `None` to add nothing.
+    /// whether there is one, and returns `None` to add nothing. With `drops` it enters only after
+    /// [`dropped`](Self::dropped) was called for the replaced one.
     pub(super) fn insert_latest(
         &self,
         (hash, key): (u64, &K),
+        drops: bool,
         make: impl FnOnce(bool) -> Option<DelayedTask<K, W, T>>,
     ) -> Result<Option<PutLatest<K, W, T>>, EngineStopped> {
         let mut queue = self.queue.lock();
@@ -110,9 +129,29 @@ impl<K: Eq, W, T> DelayedTasks<K, W, T> {
         let queue = &mut *queue;
         let is_it = |(_, number): &(u64, u64)| queue.tasks[number].claims.only_key() == Some(key);
         let before = queue.latest.find(hash, is_it).map(|(_, number)| *number);
-        let Some(task) = make(before.is_some()) else { return Ok(None) };
+        let Some(mut task) = make(before.is_some()) else { return Ok(None) };
         let replaced = before.and_then(|before| Some((before, queue.remove(before)?)));
+        if let Some((_, replaced)) = &replaced {
+            task.series = replaced.series;
+            let dropping = queue.dropping.get_mut(&task.series);
+            // The delay begins anew.
+            dropping.into_iter().for_each(|dropping| dropping.due = None);
+            if drops {
+                queue.dropping.entry(task.series).or_default().count += 1;
+            }
+        }
         Ok(Some((queue.insert(task), replaced)))
+    }
+
+    /// Records that replaced work of a series is dropped. Returns the task that can enter now.
+    pub(super) fn dropped(&self, series: u64) -> Option<u64> {
+        let mut queue = self.queue.lock();
+        let dropping = queue.dropping.get_mut(&series)?;
+        dropping.count -= 1;
+        if dropping.count > 0 {
+            return None;
+        }
+        queue.dropping.remove(&series)?.due
     }
 
     /// Removes a task whose delay is not over.
@@ -121,9 +160,14 @@ impl<K: Eq, W, T> DelayedTasks<K, W, T> {
     }
 
     /// Removes a task that the caller, the timer, enters now; then it calls
-    /// [`entered`](Self::entered).
+    /// [`entered`](Self::entered). A task that waits for drops of its series stays.
     pub(super) fn enter(&self, number: u64) -> Option<DelayedTask<K, W, T>> {
         let mut queue = self.queue.lock();
+        let series = queue.tasks.get(&number)?.series;
+        if let Some(dropping) = queue.dropping.get_mut(&series) {
+            dropping.due = Some(number);
+            return None;
+        }
         let task = queue.remove(number)?;
         queue.entering = true;
         Some(task)

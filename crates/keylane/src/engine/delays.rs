@@ -5,6 +5,8 @@
 //!    engine has stopped; then set the timer.
 //! 2. Replace: a latest task with a delay takes the place and, if it needs no bytes, the permits of
 //!    the delayed latest one of its key, in one section of the queue. Its delay begins anew.
+//!    Work that the engine drops is dropped outside of the section; until then the series of
+//!    replacements is in `dropping`, and its task does not enter (`dropped` enters it).
 //! 3. Enter, on the timer thread: remove the task under the lock and set `entering`; enqueue it as a
 //!    submission would; clear `entering` under the lock.
 //! 4. Withdraw: a task that is cancelled is removed under the lock, and its permits are released.
@@ -33,8 +35,8 @@ use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 /// Delayed task of an engine.
 type DelayedTask<K, W> = super::delay_queue::DelayedTask<K, W, AdmissionTicket>;
 
-/// Delayed latest task: its number, and the work that it has replaced, if any.
-type DelayedLatest<W> = (u64, Option<W>);
+/// Delayed latest task: its number, and the work that it has replaced, if any, with its series.
+type DelayedLatest<W> = (u64, Option<(W, u64)>);
 
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Step 1 for an admitted task. Returns the number of the delayed task.
@@ -51,7 +53,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Err((SubmitErrorKind::KeyClosed, claims, work));
         }
         let at = self.end_of_delay(delay);
-        match self.delays.insert(DelayedTask { claims, work, ticket, role, at }) {
+        match self.delays.insert(DelayedTask { claims, work, ticket, role, at, series: 0 }) {
             Ok(number) => {
                 self.rates.set_alarm(None, Some(at), TimerEvent::Delayed { number });
                 Ok(number)
@@ -64,7 +66,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     /// Steps 1 and 2 for a latest task. Without a ticket it must replace another one, or is rejected
-    /// as `Full`.
+    /// as `Full`. With [`Execute::DROPS_REPLACED`] the caller drops the replaced work, and then calls
+    /// [`end_delayed_replacing`](Self::end_delayed_replacing).
     pub(crate) fn delay_latest(
         &self,
         claims: Claims<K>,
@@ -91,14 +94,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let key = claims.only_key().expect("a task with a role has one key").clone();
         let mut task = Some((claims, work, ticket));
         let put = self.intact(|| {
-            self.delays.insert_latest((hash, &key), |replaces| {
+            self.delays.insert_latest((hash, &key), X::DROPS_REPLACED, |replaces| {
                 if !replaces && !has_permit {
                     return None;
                 }
                 let (claims, work, ticket) = task.take()?;
                 // The permits of the replaced task pass on, but for its bytes.
                 let ticket = ticket.unwrap_or_else(AdmissionTicket::none);
-                Some(DelayedTask { claims, work, ticket, role, at })
+                Some(DelayedTask { claims, work, ticket, role, at, series: 0 })
             })
         });
         let Ok(Some((number, replaced))) = put else {
@@ -114,7 +117,20 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.rates.set_alarm(Some(at), None, TimerEvent::Delayed { number });
         }
         self.rates.set_alarm(None, Some(at), TimerEvent::Delayed { number });
-        Ok((number, replaced.map(|(_, task)| self.discard_replaced(task, has_permit))))
+        let replaced = replaced.map(|(_, task)| {
+            let series = task.series;
+            (self.discard_replaced(task, has_permit), series)
+        });
+        Ok((number, replaced))
+    }
+
+    /// Ends a replacement: the captures of the replaced work are dropped, so the delayed task of the
+    /// series may enter.
+    pub(crate) fn end_delayed_replacing(&self, series: u64) {
+        if let Some(number) = self.intact(|| self.delays.dropped(series)) {
+            let now = self.rates.now();
+            self.rates.set_alarm(None, Some(now), TimerEvent::Delayed { number });
+        }
     }
 
     /// Returns the work of a replaced task, and releases its bytes, and its permits, unless they

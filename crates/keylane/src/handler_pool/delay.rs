@@ -81,7 +81,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
             return Err(rejected((SubmitErrorKind::NoTimer, claims, message)));
         }
         let (claims, message) = match self.engine.delay_latest(claims, message, None, delay) {
-            Ok((_, replaced)) => return Ok(replaced),
+            Ok((_, replaced)) => return Ok(replaced.map(|(message, _)| message)),
             Err((why, claims, message)) if why.is_full() => (claims, message),
             Err(refused) => return Err(rejected(refused)),
         };
@@ -89,7 +89,7 @@ impl<K: Key, M: Send + 'static, S: BuildHasher + Send + Sync + 'static> HandlerP
         match self.engine.admit(&claims, weight, WaitLimit::Endless) {
             Ok(ticket) => {
                 let put = self.engine.delay_latest(claims, message, Some(ticket), delay);
-                put.map(|(_, replaced)| replaced).map_err(rejected)
+                put.map(|(_, replaced)| replaced.map(|(message, _)| message)).map_err(rejected)
             }
             Err(why) => Err(rejected((why, claims, message))),
         }

@@ -102,9 +102,10 @@ fn put<K: Key, S: BuildHasher + Send + Sync + 'static>(
         }
         (KeyRole::Latest, ticket) => {
             let (number, replaced) = engine.delay_latest(claims, body, ticket, delay.left())?;
-            if let Some(replaced) = replaced {
+            if let Some((replaced, series)) = replaced {
                 // Completes its handle and drops its captures.
                 call_catch_unwind(|| replaced.supersede(Turn::empty()));
+                engine.end_delayed_replacing(series);
             }
             number
         }

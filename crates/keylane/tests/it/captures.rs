@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crate::common::{Gate, LONG, OpenAtLast, hold, soon};
-use keylane::{Handle, KeyBuildHasher, Pool};
+use keylane::{Handle, KeyBuildHasher, MockClock, Pool};
 
 const KEY: u32 = 1;
 const OTHER: u32 = 2;
@@ -235,6 +236,49 @@ fn of_a_task_that_is_cancelled_and_then_replaced() {
         let next = || pool.task(KEY).latest().submit(watched.is_gone()).unwrap();
         discard_slowly(&pool, &watched, held, move || assert!(old.cancel()), next);
     });
+}
+
+/// Both are delayed. The delay of the new one is over while the captures of the old one are dropped; a third one then
+/// replaces it, and waits for them as well.
+#[test]
+fn of_a_delayed_task_that_is_replaced() {
+    const SECOND: Duration = Duration::from_secs(1);
+    for replaced_again in [false, true] {
+        soon(move || {
+            let (clock, watched) = (MockClock::new(), Watched::default());
+            let pool = Pool::<u32>::builder().workers(1).clock(&clock).build().unwrap();
+            let slow = watched.capture();
+            let old = pool.task(KEY).latest().after(SECOND).submit(move || drop(slow)).unwrap();
+            let _opens = OpenAtLast(watched.goes_on.clone());
+            let (submits, is_gone) = (pool.clone(), watched.is_gone());
+            let replaces = thread::spawn(move || {
+                submits.task(KEY).latest().after(SECOND).submit(is_gone).unwrap()
+            });
+            watched.entered.pass();
+            // The timer serves delays in the order of their ends.
+            let pass = || {
+                let marker = pool.task(OTHER).after(SECOND).submit(|| ()).unwrap();
+                clock.advance(SECOND);
+                assert!(marker.wait().unwrap().is_completed());
+                worker_goes_on(&pool);
+            };
+            pass();
+            let third = replaced_again.then(|| {
+                let third = pool.task(KEY).latest().after(SECOND).submit(watched.is_gone());
+                pass();
+                third.unwrap()
+            });
+            watched.goes_on.open();
+            let new = replaces.join().unwrap();
+            assert!(old.wait().unwrap().is_superseded());
+            let (new, third) = (new.wait().unwrap(), third.map(|third| third.wait().unwrap().ok()));
+            match third {
+                None => assert_eq!(new.ok(), Some(true)),
+                Some(third) => assert!(new.is_superseded() && third == Some(true)),
+            }
+            pool.shutdown().unwrap();
+        });
+    }
 }
 
 /// A guard that releases something in the pool when it is dropped, and waits for that: the only

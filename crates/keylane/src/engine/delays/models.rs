@@ -17,7 +17,7 @@ fn delay(model: &ModelEngine, work: impl FnOnce() + Send + 'static) -> u64 {
     };
     let work: BoxedWork = Box::new(work);
     let role = DelayedRole::Ordinary;
-    let task = DelayedTask { claims, work, ticket, role, at: 0 };
+    let task = DelayedTask { claims, work, ticket, role, at: 0, series: 0 };
     let Ok(number) = model.engine.delays.insert(task) else { unreachable!("it has not stopped") };
     number
 }
