@@ -19,7 +19,6 @@ pub use self::backoff::{Backoff, Jitter};
 /// let retry = Retry::attempts(5)
 ///     .backoff(Backoff::exponential(Duration::from_millis(100), Duration::from_secs(10)))
 ///     .max_elapsed(Duration::from_secs(60));
-/// # assert_eq!(retry, retry.clone());
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {

@@ -19,8 +19,8 @@ use std::time::Duration;
 ///
 /// let rate = Rate::per_second(50).burst(10);
 /// assert_eq!(rate.interval(), Duration::from_millis(20));
-/// assert_eq!(rate, Rate::every(Duration::from_millis(20)).burst(10));
-/// assert_eq!(Rate::per_minute(2), Rate::every(Duration::from_secs(30)), "the default burst is one");
+/// let slow = Rate::per_minute(2);
+/// assert_eq!((slow.interval(), slow.max_at_once()), (Duration::from_secs(30), 1));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {

@@ -146,7 +146,7 @@ impl Turn {
     /// // The mark becomes visible when the handler has returned.
     /// let why = loop {
     ///     let why = pool.inspect().explain_key(&"alice");
-    ///     match &why.state {
+    ///     match &why.holder {
     ///         KeyHolder::Running(running) if running.backs_off.is_some() => break why,
     ///         _ => std::thread::yield_now(),
     ///     }
