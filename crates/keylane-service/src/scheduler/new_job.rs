@@ -113,7 +113,7 @@ pub struct EndedCounts {
 /// Subtask to accept.
 #[derive(Clone, Debug)]
 pub struct NewSubtask<K> {
-    /// Number in its job; at most [`Step::LAST_SUBTASK`]. Ascending numbers need the least memory.
+    /// Number in its job; at most [`Step::LAST_SUBTASK`](super::Step::LAST_SUBTASK). Ascending numbers need the least memory.
     pub number: SubtaskNumber,
     /// Its keys; duplicates count once.
     pub keys: K,
