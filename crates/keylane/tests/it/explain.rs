@@ -163,11 +163,12 @@ fn what_waits_for_a_barrier_says_so() {
         occupy(&pool, "a", &gate);
         let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
         let task = pool.submit("b", || {}).unwrap();
-        assert!(matches!(pool.inspect().explain(&barrier).state, TaskState::IsBarrier));
-        let why = pool.inspect().explain(&task);
-        assert!(matches!(why.state, TaskState::BehindBarrier { running: false }), "{why}");
-        let key = pool.inspect().explain_key(&"b");
-        assert!(matches!(key.holder, KeyHolder::BehindBarrier { running: false }), "{key}");
+        // The idle worker may be moving both from the inboxes into the lanes.
+        eventually(|| matches!(pool.inspect().explain(&barrier).state, TaskState::IsBarrier));
+        let is_behind = |state| matches!(state, TaskState::BehindBarrier { running: false });
+        eventually(|| is_behind(pool.inspect().explain(&task).state));
+        let is_held = |holder| matches!(holder, KeyHolder::BehindBarrier { running: false });
+        eventually(|| is_held(pool.inspect().explain_key(&"b").holder));
         gate.open();
         task.wait().unwrap().unwrap();
 

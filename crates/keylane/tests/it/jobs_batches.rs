@@ -72,7 +72,8 @@ fn what_was_taken_out_of_a_batch_is_counted_once() {
             let progress = job.progress();
             assert_eq!((progress.done, progress.total()), (count, Some(count)), "{progress:?}");
             assert_eq!(job.wait().unwrap().unwrap(), (0..count).collect::<Vec<_>>());
-            assert_eq!(pool.inspect().snapshot(0).unfinished, 0);
+            // The worker that published the result releases the job's slot after it.
+            crate::common::eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         }
     });
 }
