@@ -1,13 +1,19 @@
-//! Encoding of subtasks in a chunk, version 1. A damaged chunk is detected by its checksum.
+//! Encoding of subtasks in a chunk. A damaged chunk is detected by its checksum.
 //!
-//! A body is a sequence of subtasks. Lengths and counts are LEB128:
+//! A body of version 2 has these parts. Lengths and counts are LEB128 where no size is given:
 //!
-//! | field | encoding |
+//! | part | encoding |
 //! |---|---|
-//! | keys | count; for each its length and its bytes |
-//! | payload | its length, its bytes |
+//! | keys of each subtask | count; for each its length and its bytes |
+//! | payload of each subtask | its length, its bytes |
+//! | trailer | length of the part with the keys, 4 bytes; checksum of that part, 4 bytes |
+//! | checksum | 4 bytes, over all other parts, the chunk's place and count |
 //!
-//! A checksum follows, which includes the chunk's place and count.
+//! The keys come first and have their own checksum, so that damage of a payload leaves them readable:
+//! see `chunk_keys.rs`.
+//!
+//! A body of version 1, which earlier stores have, is a sequence of subtasks, the keys of each
+//! before its payload, and a checksum. The two versions have different checksums.
 
 use std::fmt;
 
@@ -24,19 +30,29 @@ pub(super) const MAX_INLINE_BYTES: usize = 8 * 1024;
 pub const MAX_SUBTASKS: u32 = row_numbers::PLACES as u32;
 
 /// Maximum number of subtasks in a chunk. Reading one subtask reads its whole chunk.
-const MAX_IN_CHUNK: usize = 1024;
+pub(super) const MAX_IN_CHUNK: usize = 1024;
 
-/// Size at which a chunk is full, in bytes. A larger subtask has its own chunk.
-const FULL_BYTES: usize = 128 * 1024;
+/// Length of the trailer: the length of the part with the keys, and the checksum of that part.
+pub(super) const TRAILER_BYTES: usize = 4 + checksum::BYTES;
+
+/// Distinguishes the checksums of bodies of version 2 from those of version 1.
+const SECOND_VERSION: u64 = 2;
 
 /// Consecutive subtasks of a job, as submitted.
 pub struct Chunk {
     job: JobNumber,
     first: SubtaskNumber,
-    /// Offset of each subtask in `body`, in bytes.
-    begins: Vec<u32>,
+    /// Offsets of the parts of each subtask in `body`.
+    begins: Vec<SubtaskBegin>,
     /// Encoded subtasks, with the checksum.
     body: Vec<u8>,
+}
+
+/// Offsets of the two parts of a subtask, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubtaskBegin {
+    pub(super) keys: u32,
+    pub(super) payload: u32,
 }
 
 /// Subtask as submitted.
@@ -44,7 +60,9 @@ pub struct Chunk {
 pub struct StoredSubtask<'a> {
     number: SubtaskNumber,
     /// Encoding from the number of keys on.
-    bytes: &'a [u8],
+    keys: &'a [u8],
+    /// Encoding from the length of the payload on.
+    payload: &'a [u8],
 }
 
 /// Iterator over the keys of a subtask.
@@ -71,7 +89,9 @@ impl Chunk {
     #[must_use]
     pub fn subtask(&self, number: SubtaskNumber) -> Option<StoredSubtask<'_>> {
         let begin = *self.begins.get(number.checked_sub(self.first)? as usize)?;
-        Some(StoredSubtask { number, bytes: &self.body[begin as usize..] })
+        let (keys, payload) =
+            (&self.body[begin.keys as usize..], &self.body[begin.payload as usize..]);
+        Some(StoredSubtask { number, keys, payload })
     }
 
     /// Returns the subtasks in their order.
@@ -90,7 +110,7 @@ impl Chunk {
 
     /// Returns the memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.body.len() + self.begins.len() * size_of::<u32>()
+        size_of::<Self>() + self.body.len() + self.begins.len() * size_of::<SubtaskBegin>()
     }
 
     /// Decodes a stored chunk. Returns `None` if it is damaged.
@@ -100,35 +120,94 @@ impl Chunk {
         count: u32,
         sealed: &[u8],
     ) -> Option<Chunk> {
-        let content = Self::verified(job, first, count, sealed)?;
-        let mut rest = content;
-        let mut begins = Vec::with_capacity(count as usize);
-        for _ in 0..count {
-            begins.push(u32::try_from(content.len() - rest.len()).ok()?);
-            for _ in 0..leb128::take(&mut rest)? {
-                let length = leb128::take(&mut rest)?;
-                row_numbers::take(&mut rest, length)?;
-            }
-            let length = leb128::take(&mut rest)?;
-            row_numbers::take(&mut rest, length)?;
-        }
-        rest.is_empty().then(|| Chunk { job, first, begins, body: sealed.to_vec() })
+        let (version, content) = Self::verified(job, first, count, sealed)?;
+        let begins = match version {
+            BodyVersion::First => begins_in_sequence(content, count)?,
+            BodyVersion::Second => begins_in_parts(content, count)?,
+        };
+        Some(Chunk { job, first, begins, body: sealed.to_vec() })
     }
 
-    /// Returns the bytes before the checksum, or `None` if it is wrong.
+    /// Returns the bytes before the checksum, and their version, or `None` if the checksum is wrong.
     pub(super) fn verified(
         job: JobNumber,
         first: SubtaskNumber,
         count: u32,
         sealed: &[u8],
-    ) -> Option<&[u8]> {
+    ) -> Option<(BodyVersion, &[u8])> {
         let fits = count as usize <= MAX_IN_CHUNK
             && u64::from(first) + u64::from(count) <= u64::from(MAX_SUBTASKS);
         if !fits {
             return None;
         }
-        checksum::unseal(sealed, &[row_numbers::place(job, first), u64::from(count)])
+        let of = |version, place: &[u64]| Some((version, checksum::unseal(sealed, place)?));
+        of(BodyVersion::Second, &place_of_body(job, first, count))
+            .or_else(|| of(BodyVersion::First, &[row_numbers::place(job, first), u64::from(count)]))
     }
+
+    /// Creates a chunk of encoded subtasks, a body of version 2.
+    pub(super) fn packed(
+        job: JobNumber,
+        first: SubtaskNumber,
+        begins: Vec<SubtaskBegin>,
+        mut body: Vec<u8>,
+    ) -> Chunk {
+        checksum::seal(&mut body, &place_of_body(job, first, begins.len() as u32));
+        Chunk { job, first, begins, body }
+    }
+}
+
+/// Version of a chunk's encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyVersion {
+    First,
+    Second,
+}
+
+/// Returns the numbers in the checksum of a body of version 2.
+pub(super) fn place_of_body(job: JobNumber, first: SubtaskNumber, count: u32) -> [u64; 3] {
+    [row_numbers::place(job, first), u64::from(count), SECOND_VERSION]
+}
+
+/// Finds the subtasks of a body of version 1.
+fn begins_in_sequence(content: &[u8], count: u32) -> Option<Vec<SubtaskBegin>> {
+    let mut rest = content;
+    let mut begins = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let keys = offset(content, rest)?;
+        skip_keys(&mut rest)?;
+        begins.push(SubtaskBegin { keys, payload: offset(content, rest)? });
+        take_bytes(&mut rest)?;
+    }
+    rest.is_empty().then_some(begins)
+}
+
+/// Finds the subtasks of a body of version 2.
+fn begins_in_parts(content: &[u8], count: u32) -> Option<Vec<SubtaskBegin>> {
+    let parts = content.len().checked_sub(TRAILER_BYTES)?;
+    let (mut rest, mut begins) = (&content[..parts], Vec::with_capacity(count as usize));
+    for _ in 0..count {
+        begins.push(SubtaskBegin { keys: offset(&content[..parts], rest)?, payload: 0 });
+        skip_keys(&mut rest)?;
+    }
+    for begin in &mut begins {
+        begin.payload = offset(&content[..parts], rest)?;
+        take_bytes(&mut rest)?;
+    }
+    rest.is_empty().then_some(begins)
+}
+
+/// Returns the offset of `rest`, which is the end of `all`.
+fn offset(all: &[u8], rest: &[u8]) -> Option<u32> {
+    u32::try_from(all.len() - rest.len()).ok()
+}
+
+/// Skips the keys of a subtask.
+pub(super) fn skip_keys(from: &mut &[u8]) -> Option<()> {
+    for _ in 0..leb128::take(from)? {
+        take_bytes(from)?;
+    }
+    Some(())
 }
 
 impl<'a> StoredSubtask<'a> {
@@ -141,18 +220,22 @@ impl<'a> StoredSubtask<'a> {
     /// Returns the keys: none, one or several, as submitted.
     #[must_use]
     pub fn keys(&self) -> SubtaskKeys<'a> {
-        let mut bytes = self.bytes;
-        let left = leb128::take(&mut bytes).unwrap_or(0);
-        SubtaskKeys { left, bytes }
+        SubtaskKeys::encoded(self.keys)
     }
 
     /// Returns the payload, as submitted.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
-        let mut keys = self.keys();
-        while keys.next().is_some() {}
-        let mut bytes = keys.bytes;
+        let mut bytes = self.payload;
         take_bytes(&mut bytes).unwrap_or_default()
+    }
+}
+
+impl<'a> SubtaskKeys<'a> {
+    /// Returns the keys that begin with their number at the start of `bytes`.
+    pub(super) fn encoded(mut bytes: &'a [u8]) -> Self {
+        let left = leb128::take(&mut bytes).unwrap_or(0);
+        SubtaskKeys { left, bytes }
     }
 }
 
@@ -168,62 +251,6 @@ impl<'a> Iterator for SubtaskKeys<'a> {
 fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = leb128::take(from)?;
     row_numbers::take(from, length)
-}
-
-/// Packs subtasks into chunks.
-#[derive(Debug)]
-pub(super) struct ChunkPacker {
-    job: JobNumber,
-    first: SubtaskNumber,
-    begins: Vec<u32>,
-    body: Vec<u8>,
-}
-
-impl ChunkPacker {
-    /// Creates a packer whose first subtask has the number `first`.
-    pub(super) fn new(job: JobNumber, first: SubtaskNumber) -> Self {
-        ChunkPacker { job, first, begins: Vec::new(), body: Vec::new() }
-    }
-
-    /// Returns the number of the next subtask.
-    pub(super) fn next(&self) -> u32 {
-        self.first + self.begins.len() as u32
-    }
-
-    /// Packs a subtask. Returns the preceding chunk if it is full.
-    pub(super) fn push<K: AsRef<[u8]>>(&mut self, keys: &[K], payload: &[u8]) -> Option<Chunk> {
-        let key_bytes = keys.iter().map(|key| key.as_ref().len() + 3).sum::<usize>();
-        let crowded = self.body.len() + key_bytes + payload.len() > FULL_BYTES;
-        let is_full = self.begins.len() == MAX_IN_CHUNK || (crowded && !self.begins.is_empty());
-        let full = is_full.then(|| self.seal()).flatten();
-        self.begins.push(self.body.len() as u32);
-        leb128::put(&mut self.body, keys.len() as u64);
-        keys.iter().for_each(|key| put_bytes(&mut self.body, key.as_ref()));
-        put_bytes(&mut self.body, payload);
-        full
-    }
-
-    /// Returns a chunk of the subtasks since the last one, if there are any.
-    pub(super) fn seal(&mut self) -> Option<Chunk> {
-        if self.begins.is_empty() {
-            return None;
-        }
-        let next = self.next();
-        // The next chunk will probably have this size.
-        let room = if self.begins.len() == MAX_IN_CHUNK { self.body.len() + 64 } else { 0 };
-        let begins =
-            std::mem::replace(&mut self.begins, Vec::with_capacity(room.min(MAX_IN_CHUNK)));
-        let mut body = std::mem::replace(&mut self.body, Vec::with_capacity(room));
-        body.reserve_exact(checksum::BYTES);
-        checksum::seal(&mut body, &[row_numbers::place(self.job, self.first), begins.len() as u64]);
-        let first = std::mem::replace(&mut self.first, next);
-        Some(Chunk { job: self.job, first, begins, body })
-    }
-}
-
-fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
-    leb128::put(to, bytes.len() as u64);
-    to.extend(bytes);
 }
 
 impl fmt::Debug for Chunk {
@@ -250,6 +277,7 @@ impl fmt::Debug for SubtaskKeys<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::chunk_packer::{ChunkPacker, FULL_BYTES};
     use super::*;
     use proptest::prelude::*;
 
@@ -301,11 +329,29 @@ mod tests {
             prop_assert!(Chunk::open(JobNumber(7), 0, subtasks.len() as u32, &sealed).is_none());
         }
 
+        /// Bodies of earlier stores.
+        #[test]
+        fn a_body_of_version_1_is_read(subtasks in prop::collection::vec(subtask(), 0..20)) {
+            let (mut body, count) = (Vec::new(), subtasks.len() as u32);
+            for (keys, payload) in &subtasks {
+                leb128::put(&mut body, keys.len() as u64);
+                for bytes in keys.iter().chain([payload]) {
+                    leb128::put(&mut body, bytes.len() as u64);
+                    body.extend(bytes);
+                }
+            }
+            checksum::seal(&mut body, &[row_numbers::place(JobNumber(7), 3), u64::from(count)]);
+            let chunk = Chunk::open(JobNumber(7), 3, count, &body).unwrap();
+            prop_assert_eq!(plain(&chunk), subtasks);
+        }
+
         #[test]
         fn no_body_makes_it_panic(
             mut body in prop::collection::vec(any::<u8>(), 0..60), count in 0u32..5,
+            second in any::<bool>(),
         ) {
-            checksum::seal(&mut body, &[row_numbers::place(JobNumber(1), 0), u64::from(count)]);
+            let place = place_of_body(JobNumber(1), 0, count);
+            checksum::seal(&mut body, if second { &place } else { &place[..2] });
             if let Some(chunk) = Chunk::open(JobNumber(1), 0, count, &body) {
                 plain(&chunk);
             }

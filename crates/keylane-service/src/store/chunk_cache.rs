@@ -131,7 +131,7 @@ impl LruChunks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chunk::ChunkPacker;
+    use super::super::chunk_packer::ChunkPacker;
     use super::*;
     use proptest::prelude::*;
 

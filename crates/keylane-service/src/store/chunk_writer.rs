@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::change::{Change, Changes, WriteReply};
-use super::chunk::{Chunk, ChunkPacker, MAX_SUBTASKS};
+use super::chunk::{Chunk, MAX_SUBTASKS};
+use super::chunk_packer::ChunkPacker;
 use super::error::WriteError;
 use super::handle::Store;
 use super::upload_state::UploadState;

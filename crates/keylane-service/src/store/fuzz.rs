@@ -2,19 +2,26 @@
 
 use keylane_storage::checksum::seal;
 
-use super::chunk::{Chunk, ChunkPacker};
+use super::chunk::{Chunk, place_of_body};
+use super::chunk_keys::ChunkKeys;
+use super::chunk_packer::ChunkPacker;
 use super::line::ExportLine;
 use super::{logs, row_numbers, started_attempts};
 use crate::JobNumber;
 
 const JOB: JobNumber = JobNumber(5);
 
-/// Row of subtasks: `input` is their number, one byte, and the content before the checksum.
+/// Row of subtasks: `input` is their number, one byte, and the content before the checksum. The
+/// highest bit of the number selects version 2 of the encoding.
 pub fn fuzz_chunk(input: &[u8]) {
     let Some((count, content)) = input.split_first() else { return };
-    let (count, first) = (u32::from(*count), 7);
+    let (is_second, count, first) = (count & 0x80 != 0, u32::from(count & 0x7f), 7);
     let mut sealed = content.to_vec();
-    seal(&mut sealed, &[row_numbers::place(JOB, first), u64::from(count)]);
+    let place = place_of_body(JOB, first, count);
+    seal(&mut sealed, if is_second { &place } else { &place[..2] });
+    if let Some(keys) = ChunkKeys::find(JOB, first, count, &sealed) {
+        assert_eq!(keys.subtasks().count() as u32, keys.end() - first);
+    }
     let Some(chunk) = Chunk::open(JOB, first, count, &sealed) else { return };
     assert_eq!(chunk.subtasks().count(), count as usize);
     assert!(Chunk::open(JOB, first + 1, count, &sealed).is_none(), "a row at another place");

@@ -15,7 +15,10 @@ mod change;
 mod check;
 mod chunk;
 mod chunk_cache;
+mod chunk_keys;
+mod chunk_packer;
 mod chunk_writer;
+mod damaged_job;
 mod ended;
 mod error;
 mod export;
@@ -56,6 +59,7 @@ pub use audit::{AuditFilter, AuditPage, AuditRecord, AuditRetention, AuditRow};
 pub(crate) use boot_number::FENCE_BITS;
 pub use change::{Changes, CommitReceipt, IdempotencyEntry, KeyBlockReason, KeyRecord, NewJob};
 pub use chunk::{Chunk, MAX_SUBTASKS, StoredSubtask, SubtaskKeys};
+pub use damaged_job::DamagedJob;
 pub use ended::PinnedIndex;
 pub use error::{
     BackupError, ExportError, ImportError, ReadError, SalvageError, StoreDamage, StoreOpenError,
@@ -70,7 +74,7 @@ pub use logs::AttemptLog;
 pub use outcome::{OutcomeKind, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 pub use pending::PendingWrite;
 pub use read::{JobFilter, JobPage, JobPredicate, StoredJob};
-pub use recover::{DamagedJob, RecoveredJob, RecoveredJobs, WaitingSubtask};
+pub use recover::{RecoveredJob, RecoveredJobs, WaitingSubtask};
 pub use salvage::SalvageReport;
 pub use schedules::ScheduleRecord;
 pub(crate) use schedules::ScheduleRow;

@@ -47,8 +47,8 @@ impl Store {
     /// # Errors
     /// If the store cannot be read.
     pub fn damaged_id(&self, job: JobNumber) -> Result<Option<JobId>, ReadError> {
-        match self.with_reader(|reader| read::fixed(reader, job)) {
-            Ok(found) => Ok(found.and_then(|(id, _)| id).filter(|id| id.number() == job)),
+        match self.with_reader(|reader| read::stored_id(reader, job)) {
+            Ok(found) => Ok(found.filter(|id| id.number() == job)),
             Err(ReadError::Damaged(_)) => Ok(None),
             Err(error) => Err(error),
         }

@@ -13,7 +13,7 @@ use super::job_status::{FIRST_FINAL, JobState, JobStatus};
 use super::key_rows::{seal_of_idempotency, seal_of_key};
 use super::outcome::{self, OutcomePosition, RecordedOutcome, SubtaskOutcome};
 use super::row_numbers::{at, place, rows_of};
-use super::tables::{FixedColumns, JOB, fixed_of, job_of};
+use super::tables::{FixedColumns, JOB, job_of};
 use crate::ids::{JobId, JobNumber, Key, SubtaskNumber};
 
 /// Job as stored on the disk.
@@ -80,18 +80,14 @@ pub(super) fn find_job(
     rows.next()?.map(stored).transpose()
 }
 
-/// Reads the job's main row: the job, whether its chunk is inline, and its stored identifier. The
-/// job is `None` if the row is damaged.
-#[expect(clippy::type_complexity, reason = "asked for in one place")]
-pub(super) fn fixed(
+/// Reads the identifier in a job's row, which may be wrong if the row is damaged.
+pub(super) fn stored_id(
     connection: &Connection,
     job: JobNumber,
-) -> Result<Option<(Option<JobId>, Option<(FixedColumns, bool)>)>, ReadError> {
-    let mut find =
-        connection.prepare_cached(&format!("SELECT {JOB} FROM job WHERE number = ?1"))?;
+) -> Result<Option<JobId>, ReadError> {
+    let mut find = connection.prepare_cached("SELECT id FROM job WHERE number = ?1")?;
     let mut rows = find.query([job.0.cast_signed()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    Ok(Some((row.get(3).ok().map(JobId), fixed_of(row).ok())))
+    Ok(rows.next()?.and_then(|row| row.get(0).ok()).map(JobId))
 }
 
 pub(super) fn stored(row: &rusqlite::Row<'_>) -> Result<(StoredJob, bool), ReadError> {

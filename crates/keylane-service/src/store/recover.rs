@@ -1,7 +1,7 @@
 //! Recovery: the unfinished jobs of a store that was opened, in their order, with the state of
 //! their attempts.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use super::change::KeyRecord;
 use super::chunk::{Chunk, StoredSubtask};
+use super::damaged_job::{self, DamagedJob};
 use super::ended::EndedSubtasks;
 use super::error::{ReadError, StoreDamage, WriteError};
 use super::handle::Store;
@@ -18,7 +19,7 @@ use super::read::{self, StoredJob};
 use super::row_numbers::{at, rows_of};
 use super::settings::StoreSettings;
 use super::started_attempts::{AttemptStage, LatestAttempt};
-use crate::ids::{JobId, JobNumber, Key, SubtaskId};
+use crate::ids::{JobNumber, Key, SubtaskId};
 
 /// Number of small jobs read together.
 const SMALL_AT_ONCE: usize = 256;
@@ -209,20 +210,6 @@ impl RecoveredJobs {
     }
 }
 
-/// Readable facts about a damaged job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DamagedJob {
-    /// Number of the job.
-    pub number: JobNumber,
-    /// Identifier as stored, which may be wrong; `None` if it is not an identifier.
-    pub id: Option<JobId>,
-    /// Position in the order; `None` if it cannot be trusted.
-    pub entered: Option<u64>,
-    /// Keys of the unfinished subtasks; `None` if some cannot be read.
-    pub keys: Option<BTreeSet<Key>>,
-}
-
 impl RecoveredJobs {
     /// Returns the readable facts about a job that [`next_job`](Self::next_job) reported as
     /// damaged.
@@ -230,70 +217,8 @@ impl RecoveredJobs {
     /// # Errors
     /// If the store cannot be read.
     pub fn look_at_damaged(&self, job: JobNumber) -> Result<DamagedJob, ReadError> {
-        self.store.with_reader(|reader| look_at_damaged(reader, job))
+        self.store.with_reader(|reader| damaged_job::look_at(reader, job))
     }
-}
-
-fn look_at_damaged(connection: &Connection, job: JobNumber) -> Result<DamagedJob, ReadError> {
-    let mut damaged = DamagedJob { number: job, id: None, entered: None, keys: None };
-    let fixed = match read::fixed(connection, job) {
-        Ok(Some((id, fixed))) => {
-            damaged.id = id.filter(|id| id.number() == job);
-            fixed
-        }
-        Ok(None) | Err(ReadError::Damaged(_)) => None,
-        Err(error) => return Err(error),
-    };
-    let Some((fixed, has_chunk)) = fixed else { return Ok(damaged) };
-    (damaged.id, damaged.entered) = (Some(fixed.id), Some(fixed.entered));
-    let mut ended = EndedSubtasks::new(job, fixed.total);
-    if let Err(error) = ended.read_on(connection) {
-        let ReadError::Damaged(_) = error else { return Err(error) };
-        // Without trustworthy outcomes all subtasks count as unfinished: that stops a key too many
-        // rather than one too few.
-        ended = EndedSubtasks::new(job, fixed.total);
-    }
-    damaged.keys = match keys_of(connection, job, fixed.total, has_chunk, &ended) {
-        Err(ReadError::Damaged(_)) => None,
-        found => found?,
-    };
-    Ok(damaged)
-}
-
-/// Returns the keys of a job's unfinished subtasks, or `None` if a chunk of one cannot be read.
-fn keys_of(
-    connection: &Connection,
-    job: JobNumber,
-    total: u32,
-    has_chunk: bool,
-    ended: &EndedSubtasks,
-) -> Result<Option<BTreeSet<Key>>, ReadError> {
-    let mut keys = BTreeSet::new();
-    let mut gather = |chunk: &Chunk| {
-        let unfinished = chunk.subtasks().filter(|subtask| !ended.has(subtask.number()));
-        keys.extend(
-            unfinished.flat_map(|subtask| subtask.keys().map(Key::new).collect::<Vec<_>>()),
-        );
-    };
-    if has_chunk {
-        gather(&read::find_chunk(connection, job, 0)?);
-        return Ok(Some(keys));
-    }
-    let mut next = 0;
-    while next < total {
-        let chunk = match read::find_chunk(connection, job, next) {
-            Ok(chunk) => Some(chunk),
-            Err(ReadError::Damaged(_)) => None,
-            Err(error) => return Err(error),
-        };
-        if let Some(chunk) = &chunk {
-            gather(chunk);
-        } else if !ended.has(next) {
-            return Ok(None);
-        }
-        next = chunk.map_or(next + 1, |chunk| chunk.numbers().end);
-    }
-    Ok(Some(keys))
 }
 
 /// Checks that the chunks of a job are undamaged and complete.

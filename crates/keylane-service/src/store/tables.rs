@@ -13,7 +13,7 @@ use crate::ids::{JobId, JobNumber};
 pub(super) const LAYOUT: Layout = Layout {
     application: 0x4b4c_5331,
     tables: FIRST,
-    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH],
+    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH],
 };
 
 /// Tables of version 1. `README.md` explains the columns. Small columns precede large ones, so that
@@ -139,6 +139,9 @@ const SEVENTH: &str = "
 /// seconds (`boot_number.rs`). The tables are unchanged; a binary that knows neither must not write such a
 /// file.
 const EIGHTH: &str = "SELECT 1;";
+/// Version 9: the keys of a chunk have their own checksum (`chunk.rs`). The tables are unchanged; a
+/// binary that does not know such chunks would take them for damaged.
+const NINTH: &str = "SELECT 1;";
 
 /// The store's own counters: one row, written by every transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -355,6 +358,15 @@ fn number_of(row: &Row<'_>) -> rusqlite::Result<JobNumber> {
 /// Decodes the rarely changed part of a row of the columns [`JOB`], and whether its chunk is
 /// inline, regardless of its status.
 pub(super) fn fixed_of(row: &Row<'_>) -> Result<(FixedColumns, bool), ReadError> {
+    fixed_with(row, None)
+}
+
+/// Decodes the rarely changed part of a row of the columns [`JOB`] as if its column `total` had
+/// the value `total`, if that is given.
+pub(super) fn fixed_with(
+    row: &Row<'_>,
+    total: Option<u32>,
+) -> Result<(FixedColumns, bool), ReadError> {
     let unsigned =
         |column| -> rusqlite::Result<u64> { Ok(row.get::<_, i64>(column)?.cast_unsigned()) };
     let job = number_of(row)?;
@@ -363,7 +375,7 @@ pub(super) fn fixed_of(row: &Row<'_>) -> Result<(FixedColumns, bool), ReadError>
             id: JobId(row.get(3)?),
             entered: unsigned(4)?,
             created_ms: unsigned(5)?,
-            total: row.get(6)?,
+            total: total.map_or_else(|| row.get(6), Ok)?,
             kind: row.get(7)?,
             head: Vec::new(),
         };

@@ -333,6 +333,50 @@ async fn assert_named(client: &Client, path: &str, id: &str) {
     assert!(problem.contains("damaged") && problem.contains("DELETE"), "{problem}");
 }
 
+/// A byte of the payload, of the job's row or of the number of its subtasks: its keys are known.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_byte_stops_the_keys_of_its_job_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, c, d] = four(folder.path()).await;
+    let flips = [
+        "chunk = CAST(substr(chunk, 1, 6) || x'99' || substr(chunk, 8) AS BLOB)",
+        "head = CAST(substr(head, 1, 4) || x'99' || substr(head, 6) AS BLOB)",
+        "total = total + 64",
+        "entered = entered + 4096",
+        "kind = kind || 'x'",
+    ];
+    for flip in flips {
+        let copy = tempfile::tempdir().unwrap();
+        for file in ["store", "store-mark", "store-boot"] {
+            std::fs::copy(folder.path().join(file), copy.path().join(file)).unwrap();
+        }
+        change(copy.path(), &format!("UPDATE job SET {flip} WHERE number = {}", number(&a)));
+        let (actors, mut stage) = stage();
+        let service = start(copy.path(), &actors, &["stage"]).await;
+        let (server, client) = serve(&service).await;
+        resume(&client, &[b.clone(), c.clone(), d.clone()]).await;
+        let late = client.submit(&job("stage", "late", &["m"])).await;
+        let mut begun = [stage.next().await, stage.next().await, stage.next().await];
+        begun.sort();
+        assert_eq!(begun, ["c-l", "d-", "late-m"], "{flip}");
+        begun.iter().for_each(|name| stage.succeed(name));
+        for id in [&c, &d, &late] {
+            client.wait(id).await;
+        }
+        stage.expect_nobody();
+        let (reason, text) = because(&view(&client, &b).await);
+        assert_eq!(reason, "key_stopped", "{flip}");
+        assert!(text.contains(&a) && text.contains("DELETE"), "{text}");
+        assert_eq!(held(&client, "damaged").await, "1");
+        assert_eq!(held(&client, "behind_damaged").await, "0");
+        client.send("DELETE", &format!("/v1/jobs/{a}"), &[], "").await.expect(204);
+        assert_eq!(stage.next().await, "b-k");
+        stage.succeed("b-k");
+        client.wait(&b).await;
+        stop(server, service).await;
+    }
+}
+
 /// Which keys it has is what cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_job_whose_keys_cannot_be_read_holds_all_with_keys_behind_it() {
@@ -340,7 +384,8 @@ async fn a_damaged_job_whose_keys_cannot_be_read_holds_all_with_keys_behind_it()
     let (actors, mut stage) = stage();
     let [a, b, c, d] = four(folder.path()).await;
     let row = number(&b);
-    let chunk = "substr(chunk, 1, 4) || x'99' || substr(chunk, 6)";
+    // The key itself, behind the number of keys and its length.
+    let chunk = "substr(chunk, 1, 2) || x'99' || substr(chunk, 4)";
     change(
         folder.path(),
         &format!("UPDATE job SET chunk = CAST({chunk} AS BLOB) WHERE number = {row}"),

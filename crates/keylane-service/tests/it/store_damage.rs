@@ -224,15 +224,20 @@ fn a_missing_index_entry_is_noticed_and_put_right() {
     store.submit(changes).wait().unwrap();
 }
 
-/// What is known of a damaged job decides what stands still for it.
+/// What is known of a damaged job decides what stops with it.
 #[test]
-fn the_keys_of_a_damaged_job_are_known_unless_a_chunk_with_unfinished_subtasks_is_damaged() {
+fn the_keys_of_a_damaged_job_are_known_unless_a_chunk_with_unfinished_subtasks_is_missing() {
     let damaged = |sql: &str| {
         let (_folder, path, jobs) = store_with_all();
         change(&path, &sql.replace("JOB", &jobs[1].0.to_string()));
         let (_store, mut recovered) = open(&path);
-        recovered.next_job().unwrap();
-        recovered.next_job().unwrap_err();
+        let mut damaged = None;
+        while !recovered.is_empty() {
+            if let Err(ReadError::Damaged(damage)) = recovered.next_job() {
+                damaged = damage.job();
+            }
+        }
+        assert_eq!(damaged, Some(jobs[1]), "{sql}");
         let damaged = recovered.look_at_damaged(jobs[1]).unwrap();
         assert_eq!(damaged.number, jobs[1]);
         let all: std::collections::BTreeSet<_> =
@@ -244,10 +249,94 @@ fn the_keys_of_a_damaged_job_are_known_unless_a_chunk_with_unfinished_subtasks_i
     assert_eq!(damaged(&outcome), (true, Some(true)));
     let status = format!("UPDATE job SET status = {} WHERE number = JOB", flipped("status", "9"));
     assert_eq!(damaged(&status), (true, Some(true)));
-    let chunk = format!("UPDATE chunk SET body = {} WHERE place = JOB << 24", flipped("body", "9"));
-    assert_eq!(damaged(&chunk), (true, None));
+    let last = flipped("body", "length(body)");
+    let chunk = format!("UPDATE chunk SET body = {last} WHERE place = JOB << 24");
+    assert_eq!(damaged(&chunk), (true, Some(true)));
+    let keys = format!("UPDATE chunk SET body = {} WHERE place = JOB << 24", flipped("body", "9"));
+    assert_eq!(damaged(&keys), (true, None));
+    let gap = "UPDATE chunk SET place = place + (1 << 30) WHERE place = (JOB << 24) + 1024";
+    assert_eq!(damaged(gap), (true, None));
     let head = format!("UPDATE job SET head = {} WHERE number = JOB", flipped("head", "2"));
-    assert_eq!(damaged(&head), (false, None));
+    assert_eq!(damaged(&head), (false, Some(true)));
+    for total in ["2048", "3001", "1", "-1", "1 << 40"] {
+        let total = format!("UPDATE job SET total = {total} WHERE number = JOB");
+        assert_eq!(damaged(&total), (false, Some(true)), "{total}");
+    }
+    for column in ["entered", "created_ms"] {
+        let other = format!("UPDATE job SET {column} = {column} + 64 WHERE number = JOB");
+        assert_eq!(damaged(&other), (false, Some(true)), "{column}");
+    }
+    // What says how many subtasks there were, and the row that would confirm it.
+    let both =
+        format!("UPDATE job SET total = 3001, head = {} WHERE number = JOB", flipped("head", "2"));
+    assert_eq!(damaged(&both), (false, None));
+}
+
+/// Numbers of all bytes at the ends of a column, and of some between them.
+fn bytes_of(path: &Path, table: &str, column: &str, row: &str) -> Vec<usize> {
+    let sql = format!("SELECT length({column}) FROM {table} WHERE {row}");
+    let length: i64 =
+        Connection::open(path).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap();
+    let length = length as usize;
+    let is_wanted = |at: &usize| *at < 12 || at + 16 > length || at.is_multiple_of(length / 16 + 1);
+    (1..=length).filter(is_wanted).collect()
+}
+
+/// Length of the part of a chunk with the keys.
+fn length_of_keys(path: &Path, table: &str, column: &str, row: &str) -> usize {
+    let sql = format!("SELECT {column} FROM {table} WHERE {row}");
+    let body: Vec<u8> =
+        Connection::open(path).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap();
+    let length = body[body.len() - 12..][..4].try_into().unwrap();
+    u32::from_le_bytes(length) as usize
+}
+
+/// A damaged byte costs its job. Which keys stop for it is known, unless the byte is a key's.
+#[test]
+fn no_damaged_byte_but_one_of_the_keys_hides_the_keys() {
+    let (_folder, path) = place();
+    let store = new_store(&path);
+    let [small, large] = [8, 3000].map(|total| accepted(&store, total));
+    let mut changes = Changes::new();
+    changes.ended(large, outcome(3, OutcomeKind::Succeeded));
+    store.submit(changes).wait().unwrap();
+    drop(store);
+    let [small, large] = [small.0, large.0];
+    let cases = [
+        ("job", "head", format!("number = {small}")),
+        ("job", "status", format!("number = {small}")),
+        ("job", "kind", format!("number = {small}")),
+        ("job", "id", format!("number = {small}")),
+        ("job", "chunk", format!("number = {small}")),
+        ("job", "head", format!("number = {large}")),
+        ("chunk", "body", format!("place = ({large} << 24) + 1024")),
+        ("outcome", "numbers", format!("place = {large} << 24")),
+    ];
+    let (mut hidden, mut known) = (0, 0);
+    for (table, column, row) in cases {
+        let of_keys = match column {
+            "chunk" | "body" => length_of_keys(&path, table, column, &row),
+            _ => 0,
+        };
+        for at in bytes_of(&path, table, column, &row) {
+            let (_copied, copy) = copy_as_is(&path);
+            let other = flipped(column, &at.to_string());
+            let other = if column == "kind" { format!("CAST({other} AS TEXT)") } else { other };
+            change(&copy, &format!("UPDATE {table} SET {column} = {other} WHERE {row}"));
+            let (_store, mut recovered) = open(&copy);
+            let mut damaged = Vec::new();
+            while !recovered.is_empty() {
+                if let Err(ReadError::Damaged(damage)) = recovered.next_job() {
+                    damaged.extend(damage.job());
+                }
+            }
+            let [damaged] = damaged[..] else { panic!("{table} {column} {at}: {damaged:?}") };
+            let keys = recovered.look_at_damaged(damaged).unwrap().keys;
+            assert_eq!(keys.is_none(), at <= of_keys, "{table} {column} {at}");
+            *(if keys.is_none() { &mut hidden } else { &mut known }) += 1;
+        }
+    }
+    assert!(hidden > 10 && known > 100, "{hidden} {known}");
 }
 
 #[test]
