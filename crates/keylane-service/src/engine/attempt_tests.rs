@@ -161,7 +161,7 @@ async fn a_retry_needs_capacity() {
         for _ in 0..subtasks {
             held.push(asks.next().await.1);
         }
-        let refused = core.retry_job(failed, RetryOnly::Failed, act).await.unwrap_err();
+        let refused = core.retries.retry(failed, RetryOnly::Failed, act).await.unwrap_err();
         assert!(
             matches!(&refused, RequestError::Backlog { what, .. } if what.contains(limit)),
             "{refused}"
@@ -173,7 +173,7 @@ async fn a_retry_needs_capacity() {
         service.wait(other).await.unwrap();
     }
     // With room it is retried, and a refused retry has released its claim.
-    core.retry_job(failed, RetryOnly::Failed, act).await.unwrap();
+    core.retries.retry(failed, RetryOnly::Failed, act).await.unwrap();
     for _ in 0..2 {
         let (_, answer) = asks.next().await;
         answer.send(Ok(None)).unwrap();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::Core;
 use super::job_submission::JobSubmission;
+use super::submission::Submission;
 use super::submit_reply::SubmitResult;
 use crate::request_error::RequestError;
 use crate::store::{Changes, IdempotencyEntry};
@@ -16,7 +16,7 @@ pub(crate) fn key_in_batch(key: &str, place: usize) -> String {
     format!("{key}\n{place}")
 }
 
-impl Core {
+impl Submission {
     /// Accepts jobs in one transaction, in their order, or none of them. `hash` is the hash of the
     /// whole request; an equal request under the same key gets the same jobs.
     pub(crate) async fn accept_together(
@@ -31,7 +31,7 @@ impl Core {
             let count = intakes.len();
             // One blocking call for all jobs, because there may be a thousand.
             let before =
-                self.look_up(move |core| core.submitted_together(&caller, &key, hash, count));
+                self.look_up(move |this| this.submitted_together(&caller, &key, hash, count));
             if let Some(before) = before.await? {
                 return Ok(before);
             }
@@ -51,11 +51,11 @@ impl Core {
             all.push(entering);
         }
         let (reply, replied) = oneshot::channel();
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         let accept = move |committed: Result<_, _>| {
-            let accept_all = |_| all.into_iter().map(|entering| core.accept(entering)).collect();
+            let accept_all = |_| all.into_iter().map(|entering| this.accept(entering)).collect();
             let answer =
-                committed.map(accept_all).map_err(|error| core.status.write_refused(error));
+                committed.map(accept_all).map_err(|error| this.status.write_refused(error));
             drop(claim);
             // A client that no longer waits can repeat the request with the batch's idempotency
             // key.

@@ -1,9 +1,6 @@
 //! Client ids: names that clients give to jobs, in addition to the ids of the service.
 
-use super::Core;
-use super::submit_reply::SubmitResult;
 use crate::request_error::RequestError;
-use crate::store::JobAlias;
 
 /// Maximum length of a client id, in bytes.
 const MAX_BYTES: usize = 128;
@@ -28,27 +25,6 @@ pub(crate) fn check(text: &str) -> Result<(), RequestError> {
         "`id` must have 1 to {MAX_BYTES} characters out of letters, digits, `.`, `_`, `~`, `:`, `-`, must not begin with `job_`, and must not be `batch`"
     );
     Err(RequestError::Invalid(vec![("id".to_owned(), why)]))
-}
-
-impl Core {
-    /// Returns the job that has this client id already, if an equal request created it. Reads the
-    /// store.
-    pub(super) fn called_before(
-        &self,
-        name: &str,
-        hash: [u8; 32],
-    ) -> Result<Option<SubmitResult>, RequestError> {
-        let Some(JobAlias { job: id, body_hash, .. }) = self.query.alias(name)? else {
-            return Ok(None);
-        };
-        if body_hash != hash {
-            let why = format!(
-                "`{name}` is {id}, which was created by a different request; use another id"
-            );
-            return Err(RequestError::Conflict(why));
-        }
-        Ok(Some(SubmitResult { id, job: self.query.job(id)?, replayed: true }))
-    }
 }
 
 #[cfg(test)]

@@ -1,51 +1,63 @@
 //! Parts of the engine, and their composition.
 //!
-//! | part | owns | depends on |
+//! | part | decides or does | owns besides |
 //! |---|---|---|
-//! | [`EngineState`] | order, active jobs, running attempts, next batch | nothing: time is a parameter |
-//! | [`Query`] | cached answers | state, store, kinds, clock |
-//! | [`AuditLog`] | counters | store, clock, idempotency keys |
-//! | [`IdempotencyKeys`] | locks of requests in progress | store, clock, executor |
-//! | [`CapacityReservations`] | reserved capacity | state |
-//! | [`Retention`] | nothing | store, clock, end times of jobs, audit log |
-//! | [`StoreStatus`] | health of the store | clock |
-//! | [`EventHub`], [`TimelineRecorder`] | recent events, recent runs | nothing |
+//! | [`EngineState`](super::engine_state::EngineState) | order, active jobs, running attempts, next batch | |
+//! | [`Persistence`] | when the next batch is written; effects of a written batch | |
+//! | [`Submission`] | which jobs are accepted | replies to clients |
+//! | [`SubtaskDispatcher`] | which subtasks start | starts of one step |
+//! | [`AttemptRunner`], [`AttemptEnds`] | how attempts run and end | jitter |
+//! | [`Leases`], [`RemoteWorkers`] | which worker runs a subtask, and until when | |
+//! | [`Control`], [`JobRetries`] | commands of clients on jobs and keys | |
+//! | [`Schedules`] | when a schedule creates a job | table of schedules |
+//! | [`Query`] | answers | caches |
+//! | [`AuditLog`] | which actions are recorded | counters |
+//! | [`IdempotencyKeys`] | which requests are repeated | locks of requests in progress |
+//! | [`CapacityReservations`](super::capacity::CapacityReservations) | capacity of jobs on their way in | reserved capacity |
+//! | [`Retention`] | which data has expired | |
+//! | [`StoreStatus`] | health of the store | |
+//! | [`EventHub`], [`TimelineRecorder`](super::timeline::TimelineRecorder) | recent events, recent runs | |
 //!
-//! Clocks, randomness, the runtime and the store are passed in ([`Dependencies`]). Submission, dispatch,
-//! persistence and control are methods of [`Core`], in the files that `mod.rs` lists for them.
+//! Each part names what it uses as its fields. Clocks, randomness, the runtime and the store are
+//! passed in ([`Outside`](super::engine_dependencies::Outside)). `composition.rs` puts the parts together.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use keylane_process::Registry;
 use keylane_storage::ThreadNotify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::attempt::AttemptRunner;
+use super::attempt_ends::AttemptEnds;
 use super::audit::AuditLog;
-use super::capacity::CapacityReservations;
 use super::clock::Clock;
-use super::engine_dependencies::Outside;
-use super::engine_state::{EngineState, SharedState};
+use super::control::Control;
+use super::dispatch::{AT_ONCE, SubtaskDispatcher};
+use super::engine_state::SharedState;
 use super::events::EventHub;
 use super::executor::Executor;
-use super::fences;
 use super::idempotency::IdempotencyKeys;
 use super::job_end_times::JobEndTimes;
+use super::job_retry::JobRetries;
+use super::leases::Leases;
+use super::metrics::Metrics;
+use super::persistence::Persistence;
 use super::query::Query;
-use super::random::JitterSource;
+use super::recovery::Recovery;
+use super::remote_workers::RemoteWorkers;
 use super::retention::Retention;
-use super::schedules::ScheduleTable;
+use super::scheduler_job::set_kinds;
+use super::schedules::Schedules;
 use super::settings::ServiceSettings;
 use super::store_status::StoreStatus;
-use super::submit_reply::PendingReply;
-use super::timeline::TimelineRecorder;
-use super::wall_clock::WallClock;
-use crate::kind::KindRegistry;
-use crate::scheduler::{self, Scheduler};
+use super::submission::Submission;
+use super::ticker::Ticker;
+use crate::kind::{Kind, KindRegistry};
 use crate::store::Store;
 
-/// State shared by all parts of the service.
+/// Parts of the engine.
 pub(crate) struct Core {
     pub(crate) settings: ServiceSettings,
     pub(crate) kinds: Arc<KindRegistry>,
@@ -53,99 +65,72 @@ pub(crate) struct Core {
     /// Registry of the processes that handlers start.
     pub(crate) children: Registry,
     pub(crate) clock: Arc<Clock>,
-    /// Wall clock of the schedules.
-    pub(super) wall: WallClock,
-    pub(super) schedules: ScheduleTable,
-    pub(crate) audit: Arc<AuditLog>,
-    /// End times of finished jobs.
-    pub(super) ends: Arc<JobEndTimes>,
-    pub(crate) events: Arc<EventHub>,
-    pub(super) timeline: Arc<TimelineRecorder>,
     pub(crate) executor: Executor,
+    pub(super) state: Arc<SharedState>,
+    pub(crate) status: Arc<StoreStatus>,
+    pub(crate) events: Arc<EventHub>,
+    /// End times of finished jobs.
+    pub(super) end_times: Arc<JobEndTimes>,
+    pub(crate) audit: Arc<AuditLog>,
+    pub(crate) idempotency: Arc<IdempotencyKeys>,
+    pub(crate) query: Arc<Query>,
+    pub(super) persistence: Arc<Persistence>,
+    pub(super) attempt_ends: Arc<AttemptEnds>,
+    pub(super) runner: Arc<AttemptRunner>,
+    pub(super) leases: Arc<Leases>,
+    pub(crate) remote_workers: Arc<RemoteWorkers>,
+    pub(crate) submission: Arc<Submission>,
+    pub(crate) control: Arc<Control>,
+    pub(crate) retries: Arc<JobRetries>,
+    pub(crate) schedules: Arc<Schedules>,
     /// Local attempts, from their start until their handlers end.
     pub(crate) tasks: TaskTracker,
-    /// Leases held by remote workers.
-    pub(crate) leases: TaskTracker,
+    pub(crate) signals: Signals,
+}
+
+/// Signals between the parts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signals {
+    /// Wakes the dispatcher.
+    pub(crate) wake: Arc<ThreadNotify>,
     /// Cancelled when the service starts to shut down: it accepts and starts nothing more.
     pub(crate) draining: CancellationToken,
     /// Cancelled when the service has stopped: it waits for nothing more.
     pub(crate) stopped: CancellationToken,
-    /// Wakes the dispatcher.
-    pub(super) wake: ThreadNotify,
-    pub(super) state: Arc<SharedState>,
-    pub(crate) idempotency: Arc<IdempotencyKeys>,
-    /// Replies to clients whose jobs are accepted, sent when their commit has ended. Locked alone,
-    /// or after every other lock.
-    pub(super) answers: Mutex<Vec<PendingReply>>,
-    pub(crate) status: Arc<StoreStatus>,
-    /// Jitter of backoffs.
-    pub(super) random: JitterSource,
-    /// Capacity used by jobs whose submission is in progress.
-    pub(super) incoming: Arc<CapacityReservations>,
-    pub(crate) query: Query,
 }
 
 impl Core {
-    /// Composes the parts of the engine. Nothing runs yet.
-    pub(super) fn new(
-        settings: ServiceSettings,
-        kinds: KindRegistry,
-        store: Store,
-        children: Registry,
-        outside: Outside,
-    ) -> Self {
-        let Outside { wall, steady, executor, .. } = outside;
-        let boot = store.boot();
-        let seed = wall.now().0 ^ boot.rotate_left(32);
-        let clock = Arc::new(Clock::start(wall.clone(), steady));
-        let state = Arc::new(SharedState::new(EngineState::new(scheduler(&settings, boot), boot)));
-        let (kinds, timeline) = (Arc::new(kinds), Arc::new(TimelineRecorder::default()));
-        let status = Arc::new(StoreStatus::new(Arc::clone(&clock)));
-        let query = Query::new(
-            store.clone(),
-            Arc::clone(&state),
-            Arc::clone(&kinds),
-            Arc::clone(&clock),
-            Arc::clone(&status),
-            Arc::clone(&timeline),
-        );
-        let keep = settings.keep_idempotency;
-        let idempotency =
-            IdempotencyKeys::new(store.clone(), Arc::clone(&clock), executor.clone(), keep);
-        let idempotency = Arc::new(idempotency);
-        let audit = AuditLog::new(
-            store.clone(),
-            Arc::clone(&clock),
-            Arc::clone(&status),
-            Arc::clone(&idempotency),
-            settings.keep_audit,
-            settings.max_audit,
-        );
-        Core {
-            incoming: Arc::new(CapacityReservations::new(Arc::clone(&state), &settings.bounds)),
-            events: Arc::new(EventHub::new(boot)),
-            schedules: ScheduleTable::default(),
-            audit: Arc::new(audit),
-            ends: Arc::default(),
-            tasks: TaskTracker::new(),
-            leases: TaskTracker::new(),
-            draining: CancellationToken::new(),
-            stopped: CancellationToken::new(),
-            wake: ThreadNotify::default(),
-            answers: Mutex::default(),
-            random: JitterSource::seeded(seed),
-            query,
-            settings,
-            kinds,
-            store,
-            children,
-            clock,
-            wall,
-            timeline,
-            executor,
-            state,
-            idempotency,
-            status,
+    /// Returns the loop that starts subtasks.
+    pub(super) fn dispatcher(&self) -> SubtaskDispatcher {
+        SubtaskDispatcher {
+            state: Arc::clone(&self.state),
+            clock: Arc::clone(&self.clock),
+            status: Arc::clone(&self.status),
+            kinds: Arc::clone(&self.kinds),
+            children: self.children.clone(),
+            tasks: self.tasks.clone(),
+            executor: self.executor.clone(),
+            store: self.store.clone(),
+            query: Arc::clone(&self.query),
+            persistence: Arc::clone(&self.persistence),
+            ends: Arc::clone(&self.attempt_ends),
+            leases: Arc::clone(&self.leases),
+            runner: Arc::clone(&self.runner),
+            wake: Arc::clone(&self.signals.wake),
+            stopped: self.signals.stopped.clone(),
+            starts: Vec::with_capacity(AT_ONCE),
+        }
+    }
+
+    /// Returns the periodic work, to be run as a task.
+    pub(super) fn ticker(&self) -> Ticker {
+        Ticker {
+            state: Arc::clone(&self.state),
+            clock: Arc::clone(&self.clock),
+            kinds: Arc::clone(&self.kinds),
+            events: Arc::clone(&self.events),
+            persistence: Arc::clone(&self.persistence),
+            stopped: self.signals.stopped.clone(),
         }
     }
 
@@ -157,25 +142,77 @@ impl Core {
             executor: self.executor.clone(),
             status: Arc::clone(&self.status),
             audit: Arc::clone(&self.audit),
-            ends: Arc::clone(&self.ends),
+            ends: Arc::clone(&self.end_times),
             keep: self.settings.keep,
-            stopped: self.stopped.clone(),
+            stopped: self.signals.stopped.clone(),
         })
     }
 
-    /// Returns true if a read that a request began still has the store.
-    pub(super) fn is_read(&self) -> bool {
-        // This struct and the audit log have it at rest.
-        Arc::strong_count(&self.idempotency) > 2
+    /// Returns the recovery of the store's unfinished jobs.
+    pub(super) fn recovery(&self) -> Recovery {
+        Recovery {
+            state: Arc::clone(&self.state),
+            store: self.store.clone(),
+            status: Arc::clone(&self.status),
+            clock: Arc::clone(&self.clock),
+            kinds: Arc::clone(&self.kinds),
+            leases: Arc::clone(&self.leases),
+            persistence: Arc::clone(&self.persistence),
+        }
     }
-}
 
-fn scheduler(settings: &ServiceSettings, boot: u64) -> Scheduler {
-    Scheduler::new(scheduler::SchedulerSettings {
-        order: settings.order,
-        first_fence: fences::first(boot),
-        ..scheduler::SchedulerSettings::new(settings.slots)
-    })
+    /// Returns the metrics.
+    pub(crate) fn metrics(&self) -> Metrics<'_> {
+        Metrics {
+            build: &self.settings.build,
+            state: &self.state,
+            store: &self.store,
+            status: &self.status,
+            query: &self.query,
+            audit: &self.audit,
+            schedules: self.schedules.table(),
+        }
+    }
+
+    /// Replaces the kinds while jobs run: running attempts keep their kind, and later starts use
+    /// the new one. Holds the jobs whose kind was removed, and releases those whose kind was added.
+    /// Returns the replaced kinds.
+    pub(super) fn replace_kinds(&self, kinds: Vec<(String, Kind)>) -> Vec<Arc<Kind>> {
+        // Under the lock of the engine state, so that no start sees a kind with the limits of
+        // another one.
+        let mut engine = self.state.lock();
+        let now = self.clock.now();
+        for entry in self.kinds.all() {
+            if !kinds.iter().any(|(name, _)| **name == *entry.name) {
+                self.kinds.remove(entry.number);
+            }
+        }
+        let replaced = kinds.into_iter().filter_map(|(name, kind)| self.kinds.add(&name, kind));
+        let replaced = replaced.collect();
+        set_kinds(&self.kinds, &mut engine, now);
+        engine.follow_kinds(&self.kinds, now);
+        replaced
+    }
+
+    /// Stops accepting and starting work.
+    pub(crate) fn drain(&self) {
+        let mut engine = self.state.lock();
+        engine.is_draining = true;
+        engine.scheduler.drain();
+        self.signals.draining.cancel();
+    }
+
+    /// Returns true if the service shuts down.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state.lock().is_draining
+    }
+
+    /// Cancels all running attempts.
+    pub(super) fn give_up_running(&self) {
+        let engine = self.state.lock();
+        let here = engine.running.values().filter(|running| running.lease.is_none());
+        here.for_each(|running| running.cancel.cancel());
+    }
 }
 
 impl fmt::Debug for Core {

@@ -4,63 +4,85 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use keylane_process::Registry;
 use keylane_storage::ThreadNotify;
 use parking_lot::MutexGuard;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::attempt::PreparedAttempt;
-use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
-use super::executor::Dispatcher;
-use super::{Core, StoreHealth};
-use crate::engine::logs::log_of;
+use super::attempt::{AttemptRunner, PreparedAttempt};
+use super::attempt_ends::AttemptEnds;
+use super::clock::Clock;
+use super::engine_state::{CommitEffect, EngineState, RunningAttempt, SharedState};
+use super::executor::{Dispatcher, Executor};
+use super::leases::Leases;
+use super::logs::log_of;
+use super::persistence::Persistence;
+use super::query::Query;
+use super::store_status::{StoreHealth, StoreStatus};
 use crate::handle::{Attempt, AttemptFailure, Step as Handled};
-use crate::kind::KindExecutor;
-use crate::scheduler::{KindId, RunStart, Step};
+use crate::kind::{KindExecutor, KindRegistry};
+use crate::scheduler::{RunStart, Step};
+use crate::store::Store;
 use crate::wire::Timestamp;
 use crate::{Key, SubtaskId};
 
 /// Maximum number of starts per critical section, so that other threads get the lock.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
 
 /// Maximum number of effects on their way to the disk while subtasks are started: more than a slow
 /// disk writes at a time, and little memory.
 const MAX_UNWRITTEN: usize = 20_000;
 
 /// Dispatcher of the service.
-pub(super) struct CoreDispatcher {
-    core: Arc<Core>,
+pub(super) struct SubtaskDispatcher {
+    pub(super) state: Arc<SharedState>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) status: Arc<StoreStatus>,
+    pub(super) kinds: Arc<KindRegistry>,
+    /// Registry of the processes that handlers start.
+    pub(super) children: Registry,
+    /// Local attempts, from their start until their handlers end.
+    pub(super) tasks: TaskTracker,
+    pub(super) executor: Executor,
+    pub(super) store: Store,
+    pub(super) query: Arc<Query>,
+    pub(super) persistence: Arc<Persistence>,
+    pub(super) ends: Arc<AttemptEnds>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) runner: Arc<AttemptRunner>,
+    /// Wakes the dispatcher.
+    pub(super) wake: Arc<ThreadNotify>,
+    /// Cancelled when the service has stopped.
+    pub(super) stopped: CancellationToken,
     /// Runs to start; empty between two steps.
-    starts: Vec<PreparedAttempt>,
+    pub(super) starts: Vec<PreparedAttempt>,
 }
 
-impl CoreDispatcher {
-    pub(super) fn new(core: Arc<Core>) -> Self {
-        CoreDispatcher { core, starts: Vec::with_capacity(AT_ONCE) }
-    }
-}
-
-impl Dispatcher for CoreDispatcher {
+impl Dispatcher for SubtaskDispatcher {
     fn step(&mut self) -> Option<Duration> {
-        if self.core.stopped.is_cancelled() {
+        if self.stopped.is_cancelled() {
             return None;
         }
-        let wait = self.core.next_starts(&mut self.starts);
-        let is_idle = self.starts.is_empty();
-        for begin in self.starts.drain(..) {
-            self.core.launch(begin);
+        let mut starts = std::mem::take(&mut self.starts);
+        let wait = self.next_starts(&mut starts);
+        let is_idle = starts.is_empty();
+        for begin in starts.drain(..) {
+            self.launch(begin);
         }
+        self.starts = starts;
         Some(if is_idle { wait } else { Duration::ZERO })
     }
 
     fn notify(&self) -> &ThreadNotify {
-        &self.core.wake
+        &self.wake
     }
 }
 
-impl Core {
+impl SubtaskDispatcher {
     /// Returns the duration for which nothing can start, and adds the runs that can start now to
     /// `starts`.
-    fn next_starts(self: &Arc<Self>, starts: &mut Vec<PreparedAttempt>) -> Duration {
+    fn next_starts(&self, starts: &mut Vec<PreparedAttempt>) -> Duration {
         /// Maximum sleep: the dispatcher also checks for expired leases.
         const MAX_SLEEP: Duration = Duration::from_secs(1);
         let mut guard = self.state.lock();
@@ -72,8 +94,9 @@ impl Core {
         let is_full = engine.refused.is_some() || *self.status.health() == StoreHealth::Full;
         // The end of a lease could not be written either.
         if !is_full {
-            self.end_leases(engine, now);
+            self.leases.end_expired(engine, now);
         }
+        self.leases.hand_granted(engine, now);
         engine.take_due(now);
         engine.enter_slice(now);
         self.admit_held_back(engine, starts);
@@ -92,7 +115,7 @@ impl Core {
                 starts.push(begin);
             }
         }
-        self.write_next(engine);
+        self.persistence.write_next(engine);
         let next = engine.scheduler.next_timeout().map_or(MAX_SLEEP, |at| self.clock.until(at));
         let is_left = engine.scheduler.has_work();
         let trash = engine.scheduler.take_trash();
@@ -144,7 +167,7 @@ impl Core {
             _ => None,
         };
         if let Some(lasts) = leased {
-            self.promise(engine, start.fence, running, lasts, now);
+            self.leases.promise(engine, start.fence, running, lasts, now);
             return None;
         }
         engine.unwritten.changes.started(subtask, start.attempt);
@@ -204,68 +227,54 @@ impl Core {
 
     /// Loads the payload and passes the attempt to the runtime. The read may take a moment and
     /// holds no lock.
-    fn launch(self: &Arc<Self>, mut begin: PreparedAttempt) {
-        let core = Arc::clone(self);
+    fn launch(&self, mut begin: PreparedAttempt) {
+        let runner = Arc::clone(&self.runner);
         if begin.attempt.step == Handled::FanIn {
-            self.tasks.spawn_on(core.attempt_fan_in(begin), self.executor.handle());
+            let run = attempt_fan_in(runner, Arc::clone(&self.query), self.executor.clone(), begin);
+            self.tasks.spawn_on(run, self.executor.handle());
             return;
         }
-        match self.payload(begin.attempt.job.number(), begin.number) {
+        match payload_of(&self.store, begin.attempt.job.number(), begin.number) {
             Ok(payload) => {
                 begin.attempt.payload = payload;
-                self.tasks.spawn_on(core.attempt(begin), self.executor.handle());
+                self.tasks.spawn_on(runner.run(begin), self.executor.handle());
             }
-            Err(failure) => drop(self.finished(begin.fence, Err(failure))),
+            Err(failure) => drop(self.ends.finished(begin.fence, Err(failure))),
         }
     }
+}
 
-    /// Runs a fan-in attempt. Its payload is all results of the job; reading them takes a while and
-    /// delays no other attempt.
-    async fn attempt_fan_in(self: Arc<Self>, mut begin: PreparedAttempt) {
-        let (core, job) = (Arc::clone(&self), begin.attempt.job);
-        let read = self.executor.blocking(move || core.query.results_for_fan_in(job)).await;
-        let failed =
-            |panic: tokio::task::JoinError| Err(AttemptFailure::passing(panic.to_string()));
-        match read.unwrap_or_else(failed) {
-            Ok(payload) => {
-                begin.attempt.payload = payload;
-                self.attempt(begin).await;
-            }
-            Err(failure) => drop(self.finished(begin.fence, Err(failure))),
+/// Runs a fan-in attempt. Its payload is all results of the job; reading them takes a while and
+/// delays no other attempt.
+async fn attempt_fan_in(
+    runner: Arc<AttemptRunner>,
+    query: Arc<Query>,
+    executor: Executor,
+    mut begin: PreparedAttempt,
+) {
+    let job = begin.attempt.job;
+    let read = executor.blocking(move || query.results_for_fan_in(job)).await;
+    let failed = |panic: tokio::task::JoinError| Err(AttemptFailure::passing(panic.to_string()));
+    match read.unwrap_or_else(failed) {
+        Ok(payload) => {
+            begin.attempt.payload = payload;
+            runner.run(begin).await;
         }
+        Err(failure) => drop(runner.ends.finished(begin.fence, Err(failure))),
     }
+}
 
-    /// Returns a subtask's payload from the store, or from the cache.
-    pub(super) fn payload(
-        &self,
-        job: crate::JobNumber,
-        number: u32,
-    ) -> Result<Bytes, AttemptFailure> {
-        let chunk = self.store.chunk(job, number);
-        let chunk = chunk.map_err(|error| {
-            AttemptFailure::passing(format!("its payload cannot be read: {error}"))
-        })?;
-        let subtask = chunk.subtask(number);
-        let subtask =
-            subtask.ok_or_else(|| AttemptFailure::lasting("its payload is not in the store"))?;
-        Ok(Bytes::copy_from_slice(subtask.payload()))
-    }
-
-    /// Passes the number of subtasks of remote kinds that may run to the scheduler.
-    pub(super) fn admit_leases(
-        &self,
-        engine: &mut EngineState,
-        kinds: impl IntoIterator<Item = u32>,
-        now: Timestamp,
-    ) {
-        for number in kinds {
-            let kind = self.kinds.get(number);
-            if !matches!(kind.work, KindExecutor::Lease { .. }) {
-                continue;
-            }
-            let wanted = engine.claimers.wanted(number);
-            let limits = super::scheduler_job::limits_of(&kind, Some(wanted));
-            engine.scheduler.set_kind(KindId(number), limits, now.0);
-        }
-    }
+/// Returns a subtask's payload from the store, or from the cache.
+pub(super) fn payload_of(
+    store: &Store,
+    job: crate::JobNumber,
+    number: u32,
+) -> Result<Bytes, AttemptFailure> {
+    let chunk = store.chunk(job, number);
+    let chunk = chunk
+        .map_err(|error| AttemptFailure::passing(format!("its payload cannot be read: {error}")))?;
+    let subtask = chunk.subtask(number);
+    let subtask =
+        subtask.ok_or_else(|| AttemptFailure::lasting("its payload is not in the store"))?;
+    Ok(Bytes::copy_from_slice(subtask.payload()))
 }

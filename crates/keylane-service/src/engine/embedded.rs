@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Service;
 use super::audit::{ActionAnswer, AuditedRequest, OperatorAction};
+use super::submission::ExtraWrites;
 use crate::JobId;
 use crate::request_error::RequestError;
 use crate::wire::{CancelMode, CancelRequest, Job, OutcomeView, Page, SubmitJob};
@@ -19,9 +20,10 @@ impl Service {
     pub async fn submit(&self, job: &str) -> Result<JobId, RequestError> {
         let job: SubmitJob = serde_json::from_str(job)
             .map_err(|error| RequestError::Invalid(vec![(String::new(), error.to_string())]))?;
-        let mut intake = self.core.begin_intake(job, false)?;
+        let mut intake = self.core.submission.begin_intake(job, false)?;
         intake.flush().await?;
-        intake.finish(None).await.map(|submitted| submitted.id)
+        let ticket = intake.submit(None, ExtraWrites::default()).await?;
+        Ok(ticket.outcome().await?.id)
     }
 
     /// Returns a job.
@@ -68,7 +70,7 @@ impl Service {
         let request = CancelRequest { mode: CancelMode::Graceful, reason: None };
         let act = AuditedRequest::in_process(OperatorAction::CancelJob);
         act.on_job(id);
-        let job = self.core.cancel_job(id, &request, &act).await?;
+        let job = self.core.control.cancel_job(id, &request, &act).await?;
         self.core.audit.log_rest(&act, ActionAnswer::Well).await?;
         Ok(job)
     }

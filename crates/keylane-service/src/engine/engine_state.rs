@@ -42,12 +42,12 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::failures::LastErrors;
 use super::fences::FenceReserve;
-use super::lease::WorkClaims;
 use super::order_check::OrderCheck;
 use super::pace::JobPace;
 use super::step_numbers::StepNumbers;
 use super::timeline::RowAllocator;
 use super::versions::{self, VersionCounter};
+use super::work_claims::WorkClaims;
 use crate::engine::clock::Clock;
 use crate::handle::AttemptOutput;
 use crate::job_definition::JobDefinition;
@@ -103,6 +103,8 @@ pub(super) struct EngineState {
     pub(super) versions: VersionCounter,
     /// Fences of attempts whose start marks are now on the disk.
     pub(super) held_back: VecDeque<u64>,
+    /// Fences of promised leases whose start marks are now on the disk.
+    pub(super) granted: VecDeque<u64>,
     /// The service shuts down: it accepts and starts nothing.
     pub(super) is_draining: bool,
     /// Number of subtasks that have not ended.
@@ -154,6 +156,7 @@ impl EngineState {
             fences: FenceReserve::new(boot),
             versions: VersionCounter::new(boot),
             held_back: VecDeque::new(),
+            granted: VecDeque::new(),
             is_draining: false,
             unfinished: 0,
             key_bytes: 0,
@@ -372,7 +375,7 @@ pub(super) struct RunningAttempt {
     /// Log of the attempt.
     pub(super) log: AttemptOutput,
     /// Lease, if a remote worker runs the attempt.
-    pub(super) lease: Option<super::lease::LeaseState>,
+    pub(super) lease: Option<super::work_claims::LeaseState>,
     /// Token of the set of local attempts or leases that a shutdown waits for. Held from the
     /// registration of the attempt, before its handler or worker has it, until its end is applied
     /// here.

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::engine::ServiceSettings;
+use crate::engine::{Core, ServiceSettings};
 use crate::store::Changes;
 use crate::{Kind, Service};
 
@@ -40,7 +40,8 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let two = r#"{"kind":"once","subtasks":[{"key":"k","payload":1},{"key":"k","payload":2}]}"#;
     let id = service.submit(two).await.unwrap();
     let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
-    let first = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
+    let first =
+        core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
     // From here on the writer is blocked.
     let (blocked, is_blocked) = tokio::sync::oneshot::channel();
     let (go_on, gone_on) = mpsc::channel::<()>();
@@ -51,9 +52,9 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     is_blocked.await.unwrap();
     let ends = tokio::spawn({
         let (core, id) = (Arc::clone(&core), first.id.clone());
-        async move { core.complete(&id, None, None).await }
+        async move { core.remote_workers.complete(&id, None, None).await }
     });
-    let mut second = Box::pin(core.claim(&kinds, 1, MINUTE, None, &closing));
+    let mut second = Box::pin(core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing));
     assert!(second.as_mut().now_or_never().is_none());
     // The second subtask has its key and its slot, but its worker has no lease yet.
     until(&core, |engine| engine.running.values().any(|running| running.number == 1)).await;
@@ -66,7 +67,7 @@ async fn a_lease_is_granted_when_its_start_is_on_the_disk() {
     let second = second.await.unwrap().remove(0);
     assert_eq!((second.number, second.attempt), (1, 1));
     ends.await.unwrap().unwrap();
-    core.complete(&second.id, None, None).await.unwrap();
+    core.remote_workers.complete(&second.id, None, None).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 2);
     drop(core);
     service.stop(Duration::ZERO).await;
@@ -80,7 +81,7 @@ async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     let service = start(folder.path()).await;
     let core = Arc::clone(&service.core);
     let (kinds, closing) = (["once".to_owned()], CancellationToken::new());
-    let mut gone = Box::pin(core.claim(&kinds, 1, MINUTE, None, &closing));
+    let mut gone = Box::pin(core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing));
     assert!(gone.as_mut().now_or_never().is_none());
     let id = service.submit(r#"{"kind":"once","key":"k","payload":1}"#).await.unwrap();
     let is_given = |running: &RunningAttempt| {
@@ -89,9 +90,10 @@ async fn what_a_client_that_has_gone_was_given_is_as_if_it_had_not_begun() {
     until(&core, |engine| engine.running.values().any(is_given)).await;
     drop(gone);
     assert!(core.state.lock().running.is_empty());
-    let lease = core.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
+    let lease =
+        core.remote_workers.claim(&kinds, 1, MINUTE, None, &closing).await.unwrap().remove(0);
     assert_eq!(lease.attempt, 1);
-    core.complete(&lease.id, None, None).await.unwrap();
+    core.remote_workers.complete(&lease.id, None, None).await.unwrap();
     assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
     drop(core);
     service.stop(Duration::ZERO).await;

@@ -7,18 +7,18 @@
 
 use std::sync::Arc;
 
-use super::Core;
+use super::control::Control;
 use super::engine_state::{EngineState, FinalState};
 use crate::request_error::RequestError;
 use crate::scheduler::{KeyHeadError, Step};
-use crate::store::{KeyBlockReason, KeyRecord, OutcomeKind};
-use crate::wire::{CancelMode, EventKind, JobPatch, RetryOnly, Timestamp};
+use crate::store::{KeyBlockReason, KeyRecord};
+use crate::wire::{CancelMode, EventKind, JobPatch, Timestamp};
 use crate::{JobNumber, Key, SubtaskId};
 
-impl Core {
+impl Control {
     /// Cancels a job. Running attempts end by themselves or are cancelled, by the mode.
     pub(super) fn cancel(
-        self: &Arc<Self>,
+        &self,
         engine: &mut EngineState,
         job: JobNumber,
         mode: CancelMode,
@@ -37,7 +37,7 @@ impl Core {
         if mode == CancelMode::Kill {
             let runs = engine.running.values().filter(|running| running.job == job);
             runs.for_each(|running| running.cancel.cancel());
-            self.kill_leases(engine, job, now);
+            self.leases.kill(engine, job, now);
         }
         Ok(())
     }
@@ -203,14 +203,5 @@ fn head_error(error: KeyHeadError, key: &Key) -> RequestError {
         KeyHeadError::NotFailed => RequestError::Conflict(
             "the key's first subtask has not failed, so there is nothing to retry".into(),
         ),
-    }
-}
-
-/// Returns true if a retry of a finished job includes a subtask with this outcome.
-pub(super) fn is_retried(only: RetryOnly, kind: Option<OutcomeKind>) -> bool {
-    match kind {
-        Some(OutcomeKind::Failed | OutcomeKind::Skipped) => true,
-        Some(OutcomeKind::Cancelled) | None => only == RetryOnly::Unsuccessful,
-        _ => false,
     }
 }

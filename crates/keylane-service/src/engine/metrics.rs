@@ -3,14 +3,30 @@
 
 use std::fmt::{self, Write};
 
-use super::core::Core;
-use super::engine_state::ServiceTotals;
-use super::store_status::StoreHealth;
+use super::audit::AuditLog;
+use super::engine_state::{ServiceTotals, SharedState};
+use super::query::Query;
+use super::schedules::ScheduleTable;
+use super::settings::BuildInfo;
+use super::store_status::{StoreHealth, StoreStatus};
+use crate::store::Store;
 use crate::wire::Summary;
 
-impl Core {
+/// Metrics of the service.
+#[derive(Debug)]
+pub(crate) struct Metrics<'a> {
+    pub(super) build: &'a BuildInfo,
+    pub(super) state: &'a SharedState,
+    pub(super) store: &'a Store,
+    pub(super) status: &'a StoreStatus,
+    pub(super) query: &'a Query,
+    pub(super) audit: &'a AuditLog,
+    pub(super) schedules: &'a ScheduleTable,
+}
+
+impl Metrics<'_> {
     /// Returns all metrics as text.
-    pub(crate) fn metrics(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::with_capacity(4096);
         self.write_metrics(&mut text).expect("writing to a string does not fail");
         self.schedules.write_metrics(&mut text).expect("writing to a string does not fail");
@@ -38,7 +54,7 @@ impl Core {
             "build_info",
             "gauge",
             "Version, source revision and Cargo features of the running server.",
-            &[(&self.settings.build.to_string(), 1.0)],
+            &[(&self.build.to_string(), 1.0)],
         )?;
         to.metric(
             "jobs_accepted_total",

@@ -7,28 +7,29 @@
 //!                disk)     subtask)      rate free)   lease)      disk)     events)
 //! ```
 //!
-//! `engine_state.rs` has the shared state and its protocol, and `core.rs` the composition. Changes
-//! of the state that need no other part are methods of [`EngineState`](engine_state::EngineState).
+//! `core.rs` lists the parts. `engine_state.rs` has the shared state and its protocol; changes of the
+//! state that need no other part are methods of [`EngineState`](engine_state::EngineState).
 //!
-//! | part | files |
+//! | | files |
 //! |---|---|
-//! | state | `engine_state`, `outcomes`, `activation`, `holds`, `hold_jobs`, `lease`, `order_check`, `plan`, `failures`, `fences` |
-//! | submission | `intake`, `batch`, `client_id`, `idempotency`, `claims`, `room`, `submit_reply`, `made` |
-//! | dispatch | `dispatch`, `attempt`, `grant`, `remote`, `logs`, `random` |
-//! | persistence | `record`, `isolate`, `store_status`, `begin`, `retention`, `ends`, `ticker` |
-//! | control | `command`, `steer`, `damaged_jobs`, `audit/`, `schedules/` |
+//! | state | `engine_state`, `outcomes`, `activation`, `held_jobs`, `hold_transitions`, `work_claims`, `order_check`, `step_numbers`, `failures`, `fences`, `versions`, `pace` |
+//! | submission | `submission`, `job_submission`, `batch`, `client_id`, `idempotency`, `name_locks`, `capacity`, `submit_reply`, `split_result` |
+//! | dispatch | `dispatch`, `attempt`, `attempt_ends`, `leases`, `remote_workers`, `logs`, `random` |
+//! | persistence | `persistence`, `rejected_change`, `store_status`, `recovery`, `retention`, `job_end_times`, `ticker` |
+//! | control | `control`, `job_key_control`, `job_retry`, `remove_damaged_job`, `audit/`, `schedules/` |
 //! | query | `query/`, `metrics`, `events/`, `timeline` |
-//! | outside | `clock`, `wall_clock`, `timer`, `executor`, `outside`, `settings` |
+//! | composition | `core`, `composition`, `service`, `embedded`, `engine_dependencies`, `executor`, `clock`, `wall_clock`, `timer`, `settings` |
 
 mod activation;
 mod attempt;
+mod attempt_ends;
 mod audit;
 mod batch;
 mod capacity;
 mod client_id;
 mod clock;
-mod command;
-mod commit_batch;
+mod composition;
+mod control;
 mod core;
 mod dispatch;
 mod embedded;
@@ -43,15 +44,16 @@ mod hold_transitions;
 mod idempotency;
 mod job_end_times;
 mod job_key_control;
+mod job_retry;
 mod job_submission;
-mod lease;
-mod lease_lifecycle;
+mod leases;
 mod logs;
 mod metrics;
 mod name_locks;
 mod order_check;
 mod outcomes;
 mod pace;
+mod persistence;
 mod query;
 mod random;
 mod recovery;
@@ -67,12 +69,14 @@ mod split_result;
 mod start_error;
 mod step_numbers;
 mod store_status;
+mod submission;
 mod submit_reply;
 mod ticker;
 mod timeline;
 mod timer;
 mod versions;
 mod wall_clock;
+mod work_claims;
 
 pub(crate) use self::core::Core;
 #[cfg(any(test, fuzzing))]
@@ -84,7 +88,7 @@ pub(crate) use batch::key_in_batch;
 pub(crate) use client_id::check as check_client_id;
 #[cfg(test)]
 pub(crate) use clock::SteadyClock;
-pub(crate) use command::KeyCommand;
+pub(crate) use control::KeyCommand;
 #[cfg(test)]
 pub(crate) use engine_dependencies::Outside;
 pub(crate) use events::{
@@ -99,7 +103,7 @@ pub(crate) use remote_workers::{MAX_CLAIM_WAIT, MAX_LEASES};
 pub use service::{Service, ServiceBuilder};
 pub use settings::{BuildInfo, ServiceSettings};
 pub use start_error::StartError;
-pub(crate) use store_status::StoreHealth;
+pub(crate) use submission::ExtraWrites;
 pub(crate) use submit_reply::{SubmitResult, SubmitTicket};
 pub use wall_clock::ManualClock;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::engine::audit::{AuditedRequest, OperatorAction};
 use crate::engine::clock::SteadyClock;
-use crate::engine::command::KeyCommand;
+use crate::engine::control::KeyCommand;
 use crate::engine::engine_dependencies::Outside;
 use crate::engine::{Core, ServiceSettings};
 use crate::{JobId, Kind, Service};
@@ -56,14 +56,20 @@ impl Scene {
     async fn lease(&self) -> String {
         let (kinds, closing) = (["remote".to_owned()], CancellationToken::new());
         let wait = Duration::from_secs(3600);
-        self.core().claim(&kinds, 1, wait, None, &closing).await.unwrap().remove(0).id
+        self.core()
+            .remote_workers
+            .claim(&kinds, 1, wait, None, &closing)
+            .await
+            .unwrap()
+            .remove(0)
+            .id
     }
 
     /// Runs the next subtask for ten seconds.
     async fn run(&self) {
         let lease = self.lease().await;
         self.pass(10 * SECOND);
-        self.core().complete(&lease, None, None).await.unwrap();
+        self.core().remote_workers.complete(&lease, None, None).await.unwrap();
     }
 
     fn eta(&self, id: JobId) -> Option<u64> {
@@ -72,7 +78,7 @@ impl Scene {
 
     async fn key(&self, command: KeyCommand) {
         let act = AuditedRequest::in_process(OperatorAction::PauseKey);
-        self.core().steer_key("k", command, &act).await.unwrap();
+        self.core().control.steer_key("k", command, &act).await.unwrap();
     }
 }
 
@@ -99,7 +105,7 @@ async fn the_pause_of_a_key_is_no_part_of_the_pace() {
     scene.key(KeyCommand::Pause).await;
     scene.pass(5 * SECOND);
     scene.key(KeyCommand::Resume).await;
-    scene.core().complete(&lease, None, None).await.unwrap();
+    scene.core().remote_workers.complete(&lease, None, None).await.unwrap();
     let _last = scene.lease().await;
     assert_eq!(scene.eta(id), Some(10 * SECOND));
     scene.service.stop(Duration::ZERO).await;

@@ -1,60 +1,85 @@
-//! Recovery of stored jobs when the service starts, and replacement of the kinds.
+//! Recovery of stored jobs when the service starts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Core;
-use super::engine_state::{ActiveJob, EngineState};
+use super::clock::Clock;
+use super::engine_state::{ActiveJob, EngineState, SharedState};
 use super::failures::LastErrors;
 use super::held_jobs::HoldCandidate;
-use super::lease_lifecycle::SurvivingLease;
-use super::scheduler_job::{ended_counts, limits_of, new_job, new_subtask};
+use super::leases::{Leases, SurvivingLease};
+use super::persistence::Persistence;
+use super::scheduler_job::{ended_counts, new_job, new_subtask, set_kinds};
 use super::step_numbers::StepNumbers;
+use super::store_status::{StoreHealth, StoreStatus};
 use super::versions::VersionCounter;
 use crate::job_definition::JobDefinition;
-use crate::kind::{Kind, KindEntry, KindExecutor};
-use crate::scheduler::{KindId, KindLimits, NewJob, RestoredState, Step};
-use crate::store::{AttemptStage, JobState as Stored, OutcomeCounts, OutcomeKind, RecoveredJob};
-use crate::wire::{EventKind, Job, OnError, Timestamp};
+use crate::kind::{KindExecutor, KindRegistry};
+use crate::scheduler::{NewJob, RestoredState, Step};
+use crate::store::{
+    AttemptStage, JobState as Stored, OutcomeCounts, OutcomeKind, ReadError, RecoveredJob,
+    RecoveredJobs, Store,
+};
+use crate::wire::{OnError, Timestamp};
 use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
 
-impl Core {
-    /// Sets the limits of all kinds. Nothing starts of a kind that was removed.
-    pub(super) fn set_kinds(&self, engine: &mut EngineState, now: Timestamp) {
-        for KindEntry { number, kind, is_there, .. } in self.kinds.all() {
-            let is_leased = matches!(kind.work, KindExecutor::Lease { .. });
-            let wanted = is_leased.then(|| engine.claimers.wanted(number));
-            let limits = match is_there {
-                true => limits_of(&kind, wanted),
-                false => KindLimits { concurrency: Some(0), ..KindLimits::default() },
-            };
-            engine.scheduler.set_kind(KindId(number), limits, now.0);
-        }
-    }
+/// Recovery of the unfinished jobs of a store.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    pub(super) state: Arc<SharedState>,
+    pub(super) store: Store,
+    pub(super) status: Arc<StoreStatus>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) kinds: Arc<KindRegistry>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) persistence: Arc<Persistence>,
+}
 
-    /// Replaces the kinds while jobs run: running attempts keep their kind, and later starts use
-    /// the new one. Holds the jobs whose kind was removed, and releases those whose kind was added.
-    /// Returns the replaced kinds.
-    pub(super) fn replace_kinds(&self, kinds: Vec<(String, Kind)>) -> Vec<Arc<Kind>> {
-        // Under the lock of the engine state, so that no start sees a kind with the limits of
-        // another one.
+impl Recovery {
+    /// Resumes all unfinished jobs of the store.
+    pub(super) fn recover(&self, recovered: &mut RecoveredJobs) -> Result<(), super::StartError> {
         let mut engine = self.state.lock();
         let now = self.clock.now();
-        for entry in self.kinds.all() {
-            if !kinds.iter().any(|(name, _)| **name == *entry.name) {
-                self.kinds.remove(entry.number);
+        let was_clean = recovered.was_clean();
+        set_kinds(&self.kinds, &mut engine, now);
+        for (key, record) in recovered.keys() {
+            engine.scheduler.pause_key(&key.0, now.0);
+            engine.paused_keys.insert(key.clone(), Timestamp(record.since_ms));
+        }
+        let mut all = Vec::new();
+        loop {
+            match recovered.next_job() {
+                Ok(None) => break,
+                Ok(Some(job)) => {
+                    if !was_clean {
+                        engine.careful.insert(job.job.number);
+                    }
+                    all.push(self.resume(&mut engine, &job, now)?);
+                }
+                Err(ReadError::Damaged(damage)) => {
+                    let Some(job) = damage.job() else {
+                        return Err(ReadError::Damaged(damage).into());
+                    };
+                    let job = recovered.look_at_damaged(job)?;
+                    engine.stop_for_damaged(job, damage, now);
+                }
+                Err(error) => return Err(error.into()),
             }
         }
-        let replaced = kinds.into_iter().filter_map(|(name, kind)| self.kinds.add(&name, kind));
-        let replaced = replaced.collect();
-        self.set_kinds(&mut engine, now);
-        engine.follow_kinds(&self.kinds, now);
-        replaced
+        recovered.taken_over();
+        engine.hold_behind_damaged(&all, now);
+        if self.store.opened_full() {
+            // No attempt begins before the fences of this start are reserved on the disk.
+            self.status.set_health(StoreHealth::Full);
+            engine.refused = Some(std::mem::take(&mut engine.unwritten));
+        }
+        self.persistence.write_next(&mut engine);
+        Ok(())
     }
 
     /// Resumes a job of an earlier process.
-    pub(super) fn resume(
-        self: &Arc<Self>,
+    fn resume(
+        &self,
         engine: &mut EngineState,
         recovered: &RecoveredJob,
         now: Timestamp,
@@ -151,7 +176,7 @@ impl Core {
                     let (since, worker) = (Timestamp(since_ms), worker.map(String::from));
                     let survivor = SurvivingLease { subtask, attempt, fence, since, worker };
                     let is_kept = kind.is_some_and(|kind| {
-                        self.keep_lease(engine, job, kind, keys, survivor, now)
+                        self.leases.keep(engine, job, kind, keys, survivor, now)
                     });
                     if !is_kept {
                         tracing::warn!(
@@ -206,14 +231,6 @@ impl Core {
             ended.has_failed_step |= kind != OutcomeKind::Succeeded;
         }
         Ok(ended)
-    }
-
-    /// Publishes a new job.
-    pub(super) fn announce(&self, job: Job, now: Timestamp) {
-        self.events.publish(|id| crate::wire::Event {
-            job: Some(Box::new(job)),
-            ..super::events::event(id, EventKind::JobAccepted, now)
-        });
     }
 }
 

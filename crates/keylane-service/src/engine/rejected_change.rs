@@ -7,25 +7,11 @@
 
 use std::sync::Arc;
 
-use super::Core;
 use super::engine_state::{CommitEffect, WriteBatch};
-use crate::store::{Changes, CommitReceipt, WriteError};
+use super::persistence::{Persistence, is_logical};
+use crate::store::{Changes, CommitReceipt};
 
-/// Returns true if the store refused a change for its content.
-pub(super) fn is_logical(error: &WriteError) -> bool {
-    match error {
-        WriteError::Full | WriteError::Busy | WriteError::Failed { .. } => false,
-        WriteError::NoSuchJob { .. }
-        | WriteError::NoSuchSubtask { .. }
-        | WriteError::Ended { .. }
-        | WriteError::NotEnded { .. }
-        | WriteError::TooLarge { .. }
-        | WriteError::Duplicate { .. }
-        | WriteError::OtherVersion { .. } => true,
-    }
-}
-
-impl Core {
+impl Persistence {
     /// Submits the changes of a refused batch one by one; `left` has the remaining ones, the last
     /// first. Called on the writer's thread.
     pub(super) fn write_one_by_one(
@@ -37,17 +23,17 @@ impl Core {
             let nothing = Ok(CommitReceipt { commit: 0, entered: None });
             return self.written(nothing, Changes::new(), effects);
         };
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         self.store.submit_returning(next, move |written, change| match written {
-            Ok(_) => core.write_one_by_one(left, effects),
+            Ok(_) => this.write_one_by_one(left, effects),
             Err(error) if is_logical(&error) => {
                 tracing::error!(%error, ?change, "a change was refused, and is left out");
-                core.write_one_by_one(left, effects);
+                this.write_one_by_one(left, effects);
             }
             Err(error) => {
                 let changes = left.into_iter().rev().fold(change, Changes::followed_by);
                 let rest = WriteBatch { changes, effects, ..WriteBatch::default() };
-                core.refuse(&mut core.state.lock(), &error, rest);
+                this.refuse(&mut this.state.lock(), &error, rest);
             }
         });
     }
@@ -72,10 +58,10 @@ mod tests {
             let mut engine = core.state.lock();
             let now = core.clock.now();
             engine.unwritten.changes.status(JobNumber(777), JobStatus::WAITING);
-            core.set_key_paused(&mut engine, &key, true, now);
+            core.control.set_key_paused(&mut engine, &key, true, now);
         }
-        core.all_written().await.unwrap();
-        assert_eq!(*core.status.health(), crate::engine::StoreHealth::Well);
+        core.persistence.all_written().await.unwrap();
+        assert_eq!(*core.status.health(), crate::engine::store_status::StoreHealth::Well);
         let id = service.submit(r#"{"kind":"echo","payload":1}"#).await.unwrap();
         assert_eq!(service.wait(id).await.unwrap().counts.succeeded, 1);
         drop(core);

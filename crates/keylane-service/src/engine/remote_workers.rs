@@ -3,16 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keylane_storage::ThreadNotify;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::Core;
-use super::engine_state::{EngineState, RunningAttempt};
+use super::attempt_ends::AttemptEnds;
+use super::clock::Clock;
+use super::dispatch::payload_of;
+use super::engine_state::{EngineState, RunningAttempt, SharedState};
+use super::leases::Leases;
+use super::persistence::Persistence;
+use super::scheduler_job::admit_leases;
 use super::timer::timeout;
 use crate::handle::{AttemptFailure, AttemptOutput};
-use crate::kind::KindExecutor;
+use crate::kind::{KindExecutor, KindRegistry};
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
+use crate::store::Store;
 use crate::wire::{HeartbeatResponse, Lease, Timestamp};
 
 /// Maximum wait for work in one request: below the timeout of most proxies.
@@ -27,10 +34,10 @@ const GRANT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open claim for work. If it is dropped before its [end](Self::end), because the client has
 /// disconnected, the claim is removed and its leases are withdrawn for another worker.
 struct WorkClaim {
-    core: Arc<Core>,
+    workers: Arc<RemoteWorkers>,
     number: u64,
     kinds: Vec<u32>,
-    given: Arc<super::lease::GrantQueue>,
+    given: Arc<super::work_claims::GrantQueue>,
     is_over: bool,
 }
 
@@ -40,17 +47,17 @@ impl WorkClaim {
     fn end(&mut self, engine: &mut EngineState, now: Timestamp) -> Vec<u64> {
         self.is_over = true;
         engine.claimers.leave(self.number);
-        self.core.admit_leases(engine, self.kinds.iter().copied(), now);
+        admit_leases(&self.workers.kinds, engine, self.kinds.iter().copied(), now);
         self.given.take()
     }
 
     /// Stops promises to the claim. Returns true if a promised lease is still on its way to the
     /// disk.
     fn close(&self) -> bool {
-        let mut engine = self.core.state.lock();
-        let now = self.core.clock.now();
+        let mut engine = self.workers.state.lock();
+        let now = self.workers.clock.now();
         let awaits = engine.claimers.close(self.number);
-        self.core.admit_leases(&mut engine, self.kinds.iter().copied(), now);
+        admit_leases(&self.workers.kinds, &mut engine, self.kinds.iter().copied(), now);
         awaits
     }
 }
@@ -60,19 +67,35 @@ impl Drop for WorkClaim {
         if self.is_over {
             return;
         }
-        let core = Arc::clone(&self.core);
-        let mut engine = core.state.lock();
-        let now = core.clock.now();
+        let workers = Arc::clone(&self.workers);
+        let mut engine = workers.state.lock();
+        let now = workers.clock.now();
         for fence in self.end(&mut engine, now) {
-            core.withdraw(&mut engine, fence, now);
+            workers.leases.withdraw(&mut engine, fence, now);
         }
-        core.write_next(&mut engine);
+        workers.persistence.write_next(&mut engine);
         drop(engine);
-        core.wake.notify();
+        workers.wake.notify();
     }
 }
 
-impl Core {
+/// API for remote workers.
+#[derive(Debug)]
+pub(crate) struct RemoteWorkers {
+    pub(super) state: Arc<SharedState>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) kinds: Arc<KindRegistry>,
+    pub(super) store: Store,
+    pub(super) leases: Arc<Leases>,
+    pub(super) ends: Arc<AttemptEnds>,
+    pub(super) persistence: Arc<Persistence>,
+    /// Wakes the dispatcher.
+    pub(super) wake: Arc<ThreadNotify>,
+    /// Cancelled when the service starts to shut down.
+    pub(super) draining: CancellationToken,
+}
+
+impl RemoteWorkers {
     /// Grants at most `most` subtasks of these kinds to a remote worker. Waits up to `wait` for the
     /// first one, and no longer than until `closing`.
     pub(crate) async fn claim(
@@ -91,8 +114,8 @@ impl Core {
                 return Err(RequestError::Draining);
             }
             let (number, given) = engine.claimers.ask(kinds.clone(), most, worker);
-            self.admit_leases(&mut engine, kinds.iter().copied(), now);
-            WorkClaim { core: Arc::clone(self), number, kinds, given, is_over: false }
+            admit_leases(&self.kinds, &mut engine, kinds.iter().copied(), now);
+            WorkClaim { workers: Arc::clone(self), number, kinds, given, is_over: false }
         };
         self.wake.notify();
         // A minimum wait, so that the dispatcher can respond.
@@ -162,10 +185,10 @@ impl Core {
             };
             (running.job, running.number, lease)
         };
-        let payload = match self.payload(job, number) {
+        let payload = match payload_of(&self.store, job, number) {
             Ok(payload) => payload,
             Err(failure) => {
-                self.finished(fence, Err(failure));
+                self.ends.finished(fence, Err(failure));
                 return None;
             }
         };
@@ -199,7 +222,7 @@ impl Core {
     pub(crate) fn heartbeat(&self, id: &str) -> Result<HeartbeatResponse, RequestError> {
         let mut engine = self.state.lock();
         let now = self.clock.now();
-        let fence = Core::held(&engine, id)?;
+        let fence = Self::held(&engine, id)?;
         let running = engine.running.get_mut(&fence).expect("the lease was just found");
         let cancel = running.cancel.is_cancelled();
         let held = running.lease.as_mut().expect("the run has a lease");
@@ -231,8 +254,8 @@ impl Core {
 
     /// Returns the fence of a held lease, after adding the worker's log to its attempt.
     fn held_saying(&self, id: &str, log: Option<String>) -> Result<u64, RequestError> {
-        let mut engine = self.writable_engine()?;
-        let fence = Core::held(&engine, id)?;
+        let mut engine = self.persistence.writable_engine()?;
+        let fence = Self::held(&engine, id)?;
         if let Some(said) = log {
             let running = engine.running.get_mut(&fence).expect("the lease was just found");
             running.log = AttemptOutput::keeping(self.kinds.get(running.kind).log_bytes);
@@ -246,9 +269,9 @@ impl Core {
         fence: u64,
         answer: crate::handle::AttemptResult,
     ) -> Result<(), RequestError> {
-        if !self.finished(fence, answer) {
+        if !self.ends.finished(fence, answer) {
             return Err(RequestError::LeaseLost);
         }
-        self.all_written().await
+        self.persistence.all_written().await
     }
 }

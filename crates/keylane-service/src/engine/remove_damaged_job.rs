@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::audit::AuditedRequest;
-use super::core::Core;
+use super::control::Control;
 use super::query::unknown;
 use crate::request_error::RequestError;
 use crate::store::{Changes, StoreDamage};
 use crate::{JobId, JobNumber};
 
-impl Core {
+impl Control {
     /// Removes a damaged job, whatever part of it can be read. Its holds end when the removal is on
     /// the disk.
     pub(super) async fn remove_damaged(
@@ -43,10 +43,10 @@ impl Core {
         changes.remove_damaged(number, self.clock.now().0);
         self.audit.add(act, &mut changes);
         let (reply, replied) = tokio::sync::oneshot::channel();
-        let (core, act) = (Arc::clone(self), Arc::clone(act));
+        let (this, act) = (Arc::clone(self), Arc::clone(act));
         self.store.submit_with(changes, move |written| {
-            let answer = written.map(|_| core.removed_damaged(number, &act));
-            let _ = reply.send(answer.map_err(|error| core.status.write_refused(error)));
+            let answer = written.map(|_| this.removed_damaged(number, &act));
+            let _ = reply.send(answer.map_err(|error| this.status.write_refused(error)));
         });
         replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?
     }

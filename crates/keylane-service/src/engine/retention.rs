@@ -226,8 +226,14 @@ mod tests {
         let service = Service::builder(settings).kind("echo", Kind::new(echo)).start();
         let service = service.await.unwrap();
         let job = serde_json::from_str(r#"{"kind":"echo","payload":1}"#).unwrap();
-        let intake = service.core.begin_intake(job, false).unwrap();
-        let submitted = intake.finish(Some(("caller".into(), "key".into()))).await.unwrap();
+        let intake = service.core.submission.begin_intake(job, false).unwrap();
+        let submitted = intake
+            .submit(Some(("caller".into(), "key".into())), crate::engine::ExtraWrites::default())
+            .await
+            .unwrap()
+            .outcome()
+            .await
+            .unwrap();
         service.wait(submitted.id).await.unwrap();
         (service, submitted.id)
     }

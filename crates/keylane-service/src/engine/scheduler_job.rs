@@ -1,13 +1,14 @@
 //! Forms that the scheduler has of kinds, jobs and counts.
 
+use super::engine_state::EngineState;
 use crate::job_definition::JobDefinition;
-use crate::kind::Kind;
+use crate::kind::{Kind, KindEntry, KindExecutor, KindRegistry};
 use crate::scheduler::{
     self, EndedCounts, JobFailurePolicy, JobOutcome, KeyFailurePolicy, KindId, KindLimits, NewJob,
     NewSubtask,
 };
 use crate::store::{JobState as Stored, OutcomeCounts};
-use crate::wire::{JobState, OnError, OnFail};
+use crate::wire::{JobState, OnError, OnFail, Timestamp};
 use crate::{JobNumber, Key};
 
 /// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
@@ -85,5 +86,36 @@ pub(super) fn states(outcome: JobOutcome) -> (Stored, JobState) {
         JobOutcome::Succeeded => (Stored::Succeeded, JobState::Succeeded),
         JobOutcome::Failed => (Stored::Failed, JobState::Failed),
         JobOutcome::Cancelled => (Stored::Cancelled, JobState::Cancelled),
+    }
+}
+
+/// Passes the number of subtasks of remote kinds that may run to the scheduler.
+pub(super) fn admit_leases(
+    kinds: &KindRegistry,
+    engine: &mut EngineState,
+    numbers: impl IntoIterator<Item = u32>,
+    now: Timestamp,
+) {
+    for number in numbers {
+        let kind = kinds.get(number);
+        if !matches!(kind.work, KindExecutor::Lease { .. }) {
+            continue;
+        }
+        let wanted = engine.claimers.wanted(number);
+        let limits = limits_of(&kind, Some(wanted));
+        engine.scheduler.set_kind(KindId(number), limits, now.0);
+    }
+}
+
+/// Sets the limits of all kinds. Nothing starts of a kind that was removed.
+pub(super) fn set_kinds(kinds: &KindRegistry, engine: &mut EngineState, now: Timestamp) {
+    for KindEntry { number, kind, is_there, .. } in kinds.all() {
+        let is_leased = matches!(kind.work, KindExecutor::Lease { .. });
+        let wanted = is_leased.then(|| engine.claimers.wanted(number));
+        let limits = match is_there {
+            true => limits_of(&kind, wanted),
+            false => KindLimits { concurrency: Some(0), ..KindLimits::default() },
+        };
+        engine.scheduler.set_kind(KindId(number), limits, now.0);
     }
 }

@@ -8,15 +8,13 @@ use std::time::Duration;
 use keylane_process::{GuardMechanism, Registry, RegistryOpenError, RegistryOptions};
 use tokio::runtime::Handle;
 
-use super::dispatch::CoreDispatcher;
 use super::engine_dependencies::Outside;
 use super::executor::JoinDispatcher;
 use super::timer::{Deadline, sleep, timeout};
 use super::wall_clock::WallClock;
-use super::{Core, ServiceSettings, StartError, StoreHealth};
+use super::{Core, ServiceSettings, StartError};
 use crate::kind::{Kind, KindRegistry};
-use crate::store::{ReadError, Store};
-use crate::wire::Timestamp;
+use crate::store::Store;
 
 /// A service that accepts jobs, runs their subtasks in order and keeps their results.
 ///
@@ -128,24 +126,22 @@ impl Service {
             tracing::warn!("other users may read the store; run `chmod 600 {path}*`");
         }
         let core = Arc::new(Core::new(settings, kinds, store, children, outside));
-        // The core owns the store, so the store must not own the core.
-        let committed = Arc::downgrade(&core);
+        // Submission owns the store, so the store must not own it.
+        let committed = Arc::downgrade(&core.submission);
         core.store.after_commits(move || {
-            if let Some(core) = committed.upgrade() {
-                core.commit_ended();
+            if let Some(submission) = committed.upgrade() {
+                submission.commit_ended();
             }
         });
-        core.recover(&mut recovered)?;
-        core.schedules.recover(core.store.schedule_rows()?, core.wall.now());
+        core.recovery().recover(&mut recovered)?;
+        let schedules = &core.schedules;
+        schedules.recover()?;
         core.retention().doubt_clock();
-        let dispatcher = core
-            .executor
-            .dispatcher(CoreDispatcher::new(Arc::clone(&core)))
-            .map_err(StartError::Thread)?;
-        let (ticking, retaining) = (Arc::clone(&core).tick(), core.retention().run());
+        let dispatcher = core.executor.dispatcher(core.dispatcher()).map_err(StartError::Thread)?;
+        let (ticking, retaining) = (core.ticker().run(), core.retention().run());
         let ticker = core.executor.spawn(async { _ = tokio::join!(ticking, retaining) });
-        let schedules = core.executor.spawn(Arc::clone(&core).keep_schedules());
-        core.executor.spawn(Arc::clone(&core.events).distribute(core.stopped.clone()));
+        let schedules = core.executor.spawn(Arc::clone(schedules).run());
+        core.executor.spawn(Arc::clone(&core.events).distribute(core.signals.stopped.clone()));
         Ok(Service { core, dispatcher: Some(dispatcher), ticker, schedules })
     }
 
@@ -165,10 +161,10 @@ impl Service {
     pub async fn quiesce(&self, within: Duration) {
         self.core.drain();
         self.core.tasks.close();
-        self.core.leases.close();
+        self.core.leases.held.close();
         let all = async {
             self.core.tasks.wait().await;
-            self.core.leases.wait().await;
+            self.core.leases.held.wait().await;
         };
         let _ = timeout(within, all).await;
     }
@@ -179,7 +175,7 @@ impl Service {
     pub async fn reload_kinds(&self, kinds: Vec<(String, Kind)>) {
         let kept: Vec<_> = kinds.iter().flat_map(|(_, kind)| kind.handlers().cloned()).collect();
         let replaced = self.core.replace_kinds(kinds);
-        self.core.wake.notify();
+        self.core.signals.wake.notify();
         let is_kept = |handler: &Arc<_>| kept.iter().any(|other| Arc::ptr_eq(other, handler));
         let gone = replaced.iter().flat_map(|kind| kind.handlers());
         for handler in gone.filter(|handler| !is_kept(handler)) {
@@ -207,12 +203,12 @@ impl Service {
         let _ = timeout(within, self.core.tasks.wait()).await;
         self.core.give_up_running();
         let _ = timeout(Duration::from_secs(1), self.core.tasks.wait()).await;
-        let _ = self.core.all_written().await;
+        let _ = self.core.persistence.all_written().await;
         self.close_handlers().await;
         // Their processes have ended with the handlers, and what still runs is dropped after its
         // grace. Without a limit: the store must not close before.
         self.core.tasks.wait().await;
-        let _ = self.core.all_written().await;
+        let _ = self.core.persistence.all_written().await;
         self.end();
         let _ = (&mut self.ticker).await;
         let _ = (&mut self.schedules).await;
@@ -231,18 +227,22 @@ impl Service {
     /// can be opened again. The last reply to a client may own it for a moment.
     async fn release(self) {
         let deadline = Deadline::after(Duration::from_secs(2));
-        let is_used = |core: &Arc<Core>| Arc::strong_count(core) > 1 || core.is_read();
-        while is_used(&self.core) && !deadline.has_passed() {
+        while Arc::strong_count(&self.core) > 1 && !deadline.has_passed() {
             sleep(Duration::from_millis(2)).await;
         }
         // Closing the store blocks until the writer has ended.
-        let executor = self.core.executor.clone();
+        let (executor, open) = (self.core.executor.clone(), self.core.store.watch_open());
         let _ = executor.blocking(move || drop(self)).await;
+        // A read that a client no longer waits for, or the callback of the last commit, may own a part
+        // of the engine, and so the store.
+        while open.is_open() && !deadline.has_passed() {
+            sleep(Duration::from_millis(2)).await;
+        }
     }
 
     fn end(&mut self) {
-        self.core.stopped.cancel();
-        self.core.wake.notify();
+        self.core.signals.stopped.cancel();
+        self.core.signals.wake.notify();
         if let Some(dispatcher) = self.dispatcher.take() {
             dispatcher();
         }
@@ -270,69 +270,4 @@ fn children(store: &Path, guard: GuardMechanism) -> Result<Registry, RegistryOpe
     path.push("-children");
     let report = |text: &str| tracing::warn!("{text}");
     Registry::open(Path::new(&path), &RegistryOptions::default().guard(guard).tell(report))
-}
-
-impl Core {
-    fn recover(
-        self: &Arc<Self>,
-        recovered: &mut crate::store::RecoveredJobs,
-    ) -> Result<(), StartError> {
-        let mut engine = self.state.lock();
-        let now = self.clock.now();
-        let was_clean = recovered.was_clean();
-        self.set_kinds(&mut engine, now);
-        for (key, record) in recovered.keys() {
-            engine.scheduler.pause_key(&key.0, now.0);
-            engine.paused_keys.insert(key.clone(), Timestamp(record.since_ms));
-        }
-        let mut all = Vec::new();
-        loop {
-            match recovered.next_job() {
-                Ok(None) => break,
-                Ok(Some(job)) => {
-                    if !was_clean {
-                        engine.careful.insert(job.job.number);
-                    }
-                    all.push(self.resume(&mut engine, &job, now)?);
-                }
-                Err(ReadError::Damaged(damage)) => {
-                    let Some(job) = damage.job() else {
-                        return Err(ReadError::Damaged(damage).into());
-                    };
-                    let job = recovered.look_at_damaged(job)?;
-                    engine.stop_for_damaged(job, damage, now);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        recovered.taken_over();
-        engine.hold_behind_damaged(&all, now);
-        if self.store.opened_full() {
-            // No attempt begins before the fences of this start are reserved on the disk.
-            self.status.set_health(StoreHealth::Full);
-            engine.refused = Some(std::mem::take(&mut engine.unwritten));
-        }
-        self.write_next(&mut engine);
-        Ok(())
-    }
-
-    /// Stops accepting and starting work.
-    pub(crate) fn drain(&self) {
-        let mut engine = self.state.lock();
-        engine.is_draining = true;
-        engine.scheduler.drain();
-        self.draining.cancel();
-    }
-
-    /// Returns true if the service shuts down.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.state.lock().is_draining
-    }
-
-    /// Cancels all running attempts.
-    fn give_up_running(&self) {
-        let engine = self.state.lock();
-        let here = engine.running.values().filter(|running| running.lease.is_none());
-        here.for_each(|running| running.cancel.cancel());
-    }
 }

@@ -38,12 +38,6 @@ impl SubmitTicket {
     }
 }
 
-/// Pending reply to the client of a job, with the locks that are held until then.
-pub(super) struct Reply {
-    pub(super) reply: oneshot::Sender<Result<SubmitResult, RequestError>>,
-    pub(super) claims: Vec<NameLock>,
-}
-
 /// Reply that waits for the rest of its commit.
 #[derive(Debug)]
 pub(super) struct PendingReply {

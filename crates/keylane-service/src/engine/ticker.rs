@@ -5,9 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
+use tokio_util::sync::CancellationToken;
 
-use super::Core;
+use super::clock::Clock;
+use super::engine_state::SharedState;
+use super::events::EventHub;
+use super::persistence::Persistence;
 use super::timer::sleep;
+use crate::kind::KindRegistry;
 use crate::wire::{Event, EventKind};
 
 /// Interval between events about changed jobs: short enough for a display.
@@ -16,12 +21,24 @@ const CHANGES: Duration = Duration::from_millis(250);
 /// Maximum number of changed jobs per tick; further jobs follow at the next.
 const MAX_CHANGES: usize = 500;
 
-impl Core {
+/// Periodic work of the engine.
+#[derive(Debug)]
+pub(super) struct Ticker {
+    pub(super) state: Arc<SharedState>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) kinds: Arc<KindRegistry>,
+    pub(super) events: Arc<EventHub>,
+    pub(super) persistence: Arc<Persistence>,
+    /// Cancelled when the service has stopped.
+    pub(super) stopped: CancellationToken,
+}
+
+impl Ticker {
     /// Ticks until the service stops.
-    pub(super) async fn tick(self: Arc<Self>) {
+    pub(super) async fn run(self) {
         while !self.stopped.is_cancelled() {
             self.publish_changes();
-            self.retry_refused();
+            self.persistence.retry_refused();
             tokio::select! {
                 biased;
                 () = self.stopped.cancelled() => {}

@@ -16,7 +16,7 @@ use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of};
 use super::response::put_replayed;
 use crate::TraceContext;
-use crate::engine::{JobSubmission, SubmitResult, SubmitTicket, key_in_batch};
+use crate::engine::{ExtraWrites, JobSubmission, SubmitResult, SubmitTicket, key_in_batch};
 use crate::wire::{Batch, BatchItem, SubmitBatch, SubmitJob};
 
 /// Maximum number of jobs in a batch; all are in memory together.
@@ -65,7 +65,7 @@ async fn submit(
         intakes.push(intake.map_err(|refusal| refusal.within(&format!("/jobs/{place}")))?);
     }
     let hash = Sha256::digest(&bytes).into();
-    let submitted = state.core.accept_together(intakes, scope, hash).await?;
+    let submitted = state.core.submission.accept_together(intakes, scope, hash).await?;
     let replayed = submitted.iter().any(|submitted| submitted.replayed);
     let items = submitted.into_iter().map(accepted).collect();
     let mut response = (StatusCode::ACCEPTED, Json(Batch { items })).into_response();
@@ -81,7 +81,7 @@ async fn begin(
     trace: Option<&TraceContext>,
 ) -> Result<JobSubmission, ApiError> {
     let job: SubmitJob = json(text.get().as_bytes())?;
-    let mut intake = state.core.begin_intake(job, false)?;
+    let mut intake = state.core.submission.begin_intake(job, false)?;
     intake.hash(text.get().as_bytes());
     if let Some(trace) = trace {
         intake.trace(trace.clone());
@@ -119,7 +119,7 @@ async fn hand_over(
     scope: Option<(String, String)>,
     trace: Option<&TraceContext>,
 ) -> Result<SubmitTicket, ApiError> {
-    Ok(begin(state, job, trace).await?.hand_over(scope).await?)
+    Ok(begin(state, job, trace).await?.submit(scope, ExtraWrites::default()).await?)
 }
 
 async fn outcome(handed_over: Result<SubmitTicket, ApiError>) -> Result<SubmitResult, ApiError> {

@@ -118,7 +118,7 @@ async fn present(
         | OperatorAction::ResumeSchedule
         | OperatorAction::RunSchedule => {
             let name = named("name");
-            Json(core.schedule(&name)?).into_response()
+            Json(core.schedules.get(&name)?).into_response()
         }
     })
 }

@@ -32,7 +32,7 @@ async fn cancel(
     let asked: CancelRequest = read_optional_body(request).await?;
     act.because(asked.reason.as_deref());
     act.with(serde_json::json!({"mode": asked.mode}));
-    Ok(steered(&state.core.cancel_job(id, &asked, &act).await?))
+    Ok(steered(&state.core.control.cancel_job(id, &asked, &act).await?))
 }
 
 async fn pause(
@@ -40,7 +40,7 @@ async fn pause(
     OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
 ) -> Result<Response, ApiError> {
-    Ok(Json(state.core.pause_job(id, true, &act).await?).into_response())
+    Ok(Json(state.core.control.pause_job(id, true, &act).await?).into_response())
 }
 
 async fn resume(
@@ -48,7 +48,7 @@ async fn resume(
     OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
 ) -> Result<Response, ApiError> {
-    Ok(Json(state.core.pause_job(id, false, &act).await?).into_response())
+    Ok(Json(state.core.control.pause_job(id, false, &act).await?).into_response())
 }
 
 async fn retry(
@@ -59,7 +59,7 @@ async fn retry(
 ) -> Result<Response, ApiError> {
     let asked: RetryRequest = read_optional_body(request).await?;
     act.with(serde_json::json!({"only": asked.only}));
-    Ok(steered(&state.core.retry_job(id, asked.only, &act).await?))
+    Ok(steered(&state.core.retries.retry(id, asked.only, &act).await?))
 }
 
 async fn patch(
@@ -88,7 +88,7 @@ async fn patch(
         "weight": asked.weight,
         "labels": asked.labels,
     }));
-    let job = state.core.patch_job(id, asked, version, &act).await?;
+    let job = state.core.control.patch_job(id, asked, version, &act).await?;
     let mut response = Json(&job).into_response();
     put_tag(&mut response, &job);
     Ok(response)
@@ -99,6 +99,6 @@ async fn purge(
     OperatorCaller(act): OperatorCaller,
     JobPath(id): JobPath,
 ) -> Result<StatusCode, ApiError> {
-    state.core.purge_job(id, &act).await?;
+    state.core.control.purge_job(id, &act).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -136,6 +136,6 @@ async fn tell(
         KeyCommand::RetryHead => OperatorAction::RetryHead,
         KeyCommand::SkipHead => OperatorAction::SkipHead,
     });
-    let view = state.core.steer_key(&key, command, act).await?;
+    let view = state.core.control.steer_key(&key, command, act).await?;
     Ok(Json(key_or_empty(view, key)))
 }

@@ -44,7 +44,11 @@ async fn claim(
         return Err(ApiError::new("invalid", format!("max: {why}")).at("/max", why));
     }
     let wait = Duration::from_millis(asked.wait_ms.unwrap_or(0)).min(MAX_CLAIM_WAIT);
-    let leases = state.core.claim(&asked.kinds, most, wait, asked.worker, &state.closing).await?;
+    let leases = state
+        .core
+        .remote_workers
+        .claim(&asked.kinds, most, wait, asked.worker, &state.closing)
+        .await?;
     Ok(Json(Claim { leases }))
 }
 
@@ -55,7 +59,7 @@ async fn heartbeat(
     request: Request,
 ) -> Result<Json<HeartbeatResponse>, ApiError> {
     let _: HeartbeatRequest = read_optional_body(request).await?;
-    Ok(Json(state.core.heartbeat(&id)?))
+    Ok(Json(state.core.remote_workers.heartbeat(&id)?))
 }
 
 async fn complete(
@@ -66,7 +70,7 @@ async fn complete(
 ) -> Result<StatusCode, ApiError> {
     let bytes = read_body(request.into_body(), MAX_RESULT_BYTES).await?;
     let asked: CompleteRequest = super::extract::json_or_default(&bytes)?;
-    state.core.complete(&id, asked.result, asked.log).await?;
+    state.core.remote_workers.complete(&id, asked.result, asked.log).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -84,6 +88,6 @@ async fn fail(
         AttemptFailure::lasting(asked.error)
     };
     let failure = AttemptFailure { after: asked.after_ms.map(Duration::from_millis), ..failure };
-    state.core.fail(&id, failure, asked.log).await?;
+    state.core.remote_workers.fail(&id, failure, asked.log).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -53,7 +53,7 @@ async fn list(
     // On the blocking pool, because the next times of a thousand schedules take some milliseconds
     // to compute.
     let page =
-        blocking(&state.core, move |core| Ok(core.schedule_page(asked.cursor.as_deref(), limit)));
+        blocking(&state.core, move |core| Ok(core.schedules.page(asked.cursor.as_deref(), limit)));
     Ok(Json(page.await?))
 }
 
@@ -62,7 +62,7 @@ async fn show(
     _: Reader,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, ApiError> {
-    Ok(Json(state.core.schedule(&name)?))
+    Ok(Json(state.core.schedules.get(&name)?))
 }
 
 /// Answers 201 for a new schedule, and 200 for a replaced one.
@@ -88,7 +88,7 @@ async fn set(
         "missed": asked.missed,
         "paused": asked.paused,
     }));
-    let (schedule, is_new) = state.core.set_schedule(name, asked, act).await?;
+    let (schedule, is_new) = state.core.schedules.set(name, asked, act).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(schedule)))
 }
@@ -98,7 +98,7 @@ async fn remove(
     OperatorCaller(act): OperatorCaller,
     Path(name): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    state.core.remove_schedule(name, act).await?;
+    state.core.schedules.remove(name, act).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -107,7 +107,7 @@ async fn pause(
     OperatorCaller(act): OperatorCaller,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, ApiError> {
-    Ok(Json(state.core.pause_schedule(name, true, act).await?))
+    Ok(Json(state.core.schedules.pause(name, true, act).await?))
 }
 
 async fn resume(
@@ -115,7 +115,7 @@ async fn resume(
     OperatorCaller(act): OperatorCaller,
     Path(name): Path<String>,
 ) -> Result<Json<Schedule>, ApiError> {
-    Ok(Json(state.core.pause_schedule(name, false, act).await?))
+    Ok(Json(state.core.schedules.pause(name, false, act).await?))
 }
 
 /// Answers like a submission of the job.
@@ -127,6 +127,6 @@ async fn run(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let scope = scope_of(&headers, &caller)?;
-    let submitted = state.core.run_schedule(name, scope, act).await?;
+    let submitted = state.core.schedules.run_now(name, scope, act).await?;
     Ok(respond(&state, submitted, &headers).await?.into_response())
 }

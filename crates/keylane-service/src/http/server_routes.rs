@@ -103,7 +103,7 @@ async fn timeline(
 }
 
 async fn metrics(Shared(state): Shared<AppState>, _: Reader) -> Response {
-    let mut response = state.core.metrics().into_response();
+    let mut response = state.core.metrics().text().into_response();
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

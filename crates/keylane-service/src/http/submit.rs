@@ -14,7 +14,7 @@ use super::extract::{BodyFormat, Submitter, broken_off, format, json, read_body}
 use super::problem::ApiError;
 use super::request_headers::{scope_of, trace_of, wait_of};
 use super::response::{PREFERENCE_APPLIED, put_replayed};
-use crate::engine::{JobSubmission, SubmitResult, check_client_id};
+use crate::engine::{ExtraWrites, JobSubmission, SubmitResult, check_client_id};
 use crate::wire::{Job, SubmitJob};
 use crate::{JobId, TraceContext};
 
@@ -82,9 +82,9 @@ impl SubmitContext {
         more: bool,
     ) -> Result<JobSubmission, ApiError> {
         if !self.is_hashed() {
-            state.core.may_take_more()?;
+            state.core.submission.may_take_more()?;
         }
-        let mut intake = state.core.begin_intake(job, more)?;
+        let mut intake = state.core.submission.begin_intake(job, more)?;
         if self.is_hashed() {
             intake.hash(hashed);
         }
@@ -99,7 +99,7 @@ impl SubmitContext {
         if let Some(trace) = self.trace {
             intake.trace(trace);
         }
-        Ok(intake.finish(self.scope).await?)
+        Ok(intake.submit(self.scope, ExtraWrites::default()).await?.outcome().await?)
     }
 }
 

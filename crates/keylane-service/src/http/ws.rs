@@ -54,7 +54,8 @@ use super::send_queue::{Disconnected, SendQueue, SendQueueReceiver, outbox};
 use super::ws_errors::close_code;
 use crate::JobId;
 use crate::engine::{
-    ActionAnswer, AuditedRequest, Core, FeedReader, FollowedItem, JobFeed, OperatorAction,
+    ActionAnswer, AuditedRequest, Core, ExtraWrites, FeedReader, FollowedItem, JobFeed,
+    OperatorAction,
 };
 use crate::wire::{CancelMode, CancelRequest, Event, Job, Problem, SubmitJob};
 
@@ -295,11 +296,11 @@ impl WsClient {
             .map(|key| request_headers::idempotency_key(key.as_bytes(), "/idempotency_key"))
             .transpose()?;
         let job: SubmitJob = json(text.get().as_bytes())?;
-        let mut intake = self.state.core.begin_intake(job, false)?;
+        let mut intake = self.state.core.submission.begin_intake(job, false)?;
         intake.hash(text.get().as_bytes());
         intake.flush().await?;
         let scope = key.map(|key| (self.caller.name.clone(), key));
-        let submitted = intake.finish(scope).await?;
+        let submitted = intake.submit(scope, ExtraWrites::default()).await?.outcome().await?;
         Ok(message(&ServerMessage::Accepted {
             seq,
             job: &submitted.job,
@@ -343,7 +344,7 @@ impl WsClient {
         let id = self.named(id).await?;
         act.on_job(id);
         let request = CancelRequest { mode, reason: None };
-        Ok(self.state.core.cancel_job(id, &request, act).await?)
+        Ok(self.state.core.control.cancel_job(id, &request, act).await?)
     }
 
     async fn follow(&mut self, seq: u64, id: JobId) -> Result<Message, ApiError> {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use keylane::admit::OwnedPermit;
 use keylane_storage::sqlite::{self, ReaderPool};
@@ -94,6 +94,18 @@ struct StoreCore {
     readers: Arc<ReaderPool>,
     /// Wait for the end of the writer; `None` once it is over.
     writer: Option<JoinWriter>,
+}
+
+/// Observer of an open store, which does not keep it open.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenStore(Weak<StoreShared>);
+
+impl OpenStore {
+    /// Returns false once the store is closed: its handles are gone, and its writer has released the
+    /// lock of the file, which it does before its last use of this state.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 /// Status of the store.
@@ -281,6 +293,11 @@ impl Store {
 
     pub(super) fn cache(&self) -> &ChunkCache {
         &self.core.cache
+    }
+
+    /// Returns an observer of whether the store is open.
+    pub(crate) fn watch_open(&self) -> OpenStore {
+        OpenStore(Arc::downgrade(&self.core.shared))
     }
 
     pub(super) fn ended(&self) -> &EndedCache {

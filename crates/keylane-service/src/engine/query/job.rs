@@ -192,6 +192,15 @@ impl Query {
         Ok(Job { waiting_because, ..view })
     }
 
+    /// Returns true if a job is active. If it is not, it is over or unknown.
+    pub(in crate::engine) fn is_live(&self, id: JobId) -> Result<bool, RequestError> {
+        let is_live = self.state.lock().live.get(&id.number()).is_some_and(|live| live.id == id);
+        if !is_live {
+            self.stored(id)?;
+        }
+        Ok(is_live)
+    }
+
     /// Returns a job from the store.
     pub(in crate::engine) fn stored(&self, id: JobId) -> Result<StoredJob, RequestError> {
         let stored = self.store.job(id.number()).map_err(read_refused)?;

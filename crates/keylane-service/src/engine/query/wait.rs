@@ -115,7 +115,7 @@ mod tests {
             assert!(change.as_mut().poll(&mut context).is_pending());
             for name in 0..100 {
                 let patch = JobPatch { name: Some(name.to_string()), ..JobPatch::default() };
-                core.patch_job(id, patch, None, act).await.unwrap();
+                core.control.patch_job(id, patch, None, act).await.unwrap();
             }
             assert_eq!(
                 wakes.0.load(SeqCst),
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(changed.name.as_deref(), Some("99"));
 
             let cancel = CancelRequest { mode: CancelMode::Graceful, reason: None };
-            core.cancel_job(id, &cancel, act).await.unwrap();
+            core.control.cancel_job(id, &cancel, act).await.unwrap();
             assert_eq!(end.await.unwrap().state, JobState::Cancelled);
         }
         drop(core);

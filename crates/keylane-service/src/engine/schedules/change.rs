@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::Schedules;
 use super::table::{ScheduleEntry, ScheduleUpdate, StoredSchedule};
 use crate::engine::audit::AuditedRequest;
-use crate::engine::core::Core;
 use crate::request_error::RequestError;
 use crate::store::Changes;
 
-impl Core {
+impl Schedules {
     /// Returns the changes that store `kept`, or delete the schedule if it is `None`, provided that
     /// the stored version is `was`; and the entry to publish after the commit.
     pub(super) fn changing(
@@ -30,7 +30,7 @@ impl Core {
     /// Changes a schedule, with the audit entry of `act` if a client requested it. Returns when the
     /// change is on the disk. The caller holds the schedule's lock.
     pub(super) async fn change_schedule(
-        self: &Arc<Self>,
+        &self,
         name: &str,
         was: Option<u64>,
         kept: Option<StoredSchedule>,
@@ -41,11 +41,11 @@ impl Core {
             self.audit.add(act, &mut changes);
         }
         let (reply, replied) = oneshot::channel();
-        let core = Arc::clone(self);
+        let (table, status) = (Arc::clone(&self.table), Arc::clone(&self.status));
         self.store.submit_with(changes, move |written| {
-            let answer = written.map(|_| changing.done(&core.schedules));
+            let answer = written.map(|_| changing.done(&table));
             // The receiver waits for this unless the runtime ends.
-            let _ = reply.send(answer.map_err(|error| core.status.write_refused(error)));
+            let _ = reply.send(answer.map_err(|error| status.write_refused(error)));
         });
         replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))??;
         if let Some(act) = act {

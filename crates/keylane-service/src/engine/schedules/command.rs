@@ -4,10 +4,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Schedules;
 use super::fire::job_of;
 use super::firing_times::CronTimes;
 use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
-use crate::engine::Core;
 use crate::engine::audit::AuditedRequest;
 use crate::engine::executor::Executor;
 use crate::engine::submit_reply::SubmitResult;
@@ -24,15 +24,15 @@ const MAX_SCHEDULES: usize = 10_000;
 /// Maximum size of the jobs on a page, in bytes, unless a single one is larger.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-impl Core {
+impl Schedules {
     /// Returns a schedule.
-    pub(crate) fn schedule(&self, name: &str) -> Result<Schedule, RequestError> {
+    pub(crate) fn get(&self, name: &str) -> Result<Schedule, RequestError> {
         Ok(self.known(name)?.view(name))
     }
 
     fn known(&self, name: &str) -> Result<Arc<ScheduleEntry>, RequestError> {
         let unknown = || RequestError::Unknown { what: format!("schedule {name}") };
-        self.schedules.get(name).ok_or_else(unknown)
+        self.table.get(name).ok_or_else(unknown)
     }
 
     /// Returns the entry of a schedule that is not damaged.
@@ -46,8 +46,8 @@ impl Core {
 
     /// Returns schedules by name, starting after the name `after` if it is given: at most `limit`,
     /// and fewer if they are large.
-    pub(crate) fn schedule_page(&self, after: Option<&str>, limit: usize) -> Page<Schedule> {
-        let (entries, has_more) = self.schedule_entries(after, limit);
+    pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> Page<Schedule> {
+        let (entries, has_more) = self.entries(after, limit);
         let items: Vec<_> = entries.iter().map(|(name, entry)| entry.view(name)).collect();
         let last = items.last().map(|last| last.name.clone());
         Page::new(items, last.filter(|_| has_more))
@@ -55,13 +55,13 @@ impl Core {
 
     /// Returns the entries of a page, and true if there are more. Nothing is copied or computed
     /// under the lock, because the writer may wait for it.
-    fn schedule_entries(
+    fn entries(
         &self,
         after: Option<&str>,
         limit: usize,
     ) -> (Vec<(String, Arc<ScheduleEntry>)>, bool) {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let all = self.schedules.all();
+        let all = self.table.all();
         let (mut found, mut bytes) = (Vec::new(), 0);
         for (name, entry) in all.range::<str, _>((from, Bound::Unbounded)) {
             bytes += entry.kept.job.get().len();
@@ -74,32 +74,32 @@ impl Core {
     }
 
     /// Creates a schedule or replaces the one with this name. Returns true if it is new.
-    pub(crate) async fn set_schedule(
+    pub(crate) async fn set(
         self: &Arc<Self>,
         name: String,
         asked: SetSchedule,
         act: Arc<AuditedRequest>,
     ) -> Result<(Schedule, bool), RequestError> {
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         to_its_end(&self.executor, async move {
-            core.check_schedule(&name, &asked)?;
-            let _turn = core.schedules.turn(&name).await;
+            this.check_schedule(&name, &asked)?;
+            let _turn = this.table.turn(&name).await;
             // Times that were due before the change follow the old settings.
-            core.decide_due(&name).await;
-            let before = core.schedules.get(&name);
+            this.decide_due(&name).await;
+            let before = this.table.get(&name);
             let is_new = before.is_none();
-            if is_new && core.schedules.all().len() >= MAX_SCHEDULES {
+            if is_new && this.table.all().len() >= MAX_SCHEDULES {
                 let why = format!(
                     "there are already {MAX_SCHEDULES} schedules, the maximum; delete one first"
                 );
                 return Err(RequestError::Conflict(why));
             }
-            let now = core.wall.now();
+            let now = this.wall.now();
             let kept = StoredSchedule::set(asked, before.as_deref(), now);
             if before.as_ref().is_none_or(|before| kept.differs(&before.kept)) {
-                core.change_by_hand(&name, before.as_deref(), kept, now, &act).await?;
+                this.change_by_hand(&name, before.as_deref(), kept, now, &act).await?;
             }
-            Ok((core.schedule(&name)?, is_new))
+            Ok((this.get(&name)?, is_new))
         })
         .await
     }
@@ -156,62 +156,62 @@ impl Core {
             let why = "the schedule says when: a job may have `delay_ms`";
             return Err(RequestError::Invalid(vec![("/run_at".to_owned(), why.to_owned())]));
         }
-        job_definition::check(job, false, &self.kinds, &self.settings.bounds, now).map(drop)
+        job_definition::check(job, false, &self.kinds, &self.bounds, now).map(drop)
     }
 
     /// Pauses or resumes a schedule. Times that pass while it is paused create no job.
-    pub(crate) async fn pause_schedule(
+    pub(crate) async fn pause(
         self: &Arc<Self>,
         name: String,
         paused: bool,
         act: Arc<AuditedRequest>,
     ) -> Result<Schedule, RequestError> {
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         to_its_end(&self.executor, async move {
-            let _turn = core.schedules.turn(&name).await;
-            core.decide_due(&name).await;
-            let entry = core.usable(&name)?;
+            let _turn = this.table.turn(&name).await;
+            this.decide_due(&name).await;
+            let entry = this.usable(&name)?;
             if entry.kept.paused != paused {
-                let now = core.wall.now();
+                let now = this.wall.now();
                 let mut kept = (*entry.kept).clone();
                 kept.pause(paused, now);
                 kept.changed = now;
-                core.change_by_hand(&name, Some(&entry), kept, now, &act).await?;
+                this.change_by_hand(&name, Some(&entry), kept, now, &act).await?;
             }
-            core.schedule(&name)
+            this.get(&name)
         })
         .await
     }
 
     /// Deletes a schedule. Its jobs stay.
-    pub(crate) async fn remove_schedule(
+    pub(crate) async fn remove(
         self: &Arc<Self>,
         name: String,
         act: Arc<AuditedRequest>,
     ) -> Result<(), RequestError> {
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         to_its_end(&self.executor, async move {
-            let _turn = core.schedules.turn(&name).await;
-            let entry = core.known(&name)?;
-            core.change_schedule(&name, Some(entry.version), None, Some(&act)).await?;
-            core.publish_changed(&name);
+            let _turn = this.table.turn(&name).await;
+            let entry = this.known(&name)?;
+            this.change_schedule(&name, Some(entry.version), None, Some(&act)).await?;
+            this.publish_changed(&name);
             Ok(())
         })
         .await
     }
 
     /// Creates a job of a schedule now, regardless of its times and of a pause.
-    pub(crate) async fn run_schedule(
+    pub(crate) async fn run_now(
         self: &Arc<Self>,
         name: String,
         scope: Option<(String, String)>,
         act: Arc<AuditedRequest>,
     ) -> Result<SubmitResult, RequestError> {
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         to_its_end(&self.executor, async move {
-            let _turn = core.schedules.turn(&name).await;
-            let entry = core.usable(&name)?;
-            core.make_scheduled(&name, &entry, None, scope, Some(&act)).await
+            let _turn = this.table.turn(&name).await;
+            let entry = this.usable(&name)?;
+            this.make_scheduled(&name, &entry, None, scope, Some(&act)).await
         })
         .await
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 
 use super::super::audit::AuditedRequest;
-use super::super::job_submission::ExtraWrites;
+use super::super::submission::ExtraWrites;
 use super::super::submit_reply::SubmitResult;
+use super::Schedules;
 use super::firing_times::{NextFiring, TimeSpan};
 use super::table::{ScheduleEntry, SkipReason, SkippedTimes, StoredSchedule};
 use crate::JobId;
-use crate::engine::Core;
 use crate::request_error::RequestError;
 use crate::wire::{Event, EventKind, Object, OverlapChoice, SubmitJob, Timestamp};
 
@@ -26,15 +26,15 @@ const AGAIN: Duration = Duration::from_secs(1);
 const LABEL: &str = "schedule";
 const LABEL_AT: &str = "scheduled_for";
 
-impl Core {
+impl Schedules {
     /// Decides due times until the service stops.
-    pub(in crate::engine) async fn keep_schedules(self: Arc<Self>) {
+    pub(in crate::engine) async fn run(self: Arc<Self>) {
         loop {
             let WakeupTimes { calendar, again } = self.wakes();
             tokio::select! {
                 biased;
                 () = self.stopped.cancelled() => return,
-                () = self.schedules.changed.notified() => {}
+                () = self.table.changed.notified() => {}
                 () = self.wall.reached(calendar) => {}
                 () = self.reached_steady(again) => {}
             }
@@ -60,7 +60,7 @@ impl Core {
     /// Returns the next wake-up times.
     fn wakes(&self) -> WakeupTimes {
         let mut wakes = WakeupTimes::default();
-        for entry in self.schedules.all().values() {
+        for entry in self.table.all().values() {
             match &entry.held_up {
                 None => wakes.calendar = earlier(wakes.calendar, entry.next),
                 Some((_, again)) => wakes.again = earlier(wakes.again, Some(*again)),
@@ -73,7 +73,7 @@ impl Core {
     fn due(&self) -> Vec<String> {
         let (now, steady) = (self.wall.now().0, self.clock.steady());
         let mut due = Vec::new();
-        for (name, entry) in self.schedules.all().iter_mut() {
+        for (name, entry) in self.table.all().iter_mut() {
             if entry.held_up.as_ref().is_some_and(|(_, again)| *again > steady) {
                 continue;
             }
@@ -89,13 +89,13 @@ impl Core {
 
     /// Decides all due times of a schedule.
     async fn decide(self: &Arc<Self>, name: String) {
-        let _turn = self.schedules.turn(&name).await;
+        let _turn = self.table.turn(&name).await;
         self.decide_due(&name).await;
     }
 
     /// Decides the due times of a schedule, as far as possible now. The caller holds its lock.
     pub(super) async fn decide_due(self: &Arc<Self>, name: &str) {
-        while let Some(entry) = self.schedules.get(name) {
+        while let Some(entry) = self.table.get(name) {
             match self.decide_next(name, &entry).await {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -152,7 +152,7 @@ impl Core {
         let missed = missed.map(SkippedTimes::missed);
         match self.make_scheduled(name, entry, Some((at, missed.clone())), None, None).await {
             Ok(_) => {
-                self.schedules.fired.fetch_add(1, Relaxed);
+                self.table.fired.fetch_add(1, Relaxed);
                 Ok(())
             }
             // A later attempt would be refused too.
@@ -179,7 +179,7 @@ impl Core {
     ) -> Result<SubmitResult, RequestError> {
         let (at, missed) = time.map_or((None, None), |(at, missed)| (Some(Timestamp(at)), missed));
         let job = job_of(name, entry.kept.job.get(), at)?;
-        let mut intake = self.begin_intake(job, false)?;
+        let mut intake = self.submission.begin_intake(job, false)?;
         // Request text of a run by hand, compared under its idempotency key.
         intake.hash(format!("run {name}").as_bytes());
         intake.flush().await?;
@@ -195,8 +195,12 @@ impl Core {
             act.on_job(intake.id());
             self.audit.add(act, &mut changes);
         }
-        let also = ExtraWrites::new(changes, move |core| changing.done(&core.schedules));
-        let submitted = intake.finish_with(scope, also).await;
+        let table = Arc::clone(&self.table);
+        let also = ExtraWrites::new(changes, move || changing.done(&table));
+        let submitted = match intake.submit(scope, also).await {
+            Ok(ticket) => ticket.outcome().await,
+            Err(refused) => Err(refused),
+        };
         if let Some(act) = act {
             self.made(act, &submitted);
         }
@@ -242,7 +246,7 @@ impl Core {
         let (at, reason) = (Timestamp(*last), *reason);
         let word = reason.word();
         tracing::warn!(schedule = name, %at, count, reason = word, text, "a time has passed without a job");
-        self.schedules.passed[reason as usize].fetch_add(*count, Relaxed);
+        self.table.passed[reason as usize].fetch_add(*count, Relaxed);
         self.events.publish(|id| Event {
             schedule: Some(name.to_owned()),
             error: Some(text.clone()),
@@ -254,7 +258,7 @@ impl Core {
     fn hold_up(&self, name: &str, version: u64, refused: &RequestError) {
         let again = self.clock.steady() + AGAIN;
         let why = refused.to_string();
-        let mut all = self.schedules.all();
+        let mut all = self.table.all();
         let Some(entry) = all.get_mut(name).filter(|entry| entry.version == version) else {
             return;
         };

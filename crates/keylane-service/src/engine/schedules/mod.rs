@@ -11,8 +11,8 @@
 //! The schedule in memory changes on the writer's thread, in commit order. A request whose client
 //! has disconnected runs to its end, so the lock is not released early.
 //!
-//! `table.rs` has the schedules in memory, `change.rs` their changes. `firing_times.rs` computes the times and the next decision, `fire.rs` carries it out, and `command.rs`
-//! has the client commands.
+//! `table.rs` has the schedules in memory, `change.rs` their changes. `firing_times.rs` computes the
+//! times and the next decision, `fire.rs` carries it out, and `command.rs` has the client commands.
 
 mod change;
 mod command;
@@ -20,6 +20,54 @@ mod fire;
 mod firing_times;
 mod table;
 
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::audit::AuditLog;
+use super::clock::Clock;
+use super::engine_state::SharedState;
+use super::events::EventHub;
+use super::executor::Executor;
+use super::store_status::StoreStatus;
+use super::submission::Submission;
+use super::wall_clock::WallClock;
+use crate::job_definition::SubmissionLimits;
+use crate::kind::KindRegistry;
+use crate::store::{ReadError, Store};
+
 #[cfg(any(test, fuzzing))]
 pub use firing_times::fuzz_cron;
 pub(super) use table::ScheduleTable;
+
+/// Schedules of the service: their commands, and the task that creates their jobs.
+#[derive(Debug)]
+pub(crate) struct Schedules {
+    pub(super) table: Arc<ScheduleTable>,
+    pub(super) kinds: Arc<KindRegistry>,
+    pub(super) bounds: SubmissionLimits,
+    pub(super) wall: WallClock,
+    pub(super) clock: Arc<Clock>,
+    pub(super) executor: Executor,
+    pub(super) store: Store,
+    pub(super) status: Arc<StoreStatus>,
+    pub(super) state: Arc<SharedState>,
+    pub(super) events: Arc<EventHub>,
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) submission: Arc<Submission>,
+    /// Cancelled when the service has stopped.
+    pub(super) stopped: CancellationToken,
+}
+
+impl Schedules {
+    /// Returns the schedules in memory.
+    pub(super) fn table(&self) -> &ScheduleTable {
+        &self.table
+    }
+
+    /// Takes over the schedules of the store.
+    pub(super) fn recover(&self) -> Result<(), ReadError> {
+        self.table.recover(self.store.schedule_rows()?, self.wall.now());
+        Ok(())
+    }
+}

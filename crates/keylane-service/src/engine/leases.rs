@@ -1,18 +1,21 @@
 //! Begin and end of leases, except for the workers' own requests: promise, delivery, withdrawal,
 //! loss, timeout, cancellation, and recovery after a restart. The two-step grant is explained in
-//! `lease.rs`.
+//! `work_claims.rs`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::Core;
+use super::attempt_ends::AttemptEnds;
 use super::clock::millis;
 use super::engine_state::{CommitEffect, EngineState, RunningAttempt};
-use super::lease::LeaseState;
-use crate::engine::logs::log_of;
+use super::logs::log_of;
+use super::scheduler_job::admit_leases;
+use super::work_claims::LeaseState;
 use crate::handle::AttemptFailure;
-use crate::kind::{Kind, KindExecutor};
+use crate::kind::{Kind, KindExecutor, KindRegistry};
 use crate::scheduler::{RestoredState, RunEnd, Step};
 use crate::store::{AttemptStage, LatestAttempt};
 use crate::wire::Timestamp;
@@ -34,7 +37,16 @@ fn max_duration(kind: &Kind, timeout: Option<Duration>) -> Duration {
     timeout.map_or(kind.max_lease, |timeout| timeout.min(kind.max_lease))
 }
 
-impl Core {
+/// Leases of remote workers, from the promise to the end.
+#[derive(Debug)]
+pub(super) struct Leases {
+    pub(super) kinds: Arc<KindRegistry>,
+    pub(super) ends: Arc<AttemptEnds>,
+    /// Tracker of the leases held by remote workers.
+    pub(super) held: TaskTracker,
+}
+
+impl Leases {
     /// Promises a subtask to the matching claim. The lease is handed over when its start mark is on
     /// the disk.
     pub(super) fn promise(
@@ -60,13 +72,20 @@ impl Core {
             deadline: never,
             promised_to: Some(promise.to),
         });
-        running.awaited = Some(self.leases.token());
+        running.awaited = Some(self.held.token());
         engine.running.insert(fence, running);
-        self.admit_leases(engine, promise.kinds, now);
+        admit_leases(&self.kinds, engine, promise.kinds, now);
+    }
+
+    /// Hands over the leases whose start marks are on the disk.
+    pub(super) fn hand_granted(&self, engine: &mut EngineState, now: Timestamp) {
+        while let Some(fence) = engine.granted.pop_front() {
+            self.hand(engine, fence, now);
+        }
     }
 
     /// Hands over a lease whose start mark is on the disk; its time begins.
-    pub(super) fn hand(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
+    fn hand(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
         let Some(running) = engine.running.get_mut(&fence) else { return };
         let (job, kind) = (running.job, running.kind);
         let Some(held) = &mut running.lease else { return };
@@ -87,11 +106,11 @@ impl Core {
     pub(super) fn withdraw(&self, engine: &mut EngineState, fence: u64, now: Timestamp) {
         let Some(running) = engine.running.remove(&fence) else { return };
         let failure = AttemptFailure::passing("the request for it was broken off");
-        self.end_with(engine, running, fence, RunEnd::Withdrawn, Err(failure), now);
+        self.ends.end_with(engine, running, fence, RunEnd::Withdrawn, Err(failure), now);
     }
 
     /// Ends expired leases: as lost, or as failed if they exceeded their maximum duration.
-    pub(super) fn end_leases(&self, engine: &mut EngineState, now: Timestamp) {
+    pub(super) fn end_expired(&self, engine: &mut EngineState, now: Timestamp) {
         if engine.next_expiry.is_none_or(|at| at > now) {
             return;
         }
@@ -114,24 +133,24 @@ impl Core {
         if held.deadline > now {
             engine.totals.leases_lost += 1;
             let failure = AttemptFailure::passing("its lease ended without an answer");
-            return self.end_with(engine, running, fence, RunEnd::Lost, Err(failure), now);
+            return self.ends.end_with(engine, running, fence, RunEnd::Lost, Err(failure), now);
         }
         let timeout = engine.live.get(&running.job).and_then(|live| live.head.timeout());
         let most = max_duration(&self.kinds.get(running.kind), timeout);
         let failure = AttemptFailure::passing(format!("it took longer than {most:?}"));
-        let end = RunEnd::Failed { retry_at: self.retry_at(&running, &failure, now) };
-        self.end_with(engine, running, fence, end, Err(failure), now);
+        let end = RunEnd::Failed { retry_at: self.ends.retry_at(&running, &failure, now) };
+        self.ends.end_with(engine, running, fence, end, Err(failure), now);
     }
 
     /// Ends the leases of a cancelled job, regardless of their workers.
-    pub(super) fn kill_leases(&self, engine: &mut EngineState, job: JobNumber, now: Timestamp) {
+    pub(super) fn kill(&self, engine: &mut EngineState, job: JobNumber, now: Timestamp) {
         let of_job = |running: &RunningAttempt| running.job == job && running.lease.is_some();
         let leases = engine.running.iter().filter(|(_, running)| of_job(running));
         let leases: Vec<u64> = leases.map(|(fence, _)| *fence).collect();
         for fence in leases {
             let Some(running) = engine.running.remove(&fence) else { continue };
             let failure = AttemptFailure::passing("its job was cancelled");
-            self.end_with(engine, running, fence, RunEnd::Lost, Err(failure), now);
+            self.ends.end_with(engine, running, fence, RunEnd::Lost, Err(failure), now);
         }
     }
 
@@ -139,7 +158,7 @@ impl Core {
     /// attempt, and with a full duration as after a heartbeat. The downtime of the server counts
     /// towards the maximum duration, but at least one full duration remains to complete it. Returns
     /// false if the lease is no longer valid.
-    pub(super) fn keep_lease(
+    pub(super) fn keep(
         &self,
         engine: &mut EngineState,
         job: JobNumber,
@@ -177,12 +196,12 @@ impl Core {
             cancel: CancellationToken::new(),
             log: log_of(&self.kinds.get(kind), step),
             lease: Some(LeaseState { worker, lasts, expires, deadline, promised_to: None }),
-            awaited: Some(self.leases.token()),
+            awaited: Some(self.held.token()),
         };
         engine.running.insert(fence, running);
         engine.expect_expiry(expires);
         engine.claimers.restore(kind);
-        self.admit_leases(engine, [kind], now);
+        admit_leases(&self.kinds, engine, [kind], now);
         true
     }
 }

@@ -1,183 +1,71 @@
-//! Client commands on jobs and keys, each looked up, applied, and answered only after its changes
-//! are on the disk.
+//! Retries of the failed subtasks of finished jobs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Core;
-use super::audit::AuditedRequest;
-use super::capacity::CapacityReservation;
-use super::engine_state::{ActiveJob, EngineState};
+use keylane_storage::ThreadNotify;
+use tokio_util::sync::CancellationToken;
+
+use super::audit::{AuditLog, AuditedRequest};
+use super::capacity::{CapacityReservation, CapacityReservations};
+use super::clock::Clock;
+use super::engine_state::{ActiveJob, SharedState};
+use super::executor::Executor;
 use super::failures::LastErrors;
+use super::persistence::Persistence;
+use super::query::Query;
 use super::scheduler_job::{ended_counts, new_job};
 use super::step_numbers::StepNumbers;
-use super::store_status::read_refused;
+use super::store_status::{StoreStatus, read_refused};
 use super::timer::sleep;
 use crate::job_definition::JobDefinition;
+use crate::kind::KindRegistry;
 use crate::request_error::RequestError;
 use crate::scheduler::{self, EndedCounts, KeySet, NewSubtask, PackedSubtasks, Step};
 use crate::store::{
-    Changes, JobState as Stored, JobStatus, OutcomeCounts, OutcomeKind, StoredJob, SubtaskOutcome,
-    WriteError,
+    Changes, JobState as Stored, JobStatus, OutcomeCounts, OutcomeKind, Store, StoredJob,
+    SubtaskOutcome, WriteError,
 };
-use crate::wire::{CancelRequest, Job, JobPatch, KeyView, RetryOnly, Timestamp};
-use crate::{JobId, JobNumber, Key, SubtaskNumber};
+use crate::wire::{Job, RetryOnly, Timestamp};
+use crate::{JobId, JobNumber, SubtaskNumber};
 
-impl Core {
-    /// Returns true if a job is active. If it is not, it is over or unknown.
-    fn is_live(&self, id: JobId) -> Result<bool, RequestError> {
-        let is_live = self.state.lock().live.get(&id.number()).is_some_and(|live| live.id == id);
-        if !is_live {
-            self.query.stored(id)?;
-        }
-        Ok(is_live)
-    }
+/// Retries of finished jobs.
+#[derive(Debug)]
+pub(crate) struct JobRetries {
+    pub(super) state: Arc<SharedState>,
+    pub(super) store: Store,
+    pub(super) status: Arc<StoreStatus>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) kinds: Arc<KindRegistry>,
+    pub(super) executor: Executor,
+    pub(super) incoming: Arc<CapacityReservations>,
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) query: Arc<Query>,
+    pub(super) persistence: Arc<Persistence>,
+    /// Wakes the dispatcher.
+    pub(super) wake: Arc<ThreadNotify>,
+    /// Cancelled when the service has stopped.
+    pub(super) stopped: CancellationToken,
+}
 
-    /// Returns true if a job is active, like `is_live`, but first waits for the acceptance callback
-    /// of a job that is already on the disk: until then the job is not in the engine state. Each
-    /// further round needs another commit of the job in between, in which it ended and was retried.
-    async fn is_in_books(&self, id: JobId) -> Result<bool, RequestError> {
-        // A damaged job never enters the engine state and may be unreadable.
-        if let Some(refused) = self.query.damaged(id) {
-            return Err(refused);
-        }
-        while !self.is_live(id)? {
-            if self.query.stored(id)?.status.state.is_final() {
-                return Ok(false);
-            }
-            // Callbacks run in commit order, so this commit completes after the acceptance
-            // callback.
-            let behind = self.store.submit(Changes::new()).await;
-            behind.map_err(|error| self.status.write_refused(error))?;
-        }
-        Ok(true)
-    }
-
-    /// Cancels a job. Leaves a finished job unchanged.
-    pub(crate) async fn cancel_job(
-        self: &Arc<Self>,
-        id: JobId,
-        request: &CancelRequest,
-        act: &AuditedRequest,
-    ) -> Result<Job, RequestError> {
-        if self.is_in_books(id).await? {
-            {
-                let mut engine = self.writable_engine()?;
-                let now = self.clock.now();
-                match self.cancel(&mut engine, id.number(), request.mode, now) {
-                    Ok(()) => self.log_in(&mut engine, act),
-                    // The job ended in the meantime: the desired state.
-                    Err(RequestError::Conflict(_)) => {}
-                    Err(refused) => return Err(refused),
-                }
-                self.write_next(&mut engine);
-            }
-            self.wake.notify();
-            self.all_written().await?;
-        }
-        self.query.job(id)
-    }
-
-    /// Pauses or resumes a job.
-    pub(crate) async fn pause_job(
-        self: &Arc<Self>,
-        id: JobId,
-        paused: bool,
-        act: &AuditedRequest,
-    ) -> Result<Job, RequestError> {
-        self.is_in_books(id).await?;
-        {
-            let mut engine = self.writable_engine()?;
-            let now = self.clock.now();
-            self.set_paused(&mut engine, id.number(), paused, now)?;
-            self.log_in(&mut engine, act);
-            self.write_next(&mut engine);
-        }
-        self.wake.notify();
-        self.all_written().await?;
-        self.query.job(id)
-    }
-
-    /// Changes the name, the labels or the weight of a job.
-    pub(crate) async fn patch_job(
-        self: &Arc<Self>,
-        id: JobId,
-        patch: JobPatch,
-        version: Option<u64>,
-        act: &AuditedRequest,
-    ) -> Result<Job, RequestError> {
-        self.is_in_books(id).await?;
-        {
-            let mut engine = self.writable_engine()?;
-            let now = self.clock.now();
-            self.patch(&mut engine, id.number(), patch, version, now)?;
-            self.log_in(&mut engine, act);
-            self.write_next(&mut engine);
-        }
-        self.wake.notify();
-        self.all_written().await?;
-        self.query.job(id)
-    }
-
-    /// Deletes a finished job and all its data.
-    pub(crate) async fn purge_job(
-        self: &Arc<Self>,
-        id: JobId,
-        act: &Arc<AuditedRequest>,
-    ) -> Result<(), RequestError> {
-        let is_damaged = self.query.damaged(id).is_some()
-            || matches!(self.query.stored(id), Err(RequestError::Damaged(_)));
-        if is_damaged {
-            return self.remove_damaged(id, act).await;
-        }
-        if self.is_in_books(id).await? {
-            return Err(RequestError::Conflict("the job is not over; cancel it first".into()));
-        }
-        let last = self.query.job(id)?;
-        let mut changes = Changes::new();
-        changes.purge(id.number());
-        self.audit.add(act, &mut changes);
-        let (reply, replied) = tokio::sync::oneshot::channel();
-        let (core, act) = (Arc::clone(self), Arc::clone(act));
-        self.store.submit_with(changes, move |written| {
-            // Answers even if the client has disconnected, so that the callback runs.
-            let answer = written
-                .map(|_| core.purged(last, &act))
-                .map_err(|error| core.status.write_refused(error));
-            let _ = reply.send(answer);
-        });
-        replied.await.map_err(|_| RequestError::StoreFailed("the writer has ended".into()))?
-    }
-
-    /// Publishes the deletion of a job. Called on the writer's thread, so that followers see it in
-    /// commit order.
-    fn purged(&self, last: Job, act: &AuditedRequest) {
-        self.audit.committed(act);
-        self.status.found_room();
-        let now = self.clock.now();
-        self.events.publish(|event| crate::wire::Event {
-            job: Some(Box::new(last)),
-            ..super::events::event(event, crate::wire::EventKind::JobPurged, now)
-        });
-    }
-
+impl JobRetries {
     /// Retries the failed subtasks of a finished job. The job continues behind all jobs accepted
     /// meanwhile.
-    pub(crate) async fn retry_job(
+    pub(crate) async fn retry(
         self: &Arc<Self>,
         id: JobId,
         only: RetryOnly,
         act: &AuditedRequest,
     ) -> Result<Job, RequestError> {
-        if self.is_live(id)? {
+        if self.query.is_live(id)? {
             let why = "the job is not over; wait for its end, or cancel it first";
             return Err(RequestError::Conflict(why.into()));
         }
         // The subtasks to retry are read before they are written, so no other request may retry the
         // job in between.
         let claim = self.claim_retry(id)?;
-        let core = Arc::clone(self);
-        let again = self.executor.blocking(move || core.again(id, only)).await;
+        let this = Arc::clone(self);
+        let again = self.executor.blocking(move || this.again(id, only)).await;
         let again = again.map_err(|panic| RequestError::StoreFailed(panic.to_string()))??;
         let mut again = again;
         let room = CapacityReservation::of(&self.incoming, again.count, again.key_bytes)?;
@@ -189,11 +77,11 @@ impl Core {
         changes.reopen(id.number(), first.reopened, now.0, status);
         self.audit.add(act, &mut changes);
         let (reply, replied) = tokio::sync::oneshot::channel();
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         self.store.submit_with(changes, move |written| {
             let answer = written
-                .map(|_| core.take_up_again(id, again, first.subtasks))
-                .map_err(|error| core.status.write_refused(error));
+                .map(|_| this.take_up_again(id, again, first.subtasks))
+                .map_err(|error| this.status.write_refused(error));
             // Both are released even if the client has disconnected. The engine state now counts
             // the subtasks.
             drop((room, claim));
@@ -212,11 +100,7 @@ impl Core {
     /// Writes explicit `cancelled` outcomes for subtasks that were cancelled with their job and
     /// stay cancelled, in transactions of some thousands. The job is over meanwhile, and these
     /// outcomes add nothing to a finished job: a crash in between is harmless.
-    async fn settle_cancelled(
-        self: &Arc<Self>,
-        id: JobId,
-        again: &mut RetryPlan,
-    ) -> Result<(), RequestError> {
+    async fn settle_cancelled(&self, id: JobId, again: &mut RetryPlan) -> Result<(), RequestError> {
         let dropped = std::mem::take(&mut again.dropped);
         for some in dropped.chunks(MAX_PART_SUBTASKS) {
             let mut changes = Changes::new();
@@ -227,14 +111,14 @@ impl Core {
         Ok(())
     }
 
-    fn claim_retry(self: &Arc<Self>, id: JobId) -> Result<RetryClaim, RequestError> {
+    fn claim_retry(&self, id: JobId) -> Result<RetryClaim, RequestError> {
         let mut engine = self.state.lock();
         if engine.live.contains_key(&id.number()) || !engine.retried.insert(id.number()) {
             return Err(RequestError::Conflict(
                 "another retry of the job is in progress; wait for its end".into(),
             ));
         }
-        Ok(RetryClaim { core: Arc::clone(self), job: id.number() })
+        Ok(RetryClaim { state: Arc::clone(&self.state), job: id.number() })
     }
 
     /// Returns the subtasks and steps of a finished job to retry.
@@ -349,7 +233,7 @@ impl Core {
         engine.hold_if_kind_is_missing(number, &self.kinds, now);
         engine.apply_accepted(number, &accepted, now);
         engine.changed.insert(number);
-        self.write_next(engine);
+        self.persistence.write_next(engine);
         drop(guard);
         self.wake.notify();
         let is_fed = !parts.is_empty();
@@ -392,52 +276,11 @@ impl Core {
         let mut engine = self.state.lock();
         if let Some(outcome) = engine.scheduler.end_feed(job, EndedCounts::default(), now.0) {
             engine.record_job_end(job, outcome, now);
-            self.write_next(&mut engine);
+            self.persistence.write_next(&mut engine);
         }
         drop(engine);
         self.wake.notify();
     }
-
-    /// Adds the audit entry of an applied command to its changes, so that both are in one
-    /// transaction.
-    fn log_in(&self, engine: &mut EngineState, act: &AuditedRequest) {
-        self.audit.add(act, &mut engine.unwritten.changes);
-        self.audit.committed(act);
-    }
-
-    /// Applies a command to a key.
-    pub(crate) async fn steer_key(
-        self: &Arc<Self>,
-        key: &str,
-        what: KeyCommand,
-        act: &AuditedRequest,
-    ) -> Result<Option<KeyView>, RequestError> {
-        let key = Key::new(key);
-        {
-            let mut engine = self.writable_engine()?;
-            let now = self.clock.now();
-            match what {
-                KeyCommand::Pause => self.set_key_paused(&mut engine, &key, true, now),
-                KeyCommand::Resume => self.set_key_paused(&mut engine, &key, false, now),
-                KeyCommand::RetryHead => self.retry_head(&mut engine, &key, now)?,
-                KeyCommand::SkipHead => self.skip_head(&mut engine, &key, now)?,
-            }
-            self.log_in(&mut engine, act);
-            self.write_next(&mut engine);
-        }
-        self.wake.notify();
-        self.all_written().await?;
-        Ok(self.query.key(&key.0))
-    }
-}
-
-/// Command on a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyCommand {
-    Pause,
-    Resume,
-    RetryHead,
-    SkipHead,
 }
 
 /// Subtasks and steps of a finished job to retry.
@@ -477,7 +320,7 @@ struct RetryPart {
 }
 
 /// Maximum number of subtasks in a part: their outcomes are written within some milliseconds.
-const MAX_PART_SUBTASKS: usize = if cfg!(test) { 16 } else { 8192 };
+pub(super) const MAX_PART_SUBTASKS: usize = if cfg!(test) { 16 } else { 8192 };
 
 /// Interval between attempts to write a part while the disk is full.
 const FULL_RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(250);
@@ -510,7 +353,7 @@ impl RetryPlan {
     ) {
         let stored = subtask.number();
         match self.plan.step(stored) {
-            Step::Subtask(number) if super::job_key_control::is_retried(only, kind) => {
+            Step::Subtask(number) if is_retried(only, kind) => {
                 // A subtask without an outcome was cancelled with the job: there is no outcome to
                 // remove.
                 self.count += 1;
@@ -573,16 +416,21 @@ impl RetryPlan {
 /// Exclusive right to retry a job, released on drop.
 #[derive(Debug)]
 struct RetryClaim {
-    core: Arc<Core>,
+    state: Arc<SharedState>,
     job: JobNumber,
 }
 
 impl Drop for RetryClaim {
     fn drop(&mut self) {
-        self.core.state.lock().retried.remove(&self.job);
+        self.state.lock().retried.remove(&self.job);
     }
 }
 
-#[cfg(test)]
-#[path = "command_tests.rs"]
-mod tests;
+/// Returns true if a retry of a finished job includes a subtask with this outcome.
+fn is_retried(only: RetryOnly, kind: Option<OutcomeKind>) -> bool {
+    match kind {
+        Some(OutcomeKind::Failed | OutcomeKind::Skipped) => true,
+        Some(OutcomeKind::Cancelled) | None => only == RetryOnly::Unsuccessful,
+        _ => false,
+    }
+}

@@ -9,11 +9,13 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::*;
+use crate::engine::ExtraWrites;
 use crate::engine::audit::OperatorAction;
 use crate::engine::events::FollowedItem;
-use crate::engine::{ManualClock, ServiceSettings, SubmitTicket};
+use crate::engine::job_retry::MAX_PART_SUBTASKS;
+use crate::engine::{Core, ManualClock, ServiceSettings, SubmitTicket};
 use crate::handle::{Attempt, FunctionHandler};
-use crate::wire::{CancelMode, EventKind, JobState, KeyState};
+use crate::wire::{CancelMode, EventKind, JobState, KeyState, RetryOnly};
 use crate::{Kind, Service};
 
 /// Blocks the writer in a callback until it is dropped. Changes committed together with it are on
@@ -69,9 +71,9 @@ async fn just_committed(core: &Arc<Core>) -> (JobId, BlockedWriter, SubmitTicket
     // Later submissions are committed together, with callbacks in this order.
     let second = BlockedWriter::new(core);
     let job = r#"{"kind":"gated","payload":1,"delay_ms":3600000}"#;
-    let intake = core.begin_intake(serde_json::from_str(job).unwrap(), false).unwrap();
+    let intake = core.submission.begin_intake(serde_json::from_str(job).unwrap(), false).unwrap();
     let id = intake.id();
-    let coming = intake.hand_over(None).await.unwrap();
+    let coming = intake.submit(None, ExtraWrites::default()).await.unwrap();
     drop(first);
     second.wait();
     assert!(!core.query.stored(id).unwrap().status.state.is_final());
@@ -89,7 +91,7 @@ async fn a_job_that_was_just_committed_takes_commands() {
     let act = &AuditedRequest::in_process(OperatorAction::CancelJob);
 
     let (id, held, coming) = just_committed(core).await;
-    let mut cancelling = std::pin::pin!(core.cancel_job(id, &CANCEL, act));
+    let mut cancelling = std::pin::pin!(core.control.cancel_job(id, &CANCEL, act));
     let early = cancelling.as_mut().now_or_never();
     assert!(early.is_none(), "it was not cancelled: {early:?}");
     drop(held);
@@ -97,7 +99,7 @@ async fn a_job_that_was_just_committed_takes_commands() {
     coming.outcome().await.unwrap();
 
     let (id, held, coming) = just_committed(core).await;
-    let mut pausing = std::pin::pin!(core.pause_job(id, true, act));
+    let mut pausing = std::pin::pin!(core.control.pause_job(id, true, act));
     let early = pausing.as_mut().now_or_never();
     assert!(early.is_none(), "it was not paused: {early:?}");
     drop(held);
@@ -105,7 +107,7 @@ async fn a_job_that_was_just_committed_takes_commands() {
     coming.outcome().await.unwrap();
 
     let (id, held, coming) = just_committed(core).await;
-    let mut patching = std::pin::pin!(core.patch_job(id, named("a"), None, act));
+    let mut patching = std::pin::pin!(core.control.patch_job(id, named("a"), None, act));
     let early = patching.as_mut().now_or_never();
     assert!(early.is_none(), "it was not changed: {early:?}");
     drop(held);
@@ -129,7 +131,7 @@ async fn a_job_whose_end_is_on_its_way_to_the_disk_is_not_changed() {
         tokio::task::yield_now().await;
     }
     let act = AuditedRequest::in_process(OperatorAction::PatchJob);
-    let patched = core.patch_job(id, named("late"), None, &act).now_or_never();
+    let patched = core.control.patch_job(id, named("late"), None, &act).now_or_never();
     assert!(matches!(patched, Some(Err(RequestError::Conflict(_)))), "{patched:?}");
     drop(held);
     let job = service.wait(id).await.unwrap();
@@ -161,11 +163,11 @@ async fn what_was_done_when_the_disk_becomes_full_is_answered_so() {
         tokio::task::yield_now().await;
     }
     let act = AuditedRequest::in_process(OperatorAction::PauseKey);
-    let mut pausing = std::pin::pin!(core.steer_key("k", KeyCommand::Pause, &act));
+    let mut pausing = std::pin::pin!(core.control.steer_key("k", KeyCommand::Pause, &act));
     assert!(pausing.as_mut().now_or_never().is_none(), "it is not on the disk");
     drop(held);
     assert_eq!(pausing.await.unwrap_err(), RequestError::NotYetWritten);
-    let again = core.steer_key("k", KeyCommand::Resume, &act).await;
+    let again = core.control.steer_key("k", KeyCommand::Resume, &act).await;
     assert_eq!(again.unwrap_err(), RequestError::StoreFull);
     assert!(
         core.query.key(b"k").is_some_and(|key| key.state == KeyState::Paused),
@@ -187,7 +189,7 @@ async fn followers_learn_of_a_removal_though_the_client_has_gone_away() {
     let held = BlockedWriter::new(core);
     held.wait();
     let act = Arc::new(AuditedRequest::in_process(OperatorAction::PurgeJob));
-    let purging = core.purge_job(id, &act).now_or_never();
+    let purging = core.control.purge_job(id, &act).now_or_never();
     assert!(purging.is_none(), "it is not on the disk yet: {purging:?}");
     let (mut follower, _) = core.events.follow(None);
     drop(held);
@@ -241,7 +243,7 @@ async fn a_large_retry_is_brought_in_parts_and_what_comes_meanwhile_stays_behind
     repaired.send(State::InRepair).unwrap();
     let act = AuditedRequest::in_process(OperatorAction::RetryJob);
     let before = service.core.store.stats().commits;
-    let retried = service.core.retry_job(id, RetryOnly::Failed, &act).await.unwrap();
+    let retried = service.core.retries.retry(id, RetryOnly::Failed, &act).await.unwrap();
     assert_eq!(retried.counts.total, SUBTASKS as u64);
     let parts = SUBTASKS.div_ceil(MAX_PART_SUBTASKS) as u64;
     // No subtask ends meanwhile, so hardly anything else is committed.
@@ -270,7 +272,7 @@ async fn a_subtask_of_a_crashed_server_begins_after_its_mark_however_long_it_has
     let folder = tempfile::tempdir().unwrap();
     let (service, _gate) = start(folder.path()).await;
     let act = AuditedRequest::in_process(OperatorAction::PauseKey);
-    service.core.steer_key("k", KeyCommand::Pause, &act).await.unwrap();
+    service.core.control.steer_key("k", KeyCommand::Pause, &act).await.unwrap();
     let id = service.submit(r#"{"kind":"gated","key":"k","payload":1}"#).await.unwrap();
     let crashed = tempfile::tempdir().unwrap();
     // The mark first: it may be behind the log, and never ahead of it.
@@ -298,13 +300,18 @@ async fn a_subtask_of_a_crashed_server_begins_after_its_mark_however_long_it_has
     // Two hours of other work.
     clock.set(1_000_000_000_000 + 2 * 3_600_000);
     core.state.lock().follow_clock(&core.clock);
-    core.steer_key("new", KeyCommand::Pause, &act).await.unwrap();
+    core.control.steer_key("new", KeyCommand::Pause, &act).await.unwrap();
     service.submit(r#"{"kind":"gated","key":"new","payload":2}"#).await.unwrap();
     let held = BlockedWriter::new(core);
     held.wait();
     let resume = |key| {
-        core.set_key_paused(&mut core.state.lock(), &Key::new(key), false, core.clock.now());
-        core.wake.notify();
+        core.control.set_key_paused(
+            &mut core.state.lock(),
+            &Key::new(key),
+            false,
+            core.clock.now(),
+        );
+        core.signals.wake.notify();
     };
     resume("k");
     while core.state.lock().scheduler.slots().busy == 0 && begun.is_empty() {

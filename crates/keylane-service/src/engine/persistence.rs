@@ -6,15 +6,15 @@ use parking_lot::MutexGuard;
 
 use tokio::sync::oneshot;
 
-use super::Core;
-use super::engine_state::{CommitEffect, EngineState, FinalState, WriteBatch};
-use super::job_end_times::JobNumberBlock;
-use super::rejected_change::is_logical;
-use super::store_status::StoreHealth;
+use super::clock::Clock;
+use super::engine_state::{CommitEffect, EngineState, FinalState, SharedState, WriteBatch};
+use super::events::EventHub;
+use super::job_end_times::{JobEndTimes, JobNumberBlock};
+use super::store_status::{StoreHealth, StoreStatus};
 use crate::JobNumber;
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
-use crate::store::{CommitReceipt, WriteError};
+use crate::store::{CommitReceipt, Store, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};
 
 /// Converts a refusal for requests that wait for a change that was already applied in memory.
@@ -35,7 +35,34 @@ fn report_refused(effects: &mut Vec<CommitEffect>, refusal: &RequestError) {
     }
 }
 
-impl Core {
+/// Returns true if the store refused a change for its content.
+pub(super) fn is_logical(error: &WriteError) -> bool {
+    match error {
+        WriteError::Full | WriteError::Busy | WriteError::Failed { .. } => false,
+        WriteError::NoSuchJob { .. }
+        | WriteError::NoSuchSubtask { .. }
+        | WriteError::Ended { .. }
+        | WriteError::NotEnded { .. }
+        | WriteError::TooLarge { .. }
+        | WriteError::Duplicate { .. }
+        | WriteError::OtherVersion { .. } => true,
+    }
+}
+
+/// Writer of the engine's changes: hands them to the store in batches, and applies the effects of
+/// each batch when it is on the disk.
+#[derive(Debug)]
+pub(super) struct Persistence {
+    pub(super) state: Arc<SharedState>,
+    pub(super) store: Store,
+    pub(super) status: Arc<StoreStatus>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) events: Arc<EventHub>,
+    /// End times of finished jobs.
+    pub(super) end_times: Arc<JobEndTimes>,
+}
+
+impl Persistence {
     /// Submits the next batch to the writer, if there is one, the writer has none, and none was
     /// refused.
     pub(super) fn write_next(self: &Arc<Self>, engine: &mut EngineState) {
@@ -49,9 +76,9 @@ impl Core {
     fn write(self: &Arc<Self>, engine: &mut EngineState, batch: WriteBatch) {
         engine.is_writing = true;
         let WriteBatch { changes, effects, .. } = batch;
-        let core = Arc::clone(self);
+        let this = Arc::clone(self);
         self.store.submit_returning(changes, move |written, changes| {
-            core.written(written, changes, effects);
+            this.written(written, changes, effects);
         });
     }
 
@@ -163,7 +190,7 @@ impl Core {
             }
             CommitEffect::Entered { job } => engine.activate(job, now),
             CommitEffect::Marked { fence } => engine.held_back.push_back(fence),
-            CommitEffect::Granted { fence } => self.hand(engine, fence, now),
+            CommitEffect::Granted { fence } => engine.granted.push_back(fence),
             CommitEffect::Reserved { boot } => engine.fences.note_reserved(boot),
             // The client may have disconnected.
             CommitEffect::Reply(reply) => _ = reply.send(Ok(())),
@@ -224,7 +251,7 @@ impl Core {
     ) {
         let Some(mut live) = engine.live.remove(&job) else { return };
         engine.order.left(job);
-        self.ends.note(JobNumberBlock::of(job), now.0);
+        self.end_times.note(JobNumberBlock::of(job), now.0);
         engine.key_bytes -= live.key_bytes;
         engine.changed.remove(&job);
         engine.holds.forget(job);
