@@ -1,7 +1,9 @@
 //! No child outlives `keylane` unnoticed, whatever ends it: none runs beside the next attempt of what it was started
 //! for.
 
+mod clients;
 mod consume;
+mod dice;
 mod family;
 mod first_process;
 #[cfg(target_os = "linux")]
@@ -9,3 +11,4 @@ mod long_lines;
 mod run;
 mod run_kills;
 mod serve;
+mod serve_kills;

@@ -8,6 +8,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
+use super::dice::Dice;
 use super::family::{Family, end_by, kill_with_guard};
 use crate::common::keylane;
 
@@ -25,17 +26,6 @@ const COMMAND: &str = "exec 8>DIR/alive 9>>DIR/lock-$1; flock -n 9 || echo $1 $2
 const WORKER: &str = "exec 8>DIR/alive; while read -r key number; do exec 9>>DIR/lock-$key; \
                       flock -n 9 || echo $key $number >> DIR/overlap; \
                       echo LIFE $key $number > DIR/begun; exec 9>&-; echo done; done";
-
-/// Numbers that look random and are the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
 
 fn start(family: &Family, life: u64, worker: bool) -> Child {
     let script = if worker { WORKER } else { COMMAND };
@@ -79,7 +69,7 @@ fn see(family: &Family, life: u64, count: u64) {
 fn a_run_that_is_killed_keeps_the_order_and_leaves_no_command() {
     let kills: u64 =
         env::var("KEYLANE_KILLS").map_or(8, |kills| kills.parse().expect("it is a number"));
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     for pair in 0..kills.div_ceil(2) {
         let mut family = Family::new();
         let worker = pair % 2 == 1;
