@@ -166,6 +166,9 @@ pub(super) fn read_refused(error: ReadError) -> RequestError {
     match error {
         // Only this row is damaged: the store and all other jobs continue.
         ReadError::Damaged(damage) => RequestError::Damaged(damage.to_string()),
+        ReadError::TooLong => {
+            RequestError::Backlog { what: error.to_string(), after: Duration::from_secs(10) }
+        }
         error => RequestError::StoreFailed(error.to_string()),
     }
 }

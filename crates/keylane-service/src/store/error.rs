@@ -54,7 +54,9 @@ pub enum StoreOpenError {
     /// Acknowledged commits are missing in the file: its write-ahead log was damaged, or not copied
     /// with it.
     #[error(
-        "commits {} to {acknowledged} were acknowledged and are gone; to go on without them, delete {}",
+        "commits {} to {acknowledged} were acknowledged and are gone: the write-ahead log is damaged, or was not copied \
+         with the store; restore a backup, or go on without these commits: `keylane store salvage FROM TO` copies all \
+         that can be read into a new store, or delete {} to use this one",
         has + 1, mark.display()
     )]
     Lost {
@@ -208,6 +210,12 @@ pub enum ReadError {
         /// SQLite's message.
         why: Arc<str>,
     },
+    /// The read was ended, because it kept the write-ahead log beyond its bound.
+    #[error(
+        "the read took so long that the write-ahead log has reached its bound of 256 MiB; repeat it while less is \
+         written, or stop the server and use `keylane store`"
+    )]
+    TooLong,
 }
 
 /// Damage in a store: a part whose checksum or content is wrong.
@@ -580,6 +588,9 @@ pub enum ImportError {
 
 impl From<rusqlite::Error> for ReadError {
     fn from(error: rusqlite::Error) -> Self {
+        if error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) {
+            return ReadError::TooLong;
+        }
         match sqlite::failure(&error) {
             (true, why) => ReadError::Damaged(StoreDamage::File { why }),
             (false, why) => ReadError::Sqlite { why: why.into() },

@@ -1,7 +1,7 @@
 //! Export of a store as lines of JSON: a consistent snapshot, refused if it contains damage.
 
 use std::collections::HashMap;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Seek, Write};
 use std::path::Path;
 
 use keylane_storage::files::NewFile;
@@ -25,10 +25,24 @@ impl Store {
     /// Writes a snapshot of the store as lines of JSON, while readers and the writer continue. See
     /// [`import`](Self::import). Unfinished attempts are included if they are on the disk.
     ///
+    /// The lines are gathered in a temporary file beside the store first, so that a slow `to` does not
+    /// hold the snapshot.
+    ///
     /// # Errors
-    /// If a row is damaged, or the output cannot be written. A job that was set aside must be
-    /// purged before.
+    /// If a row is damaged, the output cannot be written, or the write-ahead log has reached its bound
+    /// meanwhile. A job that was set aside must be purged before.
     pub fn export(&self, to: &mut dyn Write) -> Result<u64, ExportError> {
+        let beside = self.path().parent().unwrap_or(Path::new("."));
+        let mut gathered = tempfile::tempfile_in(beside)?;
+        let lines = self.export_to(&mut BufWriter::new(&mut gathered))?;
+        gathered.rewind()?;
+        io::copy(&mut gathered, to)?;
+        to.flush()?;
+        Ok(lines)
+    }
+
+    /// Writes an export while the snapshot is held.
+    fn export_to(&self, to: &mut dyn Write) -> Result<u64, ExportError> {
         let mut exported = Ok(0);
         self.with_reader(|reader| {
             exported = export(reader, to);
@@ -45,7 +59,7 @@ impl Store {
     pub fn export_file(&self, to: impl AsRef<Path>) -> Result<u64, ExportError> {
         let mut new = NewFile::create(to.as_ref())?;
         let mut file = BufWriter::new(new.file());
-        let lines = self.export(&mut file)?;
+        let lines = self.export_to(&mut file)?;
         file.flush()?;
         drop(file);
         new.publish()?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use keylane::admit::OwnedPermit;
-use keylane_storage::sqlite::{self, ReaderPool};
+use keylane_storage::sqlite::{self, EndRequest, ReaderPool};
 use rusqlite::Connection;
 
 use super::change::{Change, Changes, CommitReceipt, WriteReply, WriteRequest};
@@ -311,6 +311,14 @@ impl Store {
     ) -> Result<T, ReadError> {
         self.core.readers.read(read)
     }
+
+    /// Runs a long read, which ends when it keeps the log beyond its bound.
+    pub(super) fn with_long_reader<T>(
+        &self,
+        read: impl FnOnce(&Connection, EndRequest<'_>) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        self.core.readers.read_until_ended(read)
+    }
 }
 
 impl Drop for StoreCore {
@@ -336,5 +344,60 @@ impl fmt::Debug for Store {
             .field("path", &self.core.opened.path)
             .field("stats", &stats)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::store::{JobStatus, NewJob, StoreSettings};
+
+    /// A statement that never ends.
+    const ENDLESS: &str =
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n";
+
+    #[test]
+    fn a_reader_that_never_ends_is_ended_when_the_log_has_its_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let (store, _recovered) = Store::open(&path, &StoreSettings::default()).unwrap();
+        let has_ended = AtomicBool::new(false);
+        let add = |bytes: usize| {
+            let mut upload = store.upload(1).unwrap();
+            upload.push(&["key"], &vec![7; bytes]).unwrap();
+            let (kind, status) = ("kind".into(), JobStatus::WAITING);
+            upload
+                .finish(NewJob { kind, created_ms: 1, head: Vec::new(), status, idempotency: None })
+                .wait()
+                .unwrap();
+            std::fs::metadata(folder.path().join("store-wal")).unwrap().len()
+        };
+        add(1);
+        let mut max = 0;
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let read = store.with_reader(|reader| {
+                    let snapshot = reader.unchecked_transaction()?;
+                    snapshot.query_row("SELECT count(*) FROM job", [], |_| Ok(()))?;
+                    Ok(snapshot.query_row(ENDLESS, [], |_| Ok(()))?)
+                });
+                has_ended.store(true, Ordering::Relaxed);
+                read
+            });
+            while !has_ended.load(Ordering::Relaxed) {
+                max = max.max(add(4 << 20));
+            }
+            assert_eq!(reader.join().unwrap(), Err(ReadError::TooLong));
+        });
+        assert!(max > 200 << 20, "it was ended too early, at {max}");
+        assert!(max < 290 << 20, "it was ended too late, at {max}");
+        // The log has restarted.
+        for _ in 0..20 {
+            add(4 << 20);
+        }
+        assert!(add(1) < 100 << 20);
     }
 }

@@ -243,8 +243,10 @@ impl GroupCommit for StoreWriter {
         if let CheckpointState::Ended(result) = self.background.wait() {
             result?;
         }
-        let is_reset = matches!(mode, Checkpoint::Reset | Checkpoint::LongReset);
-        let _pause = is_reset.then(|| self.readers.pause());
+        let _pause = mode.pauses_readers().then(|| self.readers.pause());
+        if mode == Checkpoint::EndReaders {
+            self.readers.end_active();
+        }
         self.is_log_stale &= mode == Checkpoint::Passive;
         Ok(sqlite::checkpoint(&self.connection, mode)?)
     }

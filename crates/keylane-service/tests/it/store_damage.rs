@@ -417,8 +417,16 @@ fn a_damaged_log_is_noticed_by_what_was_acknowledged() {
     bytes[middle] ^= 0x10;
     fs::write(&log, bytes).unwrap();
     let error = Store::open(&copy, &StoreSettings::default()).unwrap_err();
+    let text = error.to_string();
     let StoreOpenError::Lost { has, acknowledged, mark } = error else { panic!("{error}") };
     assert!(has < acknowledged, "{has} {acknowledged}");
+    let remedies = ["restore a backup", "keylane store salvage", mark.to_str().unwrap()];
+    assert!(remedies.iter().all(|remedy| text.contains(remedy)), "{text}");
+    let salvaged = copy.with_file_name("salvaged");
+    Store::salvage(&copy, &salvaged, NOW).unwrap();
+    let (store, _) = open(&salvaged);
+    assert_eq!(store.check().unwrap().damage, []);
+    drop(store);
     // The operator goes on without them.
     fs::remove_file(mark).unwrap();
     let (store, _) = open(&copy);

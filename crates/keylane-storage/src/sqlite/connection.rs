@@ -173,8 +173,18 @@ pub enum Checkpoint {
     Reset,
     /// Copies all and truncates the log, if readers leave it within 5 seconds.
     LongReset,
+    /// Copies all and truncates the log, after present readers were ended.
+    EndReaders,
     /// Copies all and truncates the log. For a store without readers.
     Full,
+}
+
+impl Checkpoint {
+    /// Returns whether new readers wait meanwhile.
+    #[must_use]
+    pub fn pauses_readers(self) -> bool {
+        matches!(self, Checkpoint::Reset | Checkpoint::LongReset | Checkpoint::EndReaders)
+    }
 }
 
 /// Copies the write-ahead log into the database file, so that the log can restart.
@@ -184,7 +194,7 @@ pub enum Checkpoint {
 pub fn checkpoint(connection: &Connection, mode: Checkpoint) -> rusqlite::Result<()> {
     let sql = match mode {
         Checkpoint::Passive => "PRAGMA wal_checkpoint(PASSIVE)",
-        Checkpoint::Reset | Checkpoint::LongReset | Checkpoint::Full => {
+        Checkpoint::Reset | Checkpoint::LongReset | Checkpoint::EndReaders | Checkpoint::Full => {
             "PRAGMA wal_checkpoint(TRUNCATE)"
         }
     };

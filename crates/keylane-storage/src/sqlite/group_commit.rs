@@ -20,6 +20,9 @@ const RESET_BYTES: u64 = 2 * CHECKPOINT_BYTES;
 /// beyond what short readers reach.
 const LONG_RESET_BYTES: u64 = 4 * CHECKPOINT_BYTES;
 
+/// Size of the log from which readers that keep it are ended, in bytes. They get an error.
+const MAX_LOG_BYTES: u64 = 4 * LONG_RESET_BYTES;
+
 /// Size of the uncopied part of the log, in bytes, that the writer copies itself after a background
 /// checkpoint. Requests wait meanwhile, so it is small; a larger part is copied in the background,
 /// again.
@@ -166,7 +169,8 @@ fn write<L: GroupCommit>(target: &mut L, requests: Vec<L::Request>) {
 /// the log has at most 32 MiB and what is written during background checkpoints. From 64 MiB on, the
 /// reset waits for a background checkpoint and 5 seconds for readers, so that also slow readers
 /// leave the log at most 64 MiB and one transaction. A reader that takes longer, such as a backup of
-/// a large store in use, lets the log grow until it ends.
+/// a large store in use, lets the log grow: the wait is repeated at 128 MiB, and at 256 MiB the
+/// reader is ended with an error. So the log has at most 256 MiB and one transaction whatever readers do.
 #[derive(Debug, Default)]
 struct CheckpointSchedule {
     /// Size of the log after the previous transaction, in bytes.
@@ -193,12 +197,21 @@ impl CheckpointSchedule {
             CheckpointState::Ended(Err(error)) => return settle(target, Err(error)),
             CheckpointState::Ended(Ok(_)) | CheckpointState::Running | CheckpointState::None => {}
         }
-        if bytes < self.tried_at + CHECKPOINT_BYTES {
+        if bytes < self.tried_at + self.growth_before_next() {
             return;
         }
         self.tried_at = bytes;
         if bytes >= LONG_RESET_BYTES || !target.begin_checkpoint() {
             checkpoint(target, mode(target, bytes));
+        }
+    }
+
+    /// Returns the growth of the log from one checkpoint to the next. A long reset delays writes for
+    /// seconds if it fails, so the log doubles before the next one.
+    fn growth_before_next(&self) -> u64 {
+        match self.tried_at {
+            LONG_RESET_BYTES.. => self.tried_at,
+            _ => CHECKPOINT_BYTES,
         }
     }
 
@@ -222,6 +235,7 @@ impl CheckpointSchedule {
 /// Returns the kind of a checkpoint that the writer makes itself, for a log of this size.
 fn mode<L: GroupCommit>(target: &L, bytes: u64) -> Checkpoint {
     match bytes {
+        MAX_LOG_BYTES.. => Checkpoint::EndReaders,
         LONG_RESET_BYTES.. => Checkpoint::LongReset,
         RESET_BYTES.. => Checkpoint::Reset,
         _ if target.is_log_stale() => Checkpoint::Reset,
@@ -407,12 +421,19 @@ mod tests {
     #[test]
     fn a_log_that_readers_keep_is_waited_for_longer_the_larger_it_is() {
         let (mut log, mut schedule) = (SimulatedLog::default(), CheckpointSchedule::default());
-        for bytes in (0..6 * CHECKPOINT_BYTES).step_by(1 << 20) {
+        for bytes in (0..18 * CHECKPOINT_BYTES).step_by(1 << 20) {
             log.bytes = bytes;
             schedule.after_write(&mut log);
         }
-        use Checkpoint::{LongReset, Passive, Reset};
-        let wanted = [(1, Passive), (2, Reset), (3, Reset), (4, LongReset), (5, LongReset)];
+        use Checkpoint::{EndReaders, LongReset, Passive, Reset};
+        let wanted = [
+            (1, Passive),
+            (2, Reset),
+            (3, Reset),
+            (4, LongReset),
+            (8, LongReset),
+            (16, EndReaders),
+        ];
         assert_eq!(log.checkpoints, wanted);
         // It has restarted.
         log.bytes = CHECKPOINT_BYTES;

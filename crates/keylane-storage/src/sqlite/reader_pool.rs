@@ -1,7 +1,8 @@
 //! Pool of reading connections, which the writer can pause to let the log restart.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -20,7 +21,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 ///
 /// SQLite's log restarts only in a moment without readers. A continuous sequence of short readers
 /// leaves none, so the writer [pauses](Self::pause) the pool: active readers continue, and new ones
-/// wait until the pause ends.
+/// wait until the pause ends. A reader that takes too long is [ended](Self::end_active).
 #[derive(Debug)]
 pub struct ReaderPool {
     path: PathBuf,
@@ -32,8 +33,42 @@ pub struct ReaderPool {
 #[derive(Debug, Default)]
 struct ReaderPoolState {
     /// Idle connections.
-    idle: Vec<Connection>,
+    idle: Vec<PooledReader>,
+    /// Flags of all connections, idle ones included.
+    flags: Vec<Weak<AtomicBool>>,
     is_paused: bool,
+}
+
+#[derive(Debug)]
+struct PooledReader {
+    connection: Connection,
+    /// Whether the reader is to end. Relaxed: it passes no data.
+    must_end: Arc<AtomicBool>,
+}
+
+/// Number of SQLite's instructions between two looks at the flag of a reader: well below a millisecond.
+const INSTRUCTIONS: i32 = 10_000;
+
+impl PooledReader {
+    fn open(path: &Path) -> rusqlite::Result<Self> {
+        let mut connection = reader(path)?;
+        let must_end = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&must_end);
+        connection.progress_handler(INSTRUCTIONS, Some(move || flag.load(Ordering::Relaxed)))?;
+        Ok(PooledReader { connection, must_end })
+    }
+}
+
+/// Request to end a read.
+#[derive(Clone, Copy, Debug)]
+pub struct EndRequest<'a>(&'a AtomicBool);
+
+impl EndRequest<'_> {
+    /// Returns whether the read is to end.
+    #[must_use]
+    pub fn is_set(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// While it lives, no reader starts.
@@ -52,7 +87,8 @@ impl ReaderPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `read` with a connection that no other reader uses meanwhile.
+    /// Calls `read` with a connection that no other reader uses meanwhile. If the read is to
+    /// [end](Self::end_active), its statements fail with `SQLITE_INTERRUPT`.
     ///
     /// # Errors
     /// If the database cannot be opened, or `read` fails.
@@ -60,20 +96,46 @@ impl ReaderPool {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.read_until_ended(|connection, _| read(connection))
+    }
+
+    /// Reads like [`read`](Self::read). `read` also ends soon after the request is set, for what it
+    /// does between statements.
+    ///
+    /// # Errors
+    /// If the database cannot be opened, or `read` fails.
+    pub fn read_until_ended<T, E: From<rusqlite::Error>>(
+        &self,
+        read: impl FnOnce(&Connection, EndRequest<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let idle = {
             let state = self.resumed.wait_timeout_while(self.state(), MAX_WAIT, |s| s.is_paused);
-            state.unwrap_or_else(PoisonError::into_inner).0.idle.pop()
+            let idle = state.unwrap_or_else(PoisonError::into_inner).0.idle.pop();
+            // Under the lock, so that a later request to end is not lost.
+            idle.inspect(|reader| reader.must_end.store(false, Ordering::Relaxed))
         };
-        let connection = match idle {
-            Some(connection) => connection,
-            None => reader(&self.path)?,
+        let reader = match idle {
+            Some(reader) => reader,
+            None => {
+                let reader = PooledReader::open(&self.path)?;
+                self.state().flags.push(Arc::downgrade(&reader.must_end));
+                reader
+            }
         };
-        let result = read(&connection);
+        let result = read(&reader.connection, EndRequest(&reader.must_end));
         let mut state = self.state();
         if state.idle.len() < MAX_IDLE {
-            state.idle.push(connection);
+            state.idle.push(reader);
         }
         result
+    }
+
+    /// Ends the active readers: their statements fail.
+    pub fn end_active(&self) {
+        self.state().flags.retain(|flag| {
+            let flag = flag.upgrade();
+            flag.inspect(|flag| flag.store(true, Ordering::Relaxed)).is_some()
+        });
     }
 
     /// Keeps new readers from starting while the guard lives.
@@ -131,6 +193,47 @@ mod tests {
         assert_eq!(readers.idle(), MAX_IDLE);
         readers.close();
         assert_eq!(readers.idle(), 0);
+    }
+
+    /// A statement that never ends.
+    const ENDLESS: &str =
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n";
+
+    #[test]
+    fn a_reader_that_never_ends_is_ended_and_the_log_restarts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let writer = super::super::writer(&path, None).unwrap();
+        writer.execute_batch("CREATE TABLE a (x)").unwrap();
+        let readers = ReaderPool::new(&path);
+        let begun = Barrier::new(2);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                readers.read_until_ended(|connection, must_end| {
+                    let snapshot = connection.unchecked_transaction()?;
+                    snapshot.query_row("SELECT count(*) FROM a", [], |_| Ok(()))?;
+                    begun.wait();
+                    let ended = snapshot.query_row(ENDLESS, [], |_| Ok(()));
+                    assert!(must_end.is_set());
+                    ended
+                })
+            });
+            begun.wait();
+            writer.execute_batch("INSERT INTO a VALUES (1)").unwrap();
+            let _pause = readers.pause();
+            readers.end_active();
+            super::super::checkpoint(&writer, super::super::Checkpoint::EndReaders).unwrap();
+            assert_eq!(super::super::log_bytes(&writer).unwrap(), 0);
+            let error = reader.join().unwrap().unwrap_err();
+            let code = error.sqlite_error_code();
+            assert_eq!(code, Some(rusqlite::ErrorCode::OperationInterrupted), "{error}");
+        });
+        // The connection is used again.
+        let count = readers.read(|reader| {
+            let mut count = reader.prepare("SELECT count(*) FROM a")?;
+            count.query_row([], |row| row.get::<_, i64>(0))
+        });
+        assert_eq!((count, readers.idle()), (Ok(1), 1));
     }
 
     #[test]

@@ -225,8 +225,10 @@ impl GroupCommit for JournalWriter {
     }
 
     fn checkpoint(&mut self, mode: Checkpoint) -> Result<(), SqliteError> {
-        let is_reset = matches!(mode, Checkpoint::Reset | Checkpoint::LongReset);
-        let _pause = is_reset.then(|| self.readers.pause());
+        let _pause = mode.pauses_readers().then(|| self.readers.pause());
+        if mode == Checkpoint::EndReaders {
+            self.readers.end_active();
+        }
         self.store.checkpoint(mode)
     }
 
