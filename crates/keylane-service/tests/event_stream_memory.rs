@@ -41,7 +41,7 @@ const STREAMS: usize = 200;
 const MAX_EACH: isize = 6 * 1024;
 
 /// Maximum size of an idle WebSocket in bytes. A read buffer of the WebSocket library's default size has 128 KiB.
-const MAX_EACH_WEBSOCKET: isize = 16 * 1024;
+const MAX_EACH_WEBSOCKET: isize = 12 * 1024;
 
 /// Opens a stream of events, and returns when its first events are here.
 fn open(address: SocketAddr, path: &str) -> TcpStream {

@@ -252,3 +252,62 @@ fn a_hangup_reads_tokens_and_kinds_anew_and_ends_nothing() {
     server.signal(Signal::TERM);
     server.end().expect(0, &[]);
 }
+
+/// Returns whether a client that trusts only this certificate gets an answer.
+fn is_trusted(server: &Served, papers: &std::path::Path, name: &str) -> bool {
+    let pem = std::fs::read(papers.join(format!("{name}-cert.pem"))).unwrap();
+    let address: std::net::SocketAddr = server.address.parse().unwrap();
+    // An error says that an earlier call has installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(&pem).unwrap()])
+        .resolve("keylane.test", address)
+        .build()
+        .unwrap();
+    let url = format!("https://keylane.test:{}/livez", address.port());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    match runtime.block_on(client.get(url).send()) {
+        Ok(answer) => answer.status() == 200,
+        Err(error) => {
+            assert!(error.is_connect(), "{error:?}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_hangup_reads_certificates_anew_and_ends_nothing() {
+    let mut place = Place::new("");
+    let papers =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../keylane-service/tests/papers");
+    let install = |name: &str| {
+        for what in ["cert", "key"] {
+            let to = place.path(&format!("{what}.pem"));
+            std::fs::copy(papers.join(format!("{name}-{what}.pem")), to).unwrap();
+        }
+    };
+    let path = place.path("config.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| place.path(name));
+    let tls = format!(
+        "[server]\nhosts = [\"keylane.test\"]\ntls_certificates = {certificate:?}\ntls_key = {key:?}"
+    );
+    std::fs::write(&path, config.replacen("[server]", &tls, 1)).unwrap();
+    install("own");
+    let mut server = Served::start(&place, &[]);
+    assert!(is_trusted(&server, &papers, "own") && !is_trusted(&server, &papers, "other"));
+
+    install("other");
+    server.signal(Signal::HUP);
+    server.hears("reloaded");
+    assert!(is_trusted(&server, &papers, "other") && !is_trusted(&server, &papers, "own"));
+
+    // Half of a certificate changes nothing.
+    std::fs::write(&certificate, "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
+    server.signal(Signal::HUP);
+    server.hears("not reloaded");
+    assert!(is_trusted(&server, &papers, "other"));
+    server.signal(Signal::TERM);
+    server.end().expect(0, &[]);
+    place.wait_until_nobody_is_left();
+}

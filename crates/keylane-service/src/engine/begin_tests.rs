@@ -41,3 +41,29 @@ async fn an_attempt_that_a_crash_cut_off_still_holds_its_keys_in_the_check_of_th
     }
     service.stop(Duration::ZERO).await;
 }
+
+/// The check is told a wrong history: the later subtask of a key begins while the earlier one has not ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_violation_raises_the_metric() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path()).await;
+    let two = r#"{"kind":"remote","subtasks":[{"key":"k","payload":1},{"key":"k","payload":2}]}"#;
+    let job = service.submit(two).await.unwrap().number();
+    let count = || {
+        let text = service.core.metrics().text();
+        let line = text.lines().find(|line| line.starts_with("keylane_order_violations_total "));
+        line.unwrap().rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let begins = |number| {
+        let subtask = SubtaskId { job, number };
+        service.core.state.lock().check_order(subtask, &[Key::new("k")]);
+    };
+    begins(0);
+    assert_eq!(count(), 0);
+    begins(1);
+    assert_eq!(count(), 1);
+    // The earlier one was overtaken.
+    begins(0);
+    assert_eq!(count(), 2);
+    service.stop(Duration::ZERO).await;
+}

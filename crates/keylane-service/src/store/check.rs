@@ -98,12 +98,9 @@ fn check_jobs(connection: &Connection, report: &mut StoreReport) -> Result<(), R
             // A job that was set aside is known to be damaged.
             Ok((job, _)) if job.status.state == JobState::Damaged => {}
             Ok((job, has_chunk)) => check_job(connection, &job, has_chunk, report)?,
-            Err(error) => {
-                let code: i64 = row.get(1)?;
-                if code != JobState::Damaged.code() {
-                    note(report, Err(error))?;
-                }
-            }
+            // The rest of the row of a job that was set aside may be what is damaged.
+            Err(_) if read::is_set_aside(row)? => {}
+            Err(error) => note(report, Err(error))?,
         }
     }
     Ok(())

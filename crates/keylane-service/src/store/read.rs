@@ -404,10 +404,19 @@ pub(super) fn census(connection: &Connection) -> Result<UnfinishedCensus, ReadEr
 
 /// Returns whether a row of `number, state, status` is valid and says that the job has ended.
 fn is_validly_over(row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
+    Ok(valid_state(row)?.is_some_and(JobState::is_final))
+}
+
+/// Returns whether a row of `number, state, status` is valid and says that the job was set aside.
+pub(super) fn is_set_aside(row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
+    Ok(valid_state(row)? == Some(JobState::Damaged))
+}
+
+/// Returns the state in a row of `number, state, status`, or `None` if it is damaged.
+fn valid_state(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<JobState>> {
     let job = number(row)?;
-    let (Ok(code), Ok(status)) = (row.get(1), row.get_ref(2)?.as_blob()) else { return Ok(false) };
-    let status = JobStatus::decode(job, code, status);
-    Ok(status.is_some_and(|status| status.state.is_final()))
+    let (Ok(code), Ok(status)) = (row.get(1), row.get_ref(2)?.as_blob()) else { return Ok(None) };
+    Ok(JobStatus::decode(job, code, status).map(|status| status.state))
 }
 
 /// Returns whether a job has ended by a valid row, or does not exist.

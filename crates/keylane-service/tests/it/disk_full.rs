@@ -9,6 +9,7 @@ use crate::common::{Client, Log, builder_with, serve, settings};
 use keylane_service::http::HttpServer;
 use keylane_service::store::Store;
 use keylane_service::{Kind, Service, store};
+use keylane_testkit::{Missing, or_skip};
 use serde_json::{Value, json};
 
 /// A store of at most the given number of bytes, in place of a disk.
@@ -347,7 +348,8 @@ fn a_server_starts_on_a_full_disk_and_goes_on_when_there_is_room() {
     };
     if !unshare(&["true"]).is_ok_and(|output| output.status.success()) {
         // Nothing that could be installed would help.
-        eprintln!("skipped, because this machine does not allow a test to mount a file system");
+        let why = "this machine does not allow a test to mount a file system";
+        or_skip::<()>(Err(Missing::new(why)));
         return;
     }
     let this = std::env::current_exe().unwrap();

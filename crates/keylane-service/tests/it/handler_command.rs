@@ -39,14 +39,26 @@ async fn it_is_told_what_it_is_about() {
     assert_eq!(told, format!("\"{JOB} resize 7 ann 2 99\""));
 }
 
-/// Names of the variables that a command has.
+/// Variables that each command has.
+const OWN: [&str; 8] = [
+    "KEYLANE_ATTEMPT",
+    "KEYLANE_CHILD_OF",
+    "KEYLANE_FENCE",
+    "KEYLANE_JOB",
+    "KEYLANE_KEY",
+    "KEYLANE_KIND",
+    "KEYLANE_PAYLOAD_BYTES",
+    "KEYLANE_SUBTASK",
+];
+
+/// Names of the variables that a command has, beside these.
 async fn variables(command: CommandHandler) -> Vec<String> {
     let printed = result(ask(&command, attempt("null")).await);
     let printed: String = serde_json::from_str(&printed).unwrap();
     let name = |line: &str| line.split_once('=').map(|(name, _)| name.to_owned());
     let mut names: Vec<_> = printed.lines().filter_map(name).collect();
-    // A shell's own.
-    names.retain(|name| !name.starts_with("KEYLANE_"));
+    // Those of the attempt and of its process group. All others of this name, such as the server's token, are the server's.
+    names.retain(|name| !OWN.contains(&&**name));
     names.sort_unstable();
     names
 }
@@ -65,6 +77,15 @@ async fn it_gets_no_more_of_the_servers_environment_than_it_needs() {
     assert_eq!(variables(env().environment(["CARGO_MANIFEST_DIR"])).await, ["CARGO_MANIFEST_DIR"]);
     let all = variables(env().inherit_environment()).await;
     assert!(all.iter().any(|name| name == "CARGO_MANIFEST_DIR"), "{all:?}");
+    // Secrets of a server have names like those of an attempt.
+    if std::env::var_os("KEYLANE_TOKEN").is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        let test = "handler_command::it_gets_no_more_of_the_servers_environment_than_it_needs";
+        again.args([test, "--exact"]).env("KEYLANE_TOKEN", "secret").env("KEYLANE_LOG", "debug");
+        let again = again.output().unwrap();
+        let said = String::from_utf8_lossy(&again.stdout);
+        assert!(again.status.success() && said.contains("1 passed"), "{said}");
+    }
 }
 
 #[tokio::test]

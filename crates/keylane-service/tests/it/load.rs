@@ -203,3 +203,47 @@ async fn streams_and_websockets_beyond_their_bounds_are_refused_before_they_begi
     let refused = client.send("GET", "/v1/ws", &upgrade, "").await.expect(429);
     assert_eq!(refused.json()["code"], "too-many-requests");
 }
+
+/// The figure that operators watch counts the file and its log, which has nearly all of a new store.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metric_and_the_dashboards_figure_count_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path(), &Log::default()).await;
+    let (_server, client) = serve(&service).await;
+    let large = "7".repeat(500_000);
+    for _ in 0..8 {
+        let body = format!(r#"{{"kind":"echo","delay_ms":3600000,"payload":"{large}"}}"#);
+        client.submit(&body).await;
+    }
+    let length = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().len();
+    let (file, log) = (length("store"), length("store-wal"));
+    assert!(log > 3_000_000 && log > file, "{file} {log}");
+    let metrics = client.get("/metrics").await.expect(200).text;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("keylane_store_bytes "));
+    assert_eq!(line, Some(&*(file + log).to_string()));
+    let summary = client.get("/v1/summary").await.expect(200).json();
+    assert_eq!(summary["store_bytes"], file + log, "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_client_has_at_most_its_number_of_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(folder.path(), &Log::default()).await;
+    let two = HttpSettings { max_connections_per_client: Some(2), ..HttpSettings::default() };
+    let (_server, client) = serve_with(&service, two).await;
+    let open = async || {
+        let mut stream = TcpStream::connect(client.address).await.unwrap();
+        stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut said = vec![0; 12];
+        stream.read_exact(&mut said).await.unwrap();
+        (stream, String::from_utf8(said).unwrap())
+    };
+    let (first, second) = (open().await, open().await);
+    for (_, said) in [&first, &second] {
+        assert_eq!(said, "HTTP/1.1 200");
+    }
+    assert_eq!(open().await.1, "HTTP/1.1 429");
+    // The end of one makes room for another.
+    drop(first);
+    while open().await.1 != "HTTP/1.1 200" {}
+}

@@ -117,7 +117,7 @@ impl Served {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let address = line.trim_end().rsplit("//").next().unwrap().to_owned();
-        assert!(line.starts_with("keylane: listening on http://"), "{line}");
+        assert!(line.starts_with("keylane: listening on http"), "{line}");
         Served { child, address, stdout, said }
     }
 
