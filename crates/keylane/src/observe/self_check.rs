@@ -95,7 +95,9 @@ impl<K> Default for OrderChecker<K> {
 }
 
 impl<K: Hash + Eq + Clone> OrderChecker<K> {
-    /// Checks and records the start of a task with this position.
+    /// Checks and records the start of a task with this position. Position 0 is that of a job's
+    /// subtask that had its key when the key was paused, and has gone back to the front of the wait
+    /// queue: its order was checked when it got the key.
     pub(crate) fn begins(&self, keys: &[TraceKey<K>], is_barrier: bool, position: u32) {
         let mut running = self.running.lock();
         let mut overlaps = if is_barrier { running.tasks != 0 } else { running.barriers != 0 };
@@ -157,10 +159,11 @@ impl KeyUse {
         let (own, others) = self.by_use(how);
         let lasts = others.map(|begun| begun.last);
         let alone = matches!(how, UseKind::Alone).then_some(own.last);
+        let is_later = |position, before| position == 0 || is_later(position, before);
         let overtakes =
             lasts.into_iter().chain(alone).flatten().any(|before| !is_later(position, before));
         own.running += 1;
-        if own.last.is_none_or(|last| is_later(position, last)) {
+        if position != 0 && own.last.is_none_or(|last| is_later(position, last)) {
             own.last = Some(position);
         }
         if let UseKind::Limited(most) = how {
@@ -251,6 +254,15 @@ mod tests {
             "positions wrap around"
         );
         assert_eq!(check(&[(Some(1), A), (None, A), (Some(2), BARRIER), (None, BARRIER)]), (0, 0));
+    }
+
+    /// Regression test: a subtask that had gone back to its wait queue was taken for a task that
+    /// came too late.
+    #[test]
+    fn a_subtask_that_went_back_to_its_wait_queue_is_in_order() {
+        let back = [(Some(1), A), (None, A), (Some(2), A_READ), (None, A_READ), (Some(0), A_READ)];
+        assert_eq!(check(&back), (0, 0));
+        assert_eq!(check(&[&back[..], &[(None, A_READ), (Some(1), A)]].concat()), (1, 0));
     }
 
     #[test]

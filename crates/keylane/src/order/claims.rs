@@ -232,10 +232,18 @@ impl<K> Claims<K> {
 
     /// Returns the key of claims with exactly one key and no descriptor.
     pub(crate) fn only_key(&self) -> Option<&K> {
-        match self.0.bare() {
+        let claims = match &self.0 {
+            ClaimsRepr::Weighed(weighed) => &weighed.claims,
+            claims => claims,
+        };
+        match claims {
             ClaimsRepr::One(claim) => Some(&claim.key),
+            // A task that limits its key has this form, as has one with a list of keys.
+            ClaimsRepr::Many(claims) => match &claims[..] {
+                [claim] => Some(&claim.key),
+                _ => None,
+            },
             ClaimsRepr::None
-            | ClaimsRepr::Many(_)
             | ClaimsRepr::Barrier
             | ClaimsRepr::Weighed(_)
             | ClaimsRepr::Described(..) => None,

@@ -162,6 +162,31 @@ fn a_delayed_task_counts_for_the_bounds() {
     });
 }
 
+/// Regression test: of the delayed tasks of a key only those were taken whose claims were the key
+/// itself, and none that limited it or was submitted with a list.
+#[test]
+fn every_form_of_one_key_is_taken() {
+    soon(|| {
+        let pool = build(&MockClock::new());
+        let forms = [
+            Claims::exclusive(A),
+            Claims::shared(A),
+            Claims::limited(A, 2),
+            Claims::from_iter([A]),
+            Claims::limited(A, 2).with_cost(1),
+        ];
+        let all = forms.len();
+        let tasks: Vec<_> = forms
+            .into_iter()
+            .map(|claims| pool.task(claims).after(SECOND).submit(|| ()).unwrap())
+            .collect();
+        let two = pool.task([A, B]).after(SECOND).submit(|| ()).unwrap();
+        assert_eq!(pool.keys().take(&A).len(), all);
+        assert!(tasks.iter().all(keylane::Handle::is_finished));
+        assert!(!two.is_finished() && two.cancel());
+    });
+}
+
 /// A cancelled task leaves its pool at once, with its captures and its capacity.
 #[test]
 fn a_cancelled_task_is_withdrawn() {

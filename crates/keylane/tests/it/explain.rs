@@ -182,6 +182,23 @@ fn what_waits_for_a_barrier_says_so() {
     });
 }
 
+/// Regression test: a barrier that all shards had reached was in no queue, and seemed to be taken by
+/// a worker.
+#[test]
+fn a_barrier_that_is_next_everywhere_says_what_it_is() {
+    soon(|| {
+        let (pool, gate, _open) = scene(2);
+        occupy(&pool, "a", &gate);
+        let barrier = pool.submit(Claims::barrier(), || {}).unwrap();
+        // The idle worker has processed all that it can: both shards have reached the barrier.
+        eventually(|| pool.inspect().snapshot(0).workers_asleep == 1);
+        let why = pool.inspect().explain(&barrier);
+        assert!(matches!(why.state, TaskState::IsBarrier), "{why}");
+        gate.open();
+        barrier.wait().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn a_key_without_tasks_is_idle_and_a_pool_without_any_has_nothing_to_do() {
     soon(|| {

@@ -60,10 +60,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         if let Some(ahead) = ready {
             return Some((FoundTask::Ready { ahead }, self.ready[ahead].meta.time));
         }
-        let replacing = self.replacing.iter();
-        let mut replacing =
-            replacing.filter(|it| it.with_work(|work| work.is_some_and(&is_target)));
-        if let Some(rollup) = replacing.next() {
+        // A barrier that every shard has reached is in no queue.
+        let unqueued = self.replacing.iter().chain(self.fence.iter().map(|fence| &fence.rollup));
+        let mut unqueued = unqueued.filter(|it| it.with_work(|work| work.is_some_and(&is_target)));
+        if let Some(rollup) = unqueued.next() {
             return Some((FoundTask::Several(rollup.clone()), rollup.meta.time));
         }
         self.find_waiting(&is_target).or_else(|| self.find_queued(inbox, &is_target))

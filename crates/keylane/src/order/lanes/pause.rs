@@ -359,7 +359,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             HeldLanes::Lane(_) | HeldLanes::Free => {
                 let key = lane.key.clone().expect("a held lane has a key");
                 // No task of the key is before it, so any sequence number that is not after another
-                // one will do.
+                // one will do; the self-check knows this one.
                 let meta =
                     TaskMeta { hash: lane.hash, seq: 0, time: lane.since & !TaskMeta::MEASURED };
                 let mode = lane.holders.mode();
