@@ -21,6 +21,8 @@ mod examples;
 mod explain;
 mod explain_waits;
 mod fairness;
+#[cfg(feature = "tokio")]
+mod feature_model;
 mod features;
 #[cfg(feature = "tokio")]
 mod futures;
