@@ -94,6 +94,8 @@ mod order;
 mod pool;
 mod retry;
 mod run;
+#[cfg(all(test, shuttle))]
+mod schedules;
 mod sync;
 mod task;
 mod unwind;

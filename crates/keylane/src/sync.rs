@@ -1,5 +1,5 @@
-//! Names the synchronization primitives in one place: those of `std`, or loom's when a model is
-//! checked.
+//! Names the synchronization primitives in one place: those of `std`, loom's when a model is
+//! checked, or shuttle's when a pool runs under a controlled scheduler (`schedules/README.md`).
 //!
 //! Everything concurrent in this crate takes its locks, atomics and threads from here, so the
 //! protocols that run are the ones that the loom models check. Plain `Arc`s are `std`'s in both
@@ -7,40 +7,55 @@
 
 mod fences;
 mod lock;
+#[cfg(all(test, shuttle))]
+mod shuttle_primitives;
 
 /// Returns whether this thread unwinds.
 pub(crate) fn is_panicking() -> bool {
     std::thread::panicking()
 }
 
-/// Identity of a thread.
-pub(crate) type ThreadId = std::thread::ThreadId;
+/// Threads of the pool itself: workers and the timer. Real ones also under loom, whose models have
+/// none.
+#[cfg(not(all(test, shuttle)))]
+mod threads {
+    pub(crate) use std::thread::{JoinHandle, ThreadId};
+    pub(crate) use std::thread_local;
 
+    /// Starts a thread, with a stack of `stack_size` bytes if that is given.
+    pub(crate) fn spawn(
+        name: String,
+        stack_size: Option<usize>,
+        run: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<JoinHandle<()>> {
+        let mut thread = std::thread::Builder::new().name(name);
+        if let Some(bytes) = stack_size {
+            thread = thread.stack_size(bytes);
+        }
+        thread.spawn(run)
+    }
+
+    /// Returns the identity of the calling thread.
+    pub(crate) fn this_thread() -> ThreadId {
+        std::thread::current().id()
+    }
+
+    /// Returns the nanoseconds since `epoch`.
+    pub(crate) fn nanos_since(epoch: std::time::Instant) -> u64 {
+        epoch.elapsed().as_nanos() as u64
+    }
+}
+
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use threads::*;
+
+#[cfg(all(test, shuttle))]
+use shuttle_primitives as primitives;
+
+/// Cell that a protocol protects, with loom's interface.
 #[cfg(not(loom))]
-mod primitives {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
-    pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
-    pub(crate) use std::thread::{Thread, current, park, yield_now};
-
-    pub(crate) fn park_timeout(timeout: std::time::Duration) {
-        std::thread::park_timeout(timeout);
-    }
-
-    /// Returns the identity and the name of a thread.
-    pub(crate) fn identity(thread: &Thread) -> (Option<super::ThreadId>, Option<String>) {
-        (Some(thread.id()), thread.name().map(str::to_owned))
-    }
-
-    pub(crate) fn spin_hint() {
-        std::hint::spin_loop();
-    }
-
-    /// Returns the number of attempts before a thread sleeps, given the number that pays.
-    pub(crate) fn rounds(wanted: u32) -> u32 {
-        wanted
-    }
-
-    /// Cell that a protocol protects, with loom's interface.
+mod unsafe_cell {
+    /// Cell that a protocol protects.
     #[derive(Debug, Default)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -75,6 +90,34 @@ mod primitives {
             // SAFETY: by this function's condition.
             unsafe { &*self.0.cast_const() }
         }
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use unsafe_cell::*;
+
+#[cfg(not(any(loom, all(test, shuttle))))]
+mod primitives {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, fence};
+    pub(crate) use std::sync::{Condvar, Mutex as RawMutex, MutexGuard};
+    pub(crate) use std::thread::{Thread, current, park, yield_now};
+
+    pub(crate) fn park_timeout(timeout: std::time::Duration) {
+        std::thread::park_timeout(timeout);
+    }
+
+    /// Returns the identity and the name of a thread.
+    pub(crate) fn identity(thread: &Thread) -> (Option<super::ThreadId>, Option<String>) {
+        (Some(thread.id()), thread.name().map(str::to_owned))
+    }
+
+    pub(crate) fn spin_hint() {
+        std::hint::spin_loop();
+    }
+
+    /// Returns the number of attempts before a thread sleeps, given the number that pays.
+    pub(crate) fn rounds(wanted: u32) -> u32 {
+        wanted
     }
 }
 
@@ -206,11 +249,6 @@ impl<T> StaticLock<T> {
     pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-/// Returns the identity of the calling thread.
-pub(crate) fn this_thread() -> ThreadId {
-    std::thread::current().id()
 }
 
 use std::sync::TryLockError;

@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
-use std::thread::ThreadId;
 use std::time::Instant;
 
 use super::{Outcome, PanicPayload, TaskFn};
 use crate::run::{ExecContext, RunSharedBody, Turn, TurnResult, name_of};
-use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, wait, wait_timeout};
+use crate::sync::{
+    AtomicBool, Condvar, Mutex, Ordering, ThreadId, this_thread, thread_local, wait, wait_timeout,
+};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
 /// State shared by a task and its handle.
@@ -449,7 +450,7 @@ where
     }
 
     fn runs_here(&self) -> bool {
-        matches!(self.state.lock().state, CellState::Running(on) if on == std::thread::current().id())
+        matches!(self.state.lock().state, CellState::Running(on) if on == this_thread())
     }
 
     fn cancel(&self) -> bool {
@@ -463,7 +464,7 @@ where
 
 impl<T, E, F> CellInner<T, E, F> {
     fn begin(&mut self) -> Option<F> {
-        let running = CellState::Running(std::thread::current().id());
+        let running = CellState::Running(this_thread());
         match std::mem::replace(&mut self.state, running) {
             CellState::Waiting(body) | CellState::Suspended(body) => Some(body),
             other => {

@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::detached_turns::StartRange;
 use super::histogram::{Histogram, HistogramRecorder};
 use super::statistics_setting::Statistics;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, nanos_since};
 
 /// Counters of one worker. Each atomic has one writer, so it is updated with plain loads and
 /// stores.
@@ -112,7 +112,7 @@ impl WorkerCounters {
 
     /// Current time, in nanoseconds since the pool was built.
     pub(crate) fn now(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
+        nanos_since(self.epoch)
     }
 
     /// Records a clock read between two tasks.

@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use super::TurnResult;
 use crate::observe::TraceOutcome;
+use crate::sync::thread_local;
+#[cfg(all(test, shuttle))]
+use crate::sync::{LocalCell as _, LocalRefCell as _};
 
 /// Position of a running task in the order of its pool.
 #[derive(Clone, Debug, Default)]

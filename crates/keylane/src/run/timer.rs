@@ -29,10 +29,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::thread::JoinHandle;
 
 use super::TimeSource;
-use crate::sync::{Mutex, Thread, current};
+use crate::sync::{JoinHandle, Mutex, Thread, current, spawn, this_thread};
 
 /// Alarms, and the thread that fires them, once it is started.
 #[derive(Debug)]
@@ -84,7 +83,7 @@ impl<T: Ord + Copy> Timer<T> {
     ) -> io::Result<()> {
         let mut thread = self.thread.lock();
         if thread.is_none() && !self.state.lock().over {
-            *thread = Some(std::thread::Builder::new().name(name).spawn(run)?);
+            *thread = Some(spawn(name, None, run)?);
         }
         Ok(())
     }
@@ -145,7 +144,7 @@ impl<T: Ord + Copy> Timer<T> {
     pub(crate) fn join(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
+            && thread.thread().id() != this_thread()
         {
             // The thread runs no user code except the drop of keys, which must not panic.
             let _ = thread.join();

@@ -8,7 +8,6 @@ use std::any::Any;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use keylane_allocate::{Claimant, End, Take};
@@ -24,7 +23,7 @@ use crate::engine::{
 use crate::key_state::ErasedKeyState;
 use crate::observe::{Statistics, TraceEvents, TraceOutcome, WorkerCounters};
 use crate::order::{HeldLanes, TaskSlot};
-use crate::sync::{spin_hint, yield_now};
+use crate::sync::{JoinHandle, spawn, spin_hint, yield_now};
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
 /// Polls of the ready bitmap by a worker without work, with a pause after each, before it sleeps.
@@ -99,14 +98,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
         id: usize,
         counters: Arc<WorkerCounters>,
     ) -> std::io::Result<JoinHandle<()>> {
-        let mut thread =
-            std::thread::Builder::new().name(format!("{}-{id}", engine.settings.thread_name));
-        if let Some(bytes) = engine.settings.stack_size {
-            thread = thread.stack_size(bytes);
-        }
+        let name = format!("{}-{id}", engine.settings.thread_name);
+        let stack_size = engine.settings.stack_size;
         engine.idle.start_searching();
         let failed = engine.clone();
-        let started = thread.spawn(move || {
+        let started = spawn(name, stack_size, move || {
             let round = id * 4 % engine.shards();
             let quantum_nanos = u64::try_from(engine.settings.quantum_time.as_nanos());
             let now = counters.now();

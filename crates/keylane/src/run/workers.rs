@@ -2,11 +2,10 @@
 //! wait.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::observe::{Histogram, Statistics, WorkerCounters};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, ThreadId};
+use crate::sync::{AtomicBool, AtomicUsize, JoinHandle, Mutex, Ordering, ThreadId};
 
 /// Maximum of substitute workers, which replace workers that wait inside a task. Each is a thread,
 /// so unbounded nested waits would exhaust the threads of the machine.
@@ -316,6 +315,6 @@ mod tests {
     }
 
     fn start(_: usize, _: Arc<WorkerCounters>) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().spawn(|| ())
+        crate::sync::spawn(String::new(), None, || ())
     }
 }

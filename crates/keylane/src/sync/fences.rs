@@ -9,7 +9,7 @@
 //! order: at whatever point the kernel's fence interrupts it, its store is visible afterwards, or
 //! its load comes afterwards.
 //!
-//! Where the kernel has no such call, in models and under Miri, both are full fences.
+//! Where the kernel has no such call, in models, under shuttle and under Miri, both are full fences.
 
 use super::{Ordering, fence};
 
@@ -49,7 +49,7 @@ impl FenceKind {
     }
 }
 
-#[cfg(all(target_os = "linux", not(any(loom, miri))))]
+#[cfg(all(target_os = "linux", not(any(loom, miri, shuttle))))]
 mod kernel {
     use std::sync::OnceLock;
 
@@ -69,7 +69,7 @@ mod kernel {
     }
 }
 
-#[cfg(any(not(target_os = "linux"), loom, miri))]
+#[cfg(any(not(target_os = "linux"), loom, miri, shuttle))]
 mod kernel {
     pub(super) fn registered() -> bool {
         false
@@ -80,7 +80,7 @@ mod kernel {
     }
 }
 
-#[cfg(all(test, not(any(loom, miri))))]
+#[cfg(all(test, not(any(loom, miri, shuttle))))]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

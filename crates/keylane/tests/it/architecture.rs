@@ -26,24 +26,13 @@ const ARROWS: [(&str, &str); 4] = [
 const BELOW_THE_STAGES: [&str; 5] = ["sync", "error", "key_state", "retry", "unwind"];
 
 /// What may be named outside of sync.rs all the same: nothing that a protocol depends on.
-const HARMLESS: [(&str, &str); 12] = [
-    // Thread that runs a body, to be compared with the caller: an identity, not a wait.
-    ("complete/task_cell.rs", "std::thread::ThreadId"),
-    ("complete/task_cell.rs", "std::thread::current().id()"),
+const HARMLESS: [(&str, &str); 4] = [
     // How many futures run at a time is counted where they run; no lane and no slot depends on it.
     ("complete/future.rs", "tokio::sync::Semaphore"),
     // A thread that only looks, and takes part in no protocol.
     ("observe/stall_watch.rs", "std::thread::JoinHandle"),
     ("observe/stall_watch.rs", "std::thread::Builder"),
     ("observe/stall_watch.rs", "std::thread::current().id()"),
-    // Workers are real threads with a name and a stack, which loom's have not.
-    ("run/workers.rs", "std::thread::JoinHandle"),
-    ("run/worker.rs", "std::thread::JoinHandle"),
-    ("run/worker.rs", "std::thread::Builder"),
-    // So is the timer's.
-    ("run/timer.rs", "std::thread::JoinHandle"),
-    ("run/timer.rs", "std::thread::Builder"),
-    ("run/timer.rs", "std::thread::current().id()"),
 ];
 
 #[test]
