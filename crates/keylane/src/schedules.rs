@@ -6,8 +6,11 @@
 //! from a seed; memory is sequentially consistent. A schedule fails if a thread panics, if all
 //! threads wait, or if it takes too many steps. `schedules/README.md` has the commands and the limits.
 
+#[path = "../tests/it/linearizability/checker.rs"]
+mod checker;
 mod faults;
 mod features;
+mod order;
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;

@@ -46,6 +46,7 @@ mod key_state;
 mod keys_model;
 mod latest;
 mod limited;
+mod linearizability;
 mod many_keys;
 #[cfg(feature = "metrics")]
 mod metrics;
