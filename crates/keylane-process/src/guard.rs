@@ -77,10 +77,16 @@ fn guard() -> io::Result<()> {
         Err(table::TableReadError::Format) => return Err(io::ErrorKind::InvalidData.into()),
     };
     let process = header.process;
-    termination::end_all(&header, &slots, GRACE, |count| {
+    termination::end_all(&header, &slots, grace_of_arguments(), |count| {
         say(&format!("process {process} is gone; its {count} child processes are ended"));
     })?;
     table::clear(&file)
+}
+
+/// Time between SIGTERM and SIGKILL, in milliseconds: the argument behind the parent's number.
+fn grace_of_arguments() -> Duration {
+    let ms = std::env::args().nth(3).and_then(|ms| ms.parse().ok());
+    ms.map_or(GRACE, Duration::from_millis)
 }
 
 /// Waits until the pipe has no write end left. Whether the parent has dismissed the guard before.
@@ -132,12 +138,13 @@ struct GuardWatcher {
     pipe: PipeReader,
     /// The table, for the next guard.
     file: File,
+    grace: Duration,
     tell: MessageSink,
 }
 
 impl GuardHandle {
-    /// Starts a guard of this table.
-    pub(crate) fn start(file: File, tell: MessageSink) -> io::Result<Self> {
+    /// Starts a guard of this table, with this time between SIGTERM and SIGKILL.
+    pub(crate) fn start(file: File, grace: Duration, tell: MessageSink) -> io::Result<Self> {
         if !has_entrance() {
             let why = "a guard is this program started again, so its main must begin with \
                        keylane_process::enter; call it there, or choose GuardMechanism::None";
@@ -145,7 +152,7 @@ impl GuardHandle {
         }
         let (end, pipe) = io::pipe()?;
         let shared = Arc::new(GuardShared::default());
-        let watch = GuardWatcher { shared: Arc::clone(&shared), pipe: end, file, tell };
+        let watch = GuardWatcher { shared: Arc::clone(&shared), pipe: end, file, grace, tell };
         let guard = watch.start_one()?;
         thread::Builder::new().name("keylane-guard".into()).spawn(move || watch.run(guard))?;
         Ok(GuardHandle { pipe, shared })
@@ -208,7 +215,7 @@ impl GuardWatcher {
         let mut command = Command::new(own_program()?);
         command
             .arg0("keylane")
-            .args([WORD, &std::process::id().to_string()])
+            .args([WORD, &std::process::id().to_string(), &self.grace.as_millis().to_string()])
             .stdin(self.pipe.try_clone()?)
             .stdout(self.file.try_clone()?);
         command.spawn()

@@ -6,25 +6,27 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::guard::{GuardHandle, GuardMechanism};
 use crate::leftovers::{MessageSink, RegistryOpenError, end_leftovers, lock};
 use crate::table::{self, GroupSlot, TableHeader};
-use crate::{TAG, say, scan, table_folder};
+use crate::{GRACE, TAG, say, scan, table_folder};
 
 /// How a registry is opened.
 #[derive(Clone)]
 pub struct RegistryOptions {
     guard: GuardMechanism,
+    grace: Duration,
     tell: MessageSink,
 }
 
 impl Default for RegistryOptions {
     /// Without a guard; messages go to standard error.
     fn default() -> Self {
-        RegistryOptions { guard: GuardMechanism::None, tell: Arc::new(say) }
+        RegistryOptions { guard: GuardMechanism::None, grace: GRACE, tell: Arc::new(say) }
     }
 }
 
@@ -33,6 +35,13 @@ impl RegistryOptions {
     #[must_use]
     pub fn guard(mut self, guard: GuardMechanism) -> Self {
         self.guard = guard;
+        self
+    }
+
+    /// Sets the time between SIGTERM and SIGKILL of a guard. Default: [`GRACE`](crate::GRACE).
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
         self
     }
 
@@ -180,7 +189,8 @@ impl Registry {
         let guarding = match options.guard {
             GuardMechanism::None => None,
             GuardMechanism::ThisProgram => {
-                Some(GuardHandle::start(file.try_clone()?, Arc::clone(&options.tell))?)
+                let tell = Arc::clone(&options.tell);
+                Some(GuardHandle::start(file.try_clone()?, options.grace, tell)?)
             }
         };
         let inner = RegistryInner { file, own_path, header, slots: Mutex::new(slots), guarding };

@@ -12,7 +12,7 @@ use keylane_stream::consumer::{
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
 
-use super::handlers::{CommandHandler, HttpHandler, NotHandled};
+use super::handlers::{CommandHandler, HttpHandler, NotHandled, unless_forced};
 use super::settings::PayloadAs;
 use super::validated;
 
@@ -36,7 +36,10 @@ pub(super) fn start_posts(
 ) -> Result<Consumer, StartError> {
     let posts = Arc::new(posts);
     let lines = Arc::clone(&posts);
-    let handle = move |batch: RecordLines<'_>| runtime.block_on(posts.post_all(batch));
+    let handle = move |batch: RecordLines<'_>| {
+        let first = &batch.0[0];
+        runtime.block_on(unless_forced(first, posts.post_all((batch.0, batch.1))))
+    };
     start(builder, batch, move |one| lines.line_of(one), handle)
 }
 
@@ -85,7 +88,7 @@ impl CommandHandler {
             .env("KEYLANE_LAST_POSITION", last.position().to_string())
             .env("KEYLANE_COUNT", batch.len().to_string())
             .stdin(keylane_process::whole_input(&lines).map_err(NotHandled::NotRun)?);
-        self.run(&mut command)
+        self.run(&mut command, first)
     }
 }
 

@@ -185,7 +185,7 @@ commit-interval = "1s"
 commit-batch-size = 10000
 max-in-flight = 4096     # maximum number of records in flight per partition, and their size
 max-in-flight-bytes = 16777216
-shutdown-timeout = "30s"
+shutdown-timeout = "30s" # time for running handlers at the end; the last 5 s after SIGTERM
 
 # /healthz, /readyz, /metrics and /lag.
 # listen = "127.0.0.1:9100"

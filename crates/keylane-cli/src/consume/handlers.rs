@@ -6,14 +6,16 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
-use keylane_stream::consumer::{Attempt, AttemptFailure};
+use keylane_stream::consumer::{Attempt, AttemptFailure, CancelHook, Cancellation};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url, redirect};
+use tokio::sync::oneshot;
 
 use super::environment::HandlerEnvironment;
 use super::keys::{KeyExtractor, NotJson, as_input};
@@ -22,7 +24,7 @@ use super::settings::PayloadAs;
 use super::validated::FailureClass;
 use crate::input::FieldLayout;
 use crate::output::{NotWritten, StandardOutput};
-use crate::process::{self, ChildProcesses, CommandResult};
+use crate::process::{self, ChildProcesses, CommandEnder, CommandResult};
 use crate::template::{NoField, Template};
 
 /// The exit status of a command that refuses a record for good: `EX_DATAERR` of BSD's sysexits.
@@ -73,6 +75,8 @@ pub(super) enum NotHandled {
     Answer { status: StatusCode, quoted: String },
     #[error("the answer has more than {} MiB; a service may answer that much at most", MAX_ANSWER >> 20)]
     LongAnswer,
+    #[error("it was ended, because its partition is given back or the consumer ends")]
+    Ended,
     #[error("no answer")]
     NoAnswer(#[source] reqwest::Error),
 }
@@ -127,7 +131,7 @@ pub(super) fn classify(failure: &AttemptFailure) -> FailureClass {
         ) => true,
         Some(NotHandled::WorkerEnded { .. } | NotHandled::NoWorker) => false,
         Some(NotHandled::Answer { status, .. }) => is_refusal(*status),
-        Some(NotHandled::NoAnswer(_) | NotHandled::LongAnswer) => false,
+        Some(NotHandled::NoAnswer(_) | NotHandled::LongAnswer | NotHandled::Ended) => false,
         None => matches!(failure, AttemptFailure::NoKey),
     };
     if refused { FailureClass::Refused } else { FailureClass::Failed }
@@ -204,12 +208,14 @@ impl CommandHandler {
 
     /// Runs the command and writes its output.
     pub(super) fn handle(&self, attempt: &Attempt) -> Result<(), NotHandled> {
-        self.run(&mut self.with_payload(attempt)?)
+        self.run(&mut self.with_payload(attempt)?, attempt)
     }
 
-    /// Runs a prepared command and writes its output.
-    pub(super) fn run(&self, command: &mut Command) -> Result<(), NotHandled> {
-        let ended = process::run_once(&self.children, command, &self.output);
+    /// Runs a prepared command for an attempt, or for several of which this is the first, and writes
+    /// its output.
+    pub(super) fn run(&self, command: &mut Command, attempt: &Attempt) -> Result<(), NotHandled> {
+        let watch = |ender| end_when_cancelled(attempt, ender);
+        let ended = process::run_once(&self.children, command, &self.output, watch);
         let CommandResult { status, said, written } = ended.map_err(NotHandled::NotRun)?;
         // However it ended: the policy for that could have the record done.
         written?;
@@ -219,7 +225,8 @@ impl CommandHandler {
     /// Runs the command and returns its output.
     pub(super) fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
         let mut command = self.with_payload(attempt)?;
-        let ended = process::ask_once(&self.children, &mut command, &self.output);
+        let watch = |ender| end_when_cancelled(attempt, ender);
+        let ended = process::ask_once(&self.children, &mut command, &self.output, watch);
         let CommandResult { status, said, written: answer } = ended.map_err(NotHandled::NotRun)?;
         succeeded(status, said).map(|()| answer)
     }
@@ -265,6 +272,39 @@ impl CommandHandler {
         metadata::describe(&mut command, attempt, &key);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         Ok(command)
+    }
+}
+
+/// Ends the command of an attempt when the attempt is cancelled: SIGTERM on request, SIGKILL when its
+/// end is forced.
+fn end_when_cancelled(attempt: &Attempt, ender: Arc<CommandEnder>) -> CancelHook {
+    attempt.on_cancel(move |stage| match stage {
+        Cancellation::Requested => ender.terminate(),
+        Cancellation::Forced => ender.kill(),
+    })
+}
+
+/// Returns the result of a request for an attempt, or drops the request when the end of the attempt
+/// is forced.
+pub(super) async fn unless_forced<T>(
+    attempt: &Attempt,
+    request: impl Future<Output = Result<T, NotHandled>>,
+) -> Result<T, NotHandled> {
+    let (tell, told) = oneshot::channel();
+    let tell = Mutex::new(Some(tell));
+    let _hook = attempt.on_cancel(move |stage| {
+        let mut tell = tell.lock().expect("no holder of the lock panics");
+        if let Some(tell) = tell.take_if(|_| stage == Cancellation::Forced) {
+            // The request may have ended already.
+            let _ = tell.send(());
+        }
+    });
+    // After the hook, so that it is dropped before the hook.
+    let mut request = pin!(request);
+    tokio::select! {
+        biased;
+        result = &mut request => result,
+        Ok(()) = told => Err(NotHandled::Ended),
     }
 }
 

@@ -22,7 +22,7 @@ use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
 
-use super::handlers::{CommandHandler, HttpHandler, NotHandled, classify};
+use super::handlers::{CommandHandler, HttpHandler, NotHandled, classify, unless_forced};
 use super::journals::OpenJournals;
 use super::keys::KeyExtractor;
 use super::log::{LogLevel, ThrottledLog};
@@ -197,7 +197,10 @@ fn children(plan: &ConsumePlan) -> anyhow::Result<Option<Arc<ChildProcesses>>> {
     let registry = match &plan.source {
         validated::PlannedSource::Journal { path, .. } => process::guarded_beside(path)?,
         validated::PlannedSource::File { state, .. } => process::guarded_beside(state)?,
-        validated::PlannedSource::Kafka(_) | validated::PlannedSource::Stdin => process::guarded()?,
+        validated::PlannedSource::Kafka(member) => {
+            process::guarded_with_grace(member.grace_after_kill())?
+        }
+        validated::PlannedSource::Stdin => process::guarded()?,
     };
     Ok(Some(Arc::new(ChildProcesses::new(registry)?)))
 }
@@ -229,13 +232,16 @@ fn start_posts(
     let Some((sink, outputs)) = results else {
         return builder.start_async(runtime, jobs, move |attempt| {
             let posts = Arc::clone(&posts);
-            async move { posts.ask(&attempt).await.map(drop) }
+            async move { unless_forced(&attempt, posts.ask(&attempt)).await.map(drop) }
         });
     };
     let outputs = Arc::new(outputs);
     builder.start_async_producing(runtime, jobs, sink, move |attempt| {
         let (posts, outputs) = (Arc::clone(&posts), Arc::clone(&outputs));
-        async move { posts.ask(&attempt).await.map(|answer| outputs.of(&attempt, answer)) }
+        async move {
+            let answer = unless_forced(&attempt, posts.ask(&attempt)).await;
+            answer.map(|answer| outputs.of(&attempt, answer))
+        }
     })
 }
 
@@ -420,7 +426,8 @@ fn follow(
             }
             2 => {
                 log.say(LogLevel::Info, "ending what runs");
-                handle.stop(Duration::ZERO);
+                // SIGTERM now, and SIGKILL after the grace time.
+                handle.cancel(keylane_process::GRACE);
             }
             _ => _ = children.inspect(|children| children.kill()),
         }
@@ -458,7 +465,7 @@ fn report(ended: &ShutdownReport, log: &ThrottledLog) {
             counts.failed_attempts,
             counts.skipped,
             counts.dead_lettered,
-            ended.abandoned
+            counts.cancelled + ended.abandoned as u64
         ),
     );
 }

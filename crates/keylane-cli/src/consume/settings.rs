@@ -183,7 +183,8 @@ pub(crate) struct ConsumeSettings {
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_in_flight_bytes: Option<usize>,
 
-    /// Time to wait for running handlers at shutdown: 30s by default.
+    /// Time for running handlers at shutdown, and before a partition is given back: 30s by default.
+    /// Commands get SIGTERM 5s before its end, and SIGKILL at its end.
     #[arg(long, value_name = "TIME")]
     pub(crate) shutdown_timeout: Option<DurationArg>,
 

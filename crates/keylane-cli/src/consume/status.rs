@@ -230,6 +230,7 @@ fn put_counts(text: &mut String, counts: &ConsumerCounts) {
     for (name, help, count) in [
         ("records_handled", "Records that were handled.", counts.handled),
         ("attempts_failed", "Attempts that failed.", counts.failed_attempts),
+        ("attempts_cancelled", "Attempts that were ended early.", counts.cancelled),
         ("records_skipped", "Records that were skipped after their last attempt.", counts.skipped),
         ("records_dead_lettered", "Records that went to the dead letters.", counts.dead_lettered),
         (

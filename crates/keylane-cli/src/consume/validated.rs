@@ -67,6 +67,51 @@ pub(super) struct KafkaMember {
     pub(super) to_the_end: bool,
 }
 
+/// Time that a partition may take to be given back after the shutdown timeout: the end of killed
+/// commands, and the last commit.
+const GIVE_BACK: Duration = Duration::from_secs(15);
+
+impl KafkaMember {
+    /// Returns a time of the client, or its default.
+    fn client_time(&self, name: &str, default_ms: u64) -> Duration {
+        let settings = self.client.iter().rev().filter_map(|setting| setting.split_once('='));
+        let value = settings.filter(|(key, _)| *key == name).find_map(|(_, ms)| ms.parse().ok());
+        Duration::from_millis(value.unwrap_or(default_ms))
+    }
+
+    /// Returns the time between SIGTERM and SIGKILL for the commands of a member that was killed. They
+    /// must have ended before the group gives its partitions to others, which happens a session
+    /// timeout after its last heartbeat.
+    pub(super) fn grace_after_kill(&self) -> Duration {
+        let session = self.client_time("session.timeout.ms", 45_000);
+        let heartbeat = self.client_time("heartbeat.interval.ms", 3_000);
+        (session.saturating_sub(heartbeat) / 2).min(keylane_process::GRACE)
+    }
+
+    /// Checks that partitions can be given back before the group removes this member.
+    fn check_times(&self, shutdown_timeout: Duration) -> Result<(), InvalidSettings> {
+        let allowed = self.client_time("max.poll.interval.ms", 300_000);
+        let needed = shutdown_timeout + GIVE_BACK;
+        if needed <= allowed {
+            return Ok(());
+        }
+        let what = format!(
+            "shutdown-timeout is {}, and the group gives the partitions of a member to others after {} \
+             (max.poll.interval.ms of the client), while its commands may still run; lower \
+             shutdown-timeout to {} or less, or set client max.poll.interval.ms={}",
+            seconds(shutdown_timeout),
+            seconds(allowed),
+            seconds(allowed.saturating_sub(GIVE_BACK)),
+            needed.as_millis()
+        );
+        wrong("shutdown-timeout", what)
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}
+
 #[derive(Debug)]
 pub(super) enum HandlerPlan {
     Command(Vec<String>),
@@ -163,6 +208,10 @@ impl ConsumePlan {
         let batch = batch(&settings)?;
         let payload = payload(&settings)?;
         let source = source(&settings)?;
+        let shutdown_timeout = span(settings.shutdown_timeout, 30);
+        if let PlannedSource::Kafka(member) = &source {
+            member.check_times(shutdown_timeout)?;
+        }
         refuse_useless(&settings, (&source, dead_letters.as_ref(), output.as_ref()))?;
         listen(&settings)?;
         if matches!(source, PlannedSource::File { .. } | PlannedSource::Stdin)
@@ -189,7 +238,7 @@ impl ConsumePlan {
             commit_batch_size: settings.commit_batch_size.unwrap_or(10_000),
             max_in_flight: settings.max_in_flight.unwrap_or(4_096),
             max_in_flight_bytes: settings.max_in_flight_bytes.unwrap_or(16 << 20),
-            shutdown_timeout: span(settings.shutdown_timeout, 30),
+            shutdown_timeout,
             listen: settings.listen,
             stall_timeout: span(settings.stall_timeout, 60),
         })
@@ -493,5 +542,47 @@ fn dead_letters(text: &str, client: Vec<String>) -> Result<DeadLetters, InvalidS
             let some = "file:PATH, journal:PATH or kafka://HOST:PORT/TOPIC";
             wrong("dead-letters", format!("`{text}` is no place; write {some}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(client: &[&str]) -> KafkaMember {
+        KafkaMember {
+            address: "kafka://here:9092/orders".to_owned(),
+            group: "g".to_owned(),
+            client: client.iter().map(ToString::to_string).collect(),
+            protocol: KafkaProtocol::Cooperative,
+            member: None,
+            start: KafkaStart::First,
+            out_of_range: KafkaStart::Refuse,
+            foreign_progress: ForeignProgressPolicy::Refuse,
+            offset_map: OffsetMap::Kl2,
+            to_the_end: false,
+        }
+    }
+
+    #[test]
+    fn a_shutdown_timeout_fits_into_the_time_of_the_group() {
+        let check = |client: &[&str], seconds| {
+            member(client).check_times(Duration::from_secs(seconds)).map_err(|it| it.to_string())
+        };
+        assert_eq!(check(&[], 285), Ok(()));
+        let error = check(&[], 286).unwrap_err();
+        assert!(error.contains("286 s") && error.contains("to 285 s or less"), "{error}");
+        assert!(error.contains("client max.poll.interval.ms=301000"), "{error}");
+        // The last value of a setting counts.
+        let client = ["max.poll.interval.ms=1", "max.poll.interval.ms=600000"];
+        assert_eq!(check(&client, 585), Ok(()));
+        assert!(check(&client, 586).is_err());
+    }
+
+    #[test]
+    fn commands_of_a_killed_member_end_within_its_session() {
+        assert_eq!(member(&[]).grace_after_kill(), keylane_process::GRACE);
+        let client = ["session.timeout.ms=6000", "heartbeat.interval.ms=2000"];
+        assert_eq!(member(&client).grace_after_kill(), Duration::from_secs(2));
     }
 }

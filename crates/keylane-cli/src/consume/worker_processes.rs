@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use keylane_stream::consumer::{Ack, Attempt, Outbox};
+use keylane_stream::consumer::{Ack, Attempt, CancelHook, Cancellation, Outbox};
+use rustix::process::Signal;
 
 use super::environment::HandlerEnvironment;
 use super::handlers::{NotHandled, line_of};
@@ -58,7 +59,9 @@ impl WorkerProcesses {
         move |attempt, ack| match line_of(&attempt, &keys, payload) {
             // The answer that is owed holds the key's turn.
             Ok(line) => {
-                pool.dispatch(RecordTicket { attempt, ack }, &RecordKey::Serial, &line, None)
+                let hook = end_when_cancelled(&attempt, &pool);
+                let ticket = RecordTicket { attempt, ack, _hook: hook };
+                pool.dispatch(ticket, &RecordKey::Serial, &line, None);
             }
             Err(error) => ack.failed(error),
         }
@@ -85,6 +88,28 @@ impl WorkerProcesses {
     }
 }
 
+/// Ends the worker that has the record of an attempt when the attempt is cancelled: SIGTERM on
+/// request, SIGKILL when its end is forced.
+fn end_when_cancelled(attempt: &Attempt, pool: &Arc<WorkerPool<ConsumerObserver>>) -> CancelHook {
+    // The pool has the ticket, which has the hook.
+    let pool = Arc::downgrade(pool);
+    let (partition, epoch) = (attempt.partition().clone(), attempt.epoch());
+    let position = attempt.position();
+    attempt.on_cancel(move |stage| {
+        let Some(pool) = pool.upgrade() else { return };
+        let signal = match stage {
+            Cancellation::Requested => Signal::TERM,
+            Cancellation::Forced => Signal::KILL,
+        };
+        let is_it = |ticket: &RecordTicket| {
+            let attempt = &ticket.attempt;
+            let is_assignment = attempt.epoch() == epoch && *attempt.partition() == partition;
+            is_assignment && attempt.position() == position
+        };
+        pool.cancel(is_it, signal);
+    })
+}
+
 /// A consumer as an observer: an answer is the end of a record, and the end of a child a failed attempt.
 #[derive(Debug)]
 pub(super) struct ConsumerObserver {
@@ -100,6 +125,8 @@ pub(super) struct ConsumerObserver {
 pub(super) struct RecordTicket {
     attempt: Attempt,
     ack: Ack,
+    /// Dropped after the acknowledgement.
+    _hook: CancelHook,
 }
 
 impl ConsumerObserver {
@@ -118,6 +145,10 @@ impl RecordObserver for ConsumerObserver {
         self.stopping.load(Relaxed)
     }
 
+    fn is_cancelled(&self, ticket: &RecordTicket) -> bool {
+        ticket.attempt.is_cancelled()
+    }
+
     fn not_run(&self, ticket: RecordTicket) {
         drop(ticket);
     }
@@ -134,10 +165,21 @@ impl RecordObserver for ConsumerObserver {
                 }
             };
         };
-        for (line, RecordTicket { attempt, ack }) in
+        for (line, RecordTicket { attempt, ack, .. }) in
             lines.split_inclusive(|b| *b == b'\n').zip(tickets)
         {
             outbox.send(outputs.of(&attempt, line.to_vec()), ack);
+        }
+    }
+
+    fn ended(&self, records: &mut Vec<PendingRecord<RecordTicket>>) {
+        for record in records.drain(..) {
+            let RecordTicket { attempt, ack, .. } = record.ticket;
+            match attempt.is_cancelled() {
+                true => ack.failed(NotHandled::Ended),
+                // Its partition stays.
+                false => ack.restart(),
+            }
         }
     }
 

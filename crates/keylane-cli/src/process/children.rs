@@ -84,13 +84,8 @@ impl ChildProcesses {
 
     /// Waits until a child of [`spawn`](Self::spawn) has ended, and ends the rest of its group.
     pub(crate) fn reap(&self, child: &mut Child) -> io::Result<ExitStatus> {
+        wait_for_end(child)?;
         let group = Pid::from_child(child);
-        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while let Err(error) = waitid(WaitId::Pid(group), ended) {
-            if error != Errno::INTR {
-                return Err(error.into());
-            }
-        }
         let mut state = self.lock();
         send(group, Signal::KILL);
         let place = state.groups.remove(&group);
@@ -114,16 +109,14 @@ impl ChildProcesses {
 
     /// Asks one child and its group to end.
     pub(crate) fn end(&self, child: &Child) {
-        let group = Pid::from_child(child);
-        if self.lock().groups.contains_key(&group) {
-            send(group, Signal::TERM);
-        }
+        self.signal(Pid::from_child(child), Signal::TERM);
     }
 
-    /// Kills one child and its group, unless it has been reaped.
-    pub(crate) fn kill_one(&self, group: Pid) {
-        if self.lock().groups.contains_key(&group) {
-            send(group, Signal::KILL);
+    /// Sends a signal to one child and its group, unless it has been reaped.
+    pub(crate) fn signal(&self, group: Pid, signal: Signal) {
+        let state = self.lock();
+        if state.groups.contains_key(&group) {
+            send(group, signal);
         }
     }
 
@@ -159,6 +152,17 @@ impl ChildProcesses {
     fn lock(&self) -> MutexGuard<'_, ChildSet> {
         self.state.lock().expect("no holder of the lock panics")
     }
+}
+
+/// Waits until a child has ended, and does not reap it.
+pub(super) fn wait_for_end(child: &Child) -> io::Result<()> {
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while let Err(error) = waitid(WaitId::Pid(Pid::from_child(child)), ended) {
+        if error != Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    Ok(())
 }
 
 /// Waits until no process of a group runs that was killed and whose leader was reaped; mostly

@@ -19,10 +19,10 @@ pub(super) struct CapturedOutput {
     pub(super) stderr: OutputCapture,
 }
 
-/// Reads until all writers have closed both streams, or `abandoned` becomes readable.
+/// Reads until all writers have closed both streams, or one of `abandoned` becomes readable.
 pub(super) fn collect(
     child: &mut Child,
-    abandoned: &PipeReader,
+    abandoned: [&PipeReader; 2],
     buffer: &mut Vec<u8>,
 ) -> io::Result<CapturedOutput> {
     let mut printed = CapturedOutput::default();
@@ -44,14 +44,17 @@ pub(super) fn collect(
 }
 
 /// Waits until a stream can be read; neither can when all is abandoned.
-fn wait(streams: [Option<BorrowedFd<'_>>; 2], abandoned: &PipeReader) -> io::Result<[bool; 2]> {
-    // A closed stream's place is taken by the pipe that is polled anyway.
-    let [out, err] = streams.map(|stream| stream.unwrap_or(abandoned.as_fd()));
-    let mut polled =
-        [out, err, abandoned.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+fn wait(
+    streams: [Option<BorrowedFd<'_>>; 2],
+    abandoned: [&PipeReader; 2],
+) -> io::Result<[bool; 2]> {
+    let [all, this] = abandoned.map(AsFd::as_fd);
+    // A closed stream's place is taken by a pipe that is polled anyway.
+    let [out, err] = streams.map(|stream| stream.unwrap_or(all));
+    let mut polled = [out, err, all, this].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     poll_again(&mut polled)?;
     let ready = |index: usize| !polled[index].revents().is_empty();
-    if ready(2) {
+    if ready(2) || ready(3) {
         return Ok([false, false]);
     }
     Ok([streams[0].is_some() && ready(0), streams[1].is_some() && ready(1)])

@@ -3,6 +3,7 @@
 mod capture;
 mod children;
 mod collect;
+mod command_ender;
 mod program_search;
 mod record_process;
 mod registry;
@@ -10,8 +11,11 @@ mod run_one;
 mod start_errors;
 
 pub(crate) use children::ChildProcesses;
+pub(crate) use command_ender::CommandEnder;
 pub(crate) use program_search::resolve;
 pub(crate) use record_process::{RecordProcessRunner, describe};
+#[cfg(feature = "consume")]
+pub(crate) use registry::guarded_with_grace;
 pub(crate) use registry::{guarded, guarded_beside};
 pub(crate) use run_one::{CommandResult, ask_once, run_once};
 pub(crate) use start_errors::why_not_started;

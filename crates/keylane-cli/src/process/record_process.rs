@@ -57,8 +57,8 @@ impl RecordProcessRunner {
     }
 
     fn finish(&self, place: &RecordLocation, key: &RecordKey, mut child: Child) -> RecordEnd {
-        let printed =
-            BUFFER.with_borrow_mut(|buffer| collect(&mut child, self.children.abandoned(), buffer));
+        let abandoned = [self.children.abandoned(); 2];
+        let printed = BUFFER.with_borrow_mut(|buffer| collect(&mut child, abandoned, buffer));
         let status = self.children.reap(&mut child);
         match (printed, status) {
             (Ok(printed), Ok(status)) => {

@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::io;
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 
 use crate::output::{NotWritten, StandardOutput};
 
-use super::children::ChildProcesses;
+use super::children::{ChildProcesses, wait_for_end};
 use super::collect::{CapturedOutput, collect};
+use super::command_ender::{CommandEnder, with_ender};
 
 thread_local! {
     /// Each thread's buffer for reading from pipes, used again and again.
@@ -28,13 +30,14 @@ pub(crate) struct CommandResult<W> {
 }
 
 /// Runs a command to its end and writes its output in one piece. Returns its exit status and the
-/// result of the write.
-pub(crate) fn run_once(
-    children: &ChildProcesses,
+/// result of the write. What `watch` returns is kept until the command has ended.
+pub(crate) fn run_once<H>(
+    children: &Arc<ChildProcesses>,
     command: &mut Command,
     output: &StandardOutput,
+    watch: impl FnOnce(Arc<CommandEnder>) -> H,
 ) -> io::Result<CommandResult<Result<(), NotWritten>>> {
-    let (status, CapturedOutput { mut stdout, mut stderr }) = run(children, command)?;
+    let (status, CapturedOutput { mut stdout, mut stderr }) = run(children, command, watch)?;
     // An empty output is never an error.
     let written = match (stdout.is_empty(), stderr.is_empty()) {
         (true, true) => Ok(()),
@@ -48,12 +51,14 @@ pub(crate) fn run_once(
 }
 
 /// Runs a command to its end and returns its exit status and output; its standard error is written.
-pub(crate) fn ask_once(
-    children: &ChildProcesses,
+/// What `watch` returns is kept until the command has ended.
+pub(crate) fn ask_once<H>(
+    children: &Arc<ChildProcesses>,
     command: &mut Command,
     output: &StandardOutput,
+    watch: impl FnOnce(Arc<CommandEnder>) -> H,
 ) -> io::Result<CommandResult<Vec<u8>>> {
-    let (status, CapturedOutput { mut stdout, mut stderr }) = run(children, command)?;
+    let (status, CapturedOutput { mut stdout, mut stderr }) = run(children, command, watch)?;
     if !stderr.is_empty() {
         output.write_error(|err| stderr.write_to(err));
     }
@@ -62,13 +67,20 @@ pub(crate) fn ask_once(
     Ok(CommandResult { status, said: stderr.end(MAX_SAID)?, written: answer })
 }
 
-fn run(
-    children: &ChildProcesses,
+fn run<H>(
+    children: &Arc<ChildProcesses>,
     command: &mut Command,
+    watch: impl FnOnce(Arc<CommandEnder>) -> H,
 ) -> io::Result<(ExitStatus, CapturedOutput)> {
-    let mut child = children.spawn(command)?;
-    let printed =
-        BUFFER.with_borrow_mut(|buffer| collect(&mut child, children.abandoned(), buffer));
-    let status = children.reap(&mut child)?;
-    Ok((status, printed?))
+    with_ender(children, |ender, abandoned| {
+        let watched = watch(Arc::clone(ender));
+        let mut child = ender.start(command)?;
+        let abandoned = [children.abandoned(), abandoned];
+        let printed = BUFFER.with_borrow_mut(|buffer| collect(&mut child, abandoned, buffer));
+        wait_for_end(&child)?;
+        ender.ended();
+        let status = children.reap(&mut child)?;
+        drop(watched);
+        Ok((status, printed?))
+    })
 }

@@ -68,6 +68,11 @@ impl RecordObserver for RunObserver {
         self.stats.succeeded(records.len() as u64);
     }
 
+    /// A run cancels no record.
+    fn ended(&self, records: &mut Vec<PendingRecord<DispatchedRecord>>) {
+        self.lost(records, &"it was ended", &[]);
+    }
+
     fn lost(
         &self,
         records: &mut Vec<PendingRecord<DispatchedRecord>>,

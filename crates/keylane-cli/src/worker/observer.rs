@@ -15,7 +15,12 @@ pub(crate) trait RecordObserver: Debug + Send + Sync + 'static {
     /// Whether starts have stopped.
     fn is_stopping(&self) -> bool;
 
-    /// A record came after starts had stopped.
+    /// Whether the record of a ticket is not wanted any more.
+    fn is_cancelled(&self, _ticket: &Self::Ticket) -> bool {
+        false
+    }
+
+    /// A record came after starts had stopped, or was cancelled while it waited for a child.
     fn not_run(&self, ticket: Self::Ticket);
 
     /// A record is on its way to a child.
@@ -23,6 +28,9 @@ pub(crate) trait RecordObserver: Debug + Send + Sync + 'static {
 
     /// A child has answered these records, with a line each, in order. All lines are whole.
     fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<Self::Ticket>>);
+
+    /// A child had these, and was ended by [`cancel`](super::WorkerPool::cancel).
+    fn ended(&self, records: &mut Vec<PendingRecord<Self::Ticket>>);
 
     /// A child has ended, and had these. `said` is the end of what it wrote to standard error during the oldest one.
     fn lost(&self, records: &mut Vec<PendingRecord<Self::Ticket>>, end: &dyn Display, said: &[u8]);

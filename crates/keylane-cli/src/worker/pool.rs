@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use keylane::Turn;
+use rustix::process::Signal;
 
 use crate::key::RecordKey;
 use crate::process::ChildProcesses;
@@ -110,7 +111,7 @@ impl<E: RecordObserver> WorkerPool<E> {
     ) {
         let mut table = self.lock();
         let index = loop {
-            if self.observer.is_stopping() {
+            if self.observer.is_stopping() || self.observer.is_cancelled(&ticket) {
                 drop(table);
                 return self.observer.not_run(ticket);
             }
@@ -190,6 +191,21 @@ impl<E: RecordObserver> WorkerPool<E> {
         self.release(&mut withdrawn);
     }
 
+    /// Ends the child that has a record, with this signal to its group, or abandons the record if no
+    /// child has received it. Records that the child has not received go to another one.
+    #[cfg(feature = "consume")]
+    pub(crate) fn cancel(&self, is_it: impl Fn(&E::Ticket) -> bool, signal: Signal) {
+        let mut withdrawn = Vec::new();
+        let mut table = self.lock();
+        let groups = table.slots.iter_mut().filter_map(|slot| slot.cancel(&is_it, &mut withdrawn));
+        groups.for_each(|group| self.children.signal(group, signal));
+        drop(table);
+        // A dispatcher may wait with the record.
+        self.room.notify_all();
+        self.observer.withdrawn(&mut withdrawn);
+        self.release(&mut withdrawn);
+    }
+
     /// Lets all children go: their input ends, and no other is started.
     pub(crate) fn close(&self) {
         let mut table = self.lock();
@@ -237,7 +253,7 @@ impl<E: RecordObserver> WorkerPool<E> {
         for (group, record) in overdue {
             self.observer
                 .print(&format_args!("a worker has not answered {record} in time; it is ended"));
-            self.children.kill_one(group);
+            self.children.signal(group, Signal::KILL);
         }
         if let Some(record) = silent {
             self.observer.print(&format_args!(

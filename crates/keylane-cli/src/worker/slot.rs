@@ -66,8 +66,19 @@ pub(super) struct WorkerSlot<T> {
     busy_since: Instant,
     /// Children that ended since one last answered.
     fruitless: u32,
+    /// True if the child is being ended because one of its records was cancelled.
+    is_cancelled: bool,
     /// What the child wrote to standard error during its oldest record.
     pub(super) said: StderrTail,
+}
+
+/// Cause of a child's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChildEnd {
+    /// One of its records was cancelled.
+    Cancelled,
+    /// It ended by itself; `fruitless` children in a row have ended without an answer.
+    ByItself { fruitless: u32 },
 }
 
 /// Assumed until the first child's pipe has been asked.
@@ -88,6 +99,7 @@ impl<T> WorkerSlot<T> {
             writing: false,
             busy_since: now,
             fruitless: 0,
+            is_cancelled: false,
             said: StderrTail::default(),
         }
     }
@@ -206,14 +218,40 @@ impl<T> WorkerSlot<T> {
         }
     }
 
-    /// Removes the child and takes its records; returns the number of children in a row that have
-    /// ended without an answer.
-    pub(super) fn child_ended(&mut self, into: &mut Vec<PendingRecord<T>>) -> u32 {
+    /// Removes the child and takes its records.
+    pub(super) fn child_ended(&mut self, into: &mut Vec<PendingRecord<T>>) -> ChildEnd {
         self.phase = ChildPhase::Empty;
         self.window = FlowWindow::new();
         self.take_oldest(self.sent(), into);
+        if std::mem::take(&mut self.is_cancelled) {
+            return ChildEnd::Cancelled;
+        }
         self.fruitless += 1;
-        self.fruitless
+        ChildEnd::ByItself { fruitless: self.fruitless }
+    }
+
+    /// Lets the child go if it has the record, and returns its group. Takes the record back if it was
+    /// not written to the child.
+    #[cfg(feature = "consume")]
+    pub(super) fn cancel(
+        &mut self,
+        is_it: impl Fn(&T) -> bool,
+        withdrawn: &mut Vec<PendingRecord<T>>,
+    ) -> Option<Pid> {
+        let index = self.pending.iter().position(|record| is_it(&record.ticket))?;
+        let sent = self.sent();
+        if index < sent {
+            self.is_cancelled = true;
+            self.leave();
+            return self.group;
+        }
+        let before: usize = self.pending.range(sent..index).map(|record| record.length).sum();
+        let record = self.pending.remove(index)?;
+        self.outbox.drain(before..before + record.length);
+        self.unsent -= 1;
+        self.bytes -= record.length;
+        withdrawn.push(record);
+        None
     }
 
     /// Takes back the records that were not written to the child.

@@ -17,7 +17,7 @@ use crate::process::{describe, why_not_started};
 use super::observer::RecordObserver;
 use super::pool::WorkerPool;
 use super::response_lines::ResponseLines;
-use super::slot::{ChildPhase, PendingRecord};
+use super::slot::{ChildEnd, ChildPhase, PendingRecord};
 use super::stderr::{StderrReader, is_readable};
 
 /// Children in a row that may end without an answer before the command is
@@ -181,15 +181,20 @@ impl<E: RecordObserver> WorkerPool<E> {
         };
         let mut lost = Vec::new();
         let mut table = self.lock();
-        let fruitless = table.slots[index].child_ended(&mut lost);
+        let cause = table.slots[index].child_ended(&mut lost);
         let said = table.slots[index].said.take();
         drop(table);
         let count = lost.len();
-        self.observer.lost(&mut lost, &end, &said);
-        if let Some(error) = end.verdict(count, fruitless)
-            && self.on_fatal(error)
-        {
-            self.abandon_pending(index);
+        match cause {
+            ChildEnd::Cancelled => self.observer.ended(&mut lost),
+            ChildEnd::ByItself { fruitless } => {
+                self.observer.lost(&mut lost, &end, &said);
+                if let Some(error) = end.verdict(count, fruitless)
+                    && self.on_fatal(error)
+                {
+                    self.abandon_pending(index);
+                }
+            }
         }
         self.release(&mut lost);
         self.room.notify_all();

@@ -26,6 +26,8 @@ mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_guarantees;
 #[cfg(feature = "kafka")]
+mod kafka_moves;
+#[cfg(feature = "kafka")]
 mod kafka_operations;
 mod kafka_output;
 #[cfg(feature = "kafka-tls")]

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::cancellation::CancelHooks;
 use super::mailbox::Mailbox;
 use crate::Partition;
 
@@ -48,6 +49,8 @@ pub(super) struct Assignment {
     pub(super) epoch: u64,
     /// See the protocol. Workers change the count; the coordinator sets the bits.
     word: AtomicUsize,
+    /// Hooks that end running attempts early.
+    pub(super) cancel_hooks: CancelHooks,
 }
 
 /// A running attempt. The coordinator waits for its end when it closes the assignment.
@@ -59,7 +62,8 @@ pub(super) struct RunningAttempt {
 
 impl Assignment {
     pub(super) fn new(partition: Partition, slot: usize, epoch: u64) -> Arc<Self> {
-        Arc::new(Assignment { partition, slot, epoch, word: AtomicUsize::new(0) })
+        let (word, cancel_hooks) = (AtomicUsize::new(0), CancelHooks::default());
+        Arc::new(Assignment { partition, slot, epoch, word, cancel_hooks })
     }
 
     /// Starts an attempt at time `now`, unless the assignment is closed.

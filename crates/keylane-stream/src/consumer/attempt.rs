@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::assignment::RunningAttempt;
+use super::cancellation::{CancelHook, CancelHooks, Cancellation};
 use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
 use super::shared::ConsumerShared;
@@ -110,6 +111,26 @@ impl Attempt {
         self.context.assignment.epoch
     }
 
+    /// Registers a hook that ends this attempt early, until the returned value is dropped.
+    ///
+    /// The hook is called with [`Cancellation::Requested`] when the time that a revocation or a
+    /// shutdown gives the attempt is nearly over, and with [`Cancellation::Forced`] when it is over,
+    /// or at once if other members have the partition already. The partition is released only after
+    /// the hook is dropped, or a few seconds after the forced end. A failure of a cancelled attempt
+    /// does not count: its record is left to the next owner of the partition.
+    ///
+    /// The hook is called on any thread, must return quickly, and can be called once more while it
+    /// is being removed.
+    pub fn on_cancel(&self, hook: impl Fn(Cancellation) + Send + Sync + 'static) -> CancelHook {
+        CancelHooks::register(self.context.clone(), Box::new(hook))
+    }
+
+    /// Whether the attempt was cancelled by a [hook](Self::on_cancel) of its own.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.context.is_cancelled()
+    }
+
     /// Whether the answer of this attempt still counts. If not, the partition was released or the
     /// consumer has stopped, and the handler can return early.
     #[must_use]
@@ -155,6 +176,15 @@ impl Ack {
         if let Some(AckState { shared, in_flight, running }) = self.0.take() {
             running.end(&shared.mailbox);
             drop(in_flight);
+        }
+    }
+
+    /// Ends the attempt without a result. The record gets another attempt at once, and this one is
+    /// not counted.
+    pub fn restart(mut self) {
+        if let Some(AckState { shared, in_flight, running }) = self.0.take() {
+            shared.timer.schedule(shared.outside.now(), in_flight);
+            running.end(&shared.mailbox);
         }
     }
 

@@ -65,6 +65,7 @@ impl ConsumerBuilder {
                 commit_every: Duration::from_secs(1),
                 commit_after: 10_000,
                 shutdown_timeout: Duration::from_secs(30),
+                cancel_grace: Duration::from_secs(5),
                 on_event: None,
             },
             policy: FailurePolicy::new(rule, |_| ()),
@@ -150,6 +151,14 @@ impl ConsumerBuilder {
     /// again.
     pub fn shutdown_timeout(mut self, within: Duration) -> Self {
         self.config.shutdown_timeout = within;
+        self
+    }
+
+    /// Sets the last part of the [shutdown timeout](Self::shutdown_timeout), in which running
+    /// attempts are [asked to end](Attempt::on_cancel). It is at most half of that timeout. Default:
+    /// 5 s.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.config.cancel_grace = grace;
         self
     }
 

@@ -1,12 +1,16 @@
 //! Coordinator thread: polls the source, tracks completion per partition, and commits offsets. The
 //! [module](super) documentation has the protocol.
 
+mod revocations;
+
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::revocations::{FORCED_END_TIMEOUT, FenceCause};
 use super::assignment::Assignment;
+use super::cancellation::Cancellation;
 use super::event::{AfterFailure, ConsumerEvent};
 use super::failure::AttemptFailure;
 use super::in_flight::InFlight;
@@ -16,7 +20,9 @@ use super::record_lanes::RecordLanes;
 use super::revocation::{Revocation, RevocationStage};
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus};
-use super::worker_event::{CompletionKind, FailedAttempt, FailureAction, WorkerEvent};
+use super::worker_event::{
+    CompletionKind, FailedAttempt, FailureAction, StopCancellation, WorkerEvent,
+};
 use super::{ShutdownReport, StopReason, StoppedKey};
 use crate::source::{
     CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
@@ -31,11 +37,6 @@ const MAX_POLL_TIMEOUT: Duration = Duration::from_millis(100);
 const POLL_TIMEOUT_WITHOUT_WAKER: Duration = Duration::from_millis(2);
 /// Maximum number of records per poll: enough to amortize the cost of a poll.
 const RECORDS_PER_POLL: usize = 1024;
-/// Timeout of the last commit of a partition. After it the partition is released without that
-/// commit.
-const LAST_COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Minimum timeout of the last commit when the shutdown deadline has passed.
-const MIN_LAST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before `begin_commit` is tried again after the source has refused it.
 const BEGIN_COMMIT_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// Timeout of [`Source::close`].
@@ -55,6 +56,8 @@ pub(super) struct CoordinatorConfig {
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
     pub(super) shutdown_timeout: Duration,
+    /// Last part of a timeout of running attempts, in which they are asked to end.
+    pub(super) cancel_grace: Duration,
     pub(super) on_event: Option<Box<EventHook>>,
 }
 
@@ -98,12 +101,18 @@ pub(super) struct Coordinator {
     ending: Option<StopReason>,
     /// Shutdown deadline: running attempts are awaited until then. Set once the consumer stops.
     stop_by: Option<Instant>,
+    /// Time at which the shutdown cancels running attempts. Set once the consumer stops.
+    stop_cancels_at: Option<Instant>,
     /// The source has failed while the consumer stops: its answers are not awaited.
     source_is_dead: bool,
     /// Attempts that were still running when their partition was released during shutdown.
     abandoned: usize,
     /// Assignments that were fenced before shutdown while attempts were running.
     unawaited: Vec<Arc<Assignment>>,
+    /// Assignments whose attempts were forced to end, and have not ended.
+    forced: Vec<Arc<Assignment>>,
+    /// Time until which they are awaited.
+    forced_until: Instant,
     stopped: Vec<StoppedKey>,
     /// The open transaction has output of a record that is not complete here, so it must be
     /// aborted. Used by transactional sources only.
@@ -141,9 +150,12 @@ impl Coordinator {
             counts: ConsumerCounts::default(),
             ending: None,
             stop_by: None,
+            stop_cancels_at: None,
             source_is_dead: false,
             abandoned: 0,
             unawaited: Vec::new(),
+            forced: Vec::new(),
+            forced_until: now,
             stopped: Vec::new(),
             tainted: false,
             aborting: false,
@@ -172,7 +184,13 @@ impl Coordinator {
         self.advance_revocations();
         self.commit_due();
         self.stop_if_finished();
-        self.ending.is_none() || !self.revocations.is_empty()
+        self.ending.is_none() || !self.revocations.is_empty() || self.awaits_forced()
+    }
+
+    /// Returns whether attempts of lost partitions are still being ended.
+    fn awaits_forced(&mut self) -> bool {
+        self.forced.retain(|assignment| assignment.cancel_hooks.is_any_registered());
+        !self.forced.is_empty() && self.now() < self.forced_until
     }
 
     /// Closes the source. Called when the consumer has stopped.
@@ -183,10 +201,13 @@ impl Coordinator {
             self.emit(&ConsumerEvent::Source(error.to_string()));
         }
         let still_running: usize = self.unawaited.iter().map(|unawaited| unawaited.running()).sum();
+        let is_counted = |it: &Assignment| self.unawaited.iter().any(|is| is.epoch == it.epoch);
+        let forced = self.forced.iter().filter(|assignment| !is_counted(assignment));
+        let still_ending: usize = forced.map(|forced| forced.cancel_hooks.registered()).sum();
         ShutdownReport {
             reason: self.ending.expect("a reason is set before the loop ends"),
             counts: self.counts,
-            abandoned: self.abandoned + still_running,
+            abandoned: self.abandoned + still_running + still_ending,
             stopped: self.stopped,
         }
     }
@@ -220,7 +241,10 @@ impl Coordinator {
                     self.completed((slot, epoch), (position, index), completion, now);
                 }
                 WorkerEvent::Failed(failed) => self.failed(*failed),
-                WorkerEvent::Stop(within) => self.stop(StopReason::Asked, within),
+                WorkerEvent::Cancelled => self.counts.cancelled += 1,
+                WorkerEvent::Stop { within, cancellation } => {
+                    self.stop(StopReason::Asked, within, cancellation);
+                }
                 WorkerEvent::Status(reply) => {
                     // The receiver is gone if the caller's timeout has passed.
                     let _ = reply.send(self.status());
@@ -279,15 +303,27 @@ impl Coordinator {
         state.failed(failed, order);
         if stops {
             let why = StopReason::Failed { partition, position, failure };
-            self.stop(why, self.config.shutdown_timeout);
+            self.stop_in_time(why);
         }
     }
 
+    /// Starts the shutdown with the configured time for running attempts.
+    fn stop_in_time(&mut self, why: StopReason) {
+        self.stop(why, self.config.shutdown_timeout, StopCancellation::BeforeDeadline);
+    }
+
     /// Starts the shutdown, or brings its deadline forward.
-    fn stop(&mut self, why: StopReason, within: Duration) {
-        let by = self.now() + within;
+    fn stop(&mut self, why: StopReason, within: Duration, cancellation: StopCancellation) {
+        let now = self.now();
+        let by = now + within;
+        let cancel_at = match cancellation {
+            StopCancellation::BeforeDeadline => self.cancel_at(now, within),
+            StopCancellation::Now => now,
+        };
         self.ending.get_or_insert(why);
         self.stop_by = Some(self.stop_by.map_or(by, |sooner| sooner.min(by)));
+        self.stop_cancels_at =
+            Some(self.stop_cancels_at.map_or(cancel_at, |sooner| sooner.min(cancel_at)));
         let until = self.last_commit_until(self.now());
         for revocation in &mut self.revocations {
             if let RevocationStage::Committing { deadline } = &mut revocation.stage {
@@ -296,21 +332,27 @@ impl Coordinator {
         }
         let left: Vec<_> = self.partitions().filter(|state| !state.closing).map(slot_of).collect();
         if !left.is_empty() {
-            self.start_revocation(left, by, Vec::new());
+            self.start_revocation(left, within, Vec::new());
         }
     }
 
-    fn start_revocation(&mut self, slots: Vec<usize>, deadline: Instant, release: Vec<Partition>) {
+    /// Returns when running attempts that have a time `within` from `now` are cancelled.
+    fn cancel_at(&self, now: Instant, within: Duration) -> Instant {
+        now + (within - self.config.cancel_grace.min(within / 2))
+    }
+
+    fn start_revocation(&mut self, slots: Vec<usize>, within: Duration, release: Vec<Partition>) {
+        let now = self.now();
+        let stage = RevocationStage::Awaiting {
+            cancel_at: self.cancel_at(now, within),
+            deadline: now + within,
+        };
         for slot in &slots {
             let Some(state) = self.slots[*slot].as_mut() else { continue };
             state.close();
             self.shared.timer.purge(state.assignment.epoch);
         }
-        self.revocations.push(Revocation {
-            slots,
-            release,
-            stage: RevocationStage::Awaiting { deadline },
-        });
+        self.revocations.push(Revocation { slots, release, stage });
     }
 
     /// Admits buffered records within the limits and sends them to the pool; pauses partitions that
@@ -321,6 +363,13 @@ impl Coordinator {
         let mut reject: Vec<(InFlight, AttemptFailure)> = Vec::new();
         let batch = &mut self.batch;
         for state in self.slots.iter_mut().flatten() {
+            // Attempts of an earlier assignment of the partition are still being ended.
+            let is_ending = |earlier: &Arc<Assignment>| {
+                earlier.slot == state.assignment.slot && earlier.cancel_hooks.is_any_registered()
+            };
+            if now < self.forced_until && self.forced.iter().any(is_ending) {
+                continue;
+            }
             let each = |admitted| match admitted {
                 AdmittedRecord::Lane(lane, in_flight) => batch.push((lane, in_flight)),
                 AdmittedRecord::Unordered(in_flight) => {
@@ -435,147 +484,8 @@ impl Coordinator {
         let is_left = self.partitions().next().is_none()
             || self.partitions().any(|state| !state.is_finished(limits));
         if self.ending.is_none() && !is_left {
-            self.stop(StopReason::Exhausted, self.config.shutdown_timeout);
+            self.stop_in_time(StopReason::Exhausted);
         }
-    }
-
-    /// Advances each revocation by the steps that are possible now.
-    fn advance_revocations(&mut self) {
-        for mut revocation in std::mem::take(&mut self.revocations) {
-            if !self.advance(&mut revocation) {
-                self.revocations.push(revocation);
-            }
-        }
-    }
-
-    /// Advances a revocation and returns whether it is finished.
-    fn advance(&mut self, revocation: &mut Revocation) -> bool {
-        let now = self.now();
-        if let RevocationStage::Awaiting { deadline } = revocation.stage {
-            if self.wait_deadline(revocation, deadline).is_some_and(|until| now < until) {
-                return false;
-            }
-            self.fence(&revocation.slots);
-            revocation.stage =
-                RevocationStage::Committing { deadline: self.last_commit_until(now) };
-        }
-        let RevocationStage::Committing { deadline } = revocation.stage else { return true };
-        if !self.is_committed(&revocation.slots, now) && now < deadline && !self.source_is_dead {
-            return false;
-        }
-        for slot in &revocation.slots {
-            self.drop_partition(*slot);
-        }
-        if !revocation.release.is_empty() {
-            self.source.release(&revocation.release);
-        }
-        true
-    }
-
-    /// Returns the deadline of the last commit. During shutdown it leaves time to close the source.
-    fn last_commit_until(&self, now: Instant) -> Instant {
-        let longest = now + LAST_COMMIT_TIMEOUT;
-        let Some(by) = self.stop_by else { return longest };
-        let before = by.checked_sub(MIN_CLOSE_TIMEOUT).unwrap_or(now);
-        before.max(now + MIN_LAST_COMMIT_TIMEOUT).min(longest)
-    }
-
-    /// Returns the partitions of a revocation that are still assigned.
-    fn of<'a>(&'a self, revocation: &'a Revocation) -> impl Iterator<Item = &'a PartitionState> {
-        revocation.slots.iter().filter_map(|slot| self.slots[*slot].as_ref())
-    }
-
-    /// Returns the deadline for the running attempts of a revocation, or `None` if no attempt is
-    /// running.
-    fn wait_deadline(&self, revocation: &Revocation, deadline: Instant) -> Option<Instant> {
-        let runs = self.of(revocation).any(|state| state.assignment.running() > 0);
-        runs.then(|| self.stop_by.map_or(deadline, |by| by.min(deadline)))
-    }
-
-    /// Returns the time of the next step of a revocation.
-    fn next_step(&self, revocation: &Revocation, now: Instant) -> Instant {
-        match revocation.stage {
-            RevocationStage::Awaiting { deadline } => {
-                self.wait_deadline(revocation, deadline).unwrap_or(now)
-            }
-            RevocationStage::Committing { .. }
-                if self.of(revocation).all(PartitionState::has_nothing_to_commit) =>
-            {
-                now
-            }
-            // A transactional commit is scheduled by `next_transaction`.
-            RevocationStage::Committing { deadline } if self.source.is_transactional() => deadline,
-            RevocationStage::Committing { deadline } => self
-                .of(revocation)
-                .filter_map(PartitionState::committable_at)
-                .fold(deadline, Instant::min),
-        }
-    }
-
-    /// Fences these partitions: later answers of their attempts are ignored.
-    fn fence(&mut self, slots: &[usize]) {
-        // Attempts that ended before the fence have put their events into the mailbox
-        // (`assignment.rs`).
-        self.read_events();
-        let now = self.now();
-        for slot in slots {
-            // A partition that is revoked during shutdown is in two revocations; the second finds
-            // it fenced.
-            let Some(state) =
-                self.slots[*slot].as_ref().filter(|state| !state.assignment.is_fenced())
-            else {
-                continue;
-            };
-            state.assignment.fence();
-            let running = state.assignment.running();
-            self.shared.timer.purge(state.assignment.epoch);
-            self.shared.dead_letters.purge_fenced();
-            if self.ending.is_some() {
-                self.abandoned += running;
-            } else {
-                self.unawaited.retain(|assignment| assignment.running() > 0);
-                self.unawaited.push(state.assignment.clone());
-            }
-            let partition = state.assignment.partition.clone();
-            if self.ending.is_some() {
-                let stopped = state.stopped(now);
-                let partition = partition.clone();
-                let stopped =
-                    stopped.map(|record| StoppedKey { partition: partition.clone(), record });
-                self.stopped.extend(stopped);
-            }
-            self.emit(&ConsumerEvent::Released { partition, running });
-        }
-    }
-
-    /// Commits the last progress of these partitions if necessary, and returns whether nothing is
-    /// left to commit.
-    fn is_committed(&mut self, slots: &[usize], now: Instant) -> bool {
-        let together = self.source.is_transactional();
-        let mut commits = Vec::new();
-        let mut saved = true;
-        for slot in slots {
-            let Some(state) = self.slots[*slot].as_mut() else { continue };
-            if !together && let Some(progress) = state.start_commit(now) {
-                commits.push(ProgressCommit {
-                    partition: state.assignment.partition.clone(),
-                    progress,
-                });
-            }
-            saved &= state.has_nothing_to_commit();
-        }
-        if !commits.is_empty() {
-            self.source.commit(commits);
-        }
-        saved
-    }
-
-    fn drop_partition(&mut self, slot: usize) {
-        let state = self.slots[slot].take();
-        self.tainted |= state.as_ref().is_some_and(PartitionState::has_uncommitted);
-        // Dropping the guards lets the next records of their keys start; these find the assignment
-        // closed.
-        drop(state);
     }
 
     /// Decides what to wait for: the source, the mailbox, or both.
@@ -621,7 +531,8 @@ impl Coordinator {
             let waits = state.has_buffered() || state.paused.is_some() || state.exhausted;
             !state.closing && (waits || state.can_reach_commit(self.config.commit_after))
         };
-        self.revocations.iter().any(Revocation::is_awaiting) || self.partitions().any(wanted)
+        let is_ending = self.revocations.iter().any(Revocation::is_awaiting);
+        is_ending || !self.forced.is_empty() || self.partitions().any(wanted)
     }
 
     /// Returns whether an event of the source is awaited. A failed source sends none and does not
@@ -657,7 +568,7 @@ impl Coordinator {
     /// Stops the consumer, or, if it is stopping already, gives up on the source.
     fn source_failed(&mut self, error: SourceError) {
         if self.ending.is_none() {
-            self.stop(StopReason::Source(error), self.config.shutdown_timeout);
+            self.stop_in_time(StopReason::Source(error));
         } else {
             self.source_is_dead = true;
         }
@@ -744,16 +655,21 @@ impl Coordinator {
         // Partitions that are already in revocation are included: they are released only when both
         // have finished.
         let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
-        self.start_revocation(slots, self.now() + self.config.shutdown_timeout, partitions);
+        self.start_revocation(slots, self.config.shutdown_timeout, partitions);
     }
 
     fn lost(&mut self, partitions: &[Partition]) {
         let slots = partitions.iter().filter_map(|partition| self.slot_of.get(partition).copied());
         let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
-        self.fence(&slots);
+        self.fence(&slots, FenceCause::Lost);
         for revocation in &mut self.revocations {
             revocation.forget(&slots, partitions);
         }
+        // Other members may handle the records already.
+        self.cancel(&slots, Cancellation::Forced);
+        let assignments = slots.iter().filter_map(|slot| self.slots[*slot].as_ref());
+        self.forced.extend(assignments.map(|state| state.assignment.clone()));
+        self.forced_until = self.now() + FORCED_END_TIMEOUT;
         for slot in slots {
             self.drop_partition(slot);
         }

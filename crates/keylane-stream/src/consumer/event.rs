@@ -22,6 +22,14 @@ pub enum ConsumerEvent {
         /// Number of attempts still running. Their records may be handled again by another member.
         running: usize,
     },
+    /// Running attempts of a partition are being cancelled, because their time is nearly over or
+    /// other members have the partition.
+    Cancelled {
+        /// The partition.
+        partition: Partition,
+        /// Number of cancelled attempts.
+        attempts: usize,
+    },
     /// An attempt has failed.
     Failed {
         /// Partition of the record.
@@ -74,6 +82,11 @@ impl fmt::Display for ConsumerEvent {
                 f,
                 "{partition} released while {running} attempts are running; their records \
                  are handled again"
+            ),
+            ConsumerEvent::Cancelled { partition, attempts } => write!(
+                f,
+                "{attempts} running attempts of {partition} are being ended; their records are \
+                 handled again"
             ),
             ConsumerEvent::Failed { partition, position, attempt, failure, then } => {
                 write!(f, "{partition} at {position}, attempt {attempt}: {failure}; {then}")

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::failure::AttemptFailure;
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus, PendingRecord};
-use super::worker_event::WorkerEvent;
+use super::worker_event::{StopCancellation, WorkerEvent};
 use crate::source::SourceError;
 use crate::{Partition, Position};
 
@@ -151,7 +151,17 @@ impl ConsumerHandle {
     /// become faster.
     pub fn stop(&self, within: Duration) {
         if let Some(shared) = self.0.upgrade() {
-            shared.mailbox.push_and_wake(WorkerEvent::Stop(within));
+            let cancellation = StopCancellation::BeforeDeadline;
+            shared.mailbox.push_and_wake(WorkerEvent::Stop { within, cancellation });
+        }
+    }
+
+    /// Stops the consumer like [`stop`](Self::stop), and [cancels](super::Attempt::on_cancel) the
+    /// running attempts at once.
+    pub fn cancel(&self, within: Duration) {
+        if let Some(shared) = self.0.upgrade() {
+            let cancellation = StopCancellation::Now;
+            shared.mailbox.push_and_wake(WorkerEvent::Stop { within, cancellation });
         }
     }
 

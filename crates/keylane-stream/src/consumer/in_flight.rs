@@ -1,6 +1,7 @@
 //! A record between its admission and its completion.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::assignment::{Assignment, RunningAttempt};
@@ -24,6 +25,20 @@ pub(super) struct RecordContext {
     pub(super) delivered: DeliveredRecord,
     /// Index of the record's entry in the partition's slab.
     pub(super) index: usize,
+    /// The running attempt was cancelled, so its failure does not count.
+    cancelled: AtomicBool,
+}
+
+impl RecordContext {
+    pub(super) fn mark_cancelled(&self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the running attempt was cancelled. No other attempt of the assignment
+    /// follows it.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
 }
 
 impl InFlight {
@@ -32,7 +47,8 @@ impl InFlight {
         delivered: DeliveredRecord,
         index: usize,
     ) -> Self {
-        let context = Arc::new(RecordContext { assignment, delivered, index });
+        let cancelled = AtomicBool::new(false);
+        let context = Arc::new(RecordContext { assignment, delivered, index, cancelled });
         InFlight { context, attempts: RecordFailures::default(), turn: None }
     }
 

@@ -279,6 +279,9 @@ impl KeyBatchQueue {
             Ok(()) => BatchResult { done: attempts.len(), failed: None },
             Err(failure) => match BatchFailure::in_batch(&failure, attempts.len()) {
                 Some((done, failure)) => BatchResult { done, failed: Some((failure, false)) },
+                None if is_any_cancelled(attempts) => {
+                    BatchResult { done: 0, failed: Some((failure, true)) }
+                }
                 None if self.batch.split && attempts.len() > 1 => one_by_one(handler, attempts),
                 None => BatchResult { done: 0, failed: Some((failure, true)) },
             },
@@ -292,6 +295,11 @@ struct BatchResult {
     done: usize,
     /// Failure of the next record, or, with `true`, of all remaining ones.
     failed: Option<(AttemptFailure, bool)>,
+}
+
+/// Returns whether a batch was cancelled. Then its records are not handled alone.
+fn is_any_cancelled(attempts: &[Attempt]) -> bool {
+    attempts.iter().any(Attempt::is_cancelled)
 }
 
 /// Handles each record alone, up to the first failure.
@@ -336,6 +344,10 @@ fn fail_all(
     batch: Vec<StartedRecord>,
     failure: &AttemptFailure,
 ) {
+    if batch.iter().any(|(in_flight, _)| in_flight.context.is_cancelled()) {
+        batch.into_iter().for_each(|(in_flight, running)| shared.cancelled(in_flight, running));
+        return drop(turn);
+    }
     let mut started = batch.into_iter();
     let Some((mut in_flight, running)) = started.next() else { return };
     shared.times.add(running.time(shared.outside.now()));

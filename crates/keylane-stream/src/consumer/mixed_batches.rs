@@ -40,6 +40,18 @@ struct QueuedRecord {
     due: Option<Instant>,
 }
 
+impl QueuedRecord {
+    /// Ends the attempt with its batch, which was cancelled. Records of other partitions get another
+    /// attempt.
+    fn cancelled(self, failure: &AttemptFailure) {
+        if self.attempt.is_cancelled() {
+            self.ack.failed(failure.clone());
+        } else {
+            self.ack.restart();
+        }
+    }
+}
+
 impl MixedBatches {
     /// Starts the threads that handle batches. They end when the handler is dropped and the queue
     /// is empty.
@@ -143,6 +155,9 @@ impl BatchQueue {
         match result {
             Err(failure) if BatchFailure::in_batch(&failure, entries.len()).is_some() => {
                 self.failed_at(entries, &failure);
+            }
+            Err(failure) if entries.iter().any(|entry| entry.attempt.is_cancelled()) => {
+                entries.into_iter().for_each(|entry| entry.cancelled(&failure));
             }
             Err(_) if self.batch.split && entries.len() > 1 => {
                 for QueuedRecord { attempt, ack, .. } in entries {

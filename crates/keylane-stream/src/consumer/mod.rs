@@ -16,9 +16,12 @@
 //!   an entry in a timer.
 //! - **Shutdown is bounded.** When a partition is revoked, its running attempts are awaited up to a
 //!   deadline; later answers are ignored and counted.
+//! - **No overlap with the next owner**, of attempts that [can be cancelled](Attempt::on_cancel): a
+//!   partition that is revoked is released after they have ended, and the attempts of a lost
+//!   partition are ended at once.
 //!
-//! A record can be handled more than once, and the handler of a member that has lost its partition
-//! may still be running then. [`Attempt::partition`] and [`Attempt::position`] identify a record
+//! A record can be handled more than once, and a handler that cannot be cancelled may still be
+//! running then, on a member that has lost its partition. [`Attempt::partition`] and [`Attempt::position`] identify a record
 //! permanently, for effects that must happen once.
 //!
 //! # Examples
@@ -63,8 +66,8 @@
 //! 1. reads the events in its mailbox: completions and failures;
 //! 2. admits records while their partition has room, and sends them to the pool in the order of
 //!    their positions; pauses partitions without room;
-//! 3. advances revocations: *close* the assignment, await running attempts up to the deadline,
-//!    *fence*, commit the last progress, release;
+//! 3. advances revocations: *close* the assignment, await running attempts, *cancel* them shortly
+//!    before the deadline and force their end there, *fence*, commit the last progress, release;
 //! 4. commits progress that is due, if no commit of that partition is in progress;
 //! 5. waits for the source, the mailbox, or both.
 //!
@@ -100,6 +103,10 @@
 //! events into the mailbox before it, by the argument in `assignment.rs`, and the coordinator reads
 //! the mailbox in between.
 //!
+//! *No overlap.* A hook is registered until its attempt has no effects any more. A revocation passes
+//! its deadline only when no hook is registered, or the forced end has taken too long. Attempts of a
+//! lost partition that are still ending hold back the records of its next assignment here.
+//!
 //! *No endless wait.* While the end of an attempt matters, it ends the coordinator's wait
 //! (`mailbox.rs`), or the wait is short. A revocation has a deadline, and so has its last commit.
 //!
@@ -114,6 +121,7 @@ mod attempt;
 mod batch;
 mod buffer;
 mod builder;
+mod cancellation;
 mod coordinator;
 mod dead_letter_queue;
 mod dead_letter_writer;
@@ -147,6 +155,7 @@ mod worker_event;
 pub use self::attempt::{Ack, Attempt};
 pub use self::batch::{BatchBy, BatchConfig, BatchFailure};
 pub use self::builder::ConsumerBuilder;
+pub use self::cancellation::{CancelHook, Cancellation};
 pub use self::event::{AfterFailure, ConsumerEvent};
 pub use self::failure::AttemptFailure;
 pub use self::handle::{

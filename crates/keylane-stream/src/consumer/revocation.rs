@@ -17,15 +17,17 @@ pub(super) struct Revocation {
 /// Stage of a revocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RevocationStage {
-    /// Running attempts are awaited.
-    Awaiting { deadline: Instant },
+    /// Running attempts are awaited. At `cancel_at` they are cancelled.
+    Awaiting { cancel_at: Instant, deadline: Instant },
+    /// The end of cancelled attempts was forced, and is awaited.
+    Forcing { deadline: Instant },
     /// The last progress is being committed.
     Committing { deadline: Instant },
 }
 
 impl Revocation {
     pub(super) fn is_awaiting(&self) -> bool {
-        matches!(self.stage, RevocationStage::Awaiting { .. })
+        matches!(self.stage, RevocationStage::Awaiting { .. } | RevocationStage::Forcing { .. })
     }
 
     pub(super) fn waits_for_source(&self) -> bool {

@@ -57,6 +57,7 @@ impl ConsumerShared {
     ) {
         match result {
             Ok(()) => self.complete(in_flight, running, CompletionKind::Handled),
+            Err(_) if in_flight.context.is_cancelled() => self.cancelled(in_flight, running),
             Err(failure) => self.failed(in_flight, running, failure),
         }
     }
@@ -73,8 +74,16 @@ impl ConsumerShared {
         drop(in_flight);
     }
 
+    /// Ends a cancelled attempt. Its record is left to the next owner of the partition.
+    pub(super) fn cancelled(&self, in_flight: InFlight, running: RunningAttempt) {
+        self.times.add(running.time(self.outside.now()));
+        self.mailbox.push(WorkerEvent::Cancelled);
+        running.end(&self.mailbox);
+        drop(in_flight);
+    }
+
     fn report_completion(&self, in_flight: &InFlight, completion: CompletionKind) {
-        let RecordContext { assignment, delivered, index } = &*in_flight.context;
+        let RecordContext { assignment, delivered, index, .. } = &*in_flight.context;
         let (slot, epoch, position) = (assignment.slot, assignment.epoch, delivered.position);
         self.mailbox.push(WorkerEvent::Ended { slot, epoch, position, index: *index, completion });
     }

@@ -31,6 +31,9 @@ pub struct ConsumerCounts {
     pub handled: u64,
     /// Attempts that failed.
     pub failed_attempts: u64,
+    /// Attempts that were cancelled and ended without success. Their records are left to the next
+    /// owner of the partition.
+    pub cancelled: u64,
     /// Records that were skipped after their last attempt.
     pub skipped: u64,
     /// Records that were written to the dead letters.

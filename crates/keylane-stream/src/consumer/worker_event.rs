@@ -17,10 +17,21 @@ pub(super) enum WorkerEvent {
     Ended { slot: usize, epoch: u64, position: Position, index: usize, completion: CompletionKind },
     /// An attempt has failed, and the record is not complete.
     Failed(Box<FailedAttempt>),
+    /// A cancelled attempt has ended without success, and its record is not complete.
+    Cancelled,
     /// Stop the consumer, with this time for running attempts.
-    Stop(Duration),
+    Stop { within: Duration, cancellation: StopCancellation },
     /// Report the status.
     Status(mpsc::Sender<ConsumerStatus>),
+}
+
+/// Time at which a stop cancels the running attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopCancellation {
+    /// Shortly before the time for them is over.
+    BeforeDeadline,
+    /// At once.
+    Now,
 }
 
 /// How a record was completed.

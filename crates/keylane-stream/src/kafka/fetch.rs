@@ -238,6 +238,8 @@ impl KafkaSource {
         }
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
+            // The client is no member any more, for example because another one has its name.
+            self.lost(self.owned.keys().cloned().collect(), events);
             return Err(SourceError::because(
                 "the Kafka client has failed for good; restart the consumer",
                 reason,

@@ -354,7 +354,7 @@ impl KafkaSource {
     }
 
     /// Handles lost partitions, together with those that were about to be released.
-    fn lost(&mut self, names: Vec<TopicPartition>, events: &mut Vec<SourceEvent>) {
+    pub(super) fn lost(&mut self, names: Vec<TopicPartition>, events: &mut Vec<SourceEvent>) {
         self.decline_assignments();
         let mut gone = Vec::new();
         for names in self.revoked.drain(..).chain([names]).collect::<Vec<_>>() {

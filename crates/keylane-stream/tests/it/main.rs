@@ -4,6 +4,7 @@
 mod common;
 mod consumer_batches;
 mod consumer_bounds;
+mod consumer_cancels;
 mod consumer_crash;
 mod consumer_failures;
 mod consumer_journal;

@@ -108,7 +108,7 @@ pub(crate) fn guard_of(keylane: u32) -> Pid {
     let find = || {
         let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
         processes
-            .filter(|path| words_of(path) == wanted)
+            .filter(|path| words_of(path).starts_with(&wanted))
             .find_map(|path| Pid::from_raw(path.file_name()?.to_str()?.parse().ok()?))
     };
     // A process that is being started shows no words for a moment, and nothing signals the end of that.

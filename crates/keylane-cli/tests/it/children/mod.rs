@@ -4,7 +4,7 @@
 mod clients;
 mod consume;
 mod dice;
-mod family;
+pub(crate) mod family;
 mod first_process;
 #[cfg(target_os = "linux")]
 mod long_lines;

@@ -50,7 +50,7 @@ fn judge_event(state: &mut State<'_>, event: &Event) {
         Event::Committed { member, partition, answer } => {
             commits::answered(state, *member, *partition, *answer);
         }
-        Event::Output { .. } | Event::Aborted { .. } => {}
+        Event::Cancelled { .. } | Event::Output { .. } | Event::Aborted { .. } => {}
         Event::Published { outputs, .. } => commits::published(state, outputs),
         Event::Revoked { member, partitions } => {
             commits::revoked(state, *member, partitions);
@@ -88,6 +88,11 @@ fn stopped(state: &mut State<'_>, number: usize) {
         && at > by + STOP_SLACK
     {
         state.fail(format!("process {number} ended {} us after its deadline", at - by));
+    }
+    let runs = state.records.values().filter(|record| record.running.contains(&number));
+    let runs: Vec<_> = runs.map(|record| record.place).collect();
+    if state.must_end_attempts(number) && !runs.is_empty() {
+        state.fail(format!("process {number} ends while attempts at {runs:?} run"));
     }
     let partitions: Vec<_> = state.members[number].tenancies.keys().copied().collect();
     for partition in partitions {

@@ -37,6 +37,8 @@ pub(super) enum AttemptEnd {
     Dropped,
     /// The answer does not count any more, so the output was not written.
     Withdrawn,
+    /// The attempt was cancelled, and has failed for that reason.
+    Cancelled,
 }
 
 /// Answer to a commit.
@@ -63,6 +65,8 @@ pub(super) enum Event {
     Started { member: usize, place: Place, attempt: u32 },
     /// A handler ends, and has answered.
     Ended { member: usize, place: Place, attempt: u32, end: AttemptEnd },
+    /// A running attempt is cancelled.
+    Cancelled { member: usize, place: Place, is_forced: bool },
     /// A dead letter is written. `is_acknowledged` is false if the writer does not learn it.
     Letter { member: usize, place: Place, attempts: u32, is_acknowledged: bool },
     /// The consumer reports that it skips a record.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::super::attempt::{Ack, Attempt};
+use super::super::cancellation::{CancelHook, Cancellation};
 use super::super::coordinator::{Coordinator, CoordinatorConfig, NextWait};
 use super::super::dead_letter_queue::{DeadLetterQueue, DeadLetterRequest};
 use super::super::dead_letter_writer::RefusedLetters;
@@ -20,7 +21,7 @@ use super::super::ordering::LaneId;
 use super::super::outside::Outside;
 use super::super::shared::ConsumerShared;
 use super::super::threads::send_retries;
-use super::super::worker_event::WorkerEvent;
+use super::super::worker_event::{StopCancellation, WorkerEvent};
 use super::super::{ShutdownReport, StopReason};
 use super::broker::Broker;
 use super::history::{AttemptEnd, Event, Place};
@@ -83,7 +84,7 @@ type Received = Arc<Mutex<Vec<(Attempt, Ack)>>>;
 
 enum Handler {
     /// Handlers that answer later.
-    Later { call: Call, received: Received, behaviour: Arc<Mutex<Behaviour>> },
+    Later { call: Call, received: Received, behaviour: Arc<Mutex<Behaviour>>, cancels: bool },
     /// Handlers that answer when they return.
     Sync(Call),
 }
@@ -104,6 +105,25 @@ struct Run {
     ack: Ack,
     ends_at: u64,
     end: AttemptEnd,
+    /// Cancellation of the attempt, if its handler can be cancelled.
+    cancel: Option<CancelledRun>,
+}
+
+/// Registration of an attempt for its cancellation.
+struct CancelledRun {
+    /// Dropped when the attempt has ended.
+    _hook: CancelHook,
+    /// Stages that the hook was called with since the last step.
+    stages: Arc<Mutex<Vec<Cancellation>>>,
+}
+
+impl CancelledRun {
+    fn new(attempt: &Attempt) -> Self {
+        let stages = Arc::new(Mutex::new(Vec::new()));
+        let calls = stages.clone();
+        let hook = attempt.on_cancel(move |stage| calls.lock().unwrap().push(stage));
+        CancelledRun { _hook: hook, stages }
+    }
 }
 
 fn place_of(attempt: &Attempt) -> Place {
@@ -119,7 +139,8 @@ impl Handler {
             let adapter = WithAck(move |attempt: Attempt, ack: Ack| {
                 receives.lock().unwrap().push((attempt, ack));
             });
-            return Handler::Later { call: call(adapter), received, behaviour };
+            let cancels = stage.settings.is_cancellable;
+            return Handler::Later { call: call(adapter), received, behaviour, cancels };
         }
         Handler::Sync(call(SyncHandler(move |attempt: &Attempt| {
             let (place, attempt) = (place_of(attempt), attempt.number());
@@ -173,6 +194,7 @@ impl Process {
             commit_every: stage.settings.commit_every,
             commit_after: stage.settings.commit_after,
             shutdown_timeout: stage.settings.shutdown_timeout,
+            cancel_grace: stage.settings.cancel_grace,
             on_event: Some(Box::new(on_event(world.clone(), member))),
         };
         let lanes = Arc::new(SimulatedLanes::default());
@@ -212,7 +234,11 @@ impl Process {
     pub(super) fn step(&mut self, step: Step) -> Option<ShutdownReport> {
         self.due[step as usize] = None;
         match step {
-            Step::Coordinator => return self.coordinate(),
+            Step::Coordinator => {
+                let ended = self.coordinate();
+                self.cancel_runs();
+                return ended;
+            }
             Step::Worker => self.begin_record(),
             Step::Answer => self.answer(),
             Step::Timer => {
@@ -254,13 +280,38 @@ impl Process {
         if !turn.is_kept {
             self.lanes.release(&lane);
         }
-        let Handler::Later { received, behaviour, .. } = &self.handler else { return };
+        let Handler::Later { received, behaviour, cancels, .. } = &self.handler else { return };
         for (attempt, ack) in received.lock().unwrap().drain(..) {
+            let cancel = cancels.then(|| CancelledRun::new(&attempt));
             let (member, place, attempt) = (self.member, place_of(&attempt), attempt.number());
             self.world.record(Event::Started { member, place, attempt });
             let (micros, end) = behaviour.lock().unwrap().next(place);
             let ends_at = self.world.now() + micros;
-            self.runs.push(Run { place, attempt, ack, ends_at, end });
+            self.runs.push(Run { place, attempt, ack, ends_at, end, cancel });
+        }
+    }
+
+    /// Lets the running attempts learn of their cancellation.
+    fn cancel_runs(&mut self) {
+        let Handler::Later { behaviour, .. } = &self.handler else { return };
+        let now = self.world.now();
+        for run in &mut self.runs {
+            let Some(cancel) = &run.cancel else { continue };
+            for stage in std::mem::take(&mut *cancel.stages.lock().unwrap()) {
+                let (member, place) = (self.member, run.place);
+                let is_forced = stage == Cancellation::Forced;
+                self.world.record(Event::Cancelled { member, place, is_forced });
+                if let Some(after) = behaviour.lock().unwrap().cancelled(place, stage)
+                    && now + after < run.ends_at
+                {
+                    run.ends_at = now + after;
+                    run.end = AttemptEnd::Cancelled;
+                }
+                // Its own failure does not count either.
+                if run.end != AttemptEnd::Succeeded {
+                    run.end = AttemptEnd::Cancelled;
+                }
+            }
         }
     }
 
@@ -272,16 +323,17 @@ impl Process {
         if run.end == AttemptEnd::Succeeded && !self.put_output(&mut run) {
             return self.runs.push(run);
         }
-        let Run { place, attempt, ack, end, .. } = run;
+        let Run { place, attempt, ack, end, cancel, .. } = run;
         self.world.record(Event::Ended { member: self.member, place, attempt, end });
         match end {
             AttemptEnd::Succeeded if self.transactions.is_some() => ack.produced(),
             AttemptEnd::Withdrawn => ack.withdraw(),
             AttemptEnd::Succeeded => ack.done(),
-            AttemptEnd::Failed => ack.failed("refused"),
+            AttemptEnd::Failed | AttemptEnd::Cancelled => ack.failed("refused"),
             AttemptEnd::Panicked => ack.answer(Err(AttemptFailure::Panicked("oh".into()))),
             AttemptEnd::Dropped => drop(ack),
         }
+        drop(cancel);
     }
 
     /// Writes the output of an attempt into the transaction, if there are transactions. Returns
@@ -334,7 +386,8 @@ impl Process {
     pub(super) fn stop(&self, within: Duration) {
         let ms = u64::try_from(within.as_millis()).unwrap();
         self.world.record(Event::Stopping { member: self.member, ms });
-        self.shared.mailbox.push_and_wake(WorkerEvent::Stop(within));
+        let cancellation = StopCancellation::BeforeDeadline;
+        self.shared.mailbox.push_and_wake(WorkerEvent::Stop { within, cancellation });
     }
 
     pub(super) fn freeze(&mut self, until: u64) {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::super::cancellation::Cancellation;
 use super::super::ordering::{OrderBy, UnkeyedPolicy};
 use super::super::partition::InFlightLimits;
 use super::history::{AttemptEnd, Place};
@@ -22,6 +23,7 @@ pub(super) struct Settings {
     pub(super) commit_every: Duration,
     pub(super) commit_after: u64,
     pub(super) shutdown_timeout: Duration,
+    pub(super) cancel_grace: Duration,
     pub(super) attempts: u32,
     pub(super) first_backoff: Duration,
     pub(super) on_exhausted: OnExhausted,
@@ -29,6 +31,8 @@ pub(super) struct Settings {
     pub(super) by_partition: bool,
     /// Handlers answer when they return, not later.
     pub(super) is_sync: bool,
+    /// Handlers end when they are cancelled, as commands do.
+    pub(super) is_cancellable: bool,
     /// Output and progress are committed in transactions.
     pub(super) is_transactional: bool,
 }
@@ -44,6 +48,7 @@ impl Settings {
             commit_every: Duration::from_millis(random.within(20..1500)),
             commit_after: random.within(1..100),
             shutdown_timeout: Duration::from_millis(random.within(50..4000)),
+            cancel_grace: Duration::from_millis(random.within(0..3000)),
             attempts: u32::try_from(random.within(1..5)).unwrap(),
             first_backoff: Duration::from_millis(random.within(5..400)),
             on_exhausted: match random.within(0..100) {
@@ -54,6 +59,7 @@ impl Settings {
             },
             by_partition: random.chance(15),
             is_sync: random.chance(25) && !is_transactional,
+            is_cancellable: random.chance(70),
             is_transactional,
         }
     }
@@ -92,6 +98,18 @@ pub(super) struct Behaviour {
 impl Behaviour {
     pub(super) fn new(seed: u64) -> Self {
         Behaviour { seed, starts: HashMap::new(), is_healed: false }
+    }
+
+    /// Returns the time after which a cancelled attempt ends, in microseconds. One whose end is forced
+    /// ends soon, and another one may take no notice.
+    pub(super) fn cancelled(&self, place: Place, stage: Cancellation) -> Option<u64> {
+        let part = [4, u64::from(place.partition), place.position, stage as u64];
+        let mut random = Random::of(self.seed, &part);
+        match stage {
+            Cancellation::Forced => Some(random.within(100..50_000)),
+            Cancellation::Requested if random.chance(60) => Some(random.within(100..3_000_000)),
+            Cancellation::Requested => None,
+        }
     }
 
     /// Returns the duration of the next attempt at a record, in microseconds, and its end.

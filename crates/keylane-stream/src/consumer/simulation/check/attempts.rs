@@ -18,6 +18,12 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
         if is_same && other.place != place && other.running.contains(&member) {
             wrong.push(format!("overlaps {:?} of its key", other.place));
         }
+        let elsewhere = other.running.iter().copied().filter(|running| *running != member);
+        let both =
+            |other: &usize| state.must_end_attempts(*other) && state.must_end_attempts(member);
+        for running in elsewhere.filter(|running| is_same && both(running)) {
+            wrong.push(format!("overlaps {:?} of its key in process {running}", other.place));
+        }
     }
     let twice = state.records[&(place.partition, place.position)].running.iter();
     if twice.filter(|running| **running == member).count() > 1 {
@@ -90,7 +96,7 @@ pub(super) fn ended(
         return;
     }
     attempts.is_running = false;
-    if end == AttemptEnd::Withdrawn {
+    if matches!(end, AttemptEnd::Withdrawn | AttemptEnd::Cancelled) {
         return;
     }
     if end == AttemptEnd::Succeeded {

@@ -69,7 +69,8 @@ pub(super) fn released(state: &mut State<'_>, member: usize, partitions: &[u32])
         let deadline = deadline.into_iter().chain(stop_by).min();
         let runs = tenancy.attempts.values().any(|attempts| attempts.is_running);
         let at = state.at;
-        if runs && deadline.is_none_or(|deadline| at < deadline) {
+        let is_early = deadline.is_none_or(|deadline| at < deadline);
+        if runs && (is_early || state.must_end_attempts(member)) {
             state.fail(format!("process {member} gives {partition} back while attempts run"));
         }
         let is_disturbed = state.members[member].is_disturbed;

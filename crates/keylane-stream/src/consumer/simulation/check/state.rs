@@ -136,6 +136,12 @@ impl<'a> State<'a> {
         *stop_by = Some(stop_by.map_or(by, |sooner| sooner.min(by)));
     }
 
+    /// Returns whether a process ends its attempts before other processes have its partitions. One
+    /// without a connection, or that does not run, learns too late that it has lost them.
+    pub(super) fn must_end_attempts(&self, member: usize) -> bool {
+        self.settings.is_cancellable && !self.members[member].is_disturbed
+    }
+
     /// Sets the deadline of a process that stops by itself.
     pub(super) fn stop_by_itself(&mut self, member: usize) {
         self.stop(member, u64::try_from(self.settings.shutdown_timeout.as_micros()).unwrap());
