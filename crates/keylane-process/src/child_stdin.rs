@@ -21,28 +21,34 @@ pub fn whole_input(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Enlarges a pipe to this number of bytes, if the system allows it: one write of them into the
-/// empty pipe then does not block, and a writer that is killed has written all of it or none. On
-/// Linux the maximum is mostly 1 MiB; elsewhere the pipe is unchanged.
-pub fn widen_pipe(pipe: impl AsFd, bytes: usize) {
+/// Enlarges a pipe to this number of bytes, if the system allows it, and returns whether it has that
+/// size: one write of them into the empty pipe then does not block, and a writer that is killed has
+/// written all of it or none. On Linux the maximum is mostly 1 MiB; elsewhere the pipe is unchanged.
+/// [`feed`](crate::feed) writes what does not fit.
+pub fn widen_pipe(pipe: impl AsFd, bytes: usize) -> bool {
     #[cfg(target_os = "linux")]
     {
         // The last page of earlier data may be in use.
         let wanted = bytes + rustix::param::page_size();
         // Most lines are short, and cost no call.
-        if wanted > DEFAULT_PIPE
-            && rustix::pipe::fcntl_getpipe_size(&pipe).is_ok_and(|size| size < wanted)
-        {
-            let _ = rustix::pipe::fcntl_setpipe_size(&pipe, wanted);
-        }
+        wanted <= DEFAULT_PIPE
+            || rustix::pipe::fcntl_getpipe_size(&pipe).is_ok_and(|size| size >= wanted)
+            || rustix::pipe::fcntl_setpipe_size(&pipe, wanted).is_ok()
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (pipe, bytes);
+    {
+        let _ = pipe;
+        bytes <= DEFAULT_PIPE
+    }
 }
 
 /// Bytes of a pipe as it is made. One is smaller only where a user has too many, which can enlarge none either.
 #[cfg(target_os = "linux")]
 const DEFAULT_PIPE: usize = 64 << 10;
+
+/// Bytes of a pipe as macOS and FreeBSD make it.
+#[cfg(not(target_os = "linux"))]
+const DEFAULT_PIPE: usize = 16 << 10;
 
 #[cfg(target_os = "linux")]
 fn unnamed() -> io::Result<File> {
@@ -96,7 +102,7 @@ mod tests {
         use rustix::fs::{OFlags, fcntl_setfl};
         let (_reader, mut writer) = io::pipe().unwrap();
         fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
-        widen_pipe(&writer, 900_000);
+        assert!(widen_pipe(&writer, 900_000));
         assert_eq!(writer.write(&vec![b'x'; 900_000]).unwrap(), 900_000);
     }
 

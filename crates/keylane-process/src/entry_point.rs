@@ -1,11 +1,11 @@
-//! Entry point at which this program becomes a guard, or a command within limits, if it was started
-//! as one.
+//! Entry point at which this program becomes a guard, a feeder, or a command within limits, if it was
+//! started as one.
 
 use std::process::ExitCode;
 
-use crate::{guard, limits, own_executable};
+use crate::{feeder, guard, limits, own_executable};
 
-/// Runs the guard, if this process was started to be one. Call it at the top of `main`, before any thread starts:
+/// Runs the guard or the feeder, if this process was started to be one. Call it at the top of `main`, before any thread starts:
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -24,5 +24,5 @@ use crate::{guard, limits, own_executable};
 #[must_use]
 pub fn enter() -> Option<ExitCode> {
     own_executable::note_entrance();
-    limits::enter().or_else(guard::run_if_asked)
+    limits::enter().or_else(guard::run_if_asked).or_else(feeder::run_if_asked)
 }

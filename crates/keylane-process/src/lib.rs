@@ -12,7 +12,7 @@
 //! - [`stdin_was_closed`] and [`stdout_was_closed`]: whether the parent left a standard stream closed.
 //!
 //! [`whole_input`] is an input that a child gets completely or not at all, and [`widen_pipe`] gives
-//! that guarantee for lines to a running child.
+//! that guarantee for lines to a running child, and [`feed`] for longer ones.
 //!
 //! Process groups exist on Unix only. Only Linux lets a start tell a reused process number from the
 //! old process, and find children whose parent died before it could register them: elsewhere those
@@ -32,6 +32,7 @@ struct ProcessReadme;
 mod child_stdin;
 mod container_init;
 mod entry_point;
+mod feeder;
 mod guard;
 mod leftovers;
 mod limits;
@@ -52,6 +53,7 @@ mod termination;
 pub use child_stdin::{whole_input, widen_pipe};
 pub use container_init::enter_as_init;
 pub use entry_point::enter;
+pub use feeder::feed;
 pub use guard::GuardMechanism;
 pub use leftovers::RegistryOpenError;
 pub use limits::within_limits;

@@ -1,13 +1,13 @@
 //! Table of slots, and its dispatchers: choice of a slot for a record.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use keylane::Turn;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::key::RecordKey;
 use crate::process::ChildProcesses;
@@ -154,17 +154,33 @@ impl<E: RecordObserver> WorkerPool<E> {
         while let Some((pipe, lines)) = table.slots[index].begin_write(Instant::now()) {
             drop(table);
             // So that the child gets all of these lines or none, even if this process is killed.
-            keylane_process::widen_pipe(&*pipe, lines.len());
-            // A child that has closed its input is about to end; its slot thread
-            // sees that and reports the records it had.
-            let _ = (&*pipe).write_all(&lines);
+            let written = if keylane_process::widen_pipe(&*pipe, lines.len()) {
+                // A child that has closed its input is about to end; its slot thread
+                // sees that and reports the records it had.
+                let _ = (&*pipe).write_all(&lines);
+                Ok(())
+            } else {
+                keylane_process::feed(&*pipe, &lines)
+            };
             drop(pipe);
+            if let Err(error) = written {
+                let group = self.lock().slots[index].group;
+                self.end_unfed(group, &error);
+            }
             table = self.lock();
             table.slots[index].end_write(lines);
         }
         if table.over {
             table.slots[index].close_input();
         }
+    }
+
+    /// Kills a child that may have got a part of a line. Its records have failed.
+    fn end_unfed(&self, group: Option<Pid>, error: &io::Error) {
+        self.observer.print(&format_args!(
+            "a worker is ended, because its input could not be written as a whole: {error}"
+        ));
+        group.inspect(|group| self.children.signal(*group, Signal::KILL));
     }
 
     /// Unblocks the keys of completed records.
