@@ -447,6 +447,15 @@ fn report(ended: &ShutdownReport, log: &ThrottledLog) {
             ),
         );
     }
+    for partition in &ended.uncommitted {
+        log.say(
+            LogLevel::Error,
+            format_args!(
+                "the last progress of {partition} was not stored; its records since the last stored \
+                 progress are handled again"
+            ),
+        );
+    }
     let counts = &ended.counts;
     let missed = match counts.missed {
         0 => String::new(),
@@ -477,6 +486,7 @@ fn ending(ended: &ShutdownReport, stopped: Option<ExitOutcome>) -> ExitOutcome {
         (StopReason::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
         (StopReason::Failed { .. } | StopReason::Source(_), _) => ExitOutcome::Error,
         (_, Some(stopped)) => stopped,
+        _ if !ended.uncommitted.is_empty() => ExitOutcome::Error,
         _ => ExitOutcome::Finished {
             failed: counts.skipped + counts.dead_lettered + ended.stopped.len() as u64,
         },

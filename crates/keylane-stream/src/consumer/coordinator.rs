@@ -114,6 +114,8 @@ pub(super) struct Coordinator {
     /// Time until which they are awaited.
     forced_until: Instant,
     stopped: Vec<StoppedKey>,
+    /// Partitions that were given up during shutdown before their last progress was committed.
+    uncommitted: Vec<Partition>,
     /// The open transaction has output of a record that is not complete here, so it must be
     /// aborted. Used by transactional sources only.
     tainted: bool,
@@ -157,6 +159,7 @@ impl Coordinator {
             forced: Vec::new(),
             forced_until: now,
             stopped: Vec::new(),
+            uncommitted: Vec::new(),
             tainted: false,
             aborting: false,
             begin_commit_after: now,
@@ -209,6 +212,7 @@ impl Coordinator {
             counts: self.counts,
             abandoned: self.abandoned + still_running + still_ending,
             stopped: self.stopped,
+            uncommitted: self.uncommitted,
         }
     }
 

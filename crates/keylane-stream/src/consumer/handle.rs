@@ -43,6 +43,9 @@ pub struct ShutdownReport {
     pub abandoned: usize,
     /// Keys that had stopped.
     pub stopped: Vec<StoppedKey>,
+    /// Partitions whose last progress was not stored. Their records since the last stored progress
+    /// will be delivered again.
+    pub uncommitted: Vec<Partition>,
 }
 
 /// A stopped key: the record that stopped it. Neither this record nor those behind it are complete.

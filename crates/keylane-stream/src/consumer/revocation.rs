@@ -19,8 +19,9 @@ pub(super) struct Revocation {
 pub(super) enum RevocationStage {
     /// Running attempts are awaited. At `cancel_at` they are cancelled.
     Awaiting { cancel_at: Instant, deadline: Instant },
-    /// The end of cancelled attempts was forced, and is awaited.
-    Forcing { deadline: Instant },
+    /// The end of cancelled attempts was forced, and is awaited. Until `report_by`, attempts without
+    /// a hook are awaited too: they may be reporting their end.
+    Forcing { deadline: Instant, report_by: Instant },
     /// The last progress is being committed.
     Committing { deadline: Instant },
 }

@@ -21,6 +21,9 @@ const MIN_LAST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// kernel holds it; it runs no code of its own any more.
 pub(super) const FORCED_END_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Timeout of the reports of attempts whose end was forced, when they have no effects any more.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Why partitions are fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FenceCause {
@@ -55,6 +58,11 @@ impl Coordinator {
         if !self.is_committed(&revocation.slots, now) && now < deadline && !self.source_is_dead {
             return false;
         }
+        if self.ending.is_some() {
+            let left = self.of(revocation).filter(|state| state.has_uncommitted());
+            let left: Vec<_> = left.map(|state| state.assignment.partition.clone()).collect();
+            self.uncommitted.extend(left);
+        }
         for slot in &revocation.slots {
             self.drop_partition(*slot);
         }
@@ -78,11 +86,17 @@ impl Coordinator {
             if now < deadline {
                 return false;
             }
-            self.cancel(&revocation.slots, Cancellation::Forced);
-            revocation.stage = RevocationStage::Forcing { deadline: now + FORCED_END_TIMEOUT };
+            let report_by = now + self.cancel(&revocation.slots, Cancellation::Forced);
+            revocation.stage =
+                RevocationStage::Forcing { deadline: now + FORCED_END_TIMEOUT, report_by };
         }
-        let RevocationStage::Forcing { deadline } = revocation.stage else { return true };
-        now >= deadline || !self.has_cancelled(revocation)
+        let RevocationStage::Forcing { deadline, report_by } = revocation.stage else {
+            return true;
+        };
+        if self.has_cancelled(revocation) {
+            return now >= deadline;
+        }
+        now >= report_by || self.of(revocation).all(|state| state.assignment.running() == 0)
     }
 
     /// Returns whether cancelled attempts of a revocation have not ended.
@@ -90,22 +104,23 @@ impl Coordinator {
         self.of(revocation).any(|state| state.assignment.cancel_hooks.is_any_registered())
     }
 
-    /// Cancels the running attempts of these partitions.
-    pub(super) fn cancel(&mut self, slots: &[usize], stage: Cancellation) {
-        for slot in slots {
-            let Some(state) = self.slots[*slot].as_ref() else { continue };
-            let assignment = state.assignment.clone();
-            self.cancel_assignment(&assignment, stage);
-        }
+    /// Cancels the running attempts of these partitions. Returns the time for the reports of their
+    /// ends: none if none has a hook.
+    pub(super) fn cancel(&self, slots: &[usize], stage: Cancellation) -> Duration {
+        let states = slots.iter().filter_map(|slot| self.slots[*slot].as_ref());
+        let count: usize = states.map(|it| self.cancel_assignment(&it.assignment, stage)).sum();
+        if count > 0 { REPORT_TIMEOUT } else { Duration::ZERO }
     }
 
-    fn cancel_assignment(&self, assignment: &Assignment, stage: Cancellation) {
+    /// Cancels the running attempts of an assignment, and returns their number.
+    fn cancel_assignment(&self, assignment: &Assignment, stage: Cancellation) -> usize {
         let is_first = !assignment.cancel_hooks.is_cancelled();
         let attempts = assignment.cancel_hooks.cancel(stage);
         if is_first && attempts > 0 {
             let partition = assignment.partition.clone();
             self.emit(&ConsumerEvent::Cancelled { partition, attempts });
         }
+        attempts
     }
 
     /// Returns the times at which attempts are cancelled, and no longer awaited. A stop brings them
@@ -144,8 +159,11 @@ impl Coordinator {
                     Some(_) => cancel_at,
                 }
             }
-            RevocationStage::Forcing { deadline } if self.has_cancelled(revocation) => deadline,
-            RevocationStage::Forcing { .. } => now,
+            RevocationStage::Forcing { deadline, .. } if self.has_cancelled(revocation) => deadline,
+            RevocationStage::Forcing { report_by, .. } => {
+                let runs = self.of(revocation).any(|state| state.assignment.running() > 0);
+                if runs { report_by } else { now }
+            }
             RevocationStage::Committing { .. }
                 if self.of(revocation).all(PartitionState::has_nothing_to_commit) =>
             {
