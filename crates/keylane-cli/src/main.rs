@@ -62,6 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<ExitCode> {
+    signals::fail_beyond_file_size_limit()?;
     let words = cli::with_server_behind(std::env::args_os());
     let (words, warnings) = renamed::with_new_names(words)?;
     for warning in warnings {

@@ -2,11 +2,13 @@
 //! has set to be ignored, as `nohup` does, stay ignored.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::thread;
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::run::{CoordinatorEvent, StopCause};
@@ -28,6 +30,16 @@ pub(crate) fn each(mut tell: impl FnMut(i32) -> bool + Send + 'static) -> anyhow
             }
         }
     })?;
+    Ok(())
+}
+
+/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, which is reported,
+/// instead of a signal that ends this process. Children get the signal's default back.
+pub(crate) fn fail_beyond_file_size_limit() -> anyhow::Result<()> {
+    if ignored_signals() & bit(SIGXFSZ) == 0 {
+        let heard = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGXFSZ, heard).context("cannot watch for signals")?;
+    }
     Ok(())
 }
 

@@ -16,6 +16,26 @@ fn redirected(name: &str, words: &[&str], redirections: &str, input: &str) -> Ou
     feed(shell, input.as_bytes())
 }
 
+#[test]
+fn a_file_beyond_the_limit_on_its_size_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String = (0..20_000).map(|n| format!("{n}\n")).collect();
+    let limited = |name: &str, words: &str| {
+        let plain = subcommand(name, [] as [&str; 0]);
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -f 100; exec \"$0\" {name} {words}");
+        shell.args(["-c", &script]).arg(plain.get_program()).current_dir(folder.path());
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        feed(shell, lines.as_bytes())
+    };
+    let output = limited("run", "--key 1 --worker -- cat > out");
+    output.expect(255, &["cannot write to standard output: File too large"]);
+    let log = limited("run", "--key 1 --log log --worker -- cat");
+    log.expect(255, &["cannot write the log log", "File too large"]);
+    let journal = limited("produce", "journal:j");
+    journal.expect(255, &["was not written"]);
+}
+
 const RUN: (&str, &[&str]) = ("run", &["--key", "1", "--", "sh", "-c", "echo ran $0 >&2", "{}"]);
 const CONSUME: (&str, &[&str]) =
     ("consume", &["-", "--key", "1", "--", "sh", "-c", "echo ran $0 >&2", "{}"]);
