@@ -66,7 +66,7 @@ pub(super) fn headers_of(attempt: &Attempt, key: Option<&[u8]>) -> HeaderMap {
         put("keylane-key", key);
     }
     if attempt.is_tombstone() {
-        put("keylane-tombstone", b"true");
+        put("keylane-tombstone", b"1");
     }
     match headers(attempt) {
         Some(text) if text.len() <= MAX_HEADER => put("keylane-headers", text.as_bytes()),

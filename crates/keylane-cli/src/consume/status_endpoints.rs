@@ -146,3 +146,202 @@ fn of_type(status: StatusCode, kind: &'static str, body: String) -> Response<Ful
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::{Mutex, mpsc};
+    use std::time::{Instant, SystemTime};
+
+    use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
+    use keylane_stream::source::{
+        PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+    };
+    use keylane_stream::tracker::{OffsetMapLimit, Progress};
+    use keylane_stream::{DeliveredRecord, Partition, Position, Record};
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    /// Time after which a partition without progress is unhealthy here.
+    const STALLED: Duration = Duration::from_millis(50);
+
+    /// What a source does and says.
+    #[derive(Default)]
+    struct Script {
+        events: Vec<SourceEvent>,
+        resolving_since: Option<Instant>,
+        /// Commits that were not answered.
+        commits: Vec<Partition>,
+    }
+
+    struct ScriptedSource(Arc<Mutex<Script>>);
+
+    impl Source for ScriptedSource {
+        fn poll(
+            &mut self,
+            timeout: Duration,
+            _: usize,
+            events: &mut Vec<SourceEvent>,
+        ) -> Result<(), SourceError> {
+            events.append(&mut self.0.lock().unwrap().events);
+            if events.is_empty() {
+                std::thread::park_timeout(timeout);
+            }
+            Ok(())
+        }
+
+        fn commit(&mut self, commits: Vec<ProgressCommit>) {
+            let partitions = commits.into_iter().map(|commit| commit.partition);
+            self.0.lock().unwrap().commits.extend(partitions);
+        }
+
+        fn pause(&mut self, _: &Partition) {}
+
+        fn resume(&mut self, _: &Partition) {}
+
+        fn release(&mut self, _: &[Partition]) {}
+
+        fn close(&mut self, _: Duration) -> Result<(), SourceError> {
+            Ok(())
+        }
+
+        fn resolving_since(&self, _: &Partition) -> Option<Instant> {
+            self.0.lock().unwrap().resolving_since
+        }
+    }
+
+    fn partition() -> Partition {
+        Partition::new("t", 0)
+    }
+
+    fn assigned() -> SourceEvent {
+        SourceEvent::Assigned(PartitionAssignment {
+            partition: partition(),
+            progress: Progress::up_to(Position::ZERO),
+            limit: OffsetMapLimit::KAFKA,
+        })
+    }
+
+    fn records(count: u64) -> SourceEvent {
+        let record = |number| DeliveredRecord {
+            position: Position::new(number),
+            written: SystemTime::UNIX_EPOCH,
+            record: Record::new(format!("k{number}"), "x"),
+        };
+        SourceEvent::Records { partition: partition(), records: (0..count).map(record).collect() }
+    }
+
+    /// A consumer with its endpoints.
+    struct Stage {
+        script: Arc<Mutex<Script>>,
+        consumer: Consumer,
+        address: SocketAddr,
+        _runtime: Runtime,
+    }
+
+    impl Stage {
+        fn new(
+            script: Script,
+            handler: impl Fn(&Attempt) -> Result<(), AttemptFailure> + Send + Sync + 'static,
+        ) -> Self {
+            let script = Arc::new(Mutex::new(script));
+            let source = ScriptedSource(script.clone());
+            let builder = Consumer::builder(source).threads(1).commit(Duration::ZERO, 1);
+            let consumer = builder.start(handler).unwrap();
+            let runtime = Runtime::new().unwrap();
+            let patience = HealthThresholds { stalled: STALLED, uncommitted: STALLED };
+            let address =
+                listen(runtime.handle(), "127.0.0.1:0", consumer.handle(), patience).unwrap();
+            Stage { script, consumer, address, _runtime: runtime }
+        }
+
+        fn get(&self, path: &str) -> (u16, String) {
+            let mut stream = TcpStream::connect(self.address).unwrap();
+            let request =
+                format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        }
+
+        /// The value of a metric.
+        fn metric(&self, name: &str) -> f64 {
+            let text = self.get("/metrics").1;
+            let is_it = |line: &&str| {
+                line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            };
+            let line = text.lines().find(is_it).unwrap_or_else(|| panic!("no {name}: {text}"));
+            line.rsplit(' ').next().unwrap().parse().unwrap()
+        }
+
+        /// Waits until the health has this status, and returns its text.
+        fn until_health(&self, wanted: u16) -> String {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            loop {
+                let (status, text) = self.get("/healthz");
+                if status == wanted {
+                    return text;
+                }
+                assert!(Instant::now() < deadline, "{status}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_partition_whose_position_is_being_looked_for_is_unhealthy() {
+        let resolving_since = Some(Instant::now());
+        let script = Script { events: vec![assigned()], resolving_since, ..Script::default() };
+        let stage = Stage::new(script, |_| Ok(()));
+        let said = stage.until_health(503);
+        assert!(said.contains("t[0] has made no progress for "), "{said}");
+        assert_eq!(stage.metric("keylane_partition_stalled"), 1.0);
+        stage.script.lock().unwrap().resolving_since = None;
+        assert_eq!(stage.until_health(200), "ok\n");
+        assert_eq!(stage.metric("keylane_partition_stalled"), 0.0);
+    }
+
+    #[test]
+    fn metrics_have_the_values_of_the_consumer() {
+        let (go, gate) = mpsc::channel::<()>();
+        let (gate, (tell, begun)) = (Mutex::new(gate), mpsc::channel());
+        let script = Script { events: vec![assigned(), records(3)], ..Script::default() };
+        let stage = Stage::new(script, move |_| {
+            tell.send(()).unwrap();
+            gate.lock().unwrap().recv().map_err(AttemptFailure::from)
+        });
+        begun.recv().unwrap();
+        // One runs, and the others are in flight behind it.
+        assert_eq!(stage.metric("keylane_partition_running"), 1.0);
+        assert_eq!(stage.metric("keylane_partition_incomplete"), 3.0);
+        assert_eq!(stage.metric("keylane_rebalances_total"), 1.0);
+        assert_eq!(stage.metric("keylane_partition_uncommitted_seconds"), 0.0);
+        go.send(()).unwrap();
+        begun.recv().unwrap();
+        // Its progress is sent, and the source does not answer.
+        let said = stage.until_health(503);
+        assert!(said.contains("t[0] has progress that was not stored for "), "{said}");
+        let age = stage.metric("keylane_partition_uncommitted_seconds");
+        assert!(age >= STALLED.as_secs_f64());
+        assert!(stage.metric("keylane_partition_uncommitted_seconds") > age);
+        assert_eq!(stage.metric("keylane_partition_incomplete"), 2.0);
+        // The answer to the commit stores it. No other progress was made.
+        let answer = |partition| SourceEvent::Committed { partition, result: Ok(()) };
+        let mut script = stage.script.lock().unwrap();
+        let answers: Vec<_> = script.commits.drain(..).map(answer).collect();
+        script.events.extend(answers);
+        script.events.push(SourceEvent::Lost(vec![Partition::new("other", 1)]));
+        drop(script);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while stage.metric("keylane_rebalances_total") < 2.0 {
+            assert!(Instant::now() < deadline, "the events are not handled");
+        }
+        assert_eq!(stage.metric("keylane_partition_uncommitted_seconds"), 0.0);
+        assert_eq!(stage.metric("keylane_commits_total"), 1.0);
+        drop(go);
+        stage.consumer.stop(Duration::ZERO);
+    }
+}

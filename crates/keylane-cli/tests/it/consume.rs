@@ -243,6 +243,62 @@ fn a_service_gets_each_record_and_its_answer_counts() {
 }
 
 #[test]
+fn an_end_without_stored_progress_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("lines"), "a\nb\n").unwrap();
+    // The next version of the progress would be written there.
+    std::fs::create_dir(folder.path().join("lines.keylane-new")).unwrap();
+    let words = ["file:lines", "--key", "1", "--shutdown-timeout", "1s", "--", "true"];
+    let outcome = run(&folder, "consume", &words, "");
+    let said = "the last progress of lines[0] was not stored";
+    outcome.expect(255, &["all records are processed: 2 handled", said]);
+    std::fs::remove_dir(folder.path().join("lines.keylane-new")).unwrap();
+    run(&folder, "consume", &words, "").expect(0, &["2 handled"]);
+    run(&folder, "consume", &words, "").expect(0, &["0 handled"]);
+}
+
+#[test]
+fn a_service_and_an_output_get_null_as_null() {
+    use keylane_stream::Record;
+    use keylane_stream::journal::Journal;
+
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::open(folder.path().join("j")).unwrap();
+    let header = |value: Option<&[u8]>| vec![("h".to_owned(), value.map(Vec::from))];
+    for record in [
+        Record { key: Some(b"k".to_vec()), payload: None, headers: header(None) },
+        Record { key: Some(b"k".to_vec()), payload: Some(Vec::new()), headers: header(Some(b"v")) },
+        Record { key: None, payload: Some(b"x".to_vec()), headers: Vec::new() },
+    ] {
+        journal.append(&record).unwrap();
+    }
+    drop(journal);
+    let service = Service::start(|_, _| 200);
+    let words = ["journal:j", "--to-the-end", "--order", "partition", "--output", "journal:out"];
+    let posted = [&words[..], &["--group", "http", "--http", &service.address]].concat();
+    run(&folder, "consume", &posted, "").expect(0, &["3 handled"]);
+    let requests = service.requests.lock().unwrap();
+    let heads: Vec<_> = requests.iter().map(|(head, _)| head).collect();
+    let has = |index: usize, line: &str| heads[index].lines().any(|other| other == line);
+    assert!(has(0, "keylane-tombstone: 1"), "{heads:?}");
+    assert!(has(0, "keylane-headers: [{\"name\":\"h\",\"value\":null}]"), "{heads:?}");
+    assert!(!heads[1].contains("keylane-tombstone"), "{heads:?}");
+    assert!(has(1, "keylane-headers: [{\"name\":\"h\",\"value\":\"v\"}]"), "{heads:?}");
+    assert!(!heads[2].contains("keylane-tombstone") && !heads[2].contains("keylane-headers"));
+
+    // A tombstone has output like any record; none appends nothing.
+    let print = "test -z \"$KEYLANE_TOMBSTONE\" || echo null";
+    let printed = ["--group", "command", "--payload", "stdin", "--", "sh", "-c", print];
+    run(&folder, "consume", &[&words[..], &printed].concat(), "").expect(0, &["3 handled"]);
+    let out = Journal::open(folder.path().join("out")).unwrap();
+    let out = out.read(Default::default(), 10).unwrap();
+    let payloads: Vec<_> = out.iter().map(|it| it.record.payload.as_deref().unwrap()).collect();
+    assert_eq!(payloads, [&b"nope"[..], b"nope", b"nope", b"null"]);
+    let origin = |name: &str| out[3].record.headers.iter().find(|(other, _)| other == name);
+    assert_eq!(origin("keylane-position").unwrap().1.as_deref(), Some(&b"0"[..]));
+}
+
+#[test]
 fn a_service_gets_the_records_of_a_key_as_lines_of_one_request() {
     let folder = with_journal();
     let service = Service::start(|body, _| match body.contains("\"n\":6}") {

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{feed, finish, hears, subcommand};
+use crate::common::{Outcome, feed, finish, hears, subcommand};
 use keylane_stream::Record;
 use keylane_stream::kafka::{ClientSettings, KafkaSettings, KafkaSink, KafkaSource};
 use keylane_stream::source::{ProgressCommit, Source, SourceEvent};
@@ -68,9 +68,21 @@ fn a_consumer_ends_in_its_time_while_the_broker_is_away() {
         broker.kill();
         terminate(&child);
         ends(&mut child);
-        assert_eq!(finish(child).code, 143);
+        let outcome = finish(child);
+        assert_eq!(outcome.code, 143);
+        // By its own clock. Nothing ran, so the stop has no more time than that.
+        let time = time_of(&outcome, "ended because") - time_of(&outcome, "stopping;");
+        assert!(time <= 4_000, "it took {time} ms: {}", outcome.stderr);
         broker.restart();
     }
+}
+
+/// The time of the first line with this text, in milliseconds of its day.
+fn time_of(outcome: &Outcome, text: &str) -> i64 {
+    let line = outcome.stderr.lines().find(|line| line.contains(text)).expect(text);
+    // As in 2026-11-24T03:50:25.487Z.
+    let number = |from: usize, to: usize| line[from..to].parse::<i64>().unwrap();
+    ((number(11, 13) * 60 + number(14, 16)) * 60 + number(17, 19)) * 1000 + number(20, 23)
 }
 
 /// The status and the text of an answer.

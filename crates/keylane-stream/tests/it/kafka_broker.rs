@@ -2,7 +2,8 @@
 //!
 //! Skipped without Java or the broker's jar files; `.ci/kafka-jars` fetches those.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::kafka_support::{
@@ -10,6 +11,7 @@ use crate::kafka_support::{
     settings, try_commit_by_hand, until, write_numbers,
 };
 use keylane_stream::Record;
+use keylane_stream::consumer::{Attempt, AttemptFailure, Consumer};
 use keylane_stream::kafka::{
     ClientSettings, KafkaSettings, KafkaSink, KafkaSource, OffsetMapVersion, RebalanceProtocol,
     RecreatedTopic, lag,
@@ -301,6 +303,65 @@ fn g2_members_under_the_brokers_own_protocol_hand_over_what_is_released_and_noth
         let settings = KafkaSettings::new(client, [name], name);
         KafkaSettings { protocol: RebalanceProtocol::Broker, ..settings }
     });
+}
+
+#[test]
+fn g4_commits_of_a_group_that_rebalances_again_and_again_are_stored() {
+    let Some(brokers) = shared() else { return };
+    let name = "rebalances-again";
+    create_topic(&brokers, name, 4);
+    let source = KafkaSource::join(settings(&brokers, name, name)).unwrap();
+    let seen = Arc::new(Mutex::new(HashMap::<(u32, u64), u32>::new()));
+    let sees = seen.clone();
+    let builder = Consumer::builder(source).threads(2).commit(Duration::from_millis(10), 1);
+    let consumer = builder.start(move |attempt: &Attempt| {
+        let place = (attempt.partition().number(), attempt.position().get());
+        *sees.lock().unwrap().entry(place).or_default() += 1;
+        Ok::<_, AttemptFailure>(())
+    });
+    let consumer = consumer.unwrap();
+    let status = || consumer.handle().status(PATIENCE).unwrap();
+    until("it has all", || (status().partitions.len() == 4).then_some(()));
+    let mut written = 0;
+    for _ in 0..2 {
+        // The group cannot end its rebalance while a member keeps what it is to give back.
+        let mut slow = Driven::with(settings(&brokers, name, name));
+        slow.poll_until("it has some", |slow| (!slow.assigned.is_empty()).then_some(()));
+        let mut third = Driven::with(settings(&brokers, name, name));
+        let mut hold = |slow: &mut Driven, wanted: &mut dyn FnMut(&mut Driven) -> bool| {
+            slow.poll_until("the group goes on", |slow| {
+                third.poll();
+                third.release_all();
+                wanted(slow).then_some(())
+            });
+        };
+        hold(&mut slow, &mut |slow| !slow.revoked.is_empty() || status().partitions.len() <= 2);
+        (0..4).for_each(|number| write_numbers(&brokers, name, number, written..written + 10));
+        written += 10;
+        // It has partitions left, and handles their records meanwhile.
+        hold(&mut slow, &mut |_| status().partitions.iter().all(|it| it.watermark == at(written)));
+        slow.release_all();
+        third.source.close(PATIENCE).expect("it leaves");
+        slow.poll_until("the group goes on without it", |slow| {
+            slow.release_all();
+            status().partitions.iter().all(|it| it.committed == at(written)).then_some(())
+        });
+        slow.source.close(PATIENCE).expect("it leaves");
+        until("all is done and stored", || {
+            let partitions = status().partitions;
+            let is_stored = partitions.iter().all(|it| it.committed == at(written));
+            (partitions.len() == 4 && is_stored).then_some(())
+        });
+    }
+    let counts = consumer.stop(PATIENCE).counts;
+    assert_eq!((counts.repeated, counts.fenced), (0, 0));
+    // None is lost, and none was handled twice.
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len() as u64, 4 * written);
+    assert!(seen.values().all(|times| *times == 1), "{seen:?}");
+    for number in 0..4 {
+        assert_eq!(committed(&brokers, name, name, number).unwrap().0, written.cast_signed());
+    }
 }
 
 #[test]

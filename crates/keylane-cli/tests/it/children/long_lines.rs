@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{keylane, named_pipe};
+use crate::common::{keylane, named_pipe, subcommand};
 
 /// What a worker reads of a line of this length if `keylane` is killed while the worker reads the first byte.
 fn received(length: usize) -> Vec<u8> {
@@ -41,4 +41,39 @@ fn a_line_is_whole_after_a_kill() {
         let got = received(length);
         assert_eq!((got.len(), got.last()), (length, Some(&b'\n')));
     }
+}
+
+/// What a command of a consumer reads if `keylane` is killed before the command reads anything.
+fn received_by_command(payload: &str, length: usize) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let [begun, go, ended] = ["begun", "go", "ended"].map(|name| folder.path().join(name));
+    for pipe in [&begun, &go, &ended] {
+        named_pipe(pipe);
+    }
+    fs::write(folder.path().join("records"), [vec![b'x'; length], vec![b'\n']].concat()).unwrap();
+    let command = "trap '' TERM; echo > begun; read -r it < go; cat > got; echo > ended";
+    let words =
+        ["file:records", "--order", "none", "--payload", payload, "--", "sh", "-c", command];
+    let mut consumer = subcommand("consume", words)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    fs::read(begun).unwrap();
+    kill_process(Pid::from_child(&consumer), Signal::KILL).unwrap();
+    consumer.wait().unwrap();
+    fs::write(go, "\n").unwrap();
+    fs::read(ended).unwrap();
+    fs::read(folder.path().join("got")).unwrap()
+}
+
+#[test]
+fn a_command_has_its_whole_payload_before_it_starts() {
+    let length = 3 << 20;
+    assert_eq!(received_by_command("stdin", length), vec![b'x'; length]);
+    let json = received_by_command("json", length);
+    let record: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(record["payload"].as_str().unwrap().len(), length);
 }
