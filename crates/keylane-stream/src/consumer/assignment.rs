@@ -50,7 +50,7 @@ pub(super) struct Assignment {
     /// See the protocol. Workers change the count; the coordinator sets the bits.
     word: AtomicUsize,
     /// Hooks that end running attempts early.
-    pub(super) cancel_hooks: CancelHooks,
+    pub(super) cancel_hooks: Arc<CancelHooks>,
 }
 
 /// A running attempt. The coordinator waits for its end when it closes the assignment.
@@ -62,7 +62,7 @@ pub(super) struct RunningAttempt {
 
 impl Assignment {
     pub(super) fn new(partition: Partition, slot: usize, epoch: u64) -> Arc<Self> {
-        let (word, cancel_hooks) = (AtomicUsize::new(0), CancelHooks::default());
+        let (word, cancel_hooks) = (AtomicUsize::new(0), Arc::<CancelHooks>::default());
         Arc::new(Assignment { partition, slot, epoch, word, cancel_hooks })
     }
 

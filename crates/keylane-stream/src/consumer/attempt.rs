@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::assignment::RunningAttempt;
-use super::cancellation::{CancelHook, CancelHooks, Cancellation};
+use super::cancellation::{CancelHook, Cancellation};
 use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
 use super::shared::ConsumerShared;
@@ -122,7 +122,8 @@ impl Attempt {
     /// The hook is called on any thread, must return quickly, and can be called once more while it
     /// is being removed.
     pub fn on_cancel(&self, hook: impl Fn(Cancellation) + Send + Sync + 'static) -> CancelHook {
-        CancelHooks::register(self.context.clone(), Box::new(hook))
+        let hooks = &self.context.assignment.cancel_hooks;
+        hooks.register(self.context.clone(), Box::new(hook))
     }
 
     /// Whether the attempt was cancelled by a [hook](Self::on_cancel) of its own.

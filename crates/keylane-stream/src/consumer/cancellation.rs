@@ -10,8 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slab::Slab;
 
-use super::in_flight::RecordContext;
-
 /// Stage of the cancellation of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cancellation {
@@ -26,8 +24,14 @@ pub enum Cancellation {
 /// that the attempt has no effects any more.
 #[must_use = "dropping it removes the hook"]
 pub struct CancelHook {
-    context: Arc<RecordContext>,
+    hooks: Arc<CancelHooks>,
     index: usize,
+}
+
+/// What is cancelled: a running attempt at a record.
+pub(super) trait CancelTarget: Send + Sync {
+    /// Records that the attempt was cancelled.
+    fn mark_cancelled(&self);
 }
 
 /// Hooks of the running attempts of an assignment.
@@ -44,14 +48,14 @@ struct CancelHooksState {
 }
 
 struct RegisteredHook {
-    context: Arc<RecordContext>,
+    target: Arc<dyn CancelTarget>,
     call: Box<dyn Fn(Cancellation) + Send + Sync>,
 }
 
 impl RegisteredHook {
     fn cancel(&self, stage: Cancellation) {
         // Before the call: a failure that the call causes must be taken for a cancellation.
-        self.context.mark_cancelled();
+        self.target.mark_cancelled();
         // A panic in the user's callback must not stop the coordinator.
         let _ = catch_unwind(AssertUnwindSafe(|| (self.call)(stage)));
     }
@@ -65,17 +69,18 @@ impl CancelHooks {
 
     /// Registers a hook of an attempt of this assignment.
     pub(super) fn register(
-        context: Arc<RecordContext>,
+        self: &Arc<Self>,
+        target: Arc<dyn CancelTarget>,
         call: Box<dyn Fn(Cancellation) + Send + Sync>,
     ) -> CancelHook {
-        let hook = Arc::new(RegisteredHook { context: context.clone(), call });
-        let mut state = context.assignment.cancel_hooks.state();
+        let hook = Arc::new(RegisteredHook { target, call });
+        let mut state = self.state();
         let (index, stage) = (state.hooks.insert(hook.clone()), state.stage);
         drop(state);
         if let Some(stage) = stage {
             hook.cancel(stage);
         }
-        CancelHook { context, index }
+        CancelHook { hooks: self.clone(), index }
     }
 
     /// Calls all hooks with this stage, unless they were called with it before. Returns their
@@ -110,7 +115,7 @@ impl CancelHooks {
 
 impl Drop for CancelHook {
     fn drop(&mut self) {
-        let hook = self.context.assignment.cancel_hooks.state().hooks.remove(self.index);
+        let hook = self.hooks.state().hooks.remove(self.index);
         // Not under the lock: it drops the user's captures.
         drop(hook);
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::assignment::{Assignment, RunningAttempt};
+use super::cancellation::CancelTarget;
 use super::key_guard::{KeyGuard, LaneTurn};
 use crate::DeliveredRecord;
 use crate::retry::RecordFailures;
@@ -29,11 +30,13 @@ pub(super) struct RecordContext {
     cancelled: AtomicBool,
 }
 
-impl RecordContext {
-    pub(super) fn mark_cancelled(&self) {
+impl CancelTarget for RecordContext {
+    fn mark_cancelled(&self) {
         self.cancelled.store(true, Ordering::Release);
     }
+}
 
+impl RecordContext {
     /// Returns whether the running attempt was cancelled. No other attempt of the assignment
     /// follows it.
     pub(super) fn is_cancelled(&self) -> bool {
