@@ -15,6 +15,7 @@ mod delay_queue;
 mod delays;
 mod enqueue;
 mod explain;
+mod failed_task;
 mod failure_policy;
 mod jobs;
 mod key_states;
@@ -48,15 +49,16 @@ use crate::observe::{
     Clock, DetachedTurns, OrderChecker, PoolCounters, Statistics, TraceEvents, Tracer, WaitSamples,
 };
 use crate::order::{
-    Claims, ClaimsRepr, ConflictRegistry, HeldLanes, Inbox, InboxEntry, KeyClaim, Lanes, Rate,
-    ReplaceResult, Rollup, RollupScope, SlotRef, TaskMeta, TaskSlot, WeighedClaims, merge_claims,
+    Claims, ClaimsRepr, ConflictRegistry, HeldLanes, Inbox, InboxEntry, KeyClaim, Lanes, MarkerId,
+    Rate, ReplaceResult, Rollup, RollupPart, RollupScope, SlotRef, TaskMeta, TaskSlot,
+    WeighedClaims, merge_claims,
 };
 use crate::run::{
     ExecContext, IdleWorkers, MockClock, Placement, Turn, TurnResult, WorkerAffinity, WorkerSet,
     engine_of_this_thread,
 };
 use crate::sync::{AtomicBool, AtomicUsize, Lock, LockGuard, Mutex, MutexGuard, Ordering};
-use crate::unwind::drop_catch_unwind;
+use crate::unwind::{KeyPanic, catch_key_panic, drop_catch_unwind};
 
 pub(crate) use jobs::{
     BatchReport, CurrentJob, JobControl, JobRules, JobRunner, WeakJobControl, WorkerAssignment,
@@ -95,6 +97,12 @@ pub(crate) trait Execute<K>: Send + Sync + 'static {
     fn supersede(work: Self::Work, turn: Turn) {
         drop_catch_unwind(work);
         drop(turn);
+    }
+
+    /// Ends work that does not run, because of a panic with this payload.
+    fn fail(work: Self::Work, payload: KeyPanic) {
+        drop_catch_unwind(work);
+        drop_catch_unwind(payload);
     }
 
     /// Returns the name by which other tasks may wait for this one, if it has one.

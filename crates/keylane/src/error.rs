@@ -25,8 +25,9 @@ pub enum SubmitErrorKind {
     KeyClosed,
     /// The pool had no capacity left before the caller's timeout.
     TimedOut,
-    /// A panic has left the pool inconsistent, so it has ended: the `Eq`, `Hash`, `Clone` or drop
-    /// of a key has panicked inside it, or a worker has died. Tasks that had not begun were
+    /// A panic has left the pool inconsistent, so it has ended: the `Eq`, `Hash` or `Clone` of a key
+    /// has panicked in a pool with `capacity_per_key`, states of keys or self-checks, or a worker
+    /// has died. Tasks that had not begun were
     /// dropped, and their handles return that they were cancelled. Fix the key's type, and build a
     /// new pool.
     Poisoned,
@@ -49,12 +50,14 @@ impl fmt::Display for SubmitErrorKind {
         f.write_str(match self {
             SubmitErrorKind::Closed => "the pool is closed",
             SubmitErrorKind::Full => "the pool is full",
-            SubmitErrorKind::KeyFull => "the key has as many unfinished tasks as `capacity_per_key` allows",
+            SubmitErrorKind::KeyFull => {
+                "the key has as many unfinished tasks as `capacity_per_key` allows"
+            }
             SubmitErrorKind::TooLarge => "the cost of the task exceeds the pool's `capacity_bytes`",
             SubmitErrorKind::KeyClosed => "the key was finished",
             SubmitErrorKind::TimedOut => "the pool had no capacity left before the timeout",
             SubmitErrorKind::Poisoned => {
-                "the pool is poisoned: a panic of a key's `Eq`, `Hash`, `Clone` or drop has left it \
+                "the pool is poisoned: a panic of a key's `Eq`, `Hash` or `Clone` has left it \
                  inconsistent; fix the key's type and build a new pool"
             }
             SubmitErrorKind::NoTimer => {

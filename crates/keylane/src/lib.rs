@@ -70,10 +70,13 @@
 //! | sharing workers among jobs in a pool or a simulation of yours | crate [`keylane_allocate`] |
 //!
 //! The keys' `Eq` and `Clone` are called, and clones of keys dropped, while a part of the pool is
-//! locked: none of them may call the pool. Nor should they panic: that part may then be half
-//! changed, so the pool is [poisoned](SubmitErrorKind::Poisoned). It ends, every later submission
-//! and shutdown returns that error, and the handles of tasks that had not begun return that these were
-//! cancelled. A `Hash` that panics costs its submission alone.
+//! locked: none of them may call the pool. Nor should they panic. A key's `Hash`, `Eq` or `Clone` that
+//! panics in a call costs that call, which has then changed nothing. One that panics on a worker costs
+//! the task whose key it is: the task does not run, and its outcome is
+//! [`Panicked`](Outcome::Panicked). In pools with [`Builder::capacity_per_key`], with states of keys, or
+//! with [`Builder::self_check`], a part of the pool may then be half changed, so the pool is
+//! [poisoned](SubmitErrorKind::Poisoned): it ends, every later submission and shutdown returns that
+//! error, and the handles of tasks that had not begun return that these were cancelled.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

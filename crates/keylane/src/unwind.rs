@@ -1,6 +1,21 @@
 //! Lets go of what is the user's, whatever its drop does.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Payload of a panic in a key's `Eq` or `Clone`.
+pub(crate) type KeyPanic = Box<dyn Any + Send>;
+
+/// Calls the code of a key where the state of a shard is locked. The caller has changed nothing that
+/// the call could leave half done.
+///
+/// A worker must not unwind in the middle of a step, since the lanes that it holds would never be
+/// released. It looks a key up, or clones it, before it changes anything, and a panic of that call
+/// costs the task whose key was looked up.
+#[inline(always)]
+pub(crate) fn catch_key_panic<R>(call: impl FnOnce() -> R) -> Result<R, KeyPanic> {
+    catch_unwind(AssertUnwindSafe(call))
+}
 
 /// Calls what is the user's and may panic, such as a waker; the caller continues.
 pub(crate) fn call_catch_unwind(call: impl FnOnce()) {

@@ -19,7 +19,7 @@ use super::task_cell::{CancelFlag, JoinState, TakeWork, TaskPhase, with_cancel_f
 use super::{Outcome, PanicPayload, TaskCell};
 use crate::run::{ExecContext, RunSharedBody, SavedContext, Turn, TurnResult};
 use crate::sync::Mutex;
-use crate::unwind::drop_catch_unwind;
+use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 /// Runtime of a pool's futures, with their limit.
 #[derive(Clone, Debug)]
@@ -118,6 +118,10 @@ where
 
     fn supersede(&self, turn: Turn) {
         self.cell.supersede_cell(turn);
+    }
+
+    fn fail(&self, payload: KeyPanic) {
+        self.cell.drop_unrun(Outcome::Panicked(PanicPayload::new(payload)));
     }
 }
 

@@ -16,7 +16,7 @@ use super::{Outcome, PanicPayload, TaskCell};
 use crate::retry::{FailedAttempts, Retry, random};
 use crate::run::{AttemptContext, AttemptEngine, ExecContext, RetryAttempt, RunSharedBody, Turn};
 use crate::sync::Mutex;
-use crate::unwind::drop_catch_unwind;
+use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 /// Closure that may be called several times, with its state, shared with its handle.
 pub(crate) struct RetryTask<T, E, F> {
@@ -120,6 +120,10 @@ where
 
     fn supersede(&self, turn: Turn) {
         self.cell.supersede_cell(turn);
+    }
+
+    fn fail(&self, payload: KeyPanic) {
+        self.cell.drop_unrun(Outcome::Panicked(PanicPayload::new(payload)));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::run::{ExecContext, RunSharedBody, Turn, TurnResult, name_of};
 use crate::sync::{
     AtomicBool, Condvar, Mutex, Ordering, ThreadId, this_thread, thread_local, wait, wait_timeout,
 };
-use crate::unwind::{call_catch_unwind, drop_catch_unwind};
+use crate::unwind::{KeyPanic, call_catch_unwind, drop_catch_unwind};
 
 /// State shared by a task and its handle.
 pub(crate) struct TaskCell<T, E, F> {
@@ -327,6 +327,10 @@ where
 
     fn supersede(&self, turn: Turn) {
         self.supersede_cell(turn);
+    }
+
+    fn fail(&self, payload: KeyPanic) {
+        self.drop_unrun(Outcome::Panicked(PanicPayload::new(payload)));
     }
 }
 

@@ -78,9 +78,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         };
         drop((lanes, turns));
         let RollupScope::Keys(claims) = &rollup.scope else { return false };
-        claims.iter().any(|(hash, claim)| {
-            let lanes = self.shards[self.shard_of(*hash)].lanes.lock();
-            lanes.is_key_paused(*hash as u32, &claim.key)
+        claims.iter().any(|part| {
+            let lanes = self.shards[self.shard_of(part.hash)].lanes.lock();
+            part.held_slot().is_some_and(|slot| lanes.is_slot_paused(slot))
         })
     }
 

@@ -1,6 +1,6 @@
 //! Enqueues many tasks in one pass: those of one inbox under one lock.
 
-use super::enqueue::{inbox_of, pass_watched_inbox};
+use super::enqueue::{inbox_of, look_up_watched};
 use super::*;
 
 /// Largest number of tasks that are enqueued in one pass.
@@ -109,7 +109,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let row = tasks.iter().position(|task| !has_one_key(task)).unwrap_or(tasks.len());
             let (singles, others) = tasks.split_at_mut(row);
             if !singles.is_empty() {
-                self.intact(|| self.enqueue_row(singles, unused))?;
+                self.enqueue_row(singles, unused)?;
             }
             let [other, rest @ ..] = others else { break };
             self.enqueue_staged(other, unused)?;
@@ -220,21 +220,29 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     ) -> Result<(), SubmitErrorKind> {
         let mut ready_shards = ShardSet::new();
         let mut entered = Ok(());
-        for place in row {
-            let Some(staged) = &*place else { continue };
+        // All keys are looked up before any task is appended: a panic leaves the row as it was.
+        let mut passed = Vec::with_capacity(row.len());
+        for staged in row.iter().flatten() {
             let ClaimsRepr::One(claim) = &staged.claims.0 else {
                 unreachable!("a row has single keys")
             };
-            let shard = self.shard_of(staged.hash);
-            let inbox = inbox_of(&mut inboxes, shard);
+            let inbox = inbox_of(&mut inboxes, self.shard_of(staged.hash));
             // A batch comes from outside, so the end of a key applies to all of it.
-            entered = pass_watched_inbox(inbox, staged.hash, &claim.key, true);
-            if entered.is_err() {
-                break;
+            match look_up_watched(inbox, staged.hash, &claim.key, true) {
+                Ok(found) => passed.push(found),
+                Err(why) => {
+                    entered = Err(why);
+                    break;
+                }
             }
+        }
+        for (place, found) in row.iter_mut().filter(|place| place.is_some()).zip(passed) {
             if let Some(StagedTask { claims: Claims(ClaimsRepr::One(claim)), task, hash, .. }) =
                 place.take()
             {
+                let shard = self.shard_of(hash);
+                let inbox = inbox_of(&mut inboxes, shard);
+                inbox.pass(hash as u32, found);
                 let time = self.record_submit_time(shard, inbox, time);
                 if inbox.push_single(hash as u32, time, claim, || task.into_work()) {
                     ready_shards.add(shard);

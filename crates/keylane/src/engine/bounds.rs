@@ -154,10 +154,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Admits a subtask of an accepted job, beyond the bounds if necessary: the job itself is
     /// bounded in the number of its subtasks in lanes.
     pub(crate) fn admit_accepted(&self, claims: &Claims<K>) -> AdmissionTicket {
+        let Some(bounds) = &self.bounds else {
+            self.admission.force_accepted();
+            return AdmissionTicket::none();
+        };
+        // The keys are hashed before anything is acquired.
+        let key_refs = self.key_refs(bounds, claims);
         self.admission.force_accepted();
-        let Some(bounds) = &self.bounds else { return AdmissionTicket::none() };
         if let Some(keys) = &bounds.keys {
-            keys.force_accepted(&self.key_refs(bounds, claims));
+            self.intact(|| keys.force_accepted(&key_refs));
         }
         let bytes = claims.cost();
         let all = bounds.bytes.as_ref().filter(|_| bytes != 0);
@@ -195,7 +200,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Releases one task of each key of a rollup.
     pub(super) fn leave_scope(&self, bounds: &EngineBounds<K>, scope: &RollupScope<K>) {
         if let (Some(keys), RollupScope::Keys(claims)) = (&bounds.keys, scope) {
-            for (hash, claim) in claims {
+            for RollupPart { hash, claim, .. } in claims {
                 drop_catch_unwind(keys.end(&self.key_ref(*hash, &claim.key)));
             }
         }

@@ -16,14 +16,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let (shard, hash) = self.place_of(key);
         let now = self.clock.now();
         self.may_pause.store(true, Ordering::Release);
-        let (changes, recall) = self.intact(|| {
-            let mut lanes = self.shards[shard].lanes.lock();
-            let (reasons, recall) = lanes.pause(hash, key, now);
-            let changes = reasons.paused.is_none();
-            reasons.paused.get_or_insert(now);
-            lanes.check();
-            (changes, recall)
-        });
+        let mut lanes = self.shards[shard].lanes.lock();
+        let (slot, recall) = lanes.pause(hash, key, now);
+        let reasons = lanes.pause_reasons(slot);
+        let changes = reasons.paused.is_none();
+        reasons.paused.get_or_insert(now);
+        lanes.check();
+        drop(lanes);
         self.set_timers(shard, PendingWakeups::recall(recall));
         changes
     }
@@ -32,14 +31,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// keeps its rate.
     pub(crate) fn resume_key(&self, key: &K) -> bool {
         let (shard, hash) = self.place_of(key);
-        let (held, left, offer) = self.intact(|| {
-            let mut lanes = self.shards[shard].lanes.lock();
-            let mut held = false;
-            let left = lanes.release_pause(hash, key, |reasons| held = reasons.resume());
-            self.clear_failures(&mut lanes, hash, key);
-            lanes.check();
-            (held, left, lanes.has_offer())
-        });
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut held = false;
+        self.clear_failures(&mut lanes, hash, key);
+        let slot = lanes.slot_of(hash, key);
+        let left =
+            slot.and_then(|slot| lanes.release_pause(slot, |reasons| held = reasons.resume()));
+        lanes.check();
+        let offer = lanes.has_offer();
+        drop(lanes);
         // A key's own drop is user code.
         drop_catch_unwind(left);
         if offer {
@@ -53,16 +53,15 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// everything they had acquired.
     pub(crate) fn take_key(&self, key: &K) -> Vec<UnrunTask<K, X::Work>> {
         let (shard, hash) = self.place_of(key);
-        let (mut taken, left, recall, offer) = self.intact(|| {
-            let mut lanes = self.shards[shard].lanes.lock();
-            let mut inbox = self.shards[shard].inbox.lock();
-            let TakenTasks { tasks, left, recall } =
-                lanes.take_key(&mut inbox, hash, key, |work| {
-                    X::may_take(work) && !X::is_scoped(work)
-                });
-            lanes.check();
-            (tasks, left, recall, lanes.has_offer())
-        });
+        let mut lanes = self.shards[shard].lanes.lock();
+        let mut inbox = self.shards[shard].inbox.lock();
+        let may_take = |work: &X::Work| X::may_take(work) && !X::is_scoped(work);
+        let TakenTasks { tasks: mut taken, left, recall, unused } =
+            lanes.take_key(&mut inbox, hash, key, may_take);
+        lanes.check();
+        let offer = lanes.has_offer();
+        drop((lanes, inbox));
+        unused.into_iter().for_each(drop_catch_unwind);
         drop_catch_unwind(left);
         if offer {
             self.mark_ready(shard);
@@ -79,28 +78,29 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Returns a kept turn, of a task with one key of which nothing has begun, to the front of the
     /// wait queue if its key was paused or stopped, with the work that `note` makes. Returns
     /// whether it did. If its worker has not finished its step yet, the task counts as taken and
-    /// stays.
+    /// stays. If the key's `Clone` panics, nothing has changed.
     pub(crate) fn requeue_if_paused(
         &self,
         shard: usize,
         turn: usize,
         note: impl FnOnce() -> X::Work,
-    ) -> bool {
+    ) -> Result<bool, KeyPanic> {
         if !self.may_pause.load(Ordering::Acquire) {
-            return false;
+            return Ok(false);
         }
         let lanes = self.shards[shard].lanes.lock();
         let mut turns = self.shards[shard].turns.lock();
-        if !turns.held_alone(turn).is_some_and(|held| lanes.must_wait_paused(held)) {
-            return false;
-        }
+        let Some(held) = turns.held_alone(turn).filter(|held| lanes.must_wait_paused(held)) else {
+            return Ok(false);
+        };
+        let key = catch_key_panic(|| lanes.copy_key(held))?;
         // No other thread ends this turn, so the lane stays with it until it is released below.
         let held = turns.withdraw(turn);
         drop((lanes, turns));
         self.check_end(shard, &held);
         let note = note();
         let mut lanes = self.shards[shard].lanes.lock();
-        let recall = lanes.requeue_paused(held, note);
+        let recall = lanes.requeue_paused(held, key, note);
         lanes.check();
         let offer = lanes.has_offer();
         drop(lanes);
@@ -108,7 +108,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.mark_ready(shard);
         }
         self.set_timers(shard, PendingWakeups::recall(recall));
-        true
+        Ok(true)
     }
 
     /// Returns the reason for which no task of a key begins, if there is one.

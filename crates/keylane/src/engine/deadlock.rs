@@ -74,7 +74,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
                 WaitFrontier::Rollup { rollup, claim } => {
                     let RollupScope::Keys(claims) = &rollup.scope else { continue };
-                    let shard = self.shard_of(claims[claim].0);
+                    let shard = self.shard_of(claims[claim].hash);
                     self.entered(shard).behind_rollup(&rollup, claim, is_target)
                 }
                 WaitFrontier::ConflictIndex { rollup } => self.behind_in_index(&rollup, is_target),
@@ -118,16 +118,28 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Returns a shard's lanes after entering everything that can be entered.
     fn entered(&self, shard: usize) -> LockGuard<'_, Lanes<K, X::Work>> {
-        let mut lanes = self.shards[shard].lanes.lock();
-        lanes.enter_all(X::WANTS_KEY);
-        if lanes.wants_refill() {
-            lanes.refill(&mut self.shards[shard].inbox.lock(), None);
-            lanes.enter_all(X::WANTS_KEY);
+        loop {
+            let mut lanes = self.shards[shard].lanes.lock();
+            lanes.enter_all();
+            if lanes.wants_refill() {
+                lanes.refill(&mut self.shards[shard].inbox.lock(), None);
+                lanes.enter_all();
+            }
+            if lanes.has_offer() {
+                self.mark_ready(shard);
+            }
+            if !lanes.is_failing() {
+                return lanes;
+            }
+            // Tasks behind a failed one are entered when its captures are dropped: by this thread,
+            // or by another one.
+            let (failed, key_panics) = (lanes.take_failed(), lanes.take_key_panics());
+            drop(lanes);
+            match failed {
+                Some(_) => self.end_failed(shard, failed, key_panics),
+                None => yield_now(),
+            }
         }
-        if lanes.has_offer() {
-            self.mark_ready(shard);
-        }
-        lanes
     }
 }
 

@@ -93,17 +93,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let role = DelayedRole::Latest { hash };
         let key = claims.only_key().expect("a task with a role has one key").clone();
         let mut task = Some((claims, work, ticket));
-        let put = self.intact(|| {
-            self.delays.insert_latest((hash, &key), X::DROPS_REPLACED, |replaces| {
-                if !replaces && !has_permit {
-                    return None;
-                }
-                let (claims, work, ticket) = task.take()?;
-                // The permits of the replaced task pass on, but for its bytes.
-                let ticket = ticket.unwrap_or_else(AdmissionTicket::none);
-                Some(DelayedTask { claims, work, ticket, role, at, series: 0 })
-            })
+        let put = self.delays.insert_latest((hash, &key), X::DROPS_REPLACED, |replaces| {
+            if !replaces && !has_permit {
+                return None;
+            }
+            let (claims, work, ticket) = task.take()?;
+            // The permits of the replaced task pass on, but for its bytes.
+            let ticket = ticket.unwrap_or_else(AdmissionTicket::none);
+            Some(DelayedTask { claims, work, ticket, role, at, series: 0 })
         });
+        // A panic of the drop at the end would lose the replaced work.
+        drop_catch_unwind(key);
         let Ok(Some((number, replaced))) = put else {
             let (claims, work, _) = task.expect("the task was not added");
             if has_permit {
@@ -127,7 +127,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Ends a replacement: the captures of the replaced work are dropped, so the delayed task of the
     /// series may enter.
     pub(crate) fn end_delayed_replacing(&self, series: u64) {
-        if let Some(number) = self.intact(|| self.delays.dropped(series)) {
+        if let Some(number) = self.delays.dropped(series) {
             let now = self.rates.now();
             self.rates.set_alarm(None, Some(now), TimerEvent::Delayed { number });
         }
@@ -147,7 +147,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Returns whether a task with these claims is refused because one of its keys was closed.
     fn has_closed_key(&self, claims: &Claims<K>) -> bool {
-        self.refuses_some() && self.intact(|| self.refuses(claims))
+        self.refuses_some() && self.refuses(claims)
     }
 
     fn end_of_delay(&self, delay: Duration) -> u64 {
@@ -162,8 +162,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let work = ReadyWork(work);
         let mut replaced = None;
         let mut refused = None;
-        // The hash of a key may panic, which costs this task alone.
-        call_catch_unwind(|| {
+        // A key may panic, which costs this task alone.
+        let panic = catch_key_panic(|| {
             let entered = match role {
                 DelayedRole::Ordinary => self.enqueue(claims, work, ticket),
                 DelayedRole::End { refuses } => self.enqueue_end(claims, refuses, work, ticket),
@@ -174,6 +174,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             refused = entered.err();
         });
         self.delays.entered();
+        if let Err(payload) = panic {
+            self.panicked(&*payload);
+            drop_catch_unwind(payload);
+        }
         if refused.is_some() {
             // One of its keys was closed meanwhile.
             self.counters.count_cancelled();
@@ -194,7 +198,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Takes out the delayed tasks that have only this key, in the order of their times.
     pub(super) fn take_delayed(&self, key: &K) -> Vec<UnrunTask<K, X::Work>> {
-        let taken = self.intact(|| self.delays.take_key(key, X::may_take));
+        let taken = self.delays.take_key(key, X::may_take);
         for (number, task) in &taken {
             self.rates.set_alarm(Some(task.at), None, TimerEvent::Delayed { number: *number });
         }

@@ -29,28 +29,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let hash = self.hasher.hash_one(&claim.key);
         let time = self.clock.now();
         let shard = self.shard_of(hash);
-        let kept = self.intact(|| {
-            let mut inbox = self.shards[shard].inbox.lock();
-            if inbox.spare_permits == 0 || inbox.watched || !self.admission.can_cache() {
-                return Err((claim, task));
-            }
-            inbox.spare_permits -= 1;
-            let time = self.record_submit_time(shard, &mut inbox, time);
-            Ok(inbox.push_single(hash as u32, time, claim, || task.into_work()))
-        });
-        match kept {
-            Ok(notify) => {
-                if notify {
-                    self.mark_ready(shard);
-                }
-                Ok(())
-            }
-            Err((claim, task)) => {
-                let rest = self.submit_other(Claims(ClaimsRepr::One(claim)), task, limit);
-                self.refill_permits(shard);
-                rest
-            }
+        let mut inbox = self.shards[shard].inbox.lock();
+        if inbox.spare_permits == 0 || inbox.watched || !self.admission.can_cache() {
+            drop(inbox);
+            let rest = self.submit_other(Claims(ClaimsRepr::One(claim)), task, limit);
+            self.refill_permits(shard);
+            return rest;
         }
+        inbox.spare_permits -= 1;
+        let time = self.record_submit_time(shard, &mut inbox, time);
+        let notify = inbox.push_single(hash as u32, time, claim, || task.into_work());
+        drop(inbox);
+        if notify {
+            self.mark_ready(shard);
+        }
+        Ok(())
     }
 
     #[cold]
@@ -110,16 +103,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         claim: KeyClaim<K>,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
-        let hash = self.hash_admitted(|hasher| hasher.hash_one(&claim.key));
+        let hash = self.admitted(|| self.hasher.hash_one(&claim.key));
         let time = self.clock.now();
         let shard = self.shard_of(hash);
-        let entered = self.intact(|| {
+        let entered = self.admitted(|| {
             let mut inbox = self.shards[shard].inbox.lock();
-            if inbox.watched
-                && let Err(why) =
-                    pass_watched_inbox(&mut inbox, hash, &claim.key, is_bound::<K, X, M>(&task))
-            {
-                return Err((why, claim, task));
+            if inbox.watched {
+                match look_up_watched(&inbox, hash, &claim.key, is_bound::<K, X, M>(&task)) {
+                    Ok(found) => inbox.pass(hash as u32, found),
+                    Err(why) => return Err((why, claim, task)),
+                }
             }
             let freed = self.arrive(shard, hash, &claim.key);
             let time = self.record_submit_time(shard, &mut inbox, time);
@@ -158,19 +151,19 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     .map_err(|(why, claims, task)| (why, claims.with_cost(bytes), task));
             }
             ClaimsRepr::Described(descriptor, claims) => {
-                self.intact(|| self.enqueue_described(claims, descriptor, task))
+                self.admitted(|| self.enqueue_described(claims, descriptor, task))
             }
             ClaimsRepr::None => self.enqueue_free(task),
             ClaimsRepr::Barrier => self.enqueue_barrier(task),
             ClaimsRepr::Many(claims) => {
                 let mut claims =
-                    self.hash_admitted(|hasher| merge_claims(claims, |key| hasher.hash_one(key)));
+                    self.admitted(|| merge_claims(claims, |key| self.hasher.hash_one(key)));
                 match claims.len() {
                     0 => self.enqueue_free(task),
-                    1 if !claims[0].1.mode.is_limited() => {
-                        return self.enqueue_single(claims.remove(0).1, task);
+                    1 if !claims[0].claim.mode.is_limited() => {
+                        return self.enqueue_single(claims.remove(0).claim, task);
                     }
-                    _ => self.intact(|| self.enqueue_rollup(claims, task)),
+                    _ => self.admitted(|| self.enqueue_rollup(claims, task)),
                 }
             }
         };
@@ -201,12 +194,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// so two rollups have the same order wherever they meet.
     pub(super) fn enqueue_rollup<M: IntoWork<X::Work>>(
         &self,
-        claims: Vec<(u64, KeyClaim<K>)>,
+        claims: Vec<RollupPart<K>>,
         task: M,
     ) -> Result<(), RejectedTask<K, M>> {
         let (parts, mut inboxes) = self.open_inboxes(&claims);
         if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
-            let claims = claims.into_iter().map(|(_, claim)| claim).collect();
+            let claims = claims.into_iter().map(|part| part.claim).collect();
             return Err((why, Claims(ClaimsRepr::Many(claims)), task));
         }
         let meta = self.label_of_several(&mut inboxes);
@@ -220,10 +213,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// shard.
     pub(super) fn open_inboxes(
         &self,
-        claims: &[(u64, KeyClaim<K>)],
+        claims: &[RollupPart<K>],
     ) -> (ClaimShards, LockedInboxes<'_, K, X::Work>) {
         let mut parts: ClaimShards =
-            claims.iter().enumerate().map(|(i, (hash, _))| (self.shard_of(*hash), i)).collect();
+            claims.iter().enumerate().map(|(i, part)| (self.shard_of(part.hash), i)).collect();
         parts.sort_unstable();
         let mut inboxes: LockedInboxes<'_, K, X::Work> = Vec::new();
         for &(shard, _) in &parts {
@@ -246,7 +239,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let freed: Vec<_> = match &rollup.scope {
             RollupScope::Keys(claims) if self.bounds.is_some() => claims
                 .iter()
-                .filter_map(|(hash, claim)| self.arrive(self.shard_of(*hash), *hash, &claim.key))
+                .filter_map(|part| {
+                    self.arrive(self.shard_of(part.hash), part.hash, &part.claim.key)
+                })
                 .collect(),
             _ => Vec::new(),
         };
@@ -270,7 +265,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn pass_watched_inboxes<M: IntoWork<X::Work>>(
         &self,
         inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)],
-        claims: &[(u64, KeyClaim<K>)],
+        claims: &[RollupPart<K>],
         task: &M,
     ) -> Result<(), SubmitErrorKind> {
         match inboxes.iter().any(|(_, inbox)| inbox.watched) {
@@ -284,20 +279,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     fn pass_all_watched(
         &self,
         inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)],
-        claims: &[(u64, KeyClaim<K>)],
+        claims: &[RollupPart<K>],
         is_bound: bool,
     ) -> Result<(), SubmitErrorKind> {
-        for (hash, claim) in claims {
+        let mut markers = Vec::new();
+        for RollupPart { hash, claim, .. } in claims {
             let inbox = inbox_of(inboxes, self.shard_of(*hash));
-            if inbox.closed {
-                return Err(SubmitErrorKind::Closed);
-            }
-            if is_bound && inbox.refuses(*hash as u32, &claim.key) {
-                return Err(SubmitErrorKind::KeyClosed);
-            }
+            markers.push((*hash, look_up_watched(inbox, *hash, &claim.key, is_bound)?));
         }
-        for (hash, claim) in claims {
-            inbox_of(inboxes, self.shard_of(*hash)).pass(*hash as u32, &claim.key);
+        for (hash, found) in markers {
+            inbox_of(inboxes, self.shard_of(hash)).pass(hash as u32, found);
         }
         Ok(())
     }
@@ -368,22 +359,22 @@ pub(super) fn inbox_of<'a, K, W>(
     &mut inboxes[found.expect("the inboxes of all keys are locked")].1
 }
 
-/// Checks a task that is about to be appended to a watched inbox.
+/// Checks a task that is about to be appended to a watched inbox, and looks up the marker of its
+/// key.
 #[cold]
-pub(super) fn pass_watched_inbox<K: Key, W>(
-    inbox: &mut Inbox<K, W>,
+pub(super) fn look_up_watched<K: Key, W>(
+    inbox: &Inbox<K, W>,
     hash: u64,
     key: &K,
     is_bound: bool,
-) -> Result<(), SubmitErrorKind> {
+) -> Result<Option<MarkerId>, SubmitErrorKind> {
     if inbox.closed {
         return Err(SubmitErrorKind::Closed);
     }
     if is_bound && inbox.refuses(hash as u32, key) {
         return Err(SubmitErrorKind::KeyClosed);
     }
-    inbox.pass(hash as u32, key);
-    Ok(())
+    Ok(inbox.find_marker(hash as u32, key))
 }
 
 /// Returns whether the end of a key applies to a task. A job's subtasks were accepted with their

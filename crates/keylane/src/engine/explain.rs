@@ -135,7 +135,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             }
         };
         let (mut behind, mut queued) = (Vec::new(), AheadCounts::default());
-        for (claim, (hash, KeyClaim { key, .. })) in claims.iter().enumerate() {
+        for (claim, RollupPart { hash, claim: KeyClaim { key, .. }, .. }) in
+            claims.iter().enumerate()
+        {
             let shard = self.shard_of(*hash);
             let lanes = self.shards[shard].lanes.lock();
             let inbox = self.shards[shard].inbox.lock();
@@ -283,7 +285,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 }
                 let RollupScope::Keys(claims) = &rollup.scope else { continue };
                 let (mut others, mut holds) = (Vec::new(), false);
-                for (claim, (its_hash, KeyClaim { key: its, .. })) in claims.iter().enumerate() {
+                for (claim, RollupPart { hash: its_hash, claim: KeyClaim { key: its, .. }, .. }) in
+                    claims.iter().enumerate()
+                {
                     let shard = &self.shards[self.shard_of(*its_hash)];
                     let lanes = shard.lanes.lock();
                     let inbox = shard.inbox.lock();
@@ -514,7 +518,7 @@ fn is_barrier_of<K, W>(rollup: &SharedRollup<K, W>) -> bool {
 fn has_key<K: Key>(scope: &RollupScope<K>, key: &K) -> bool {
     match scope {
         RollupScope::Unkeyed { .. } | RollupScope::Everything { .. } => false,
-        RollupScope::Keys(claims) => claims.iter().any(|(_, claim)| claim.key == *key),
+        RollupScope::Keys(claims) => claims.iter().any(|part| part.claim.key == *key),
     }
 }
 
@@ -523,7 +527,7 @@ fn keys_of<K: Key>(scope: &RollupScope<K>) -> (Vec<K>, bool) {
         RollupScope::Unkeyed { .. } => (Vec::new(), false),
         RollupScope::Everything { .. } => (Vec::new(), true),
         RollupScope::Keys(claims) => {
-            (claims.iter().map(|(_, claim)| claim.key.clone()).collect(), false)
+            (claims.iter().map(|part| part.claim.key.clone()).collect(), false)
         }
     }
 }

@@ -72,9 +72,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         after: u32,
     ) -> PendingWakeups {
         if let (Some(failed), HeldLanes::Lane(slot)) = (self.take_failure(), held) {
-            let (hash, key) = lanes.key_in(*slot);
-            let key = key.clone();
-            return self.count(lanes, hash, &key, failed, after);
+            return self.count(lanes, *slot, failed, after);
         }
         PendingWakeups::default()
     }
@@ -82,10 +80,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Counts the result of a rollup for each of its keys.
     pub(super) fn count_rollup_result(&self, rollup: &Rollup<K, X::Work>, after: u32) {
         if let (Some(failed), RollupScope::Keys(claims)) = (self.take_failure(), &rollup.scope) {
-            for (hash, claim) in claims {
-                let shard = self.shard_of(*hash);
+            for part in claims {
+                let shard = self.shard_of(part.hash);
                 let mut lanes = self.shards[shard].lanes.lock();
-                let wakeups = self.count(&mut lanes, *hash as u32, &claim.key, failed, after);
+                let slot = part.held_slot().expect("a task that ends holds its lanes");
+                let wakeups = self.count(&mut lanes, slot, failed, after);
                 drop(lanes);
                 self.set_timers(shard, wakeups);
             }
@@ -104,31 +103,40 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
     }
 
+    /// Counts a result for the key of a held lane. If the key panics, its count is unknown: after a
+    /// failure it is then stopped.
     fn count(
         &self,
         lanes: &mut Lanes<K, X::Work>,
-        hash: u32,
-        key: &K,
+        slot: usize,
         failed: bool,
         after: u32,
     ) -> PendingWakeups {
         if !failed {
-            self.clear_failures(lanes, hash, key);
+            self.clear_failures_in(lanes, slot);
             return PendingWakeups::default();
         }
-        let failures = lanes.count_failure(hash, key);
-        if failures == 1 {
+        let counted = lanes.count_failure(slot);
+        if counted == Some(1) {
             self.failing.fetch_add(1, Ordering::Relaxed);
         }
+        let failures = counted.unwrap_or(after);
         if failures >= after {
-            self.clear_failures(lanes, hash, key);
+            self.clear_failures_in(lanes, slot);
             let at = self.clock.now();
-            let (reasons, recall) = lanes.pause(hash, key, at);
-            reasons.stopped.get_or_insert(KeyStop { failures, at });
+            let recall = lanes.pause_slot(slot);
+            lanes.pause_reasons(slot).stopped.get_or_insert(KeyStop { failures, at });
             lanes.check();
             return PendingWakeups::recall(recall);
         }
         PendingWakeups::default()
+    }
+
+    /// Resets the failure count of the key of a held lane.
+    fn clear_failures_in(&self, lanes: &mut Lanes<K, X::Work>, slot: usize) {
+        if lanes.forget_failures_in(slot) {
+            self.failing.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Resets the failure count of a key.

@@ -29,7 +29,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn
     for ReplacementGuard<K, X, S>
 {
     fn end(self: Box<Self>, _: TurnResult) {
-        self.engine.intact_quietly(|| self.engine.end_replacing(&self.by));
+        self.engine.end_replacing(&self.by);
     }
 }
 
@@ -60,7 +60,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
             Ok(None) => {}
-            Ok(replaced) => return Ok(replaced),
+            Ok(replaced) => return Ok(after_drop(claims, replaced)),
             Err(why) => return Err((why, claims, unmade(task))),
         }
         match self.admit(&claims, weight, limit) {
@@ -79,7 +79,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let weight = self.weight_of(&task);
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
-            Ok(Some(replaced)) => Ok(replaced),
+            Ok(Some(replaced)) => Ok(after_drop(claims, replaced)),
             Ok(None) => Err((SubmitErrorKind::Full, claims, unmade(task))),
             Err(why) => Err((why, claims, unmade(task))),
         }
@@ -96,7 +96,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let mut task = Some(task);
         match self.replace_at_once(&claims, &mut task, weight) {
             Ok(None) => {}
-            Ok(replaced) => return Ok(replaced),
+            Ok(replaced) => return Ok(after_drop(claims, replaced)),
             Err(why) => return Err((why, claims, unmade(task))),
         }
         match self.admit_async(&claims, weight).await {
@@ -152,8 +152,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         task: M,
         ticket: AdmissionTicket,
     ) -> Result<(), RejectedTask<K, M>> {
-        let entered = self.hash_admitted(|_| self.find_inbox(&claims));
-        match self.intact(|| self.put_end(entered, refuses, task, ticket)) {
+        let entered = self.admitted(|| self.find_inbox(&claims));
+        match self.admitted(|| self.put_end(entered, refuses, task, ticket)) {
             Ok(()) => Ok(()),
             Err((why, task)) => {
                 self.intact(|| self.retract(&claims));
@@ -177,9 +177,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if inbox.has_end(hash as u32, key) {
             return Err((SubmitErrorKind::KeyClosed, task));
         }
+        let found = inbox.find_marker(hash as u32, key);
+        let copies = (key.clone(), key.clone());
         let freed = self.arrive(shard, hash, key);
         let work = ticket.charge::<M, K, X>(task).into_work();
-        let notify = inbox.push_end(hash, key, self.clock.now(), refuses, work);
+        let notify = inbox.push_end(hash, found, copies, self.clock.now(), (refuses, work));
         if refuses {
             self.refusing.fetch_add(1, Ordering::Relaxed);
         }
@@ -194,14 +196,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Reopens a finished key, and returns whether it refused tasks.
     pub(crate) fn reopen_key(&self, key: &K) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.intact(|| {
-            let mut inbox = self.shards[self.shard_of(hash)].inbox.lock();
-            let refused = inbox.reopen(hash as u32, key);
-            if refused {
-                self.refusing.fetch_sub(1, Ordering::Relaxed);
-            }
-            refused
-        })
+        let mut inbox = self.shards[self.shard_of(hash)].inbox.lock();
+        let refused = inbox.reopen(hash as u32, key);
+        if refused {
+            self.refusing.fetch_sub(1, Ordering::Relaxed);
+        }
+        refused
     }
 
     /// Returns the finished keys that refuse tasks.
@@ -217,7 +217,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     #[cold]
     pub(super) fn unwatch(&self, task: &Arc<Rollup<K, X::Work>>) {
         let RollupScope::Keys(claims) = &task.scope else { return };
-        self.shards[self.shard_of(claims[0].0)].inbox.lock().unwatch(task);
+        self.shards[self.shard_of(claims[0].hash)].inbox.lock().unwatch(task);
     }
 
     fn weight_of<M: IntoWork<X::Work>>(&self, task: &M) -> usize {
@@ -245,8 +245,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return Ok(None);
         }
         let found = self.find_inbox(claims);
-        let put = self.intact(|| self.put_latest(found, task, false));
-        match put.map_err(|why| self.refusal(why))? {
+        match self.put_latest(found, task, false).map_err(|why| self.refusal(why))? {
             PutResult::Replaced(replaced) => Ok(Some(self.unweighed(replaced))),
             PutResult::Added | PutResult::NeedsPermit => Ok(None),
         }
@@ -261,11 +260,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         ticket: AdmissionTicket,
     ) -> LatestResult<K, X::Work, M> {
         let mut charged = Some(ticket.charge::<M, K, X>(task));
-        let found = self.hash_admitted(|_| self.find_inbox(&claims));
-        match self.intact(|| self.put_latest(found, &mut charged, true)) {
+        let found = self.admitted(|| self.find_inbox(&claims));
+        match self.admitted(|| self.put_latest(found, &mut charged, true)) {
             Ok(PutResult::Replaced(replaced)) => {
                 self.retract(&claims);
-                Ok(Some(self.unweighed(replaced)))
+                Ok(Some(after_drop(claims, self.unweighed(replaced))))
             }
             Ok(PutResult::Added | PutResult::NeedsPermit) => Ok(None),
             Err(why) => {
@@ -318,16 +317,21 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if inbox.refuses(hash as u32, key) {
             return Err(SubmitErrorKind::KeyClosed);
         }
-        let (put, appended, freed) =
+        let (put, appended, freed, tombstone) =
             match inbox.replace_latest(hash, key, time, X::DROPS_REPLACED, &mut make) {
-                Some(Replacement { work, task: by, appended }) => {
+                Some(Replacement { work, task: by, appended, tombstone }) => {
                     self.counters.count_superseded();
-                    (PutResult::Replaced(SupersededWork { work, by }), appended, None)
+                    let put = PutResult::Replaced(SupersededWork { work, by });
+                    (put, appended, None, tombstone)
                 }
                 None if !has_permit => return Ok(PutResult::NeedsPermit),
                 None => {
+                    // The keys are looked up and copied first: if that panics, nothing has changed.
+                    let found = inbox.find_marker(hash as u32, key);
+                    let copies = (key.clone(), key.clone());
                     let freed = self.arrive(shard, hash, key);
-                    (PutResult::Added, Some(inbox.push_latest(hash, key, time, make())), freed)
+                    let notify = inbox.push_latest(hash, found, copies, time, make());
+                    (PutResult::Added, Some(notify), freed, None)
                 }
             };
         drop(inbox);
@@ -335,17 +339,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if appended == Some(true) {
             self.mark_ready(shard);
         }
-        if let (PutResult::Replaced(_), Some(_)) = (&put, appended) {
-            self.pass_tombstones(shard, hash as u32, key);
+        if let Some(tombstone) = tombstone {
+            self.pass_tombstone(shard, &tombstone);
         }
         Ok(put)
     }
 
     /// Updates the lane after a task has become a tombstone: tasks that waited for it alone wait no
     /// longer.
-    fn pass_tombstones(&self, shard: usize, hash: u32, key: &K) {
+    fn pass_tombstone(&self, shard: usize, tombstone: &Rollup<K, X::Work>) {
         let mut lanes = self.shards[shard].lanes.lock();
-        lanes.pass_tombstones(hash, key);
+        lanes.pass_tombstone(tombstone.part(0));
         let offer = lanes.has_offer();
         drop(lanes);
         if offer {
@@ -361,6 +365,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let hash = self.hasher.hash_one(&claim.key);
         (hash, self.shard_of(hash), &claim.key)
     }
+}
+
+/// Drops the claims of a task that has replaced another one, and returns the replaced work: a panic
+/// of their drop would lose it.
+fn after_drop<K, R>(claims: Claims<K>, replaced: R) -> R {
+    drop_catch_unwind(claims);
+    replaced
 }
 
 /// Returns the content of a task that was not enqueued.

@@ -1,14 +1,17 @@
 //! Ends an engine in which a panic has left an inconsistent state: it is *poisoned*.
 //!
-//! A key's `Eq`, `Clone` and drop run while a part of the engine is locked. One that panics there
-//! may leave that part half changed, and a worker that unwinds outside of a body holds a task's
-//! lanes that are never released. Neither can be repaired, so the engine ends, and every caller
-//! gets an error.
+//! A key's `Eq` and `Clone` run while a part of the engine is locked. Nearly everywhere that is
+//! before a change, so a panic there costs one call or one task. Three parts look keys up again when
+//! a task ends or enters, with a change half made: bounds per key, states of keys, and self-checks.
+//! They could only do without if each task kept its place in them, which would make every entry of
+//! an inbox larger. If a key panics there, or a worker unwinds outside of a body for another cause,
+//! lanes are never released. Neither can be repaired, so the engine ends, and every caller gets an
+//! error.
 //!
 //! # Protocol
-//! 1. Notice. A call from outside runs its sections within [`intact`](Engine::intact), a worker its
-//!    loop, and the timer its wake-ups, within `catch_unwind`. The locks are released by then:
-//!    their guards are inside.
+//! 1. Notice. A call from outside runs the sections of these parts within
+//!    [`intact`](Engine::intact), a worker its loop, and the timer its wake-ups, within
+//!    `catch_unwind`. The locks are released by then: their guards are inside.
 //! 2. Poison, once: set `poisoned`; then close the gate, which wakes submitters that wait for
 //!    capacity and threads that drain; then stop as `Engine::stop` does.
 //! 3. Discard: take everything that has not begun out of the shards, without a look at any key, and
@@ -35,8 +38,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         self.poisoned.load(Ordering::Acquire)
     }
 
-    /// Runs a part of a call from outside, in which keys are compared and cloned under locks. If it
-    /// unwinds, the engine is poisoned. All locks must be taken inside.
+    /// Runs a part of a call from outside, in which keys are compared under locks beside changes. If
+    /// it unwinds, the engine is poisoned. All locks must be taken inside.
     #[inline(always)]
     pub(crate) fn intact<R>(&self, part: impl FnOnce() -> R) -> R {
         let unwinds = PoisonOnDrop(self);
@@ -52,12 +55,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         call_catch_unwind(|| self.intact(part));
     }
 
-    /// Hashes the key of an admitted task. If that panics, the task does not enter, and its permit
-    /// is released.
+    /// Runs a part of the submission of an admitted task, in which keys are hashed, compared and
+    /// cloned before anything is changed. If it unwinds, the task does not enter, and its permit is
+    /// released. Its permits of bounded keys cannot be found without another comparison: then the
+    /// engine is poisoned.
     #[inline(always)]
-    pub(super) fn hash_admitted<R>(&self, hash: impl FnOnce(&S) -> R) -> R {
-        let leaves = ReleaseOnDrop(&self.admission);
-        let result = hash(&self.hasher);
+    pub(super) fn admitted<R>(&self, part: impl FnOnce() -> R) -> R {
+        let leaves = LeaveOnDrop(self);
+        let result = part();
         std::mem::forget(leaves);
         result
     }
@@ -106,11 +111,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Drop for PoisonOnDrop<'_, K, X, S> {
     }
 }
 
-/// Guard that releases a permit when it is dropped.
-struct ReleaseOnDrop<'a>(&'a Admission);
+/// Guard that releases the permits of a task that does not enter.
+struct LeaveOnDrop<'a, K: Key, X: Execute<K>, S: BuildHasher>(&'a Engine<K, X, S>);
 
-impl Drop for ReleaseOnDrop<'_> {
+impl<K: Key, X: Execute<K>, S: BuildHasher> Drop for LeaveOnDrop<'_, K, X, S> {
     fn drop(&mut self) {
-        self.0.release(1);
+        match self.0.bounds.as_ref().is_some_and(|bounds| bounds.keys.is_some()) {
+            true => self.0.poison(),
+            false => self.0.admission.release(1),
+        }
     }
 }

@@ -30,7 +30,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         let (parts, mut inboxes) = self.open_inboxes(&claims);
         if let Err(why) = self.pass_watched_inboxes(&mut inboxes, &claims, &task) {
-            let claims = ClaimsRepr::Many(claims.into_iter().map(|(_, claim)| claim).collect());
+            let claims = ClaimsRepr::Many(claims.into_iter().map(|part| part.claim).collect());
             return Err((why, Claims(claims).describe(descriptor), task));
         }
         let after = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
@@ -164,7 +164,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             return;
         }
         let shard = match &rollup.scope {
-            RollupScope::Keys(claims) => self.shard_of(claims[0].0),
+            RollupScope::Keys(claims) => self.shard_of(claims[0].hash),
             RollupScope::Unkeyed { shard } => *shard,
             RollupScope::Everything { .. } => unreachable!("a barrier has no descriptor"),
         };

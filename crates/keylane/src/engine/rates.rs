@@ -77,7 +77,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     pub(super) fn spend_token(
         &self,
         next: Option<&StepResult<K, X::Work>>,
-        task_slot: &TaskSlot<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) {
         let Some(next) = next else { return self.return_token() };
         if self.rates.limits_pool() && !task_slot.peek().is_some_and(X::may_take) {
@@ -87,49 +87,56 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         if let HeldLanes::Rollup(rollup) = &next.held
             && rollup.role == MarkerRole::None
+            && let Err(payload) = self.charge_rollup(rollup)
         {
-            self.charge_rollup(rollup);
+            task_slot.fail(payload);
         }
     }
 
-    /// Charges the key of the task that was taken.
+    /// Charges the key of the task that was taken. If the key panics, the task fails.
     pub(super) fn charge(
         &self,
         lanes: &mut Lanes<K, X::Work>,
         held: &HeldLanes<K, X::Work>,
+        task_slot: &mut TaskSlot<K, X::Work>,
     ) -> PendingWakeups {
         if !lanes.is_metered() {
             return PendingWakeups::default();
         }
         let now = self.rates.time.now();
-        let recall = match held {
+        let charged = match held {
             HeldLanes::Lane(slot) => lanes.charge_lane(*slot, now),
             HeldLanes::Rollup(rollup) if rollup.role != MarkerRole::None => {
-                let (hash, key, _) = rollup.claim(0);
-                lanes.charge_key(hash, key, now)
+                lanes.charge_lane(rollup.held_slot(), now)
             }
-            HeldLanes::Free | HeldLanes::Rollup(_) => None,
+            HeldLanes::Free | HeldLanes::Rollup(_) => Ok(None),
         };
+        let recall = charged.unwrap_or_else(|payload| {
+            task_slot.fail(payload);
+            None
+        });
         PendingWakeups { recall, sweep: lanes.schedule_sweep(now, SWEEP_NANOS) }
     }
 
     /// Charges all keys of a rollup, which holds their lanes.
     #[cold]
-    fn charge_rollup(&self, rollup: &Rollup<K, X::Work>) {
-        let RollupScope::Keys(claims) = &rollup.scope else { return };
-        for (hash, claim) in claims {
-            let shard = self.shard_of(*hash);
+    fn charge_rollup(&self, rollup: &Rollup<K, X::Work>) -> Result<(), KeyPanic> {
+        let RollupScope::Keys(claims) = &rollup.scope else { return Ok(()) };
+        for part in claims {
+            let shard = self.shard_of(part.hash);
             let mut lanes = self.shards[shard].lanes.lock();
             if !lanes.is_metered() {
                 continue;
             }
             let now = self.rates.time.now();
-            let recall = lanes.charge_key(*hash as u32, &claim.key, now);
+            let slot = part.held_slot().expect("a task that begins holds its lanes");
+            let recall = lanes.charge_lane(slot, now)?;
             let sweep = lanes.schedule_sweep(now, SWEEP_NANOS);
             lanes.check();
             drop(lanes);
             self.set_timers(shard, PendingWakeups { recall, sweep });
         }
+        Ok(())
     }
 
     /// Applies the changes to the timer.
@@ -227,12 +234,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     pub(crate) fn set_rate_per_key(self: &Arc<Self>, rate: Option<Rate>) -> Result<(), BuildError> {
         self.keep_rates()?;
         for (index, shard) in self.shards.iter().enumerate() {
-            let (changes, offer) = self.intact(|| {
-                let mut lanes = shard.lanes.lock();
-                let changes = lanes.set_common_rate(rate, self.rates.time.now());
-                lanes.check();
-                (changes, lanes.has_offer())
-            });
+            let mut lanes = shard.lanes.lock();
+            let changes = lanes.set_common_rate(rate, self.rates.time.now());
+            lanes.check();
+            let offer = lanes.has_offer();
+            drop(lanes);
             for (recall, left) in changes {
                 self.after_change(index, recall, left, offer);
             }
@@ -248,12 +254,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Engine<K, X,
     ) -> Result<(), BuildError> {
         self.keep_rates()?;
         let (shard, hash) = self.place_of(key);
-        let (recall, left, offer) = self.intact(|| {
-            let mut lanes = self.shards[shard].lanes.lock();
-            let (recall, left) = lanes.set_rate_of(hash, key, rate, self.rates.time.now());
-            lanes.check();
-            (recall, left, lanes.has_offer())
-        });
+        let mut lanes = self.shards[shard].lanes.lock();
+        let (recall, left) = lanes.set_rate_of(hash, key, rate, self.rates.time.now());
+        lanes.check();
+        let offer = lanes.has_offer();
+        drop(lanes);
         self.after_change(shard, recall, left, offer);
         Ok(())
     }

@@ -40,8 +40,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             // The rest of the shard's work was offered before the ended task began.
             lanes.count_ended();
             let held = HeldLanes::Lane(slot);
-            let wakeups =
-                if CHECKED { self.charge(&mut lanes, &held) } else { PendingWakeups::default() };
+            let wakeups = if CHECKED {
+                self.charge(&mut lanes, &held, task_slot)
+            } else {
+                PendingWakeups::default()
+            };
             self.unlock_and_release(lanes);
             if CHECKED {
                 self.set_timers(shard, wakeups);
@@ -119,8 +122,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if held.is_none() && request.stay {
             held = self.find(shard, &mut lanes, task_slot);
         }
+        let (failed, key_panics) = (lanes.take_failed(), lanes.take_key_panics());
         let wakeups = match &held {
-            Some(held) if CHECKED => self.charge(&mut lanes, held),
+            Some(held) if CHECKED => self.charge(&mut lanes, held, task_slot),
             _ => PendingWakeups::default(),
         };
         let offer = lanes.has_offer();
@@ -138,6 +142,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         }
         if offer {
             self.mark_ready(shard);
+        }
+        if failed.is_some() || !key_panics.is_empty() {
+            self.end_failed(shard, failed, key_panics);
         }
         held.map(|held| StepResult {
             held,
@@ -242,6 +249,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 self.pin_lane(shard, lanes, &held);
                 return Some(held);
             }
+            if lanes.has_failed() {
+                return None;
+            }
             if !self.refill_lanes(shard, lanes) {
                 break;
             }
@@ -253,7 +263,13 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         // finds.
         self.ready_shards.clear(shard);
         self.refill_lanes(shard, lanes);
-        lanes.next_fresh(X::WANTS_KEY, task_slot).or_else(|| lanes.next_ready(task_slot))
+        if let Some(held) = lanes.next_fresh(X::WANTS_KEY, task_slot) {
+            return Some(held);
+        }
+        if lanes.has_failed() {
+            return None;
+        }
+        lanes.next_ready(task_slot)
     }
 
     /// Pins a lane that has just been opened if the next task belongs to it too: more of them are
@@ -319,6 +335,11 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(after) = self.bounds.as_ref().and_then(|bounds| bounds.stop_after) {
             self.count_rollup_result(rollup, after);
         }
+        self.leave_order(rollup);
+    }
+
+    /// Releases everything that a rollup holds.
+    pub(super) fn leave_order(&self, rollup: &Arc<Rollup<K, X::Work>>) {
         if rollup.role.is_watched() {
             self.unwatch(rollup);
         }
@@ -349,10 +370,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 self.end_unkeyed(*shard);
             }
             RollupScope::Keys(claims) => {
-                for (hash, claim) in claims {
-                    let shard = self.shard_of(*hash);
+                for part in claims {
+                    let shard = self.shard_of(part.hash);
                     let mut lanes = self.shards[shard].lanes.lock();
-                    let left = lanes.release_part(*hash as u32, &claim.key, claim.mode);
+                    let left = lanes.release_part(part);
                     let offer = lanes.has_offer();
                     drop(lanes);
                     drop_catch_unwind(left);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Engine, EngineBounds, Execute, Key};
 use crate::error::WaitError;
 use crate::observe::TraceEvents;
-use crate::order::{UnrunTask, take_rollup};
+use crate::order::{UnrunTask, UnrunTasks, take_rollup};
 use crate::sync::Ordering;
 use crate::unwind::{call_catch_unwind, drop_catch_unwind};
 
@@ -107,7 +107,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             // The tasks that had not begun were dropped.
             return Vec::new();
         }
-        self.intact(|| self.take_unrun())
+        self.take_unrun()
     }
 
     /// Signals the workers to end after their current tasks, and ends the jobs and the tasks that
@@ -122,7 +122,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     }
 
     fn take_unrun(&self) -> Vec<UnrunTask<K, X::Work>> {
-        let mut unrun = Vec::new();
+        let mut unrun = UnrunTasks::default();
         let mut delayed = self.end_delays(true);
         // All inboxes are closed before the first is emptied: so a rollup is in all of its inboxes
         // or in none.
@@ -139,11 +139,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         // A task that waits only for conflicts of its descriptor is in no shard.
         let described = self.registry.lock().clear();
         described.iter().for_each(|rollup| take_rollup(rollup, &mut unrun));
+        let UnrunTasks { tasks: mut unrun, failed } = unrun;
+        self.admission.release(failed.len());
+        failed.into_iter().for_each(|(work, payload)| self.fail_work(work, payload));
         // `seq` has the lower half of the clock, so tasks are sorted by their distance from the
         // current time.
         unrun.sort_by_key(|task| std::cmp::Reverse((clock as u32).wrapping_sub(task.seq)));
         if let Some(bounds) = &self.bounds {
-            self.forget(bounds, &unrun);
+            self.intact(|| self.forget(bounds, &unrun));
         }
         self.admission.release(unrun.len());
         unrun.append(&mut delayed);

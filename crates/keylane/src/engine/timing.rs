@@ -56,7 +56,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             RollupScope::Everything { .. } => 0,
             RollupScope::Unkeyed { shard } => *shard,
             RollupScope::Keys(claims) => {
-                let shards = claims.iter().map(|(hash, _)| self.shard_of(*hash));
+                let shards = claims.iter().map(|part| self.shard_of(part.hash));
                 shards.min().expect("a rollup has several keys")
             }
         }

@@ -12,6 +12,11 @@ pub(crate) struct TraceInfo<K> {
     wait: Option<Duration>,
 }
 
+/// Copies a key for a record. Returns nothing if that panics.
+fn copy_for_trace<T>(copy: impl FnOnce() -> T) -> Option<T> {
+    catch_key_panic(copy).map_err(drop_catch_unwind).ok()
+}
+
 impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     /// Starts a recording of at most `capacity` slices of each worker.
     pub(crate) fn begin_trace(&self, capacity: usize) {
@@ -50,7 +55,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             HeldLanes::Free => TraceInfo { keys: Vec::new(), is_barrier: false, task, wait },
             HeldLanes::Lane(slot) => {
                 let lanes = self.shards[shard].lanes.lock();
-                let key = lanes.key_at(*slot).cloned();
+                // Without its key, if the key's `Clone` panics: the task is not at fault.
+                let key = copy_for_trace(|| lanes.key_at(*slot).cloned()).flatten();
                 let is_shared = lanes.is_shared(*slot);
                 drop(lanes);
                 let keys = key.into_iter().map(|key| TraceKey::new(key, is_shared)).collect();
@@ -62,9 +68,12 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                     RollupScope::Unkeyed { .. } => (Vec::new(), false),
                     RollupScope::Everything { .. } => (Vec::new(), true),
                     RollupScope::Keys(claims) => {
-                        let info = claims.iter().map(|(_, KeyClaim { key, mode })| match mode {
-                            ClaimMode::Limited(most) => TraceKey::limited(key.clone(), *most),
-                            mode => TraceKey::new(key.clone(), *mode == ClaimMode::Shared),
+                        let info = claims.iter().filter_map(|part| {
+                            let key = copy_for_trace(|| part.claim.key.clone())?;
+                            Some(match part.claim.mode {
+                                ClaimMode::Limited(most) => TraceKey::limited(key, most),
+                                mode => TraceKey::new(key, mode == ClaimMode::Shared),
+                            })
                         });
                         (info.collect(), false)
                     }

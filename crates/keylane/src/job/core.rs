@@ -28,7 +28,7 @@ use crate::engine::{BatchReport, JobControl, JobRunner, Key, WeakJobControl, Wor
 use crate::order::Claims;
 use crate::run::{ExecContext, SavedPosition, TaskBody, Turn};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::unwind::drop_catch_unwind;
+use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 pub(super) struct JobCore<K, I, F, T, E> {
     me: Weak<Self>,
@@ -85,11 +85,16 @@ enum SourceSlot<T> {
     Gone,
 }
 
-/// Subtask that can run now.
-struct GrantedSubtask<F> {
-    subtask: NumberedSubtask<F>,
-    /// Turn and position in the order. `None` for a subtask without keys, which was in no lane.
-    held_turn: Option<(Turn, SavedPosition)>,
+/// Subtask that a worker can run, or report, now.
+enum GrantedSubtask<F> {
+    Ready {
+        subtask: NumberedSubtask<F>,
+        /// Turn and position in the order. `None` for a subtask without keys, which was in no lane.
+        held_turn: Option<(Turn, SavedPosition)>,
+    },
+    /// Subtask with this number that failed because one of its keys panicked. Its captures are
+    /// dropped.
+    Failed { number: u64, payload: KeyPanic },
 }
 
 /// Parameters of a job.
@@ -166,13 +171,26 @@ where
         let batches = self.batches.lock().clone();
         batches.iter().for_each(|batch| batch.drop_all());
         let granted = std::mem::take(&mut *self.granted.lock());
-        for GrantedSubtask { subtask, held_turn } in granted {
-            drop_catch_unwind(subtask);
-            // Dropping the turn ends it.
-            drop(held_turn);
+        for granted in granted {
+            match granted {
+                GrantedSubtask::Ready { subtask, held_turn } => {
+                    drop_catch_unwind(subtask);
+                    // Dropping the turn ends it.
+                    drop(held_turn);
+                }
+                GrantedSubtask::Failed { payload, .. } => drop_catch_unwind(payload),
+            }
         }
         #[cfg(feature = "tokio")]
         self.abort_futures();
+    }
+
+    /// Reports to the scheduler that a subtask in the lanes has become ready.
+    fn report_ready(&self) {
+        let id = *self.id.lock();
+        if let (Some(control), Some(id)) = (self.control.upgrade(), id) {
+            control.ready(id);
+        }
     }
 
     /// Takes the subtask at this index, unless the job was cancelled.
@@ -315,12 +333,24 @@ where
             drop_catch_unwind(subtask);
             return drop(held_turn);
         }
-        granted.push_back(GrantedSubtask { subtask, held_turn });
+        granted.push_back(GrantedSubtask::Ready { subtask, held_turn });
         drop(granted);
-        let id = *self.id.lock();
-        if let (Some(control), Some(id)) = (self.control.upgrade(), id) {
-            control.ready(id);
+        self.report_ready();
+    }
+
+    fn failed(&self, index: usize, payload: KeyPanic) {
+        let Some((number, subtask)) = self.take_blocked(index) else {
+            return drop_catch_unwind(payload);
+        };
+        drop_catch_unwind(subtask);
+        let mut granted = self.granted.lock();
+        if self.is_cancelled() {
+            drop(granted);
+            return drop_catch_unwind(payload);
         }
+        granted.push_back(GrantedSubtask::Failed { number, payload });
+        drop(granted);
+        self.report_ready();
     }
 }
 

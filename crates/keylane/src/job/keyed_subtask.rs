@@ -4,12 +4,17 @@
 use std::sync::Arc;
 
 use crate::run::{ExecContext, KeepValueContext, KeptValue, RunBody};
+use crate::unwind::KeyPanic;
 
 /// Callbacks of a job's entries.
 pub(super) trait OnGranted: Send + Sync {
     /// Reports that the subtask at this index has its keys. Keeps its turn for it, or ends the turn
     /// if the job was cancelled.
     fn granted(&self, index: usize, ctx: &mut dyn ExecContext);
+
+    /// Reports that the subtask at this index cannot get its keys, because of a panic with this
+    /// payload.
+    fn failed(&self, index: usize, payload: KeyPanic);
 }
 
 /// Entry of a subtask in the lanes. The job owns the subtask itself, and drops it when it is
@@ -30,5 +35,9 @@ impl RunBody for KeyedSubtask {
             None => self.job.granted(self.index, ctx),
             Some(kept) => self.job.granted(self.index, &mut KeepValueContext::new(ctx, *kept)),
         }
+    }
+
+    fn fail(self, payload: KeyPanic) {
+        self.job.failed(self.index, payload);
     }
 }

@@ -4,6 +4,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::lane_index::spread;
+use crate::unwind::drop_catch_unwind;
 
 /// Key whose last task has failed, with its count.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl<K: Eq + Clone> FailureCounts<K> {
     pub(super) fn forget(&mut self, hash: u32, key: &K) -> bool {
         let is_it = |it: &KeyFailures<K>| it.hash == hash && it.key == *key;
         let Ok(found) = self.0.find_entry(spread(hash), is_it) else { return false };
-        found.remove();
+        drop_catch_unwind(found.remove().0);
         if self.0.is_empty() {
             // Return the memory of a burst.
             self.0 = HashTable::new();

@@ -4,6 +4,7 @@
 use super::key_markers::KeyMarkers;
 use super::segment_queue::FillQueue;
 use super::{ClaimMode, InboxEntry, KeyClaim, TaskMeta};
+use crate::unwind::{KeyPanic, catch_key_panic};
 
 /// Tasks of a shard that no worker has seen yet, oldest first.
 ///
@@ -38,6 +39,8 @@ pub(crate) struct Inbox<K, W> {
     pub(crate) pinned: Option<(u32, K)>,
     /// Keys that the inbox watches.
     pub(super) markers: KeyMarkers<K, W>,
+    /// Payloads of panics of keys that have cost no task, until the next refill.
+    pub(super) key_panics: Vec<KeyPanic>,
 }
 
 impl<K, W> Default for Inbox<K, W> {
@@ -54,6 +57,7 @@ impl<K, W> Default for Inbox<K, W> {
             closed: false,
             watched: false,
             markers: KeyMarkers::default(),
+            key_panics: Vec::new(),
         }
     }
 }
@@ -87,7 +91,17 @@ impl<K: Eq, W> Inbox<K, W> {
         make: impl FnOnce() -> W,
     ) -> bool {
         let is_pinned = mode == ClaimMode::Exclusive
-            && matches!(&self.pinned, Some((at, pinned)) if *at == hash && *pinned == key);
+            && match &self.pinned {
+                Some((at, pinned)) if *at == hash => match catch_key_panic(|| *pinned == key) {
+                    Ok(is_pinned) => is_pinned,
+                    // Then the workers are notified, perhaps in vain.
+                    Err(payload) => {
+                        self.key_panics.push(payload);
+                        false
+                    }
+                },
+                _ => false,
+            };
         let notify = !self.signaled && !is_pinned;
         let meta = TaskMeta { hash, seq: self.tick(), time };
         self.queue.push_with(|| InboxEntry::Single { meta, mode, key, work: make() });

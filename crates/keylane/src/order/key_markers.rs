@@ -7,16 +7,26 @@ use hashbrown::hash_table::Entry as TableEntry;
 
 use super::Rollup;
 use super::lane_index::spread;
+use crate::unwind::drop_catch_unwind;
 
 /// Keys that an inbox watches.
 #[derive(Debug)]
-pub(super) struct KeyMarkers<K, W>(pub(super) HashTable<KeyMarker<K, W>>);
+pub(super) struct KeyMarkers<K, W> {
+    pub(super) table: HashTable<KeyMarker<K, W>>,
+    /// Number of markers ever added.
+    added: u64,
+}
+
+/// Marker in its inbox, found by a comparison of keys, and from then on without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MarkerId(u64);
 
 /// Key that is watched for its latest task, its end, or both.
 #[derive(Debug)]
 pub(super) struct KeyMarker<K, W> {
     pub(super) hash: u32,
     pub(super) key: K,
+    pub(super) id: MarkerId,
     /// Newest latest task of the key, until it has ended.
     pub(super) latest: Option<LatestMark<K, W>>,
     /// End of the key: until the end task has ended, or, if it refuses later tasks, until the key
@@ -49,29 +59,37 @@ pub(crate) struct Replacement<K, W> {
     /// appended, a tombstone remains in the old position, and the value tells whether the caller
     /// must notify the workers.
     pub(crate) appended: Option<bool>,
+    /// Tombstone that remains, if the new task was appended.
+    pub(crate) tombstone: Option<Arc<Rollup<K, W>>>,
 }
 
 impl<K, W> Default for KeyMarkers<K, W> {
     fn default() -> Self {
-        KeyMarkers(HashTable::new())
+        KeyMarkers { table: HashTable::new(), added: 0 }
     }
 }
 
 impl<K: Eq, W> KeyMarkers<K, W> {
     pub(super) fn find(&self, hash: u32, key: &K) -> Option<&KeyMarker<K, W>> {
-        self.0.find(spread(hash), |it| it.hash == hash && it.key == *key)
+        self.table.find(spread(hash), |it| it.hash == hash && it.key == *key)
     }
 
-    pub(super) fn find_mut(&mut self, hash: u32, key: &K) -> Option<&mut KeyMarker<K, W>> {
-        self.0.find_mut(spread(hash), |it| it.hash == hash && it.key == *key)
-    }
-
-    pub(super) fn open(&mut self, hash: u32, key: K) -> &mut KeyMarker<K, W> {
-        let is_it = |it: &KeyMarker<K, W>| it.hash == hash && it.key == key;
-        match self.0.entry(spread(hash), is_it, |it| spread(it.hash)) {
-            TableEntry::Occupied(found) => found.into_mut(),
+    /// Returns the marker with this id, or adds one for the key.
+    pub(super) fn open(
+        &mut self,
+        hash: u32,
+        found: Option<MarkerId>,
+        key: K,
+    ) -> &mut KeyMarker<K, W> {
+        match self.table.entry(spread(hash), |it| Some(it.id) == found, |it| spread(it.hash)) {
+            TableEntry::Occupied(place) => {
+                drop_catch_unwind(key);
+                place.into_mut()
+            }
             TableEntry::Vacant(vacant) => {
-                vacant.insert(KeyMarker { hash, key, latest: None, end: None }).into_mut()
+                self.added += 1;
+                let id = MarkerId(self.added);
+                vacant.insert(KeyMarker { hash, key, id, latest: None, end: None }).into_mut()
             }
         }
     }

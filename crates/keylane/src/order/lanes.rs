@@ -1,7 +1,7 @@
 //! Order of one shard: decides which of its tasks may run, and keeps those that run or wait.
 //!
 //! A plain state machine. The engine keeps it under the shard's lock; the only user code that is
-//! called inside is the key's `Eq` and `Clone`.
+//! called inside is the key's `Eq` and `Clone`. `failed.rs` has what happens if one panics.
 
 mod backlog;
 mod check;
@@ -10,19 +10,22 @@ mod counts;
 mod dequeue;
 mod drain;
 mod explain;
+mod failed;
 mod pause;
 mod rate;
 mod release;
 mod successors;
 
-pub(crate) use self::drain::{ClearedShard, take_rollup};
+pub(crate) use self::drain::{ClearedShard, UnrunTasks, take_rollup};
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 
 pub(crate) use self::explain::{AheadCounts, FoundTask};
+pub(crate) use self::failed::{FailedOwner, FailedTask};
 pub(crate) use self::pause::{KeyStop, PauseReasons, TakenTasks};
 use super::concurrency_limits::ConcurrencyLimits;
 use super::failure_counts::FailureCounts;
@@ -32,9 +35,10 @@ use super::rate_limiter::RateLimiter;
 use super::rollup::RoleGrant;
 use super::segment_queue::DrainQueue;
 use super::{
-    ClaimMode, Claims, ClaimsRepr, Inbox, InboxEntry, KeyClaim, MarkerRole, RateDeadline, Rollup,
-    RollupScope, TaskMeta, TaskSlot,
+    ClaimMode, Claims, ClaimsRepr, Inbox, InboxEntry, KeyClaim, MarkerRole, PartPlace,
+    RateDeadline, Rollup, RollupPart, RollupScope, TaskMeta, TaskSlot,
 };
+use crate::unwind::{KeyPanic, catch_key_panic};
 
 /// Largest capacity of a wait queue that is kept for the next lane in the same slot.
 const KEPT_CAPACITY: usize = 256;
@@ -68,8 +72,14 @@ pub(crate) struct Lanes<K, W> {
     hot_keys: HotKeys,
     /// Number of tasks without keys that were taken and have not ended.
     free_running: usize,
-    /// Barrier that has been reached. No backlog entry behind it is entered until it ends.
-    fence: Option<BarrierFence<K, W>>,
+    /// Barrier that has been reached, or failed task. No backlog entry is entered until the barrier
+    /// ends, or the task is dropped.
+    fence: Option<EntryFence<K, W>>,
+    /// Task that has failed because a key panicked when it was entered, for the caller to end
+    /// outside of the lock. The fence is up meanwhile.
+    failed: Option<FailedTask<K, W>>,
+    /// Payloads of panics of keys that have cost no task, for the caller to report.
+    key_panics: RefCell<Vec<KeyPanic>>,
     /// Slot of the pinned lane, as the inbox knows it.
     pinned: Option<usize>,
     /// Whether the whole backlog belongs to the pinned lane, so that other workers find nothing to
@@ -85,8 +95,8 @@ pub(crate) struct Lanes<K, W> {
     entered_blocked: bool,
     /// Number of tasks in the last refill.
     last_refill: usize,
-    /// Tasks that hold their key and wait until a submitter has dropped the captures of the work
-    /// they replaced. They are in no wait queue, and not in `ready`.
+    /// Latest tasks that hold their key until a submitter has dropped captures of their replaced
+    /// work. They are in no wait queue, and not in `ready`.
     replacing: Vec<Arc<Rollup<K, W>>>,
     /// Reasons of each paused lane, by slot. Exactly these lanes have a pause marker.
     paused: BTreeMap<usize, PauseReasons>,
@@ -149,18 +159,24 @@ enum LaneEntry<K, W> {
     PauseMarker,
 }
 
+/// Reason why no entry of the backlog is entered.
 #[derive(Debug)]
-struct BarrierFence<K, W> {
-    /// Barrier of this fence.
-    rollup: Arc<Rollup<K, W>>,
-    /// Whether every earlier task of this shard has ended.
-    granted: bool,
+enum EntryFence<K, W> {
+    /// A barrier has been reached.
+    Barrier {
+        rollup: Arc<Rollup<K, W>>,
+        /// Whether every earlier task of this shard has ended.
+        granted: bool,
+    },
+    /// A task has failed, and its captures are not dropped yet.
+    FailedTask,
 }
 
 /// Task that holds its lanes and has no worker yet.
 #[derive(Debug)]
 struct ReadyTask<K, W> {
     work: W,
+    /// Key of a task that holds a [lane](HeldLanes::Lane). Others have none, or their rollup has it.
     key: Option<K>,
     meta: TaskMeta,
     held: HeldLanes<K, W>,
@@ -172,7 +188,8 @@ enum GrantResult<K, W> {
     Ready(ReadyTask<K, W>),
     /// The task waits for other parts. Or the pool was stopped, and its work was already taken.
     Pending,
-    /// The task holds its key, and waits until the captures of the replaced work are dropped.
+    /// The task, or what remains of it, holds its key until the captures of the replaced work are
+    /// dropped.
     Replacing,
     /// The part belongs to a tombstone, which holds nothing.
     Tombstone,
@@ -215,9 +232,8 @@ impl<K: Eq + Clone, W> GrantResult<K, W> {
 impl<K: Clone + Eq, W> ReadyTask<K, W> {
     /// Creates the ready entry of a rollup that holds all its lanes.
     fn all_of(rollup: &Arc<Rollup<K, W>>, work: W) -> Self {
-        let key = (rollup.role != MarkerRole::None).then(|| rollup.claim(0).1.clone());
         let held = HeldLanes::Rollup(rollup.clone());
-        ReadyTask { work, key, meta: rollup.meta, held }
+        ReadyTask { work, key: None, meta: rollup.meta, held }
     }
 }
 
@@ -270,6 +286,8 @@ impl<K, W> Lanes<K, W> {
             hot_keys: HotKeys::new(quantum),
             free_running: 0,
             fence: None,
+            failed: None,
+            key_panics: RefCell::default(),
             pinned: None,
             backlog_is_pinned: false,
             ended: 0,
@@ -335,7 +353,7 @@ impl<K, W> LaneEntry<K, W> {
         match self {
             LaneEntry::Task { mode, .. } => *mode,
             LaneEntry::Part { rollup, claim } => match &rollup.scope {
-                RollupScope::Keys(claims) => claims[*claim].1.mode,
+                RollupScope::Keys(claims) => claims[*claim].claim.mode,
                 RollupScope::Unkeyed { .. } | RollupScope::Everything { .. } => {
                     unreachable!("the rollup has no lane")
                 }
@@ -367,13 +385,35 @@ impl<K, W> LaneEntry<K, W> {
 }
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
-    /// Counts a failed task, and returns the number of consecutive failures of its key.
-    pub(crate) fn count_failure(&mut self, hash: u32, key: &K) -> u32 {
-        self.failures.count(hash, key)
+    /// Counts a failed task that holds this lane. Returns the number of consecutive failures of its
+    /// key, or nothing if the key has panicked.
+    pub(crate) fn count_failure(&mut self, slot: usize) -> Option<u32> {
+        let lane = &self.lanes[slot];
+        let (hash, key) = (lane.hash, lane.key.as_ref().expect("a held lane has a key"));
+        let counted = catch_key_panic(|| self.failures.count(hash, key));
+        counted.map_err(|payload| note(&self.key_panics, payload)).ok()
+    }
+
+    /// Resets the count of the key of a held lane, and returns whether it had one. If the key
+    /// panics, it keeps its count.
+    pub(crate) fn forget_failures_in(&mut self, slot: usize) -> bool {
+        let lane = &self.lanes[slot];
+        let (hash, key) = (lane.hash, lane.key.as_ref().expect("a held lane has a key"));
+        let forgot = catch_key_panic(|| self.failures.forget(hash, key));
+        forgot.unwrap_or_else(|payload| {
+            note(&self.key_panics, payload);
+            false
+        })
     }
 
     /// Resets the count of a key, and returns whether it had one.
     pub(crate) fn forget_failures(&mut self, hash: u32, key: &K) -> bool {
         self.failures.forget(hash, key)
     }
+}
+
+/// Notes a panic of a key that costs no task, where the lanes are partly borrowed.
+#[cold]
+fn note(panics: &RefCell<Vec<KeyPanic>>, payload: KeyPanic) {
+    panics.borrow_mut().push(payload);
 }

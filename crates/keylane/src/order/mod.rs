@@ -30,14 +30,16 @@ pub(crate) use conflicts::{
 };
 pub(crate) use entry::InboxEntry;
 pub(crate) use inbox::Inbox;
-pub(crate) use key_markers::Replacement;
+pub(crate) use key_markers::{MarkerId, Replacement};
 pub(crate) use lanes::{
-    AheadCounts, ClearedShard, FoundTask, HeldLanes, KeyStop, Lanes, PauseReasons, ReplaceResult,
-    TakenTasks, UnrunTask, take_rollup,
+    AheadCounts, ClearedShard, FailedOwner, FailedTask, FoundTask, HeldLanes, KeyStop, Lanes,
+    PauseReasons, ReplaceResult, TakenTasks, UnrunTask, UnrunTasks, take_rollup,
 };
 pub use rate::Rate;
 pub(crate) use rate::TokenBucket;
 pub(crate) use rate_limiter::RateDeadline;
-pub(crate) use rollup::{MarkerRole, Rollup, RollupScope, merge_claims};
+pub(crate) use rollup::{
+    MarkerRole, PartPlace, Rollup, RollupPart, RollupScope, merge_claims,
+};
 pub(crate) use task_meta::TaskMeta;
 pub(crate) use task_slot::{SlotRef, TaskSlot};

@@ -4,6 +4,7 @@ use hashbrown::HashTable;
 
 use super::lane_index::spread;
 use super::rate::{Rate, TokenBucket};
+use crate::unwind::drop_catch_unwind;
 
 /// Number of entries that are kept without a search for full buckets.
 pub(super) const MIN_SWEEP_ENTRIES: usize = 64;
@@ -108,7 +109,10 @@ impl<K: Eq + Clone> RateLimiter<K> {
     /// Forgets every full bucket, which equals a bucket that was never used. The cost is in
     /// proportion to the insertions since the last sweep.
     pub(super) fn sweep(&mut self, now: u64) {
-        self.keys.retain(|it| it.own.is_some() || !it.bucket.is_full(now));
+        // One by one, since the drop of a key may panic.
+        self.keys
+            .extract_if(|it| it.own.is_none() && it.bucket.is_full(now))
+            .for_each(drop_catch_unwind);
         if self.keys.capacity() > 4 * self.keys.len().max(MIN_SWEEP_ENTRIES) {
             self.keys.shrink_to(2 * self.keys.len(), |it| spread(it.hash));
         }
@@ -125,7 +129,7 @@ impl<K: Eq + Clone> RateLimiter<K> {
             self.owners -= usize::from(before.is_some());
             change(&mut it.bucket, before.or(common), own.or(common), now);
             if own.is_none() && it.bucket.is_full(now) {
-                found.remove();
+                drop_catch_unwind(found.remove().0);
             }
         } else if own.is_some() {
             self.insert(
@@ -139,11 +143,12 @@ impl<K: Eq + Clone> RateLimiter<K> {
     /// Changes the rate of all keys without one of their own, and returns the keys that have a
     /// bucket.
     pub(super) fn set_common(&mut self, common: Option<Rate>, now: u64) -> Vec<(u32, K)> {
+        // Copied first: if a clone panics, nothing has changed.
+        let without_own = self.keys.iter().filter(|it| it.own.is_none());
+        let changed = without_own.map(|it| (it.hash, it.key.clone())).collect();
         let before = std::mem::replace(&mut self.common, common);
-        let mut changed = Vec::new();
         for it in self.keys.iter_mut().filter(|it| it.own.is_none()) {
             change(&mut it.bucket, before, common, now);
-            changed.push((it.hash, it.key.clone()));
         }
         self.sweep(now);
         changed

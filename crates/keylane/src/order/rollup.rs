@@ -8,7 +8,7 @@
 use hashbrown::HashTable;
 
 use super::{ClaimMode, Claims, ClaimsRepr, ConflictEntry, KeyClaim, TaskMeta};
-use crate::sync::{AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering};
 
 /// Task with several keys, a task with a descriptor, a barrier, or a task with a *role*, which has
 /// one key.
@@ -31,6 +31,63 @@ pub(crate) struct Rollup<K, W> {
     pub(crate) member: Option<ConflictEntry>,
     /// Role of the task. Only a task with one key and without a descriptor has one.
     pub(crate) role: MarkerRole,
+    /// Whether the task has failed before it began, because one of its keys panicked. Set when its
+    /// work is dropped, before its lanes are released.
+    failed: AtomicBool,
+}
+
+/// One key of a rollup, with its hash.
+#[derive(Debug)]
+pub(crate) struct RollupPart<K> {
+    pub(crate) hash: u64,
+    pub(crate) claim: KeyClaim<K>,
+    /// Place of the part in its lane, packed. Changed under the lock of the lanes, so that the lane
+    /// is found and released without a comparison of keys.
+    place: AtomicUsize,
+}
+
+/// Place of a rollup's part in its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PartPlace {
+    /// In no lane: not entered yet, or released.
+    Outside,
+    /// In the wait queue of the lane in this slot.
+    Waits(usize),
+    /// Among the holders of the lane in this slot.
+    Holds(usize),
+}
+
+impl<K> RollupPart<K> {
+    pub(crate) fn new(hash: u64, claim: KeyClaim<K>) -> Self {
+        RollupPart { hash, claim, place: AtomicUsize::new(0) }
+    }
+
+    /// Returns the place of the part. Called under the lock of its lanes.
+    pub(crate) fn place(&self) -> PartPlace {
+        // Relaxed, here and below: the lock of the lanes orders the accesses.
+        match self.place.load(Ordering::Relaxed).checked_sub(1) {
+            None => PartPlace::Outside,
+            Some(packed) if packed & 1 == 0 => PartPlace::Waits(packed >> 1),
+            Some(packed) => PartPlace::Holds(packed >> 1),
+        }
+    }
+
+    pub(crate) fn set_place(&self, place: PartPlace) {
+        let packed = match place {
+            PartPlace::Outside => 0,
+            PartPlace::Waits(slot) => (slot << 1) + 1,
+            PartPlace::Holds(slot) => (slot << 1) + 2,
+        };
+        self.place.store(packed, Ordering::Relaxed);
+    }
+
+    /// Returns the slot of the lane that the part holds.
+    pub(crate) fn held_slot(&self) -> Option<usize> {
+        match self.place() {
+            PartPlace::Holds(slot) => Some(slot),
+            PartPlace::Outside | PartPlace::Waits(_) => None,
+        }
+    }
 }
 
 /// Work of a rollup, and the reason why it may not begin although it holds its keys.
@@ -77,7 +134,9 @@ impl MarkerRole {
     fn of<K>(scope: &RollupScope<K>) -> Self {
         match scope {
             RollupScope::Keys(claims) => match &**claims {
-                [(_, KeyClaim { mode: ClaimMode::Limited(_), .. })] => MarkerRole::Limited,
+                [RollupPart { claim: KeyClaim { mode: ClaimMode::Limited(_), .. }, .. }] => {
+                    MarkerRole::Limited
+                }
                 _ => MarkerRole::None,
             },
             RollupScope::Unkeyed { .. } | RollupScope::Everything { .. } => MarkerRole::None,
@@ -89,11 +148,27 @@ impl MarkerRole {
 #[derive(Debug)]
 pub(crate) enum RollupScope<K> {
     /// Keys, each with its hash; no key twice.
-    Keys(Box<[(u64, KeyClaim<K>)]>),
+    Keys(Box<[RollupPart<K>]>),
     /// No key: the task counts in this shard as a task without keys.
     Unkeyed { shard: usize },
     /// Everything, in each of `shards` shards.
     Everything { shards: usize },
+}
+
+impl<K, W> Rollup<K, W> {
+    /// Returns half of the hash, the key and the mode of a part.
+    pub(crate) fn claim(&self, index: usize) -> (u32, &K, ClaimMode) {
+        let RollupPart { hash, claim, .. } = self.part(index);
+        (*hash as u32, &claim.key, claim.mode)
+    }
+
+    pub(crate) fn part(&self, index: usize) -> &RollupPart<K> {
+        match &self.scope {
+            RollupScope::Keys(parts) => &parts[index],
+            RollupScope::Unkeyed { .. } => unreachable!("a task without keys has no lanes"),
+            RollupScope::Everything { .. } => unreachable!("a barrier has no parts, only fences"),
+        }
+    }
 }
 
 impl<K: Eq, W> Rollup<K, W> {
@@ -106,7 +181,8 @@ impl<K: Eq, W> Rollup<K, W> {
         let slot = WorkCell { work: Some(work), replaced: 0, granted: false };
         let (work, pending) = (Mutex::new(slot), AtomicUsize::new(parts));
         let role = MarkerRole::of(&scope);
-        Rollup { work, pending, scope, meta, member: None, role }
+        let failed = AtomicBool::new(false);
+        Rollup { work, pending, scope, meta, member: None, role, failed }
     }
 
     /// Adds the entry in the conflict index.
@@ -130,7 +206,7 @@ impl<K: Eq, W> Rollup<K, W> {
         meta: TaskMeta,
         work: W,
     ) -> Self {
-        let scope = RollupScope::Keys(Box::new([(hash, claim)]));
+        let scope = RollupScope::Keys(Box::new([RollupPart::new(hash, claim)]));
         Rollup { role, ..Rollup::new(scope, meta, work) }
     }
 
@@ -188,7 +264,10 @@ impl<K: Eq, W> Rollup<K, W> {
 
     /// Returns whether the task is a tombstone.
     pub(crate) fn is_tombstone(&self) -> bool {
-        self.role != MarkerRole::None && self.with_work(|work| work.is_none())
+        match self.role {
+            MarkerRole::None => self.has_failed(),
+            _ => self.with_work(|work| work.is_none()),
+        }
     }
 
     /// Marks one part as granted, and returns whether it was the last.
@@ -214,10 +293,10 @@ impl<K: Eq, W> Rollup<K, W> {
     {
         let claims = Claims(match &self.scope {
             RollupScope::Keys(claims) if self.role.is_watched() => {
-                ClaimsRepr::One(claims[0].1.clone())
+                ClaimsRepr::One(claims[0].claim.clone())
             }
             RollupScope::Keys(claims) => {
-                ClaimsRepr::Many(claims.iter().map(|(_, claim)| claim.clone()).collect())
+                ClaimsRepr::Many(claims.iter().map(|part| part.claim.clone()).collect())
             }
             RollupScope::Unkeyed { .. } => ClaimsRepr::None,
             RollupScope::Everything { .. } => ClaimsRepr::Barrier,
@@ -228,16 +307,25 @@ impl<K: Eq, W> Rollup<K, W> {
         }
     }
 
-    /// Returns half of the hash, the key and the mode of a part.
-    pub(crate) fn claim(&self, index: usize) -> (u32, &K, ClaimMode) {
-        match &self.scope {
-            RollupScope::Keys(claims) => {
-                let (hash, claim) = &claims[index];
-                (*hash as u32, &claim.key, claim.mode)
-            }
-            RollupScope::Unkeyed { .. } => unreachable!("a task without keys has no lanes"),
-            RollupScope::Everything { .. } => unreachable!("a barrier has no parts, only fences"),
-        }
+    /// Returns the slot of the lane of a task with a role, which holds it. Called under the lock of
+    /// the lanes.
+    pub(crate) fn held_slot(&self) -> usize {
+        self.part(0).held_slot().expect("the task holds its lane")
+    }
+
+    /// Returns the key of a task with a role.
+    pub(crate) fn only_key(&self) -> Option<&K> {
+        (self.role != MarkerRole::None).then(|| self.claim(0).1)
+    }
+
+    /// Records that the task failed before it began, and that its work is dropped. From now on it
+    /// is a tombstone.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 }
 
@@ -248,26 +336,26 @@ const MAX_LINEAR_KEYS: usize = 16;
 pub(crate) fn merge_claims<K: Eq>(
     claims: Vec<KeyClaim<K>>,
     hash: impl Fn(&K) -> u64,
-) -> Vec<(u64, KeyClaim<K>)> {
-    let mut merged: Vec<(u64, KeyClaim<K>)> = Vec::with_capacity(claims.len());
+) -> Vec<RollupPart<K>> {
+    let mut merged: Vec<RollupPart<K>> = Vec::with_capacity(claims.len());
     let many = claims.len() > MAX_LINEAR_KEYS;
     let mut places = HashTable::with_capacity(if many { claims.len() } else { 0 });
     for claim in claims {
         let hash = hash(&claim.key);
-        let is_it = |(h, seen): &(u64, KeyClaim<K>)| *h == hash && seen.key == claim.key;
+        let is_it = |seen: &RollupPart<K>| seen.hash == hash && seen.claim.key == claim.key;
         let place = match many {
             true => places.find(hash, |&place: &usize| is_it(&merged[place])).copied(),
             false => merged.iter().position(is_it),
         };
         if let Some(place) = place {
-            let mode = &mut merged[place].1.mode;
+            let mode = &mut merged[place].claim.mode;
             *mode = mode.and(claim.mode);
             continue;
         }
         if many {
-            places.insert_unique(hash, merged.len(), |&place| merged[place].0);
+            places.insert_unique(hash, merged.len(), |&place| merged[place].hash);
         }
-        merged.push((hash, claim));
+        merged.push(RollupPart::new(hash, claim));
     }
     merged
 }

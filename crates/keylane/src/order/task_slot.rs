@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 
 use super::TaskMeta;
+use crate::unwind::KeyPanic;
 
 /// A worker's next task. The work moves from the backlog to this slot and runs here: each further
 /// copy of a cache line would cost as much as everything else that is done for the task.
@@ -17,11 +18,19 @@ pub(crate) struct TaskSlot<K, W> {
     pub(crate) key: Option<K>,
     /// Sequence number and time of the task.
     pub(crate) meta: TaskMeta,
+    /// Payload of a panic of the task's key: the task must not run.
+    failure: Option<KeyPanic>,
 }
 
 impl<K, W> Default for TaskSlot<K, W> {
     fn default() -> Self {
-        TaskSlot { work: MaybeUninit::uninit(), full: false, key: None, meta: TaskMeta::default() }
+        TaskSlot {
+            work: MaybeUninit::uninit(),
+            full: false,
+            key: None,
+            meta: TaskMeta::default(),
+            failure: None,
+        }
     }
 }
 
@@ -41,6 +50,19 @@ impl<K, W> TaskSlot<K, W> {
         // SAFETY: `full` was set, so `work` is initialized. It is cleared now, so only the
         // `SlotRef` uses the value from here on.
         SlotRef(unsafe { self.work.assume_init_mut() })
+    }
+
+    /// Fails the task, which holds its lanes. Marks it as measured, so that its worker need not look
+    /// at each task for a failure.
+    #[cold]
+    pub(crate) fn fail(&mut self, payload: KeyPanic) {
+        self.failure = Some(payload);
+        self.meta.time |= TaskMeta::MEASURED;
+    }
+
+    /// Returns the payload if the task has failed.
+    pub(crate) fn take_failure(&mut self) -> Option<KeyPanic> {
+        self.failure.take()
     }
 
     /// Returns the work, if the slot has any.

@@ -6,6 +6,7 @@ use crate::engine::{Execute, Key};
 use crate::job::KeyedSubtask;
 use crate::order::SlotRef;
 use crate::run::{ExecContext, TaskBody, Turn};
+use crate::unwind::KeyPanic;
 
 /// Executor of closures.
 pub(crate) struct ClosureExecutor;
@@ -18,6 +19,10 @@ impl<K: Key> Execute<K> for ClosureExecutor {
     #[inline]
     fn execute(&self, _: Option<&K>, work: SlotRef<'_, TaskBody>, ctx: &mut dyn ExecContext) {
         TaskBody::run_in_slot(work, ctx);
+    }
+
+    fn fail(work: TaskBody, payload: KeyPanic) {
+        work.fail(payload);
     }
 
     fn supersede(work: TaskBody, turn: Turn) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::context::KeepValueContext;
 use super::{ExecContext, Turn};
 use crate::order::SlotRef;
-use crate::unwind::drop_catch_unwind;
+use crate::unwind::{KeyPanic, drop_catch_unwind};
 
 /// Inline capacity, in words: fits the captures of most closures, and an entry fits one cache line.
 const WORDS: usize = 4;
@@ -40,6 +40,15 @@ pub(crate) trait RunBody: Send + 'static {
         drop(turn);
     }
 
+    /// Discards the body, which does not run because of a panic with this payload.
+    fn fail(self, payload: KeyPanic)
+    where
+        Self: Sized,
+    {
+        drop_catch_unwind(self);
+        drop_catch_unwind(payload);
+    }
+
     /// Returns whether the body has this type, or wraps one that has.
     fn is_a(&self, kind: TypeId) -> bool {
         TypeId::of::<Self>() == kind
@@ -55,6 +64,9 @@ pub(crate) trait RunSharedBody: Send + Sync {
 
     /// Records that a newer task has replaced the body. Ends `turn` after the captures are dropped.
     fn supersede(&self, turn: Turn);
+
+    /// Records that the body will never run, because of a panic with this payload.
+    fn fail(&self, payload: KeyPanic);
 }
 
 /// Type-erased [`RunBody`].
@@ -84,6 +96,8 @@ struct Vtable {
     drop: unsafe fn(*mut BodyWords),
     /// Moves the value out of the words and calls its `supersede`.
     supersede: unsafe fn(*mut BodyWords, Turn),
+    /// Moves the value out of the words and calls its `fail`.
+    fail: unsafe fn(*mut BodyWords, KeyPanic),
     /// Returns the name of the value in the words.
     name: unsafe fn(*const BodyWords) -> Option<usize>,
     /// Returns whether the value in the words has this type.
@@ -100,6 +114,7 @@ impl<R: RunBody> BodyVtable<R> {
         run: Self::run,
         drop: Self::drop,
         supersede: Self::supersede,
+        fail: Self::fail,
         name: Self::name,
         is_a: Self::is_a,
     };
@@ -124,6 +139,13 @@ impl<R: RunBody> BodyVtable<R> {
     unsafe fn supersede(words: *mut BodyWords, turn: Turn) {
         // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
         unsafe { words.cast::<R>().read() }.supersede(turn);
+    }
+
+    /// # Safety
+    /// `words` holds an `R` that is not used again.
+    unsafe fn fail(words: *mut BodyWords, payload: KeyPanic) {
+        // SAFETY: by this function's condition; `TaskBody::new` checked size and alignment.
+        unsafe { words.cast::<R>().read() }.fail(payload);
     }
 
     /// # Safety
@@ -157,6 +179,10 @@ impl<R: RunBody> RunBody for BoxedBody<R> {
         self.0.supersede(turn);
     }
 
+    fn fail(self, payload: KeyPanic) {
+        self.0.fail(payload);
+    }
+
     fn is_a(&self, kind: TypeId) -> bool {
         self.0.is_a(kind)
     }
@@ -180,6 +206,10 @@ impl<T: Send + Sync + 'static> RunBody for BodyWith<T> {
 
     fn supersede(self, turn: Turn) {
         self.body.supersede(turn);
+    }
+
+    fn fail(self, payload: KeyPanic) {
+        self.body.fail(payload);
     }
 
     fn is_a(&self, kind: TypeId) -> bool {
@@ -209,6 +239,12 @@ impl RunBody for SharedBody {
     fn supersede(mut self, turn: Turn) {
         if let Some(task) = self.task.take() {
             task.supersede(turn);
+        }
+    }
+
+    fn fail(mut self, payload: KeyPanic) {
+        if let Some(task) = self.task.take() {
+            task.fail(payload);
         }
     }
 }
@@ -275,6 +311,14 @@ impl TaskBody {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
         unsafe { (this.vtable.supersede)(&mut this.words, turn) }
+    }
+
+    /// Discards the body, which does not run because of a panic with this payload, and notifies its
+    /// handle.
+    pub(crate) fn fail(self, payload: KeyPanic) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `store` put the value there for this vtable, and `this` is not dropped.
+        unsafe { (this.vtable.fail)(&mut this.words, payload) }
     }
 
     #[inline]

@@ -24,7 +24,7 @@ use crate::key_state::ErasedKeyState;
 use crate::observe::{Statistics, TraceEvents, TraceOutcome, WorkerCounters};
 use crate::order::{HeldLanes, TaskSlot};
 use crate::sync::{JoinHandle, spawn, spin_hint, yield_now};
-use crate::unwind::{call_catch_unwind, drop_catch_unwind};
+use crate::unwind::{KeyPanic, call_catch_unwind, catch_key_panic, drop_catch_unwind};
 
 /// Polls of the ready bitmap by a worker without work, with a pause after each, before it sleeps.
 /// Together they take about as long as one sleep and wake-up. The pauses let producers submit more
@@ -298,11 +298,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             if !in_place {
                 self.publish_position(shard, &held);
             }
+            let mut failure = None;
             if self.needs_before_task || self.task_slot.meta.is_measured() {
                 self.before_task(shard, &held);
+                failure = self.task_slot.take_failure();
             }
             self.begin_turn(goes_on);
-            ended = self.run_task(shard, held);
+            ended = match failure {
+                None => self.run_task(shard, held),
+                Some(payload) => self.fail_task(shard, held, payload),
+            };
             // After the end of its slice, the worker continues at most with its current lane.
             stay = (!self.sampler.should_check() || self.after_slice(shard, &ended)) && stay;
             // Tasks that could not run wait, directly or not, for rollups with claims in other
@@ -474,7 +479,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
     ) -> Option<HeldLanes<K, X::Work>> {
         let _span =
             TraceEvents::task(&self.engine.settings.thread_name, self.id, self.task_slot.meta.seq);
-        let key = self.task_slot.key.take();
+        let mut key = self.task_slot.key.take();
+        if X::WANTS_KEY
+            && key.is_none()
+            && let HeldLanes::Rollup(rollup) = &held
+        {
+            match catch_key_panic(|| rollup.only_key().cloned()) {
+                Ok(own) => key = own,
+                Err(payload) => return self.fail_task(shard, held, payload),
+            }
+        }
         let work = self.task_slot.open();
         let (engine, counters) = (&self.engine, &*self.counters);
         let turn = TaskTurn::Here(held);
@@ -491,6 +505,31 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> Worker<K, X,
             TaskTurn::Here(held) => held,
             TaskTurn::Kept(turn) => self.leave_body(shard, turn)?,
         };
+        self.end_task(shard, held)
+    }
+
+    /// Ends the task in the slot without running it, because its key has panicked.
+    #[cold]
+    fn fail_task(
+        &mut self,
+        shard: usize,
+        held: HeldLanes<K, X::Work>,
+        payload: KeyPanic,
+    ) -> Option<HeldLanes<K, X::Work>> {
+        drop_catch_unwind(self.task_slot.key.take());
+        current::set_turn_result(TurnResult::Failed);
+        let work = self.task_slot.take();
+        self.engine.fail_work(work, payload);
+        self.end_task(shard, held)
+    }
+
+    /// Ends a task. Returns its claims, unless they are released already.
+    #[inline(always)]
+    fn end_task(
+        &mut self,
+        shard: usize,
+        held: HeldLanes<K, X::Work>,
+    ) -> Option<HeldLanes<K, X::Work>> {
         self.counters.ran_one();
         match held {
             held @ HeldLanes::Rollup(_) => {
@@ -697,7 +736,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EngineHooks
     for EngineRef<K, X, S>
 {
     fn is_behind(&self, position: &OrderPosition, is_it: &dyn Fn(usize) -> bool) -> bool {
-        self.0.intact(|| self.0.is_behind(position, is_it))
+        self.0.is_behind(position, is_it)
     }
 
     fn block(&self) -> bool {

@@ -42,6 +42,7 @@ mod jobs_room;
 mod jobs_share;
 mod jobs_stress;
 mod key_affinity;
+mod key_panics;
 mod key_state;
 mod keys_model;
 mod latest;

@@ -1,6 +1,7 @@
 //! A panic of what belongs to the user costs its task and no worker: a waker, and the hash, the
-//! comparison, the clone or the drop of a key. Where one leaves a part of the pool half changed the
-//! pool is poisoned: it says so to every later call, and all that waits for it learns it.
+//! comparison, the clone or the drop of a key (`key_panics.rs` has random programs). Where one leaves
+//! a part of the pool half changed, as a comparison at a bound per key does, the pool is poisoned: it
+//! says so to every later call, and all that waits for it learns it.
 
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use crate::common::{Collide, Gate, HeldKey, LONG, OpenAtLast, block_on, eventually, soon};
-use keylane::{KeyBuildHasher, OnClosedKey, Pool, SubmitErrorKind, WaitError};
+use keylane::{Claims, KeyBuildHasher, OnClosedKey, Pool, SubmitErrorKind, WaitError};
 
 /// Panics instead of waking.
 struct Panics;
@@ -229,6 +230,12 @@ fn colliding(workers: usize) -> Pool<Key, Collide> {
     Pool::<Key>::builder().workers(workers).capacity(64).hasher(Collide).build().unwrap()
 }
 
+/// A pool like [`colliding`] with a bound per key, whose entries are found by comparisons.
+fn bounded(workers: usize, capacity: usize) -> Pool<Key, Collide> {
+    let builder = Pool::<Key>::builder().workers(workers).capacity(capacity).capacity_per_key(32);
+    builder.hasher(Collide).build().unwrap()
+}
+
 #[track_caller]
 fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
     keys.arm(false);
@@ -249,56 +256,53 @@ fn is_poisoned(pool: &Pool<Key, Collide>, keys: &Keys) {
     assert!(pool.shutdown_now().is_empty(), "it was dropped");
 }
 
-/// The worker compares, clones and drops keys under the lock of its shard. All waiters return an
-/// error: a handle, a job, a submitter that waits for capacity, and a thread that drains.
+/// The worker releases the bound of a key by a comparison. All waiters return an error: a handle, a
+/// job, a submitter that waits for capacity, and a thread that drains.
 #[test]
-fn a_key_that_panics_on_a_worker_poisons_the_pool() {
-    for fault in [Fault::Eq, Fault::Clone] {
-        soon(move || {
-            let (keys, pool) = (Keys::new(fault), Arc::new(colliding(1)));
-            let (gate, begun) = (Gate::new(), Gate::new());
-            let _opens = OpenAtLast(gate.clone());
-            let (wait, runs) = (gate.clone(), begun.clone());
-            let runs_on = pool.submit(keys.key(0), move || {
-                runs.open();
-                wait.pass();
-                7
-            });
-            begun.pass();
-            let ran = Arc::new(AtomicUsize::new(0));
-            let mut waiting: Vec<_> = (0..9)
-                .map(|n| {
-                    let (ran, sets) = (ran.clone(), vec![keys.key(n % 3), keys.key(n % 3 + 4)]);
-                    pool.submit(sets, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap()
-                })
-                .collect();
-            waiting.extend((0..20).map(|n| pool.submit(keys.key(n % 3), || ()).unwrap()));
-            let pieces = (0..3).map(|n| (keys.key(n), || ())).collect::<Vec<_>>();
-            let job = pool.job("waits").each_keyed(pieces).run().unwrap();
-            let drains = pool.clone();
-            let drains = thread::spawn(move || drains.shutdown());
-            let waits = pool.clone();
-            let waits = thread::spawn(move || block_on(waits.wait_idle_async()));
-            eventually(|| pool.is_closed());
-            keys.arm(true);
-            gate.open();
-            assert_eq!(runs_on.unwrap().wait().unwrap().ok(), Some(7), "it had begun");
-            for handle in waiting {
-                let outcome = handle.wait().unwrap();
-                assert!(outcome.is_cancelled() || outcome.is_completed(), "{outcome:?}");
-            }
-            assert!(!job.wait().unwrap().is_completed());
-            assert_eq!(drains.join().unwrap(), Err(WaitError::Poisoned));
-            assert_eq!(waits.join().unwrap(), Err(WaitError::Poisoned));
-            is_poisoned(&pool, &keys);
+fn a_key_that_panics_at_its_bound_poisons_the_pool() {
+    soon(move || {
+        let (keys, pool) = (Keys::new(Fault::Eq), Arc::new(bounded(1, 64)));
+        let (gate, begun) = (Gate::new(), Gate::new());
+        let _opens = OpenAtLast(gate.clone());
+        let (wait, runs) = (gate.clone(), begun.clone());
+        let runs_on = pool.submit(keys.key(0), move || {
+            runs.open();
+            wait.pass();
+            7
         });
-    }
+        begun.pass();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let mut waiting: Vec<_> = (0..9)
+            .map(|n| {
+                let (ran, sets) = (ran.clone(), vec![keys.key(n % 3), keys.key(n % 3 + 4)]);
+                pool.submit(sets, move || _ = ran.fetch_add(1, Ordering::SeqCst)).unwrap()
+            })
+            .collect();
+        waiting.extend((0..20).map(|n| pool.submit(keys.key(n % 3), || ()).unwrap()));
+        let pieces = (0..3).map(|n| (keys.key(n), || ())).collect::<Vec<_>>();
+        let job = pool.job("waits").each_keyed(pieces).run().unwrap();
+        let drains = pool.clone();
+        let drains = thread::spawn(move || drains.shutdown());
+        let waits = pool.clone();
+        let waits = thread::spawn(move || block_on(waits.wait_idle_async()));
+        eventually(|| pool.is_closed());
+        keys.arm(true);
+        gate.open();
+        assert_eq!(runs_on.unwrap().wait().unwrap().ok(), Some(7), "it had begun");
+        for handle in waiting {
+            assert!(handle.wait().unwrap().is_cancelled());
+        }
+        assert!(!job.wait().unwrap().is_completed());
+        assert_eq!(drains.join().unwrap(), Err(WaitError::Poisoned));
+        assert_eq!(waits.join().unwrap(), Err(WaitError::Poisoned));
+        is_poisoned(&pool, &keys);
+    });
 }
 
 /// A key's latest task and its last one are also referenced by the inbox. The worker panics while it
-/// moves such a task from the inbox into its lane, so the task is in neither.
+/// moves such a task from the inbox into its lane, so the task is in neither: it fails.
 #[test]
-fn a_latest_task_and_an_end_that_were_being_entered_are_cancelled() {
+fn a_latest_task_and_an_end_that_were_being_entered_fail() {
     for submit in [
         |pool: &Pool<Key, Collide>, key| pool.task(key).latest().submit(|| ()).unwrap(),
         |pool: &Pool<Key, Collide>, key| {
@@ -320,15 +324,22 @@ fn a_latest_task_and_an_end_that_were_being_entered_are_cancelled() {
             let entered = submit(&pool, keys.key(2));
             keys.arm(true);
             gate.open();
-            assert!(entered.wait().unwrap().is_cancelled());
-            is_poisoned(&pool, &keys);
+            let outcome = entered.wait().unwrap();
+            assert!(matches!(outcome, keylane::Outcome::Panicked(_)), "{outcome:?}");
+            keys.arm(false);
+            // The key has no latest task any more, and no end that is to come.
+            pool.keys().reopen(&keys.key(2));
+            let next = submit(&pool, keys.key(2));
+            assert!(next.wait().unwrap().is_completed());
+            pool.keys().resume(&keys.key(1));
+            pool.shutdown().unwrap();
         });
     }
 }
 
-/// The submitter, too, compares keys under a lock. The panic is its own, and the pool is poisoned.
+/// The submitter, too, compares keys under a lock. The panic is its own, and nothing has changed.
 #[test]
-fn a_key_that_panics_in_a_submission_poisons_the_pool() {
+fn a_key_that_panics_in_a_submission_costs_the_submission_alone() {
     soon(|| {
         let (keys, pool) = (Keys::new(Fault::Eq), colliding(1));
         let key = keys.key(1);
@@ -338,9 +349,14 @@ fn a_key_that_panics_in_a_submission_poisons_the_pool() {
         keys.arm(true);
         let submits = || pool.task(keys.key(1)).latest().submit(|| ()).map(drop);
         assert!(catch_unwind(AssertUnwindSafe(submits)).is_err(), "it learns of it");
-        assert!(waits.wait().unwrap().is_cancelled());
-        assert!(latest.wait().unwrap().is_cancelled());
-        is_poisoned(&pool, &keys);
+        let takes = || drop(pool.keys().take(&keys.key(1)));
+        assert!(catch_unwind(AssertUnwindSafe(takes)).is_err());
+        keys.arm(false);
+        pool.keys().resume(&key);
+        assert!(waits.wait().unwrap().is_completed());
+        assert!(latest.wait().unwrap().is_completed());
+        assert_eq!(pool.inspect().snapshot(0).unfinished, 0, "its permit was released");
+        pool.shutdown().unwrap();
     });
 }
 
@@ -349,8 +365,7 @@ fn a_key_that_panics_in_a_submission_poisons_the_pool() {
 fn who_waits_for_room_learns_that_the_pool_is_poisoned() {
     soon(|| {
         let keys = Keys::new(Fault::Eq);
-        let pool = Pool::<Key>::builder().workers(1).capacity(2).hasher(Collide).build().unwrap();
-        let pool = Arc::new(pool);
+        let pool = Arc::new(bounded(1, 2));
         let (gate, begun) = (Gate::new(), Gate::new());
         let _opens = OpenAtLast(gate.clone());
         let (wait, runs) = (gate.clone(), begun.clone());
@@ -361,12 +376,12 @@ fn who_waits_for_room_learns_that_the_pool_is_poisoned() {
         let _running = pool.submit(keys.key(1), running).unwrap();
         begun.pass();
         let waits = pool.submit(keys.key(2), || ()).unwrap();
-        let (submits, key) = (pool.clone(), keys.key(3));
-        let submits = thread::spawn(move || submits.submit(key, || ()).map(drop));
+        let submits = pool.clone();
+        let submits = thread::spawn(move || submits.submit(Claims::none(), || ()).map(drop));
         eventually(|| pool.inspect().snapshot(0).submitters_waiting == 1);
         keys.arm(true);
-        let pauses = || pool.keys().pause(&keys.key(1));
-        assert!(catch_unwind(AssertUnwindSafe(pauses)).is_err());
+        let submits_too = || drop(pool.submit(keys.key(1), || ()));
+        assert!(catch_unwind(AssertUnwindSafe(submits_too)).is_err());
         let refused = submits.join().unwrap().unwrap_err();
         assert_eq!(refused.kind(), SubmitErrorKind::Poisoned);
         assert!(waits.wait().unwrap().is_cancelled());
@@ -429,19 +444,26 @@ fn a_drop_of_a_key_that_panics_costs_nothing() {
 
 /// A handler is given a copy of the key, made under a lock.
 #[test]
-fn a_key_that_panics_poisons_a_pool_of_messages() {
+fn a_key_that_panics_costs_its_message() {
     soon(|| {
         let keys = Keys::new(Fault::Clone);
-        let pool =
-            Pool::<Key>::builder().workers(2).hasher(Collide).build_handler(|_: &Key, _: u32| {});
+        let (ran, panics) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (runs, counts) = (ran.clone(), panics.clone());
+        let pool = Pool::<Key>::builder()
+            .workers(2)
+            .hasher(Collide)
+            .on_panic(move |_| _ = counts.fetch_add(1, Ordering::SeqCst))
+            .build_handler(move |_: &Key, _: u32| _ = runs.fetch_add(1, Ordering::SeqCst));
         let pool = pool.unwrap();
         keys.arm(true);
-        for n in 0..100 {
-            if let Err(error) = pool.send(keys.key(n), n) {
-                assert_eq!(error.kind(), SubmitErrorKind::Poisoned);
-            }
-        }
-        assert_eq!(pool.shutdown(), Err(WaitError::Poisoned));
-        assert!(pool.inspect().snapshot(0).poisoned);
+        (0..100).for_each(|n| pool.send(keys.key(n), n).unwrap());
+        pool.wait_idle().unwrap();
+        let ran_armed = ran.load(Ordering::SeqCst);
+        assert!(panics.load(Ordering::SeqCst) >= 100 - ran_armed, "each loss is reported");
+        keys.arm(false);
+        (0..100).for_each(|n| pool.send(keys.key(n), n).unwrap());
+        pool.shutdown().unwrap();
+        assert_eq!(ran.load(Ordering::SeqCst), ran_armed + 100);
+        assert!(!pool.inspect().snapshot(0).poisoned);
     });
 }

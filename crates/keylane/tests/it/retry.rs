@@ -830,7 +830,9 @@ fn a_poisoned_pool_ends_tasks_between_attempts_as_cancelled() {
         let armed = Arc::new(AtomicBool::new(false));
         let key = |number| Fragile(number, armed.clone());
         let (clock, log, live) = (MockClock::new(), Log::new(), Live::new());
-        let pool = Pool::<Fragile>::builder().workers(1).clock(&clock).build().unwrap();
+        let builder = Pool::<Fragile>::builder().workers(1).clock(&clock);
+        // The entries of a bound per key are found by comparisons.
+        let pool = builder.capacity_per_key(9).build().unwrap();
         let mut work = failing(&log, 9);
         let captured = live.one();
         let task = pool.task(key(A)).fallible().retry(every_second(9));

@@ -280,7 +280,8 @@ fn a_poisoned_pool_ends_the_scope() {
     soon(|| {
         let armed = Arc::new(AtomicBool::new(false));
         let key = |number| Fragile(number, armed.clone());
-        let pool = Pool::<Fragile>::builder().workers(1).build().unwrap();
+        // The entries of a bound per key are found by comparisons.
+        let pool = Pool::<Fragile>::builder().workers(1).capacity_per_key(9).build().unwrap();
         pool.keys().pause(&key(A));
         let live = Live::new();
         let result = pool.scope(|scope| {

@@ -8,6 +8,7 @@ use keylane_allocate::{Claimant, End, JobId, JobProgress, Take};
 use crate::order::Claims;
 use crate::run::{KeptValue, Turn};
 use crate::sync::AtomicU64;
+use crate::unwind::KeyPanic;
 
 /// Job, as the engine sees it.
 pub(crate) trait JobRunner<K, W>: Send + Sync {
@@ -60,8 +61,9 @@ pub(crate) trait WorkerCtx<K, W> {
     #[cfg(feature = "tokio")]
     fn subtask_detached(&mut self);
 
-    /// Enqueues a task, unless the pool is stopped: then the task is dropped.
-    fn enqueue(&mut self, claims: Claims<K>, work: W);
+    /// Enqueues a task, unless the pool is stopped: then the task is dropped. If one of its keys
+    /// panics, the task is dropped too, and the payload returned.
+    fn enqueue(&mut self, claims: Claims<K>, work: W) -> Result<(), KeyPanic>;
 
     /// Reports `count` more subtasks from the splitter, beyond one, which are left to other
     /// workers.
@@ -78,13 +80,14 @@ pub(crate) trait WorkerCtx<K, W> {
 
     /// Checks a subtask that was granted its keys and is about to begin. If its key is paused by
     /// now, it returns to its wait queue, with the work that `note` makes of the value that was
-    /// kept with its turn. Otherwise its turn is returned.
+    /// kept with its turn. Otherwise its turn is returned: with a payload if the key panicked, so
+    /// that the subtask must not begin.
     fn requeue_if_paused(
         &mut self,
         turn: Turn,
         _note: &mut dyn FnMut(Option<KeptValue>) -> W,
-    ) -> Result<(), Turn> {
-        Err(turn)
+    ) -> Result<(), (Turn, Option<KeyPanic>)> {
+        Err((turn, None))
     }
 
     /// Returns whether subtasks without keys may run now; if so, until

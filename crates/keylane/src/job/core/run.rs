@@ -83,9 +83,34 @@ where
         let index = blocked.insert(BlockedSubtask::Waiting(subtask));
         drop(blocked);
         let job = self.me.upgrade().expect("a job with a worker is alive");
-        ctx.enqueue(claims, TaskBody::new(KeyedSubtask { job, index, kept: None }));
+        let entry = TaskBody::new(KeyedSubtask { job, index, kept: None });
+        if let Err(payload) = ctx.enqueue(claims, entry) {
+            ctx.panicked(&*payload);
+            ctx.split(exhausted);
+            // None if the job was cancelled meanwhile: the scheduler ignores the report.
+            let number = self.take_blocked(index).map(|(number, subtask)| {
+                drop_catch_unwind(subtask);
+                number
+            });
+            return Some(self.deliver_failed(number.unwrap_or_default(), payload, ctx));
+        }
         ctx.subtask_blocked(exhausted);
         None
+    }
+
+    /// Delivers the outcome of a subtask that did not run, because one of its keys panicked.
+    fn deliver_failed(
+        &self,
+        number: u64,
+        payload: KeyPanic,
+        ctx: &mut dyn WorkerCtx<K, TaskBody>,
+    ) -> BatchReport {
+        let outcome = Outcome::Panicked(PanicPayload::new(payload));
+        let mut count = OutcomeCount::default();
+        count.add(&outcome);
+        let mut one = std::iter::once((number, outcome));
+        let cancels = self.deliver(&mut one, true, &|payload| ctx.panicked(payload));
+        count.report(cancels)
     }
 
     /// Runs subtasks without keys.
@@ -160,25 +185,39 @@ where
         if self.is_cancelled() {
             return Err(batch);
         }
-        granted
-            .extend(batch.into_iter().map(|subtask| GrantedSubtask { subtask, held_turn: None }));
+        granted.extend(
+            batch.into_iter().map(|subtask| GrantedSubtask::Ready { subtask, held_turn: None }),
+        );
         Ok(())
     }
 
     /// Runs a subtask that waited for a worker only.
     pub(super) fn run_granted(&self, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Option<BatchReport> {
         let first = self.granted.lock().pop_front();
-        let Some(GrantedSubtask { subtask, held_turn }) = first else {
-            debug_assert!(
-                self.is_cancelled(),
-                "a subtask that the scheduler counts as ready is granted"
-            );
-            return Some(BatchReport::ended(End::Waits));
+        let (subtask, held_turn) = match first {
+            Some(GrantedSubtask::Ready { subtask, held_turn }) => (subtask, held_turn),
+            Some(GrantedSubtask::Failed { number, payload }) => {
+                return Some(self.deliver_failed(number, payload, ctx));
+            }
+            None => {
+                debug_assert!(
+                    self.is_cancelled(),
+                    "a subtask that the scheduler counts as ready is granted"
+                );
+                return Some(BatchReport::ended(End::Waits));
+            }
         };
         let Some((turn, position)) = held_turn else {
             return self.run_free(VecDeque::from([subtask]), ctx);
         };
-        let (turn, subtask) = self.requeue_if_paused(turn, subtask, ctx)?;
+        let (turn, subtask, panic) = self.requeue_if_paused(turn, subtask, ctx)?;
+        if let Some(payload) = panic {
+            ctx.panicked(&*payload);
+            let (number, work) = subtask;
+            drop_catch_unwind(work);
+            drop(turn);
+            return Some(self.deliver_failed(number, payload, ctx));
+        }
         #[cfg(feature = "tokio")]
         if F::IS_FUTURE {
             self.launch(subtask, turn, position, ctx);
@@ -199,13 +238,13 @@ where
 
     /// Requeues a subtask that is about to start if its key was paused or stopped after it was
     /// granted, which can be long ago: the job may have been paused in between, or no worker was
-    /// free.
+    /// free. Otherwise returns it, with a payload if its key panicked, so that it must not start.
     fn requeue_if_paused(
         &self,
         turn: Turn,
         subtask: NumberedSubtask<F>,
         ctx: &mut dyn WorkerCtx<K, TaskBody>,
-    ) -> Option<(Turn, NumberedSubtask<F>)> {
+    ) -> Option<(Turn, NumberedSubtask<F>, Option<KeyPanic>)> {
         let (mut subtask, mut late) = (Some(subtask), None);
         let requeued = ctx.requeue_if_paused(turn, &mut |kept| {
             let mut blocked = self.blocked.lock();
@@ -222,14 +261,14 @@ where
             let job = self.me.upgrade().expect("a job with a worker is alive");
             TaskBody::new(KeyedSubtask { job, index, kept: kept.map(Box::new) })
         });
-        let turn = requeued.err();
-        if turn.is_none() {
+        let Err((turn, panic)) = requeued else {
             if let Some((index, subtask)) = late {
                 self.drop_subtask(index, subtask);
             }
             ctx.subtask_blocked(false);
-        }
-        turn.zip(subtask)
+            return None;
+        };
+        Some((turn, subtask?, panic))
     }
 
     fn run_subtask(&self, work: F, ctx: &mut dyn WorkerCtx<K, TaskBody>) -> Outcome<T, E> {

@@ -26,6 +26,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.last_refill = inbox.queue.len();
         self.backlog.take_from(&mut inbox.queue);
         inbox.signaled = false;
+        if !inbox.key_panics.is_empty() {
+            self.key_panics.get_mut().append(&mut inbox.key_panics);
+        }
         let has_foreign = std::mem::take(&mut inbox.has_foreign);
         self.backlog_is_pinned = lane.is_some() && self.pinned == lane && !has_foreign;
         if let Some(slot) = lane
@@ -39,23 +42,30 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Returns whether the next backlog entry belongs to the lane.
     #[inline]
     pub(crate) fn is_next(&self, slot: usize) -> bool {
-        self.backlog.front().is_some_and(|next| self.lanes[slot].is_of(next))
+        self.backlog.front().is_some_and(|next| self.is_of(slot, next))
     }
 
     /// Pins a lane whose tasks are next in the backlog: its worker must look into the inbox from
     /// now on.
     pub(crate) fn pin_next(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
         self.pin_lane(inbox, slot);
-        self.backlog_is_pinned = self.backlog.iter().all(|entry| self.lanes[slot].is_of(entry));
+        self.backlog_is_pinned =
+            self.has_pinned() && self.backlog.iter().all(|entry| self.is_of(slot, entry));
     }
 
     /// Records a lane as pinned in the inbox. If another lane was pinned, the inbox must be empty,
-    /// since no worker is responsible any longer for the tasks of that lane in it.
+    /// since no worker is responsible any longer for the tasks of that lane in it. If the key's
+    /// `Clone` panics, no lane is pinned, which costs time alone.
     pub(crate) fn pin_lane(&mut self, inbox: &mut Inbox<K, W>, slot: usize) {
         if self.pinned != Some(slot) {
-            self.pinned = Some(slot);
             let lane = &self.lanes[slot];
-            let pinned = lane.key.clone().map(|key| (lane.hash, key));
+            let copy = catch_key_panic(|| lane.key.clone());
+            let copy = copy.unwrap_or_else(|payload| {
+                self.note_key_panic(payload);
+                None
+            });
+            let pinned = copy.map(|key| (lane.hash, key));
+            self.pinned = pinned.is_some().then_some(slot);
             // The copy of the key is dropped under the lock, and its drop may panic.
             drop_catch_unwind(std::mem::replace(&mut inbox.pinned, pinned));
             inbox.has_foreign = !inbox.queue.is_empty();

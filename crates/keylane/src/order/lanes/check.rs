@@ -4,6 +4,8 @@
 //! Every rule here is one that another file relies on without a test.
 
 use super::*;
+#[cfg(debug_assertions)]
+use crate::unwind::drop_catch_unwind;
 
 /// Largest number of lanes and ready tasks for which a shard is checked, and of entries checked in
 /// each wait queue: the check takes time in proportion.
@@ -39,7 +41,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cfg(debug_assertions)]
     fn check_lane(&self, slot: usize, lane: &Lane<K, W>) {
         let key = lane.key.as_ref().expect("the lane is open");
-        assert_eq!(self.find(lane.hash, key), Some(slot), "the index has another lane for its key");
+        match catch_key_panic(|| self.find(lane.hash, key)) {
+            Ok(found) => assert_eq!(found, Some(slot), "the index has another lane for its key"),
+            // No panic of the pool's own work.
+            Err(payload) => drop_catch_unwind(payload),
+        }
         let is_marker = |waiting: &LaneEntry<K, W>| matches!(waiting, LaneEntry::PauseMarker);
         let behind = lane.waiting.iter().take(MAX_CHECKED).skip(1).any(is_marker);
         assert!(!behind, "slot {slot}: a pause marker is behind a task");

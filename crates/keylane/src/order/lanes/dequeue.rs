@@ -4,6 +4,7 @@
 //! neither.
 
 use super::*;
+use crate::unwind::drop_catch_unwind;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Takes a ready task, unless the backlog is next: the two take turns, so that neither starves.
@@ -51,13 +52,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Enters every task of the backlog, up to a barrier, into a wait queue or the ready queue.
-    pub(crate) fn enter_all(&mut self, keep_key: bool) {
+    pub(crate) fn enter_all(&mut self) {
         self.backlog_is_pinned = false;
         let mut task_slot = TaskSlot::default();
         while self.fence.is_none()
             && let Some(entry) = self.backlog.pop()
         {
-            if let Some(held) = self.try_start(entry, keep_key, &mut task_slot) {
+            // A task in the ready queue has its key.
+            if let Some(held) = self.try_start(entry, true, &mut task_slot) {
                 let (work, key, meta) = (task_slot.take(), task_slot.key.take(), task_slot.meta);
                 self.ready.push_back(ReadyTask { work, key, meta, held });
             }
@@ -82,12 +84,22 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 // The work moves to its slot first, so that it is stored nowhere in between.
                 task_slot.put(work);
                 task_slot.meta = meta;
-                if let Some(slot) = self.find(meta.hash, &key) {
-                    return self.enter_busy(slot, meta, mode, key, task_slot);
+                match catch_key_panic(|| self.find(meta.hash, &key)) {
+                    Ok(None) => {}
+                    Ok(Some(slot)) => return self.enter_busy(slot, meta, mode, key, task_slot),
+                    Err(payload) => return self.fail_single(meta, key, task_slot, payload),
                 }
-                task_slot.key = if keep_key { Some(key.clone()) } else { None };
+                let requeues = self.hot_keys.exceeds(meta.hash) && self.has_fresh();
+                if keep_key || requeues {
+                    match catch_key_panic(|| key.clone()) {
+                        Ok(own) => task_slot.key = Some(own),
+                        Err(payload) => return self.fail_single(meta, key, task_slot, payload),
+                    }
+                } else {
+                    task_slot.key = None;
+                }
                 let slot = self.open_lane(meta.hash, key, mode, meta.time);
-                if self.hot_keys.exceeds(meta.hash) && self.has_fresh() {
+                if requeues {
                     self.requeue(slot, task_slot);
                     return None;
                 }
@@ -109,7 +121,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 None
             }
             InboxEntry::Fence { rollup } => {
-                self.fence = Some(BarrierFence { rollup, granted: false });
+                self.fence = Some(EntryFence::Barrier { rollup, granted: false });
                 self.grant_fence();
                 None
             }
@@ -153,26 +165,44 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     #[cold]
     pub(super) fn enter_part(&mut self, rollup: Arc<Rollup<K, W>>, claim: usize) {
+        if rollup.is_tombstone() {
+            return;
+        }
         let (hash, key, mode) = rollup.claim(claim);
-        let slot = self.find(hash, key);
+        let looked_up = catch_key_panic(|| match self.find(hash, key) {
+            Some(slot) => (Some(slot), None),
+            None => (None, Some(key.clone())),
+        });
+        let (slot, own_key) = match looked_up {
+            Ok(found) => found,
+            Err(payload) => return self.fail_rollup(&rollup, payload),
+        };
         if let Some(slot) = slot
             && !self.join(slot, mode)
         {
-            if !rollup.is_tombstone() {
-                self.parts += 1;
-                self.lanes[slot].waiting.push_back(LaneEntry::Part { rollup, claim });
-            }
+            self.parts += 1;
+            rollup.part(claim).set_place(PartPlace::Waits(slot));
+            self.lanes[slot].waiting.push_back(LaneEntry::Part { rollup, claim });
             return;
         }
+        // A rollup that fails from here on is granted its part: its end releases it.
         let granted = GrantResult::part_of(&rollup);
         if granted.is_tombstone() {
+            // The copy of the key is dropped under the lock, and its drop may panic.
+            drop_catch_unwind(own_key);
             return;
         }
         self.parts += 1;
-        if slot.is_none() {
-            let slot = self.open_lane(hash, key.clone(), mode, rollup.meta.time);
-            self.limits.note(slot, mode);
-        }
+        let slot = match (slot, own_key) {
+            (Some(slot), _) => slot,
+            (None, own_key) => {
+                let own_key = own_key.expect("it was cloned where there is no lane");
+                let slot = self.open_lane(hash, own_key, mode, rollup.meta.time);
+                self.limits.note(slot, mode);
+                slot
+            }
+        };
+        rollup.part(claim).set_place(PartPlace::Holds(slot));
         self.put_granted(&rollup, granted);
     }
 
@@ -190,8 +220,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     pub(crate) fn end_replacing(&mut self, rollup: &Arc<Rollup<K, W>>) -> Option<RateDeadline> {
         let work = rollup.end_replacing()?;
         self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
-        let (hash, key, _) = rollup.claim(0);
-        let slot = self.find(hash, key).expect("the task has its lane");
+        let slot = rollup.held_slot();
         self.ready.push_back(ReadyTask::all_of(rollup, work));
         self.recall_if_paused(slot)
     }

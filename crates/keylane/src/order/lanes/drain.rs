@@ -72,11 +72,18 @@ impl<K, W> Lanes<K, W> {
     pub(crate) fn clear(&mut self, inbox: &mut Inbox<K, W>, debris: &mut ClearedShard<K, W>) {
         debris.ready = std::mem::take(&mut self.ready);
         debris.rollups = std::mem::take(&mut self.replacing);
-        debris.rollups.extend(self.fence.take().map(|fence| fence.rollup));
+        if let Some(EntryFence::Barrier { rollup, .. }) = self.fence.take() {
+            debris.rollups.push(rollup);
+        }
         // A task that a worker was just moving into its lane is referenced by its marker alone.
         inbox.take_watched(&mut debris.keys, &mut debris.rollups);
         let queues = self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.waiting));
         debris.waiting = queues.collect();
+        for waiting in debris.waiting.iter().flatten() {
+            if let LaneEntry::Part { rollup, claim } = waiting {
+                rollup.part(*claim).set_place(PartPlace::Outside);
+            }
+        }
         self.paused.clear();
         #[cfg(debug_assertions)]
         {
@@ -97,18 +104,21 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     ///
     /// Lanes that tasks hold stay as they are, since those tasks still release them. So do the
     /// lanes of a rollup that never ran: the pool is stopped, and nothing will use them again.
-    pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut Vec<UnrunTask<K, W>>) {
+    pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut UnrunTasks<K, W>) {
         for ReadyTask { work, key, meta, held } in self.ready.drain(..) {
             let claims = match held {
                 HeldLanes::Free => Claims::none(),
-                HeldLanes::Rollup(rollup) => rollup.claims(),
+                HeldLanes::Rollup(rollup) => {
+                    unrun.push_rollup(&rollup, work);
+                    continue;
+                }
                 HeldLanes::Lane(slot) => {
-                    let lane = &self.lanes[slot];
-                    let key = key.or_else(|| lane.key.clone()).expect("a held lane has a key");
-                    Claims(ClaimsRepr::One(KeyClaim { key, mode: lane.holders.mode() }))
+                    let key = key.expect("a task that holds a lane has a key");
+                    let mode = self.lanes[slot].holders.mode();
+                    Claims(ClaimsRepr::One(KeyClaim { key, mode }))
                 }
             };
-            unrun.push(UnrunTask { claims, work, seq: meta.seq });
+            unrun.tasks.push(UnrunTask { claims, work, seq: meta.seq });
         }
         for rollup in self.replacing.drain(..) {
             take_rollup(&rollup, unrun);
@@ -117,9 +127,12 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             for waiting in lane.waiting.drain(..) {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } => {
-                        unrun.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
+                        unrun.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
                     }
-                    LaneEntry::Part { rollup, .. } => take_rollup(&rollup, unrun),
+                    LaneEntry::Part { rollup, claim } => {
+                        rollup.part(claim).set_place(PartPlace::Outside);
+                        take_rollup(&rollup, unrun);
+                    }
                     LaneEntry::PauseMarker => {}
                 }
             }
@@ -130,18 +143,18 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             self.is_emptied = true;
         }
-        if let Some(fence) = self.fence.take() {
-            take_rollup(&fence.rollup, unrun);
+        if let Some(EntryFence::Barrier { rollup, .. }) = self.fence.take() {
+            take_rollup(&rollup, unrun);
         }
         inbox.forget_watched();
         self.backlog.take_from(&mut inbox.queue);
         while let Some(entry) = self.backlog.pop() {
             match entry {
                 InboxEntry::Single { meta, mode, key, work } => {
-                    unrun.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
+                    unrun.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
                 }
                 InboxEntry::Free { meta, work } => {
-                    unrun.push(UnrunTask { claims: Claims::none(), work, seq: meta.seq })
+                    unrun.tasks.push(UnrunTask { claims: Claims::none(), work, seq: meta.seq })
                 }
                 InboxEntry::Part { rollup, .. }
                 | InboxEntry::Unkeyed { rollup }
@@ -152,11 +165,31 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 }
 
 /// Takes the work of a rollup, unless another of its parts was found first.
-pub(crate) fn take_rollup<K: Eq + Clone, W>(
-    rollup: &Rollup<K, W>,
-    unrun: &mut Vec<UnrunTask<K, W>>,
-) {
+pub(crate) fn take_rollup<K: Eq + Clone, W>(rollup: &Rollup<K, W>, unrun: &mut UnrunTasks<K, W>) {
     if let Some(work) = rollup.take_work() {
-        unrun.push(UnrunTask { claims: rollup.claims(), work, seq: rollup.meta.seq });
+        unrun.push_rollup(rollup, work);
+    }
+}
+
+/// Tasks that no worker has taken, of a pool that is stopped.
+#[derive(Debug)]
+pub(crate) struct UnrunTasks<K, W> {
+    pub(crate) tasks: Vec<UnrunTask<K, W>>,
+    /// Tasks that cannot be returned, because the `Clone` of a key has panicked.
+    pub(crate) failed: Vec<(W, KeyPanic)>,
+}
+
+impl<K, W> Default for UnrunTasks<K, W> {
+    fn default() -> Self {
+        UnrunTasks { tasks: Vec::new(), failed: Vec::new() }
+    }
+}
+
+impl<K: Eq + Clone, W> UnrunTasks<K, W> {
+    fn push_rollup(&mut self, rollup: &Rollup<K, W>, work: W) {
+        match catch_key_panic(|| rollup.claims()) {
+            Ok(claims) => self.tasks.push(UnrunTask { claims, work, seq: rollup.meta.seq }),
+            Err(payload) => self.failed.push((work, payload)),
+        }
     }
 }

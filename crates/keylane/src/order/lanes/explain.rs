@@ -61,7 +61,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return Some((FoundTask::Ready { ahead }, self.ready[ahead].meta.time));
         }
         // A barrier that every shard has reached is in no queue.
-        let unqueued = self.replacing.iter().chain(self.fence.iter().map(|fence| &fence.rollup));
+        let reached = match &self.fence {
+            Some(EntryFence::Barrier { rollup, .. }) => Some(rollup),
+            Some(EntryFence::FailedTask) | None => None,
+        };
+        let unqueued = self.replacing.iter().chain(reached);
         let mut unqueued = unqueued.filter(|it| it.with_work(|work| work.is_some_and(&is_target)));
         if let Some(rollup) = unqueued.next() {
             return Some((FoundTask::Several(rollup.clone()), rollup.meta.time));

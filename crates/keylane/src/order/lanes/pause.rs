@@ -34,6 +34,8 @@ pub(crate) struct TakenTasks<K, W> {
     pub(crate) left: Option<K>,
     /// Changed deadline of the key, if any.
     pub(crate) recall: Option<RateDeadline>,
+    /// Copies of keys, for the caller to drop outside of the lock.
+    pub(crate) unused: Vec<Claims<K>>,
 }
 
 /// Tasks that are being taken out.
@@ -41,17 +43,35 @@ struct RemovedTasks<K, W> {
     tasks: Vec<UnrunTask<K, W>>,
     /// Those of `tasks` that the inbox watches.
     watched: Vec<Arc<Rollup<K, W>>>,
+    /// Claims of the tasks with a role that follow, in their order.
+    claims: VecDeque<Claims<K>>,
+    /// Claims of tombstones.
+    unused: Vec<Claims<K>>,
 }
 
 impl<K: Eq + Clone, W> RemovedTasks<K, W> {
     /// Adds a task that has a role. A tombstone adds nothing.
     fn part(&mut self, task: Arc<Rollup<K, W>>) {
-        if let Some(work) = task.take_work() {
-            self.tasks.push(UnrunTask { claims: task.claims(), work, seq: task.meta.seq });
-            if task.role.is_watched() {
-                self.watched.push(task);
+        task.part(0).set_place(PartPlace::Outside);
+        let claims = self.claims.pop_front().expect("its claims were copied");
+        match task.take_work() {
+            None => self.unused.push(claims),
+            Some(work) => {
+                self.tasks.push(UnrunTask { claims, work, seq: task.meta.seq });
+                if task.role.is_watched() {
+                    self.watched.push(task);
+                }
             }
         }
+    }
+}
+
+/// Returns whether a task with a role is taken with its key. A tombstone is taken too.
+fn is_taken<K: Eq, W>(task: &Rollup<K, W>, may_take: impl Fn(&W) -> bool) -> bool {
+    match task.role {
+        MarkerRole::Latest => true,
+        MarkerRole::Limited => task.with_work(|work| work.is_none_or(may_take)),
+        MarkerRole::None | MarkerRole::End => false,
     }
 }
 
@@ -73,29 +93,37 @@ impl PauseReasons {
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Pauses a key: none of its tasks with one key begins that no worker has taken, and none of
-    /// its rollups that does not hold the key already. Returns the reasons, for the caller to add
-    /// one, and the changed deadline of the key, if any.
+    /// its rollups that does not hold the key already. Returns the slot of its lane, for the caller
+    /// to add a reason, and the changed deadline of the key, if any.
     pub(crate) fn pause(
         &mut self,
         hash: u32,
         key: &K,
         since: u32,
-    ) -> (&mut PauseReasons, Option<RateDeadline>) {
-        let mut due = None;
-        let slot = match self.find(hash, key) {
+    ) -> (usize, Option<RateDeadline>) {
+        match self.find(hash, key) {
             None => {
                 let slot = self.open_lane(hash, key.clone(), ClaimMode::Exclusive, since);
                 self.lanes[slot].holders = LaneHolders::PauseMarker;
-                slot
+                (slot, None)
             }
-            Some(slot) => {
-                if self.pause_lane(slot) {
-                    due = self.refresh_rate_limit(slot);
-                }
-                slot
-            }
-        };
-        (self.paused.entry(slot).or_default(), due)
+            Some(slot) => (slot, self.pause_slot(slot)),
+        }
+    }
+
+    /// Pauses the key of a lane, as [`pause`](Self::pause) does.
+    pub(crate) fn pause_slot(&mut self, slot: usize) -> Option<RateDeadline> {
+        if self.pause_lane(slot) { self.refresh_rate_limit(slot) } else { None }
+    }
+
+    /// Returns the reasons for which a paused key is paused.
+    pub(crate) fn pause_reasons(&mut self, slot: usize) -> &mut PauseReasons {
+        self.paused.entry(slot).or_default()
+    }
+
+    /// Returns the slot of a key's lane.
+    pub(crate) fn slot_of(&self, hash: u32, key: &K) -> Option<usize> {
+        self.find(hash, key)
     }
 
     /// Pauses an open lane, paused already or not: a lane that is paused for its rate may have
@@ -130,11 +158,9 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// drop outside of the lock.
     pub(crate) fn release_pause(
         &mut self,
-        hash: u32,
-        key: &K,
+        slot: usize,
         remove_reason: impl FnOnce(&mut PauseReasons),
     ) -> Option<K> {
-        let slot = self.find(hash, key)?;
         let reasons = self.paused.get_mut(&slot)?;
         remove_reason(reasons);
         match reasons.is_empty() {
@@ -187,7 +213,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     }
 
     /// Takes out every task of this one key that no worker has taken and whose work satisfies
-    /// `may_take`: here and in the inbox, in order. The key's end task stays.
+    /// `may_take`: here and in the inbox, in order. The key's end task stays. If the key panics,
+    /// nothing has changed.
     pub(crate) fn take_key(
         &mut self,
         inbox: &mut Inbox<K, W>,
@@ -195,15 +222,13 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         key: &K,
         may_take: impl Fn(&W) -> bool,
     ) -> TakenTasks<K, W> {
-        let mut taken = RemovedTasks { tasks: Vec::new(), watched: Vec::new() };
-        // A tombstone is taken too.
-        let is_taken = |task: &Rollup<K, W>| match task.role {
-            MarkerRole::Latest => true,
-            MarkerRole::Limited => task.with_work(|work| work.is_none_or(&may_take)),
-            MarkerRole::None | MarkerRole::End => false,
-        };
+        let slot = self.find(hash, key);
+        let (entries, claims) = self.find_taken(inbox, slot, (hash, key), &may_take);
+        // From here on no key is compared or cloned.
+        let mut taken =
+            RemovedTasks { tasks: Vec::new(), watched: Vec::new(), claims, unused: Vec::new() };
         let (mut left, mut recall) = (None, None);
-        if let Some(slot) = self.find(hash, key) {
+        if let Some(slot) = slot {
             let holders_left = self.take_granted(slot, &may_take, &mut taken);
             if !taken.tasks.is_empty() {
                 recall = self.refresh_rate_limit(slot);
@@ -213,7 +238,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     LaneEntry::Task { meta, mode, key, work } if may_take(&work) => {
                         taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
                     }
-                    LaneEntry::Part { rollup, .. } if is_taken(&rollup) => {
+                    LaneEntry::Part { rollup, .. } if is_taken(&rollup, &may_take) => {
                         self.parts -= 1;
                         taken.part(rollup);
                     }
@@ -222,18 +247,14 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             }
             left = self.settle_queue(slot, holders_left, usize::MAX);
         }
+        let mut entries = entries.into_iter();
         let mut take = |entry: InboxEntry<K, W>| match entry {
-            InboxEntry::Single { meta, mode, key: own, work }
-                if meta.hash == hash && own == *key && may_take(&work) =>
-            {
-                taken.tasks.push(UnrunTask::single(meta, KeyClaim { key: own, mode }, work));
+            other if !entries.next().expect("each entry was looked at") => Some(other),
+            InboxEntry::Single { meta, mode, key, work } => {
+                taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
                 None
             }
-            InboxEntry::Part { rollup, claim } if is_taken(&rollup) => {
-                let (at, own, _) = rollup.claim(claim);
-                if at != hash || own != key {
-                    return Some(InboxEntry::Part { rollup, claim });
-                }
+            InboxEntry::Part { rollup, .. } => {
                 taken.part(rollup);
                 None
             }
@@ -243,7 +264,64 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         inbox.queue.sift(&mut take);
         taken.watched.iter().for_each(|task| inbox.unwatch(task));
         self.grant_fence();
-        TakenTasks { tasks: taken.tasks, left, recall }
+        TakenTasks { tasks: taken.tasks, left, recall, unused: taken.unused }
+    }
+
+    /// Returns for each entry of the backlog and the inbox whether [`take_key`](Self::take_key) takes
+    /// it, and copies of the claims of the tasks with a role that it takes, in its order.
+    fn find_taken(
+        &self,
+        inbox: &Inbox<K, W>,
+        slot: Option<usize>,
+        (hash, key): (u32, &K),
+        may_take: impl Fn(&W) -> bool,
+    ) -> (Vec<bool>, VecDeque<Claims<K>>) {
+        let mut claims = VecDeque::new();
+        if let Some(slot) = slot {
+            for ready in &self.ready {
+                if let ReadyTask { work, held: HeldLanes::Rollup(rollup), .. } = ready
+                    && self.may_take_granted(slot, rollup, work, &may_take)
+                {
+                    claims.push_back(rollup.claims());
+                }
+            }
+            for waiting in &self.lanes[slot].waiting {
+                if let LaneEntry::Part { rollup, .. } = waiting
+                    && is_taken(rollup, &may_take)
+                {
+                    claims.push_back(rollup.claims());
+                }
+            }
+        }
+        let mut is_it = |entry: &InboxEntry<K, W>| match entry {
+            InboxEntry::Single { meta, key: own, work, .. } => {
+                meta.hash == hash && *own == *key && may_take(work)
+            }
+            InboxEntry::Part { rollup, claim } if is_taken(rollup, &may_take) => {
+                let (at, own, _) = rollup.claim(*claim);
+                let found = at == hash && own == key;
+                if found {
+                    claims.push_back(rollup.claims());
+                }
+                found
+            }
+            _ => false,
+        };
+        let entries = self.backlog.iter().chain(inbox.queue.iter()).map(&mut is_it).collect();
+        (entries, claims)
+    }
+
+    /// Returns whether a ready task with a role is taken with the key of this lane.
+    fn may_take_granted(
+        &self,
+        slot: usize,
+        rollup: &Rollup<K, W>,
+        work: &W,
+        may_take: impl Fn(&W) -> bool,
+    ) -> bool {
+        rollup.role != MarkerRole::End
+            && self.is_alone_in(slot, rollup)
+            && (rollup.role == MarkerRole::Latest || may_take(work))
     }
 
     /// Takes out the lane's tasks that wait only for a worker. Those that may not be taken stay:
@@ -265,14 +343,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     if at == slot && may_take(&work) =>
                 {
                     left -= 1;
-                    let key = key.or_else(|| self.lanes[slot].key.clone());
-                    let key = key.expect("a held lane has a key");
+                    let key = key.expect("a task that holds a lane has a key");
                     taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
                 }
                 ReadyTask { work, held: HeldLanes::Rollup(rollup), .. }
-                    if rollup.role != MarkerRole::End
-                        && self.is_alone_in(slot, &rollup)
-                        && (rollup.role == MarkerRole::Latest || may_take(&work)) =>
+                    if self.may_take_granted(slot, &rollup, &work, &may_take) =>
                 {
                     left -= 1;
                     self.parts -= 1;
@@ -297,8 +372,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let slot = match held {
             HeldLanes::Lane(slot) => Some(*slot),
             HeldLanes::Rollup(rollup) if rollup.role == MarkerRole::Limited => {
-                let (hash, key, _) = rollup.claim(0);
-                self.find(hash, key)
+                rollup.part(0).held_slot()
             }
             HeldLanes::Free | HeldLanes::Rollup(_) => None,
         };
@@ -310,24 +384,25 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.paused.get(&slot).is_some_and(PauseReasons::is_until_resumed)
     }
 
-    /// Returns whether a key is paused until it is resumed.
-    pub(crate) fn is_key_paused(&self, hash: u32, key: &K) -> bool {
-        self.find(hash, key).is_some_and(|slot| self.is_slot_paused(slot))
+    /// Returns a copy of the key of a held lane.
+    pub(crate) fn copy_key(&self, held: &HeldLanes<K, W>) -> Option<K> {
+        match held {
+            HeldLanes::Lane(slot) => self.lanes[*slot].key.clone(),
+            HeldLanes::Free | HeldLanes::Rollup(_) => None,
+        }
     }
 
-    /// Returns a task with one key that was taken and has not begun to the front of its wait queue.
-    /// It is charged again when it is taken again. Returns the changed deadline of the key, if any.
+    /// Returns a task with one key that was taken and has not begun to the front of its wait queue,
+    /// with a [copy](Self::copy_key) of its key. It is charged again when it is taken again. Returns the changed deadline of the key, if any.
     pub(crate) fn requeue_paused(
         &mut self,
         held: HeldLanes<K, W>,
+        key: Option<K>,
         work: W,
     ) -> Option<RateDeadline> {
         let slot = match &held {
             HeldLanes::Lane(slot) => *slot,
-            HeldLanes::Rollup(rollup) => {
-                let (hash, key, _) = rollup.claim(0);
-                self.find(hash, key).expect("its lane lives until it is given back")
-            }
+            HeldLanes::Rollup(rollup) => rollup.held_slot(),
             HeldLanes::Free => unreachable!("it has a key"),
         };
         self.uncharge(slot);
@@ -353,16 +428,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     place += 1;
                 }
                 rollup.wait_again(work);
+                rollup.part(0).set_place(PartPlace::Waits(slot));
                 lane.waiting.insert(place, LaneEntry::Part { rollup, claim: 0 });
                 self.leave_limited(slot, max);
             }
             HeldLanes::Lane(_) | HeldLanes::Free => {
-                let key = lane.key.clone().expect("a held lane has a key");
                 // No task of the key is before it, so any sequence number that is not after another
                 // one will do; the self-check knows this one.
                 let meta =
                     TaskMeta { hash: lane.hash, seq: 0, time: lane.since & !TaskMeta::MEASURED };
                 let mode = lane.holders.mode();
+                let key = key.expect("the caller has copied the key of a held lane");
                 lane.waiting.insert(place, LaneEntry::Task { meta, mode, key, work });
                 self.leave(slot);
                 self.admit_sharers(slot);
@@ -384,8 +460,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         for ready in std::mem::take(&mut self.ready) {
             match ready {
                 ReadyTask { work, key, meta, held: HeldLanes::Lane(at) } if at == slot => {
-                    let key = key.or_else(|| self.lanes[slot].key.clone());
-                    let key = key.expect("a held lane has a key");
+                    let key = key.expect("a task that holds a lane has a key");
                     back.push_back(LaneEntry::Task { meta, mode, key, work });
                 }
                 ReadyTask { work, held: HeldLanes::Rollup(rollup), .. }
@@ -395,6 +470,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     if let (_, _, ClaimMode::Limited(max)) = rollup.claim(0) {
                         self.drop_limited(slot, max);
                     }
+                    rollup.part(0).set_place(PartPlace::Waits(slot));
                     back.push_back(LaneEntry::Part { rollup, claim: 0 });
                 }
                 other => self.ready.push_back(other),
@@ -422,11 +498,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Returns whether a task has a role, and this lane's key.
     pub(super) fn is_alone_in(&self, slot: usize, task: &Rollup<K, W>) -> bool {
-        let lane = &self.lanes[slot];
-        task.role != MarkerRole::None && {
-            let (hash, key, _) = task.claim(0);
-            hash == lane.hash && lane.key.as_ref() == Some(key)
-        }
+        task.role != MarkerRole::None && task.part(0).held_slot() == Some(slot)
     }
 
     /// Grants the lane after the front of its wait queue has changed, to at most `max` tasks.
@@ -442,10 +514,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         self.grant_next_of(slot, max)
     }
 
-    /// Updates the lane after one of the key's waiting tasks became a tombstone. Only a sharing
-    /// task behind it, or a barrier, can have waited for that task alone.
-    pub(crate) fn pass_tombstones(&mut self, hash: u32, key: &K) {
-        if let Some(slot) = self.find(hash, key) {
+    /// Updates the lane after the task of this part became a tombstone. Only a sharing task behind
+    /// it, or a barrier, can have waited for that task alone.
+    pub(crate) fn pass_tombstone(&mut self, part: &RollupPart<K>) {
+        if let PartPlace::Waits(slot) = part.place() {
             self.admit_sharers(slot);
         }
         self.grant_fence();
@@ -475,9 +547,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Drops the tombstones at the front of the wait queue.
     pub(super) fn drop_tombstones(&mut self, slot: usize) {
         let queue = &mut self.lanes[slot].waiting;
-        while let Some(LaneEntry::Part { rollup, .. }) = queue.front()
+        while let Some(LaneEntry::Part { rollup, claim }) = queue.front()
             && rollup.is_tombstone()
         {
+            rollup.part(*claim).set_place(PartPlace::Outside);
             queue.pop_front();
             self.parts -= 1;
         }

@@ -5,24 +5,27 @@
 //! has a token, a worker that takes a task need not check, and tasks of other keys pay nothing.
 
 use super::*;
+use crate::order::TokenBucket;
 use crate::order::rate::Rate;
 use crate::order::rate_limiter::{RateDeadline, RateLimiter};
+
+/// Time after which the timer looks again at a lane whose key has panicked, in nanoseconds.
+const RETRY_NANOS: u64 = 1_000_000;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Charges the task that has just been taken and holds or shares this lane. Pauses its key if
     /// no further task may begin now.
-    pub(crate) fn charge_lane(&mut self, slot: usize, now: u64) -> Option<RateDeadline> {
+    /// If the key panics, nothing has changed, and the task must not run.
+    pub(crate) fn charge_lane(
+        &mut self,
+        slot: usize,
+        now: u64,
+    ) -> Result<Option<RateDeadline>, KeyPanic> {
         let lane = &self.lanes[slot];
         let key = lane.key.as_ref().expect("a held lane has a key");
-        let until = self.limiter.as_mut()?.charge(lane.hash, key, now)?;
-        Some(self.pause_for_rate(slot, until))
-    }
-
-    /// Charges a rollup that holds the key. Pauses the key if no further task may begin now.
-    pub(crate) fn charge_key(&mut self, hash: u32, key: &K, now: u64) -> Option<RateDeadline> {
-        let until = self.limiter.as_mut()?.charge(hash, key, now)?;
-        let slot = self.find(hash, key).expect("a task that has begun holds its lanes");
-        Some(self.pause_for_rate(slot, until))
+        let Some(limiter) = &mut self.limiter else { return Ok(None) };
+        let until = catch_key_panic(|| limiter.charge(lane.hash, key, now))?;
+        Ok(until.map(|until| self.pause_for_rate(slot, until)))
     }
 
     fn pause_for_rate(&mut self, slot: usize, until: u64) -> RateDeadline {
@@ -45,17 +48,23 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         now: u64,
     ) -> (Option<RateDeadline>, Option<K>) {
         // The key may have been resumed meanwhile, and the slot may have the lane of another key.
-        let is_due =
-            |reasons: &&mut PauseReasons| reasons.limited.is_some_and(|until| until <= now);
-        let Some(reasons) = self.paused.get_mut(&slot).filter(is_due) else { return (None, None) };
+        let is_due = |reasons: &&PauseReasons| reasons.limited.is_some_and(|until| until <= now);
+        if self.paused.get(&slot).filter(is_due).is_none() {
+            return (None, None);
+        }
+        let found = self.look_up_rate(slot);
+        let reasons = self.pause_reasons(slot);
         reasons.limited = None;
+        let Ok(found) = found else {
+            // The key has panicked: the timer tries again soon.
+            let until = now.saturating_add(RETRY_NANOS);
+            reasons.limited = Some(until);
+            return (Some(RateDeadline { slot, was: None, until: Some(until) }), None);
+        };
         if !reasons.is_empty() {
             return (None, None);
         }
-        let lane = &self.lanes[slot];
-        let key = lane.key.as_ref().expect("a held lane has a key");
-        let Some((rate, mut bucket)) = self.limiter.as_ref().and_then(|it| it.of(lane.hash, key))
-        else {
+        let Some((rate, mut bucket)) = found else {
             return (None, self.end_pause(slot, usize::MAX).0);
         };
         let tokens = bucket.tokens(rate, now);
@@ -76,20 +85,32 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// lane that is paused for its rate waits until there is a token, and no longer. Returns the
     /// changed deadline, if any.
     pub(super) fn refresh_rate_limit(&mut self, slot: usize) -> Option<RateDeadline> {
+        self.paused.get(&slot)?.limited?;
+        // If the key panics, the lane keeps its deadline.
+        let (rate, bucket) = self.look_up_rate(slot).ok()??;
         let limited = self.paused.get_mut(&slot)?.limited.as_mut()?;
-        let lane = &self.lanes[slot];
-        let key = lane.key.as_ref().expect("a held lane has a key");
-        let (rate, bucket) = self.limiter.as_ref()?.of(lane.hash, key)?;
         let until = bucket.next_at(rate);
         let was = std::mem::replace(limited, until);
         (was != until).then_some(RateDeadline { slot, was: Some(was), until: Some(until) })
     }
 
-    /// Refunds a charged task that returns to its wait queue without having begun.
+    /// Returns the rate and the bucket of the key of a lane. A panic of the key is noted.
+    fn look_up_rate(&self, slot: usize) -> Result<Option<(Rate, TokenBucket)>, ()> {
+        let lane = &self.lanes[slot];
+        let key = lane.key.as_ref().expect("a held lane has a key");
+        let Some(limiter) = &self.limiter else { return Ok(None) };
+        catch_key_panic(|| limiter.of(lane.hash, key))
+            .map_err(|payload| self.note_key_panic(payload))
+    }
+
+    /// Refunds a charged task that returns to its wait queue without having begun. If the key
+    /// panics, the token is lost.
     pub(super) fn uncharge(&mut self, slot: usize) {
         let lane = &self.lanes[slot];
-        if let (Some(limiter), Some(key)) = (&mut self.limiter, &lane.key) {
-            limiter.give_back(lane.hash, key);
+        if let (Some(limiter), Some(key)) = (&mut self.limiter, &lane.key)
+            && let Err(payload) = catch_key_panic(|| limiter.give_back(lane.hash, key))
+        {
+            self.note_key_panic(payload);
         }
     }
 
@@ -123,23 +144,20 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let until = metered.map(|(rate, bucket)| bucket.next_at(rate)).filter(|at| *at > now);
         match until {
             Some(until) => {
-                let was = self.limit_of(hash, key);
                 // Tasks that the former rate granted and no worker has taken are called back.
-                self.pause(hash, key, 0).0.limited = Some(until);
-                let slot = self.find(hash, key).expect("it is held now");
+                let (slot, _) = self.pause(hash, key, 0);
+                let was = self.pause_reasons(slot).limited.replace(until);
                 (Some(RateDeadline { slot, was, until: Some(until) }), None)
             }
             None => {
-                let Some(was) = self.limit_of(hash, key) else { return (None, None) };
-                let slot = self.find(hash, key).expect("it is held");
-                let left = self.release_pause(hash, key, |reasons| reasons.limited = None);
+                let Some(slot) = self.find(hash, key) else { return (None, None) };
+                let Some(was) = self.paused.get(&slot).and_then(|reasons| reasons.limited) else {
+                    return (None, None);
+                };
+                let left = self.release_pause(slot, |reasons| reasons.limited = None);
                 (Some(RateDeadline { slot, was: Some(was), until: None }), left)
             }
         }
-    }
-
-    fn limit_of(&self, hash: u32, key: &K) -> Option<u64> {
-        self.paused.get(&self.find(hash, key)?)?.limited
     }
 
     /// Schedules a sweep, and returns its time, unless one is scheduled: the time at which a bucket

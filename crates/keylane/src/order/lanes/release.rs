@@ -1,6 +1,7 @@
 //! Ends tasks: continues with the next task of the lane, or grants the lane to its wait queue.
 
 use super::*;
+use crate::unwind::drop_catch_unwind;
 
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Takes the next task of a lane whose holder has just ended, without releasing the lane.
@@ -43,10 +44,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         slot: usize,
         task_slot: &mut TaskSlot<K, W>,
     ) -> bool {
-        let lane = &mut self.lanes[slot];
-        if self.fence.is_some() || !self.backlog.front().is_some_and(|next| lane.is_of(next)) {
+        if self.fence.is_some() || !self.is_next(slot) {
             return false;
         }
+        let lane = &mut self.lanes[slot];
         match self.backlog.pop() {
             Some(InboxEntry::Single { meta, key, work, .. }) => {
                 task_slot.put(work);
@@ -68,12 +69,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// up, and the tasks behind them must become visible.
     #[cold]
     pub(super) fn queue_backlog_prefix(&mut self, slot: usize) {
-        let lane = &mut self.lanes[slot];
         while self.fence.is_none()
-            && self.backlog.front().is_some_and(|next| lane.is_of(next))
+            && self.is_next(slot)
             && let Some(InboxEntry::Single { meta, mode, key, work }) = self.backlog.pop()
         {
-            lane.waiting.push_back(LaneEntry::Task { meta, mode, key, work });
+            self.lanes[slot].waiting.push_back(LaneEntry::Task { meta, mode, key, work });
         }
     }
 
@@ -105,8 +105,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return None;
         }
         if self.pinned == Some(slot) {
-            if lane.hash != hash || lane.key.as_ref() != Some(key) {
+            if lane.hash != hash {
                 return None;
+            }
+            match catch_key_panic(|| lane.key.as_ref() == Some(key)) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(payload) => {
+                    note(&self.key_panics, payload);
+                    return None;
+                }
             }
             let (meta, key) = InboxEntry::unpack_single(next.take(), task_slot);
             (task_slot.meta, task_slot.key) = (meta, Some(key));
@@ -114,11 +122,23 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             return Some(ReplaceResult { goes_on: true, left: None });
         }
         let place = self.index.place_for(slot, hash)?;
-        if lane.waiting.capacity() > KEPT_CAPACITY || !self.hot_keys.counts(hash) {
+        if lane.waiting.capacity() > KEPT_CAPACITY {
+            return None;
+        }
+        let own_key = match catch_key_panic(|| keep_key.then(|| key.clone())) {
+            Ok(own_key) => own_key,
+            // The slow path tries again, and the task fails if that panics too.
+            Err(payload) => {
+                note(&self.key_panics, payload);
+                return None;
+            }
+        };
+        if !self.hot_keys.counts(hash) {
+            drop_catch_unwind(own_key);
             return None;
         }
         let (meta, key) = InboxEntry::unpack_single(next.take(), task_slot);
-        (task_slot.meta, task_slot.key) = (meta, if keep_key { Some(key.clone()) } else { None });
+        (task_slot.meta, task_slot.key) = (meta, own_key);
         self.index.rename(place, hash);
         lane.hash = hash;
         lane.since = meta.time;
@@ -142,11 +162,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         left
     }
 
-    /// Releases one part of a rollup.
-    pub(crate) fn release_part(&mut self, hash: u32, key: &K, mode: ClaimMode) -> Option<K> {
-        let slot = self.find(hash, key).expect("a granted part's lane lives until it is released");
+    /// Releases one part of a rollup. A part of a failed one may hold no lane: then the tasks that
+    /// wait behind it may pass.
+    pub(crate) fn release_part(&mut self, part: &RollupPart<K>) -> Option<K> {
+        let slot = match part.place() {
+            PartPlace::Holds(slot) => slot,
+            PartPlace::Waits(_) | PartPlace::Outside => {
+                self.pass_tombstone(part);
+                return None;
+            }
+        };
+        part.set_place(PartPlace::Outside);
         self.parts -= 1;
-        let left = match mode {
+        let left = match part.claim.mode {
             ClaimMode::Limited(max) => self.leave_limited(slot, max),
             ClaimMode::Exclusive | ClaimMode::Shared => self.leave(slot),
         };
@@ -243,12 +271,17 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 let held = HeldLanes::Lane(slot);
                 self.ready.push_back(ReadyTask { work, key: Some(key), meta, held });
             }
-            LaneEntry::Part { rollup, .. } => {
-                let granted = GrantResult::part_of(&rollup);
+            LaneEntry::Part { rollup, claim } => {
+                let granted = match rollup.has_failed() {
+                    true => GrantResult::Tombstone,
+                    false => GrantResult::part_of(&rollup),
+                };
                 if granted.is_tombstone() {
+                    rollup.part(claim).set_place(PartPlace::Outside);
                     self.parts -= 1;
                     return false;
                 }
+                rollup.part(claim).set_place(PartPlace::Holds(slot));
                 lane.since = rollup.meta.time;
                 self.put_granted(&rollup, granted);
             }
@@ -260,7 +293,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Grants a barrier its part once every earlier task has ended.
     #[inline]
     pub(super) fn grant_fence(&mut self) {
-        if self.fence.as_ref().is_some_and(|fence| !fence.granted) {
+        if let Some(EntryFence::Barrier { granted: false, .. }) = self.fence {
             self.grant_reached_fence();
         }
     }
@@ -269,10 +302,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     fn grant_reached_fence(&mut self) {
         if self.free_running == 0
             && self.all_idle()
-            && let Some(fence) = &mut self.fence
+            && let Some(EntryFence::Barrier { rollup, granted }) = &mut self.fence
         {
-            fence.granted = true;
-            self.ready.extend(GrantResult::part_of(&fence.rollup).ready());
+            *granted = true;
+            self.ready.extend(GrantResult::part_of(rollup).ready());
         }
     }
 

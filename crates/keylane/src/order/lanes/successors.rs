@@ -5,7 +5,10 @@ use super::*;
 impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Returns the barrier that has been reached, waiting or running.
     pub(crate) fn fence(&self) -> Option<&Rollup<K, W>> {
-        self.fence.as_ref().map(|fence| &*fence.rollup)
+        match &self.fence {
+            Some(EntryFence::Barrier { rollup, .. }) => Some(rollup),
+            Some(EntryFence::FailedTask) | None => None,
+        }
     }
 
     pub(crate) fn any_in_backlog(&self, is_target: impl Fn(&W) -> bool) -> bool {
@@ -36,9 +39,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         claim: usize,
         is_target: impl Fn(&W) -> bool,
     ) -> Option<Vec<Arc<Rollup<K, W>>>> {
-        let (hash, key, mode) = rollup.claim(claim);
+        let (_, _, mode) = rollup.claim(claim);
         // The lane is gone if the rollup has ended meanwhile.
-        let Some(slot) = self.find(hash, key) else { return Some(Vec::new()) };
+        let (PartPlace::Waits(slot) | PartPlace::Holds(slot)) = rollup.part(claim).place() else {
+            return Some(Vec::new());
+        };
         let queue = &self.lanes[slot].waiting;
         let place = queue.iter().position(|waiting| waiting.is_part_of(rollup));
         let behind = queue.iter().skip(place.map_or(0, |place| place + 1));

@@ -194,21 +194,26 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> WorkerCtx<K,
         self.engine.subtask_detached(self.id, self.take);
     }
 
-    fn enqueue(&mut self, claims: Claims<K>, work: X::Work) {
+    fn enqueue(&mut self, claims: Claims<K>, work: X::Work) -> Result<(), KeyPanic> {
         // The job was accepted, and with it its subtasks.
-        let ticket = self.engine.admit_accepted(&claims);
-        drop_catch_unwind(self.engine.enqueue(claims, ReadyWork(work), ticket).err());
+        let refused = catch_key_panic(|| {
+            let ticket = self.engine.admit_accepted(&claims);
+            self.engine.enqueue(claims, ReadyWork(work), ticket).err()
+        })?;
+        drop_catch_unwind(refused);
+        Ok(())
     }
 
     fn requeue_if_paused(
         &mut self,
         turn: Turn,
         note: &mut dyn FnMut(Option<KeptValue>) -> X::Work,
-    ) -> Result<(), Turn> {
-        let Some((shard, number)) = turn.location() else { return Err(turn) };
+    ) -> Result<(), (Turn, Option<KeyPanic>)> {
+        let Some((shard, number)) = turn.location() else { return Err((turn, None)) };
         let mut turn = Some(turn);
-        self.engine.requeue_if_paused(shard, number, || note(turn.take().and_then(Turn::discard)));
-        turn.map_or(Ok(()), Err)
+        let note = || note(turn.take().and_then(Turn::discard));
+        let panic = self.engine.requeue_if_paused(shard, number, note).err();
+        turn.map_or(Ok(()), |turn| Err((turn, panic)))
     }
 
     fn publish_ready(&mut self, count: u64) {
