@@ -34,9 +34,8 @@
 //! - **Isolated.** A panic ends its task alone. Its key, its worker and the others continue; or its
 //!   key [stops](OnFailure), if configured.
 //! - **No retained state.** A key without unfinished tasks costs no memory, and the captures of a
-//!   task are dropped before the next task of its key begins. (Those of a task that was
-//!   [replaced](Task::latest) are dropped before its replacement begins; a task between the two does
-//!   not wait for them.)
+//!   task are dropped before the next task of its key begins, also if it was
+//!   [replaced](Task::latest) or cancelled.
 //!
 //! Two tasks *conflict* if they have a key in common, unless both only share it or both
 //! [limit](Claims::limited) it, if one of them is a barrier, or if the descriptor of one says so, a

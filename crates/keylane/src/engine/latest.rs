@@ -17,18 +17,24 @@ pub(crate) struct SupersededWork<K, W> {
     /// Later task. With [`Execute::DROPS_REPLACED`] it begins only after a call of
     /// [`Engine::end_replacing`], when the captures of `work` are dropped.
     pub(crate) by: SharedRollup<K, W>,
+    /// What remains of the replaced task, if the later one has another position. With
+    /// [`Execute::DROPS_REPLACED`] it keeps its position until the same call.
+    pub(crate) tombstone: Option<SharedRollup<K, W>>,
 }
 
-/// Keeps a task from beginning until the captures of the replaced work are dropped.
+/// Keeps a task, and those behind the one that it replaces, from beginning until the captures of
+/// the replaced work are dropped.
 struct ReplacementGuard<K: Key, X: Execute<K>, S> {
     engine: Arc<Engine<K, X, S>>,
     by: SharedRollup<K, X::Work>,
+    tombstone: Option<SharedRollup<K, X::Work>>,
 }
 
 impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn
     for ReplacementGuard<K, X, S>
 {
     fn end(self: Box<Self>, _: TurnResult) {
+        self.tombstone.iter().for_each(|tombstone| self.engine.end_replacing(tombstone));
         self.engine.end_replacing(&self.by);
     }
 }
@@ -111,9 +117,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
     where
         S: Send + Sync + 'static,
     {
-        let SupersededWork { work, by } = replaced;
+        let SupersededWork { work, by, tombstone } = replaced;
         let turn = match X::DROPS_REPLACED {
-            true => Turn::new(ReplacementGuard { engine: self.clone(), by }),
+            true => Turn::new(ReplacementGuard { engine: self.clone(), by, tombstone }),
             false => Turn::empty(),
         };
         call_catch_unwind(|| X::supersede(work, turn));
@@ -284,15 +290,17 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         replaced
     }
 
-    /// Ends a replacement: the captures of the replaced work are dropped, so the new task may
-    /// begin.
+    /// Ends a replacement for the new task, or for what remains of the old one: the captures of the
+    /// replaced work are dropped, so the task, or those behind it, may begin.
     pub(crate) fn end_replacing(&self, by: &SharedRollup<K, X::Work>) {
         let shard = self.first_shard(&by.scope);
         let mut lanes = self.shards[shard].lanes.lock();
-        let recall = lanes.end_replacing(by);
+        let (recall, left) = lanes.end_replacing(by);
         lanes.check();
         let offer = lanes.has_offer();
         drop(lanes);
+        // A key's own drop is user code.
+        drop_catch_unwind(left);
         if offer {
             self.mark_ready(shard);
         }
@@ -321,8 +329,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             match inbox.replace_latest(hash, key, time, X::DROPS_REPLACED, &mut make) {
                 Some(Replacement { work, task: by, appended, tombstone }) => {
                     self.counters.count_superseded();
-                    let put = PutResult::Replaced(SupersededWork { work, by });
-                    (put, appended, None, tombstone)
+                    let old = tombstone.clone();
+                    let put = PutResult::Replaced(SupersededWork { work, by, tombstone });
+                    (put, appended, None, old)
                 }
                 None if !has_permit => return Ok(PutResult::NeedsPermit),
                 None => {
@@ -339,7 +348,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if appended == Some(true) {
             self.mark_ready(shard);
         }
-        if let Some(tombstone) = tombstone {
+        if let Some(tombstone) = tombstone
+            && !X::DROPS_REPLACED
+        {
             self.pass_tombstone(shard, &tombstone);
         }
         Ok(put)

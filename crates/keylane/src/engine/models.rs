@@ -765,10 +765,12 @@ fn the_latest_runs_or_is_replaced() {
         let submit = |model: &Arc<ModelEngine>, task| {
             let replaced =
                 model.engine.submit_latest(Claims::exclusive(0), task, WaitLimit::None).ok();
-            let Some(SupersededWork { work, by }) = replaced.expect("there is capacity") else {
+            let Some(SupersededWork { work, by, tombstone }) = replaced.expect("there is capacity")
+            else {
                 return;
             };
             drop(work);
+            tombstone.iter().for_each(|tombstone| model.engine.end_replacing(tombstone));
             model.engine.end_replacing(&by);
             model.discount(1);
         };

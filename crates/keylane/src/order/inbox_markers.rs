@@ -85,7 +85,7 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
         // Copied before the work is taken: if that panics, nothing has changed.
         let copies = (key.clone(), key.clone());
         let (id, tombstone) = (marker.id, latest.task.clone());
-        let work = tombstone.take_superseded()?;
+        let work = tombstone.take_superseded(waits)?;
         let task = self.single(MarkerRole::Latest, hash, copies.0, time, make()).replacing(waits);
         let task = Arc::new(task);
         let appended = Some(self.push_task(hash as u32, Some(id), copies.1, task.clone()));

@@ -36,7 +36,7 @@ use super::rollup::RoleGrant;
 use super::segment_queue::DrainQueue;
 use super::{
     ClaimMode, Claims, ClaimsRepr, Inbox, InboxEntry, KeyClaim, MarkerRole, PartPlace,
-    RateDeadline, Rollup, RollupPart, RollupScope, TaskMeta, TaskSlot,
+    RateDeadline, ReplacingEnd, Rollup, RollupPart, RollupScope, TaskMeta, TaskSlot,
 };
 use crate::unwind::{KeyPanic, catch_key_panic};
 

@@ -39,7 +39,7 @@ pub use rate::Rate;
 pub(crate) use rate::TokenBucket;
 pub(crate) use rate_limiter::RateDeadline;
 pub(crate) use rollup::{
-    MarkerRole, PartPlace, Rollup, RollupPart, RollupScope, merge_claims,
+    MarkerRole, PartPlace, ReplacingEnd, Rollup, RollupPart, RollupScope, merge_claims,
 };
 pub(crate) use task_meta::TaskMeta;
 pub(crate) use task_slot::{SlotRef, TaskSlot};

@@ -94,18 +94,30 @@ impl<K> RollupPart<K> {
 #[derive(Debug)]
 struct WorkCell<W> {
     work: Option<W>,
-    /// Number of replaced works whose captures are not dropped yet. Incremented with the
-    /// replacement, decremented by the submitter that drops them.
+    /// Number of works of this task that were replaced, and of which the captures are not dropped
+    /// yet. Incremented with the replacement, decremented by the submitter that drops them.
     replaced: usize,
     /// Whether the key was granted while `replaced` was not 0: the task is then in
-    /// `Lanes::replacing`, and becomes ready when the last of those captures is dropped.
+    /// `Lanes::replacing`, and becomes ready, or ends if its own work was taken, when the last of
+    /// those captures is dropped.
     granted: bool,
+}
+
+/// Effect of a drop of replaced captures.
+pub(crate) enum ReplacingEnd<W> {
+    /// The task has not been granted its key, or other captures still exist.
+    Waits,
+    /// The task holds its key, and waited only for that.
+    Ready(W),
+    /// The task is a tombstone from now on. It holds its key if it was `granted`.
+    Tombstone { granted: bool },
 }
 
 /// Result of granting its key to a task with a role.
 pub(crate) enum RoleGrant<W> {
     Work(W),
-    /// Captures of replaced work still exist. The task keeps its key meanwhile.
+    /// Captures of replaced work still exist. The task, or what remains of it, keeps its key
+    /// meanwhile.
     Replacing,
     /// The task is a tombstone.
     Nothing,
@@ -221,10 +233,16 @@ impl<K: Eq, W> Rollup<K, W> {
     }
 
     /// Takes the work for a later task that replaces this one at another position; not if this task
-    /// holds its key.
-    pub(crate) fn take_superseded(&self) -> Option<W> {
+    /// holds its key. If the later task `waits` for the captures, this one keeps its position until
+    /// a call of [`end_replacing`](Self::end_replacing).
+    pub(crate) fn take_superseded(&self, waits: bool) -> Option<W> {
         let mut slot = self.work.lock();
-        if slot.granted { None } else { slot.work.take() }
+        if slot.granted {
+            return None;
+        }
+        let work = slot.work.take()?;
+        slot.replaced += usize::from(waits);
+        Some(work)
     }
 
     /// Marks the task as a replacement of another one at another position. If it `waits`, it does
@@ -235,18 +253,31 @@ impl<K: Eq, W> Rollup<K, W> {
         self
     }
 
-    /// Records that the captures of a replaced work are dropped. Returns the work if the task holds
-    /// its key and waited only for that. Called under the lock of the key's lanes, like the grant.
-    pub(crate) fn end_replacing(&self) -> Option<W> {
+    /// Records that the captures of a replaced work are dropped. Called under the lock of the key's
+    /// lanes, like the grant.
+    pub(crate) fn end_replacing(&self) -> ReplacingEnd<W> {
         let mut slot = self.work.lock();
         slot.replaced -= 1;
-        if slot.replaced == 0 && slot.granted { slot.work.take() } else { None }
+        match (slot.replaced, &slot.work, slot.granted) {
+            (0, None, granted) => ReplacingEnd::Tombstone { granted },
+            (0, Some(_), true) => match slot.work.take() {
+                Some(work) => ReplacingEnd::Ready(work),
+                None => unreachable!("the work is there"),
+            },
+            _ => ReplacingEnd::Waits,
+        }
+    }
+
+    /// Returns whether the task may still be taken, or is a tombstone: not if captures of replaced
+    /// work exist, for which its position is kept.
+    pub(crate) fn is_replacing(&self) -> bool {
+        self.work.lock().replaced != 0
     }
 
     /// Grants its key to a task with a role.
     pub(crate) fn grant_role(&self) -> RoleGrant<W> {
         let mut slot = self.work.lock();
-        if slot.work.is_some() && slot.replaced != 0 {
+        if slot.replaced != 0 {
             slot.granted = true;
             return RoleGrant::Replacing;
         }
@@ -266,7 +297,10 @@ impl<K: Eq, W> Rollup<K, W> {
     pub(crate) fn is_tombstone(&self) -> bool {
         match self.role {
             MarkerRole::None => self.has_failed(),
-            _ => self.with_work(|work| work.is_none()),
+            _ => {
+                let slot = self.work.lock();
+                slot.work.is_none() && slot.replaced == 0
+            }
         }
     }
 

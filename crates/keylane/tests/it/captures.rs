@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Gate, LONG, OpenAtLast, hold, soon};
-use keylane::{Handle, KeyBuildHasher, MockClock, Pool};
+use keylane::{Claims, Handle, KeyBuildHasher, MockClock, Pool};
 
 const KEY: u32 = 1;
 const OTHER: u32 = 2;
@@ -163,16 +163,43 @@ fn of_a_task_that_is_replaced_by_one_behind_others() {
         let (pool, watched) = (one_worker(), Watched::default());
         let (held, slow) = (hold(&pool, KEY), watched.capture());
         let _old = pool.task(KEY).latest().submit(move || drop(slow)).unwrap();
-        let between = pool.submit(KEY, || ()).unwrap();
+        let between = pool.submit(KEY, watched.is_gone()).unwrap();
+        let shared = pool.submit(Claims::shared(KEY), watched.is_gone()).unwrap();
         let _opens = OpenAtLast(watched.goes_on.clone());
         let (submits, is_gone) = (pool.clone(), watched.is_gone());
         let replaces = thread::spawn(move || submits.task(KEY).latest().submit(is_gone).unwrap());
         watched.entered.pass();
         held.let_go();
-        assert!(between.wait().unwrap().is_completed(), "it does not wait for them");
         worker_goes_on(&pool);
+        assert!(!between.is_finished(), "it waits for them");
         watched.goes_on.open();
+        assert_eq!(between.wait().unwrap().ok(), Some(true));
+        assert_eq!(shared.wait().unwrap().ok(), Some(true));
         assert_eq!(replaces.join().unwrap().wait().unwrap().ok(), Some(true));
+    });
+}
+
+/// Both are in their lane, the old one behind a task that runs; and the new one is taken.
+#[test]
+fn of_a_task_whose_replacement_is_taken() {
+    soon(|| {
+        let (pool, watched) = (one_worker(), Watched::default());
+        let (held, slow) = (hold(&pool, KEY), watched.capture());
+        let _old = pool.task(KEY).latest().submit(move || drop(slow)).unwrap();
+        let _opens = OpenAtLast(watched.goes_on.clone());
+        let submits = pool.clone();
+        let replaces = thread::spawn(move || submits.task(KEY).latest().submit(|| ()).unwrap());
+        watched.entered.pass();
+        let next = pool.submit(KEY, watched.is_gone()).unwrap();
+        assert_eq!(pool.keys().take(&KEY).len(), 2);
+        let next_one = pool.submit(KEY, watched.is_gone()).unwrap();
+        held.let_go();
+        worker_goes_on(&pool);
+        assert!(!next_one.is_finished(), "it waits for them");
+        watched.goes_on.open();
+        assert_eq!(next_one.wait().unwrap().ok(), Some(true));
+        drop((next, replaces.join().unwrap()));
+        pool.shutdown().unwrap();
     });
 }
 

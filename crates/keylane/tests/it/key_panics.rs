@@ -275,7 +275,7 @@ impl Program {
             }
             _ => {
                 let rate = Rate::per_second(100_000);
-                let rate = (self.rng.next() % 2 == 0).then_some(rate);
+                let rate = (self.rng.below(2) == 0).then_some(rate);
                 drop(self.pool.keys().set_rate(&key, rate));
             }
         }
@@ -302,13 +302,13 @@ fn program(seed: u64, fault: Fault) {
     let armed = AtomicBool::new(true);
     let bomb = Arc::new(Bomb { fault, left: left.into(), armed, blown: AtomicUsize::new(0) });
     let mut builder = Pool::<Key>::builder().workers(1 + rng.next() as usize % 3).capacity(1_000);
-    if rng.next() % 2 == 0 {
+    if rng.below(2) == 0 {
         builder = builder.quantum(1 + rng.next() as usize % 3, LONG);
     }
-    if rng.next() % 3 == 0 {
+    if rng.below(3) == 0 {
         builder = builder.on_failure(OnFailure::StopKey { after: 1 });
     }
-    if rng.next() % 3 == 0 {
+    if rng.below(3) == 0 {
         builder = builder.rate_per_key(Rate::per_second(200_000));
     }
     let pool = builder.hasher(TwoHashes).build().unwrap();

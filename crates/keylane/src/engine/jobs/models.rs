@@ -123,7 +123,10 @@ impl WorkerCtx<u64, BoxedWork> for ModelWorker<'_> {
     #[cfg(feature = "tokio")]
     fn subtask_detached(&mut self) {}
 
-    fn enqueue(&mut self, _: Claims<u64>, _: BoxedWork) {}
+    fn enqueue(&mut self, _: Claims<u64>, _: BoxedWork) -> Result<(), KeyPanic> {
+        Ok(())
+    }
+
     fn publish_ready(&mut self, _: u64) {}
 
     fn open_batch(&mut self) {

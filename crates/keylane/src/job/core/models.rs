@@ -51,7 +51,7 @@ impl WorkerCtx<u64, TaskBody> for Bare<'_> {
         unreachable!("no subtask is a future")
     }
 
-    fn enqueue(&mut self, _: Claims<u64>, _: TaskBody) {
+    fn enqueue(&mut self, _: Claims<u64>, _: TaskBody) -> Result<(), KeyPanic> {
         unreachable!("no subtask has keys")
     }
 

@@ -216,13 +216,26 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
 
     /// Ends the replacement of a latest task: the captures of the replaced work are dropped. If the
     /// task already holds its key it becomes ready now; or, if the key was paused meanwhile, it
-    /// returns to the front of its wait queue. Returns the changed deadline of the key, if any.
-    pub(crate) fn end_replacing(&mut self, rollup: &Arc<Rollup<K, W>>) -> Option<RateDeadline> {
-        let work = rollup.end_replacing()?;
+    /// returns to the front of its wait queue. What remains of a replaced task lets the tasks behind
+    /// it pass. Returns the changed deadline of the key, if any, and the key of a lane that ended.
+    pub(crate) fn end_replacing(
+        &mut self,
+        rollup: &Arc<Rollup<K, W>>,
+    ) -> (Option<RateDeadline>, Option<K>) {
+        let work = match rollup.end_replacing() {
+            ReplacingEnd::Waits => return (None, None),
+            ReplacingEnd::Ready(work) => Some(work),
+            ReplacingEnd::Tombstone { granted: true } => None,
+            ReplacingEnd::Tombstone { granted: false } => {
+                self.pass_tombstone(rollup.part(0));
+                return (None, None);
+            }
+        };
         self.replacing.retain(|it| !Arc::ptr_eq(it, rollup));
+        let Some(work) = work else { return (None, self.release_part(rollup.part(0))) };
         let slot = rollup.held_slot();
         self.ready.push_back(ReadyTask::all_of(rollup, work));
-        self.recall_if_paused(slot)
+        (self.recall_if_paused(slot), None)
     }
 
     #[inline]

@@ -50,9 +50,10 @@ struct RemovedTasks<K, W> {
 }
 
 impl<K: Eq + Clone, W> RemovedTasks<K, W> {
-    /// Adds a task that has a role. A tombstone adds nothing.
-    fn part(&mut self, task: Arc<Rollup<K, W>>) {
-        task.part(0).set_place(PartPlace::Outside);
+    /// Adds a task that has a role, of which the part has this place from now on. A tombstone adds
+    /// nothing.
+    fn part(&mut self, task: Arc<Rollup<K, W>>, place: PartPlace) {
+        task.part(0).set_place(place);
         let claims = self.claims.pop_front().expect("its claims were copied");
         match task.take_work() {
             None => self.unused.push(claims),
@@ -238,9 +239,16 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     LaneEntry::Task { meta, mode, key, work } if may_take(&work) => {
                         taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
                     }
-                    LaneEntry::Part { rollup, .. } if is_taken(&rollup, &may_take) => {
-                        self.parts -= 1;
-                        taken.part(rollup);
+                    LaneEntry::Part { rollup, claim } if is_taken(&rollup, &may_take) => {
+                        if rollup.is_replacing() {
+                            // It keeps its position until the replaced captures are dropped.
+                            taken.part(rollup.clone(), PartPlace::Waits(slot));
+                            let remains = LaneEntry::Part { rollup, claim };
+                            self.lanes[slot].waiting.push_back(remains);
+                        } else {
+                            self.parts -= 1;
+                            taken.part(rollup, PartPlace::Outside);
+                        }
                     }
                     other => self.lanes[slot].waiting.push_back(other),
                 }
@@ -254,9 +262,10 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
                 None
             }
-            InboxEntry::Part { rollup, .. } => {
-                taken.part(rollup);
-                None
+            InboxEntry::Part { rollup, claim } => {
+                taken.part(rollup.clone(), PartPlace::Outside);
+                // As in the wait queue.
+                rollup.is_replacing().then_some(InboxEntry::Part { rollup, claim })
             }
             other => Some(other),
         };
@@ -355,7 +364,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                     if let (_, _, ClaimMode::Limited(max)) = rollup.claim(0) {
                         self.drop_limited(slot, max);
                     }
-                    taken.part(rollup);
+                    taken.part(rollup, PartPlace::Outside);
                 }
                 other => self.ready.push_back(other),
             }
