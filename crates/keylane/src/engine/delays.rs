@@ -220,7 +220,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         if let Some(bytes) = self.bounds.as_ref().and_then(|bounds| bounds.bytes.as_ref()) {
             drop(bytes.taken(self.executor.weigh(&work)));
         }
-        UnrunTask { claims, work, seq: 0 }
+        UnrunTask { claims, work, number: 0 }
     }
 
     /// Returns the time until the task with this name enters the order, if it is delayed.

@@ -202,9 +202,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             let claims = claims.into_iter().map(|part| part.claim).collect();
             return Err((why, Claims(ClaimsRepr::Many(claims)), task));
         }
-        let meta = self.label_of_several(&mut inboxes);
+        let (number, meta) = self.label_of_several(&mut inboxes);
         let scope = RollupScope::Keys(claims.into_boxed_slice());
-        let rollup = Arc::new(Rollup::new(scope, meta, task.into_work()));
+        let rollup = Arc::new(Rollup::new(scope, number, meta, task.into_work()));
         self.push_parts(&rollup, parts, inboxes);
         Ok(())
     }
@@ -306,9 +306,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             self.sharing.barriers.fetch_sub(1, Ordering::AcqRel);
             return Err((SubmitErrorKind::Closed, Claims::barrier(), task));
         }
-        let meta = self.label_of_several(&mut inboxes);
+        let (number, meta) = self.label_of_several(&mut inboxes);
         let scope = RollupScope::Everything { shards: self.shards.len() };
-        let rollup = Arc::new(Rollup::new(scope, meta, task.into_work()));
+        let rollup = Arc::new(Rollup::new(scope, number, meta, task.into_work()));
         for (_, inbox) in &mut inboxes {
             inbox.pass_barrier();
             inbox.push(InboxEntry::Fence { rollup: rollup.clone() });
@@ -320,13 +320,16 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
 
     /// Assigns a task that enters several inboxes a sequence number after all in any of them. The
     /// first inbox decides whether its wait is measured.
-    fn label_of_several(&self, inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)]) -> TaskMeta {
+    fn label_of_several(
+        &self,
+        inboxes: &mut [(usize, LockedInbox<'_, K, X::Work>)],
+    ) -> (u64, TaskMeta) {
         let clock = inboxes.iter().map(|(_, inbox)| inbox.clock).max().unwrap_or(0);
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock);
         let (shard, first) = &mut inboxes[0];
         let time = self.record_submit_time(*shard, first, self.clock.now());
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = clock + 1);
-        TaskMeta { hash: 0, seq: (clock + 1) as u32, time }
+        (clock + 1, TaskMeta { hash: 0, seq: (clock + 1) as u32, time })
     }
 
     /// Returns the shard of a hash, from bits that neither `TaskMeta::hash` nor the lanes' table

@@ -88,7 +88,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
             place = pos.place;
             let meta = TaskMeta { hash: 0, seq: place as u32, time };
             let member = ConflictEntry { descriptor, pos };
-            Arc::new(Rollup::new(scope, meta, task.into_work()).with_member(member))
+            Arc::new(Rollup::new(scope, place, meta, task.into_work()).with_member(member))
         });
         // One more while it scans, so that no release makes it ready meanwhile.
         task.expect(waits + usize::from(scan.is_some()));

@@ -129,11 +129,9 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         for shard in &self.shards {
             shard.inbox.lock().close();
         }
-        let mut clock = 0;
         for shard in &self.shards {
             let mut lanes = shard.lanes.lock();
             let mut inbox = shard.inbox.lock();
-            clock = clock.max(inbox.clock);
             lanes.take_unrun(&mut inbox, &mut unrun);
         }
         // A task that waits only for conflicts of its descriptor is in no shard.
@@ -142,9 +140,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let UnrunTasks { tasks: mut unrun, failed } = unrun;
         self.admission.release(failed.len());
         failed.into_iter().for_each(|(work, payload)| self.fail_work(work, payload));
-        // `seq` has the lower half of the clock, so tasks are sorted by their distance from the
-        // current time.
-        unrun.sort_by_key(|task| std::cmp::Reverse((clock as u32).wrapping_sub(task.seq)));
+        unrun.sort_by_key(|task| task.number);
         if let Some(bounds) = &self.bounds {
             self.intact(|| self.forget(bounds, &unrun));
         }
@@ -162,5 +158,46 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
                 drop(bytes.taken(self.executor.weigh(&task.work)));
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use crate::Pool;
+
+    /// The halves of the sequence numbers wrap around between the tasks.
+    #[test]
+    fn tasks_are_returned_in_order_however_many_were_submitted_between_them() {
+        let pool = Pool::<u32>::builder().workers(1).capacity(99).build().unwrap();
+        pool.keys().pause(&1);
+        let engine = pool.engine();
+        let pass = |submissions: u64| {
+            engine.shards.iter().for_each(|shard| shard.inbox.lock().clock += submissions);
+        };
+        let (tell, told) = channel();
+        let submit = |keys: &[u32], number: u32| {
+            let tell = tell.clone();
+            pool.execute(keys.to_vec(), move || tell.send(number).unwrap()).unwrap();
+        };
+        submit(&[1], 0);
+        submit(&[1], 1);
+        pass((1 << 32) - 3);
+        submit(&[1, 2], 2);
+        submit(&[2], 3);
+        pass(3 << 32);
+        submit(&[1], 4);
+        submit(&[2, 3], 5);
+        pass((1 << 32) - 5);
+        submit(&[3], 6);
+        pool.shutdown_now().into_iter().for_each(|task| task.run());
+        drop(tell);
+        let order: Vec<_> = told.iter().collect();
+        let place = |number| order.iter().position(|it| *it == number);
+        for (first, second) in [(0, 1), (1, 2), (2, 3), (2, 4), (3, 5), (5, 6)] {
+            assert!(place(first) < place(second), "{first} before {second}: {order:?}");
+        }
+        assert_eq!(order.len(), 7);
     }
 }

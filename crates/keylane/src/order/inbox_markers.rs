@@ -220,6 +220,6 @@ impl<K: Eq + Clone, W> Inbox<K, W> {
     fn single(&mut self, role: MarkerRole, hash: u64, key: K, time: u32, work: W) -> Rollup<K, W> {
         let meta = TaskMeta { hash: hash as u32, seq: self.tick(), time };
         let claim = KeyClaim { key, mode: ClaimMode::Exclusive };
-        Rollup::single(role, hash, claim, meta, work)
+        Rollup::single(role, hash, claim, (self.clock, meta), work)
     }
 }

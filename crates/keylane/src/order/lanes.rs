@@ -262,13 +262,14 @@ pub(crate) struct ReplaceResult<K> {
 pub(crate) struct UnrunTask<K, W> {
     pub(crate) claims: Claims<K>,
     pub(crate) work: W,
-    /// Sequence number of the task.
-    pub(crate) seq: u32,
+    /// Number by which the tasks that a stop returns are sorted: the sequence number, or one that
+    /// has the same relation to all tasks of its keys.
+    pub(crate) number: u64,
 }
 
 impl<K, W> UnrunTask<K, W> {
-    fn single(meta: TaskMeta, claim: KeyClaim<K>, work: W) -> Self {
-        UnrunTask { claims: Claims(ClaimsRepr::One(claim)), work, seq: meta.seq }
+    fn single(number: u64, claim: KeyClaim<K>, work: W) -> Self {
+        UnrunTask { claims: Claims(ClaimsRepr::One(claim)), work, number }
     }
 }
 

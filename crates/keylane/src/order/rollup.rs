@@ -27,6 +27,8 @@ pub(crate) struct Rollup<K, W> {
     pub(crate) scope: RollupScope<K>,
     /// Sequence number and time. The hashes are in `scope`, one for each key.
     pub(crate) meta: TaskMeta,
+    /// Sequence number, of which `meta` has the lower half.
+    pub(crate) number: u64,
     /// Entry in the conflict index, if the task has a descriptor.
     pub(crate) member: Option<ConflictEntry>,
     /// Role of the task. Only a task with one key and without a descriptor has one.
@@ -184,7 +186,7 @@ impl<K, W> Rollup<K, W> {
 }
 
 impl<K: Eq, W> Rollup<K, W> {
-    pub(crate) fn new(scope: RollupScope<K>, meta: TaskMeta, work: W) -> Self {
+    pub(crate) fn new(scope: RollupScope<K>, number: u64, meta: TaskMeta, work: W) -> Self {
         let parts = match &scope {
             RollupScope::Keys(claims) => claims.len(),
             RollupScope::Unkeyed { .. } => 1,
@@ -194,7 +196,7 @@ impl<K: Eq, W> Rollup<K, W> {
         let (work, pending) = (Mutex::new(slot), AtomicUsize::new(parts));
         let role = MarkerRole::of(&scope);
         let failed = AtomicBool::new(false);
-        Rollup { work, pending, scope, meta, member: None, role, failed }
+        Rollup { work, pending, scope, meta, number, member: None, role, failed }
     }
 
     /// Adds the entry in the conflict index.
@@ -215,11 +217,11 @@ impl<K: Eq, W> Rollup<K, W> {
         role: MarkerRole,
         hash: u64,
         claim: KeyClaim<K>,
-        meta: TaskMeta,
+        (number, meta): (u64, TaskMeta),
         work: W,
     ) -> Self {
         let scope = RollupScope::Keys(Box::new([RollupPart::new(hash, claim)]));
-        Rollup { role, ..Rollup::new(scope, meta, work) }
+        Rollup { role, ..Rollup::new(scope, number, meta, work) }
     }
 
     /// Replaces the work, unless it was taken, and returns the old work. If the task `waits` for

@@ -105,31 +105,19 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     /// Lanes that tasks hold stay as they are, since those tasks still release them. So do the
     /// lanes of a rollup that never ran: the pool is stopped, and nothing will use them again.
     pub(crate) fn take_unrun(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut UnrunTasks<K, W>) {
-        for ReadyTask { work, key, meta, held } in self.ready.drain(..) {
-            let claims = match held {
-                HeldLanes::Free => Claims::none(),
-                HeldLanes::Rollup(rollup) => {
-                    unrun.push_rollup(&rollup, work);
-                    continue;
-                }
-                HeldLanes::Lane(slot) => {
-                    let key = key.expect("a task that holds a lane has a key");
-                    let mode = self.lanes[slot].holders.mode();
-                    Claims(ClaimsRepr::One(KeyClaim { key, mode }))
-                }
-            };
-            unrun.tasks.push(UnrunTask { claims, work, seq: meta.seq });
-        }
-        for rollup in self.replacing.drain(..) {
-            take_rollup(&rollup, unrun);
-        }
-        for lane in &mut self.lanes {
-            for waiting in lane.waiting.drain(..) {
+        let entered = self.take_backlog(inbox, unrun);
+        // For each lane, the number of its oldest task so far.
+        let mut oldest = vec![entered; self.lanes.len()];
+        for (lane, before) in self.lanes.iter_mut().zip(&mut oldest) {
+            for waiting in lane.waiting.drain(..).rev() {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } => {
-                        unrun.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
+                        *before = number_before(*before, meta.seq);
+                        let claim = KeyClaim { key, mode };
+                        unrun.tasks.push(UnrunTask::single(*before, claim, work));
                     }
                     LaneEntry::Part { rollup, claim } => {
+                        *before = rollup.number;
                         rollup.part(claim).set_place(PartPlace::Outside);
                         take_rollup(&rollup, unrun);
                     }
@@ -143,25 +131,70 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         {
             self.is_emptied = true;
         }
-        if let Some(EntryFence::Barrier { rollup, .. }) = self.fence.take() {
+        for ReadyTask { work, key, meta, held } in self.ready.drain(..).rev() {
+            let (number, claims) = match held {
+                HeldLanes::Free => (number_before(entered, meta.seq), Claims::none()),
+                HeldLanes::Rollup(rollup) => {
+                    unrun.push_rollup(&rollup, work);
+                    continue;
+                }
+                HeldLanes::Lane(slot) => {
+                    oldest[slot] = number_before(oldest[slot], meta.seq);
+                    let key = key.expect("a task that holds a lane has a key");
+                    let mode = self.lanes[slot].holders.mode();
+                    (oldest[slot], Claims(ClaimsRepr::One(KeyClaim { key, mode })))
+                }
+            };
+            unrun.tasks.push(UnrunTask { claims, work, number });
+        }
+        for rollup in self.replacing.drain(..) {
             take_rollup(&rollup, unrun);
         }
+    }
+
+    /// Removes the tasks that are in no lane yet. Returns a number above those of all that are.
+    fn take_backlog(&mut self, inbox: &mut Inbox<K, W>, unrun: &mut UnrunTasks<K, W>) -> u64 {
         inbox.forget_watched();
         self.backlog.take_from(&mut inbox.queue);
-        while let Some(entry) = self.backlog.pop() {
+        let mut entries: Vec<_> = std::iter::from_fn(|| self.backlog.pop()).collect();
+        let mut before = inbox.clock + 1;
+        while let Some(entry) = entries.pop() {
             match entry {
                 InboxEntry::Single { meta, mode, key, work } => {
-                    unrun.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work))
+                    before = number_before(before, meta.seq);
+                    unrun.tasks.push(UnrunTask::single(before, KeyClaim { key, mode }, work));
                 }
                 InboxEntry::Free { meta, work } => {
-                    unrun.tasks.push(UnrunTask { claims: Claims::none(), work, seq: meta.seq })
+                    before = number_before(before, meta.seq);
+                    unrun.tasks.push(UnrunTask { claims: Claims::none(), work, number: before });
                 }
                 InboxEntry::Part { rollup, .. }
                 | InboxEntry::Unkeyed { rollup }
-                | InboxEntry::Fence { rollup } => take_rollup(&rollup, unrun),
+                | InboxEntry::Fence { rollup } => {
+                    before = rollup.number;
+                    take_rollup(&rollup, unrun);
+                }
             }
         }
+        if let Some(EntryFence::Barrier { rollup, .. }) = self.fence.take() {
+            before = before.min(rollup.number);
+            take_rollup(&rollup, unrun);
+        }
+        before
     }
+}
+
+/// Returns the largest number below `before` that has this lower half.
+///
+/// A task with one key keeps only the lower half of its sequence number. From the newest task of an
+/// inbox or a lane to the oldest, this returns the number itself, or a larger one that is still below
+/// the number of the next newer task. Rollups, which alone are in several lanes, have their whole
+/// number. So the numbers have the order of each inbox and each lane, however many submissions lie
+/// between two tasks.
+fn number_before(before: u64, seq: u32) -> u64 {
+    let distance = (before as u32).wrapping_sub(seq);
+    let distance = if distance == 0 { 1 << 32 } else { u64::from(distance) };
+    before.saturating_sub(distance)
 }
 
 /// Takes the work of a rollup, unless another of its parts was found first.
@@ -188,7 +221,7 @@ impl<K, W> Default for UnrunTasks<K, W> {
 impl<K: Eq + Clone, W> UnrunTasks<K, W> {
     fn push_rollup(&mut self, rollup: &Rollup<K, W>, work: W) {
         match catch_key_panic(|| rollup.claims()) {
-            Ok(claims) => self.tasks.push(UnrunTask { claims, work, seq: rollup.meta.seq }),
+            Ok(claims) => self.tasks.push(UnrunTask { claims, work, number: rollup.number }),
             Err(payload) => self.failed.push((work, payload)),
         }
     }

@@ -58,7 +58,7 @@ impl<K: Eq + Clone, W> RemovedTasks<K, W> {
         match task.take_work() {
             None => self.unused.push(claims),
             Some(work) => {
-                self.tasks.push(UnrunTask { claims, work, seq: task.meta.seq });
+                self.tasks.push(UnrunTask { claims, work, number: task.number });
                 if task.role.is_watched() {
                     self.watched.push(task);
                 }
@@ -237,7 +237,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             for waiting in std::mem::take(&mut self.lanes[slot].waiting) {
                 match waiting {
                     LaneEntry::Task { meta, mode, key, work } if may_take(&work) => {
-                        taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
+                        taken.tasks.push(UnrunTask::single(
+                            meta.seq.into(),
+                            KeyClaim { key, mode },
+                            work,
+                        ));
                     }
                     LaneEntry::Part { rollup, claim } if is_taken(&rollup, &may_take) => {
                         if rollup.is_replacing() {
@@ -259,7 +263,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
         let mut take = |entry: InboxEntry<K, W>| match entry {
             other if !entries.next().expect("each entry was looked at") => Some(other),
             InboxEntry::Single { meta, mode, key, work } => {
-                taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
+                taken.tasks.push(UnrunTask::single(meta.seq.into(), KeyClaim { key, mode }, work));
                 None
             }
             InboxEntry::Part { rollup, claim } => {
@@ -353,7 +357,11 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 {
                     left -= 1;
                     let key = key.expect("a task that holds a lane has a key");
-                    taken.tasks.push(UnrunTask::single(meta, KeyClaim { key, mode }, work));
+                    taken.tasks.push(UnrunTask::single(
+                        meta.seq.into(),
+                        KeyClaim { key, mode },
+                        work,
+                    ));
                 }
                 ReadyTask { work, held: HeldLanes::Rollup(rollup), .. }
                     if self.may_take_granted(slot, &rollup, &work, &may_take) =>
