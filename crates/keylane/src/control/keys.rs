@@ -7,6 +7,7 @@ use super::engine::KeysEngine;
 use crate::error::BuildError;
 use crate::observe::{PauseReason, PausedKey};
 use crate::order::Rate;
+use crate::unwind::drop_catch_unwind;
 
 /// Operations on single keys of a pool, from [`Pool::keys`](crate::Pool::keys).
 ///
@@ -135,7 +136,11 @@ impl<'p, K, T> Keys<'p, K, T> {
         K: Borrow<Q>,
         Q: ToOwned<Owned = K> + ?Sized,
     {
-        self.engine.take(&key.to_owned())
+        let key = key.to_owned();
+        let taken = self.engine.take(&key);
+        // A panic of the drop at the end would leak the tasks.
+        drop_catch_unwind(key);
+        taken
     }
 
     /// Accepts tasks of a [closed](crate::Task::last) key again, and returns whether it was

@@ -206,6 +206,8 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         let scope = RollupScope::Keys(claims.into_boxed_slice());
         let rollup = Arc::new(Rollup::new(scope, number, meta, task.into_work()));
         self.push_parts(&rollup, parts, inboxes);
+        // The task may have ended: then this drops its keys, and a panic would look like a refusal.
+        drop_catch_unwind(rollup);
         Ok(())
     }
 

@@ -40,6 +40,7 @@ impl<K: Key, X: Execute<K>, S: BuildHasher> Engine<K, X, S> {
         inboxes.iter_mut().for_each(|(_, inbox)| inbox.clock = place);
         self.push_parts(&rollup, parts, inboxes);
         self.scan_conflicts(&rollup, scan);
+        drop_catch_unwind(rollup);
         Ok(())
     }
 

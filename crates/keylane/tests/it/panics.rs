@@ -342,8 +342,16 @@ fn a_latest_task_and_an_end_that_were_being_entered_fail() {
 fn a_key_that_panics_in_a_submission_costs_the_submission_alone() {
     soon(|| {
         let (keys, pool) = (Keys::new(Fault::Eq), colliding(1));
-        let key = keys.key(1);
-        pool.keys().pause(&key);
+        let (gate, begun) = (Gate::new(), Gate::new());
+        let _opens = OpenAtLast(gate.clone());
+        let (wait, runs) = (gate.clone(), begun.clone());
+        let running = move || {
+            runs.open();
+            wait.pass();
+        };
+        // The one worker enters nothing meanwhile.
+        let running = pool.submit(keys.key(0), running).unwrap();
+        begun.pass();
         let waits = pool.submit(keys.key(1), || ()).unwrap();
         let latest = pool.task(keys.key(1)).latest().submit(|| ()).unwrap();
         keys.arm(true);
@@ -352,10 +360,11 @@ fn a_key_that_panics_in_a_submission_costs_the_submission_alone() {
         let takes = || drop(pool.keys().take(&keys.key(1)));
         assert!(catch_unwind(AssertUnwindSafe(takes)).is_err());
         keys.arm(false);
-        pool.keys().resume(&key);
-        assert!(waits.wait().unwrap().is_completed());
-        assert!(latest.wait().unwrap().is_completed());
-        assert_eq!(pool.inspect().snapshot(0).unfinished, 0, "its permit was released");
+        gate.open();
+        for handle in [running, waits, latest] {
+            assert!(handle.wait().unwrap().is_completed());
+        }
+        eventually(|| pool.inspect().snapshot(0).unfinished == 0);
         pool.shutdown().unwrap();
     });
 }

@@ -166,7 +166,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
     #[cold]
     pub(super) fn enter_part(&mut self, rollup: Arc<Rollup<K, W>>, claim: usize) {
         if rollup.is_tombstone() {
-            return;
+            return drop_catch_unwind(rollup);
         }
         let (hash, key, mode) = rollup.claim(claim);
         let looked_up = catch_key_panic(|| match self.find(hash, key) {

@@ -7,6 +7,7 @@
 //! keys pay nothing.
 
 use super::*;
+use crate::unwind::drop_catch_unwind;
 
 /// Reasons why a key is paused. It is resumed when none is left.
 #[derive(Debug, Default)]
@@ -56,14 +57,15 @@ impl<K: Eq + Clone, W> RemovedTasks<K, W> {
         task.part(0).set_place(place);
         let claims = self.claims.pop_front().expect("its claims were copied");
         match task.take_work() {
-            None => self.unused.push(claims),
             Some(work) => {
                 self.tasks.push(UnrunTask { claims, work, number: task.number });
                 if task.role.is_watched() {
-                    self.watched.push(task);
+                    return self.watched.push(task);
                 }
             }
+            None => self.unused.push(claims),
         }
+        drop_catch_unwind(task);
     }
 }
 
@@ -269,13 +271,20 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             InboxEntry::Part { rollup, claim } => {
                 taken.part(rollup.clone(), PartPlace::Outside);
                 // As in the wait queue.
-                rollup.is_replacing().then_some(InboxEntry::Part { rollup, claim })
+                if rollup.is_replacing() {
+                    return Some(InboxEntry::Part { rollup, claim });
+                }
+                drop_catch_unwind(rollup);
+                None
             }
             other => Some(other),
         };
         self.backlog.sift(&mut take);
         inbox.queue.sift(&mut take);
-        taken.watched.iter().for_each(|task| inbox.unwatch(task));
+        for task in taken.watched {
+            inbox.unwatch(&task);
+            drop_catch_unwind(task);
+        }
         self.grant_fence();
         TakenTasks { tasks: taken.tasks, left, recall, unused: taken.unused }
     }
@@ -568,7 +577,8 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
             && rollup.is_tombstone()
         {
             rollup.part(*claim).set_place(PartPlace::Outside);
-            queue.pop_front();
+            // The last owner drops the key, which may panic.
+            drop_catch_unwind(queue.pop_front());
             self.parts -= 1;
         }
     }

@@ -279,6 +279,7 @@ impl<K: Eq + Clone, W> Lanes<K, W> {
                 if granted.is_tombstone() {
                     rollup.part(claim).set_place(PartPlace::Outside);
                     self.parts -= 1;
+                    drop_catch_unwind(rollup);
                     return false;
                 }
                 rollup.part(claim).set_place(PartPlace::Holds(slot));
