@@ -5,6 +5,7 @@
 //! | form | key |
 //! |---|---|
 //! | `.a.b` | the value at that path of a JSON record |
+//! | `.a.b[]` | each element of the array at that path |
 //! | `/regex/` | its first group where it matches the record, else the whole match |
 //! | text with `{` | the text with its placeholders filled in |
 //! | anything else | a field: a column's name or number, a JSON member, a word's number |
@@ -20,7 +21,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use regex::bytes::Regex;
 
-use crate::input::{FieldLayout, FieldSelector, FieldValue, InputRecord};
+use crate::input::{FieldLayout, FieldSelector, FieldValue, InputRecord, JsonPath};
 use crate::template::Template;
 
 /// Maximum number of bytes of a key in a message.
@@ -93,6 +94,8 @@ pub(crate) struct KeyRule {
 #[derive(Debug)]
 enum KeySelector {
     Field(FieldSelector),
+    /// Each element of an array.
+    List(JsonPath),
     Match(Regex),
     Template(Template),
 }
@@ -104,11 +107,49 @@ impl KeyRule {
         no_key: NoKey,
         layout: &FieldLayout,
     ) -> anyhow::Result<Self> {
-        let select = KeySelector::parse(text, layout).with_context(|| format!("--key {text}"))?;
+        Self::named("--key", text, nulls, no_key, layout)
+    }
+
+    /// Creates the rule of an option, which errors name.
+    pub(crate) fn named(
+        option: &str,
+        text: &str,
+        nulls: Vec<Vec<u8>>,
+        no_key: NoKey,
+        layout: &FieldLayout,
+    ) -> anyhow::Result<Self> {
+        let select =
+            KeySelector::parse(text, layout).with_context(|| format!("{option} {text}"))?;
         Ok(Self { select, nulls, no_key, scratch: Vec::new() })
     }
 
+    /// Adds the record's keys by this rule: none, one, or those in a list.
+    pub(crate) fn add_keys(&mut self, record: &InputRecord, into: &mut Vec<Arc<[u8]>>) {
+        let KeySelector::List(list) = &self.select else {
+            into.extend(self.named_key(record));
+            return;
+        };
+        for value in list.elements(&record.raw) {
+            if let FieldValue::Text(text) = value
+                && !text.is_empty()
+                && !self.nulls.iter().any(|null| *null == *text)
+            {
+                into.push(text.as_ref().into());
+            }
+        }
+    }
+
     pub(crate) fn key_of(&mut self, record: &InputRecord) -> Result<RecordKey, KeyMissing> {
+        match (self.named_key(record), self.no_key) {
+            (Some(key), _) => Ok(RecordKey::Named(key)),
+            (None, NoKey::Unordered) => Ok(RecordKey::Unkeyed(record.number)),
+            (None, NoKey::Serial) => Ok(RecordKey::Serial),
+            (None, NoKey::Error) => Err(KeyMissing),
+        }
+    }
+
+    /// The record's key, if it has one; the first of a list.
+    fn named_key(&mut self, record: &InputRecord) -> Option<Arc<[u8]>> {
         self.scratch.clear();
         let nulls = &self.nulls;
         let absent = |text: &[u8]| nulls.iter().any(|null| null == text);
@@ -116,6 +157,10 @@ impl KeyRule {
             KeySelector::Field(field) => match field.of(record) {
                 FieldValue::Text(text) => text,
                 FieldValue::Missing | FieldValue::Null => Cow::Borrowed(&b""[..]),
+            },
+            KeySelector::List(list) => match list.elements(&record.raw).next() {
+                Some(FieldValue::Text(text)) => text,
+                _ => Cow::Borrowed(&b""[..]),
             },
             KeySelector::Match(regex) => Cow::Borrowed(matched(regex, &record.raw)),
             KeySelector::Template(template) => {
@@ -125,14 +170,7 @@ impl KeyRule {
                 }
             }
         };
-        if !text.is_empty() && !absent(&text) {
-            return Ok(RecordKey::Named(text.as_ref().into()));
-        }
-        match self.no_key {
-            NoKey::Unordered => Ok(RecordKey::Unkeyed(record.number)),
-            NoKey::Serial => Ok(RecordKey::Serial),
-            NoKey::Error => Err(KeyMissing),
-        }
+        (!text.is_empty() && !absent(&text)).then(|| text.as_ref().into())
     }
 }
 
@@ -141,6 +179,9 @@ impl KeySelector {
         if let Some(inner) = text.strip_prefix('/') {
             let pattern = inner.strip_suffix('/').context("a regex ends with a slash, too")?;
             return Ok(Self::Match(Regex::new(pattern)?));
+        }
+        if let Some(path) = text.strip_suffix("[]").filter(|path| path.starts_with('.')) {
+            return layout.json_path(path).map(Self::List);
         }
         if text.starts_with('.') {
             return layout.path(text).map(Self::Field);

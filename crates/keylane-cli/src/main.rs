@@ -22,8 +22,10 @@ mod key;
 mod message;
 mod number_arg;
 mod output;
+mod parallelism_arg;
 mod process;
 mod progress;
+mod rate_arg;
 mod renamed;
 mod run;
 mod run_stats;
@@ -79,7 +81,7 @@ fn run() -> anyhow::Result<ExitCode> {
         standard_streams::ensure_stdout_is_open()?;
     }
     match cli.command {
-        Command::Run(args) => Ok(run::run(args)?.into()),
+        Command::Run(args) => Ok(run::run(*args)?.into()),
         Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),
         Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
         #[cfg(feature = "consume")]

@@ -149,8 +149,21 @@ impl ActiveProgress {
                     .say(format_args!("note: none of the {read} records had a key; check --key"));
             }
         }
-        if counts.not_run > 0 {
-            stats.output.say(format_args!("not run: {} already read", records(counts.not_run)));
+        if counts.held > 0 {
+            stats.output.say(format_args!(
+                "not run: {} behind a failed one of a key",
+                records(counts.held)
+            ));
+        }
+        if counts.not_run > counts.held {
+            let given_up = records(counts.not_run - counts.held);
+            stats.output.say(format_args!("not run: {given_up} already read"));
+        }
+        if counts.replaced > 0 {
+            stats.output.say(format_args!(
+                "replaced: {} by a later one of the key",
+                records(counts.replaced)
+            ));
         }
         let reported = self.mode == ProgressMode::Bar || self.mode == ProgressMode::Plain;
         if counts.failed > 0 || reported {
@@ -159,7 +172,7 @@ impl ActiveProgress {
                 "{} of {} failed, {} succeeded, in {seconds:.1} s",
                 counts.failed,
                 records(counts.read),
-                counts.done - counts.failed
+                counts.done - counts.failed - counts.replaced
             ));
         }
     }

@@ -27,6 +27,9 @@ pub(crate) struct RunStats {
     running: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
+    replaced: AtomicU64,
+    dead_letters: AtomicU64,
+    held: AtomicU64,
     not_run: AtomicU64,
     /// True once no new record may start.
     stopping: AtomicBool,
@@ -43,6 +46,12 @@ pub(crate) struct RecordCounts {
     /// Records that ended, failed ones included.
     pub(crate) done: u64,
     pub(crate) failed: u64,
+    /// Records that ended because a later one replaced them.
+    pub(crate) replaced: u64,
+    /// Records that ended in the dead letters.
+    pub(crate) dead_letters: u64,
+    /// Records that were not run because an earlier one of a key has failed, of those given up.
+    pub(crate) held: u64,
     /// Records that were read and given up.
     pub(crate) not_run: u64,
 }
@@ -69,6 +78,9 @@ impl RunStats {
             running: AtomicU64::new(0),
             done: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
+            dead_letters: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             not_run: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         }
@@ -104,6 +116,48 @@ impl RunStats {
         self.output.say(format_args!("record {number} (line {line}, {key}): {why}"));
     }
 
+    /// A record that had started failed, and does not count as a failure.
+    pub(crate) fn skipped(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
+        self.succeeded(1);
+        let RecordLocation { number, line } = place;
+        self.output.say(format_args!("record {number} (line {line}, {key}): {why}; skipped"));
+    }
+
+    /// A record that had started failed, and is in the dead letters.
+    pub(crate) fn buried(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
+        self.succeeded(1);
+        self.dead_letters.fetch_add(1, Relaxed);
+        let RecordLocation { number, line } = place;
+        self.output
+            .say(format_args!("record {number} (line {line}, {key}): {why}; in the dead letters"));
+    }
+
+    /// An attempt failed, and another one follows.
+    pub(crate) fn will_retry(
+        &self,
+        place: &RecordLocation,
+        key: &RecordKey,
+        attempt: impl Display,
+        why: impl Display,
+    ) {
+        self.running.fetch_sub(1, Relaxed);
+        let RecordLocation { number, line } = place;
+        self.output
+            .say(format_args!("record {number} (line {line}, {key}): {attempt} failed: {why}"));
+    }
+
+    /// A record ended because a later one replaced it.
+    pub(crate) fn replaced(&self) {
+        self.replaced.fetch_add(1, Relaxed);
+        self.done.fetch_add(1, Relaxed);
+    }
+
+    /// A record is not run because an earlier one of a key has failed.
+    pub(crate) fn held(&self) {
+        self.held.fetch_add(1, Relaxed);
+        self.not_run(1);
+    }
+
     pub(crate) fn not_run(&self, count: u64) {
         self.not_run.fetch_add(count, Relaxed);
     }
@@ -131,6 +185,9 @@ impl RunStats {
             done,
             running,
             failed: self.failed.load(Relaxed),
+            replaced: self.replaced.load(Relaxed),
+            dead_letters: self.dead_letters.load(Relaxed),
+            held: self.held.load(Relaxed),
             not_run: self.not_run.load(Relaxed),
             keyless: self.keyless.load(Relaxed),
             read: self.read.load(Relaxed),

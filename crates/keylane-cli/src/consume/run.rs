@@ -410,6 +410,7 @@ fn follow(
             StopCause::OutputClosed => {
                 ExitOutcome::Signalled { signal: signal_hook::consts::SIGPIPE }
             }
+            StopCause::RecordFailed => unreachable!("a consumer stops its records by itself"),
             StopCause::Error(error) => {
                 log.say(LogLevel::Error, format_args!("{error:#}"));
                 ExitOutcome::Error

@@ -42,14 +42,30 @@ impl JsonPath {
 
     /// The value at this path of `json`, which [`check`] has accepted.
     pub(super) fn find<'r>(&self, json: &'r [u8]) -> FieldValue<'r> {
+        self.raw(json).map_or(FieldValue::Missing, text_of)
+    }
+
+    /// The elements of the array at this path; another value is the only element.
+    pub(crate) fn elements<'r>(&self, json: &'r [u8]) -> impl Iterator<Item = FieldValue<'r>> {
+        let raw = self.raw(json);
+        let elements = match raw.filter(|raw| raw.starts_with('[')) {
+            Some(array) => {
+                let array = serde_json::from_str::<Vec<&RawValue>>(array);
+                let array = array.expect("the record was checked when it was read");
+                array.into_iter().map(|item| text_of(item.get())).collect()
+            }
+            None => raw.map(text_of).into_iter().collect::<Vec<_>>(),
+        };
+        elements.into_iter()
+    }
+
+    /// The text of the value at this path.
+    fn raw<'r>(&self, json: &'r [u8]) -> Option<&'r str> {
         let mut here = str::from_utf8(json).expect("the record was checked when it was read");
         for step in &self.0 {
-            match step_into(here, step) {
-                Some(inner) => here = inner.get(),
-                None => return FieldValue::Missing,
-            }
+            here = step_into(here, step)?.get();
         }
-        text_of(here.trim_ascii())
+        Some(here.trim_ascii())
     }
 }
 
@@ -209,6 +225,23 @@ mod tests {
         assert_eq!(found(".a2", json).as_deref(), Some("3"));
         assert_eq!(found(".a2.deeper", json), None);
         assert_eq!(found(".nothing", json), None);
+    }
+
+    #[test]
+    fn elements_are_those_of_an_array_or_the_value_itself() {
+        let elements = |json: &str| {
+            let all = JsonPath::member("a");
+            let texts = all.elements(json.as_bytes()).map(|value| match value {
+                FieldValue::Text(text) => String::from_utf8(text.into_owned()).unwrap(),
+                FieldValue::Null => "<null>".into(),
+                FieldValue::Missing => "<missing>".into(),
+            });
+            texts.collect::<Vec<_>>()
+        };
+        assert_eq!(elements(r#"{"a": [ "x", 2, null , [3]] }"#), ["x", "2", "<null>", "[3]"]);
+        assert_eq!(elements(r#"{"a": "[1]"}"#), ["[1]"]);
+        assert_eq!(elements(r#"{"a": []}"#), [""; 0]);
+        assert_eq!(elements("{}"), [""; 0]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod value;
 
 pub(crate) use compressed::UncompressedReader;
 pub(crate) use field::FieldSelector;
-pub(crate) use json_values::check as check_json;
+pub(crate) use json_values::{JsonPath, check as check_json};
 pub(crate) use record::InputRecord;
 pub(crate) use source::{FieldLayout, InputFile, InputFormat, InputSource};
 pub(crate) use value::FieldValue;

@@ -183,17 +183,21 @@ impl FieldLayout {
 
     /// Finds the value at a path like `.a.b`.
     pub(crate) fn path(&self, path: &str) -> anyhow::Result<FieldSelector> {
+        self.json_path(path).map(FieldSelector::Path)
+    }
+
+    /// Parses a path like `.a.b`.
+    pub(crate) fn json_path(&self, path: &str) -> anyhow::Result<json_values::JsonPath> {
         anyhow::ensure!(
             matches!(self, Self::Ndjson),
             "the path `{path}` needs --ndjson; name a column, or write a template like {{1}}"
         );
-        let parsed = json_values::JsonPath::parse(path).with_context(|| {
+        json_values::JsonPath::parse(path).with_context(|| {
             format!(
                 "`{path}` is no path; write .name or .outer.inner, with quotes around a name \
                  that contains a dot"
             )
-        })?;
-        Ok(FieldSelector::Path(parsed))
+        })
     }
 }
 

@@ -21,10 +21,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keylane_process::{Registry, RegistryEntry};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -33,6 +33,9 @@ const LOOKS: u32 = 20;
 
 /// Pause between two looks at a group that was killed.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Longest pause between two looks for the end of a child that has closed its output.
+const MAX_END_PAUSE: Duration = Duration::from_millis(20);
 
 /// The children that were started and not reaped.
 #[derive(Debug)]
@@ -95,6 +98,33 @@ impl ChildProcesses {
         status
     }
 
+    /// Waits until a child has ended, without reaping it. Whenever `deadline` has passed, calls
+    /// `on_deadline`, which returns the next one.
+    pub(super) fn wait_until(
+        &self,
+        child: &Child,
+        mut deadline: Instant,
+        mut on_deadline: impl FnMut(&Child) -> Option<Instant>,
+    ) -> io::Result<()> {
+        let group = Pid::from_child(child);
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        // A child mostly ends as soon as it has closed its output.
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match waitid(WaitId::Pid(group), ended) {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if deadline <= Instant::now() {
+                let Some(next) = on_deadline(child) else { return Ok(()) };
+                deadline = next;
+            }
+            sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+            pause = (pause * 2).min(MAX_END_PAUSE);
+        }
+    }
+
     /// Asks all children to end, including those that start later.
     pub(crate) fn terminate(&self) {
         self.end_with(Signal::TERM);
@@ -127,7 +157,7 @@ impl ChildProcesses {
         let [first, second] = streams.map(|stream| stream.unwrap_or(self.abandoned.as_fd()));
         let all = [first, second, self.abandoned.as_fd()];
         let mut polled = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        poll_again(&mut polled)?;
+        poll_until(&mut polled, None)?;
         Ok(polled[2].revents().is_empty())
     }
 
@@ -179,11 +209,17 @@ fn wait_until_gone(place: &RegistryEntry) {
     }
 }
 
-/// Polls without a deadline, again if a signal interrupts it.
-pub(super) fn poll_again(polled: &mut [PollFd<'_>]) -> io::Result<()> {
+/// Polls, again if a signal interrupts it. Returns false if the deadline has come.
+pub(super) fn poll_until(polled: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
     loop {
-        match poll(polled, None) {
-            Ok(_) => return Ok(()),
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        match poll(polled, left.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

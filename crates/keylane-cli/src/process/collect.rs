@@ -3,11 +3,12 @@
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::Child;
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
 use super::capture::OutputCapture;
-use super::children::poll_again;
+use super::children::poll_until;
 
 /// A pipe's default size, so that one read empties it.
 const PIECE: usize = 64 << 10;
@@ -19,17 +20,26 @@ pub(super) struct CapturedOutput {
     pub(super) stderr: OutputCapture,
 }
 
-/// Reads until all writers have closed both streams, or one of `abandoned` becomes readable.
+/// Reads until all writers have closed both streams, or one of `abandoned` becomes readable. Whenever
+/// `deadline` has passed, calls `on_deadline`, which returns the next one.
 pub(super) fn collect(
     child: &mut Child,
     abandoned: [&PipeReader; 2],
     buffer: &mut Vec<u8>,
+    mut deadline: Option<Instant>,
+    mut on_deadline: impl FnMut(&Child) -> Option<Instant>,
 ) -> io::Result<CapturedOutput> {
     let mut printed = CapturedOutput::default();
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     buffer.resize(PIECE, 0);
     while stdout.is_some() || stderr.is_some() {
-        let ready = wait([as_fd(&stdout), as_fd(&stderr)], abandoned)?;
+        let ready = match wait([as_fd(&stdout), as_fd(&stderr)], abandoned, deadline)? {
+            Some(ready) => ready,
+            None => {
+                deadline = on_deadline(child);
+                continue;
+            }
+        };
         if ready[0] {
             take(&mut stdout, &mut printed.stdout, buffer)?;
         }
@@ -43,21 +53,25 @@ pub(super) fn collect(
     Ok(printed)
 }
 
-/// Waits until a stream can be read; neither can when all is abandoned.
+/// Waits until a stream can be read; neither can when all is abandoned. `None` if the deadline came
+/// first.
 fn wait(
     streams: [Option<BorrowedFd<'_>>; 2],
     abandoned: [&PipeReader; 2],
-) -> io::Result<[bool; 2]> {
+    deadline: Option<Instant>,
+) -> io::Result<Option<[bool; 2]>> {
     let [all, this] = abandoned.map(AsFd::as_fd);
     // A closed stream's place is taken by a pipe that is polled anyway.
     let [out, err] = streams.map(|stream| stream.unwrap_or(all));
     let mut polled = [out, err, all, this].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    poll_again(&mut polled)?;
+    if !poll_until(&mut polled, deadline)? {
+        return Ok(None);
+    }
     let ready = |index: usize| !polled[index].revents().is_empty();
     if ready(2) || ready(3) {
-        return Ok([false, false]);
+        return Ok(Some([false, false]));
     }
-    Ok([streams[0].is_some() && ready(0), streams[1].is_some() && ready(1)])
+    Ok(Some([streams[0].is_some() && ready(0), streams[1].is_some() && ready(1)]))
 }
 
 fn as_fd<S: AsFd>(stream: &Option<S>) -> Option<BorrowedFd<'_>> {

@@ -4,6 +4,7 @@ mod capture;
 mod children;
 mod collect;
 mod command_ender;
+mod overdue;
 mod program_search;
 mod record_process;
 mod registry;
@@ -13,7 +14,7 @@ mod start_errors;
 pub(crate) use children::ChildProcesses;
 pub(crate) use command_ender::CommandEnder;
 pub(crate) use program_search::resolve;
-pub(crate) use record_process::{RecordProcessRunner, describe};
+pub(crate) use record_process::{AttemptFailure, RecordProcessRunner, describe};
 #[cfg(feature = "consume")]
 pub(crate) use registry::guarded_with_grace;
 pub(crate) use registry::{guarded, guarded_beside};

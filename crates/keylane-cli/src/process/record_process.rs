@@ -1,24 +1,26 @@
-//! One process for one record: collects and writes its output before the key is unblocked, so that
+//! One process for one attempt of a record: collects and writes its output before the key is unblocked, so that
 //! a key's output is in order too.
 
 use std::cell::RefCell;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use anyhow::anyhow;
 
 use crate::key::RecordKey;
-use crate::run::{CoordinatorEvent, RecordEnd, RecordLog, StopCause};
+use crate::run::{CoordinatorEvent, LoggedKeys, RecordEnd, RecordKeys, RecordLog, StopCause};
 use crate::run_stats::{RecordLocation, RunStats};
 
 use super::children::ChildProcesses;
 use super::collect::{CapturedOutput, collect};
+use super::overdue::CommandDeadline;
 use super::start_errors::why_not_started;
 
 thread_local! {
@@ -26,7 +28,7 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs a process per record.
+/// Runs a process per attempt of a record.
 #[derive(Debug)]
 pub(crate) struct RecordProcessRunner {
     pub(crate) children: ChildProcesses,
@@ -34,63 +36,108 @@ pub(crate) struct RecordProcessRunner {
     pub(crate) events: Sender<CoordinatorEvent>,
     /// Path of the program, if it is equal for all records.
     pub(crate) program: Option<PathBuf>,
+    /// Timeout of a command.
+    pub(crate) timeout: Option<Duration>,
     pub(crate) log: Option<Arc<RecordLog>>,
 }
 
+/// Why an attempt has failed.
+#[derive(Debug, PartialEq)]
+pub(crate) struct AttemptFailure {
+    pub(crate) why: String,
+    /// A further attempt would fail as well.
+    pub(crate) is_final: bool,
+}
+
+/// Exit status of a command for which a further attempt is useless: `EX_DATAERR` of BSD's sysexits.
+const REFUSED: i32 = 65;
+
 impl RecordProcessRunner {
-    /// Runs the command of one record to its end.
-    pub(crate) fn run(&self, place: &RecordLocation, key: &RecordKey, argv: Vec<Vec<u8>>) {
-        if self.stats.is_stopping() {
-            return self.stats.not_run(1);
-        }
-        self.stats.started();
+    /// Runs the command of an attempt to its end. An error that would hit every record ends the run.
+    ///
+    /// # Errors
+    /// If the attempt has failed.
+    pub(crate) fn run(
+        &self,
+        place: &RecordLocation,
+        keys: &RecordKeys,
+        argv: &[Vec<u8>],
+        attempt: u32,
+    ) -> Result<(), AttemptFailure> {
         let start_us = self.log.as_ref().map_or(0, |log| log.now_us());
-        let end = match self.children.spawn(&mut self.command(place, key, argv)) {
-            Ok(child) => self.finish(place, key, child),
-            Err(error) => self.not_started(place, key, error),
+        let mut command = self.command(place, &keys.first, argv, attempt);
+        let (end, result) = match self.children.spawn(&mut command) {
+            Ok(child) => self.finish(child),
+            Err(error) => {
+                let failure = self.not_started(error);
+                (RecordEnd::Failed(failure.why.clone()), Err(failure))
+            }
         };
         if let Some(log) = &self.log
-            && let Err(error) = log.write(place, key, start_us, &end)
+            && let Err(error) = log.write(place, &LoggedKeys::All(keys), attempt, start_us, &end)
         {
             self.stop(error);
         }
+        result
     }
 
-    fn finish(&self, place: &RecordLocation, key: &RecordKey, mut child: Child) -> RecordEnd {
-        let abandoned = [self.children.abandoned(); 2];
-        let printed = BUFFER.with_borrow_mut(|buffer| collect(&mut child, abandoned, buffer));
-        let status = self.children.reap(&mut child);
+    fn finish(&self, mut child: Child) -> (RecordEnd, Result<(), AttemptFailure>) {
+        let mut deadline = CommandDeadline::new(&self.children, self.timeout);
+        let printed = BUFFER.with_borrow_mut(|buffer| {
+            let abandoned = [self.children.abandoned(); 2];
+            let first = deadline.next();
+            collect(&mut child, abandoned, buffer, first, |child| deadline.pass(child))
+        });
+        let waited = deadline.next().map_or(Ok(()), |next| {
+            self.children.wait_until(&child, next, |child| deadline.pass(child))
+        });
+        let status = waited.and_then(|()| self.children.reap(&mut child));
         match (printed, status) {
             (Ok(printed), Ok(status)) => {
                 self.emit(printed);
-                match status.success() {
-                    true => self.stats.succeeded(1),
-                    false => self.stats.failed(place, key, describe(status)),
-                }
-                RecordEnd::Exited(status)
+                let result = match status.success() {
+                    true => Ok(()),
+                    false => Err(self.failed(status, deadline.has_passed)),
+                };
+                (RecordEnd::Exited(status), result)
             }
             (Err(error), _) | (_, Err(error)) => {
                 let why = "its output is lost";
-                self.stats.failed(place, key, why);
                 self.stop(anyhow!(
                     "cannot keep what a command prints: {error}; make room in the folder for \
                      temporary files, or set TMPDIR to another"
                 ));
-                RecordEnd::Failed(why.to_owned())
+                let failure = AttemptFailure { why: why.to_owned(), is_final: true };
+                (RecordEnd::Failed(why.to_owned()), Err(failure))
             }
         }
     }
 
-    fn command(&self, place: &RecordLocation, key: &RecordKey, argv: Vec<Vec<u8>>) -> Command {
-        let mut words = argv.into_iter().map(OsString::from_vec);
+    fn failed(&self, status: ExitStatus, is_late: bool) -> AttemptFailure {
+        let why = match self.timeout.filter(|_| is_late) {
+            Some(timeout) => format!("it took longer than {timeout:?} ({})", describe(status)),
+            None => describe(status),
+        };
+        AttemptFailure { why, is_final: status.code() == Some(REFUSED) }
+    }
+
+    fn command(
+        &self,
+        place: &RecordLocation,
+        key: &RecordKey,
+        argv: &[Vec<u8>],
+        attempt: u32,
+    ) -> Command {
+        let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
         let name = words.next().expect("a command has at least one word");
         let mut command =
-            Command::new(self.program.as_deref().map_or(name.as_os_str(), |path| path.as_os_str()));
+            Command::new(self.program.as_deref().map_or(name, |path| path.as_os_str()));
         command
             .arg0(name)
             .args(words)
-            .env("KEYLANE_KEY", std::ffi::OsStr::from_bytes(key.bytes()))
+            .env("KEYLANE_KEY", OsStr::from_bytes(key.bytes()))
             .env("KEYLANE_SEQ", place.number.to_string())
+            .env("KEYLANE_ATTEMPT", attempt.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -109,24 +156,23 @@ impl RecordProcessRunner {
 
     /// Fails a record whose bytes are not a valid command line; a program that cannot be run would
     /// fail for every record, and ends the run.
-    fn not_started(&self, place: &RecordLocation, key: &RecordKey, error: io::Error) -> RecordEnd {
-        let why = match error.kind() {
+    fn not_started(&self, error: io::Error) -> AttemptFailure {
+        let (why, is_final) = match error.kind() {
             io::ErrorKind::InvalidInput => {
-                "it has a NUL byte, which no argument can contain; use --worker".to_owned()
+                ("it has a NUL byte, which no argument can contain; use --worker".to_owned(), true)
             }
             io::ErrorKind::ArgumentListTooLong => {
-                "it is too long for a command line; use --worker".to_owned()
+                ("it is too long for a command line; use --worker".to_owned(), true)
             }
             _ if self.program.is_none() => {
-                format!("the command cannot be run: {}", why_not_started(&error))
+                (format!("the command cannot be run: {}", why_not_started(&error)), false)
             }
             _ => {
                 self.stop(self.cannot_run(&error));
-                format!("the command was not run: {error}")
+                (format!("the command was not run: {error}"), true)
             }
         };
-        self.stats.failed(place, key, &why);
-        RecordEnd::Failed(why)
+        AttemptFailure { why, is_final }
     }
 
     fn cannot_run(&self, error: &io::Error) -> anyhow::Error {

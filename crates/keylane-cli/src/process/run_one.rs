@@ -76,7 +76,8 @@ fn run<H>(
         let watched = watch(Arc::clone(ender));
         let mut child = ender.start(command)?;
         let abandoned = [children.abandoned(), abandoned];
-        let printed = BUFFER.with_borrow_mut(|buffer| collect(&mut child, abandoned, buffer));
+        let printed =
+            BUFFER.with_borrow_mut(|buffer| collect(&mut child, abandoned, buffer, None, |_| None));
         wait_for_end(&child)?;
         ender.ended();
         let status = children.reap(&mut child)?;

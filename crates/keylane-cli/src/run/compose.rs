@@ -1,15 +1,13 @@
 //! Assembly of a run from its parts.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::cli::RunArgs;
 use crate::exit::ExitOutcome;
-use crate::input::{InputFile, InputFormat, InputSource};
-use crate::key::KeyRule;
+use crate::input::{InputFile, InputSource};
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses, RecordProcessRunner};
 use crate::progress::ProgressDisplay;
@@ -17,38 +15,43 @@ use crate::run_stats::RunStats;
 use crate::signals;
 use crate::worker::{self, WorkerPool};
 
+use super::args::RunArgs;
+use super::command_task::CommandRunner;
 use super::coordinator::RunCoordinator;
 use super::coordinator_event::CoordinatorEvent;
-use super::executor::RecordExecutor;
+use super::dead_letters::RunDeadLetters;
+use super::executor::{PoolSettings, RecordExecutor};
+use super::failures::FailureRules;
+use super::keys::KeyRules;
 use super::log::RecordLog;
-use super::reader::InputReader;
+use super::reader::{InputReader, RunOrder};
 use super::record_template::RecordTemplate;
 use super::trace::TraceFile;
 use super::worker_events::RunObserver;
 
 /// Runs the command for every record.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
-    anyhow::ensure!(
-        !args.header || matches!(args.format(), InputFormat::Csv | InputFormat::Tsv),
-        "--header is for tables; give --csv or --tsv as well"
-    );
+    args.check()?;
     refuse_separators(&args.command)?;
     let (sender, events) = mpsc::channel();
     let origin = InputFile::open(args.file.as_deref())?;
     let (length, meter) = (origin.length(), origin.meter());
     let format = args.format();
-    let source = InputSource::new(origin, format, args.header)?;
-    let nulls = args.null_value.iter().cloned().map(OsStringExt::into_vec).collect();
-    let key_rule = KeyRule::new(&args.key, nulls, args.no_key, source.layout())?;
+    let source = InputSource::new(origin, format, args.input.header)?;
+    let keys = KeyRules::new(&args.keys, source.layout())?;
     let jobs = args.jobs.count();
-    let plan = if args.worker {
-        RecordTemplate::line(args.worker_line.as_ref(), source.layout())?
+    let plan = if args.worker.worker {
+        RecordTemplate::line(args.worker.worker_line.as_ref(), source.layout())?
     } else {
         RecordTemplate::command(&args.command, source.layout())?
     };
 
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
-    let log = args.log.as_deref().map(RecordLog::create).transpose()?.map(Arc::new);
+    let has_limit = args.keys.limit_per_key.is_some();
+    let log = args.log.as_deref().map(|path| RecordLog::create(path, has_limit));
+    let log = log.transpose()?.map(Arc::new);
+    let letters = args.failures.dead_letters.as_deref();
+    let letters = letters.map(|place| RunDeadLetters::open(place, source.name())).transpose()?;
 
     // Not before: until here a signal ends the program as it ends any other,
     // even while the first line is waited for.
@@ -56,20 +59,32 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let progress = ProgressDisplay::new(args.progress, length, meter);
     let output = StandardOutput::new(progress.bar(), sender.clone())?;
     let stats = Arc::new(RunStats::new(output));
-    let engine = if args.worker {
+    let engine = if args.worker.worker {
         workers(&args, jobs, &stats, &sender, log)?
     } else {
-        processes(&plan, &stats, &sender, log)?
+        let failures = FailureRules::new(&args.failures, letters, sender.clone());
+        commands(&args, &plan, &stats, &sender, log, failures)?
     };
-    let pool = Arc::new(engine.pool(jobs, args.buffer.get())?);
+    let pool = Arc::new(engine.pool(PoolSettings {
+        jobs,
+        buffer: args.input.buffer.get(),
+        rate: args.pace.rate.map(|rate| rate.0),
+        rate_per_key: args.pace.rate_per_key.map(|rate| rate.0),
+    })?);
     if let Some(trace) = &trace {
         trace.record(&pool, engine.threads(jobs));
     }
     let shown = progress.show(&stats, &pool);
 
-    // With one job, no other order than the input's is faster.
-    let is_sequential = jobs == 1;
-    let reader = InputReader { source, key_rule, plan, stats: Arc::clone(&stats), is_sequential };
+    let order = RunOrder {
+        // With one job, no other order than the input's is faster. Only a waiting record of the
+        // same key can be replaced, so that needs lanes.
+        is_sequential: jobs == 1 && !args.keys.latest,
+        is_latest: args.keys.latest,
+        limit_per_key: args.keys.limit_per_key,
+    };
+    let commands = engine.commands();
+    let reader = InputReader { source, keys, plan, stats: Arc::clone(&stats), order, commands };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
     let ending = RunCoordinator::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
@@ -94,21 +109,25 @@ fn refuse_separators(command: &[OsString]) -> anyhow::Result<()> {
     )
 }
 
-fn processes(
+fn commands(
+    args: &RunArgs,
     plan: &RecordTemplate,
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
     log: Option<Arc<RecordLog>>,
+    failures: FailureRules,
 ) -> anyhow::Result<RecordExecutor> {
     let program =
         plan.program().map(|name| process::resolve(OsStr::from_bytes(name))).transpose()?;
-    Ok(RecordExecutor::Processes(Arc::new(RecordProcessRunner {
+    let processes = RecordProcessRunner {
         children: ChildProcesses::new(process::guarded()?)?,
         stats: Arc::clone(stats),
         events: events.clone(),
         program,
+        timeout: args.failures.timeout.map(|time| time.0),
         log,
-    })))
+    };
+    Ok(RecordExecutor::Processes(Arc::new(CommandRunner { processes, failures })))
 }
 
 fn workers(
@@ -123,7 +142,7 @@ fn workers(
     let observer = RunObserver { stats: Arc::clone(stats), events: events.clone(), log };
     let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
     let workers = WorkerPool::new(jobs, worker::command(&args.command)?, children, observer);
-    let workers = workers.answer_within(args.worker_timeout.map(|span| span.0));
+    let workers = workers.answer_within(args.worker.worker_timeout.map(|span| span.0));
     let workers = if keeps_turns { workers.keep_turns() } else { workers };
     let workers = Arc::new(workers);
     let slot_threads = workers.spawn(jobs)?;

@@ -18,7 +18,7 @@ use crate::run_stats::records;
 
 use super::coordinator_event::{CoordinatorEvent, StopCause};
 use super::executor::RecordExecutor;
-use super::record_task::RecordPool;
+use super::record_pool::RecordPool;
 
 /// Grace period of children that are asked to end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -97,13 +97,19 @@ impl RunCoordinator {
     fn stop_starting(&mut self, cause: StopCause) {
         let stats = self.engine.stats();
         stats.stop();
-        stats.not_run(self.pool.shutdown_now().len() as u64);
+        stats.not_run(self.pool.abandon());
         self.engine.stop();
         if let StopCause::Signal(_) = cause {
             let running = stats.counts().running;
             stats.output.say(format_args!(
                 "stopping; {running} running may finish, interrupt again to end them"
             ));
+        }
+        if let StopCause::RecordFailed = cause {
+            let running = stats.counts().running;
+            stats
+                .output
+                .say(format_args!("stopping after a failure; {running} running may finish"));
         }
         if let StopCause::Error(error) = &cause {
             stats.output.say(format_args!("{error:#}"));
@@ -153,6 +159,9 @@ impl RunCoordinator {
             (Some(StopCause::OutputClosed), _) => {
                 ExitOutcome::Signalled { signal: signal_hook::consts::SIGPIPE }
             }
+            (Some(StopCause::RecordFailed), _) => {
+                ExitOutcome::Finished { failed: self.engine.stats().counts().failed }
+            }
             (None, _) => self.finished(),
         }
     }
@@ -161,8 +170,9 @@ impl RunCoordinator {
     fn finished(&self) -> ExitOutcome {
         let stats = self.engine.stats();
         let counts = stats.counts();
-        if counts.done != counts.read {
-            let missing = records(counts.read - counts.done);
+        let ended = counts.done + counts.not_run;
+        if ended != counts.read {
+            let missing = records(counts.read.saturating_sub(ended));
             stats.output.say(format_args!("{missing} lost track of; please report this"));
             return ExitOutcome::Error;
         }

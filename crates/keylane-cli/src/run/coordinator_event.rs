@@ -17,6 +17,8 @@ pub(crate) enum StopCause {
     Signal(i32),
     /// The reader of standard output has closed it.
     OutputClosed,
+    /// A record has failed, with `--on-fail stop`.
+    RecordFailed,
     /// The run cannot continue.
     Error(anyhow::Error),
 }

@@ -4,58 +4,58 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use keylane::{TaskContext, handler};
+use keylane::{Builder, Rate, TaskContext, handler};
 
 use crate::key::RecordKey;
-use crate::process::{ChildProcesses, RecordProcessRunner};
+use crate::process::ChildProcesses;
 use crate::run_stats::RunStats;
 use crate::worker::{DISPATCHERS, WorkerPool};
 
-use super::record_task::{RecordBody, RecordPool, RecordTask};
+use super::command_task::CommandRunner;
+use super::record_pool::RecordPool;
+use super::record_task::LineTask;
 use super::worker_events::RunObserver;
 
 /// Executor of the records.
 #[derive(Debug)]
 pub(super) enum RecordExecutor {
     /// A process per record.
-    Processes(Arc<RecordProcessRunner>),
+    Processes(Arc<CommandRunner>),
     /// Lines to long-lived children, and the threads that look after them.
     Workers(Arc<WorkerPool<RunObserver>>, Mutex<Vec<JoinHandle<()>>>),
 }
 
+/// Settings of the pool in front of an executor.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PoolSettings {
+    pub(super) jobs: usize,
+    pub(super) buffer: usize,
+    pub(super) rate: Option<Rate>,
+    pub(super) rate_per_key: Option<Rate>,
+}
+
 impl RecordExecutor {
     /// Builds the pool in front of it.
-    pub(super) fn pool(&self, jobs: usize, buffer: usize) -> anyhow::Result<RecordPool> {
+    pub(super) fn pool(&self, settings: PoolSettings) -> anyhow::Result<RecordPool> {
+        let PoolSettings { jobs, buffer, rate, rate_per_key } = settings;
         let builder = keylane::Pool::builder()
             .workers(self.threads(jobs))
             .capacity(buffer)
             .thread_name("keylane-run");
-        match self {
-            Self::Processes(processes) => {
-                let processes = Arc::clone(processes);
-                Ok(builder.build_handler(move |key: &RecordKey, work: RecordTask| {
-                    let key = work.own_key.as_ref().unwrap_or(key);
-                    match work.body {
-                        RecordBody::Argv(argv) => processes.run(&work.place, key, argv),
-                        RecordBody::Line(_) => unreachable!("lines are for workers"),
-                    }
-                })?)
-            }
+        let builder = rate.into_iter().fold(builder, Builder::rate);
+        let builder = rate_per_key.into_iter().fold(builder, Builder::rate_per_key);
+        Ok(match self {
+            Self::Processes(_) => RecordPool::Commands(builder.build()?),
             Self::Workers(workers, _) => {
                 let workers = Arc::clone(workers);
-                let dispatch = move |key: &RecordKey, work: RecordTask, task: TaskContext<'_>| {
+                let dispatch = move |key: &RecordKey, work: LineTask, task: TaskContext<'_>| {
                     let key = work.own_key.as_ref().unwrap_or(key);
-                    match work.body {
-                        RecordBody::Line(line) => {
-                            let ticket = workers.observer.ticket(work.place);
-                            workers.dispatch(ticket, key, &line, Some(task.keep()))
-                        }
-                        RecordBody::Argv(_) => unreachable!("commands are for processes"),
-                    }
+                    let ticket = workers.observer.ticket(work.place);
+                    workers.dispatch(ticket, key, &work.line, Some(task.keep()));
                 };
-                Ok(builder.build_handler(handler::with_context(dispatch))?)
+                RecordPool::Lines(builder.build_handler(handler::with_context(dispatch))?)
             }
-        }
+        })
     }
 
     /// Number of pool threads for this number of slots.
@@ -96,16 +96,24 @@ impl RecordExecutor {
         }
     }
 
+    /// Returns the runner of commands, unless there are workers.
+    pub(super) fn commands(&self) -> Option<Arc<CommandRunner>> {
+        match self {
+            Self::Processes(runner) => Some(Arc::clone(runner)),
+            Self::Workers(..) => None,
+        }
+    }
+
     pub(super) fn children(&self) -> &ChildProcesses {
         match self {
-            Self::Processes(processes) => &processes.children,
+            Self::Processes(runner) => &runner.processes.children,
             Self::Workers(workers, _) => &workers.children,
         }
     }
 
     pub(super) fn stats(&self) -> &RunStats {
         match self {
-            Self::Processes(processes) => &processes.stats,
+            Self::Processes(runner) => &runner.processes.stats,
             Self::Workers(workers, _) => &workers.observer.stats,
         }
     }

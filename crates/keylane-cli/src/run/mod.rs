@@ -11,18 +11,27 @@
 //! is 255. An error of one record alone, such as a command that fails or a missing field, is
 //! reported and counted, and the run goes on.
 
+mod args;
+mod command_task;
 mod compose;
+mod condition;
 mod coordinator;
 mod coordinator_event;
+mod dead_letters;
 mod executor;
+mod failures;
+mod keys;
 mod log;
 mod reader;
+mod record_pool;
 mod record_task;
 mod record_template;
 mod trace;
 mod worker_events;
 
+pub(crate) use args::RunArgs;
 pub(crate) use compose::run;
 pub(crate) use coordinator_event::{CoordinatorEvent, StopCause};
-pub(crate) use log::{RecordEnd, RecordLog};
-pub(crate) use record_task::RecordPool;
+pub(crate) use keys::RecordKeys;
+pub(crate) use log::{LoggedKeys, RecordEnd, RecordLog};
+pub(crate) use record_pool::RecordPool;

@@ -1,26 +1,43 @@
 //! Reading thread: submits the records to the pool in the order of the input, and waits while the
 //! buffer is full.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use anyhow::Context;
+use keylane::{Claims, Pool, Retry};
 
 use crate::input::{InputRecord, InputSource};
-use crate::key::{KeyRule, RecordKey};
+use crate::key::RecordKey;
 use crate::run_stats::{RecordLocation, RunStats};
 
-use super::record_task::{RecordPool, RecordTask};
+use super::command_task::{CommandRunner, CommandTask};
+use super::keys::{KeyRules, RecordKeys};
+use super::record_pool::RecordPool;
+use super::record_task::{LineTask, RecordBody};
 use super::record_template::RecordTemplate;
 
 /// Reads all of an input.
 #[derive(Debug)]
 pub(super) struct InputReader {
     pub(super) source: InputSource,
-    pub(super) key_rule: KeyRule,
+    pub(super) keys: KeyRules,
     pub(super) plan: RecordTemplate,
     pub(super) stats: Arc<RunStats>,
+    pub(super) order: RunOrder,
+    /// Runner of commands, unless there are workers.
+    pub(super) commands: Option<Arc<CommandRunner>>,
+}
+
+/// Order among the records of a run, beyond their keys.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunOrder {
     /// Whether each record waits for the one before it, whatever their keys are.
     pub(super) is_sequential: bool,
+    /// Whether a record replaces the waiting one of its key.
+    pub(super) is_latest: bool,
+    /// Maximum number of records of a key that run at once, without order.
+    pub(super) limit_per_key: Option<NonZeroU16>,
 }
 
 impl InputReader {
@@ -29,9 +46,9 @@ impl InputReader {
         let mut record = InputRecord::default();
         while self.source.next(&mut record)? {
             let at = || format!("{}:{}", self.source.name(), record.line);
-            let key = self.key_rule.key_of(&record).with_context(at)?;
-            self.stats.read(&key);
-            if !self.accept(&record, key, pool) {
+            let keys = self.keys.keys_of(&record).with_context(at)?;
+            self.stats.read(&keys.first);
+            if !self.accept(&record, keys, pool) {
                 return Ok(());
             }
         }
@@ -39,21 +56,59 @@ impl InputReader {
     }
 
     /// Hands one record over; false if the pool takes no more.
-    fn accept(&self, record: &InputRecord, key: RecordKey, pool: &RecordPool) -> bool {
+    fn accept(&self, record: &InputRecord, keys: RecordKeys, pool: &RecordPool) -> bool {
         let place = RecordLocation { number: record.number, line: record.line };
-        match self.plan.body(record, key.bytes()) {
-            Err(unfit) => self.stats.refused(&place, &key, unfit),
-            Ok(body) => {
-                let (key, own_key) = match self.is_sequential {
-                    true => (RecordKey::Serial, Some(key)),
-                    false => (key, None),
-                };
-                if pool.send(key, RecordTask { place, own_key, body }).is_err() {
-                    self.stats.not_run(1);
-                    return false;
-                }
+        let is_accepted = match (self.plan.body(record, keys.first.bytes()), pool) {
+            (Err(unfit), _) => {
+                self.stats.refused(&place, &keys.first, unfit);
+                true
             }
+            (Ok(RecordBody::Argv(argv)), RecordPool::Commands(pool)) => {
+                let runner = self.commands.as_ref().expect("commands have a runner");
+                let claims = self.claims(&keys);
+                let task = CommandTask::new(runner, place, keys, argv, &record.raw);
+                self.submit(pool, claims, task, runner.failures.retry())
+            }
+            (Ok(RecordBody::Line(line)), RecordPool::Lines(pool)) => {
+                let (key, own_key) = match self.order.is_sequential {
+                    true => (RecordKey::Serial, Some(keys.first)),
+                    false => (keys.first, None),
+                };
+                let is_accepted = pool.send(key, LineTask { place, own_key, line }).is_ok();
+                self.stats.not_run(u64::from(!is_accepted));
+                is_accepted
+            }
+            _ => unreachable!("commands and lines have pools of their own"),
+        };
+        is_accepted && !self.stats.is_stopping()
+    }
+
+    fn claims(&self, keys: &RecordKeys) -> Claims<RecordKey> {
+        match self.order.is_sequential {
+            true => Claims::exclusive(RecordKey::Serial),
+            false => keys.claims(self.order.limit_per_key),
         }
-        !self.stats.is_stopping()
+    }
+
+    /// Submits a record; false if the pool takes no more, and the task has counted itself.
+    fn submit(
+        &self,
+        pool: &Pool<RecordKey>,
+        claims: Claims<RecordKey>,
+        mut work: CommandTask,
+        retry: Option<Retry>,
+    ) -> bool {
+        let has_key = !matches!(work.first_key(), RecordKey::Unkeyed(_));
+        let task = pool.task(claims);
+        let task = if self.order.is_latest && has_key { task.latest() } else { task };
+        match retry {
+            Some(retry) => task.fallible().retry(retry).execute(move || work.attempt()).is_ok(),
+            None => task
+                .execute(move || {
+                    let ended = work.attempt();
+                    ended.expect("there is one attempt");
+                })
+                .is_ok(),
+        }
     }
 }

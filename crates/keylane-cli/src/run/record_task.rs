@@ -1,18 +1,16 @@
-//! Task that the reader submits to the pool for a record.
+//! Tasks that the reader submits to the pool.
 
 use crate::key::RecordKey;
 use crate::run_stats::RecordLocation;
 
-/// The pool of a run.
-pub(crate) type RecordPool = keylane::HandlerPool<RecordKey, RecordTask>;
-
-/// One record, ready to run.
+/// A record for a worker.
 #[derive(Debug)]
-pub(crate) struct RecordTask {
+pub(crate) struct LineTask {
     pub(crate) place: RecordLocation,
     /// The record's key, if the pool has all records under one key.
     pub(crate) own_key: Option<RecordKey>,
-    pub(crate) body: RecordBody,
+    /// The line, with its line end.
+    pub(crate) line: Vec<u8>,
 }
 
 /// Content of the task.

@@ -9,7 +9,7 @@ use crate::run_stats::{RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
 
 use super::coordinator_event::{CoordinatorEvent, StopCause};
-use super::log::{RecordEnd, RecordLog};
+use super::log::{LoggedKeys, RecordEnd, RecordLog};
 
 /// A run as an observer: it keeps count, and ends when its workers are no good.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl RunObserver {
         let Some(log) = &self.log else { return };
         let mut text = Vec::new();
         for PendingRecord { ticket, key, .. } in records {
-            log.line(&mut text, &ticket.place, key, ticket.start_us, end);
+            log.line(&mut text, &ticket.place, &LoggedKeys::One(key), 1, ticket.start_us, end);
         }
         if let Err(error) = log.write_text(&text) {
             self.on_fatal(error);

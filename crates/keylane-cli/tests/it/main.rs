@@ -39,6 +39,8 @@ mod ops;
 mod order_per_key;
 mod output_whole;
 mod python_client;
+mod run_failures;
+mod run_keys;
 mod serve_limits;
 mod serve_refuses;
 mod serve_stops;

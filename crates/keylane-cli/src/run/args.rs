@@ -1,0 +1,272 @@
+//! Options of `keylane run`.
+
+use std::ffi::OsString;
+use std::num::{NonZeroU16, NonZeroUsize};
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use clap::{Args, ValueEnum};
+
+use crate::duration_arg::DurationArg;
+use crate::input::InputFormat;
+use crate::key::NoKey;
+use crate::parallelism_arg::ParallelismArg;
+use crate::progress::ProgressMode;
+use crate::rate_arg::RateArg;
+
+/// Runs a command for every record, in parallel across keys and in order within one.
+#[derive(Debug, Args)]
+#[command(after_long_help = AFTER_HELP)]
+pub(crate) struct RunArgs {
+    /// Number of commands that run at the same time: a number, or a percentage of the CPUs.
+    #[arg(short, long, value_name = "N|N%", default_value = "100%")]
+    pub(crate) jobs: ParallelismArg,
+
+    #[command(flatten)]
+    pub(super) input: InputArgs,
+
+    #[command(flatten)]
+    pub(super) keys: KeyArgs,
+
+    #[command(flatten)]
+    pub(super) pace: PaceArgs,
+
+    #[command(flatten)]
+    pub(super) failures: FailureArgs,
+
+    #[command(flatten)]
+    pub(super) worker: WorkerArgs,
+
+    /// Where a trace of the run goes: which record ran when and in which slot, for Perfetto and other
+    /// viewers of the Trace Event Format.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) trace: Option<PathBuf>,
+
+    /// File for a line of JSON per record that ran: place, key, times and exit status. `keylane verify` reads it.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) log: Option<PathBuf>,
+
+    /// Progress on standard error.
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW", help_heading = "Output")]
+    pub(super) progress: ProgressMode,
+
+    /// Input file; standard input if absent or -.
+    pub(super) file: Option<PathBuf>,
+
+    /// The command and its arguments; {} is the record, {name} a field, {key}
+    /// the key, {#} the record's number. Without any of them, the record is
+    /// the last argument. No shell is involved.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Input")]
+pub(super) struct InputArgs {
+    #[command(flatten)]
+    format: FormatArgs,
+
+    /// The first line of the table has the columns' names.
+    #[arg(long)]
+    pub(super) header: bool,
+
+    /// Maximum number of records read ahead of the commands.
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = crate::number_arg::at_least_one)]
+    pub(super) buffer: NonZeroUsize,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct FormatArgs {
+    /// Every line is a record (this is the default).
+    #[arg(long)]
+    lines: bool,
+    /// Records are rows of comma-separated values, quoted as RFC 4180 says.
+    #[arg(long)]
+    csv: bool,
+    /// Records are rows of tab-separated values, without quotes.
+    #[arg(long)]
+    tsv: bool,
+    /// Every line that is not blank is a JSON value.
+    #[arg(long)]
+    ndjson: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Order")]
+pub(super) struct KeyArgs {
+    /// Ordering key: a column's name or number, a .json.path, a /regex/, or a {template}; .path[]
+    /// means each element of an array. Repeated: a record that involves several keys waits for the
+    /// earlier records of all of them.
+    #[arg(long, value_name = "KEY", required_unless_present = "shared_key")]
+    pub(super) key: Vec<String>,
+
+    /// A key that the record only shares: records that share it may run together, but not beside a
+    /// record with it as --key. Repeatable.
+    #[arg(long, value_name = "KEY")]
+    pub(super) shared_key: Vec<String>,
+
+    /// Records that wait for all records before them, and hold up all behind them: those with this
+    /// value in a field, or that match the expression.
+    #[arg(long, value_name = "FIELD=VALUE|/REGEX/")]
+    pub(super) barrier: Option<String>,
+
+    /// Run up to N records of a key at the same time, in no particular order among them.
+    #[arg(long, value_name = "N", conflicts_with = "latest")]
+    pub(super) limit_per_key: Option<NonZeroU16>,
+
+    /// A record replaces the one of its key that still waits: only the latest is worth the work.
+    #[arg(long, conflicts_with_all = ["shared_key", "barrier"])]
+    pub(super) latest: bool,
+
+    /// Handling of records without a key.
+    #[arg(long, value_enum, default_value = "unordered", value_name = "POLICY")]
+    pub(super) no_key: NoKey,
+
+    /// A value that means "no key"; can be given several times.
+    #[arg(long, value_name = "VALUE")]
+    pub(super) null_value: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Pace")]
+pub(super) struct PaceArgs {
+    /// Maximum number of records that start in a time, such as 100/s, 5/m or 1/10s.
+    #[arg(long, value_name = "N/TIME")]
+    pub(super) rate: Option<RateArg>,
+
+    /// Maximum number of records of a key that start in a time.
+    #[arg(long, value_name = "N/TIME")]
+    pub(super) rate_per_key: Option<RateArg>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Failures")]
+pub(super) struct FailureArgs {
+    /// Maximum number of attempts per record; 0 means unlimited. The later records of its key wait
+    /// for the last attempt.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(super) attempts: u32,
+
+    /// The wait after the first failure. It doubles with each further one, and a part of it is left
+    /// to chance.
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(super) backoff: DurationArg,
+
+    /// The longest wait between attempts.
+    #[arg(long, value_name = "TIME", default_value = "1m")]
+    pub(super) max_backoff: DurationArg,
+
+    /// Timeout of a command: then it gets TERM, and KILL two seconds later, and the attempt has
+    /// failed.
+    #[arg(long, value_name = "TIME")]
+    pub(super) timeout: Option<DurationArg>,
+
+    /// Action after the last attempt of a record.
+    #[arg(long, value_enum, default_value = "continue", value_name = "WHAT")]
+    pub(super) on_fail: OnFail,
+
+    /// Where dead letters go: file:PATH, a line of JSON each.
+    #[arg(long, value_name = "WHERE")]
+    pub(super) dead_letters: Option<String>,
+}
+
+/// Action after the last attempt of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnFail {
+    /// The record counts as failed, and its key goes on.
+    Continue,
+    /// The record counts as done, and its key goes on.
+    Skip,
+    /// The record counts as failed, and no later record of its keys runs.
+    StopKey,
+    /// The record counts as failed, and no other record starts.
+    Stop,
+    /// The record goes to the dead letters, and its key goes on.
+    DeadLetter,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workers")]
+pub(super) struct WorkerArgs {
+    /// Start the command once per slot and give it records as lines on its
+    /// standard input; it answers each with one line on its standard output.
+    #[arg(long)]
+    pub(super) worker: bool,
+
+    /// The line that a worker gets for a record.
+    #[arg(long, value_name = "TEMPLATE", requires = "worker")]
+    pub(super) worker_line: Option<OsString>,
+
+    /// Timeout of a worker's answer to a record; then the worker is ended and the record has
+    /// failed.
+    #[arg(long, value_name = "TIME", requires = "worker")]
+    pub(super) worker_timeout: Option<DurationArg>,
+}
+
+const AFTER_HELP: &str = "\
+Exit code: 0; 1 to 100 for that many failed records; 101 for more; 255 for wrong \
+usage or input; 128 and the signal's number if a signal ended the run.
+
+Commands see the key in KEYLANE_KEY, the record's number in KEYLANE_SEQ and the attempt's in KEYLANE_ATTEMPT. \
+Exit status 65 means that a further attempt is useless. \
+Interrupt once to let the running commands finish, twice to end them.";
+
+impl RunArgs {
+    pub(super) fn format(&self) -> InputFormat {
+        match &self.input.format {
+            FormatArgs { csv: true, .. } => InputFormat::Csv,
+            FormatArgs { tsv: true, .. } => InputFormat::Tsv,
+            FormatArgs { ndjson: true, .. } => InputFormat::Ndjson,
+            _ => InputFormat::Lines,
+        }
+    }
+
+    /// Refuses combinations of options that contradict each other.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            !self.input.header || matches!(self.format(), InputFormat::Csv | InputFormat::Tsv),
+            "--header is for tables; give --csv or --tsv as well"
+        );
+        ensure!(
+            !self.keys.latest || self.keys.key.len() == 1,
+            "--latest is for records with one key; give --key once"
+        );
+        self.check_worker()?;
+        let FailureArgs { on_fail, dead_letters, .. } = &self.failures;
+        ensure!(
+            *on_fail != OnFail::DeadLetter || dead_letters.is_some(),
+            "--on-fail dead-letter needs a place for the dead letters; give --dead-letters file:PATH"
+        );
+        ensure!(
+            dead_letters.is_none() || *on_fail == OnFail::DeadLetter,
+            "--dead-letters is for --on-fail dead-letter; give that as well, or leave out --dead-letters"
+        );
+        Ok(())
+    }
+
+    /// Refuses options that workers do not have.
+    fn check_worker(&self) -> anyhow::Result<()> {
+        if !self.worker.worker {
+            return Ok(());
+        }
+        let KeyArgs { key, shared_key, barrier, limit_per_key, latest, .. } = &self.keys;
+        let FailureArgs { attempts, timeout, on_fail, .. } = &self.failures;
+        let given = [
+            ("several --key", key.len() > 1 || key.iter().any(|key| key.ends_with("[]"))),
+            ("--shared-key", !shared_key.is_empty()),
+            ("--barrier", barrier.is_some()),
+            ("--limit-per-key", limit_per_key.is_some()),
+            ("--latest", *latest),
+            ("--attempts", *attempts != 1),
+            ("--timeout", timeout.is_some()),
+            ("--on-fail", *on_fail != OnFail::Continue),
+        ];
+        let refused = given.into_iter().find(|(_, is_given)| *is_given);
+        if let Some((option, _)) = refused {
+            let instead = if option == "--timeout" { "; use --worker-timeout" } else { "" };
+            anyhow::bail!("{option} cannot be used with --worker{instead}");
+        }
+        Ok(())
+    }
+}

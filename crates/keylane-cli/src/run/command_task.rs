@@ -1,0 +1,103 @@
+//! Task of the pool for a record that is run by a command: its attempts, and its end in the counts.
+
+use std::sync::Arc;
+
+use crate::key::RecordKey;
+use crate::process::RecordProcessRunner;
+use crate::run_stats::RecordLocation;
+
+use super::failures::{FailedRecord, FailureRules};
+use super::keys::RecordKeys;
+
+/// Runner of commands, with the rules for those that fail.
+#[derive(Debug)]
+pub(super) struct CommandRunner {
+    pub(super) processes: RecordProcessRunner,
+    pub(super) failures: FailureRules,
+}
+
+/// One record, ready to run. Dropped before its end, it counts as replaced, or as not run if the run
+/// stops.
+#[derive(Debug)]
+pub(super) struct CommandTask {
+    runner: Arc<CommandRunner>,
+    place: RecordLocation,
+    keys: RecordKeys,
+    argv: Vec<Vec<u8>>,
+    /// The record itself, if a dead letter would need it.
+    raw: Vec<u8>,
+    attempts: u32,
+    has_ended: bool,
+}
+
+/// The attempt has failed, and another one follows.
+#[derive(Debug)]
+pub(super) struct FollowedByAttempt;
+
+impl CommandTask {
+    pub(super) fn new(
+        runner: &Arc<CommandRunner>,
+        place: RecordLocation,
+        keys: RecordKeys,
+        argv: Vec<Vec<u8>>,
+        raw: &[u8],
+    ) -> Self {
+        let raw = if runner.failures.needs_record() { raw.to_vec() } else { Vec::new() };
+        let runner = Arc::clone(runner);
+        CommandTask { runner, place, keys, argv, raw, attempts: 0, has_ended: false }
+    }
+
+    /// The key by which messages name the record.
+    pub(super) fn first_key(&self) -> &RecordKey {
+        &self.keys.first
+    }
+
+    /// Runs the next attempt.
+    ///
+    /// # Errors
+    /// If it has failed and another one follows.
+    pub(super) fn attempt(&mut self) -> Result<(), FollowedByAttempt> {
+        let CommandRunner { processes, failures } = &*self.runner;
+        let stats = &processes.stats;
+        if stats.is_stopping() {
+            self.has_ended = true;
+            stats.not_run(1);
+            return Ok(());
+        }
+        if self.attempts == 0 && failures.holds(&self.keys) {
+            self.has_ended = true;
+            stats.held();
+            return Ok(());
+        }
+        self.attempts += 1;
+        stats.started();
+        let Err(failure) = processes.run(&self.place, &self.keys, &self.argv, self.attempts) else {
+            self.has_ended = true;
+            stats.succeeded(1);
+            return Ok(());
+        };
+        if failures.goes_on(self.attempts, &failure) && !stats.is_stopping() {
+            let name = failures.name(self.attempts);
+            stats.will_retry(&self.place, &self.keys.first, name, &failure.why);
+            return Err(FollowedByAttempt);
+        }
+        self.has_ended = true;
+        let CommandTask { place, keys, raw, attempts, .. } = &*self;
+        let record = FailedRecord { place, keys, raw, attempts: *attempts };
+        failures.settle(&record, stats, &failure.why);
+        Ok(())
+    }
+}
+
+impl Drop for CommandTask {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let stats = &self.runner.processes.stats;
+        match stats.is_stopping() {
+            true => stats.not_run(1),
+            false => stats.replaced(),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `--dead-letters`: failed records as lines of JSON in a file, in the form of `keylane consume`.
+
+use anyhow::Context;
+
+use crate::run_stats::RecordLocation;
+
+use super::keys::RecordKeys;
+
+#[cfg(feature = "consume")]
+pub(super) use of_streams::RunDeadLetters;
+
+#[cfg(not(feature = "consume"))]
+pub(super) use without_streams::RunDeadLetters;
+
+/// Returns the path in `file:PATH`.
+fn path_of(place: &str) -> anyhow::Result<&str> {
+    place.strip_prefix("file:").filter(|path| !path.is_empty()).with_context(|| {
+        format!("--dead-letters {place}: `keylane run` writes them to a file; write file:PATH")
+    })
+}
+
+#[cfg(feature = "consume")]
+mod of_streams {
+    use std::path::PathBuf;
+    use std::sync::{Mutex, PoisonError};
+    use std::time::SystemTime;
+
+    use keylane_stream::dead_letters::{DeadLetter, DeadLetters, FileDeadLetters};
+    use keylane_stream::{Partition, Position, Record};
+
+    use super::*;
+
+    /// File for dead letters.
+    #[derive(Debug)]
+    pub(in crate::run) struct RunDeadLetters {
+        file: Mutex<FileDeadLetters>,
+        path: PathBuf,
+        /// The input.
+        origin: Partition,
+    }
+
+    impl RunDeadLetters {
+        /// Opens the file, so that an error is reported before any command starts.
+        pub(in crate::run) fn open(place: &str, input: &str) -> anyhow::Result<Self> {
+            let path = PathBuf::from(path_of(place)?);
+            let file = FileDeadLetters::open(&path)
+                .with_context(|| format!("cannot write dead letters to {}", path.display()))?;
+            Ok(RunDeadLetters { file: Mutex::new(file), path, origin: Partition::new(input, 0) })
+        }
+
+        /// Writes the letter of a record, and returns when it is on the disk.
+        pub(in crate::run) fn write(
+            &self,
+            place: &RecordLocation,
+            keys: &RecordKeys,
+            raw: &[u8],
+            attempts: u32,
+            why: &str,
+        ) -> anyhow::Result<()> {
+            let now = SystemTime::now();
+            let key = keys.all().next().map(|key| key.bytes().to_vec());
+            let letter = DeadLetter {
+                partition: self.origin.clone(),
+                position: Position::new(place.number),
+                written: now,
+                record: Record { key, payload: Some(raw.to_vec()), headers: Vec::new() },
+                failure: why.to_owned(),
+                attempts,
+                failed_at: now,
+            };
+            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+            file.write(&[letter]).map_err(anyhow::Error::new).with_context(|| {
+                format!(
+                    "cannot write a dead letter to {}; make room on its disk",
+                    self.path.display()
+                )
+            })
+        }
+    }
+}
+
+#[cfg(not(feature = "consume"))]
+mod without_streams {
+    use super::*;
+
+    /// Dead letters are in the build with the feature `consume` only.
+    #[derive(Debug)]
+    pub(in crate::run) enum RunDeadLetters {}
+
+    impl RunDeadLetters {
+        pub(in crate::run) fn open(place: &str, _input: &str) -> anyhow::Result<Self> {
+            path_of(place)?;
+            anyhow::bail!(
+                "this build has no dead letters; install one that has them: cargo install --path crates/keylane-cli \
+                 --features consume"
+            )
+        }
+
+        pub(in crate::run) fn write(
+            &self,
+            _place: &RecordLocation,
+            _keys: &RecordKeys,
+            _raw: &[u8],
+            _attempts: u32,
+            _why: &str,
+        ) -> anyhow::Result<()> {
+            match *self {}
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Failures of records: attempts, and the action after the last one.
+
+use std::collections::HashSet;
+use std::sync::mpsc::Sender;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use keylane::{Backoff, Retry};
+
+use crate::key::RecordKey;
+use crate::process::AttemptFailure;
+use crate::run_stats::{RecordLocation, RunStats};
+
+use super::args::{FailureArgs, OnFail};
+use super::coordinator_event::{CoordinatorEvent, StopCause};
+use super::dead_letters::RunDeadLetters;
+use super::keys::RecordKeys;
+
+/// Rules for failed records.
+#[derive(Debug)]
+pub(super) struct FailureRules {
+    /// Maximum number of attempts; unlimited if 0.
+    attempts: u32,
+    backoff: Backoff,
+    on_fail: OnFail,
+    letters: Option<RunDeadLetters>,
+    stopped: StoppedKeys,
+    events: Sender<CoordinatorEvent>,
+}
+
+/// Keys of which no later record runs, because one has failed.
+#[derive(Debug, Default)]
+struct StoppedKeys(Mutex<HashSet<RecordKey, RandomState>>);
+
+/// The record that has failed.
+pub(super) struct FailedRecord<'r> {
+    pub(super) place: &'r RecordLocation,
+    pub(super) keys: &'r RecordKeys,
+    /// The record itself, for a dead letter.
+    pub(super) raw: &'r [u8],
+    pub(super) attempts: u32,
+}
+
+impl FailureRules {
+    pub(super) fn new(
+        args: &FailureArgs,
+        letters: Option<RunDeadLetters>,
+        events: Sender<CoordinatorEvent>,
+    ) -> Self {
+        let (first, max) = (args.backoff.0, args.max_backoff.0);
+        FailureRules {
+            attempts: args.attempts,
+            backoff: Backoff::exponential(first, max.max(first)),
+            on_fail: args.on_fail,
+            letters,
+            stopped: StoppedKeys::default(),
+            events,
+        }
+    }
+
+    /// Returns the rules for the pool, if there is more than one attempt.
+    pub(super) fn retry(&self) -> Option<Retry> {
+        let retry = match self.attempts {
+            1 => return None,
+            0 => Retry::forever(),
+            attempts => Retry::attempts(attempts),
+        };
+        Some(retry.backoff(self.backoff))
+    }
+
+    /// Whether another attempt follows the one with this number.
+    pub(super) fn goes_on(&self, attempt: u32, failure: &AttemptFailure) -> bool {
+        !failure.is_final && (self.attempts == 0 || attempt < self.attempts)
+    }
+
+    /// "attempt 2 of 5".
+    pub(super) fn name(&self, attempt: u32) -> String {
+        match self.attempts {
+            0 => format!("attempt {attempt}"),
+            attempts => format!("attempt {attempt} of {attempts}"),
+        }
+    }
+
+    /// Whether a record is needed after its last attempt.
+    pub(super) fn needs_record(&self) -> bool {
+        self.letters.is_some()
+    }
+
+    /// Whether a record may not run, because an earlier one of a key has failed. Its other keys stop
+    /// as well: their later records come after it.
+    pub(super) fn holds(&self, keys: &RecordKeys) -> bool {
+        if self.on_fail != OnFail::StopKey {
+            return false;
+        }
+        let mut stopped = self.stopped.lock();
+        let is_held = keys.all().any(|key| stopped.contains(key));
+        if is_held {
+            stopped.extend(keys.exclusive().iter().cloned());
+        }
+        is_held
+    }
+
+    /// Acts on the failure of a record's last attempt.
+    pub(super) fn settle(&self, record: &FailedRecord<'_>, stats: &RunStats, why: &str) {
+        let FailedRecord { place, keys, raw, attempts } = record;
+        let why = match attempts {
+            1 => why.to_owned(),
+            _ => format!("{why}, in attempt {attempts}"),
+        };
+        match self.on_fail {
+            OnFail::Continue => stats.failed(place, &keys.first, why),
+            OnFail::Skip => stats.skipped(place, &keys.first, why),
+            OnFail::StopKey => {
+                self.stopped.lock().extend(keys.all().cloned());
+                stats.failed(place, &keys.first, format_args!("{why}; its key stops"));
+            }
+            OnFail::Stop => {
+                stats.failed(place, &keys.first, why);
+                stats.stop();
+                // The coordinator may have ended the run already.
+                let _ = self.events.send(CoordinatorEvent::Stop(StopCause::RecordFailed));
+            }
+            OnFail::DeadLetter => {
+                let letters = self.letters.as_ref().expect("the options were checked");
+                match letters.write(place, keys, raw, *attempts, &why) {
+                    Ok(()) => stats.buried(place, &keys.first, why),
+                    Err(error) => {
+                        stats.failed(place, &keys.first, why);
+                        stats.stop();
+                        let cause = StopCause::Error(error);
+                        let _ = self.events.send(CoordinatorEvent::Stop(cause));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl StoppedKeys {
+    fn lock(&self) -> MutexGuard<'_, HashSet<RecordKey, RandomState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

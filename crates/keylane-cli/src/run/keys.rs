@@ -1,0 +1,170 @@
+//! Keys of a record by all options about them, and what they mean for the order.
+
+use std::num::NonZeroU16;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use keylane::Claims;
+
+use crate::input::{FieldLayout, InputRecord};
+use crate::key::{KeyMissing, KeyRule, NoKey, RecordKey};
+
+use super::args::KeyArgs;
+use super::condition::RecordCondition;
+
+/// Rules by which the keys of records are found.
+#[derive(Debug)]
+pub(super) struct KeyRules {
+    exclusive: Vec<KeyRule>,
+    shared: Vec<KeyRule>,
+    barrier: Option<RecordCondition>,
+    no_key: NoKey,
+    found: Vec<Arc<[u8]>>,
+}
+
+/// Keys of one record.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordKeys {
+    /// The first key, by which messages and the command name the record.
+    pub(crate) first: RecordKey,
+    exclusive: Vec<RecordKey>,
+    shared: Vec<RecordKey>,
+    pub(super) is_barrier: bool,
+}
+
+impl KeyRules {
+    pub(super) fn new(args: &KeyArgs, layout: &FieldLayout) -> anyhow::Result<Self> {
+        let nulls: Vec<_> = args.null_value.iter().map(|null| null.as_bytes().to_vec()).collect();
+        let rule = |option: &'static str| {
+            let nulls = &nulls;
+            move |text: &String| KeyRule::named(option, text, nulls.clone(), args.no_key, layout)
+        };
+        let barrier = args.barrier.as_deref().map(|text| {
+            anyhow::Context::with_context(RecordCondition::parse(text, layout), || {
+                format!("--barrier {text}")
+            })
+        });
+        Ok(KeyRules {
+            exclusive: args.key.iter().map(rule("--key")).collect::<Result<_, _>>()?,
+            shared: args.shared_key.iter().map(rule("--shared-key")).collect::<Result<_, _>>()?,
+            barrier: barrier.transpose()?,
+            no_key: args.no_key,
+            found: Vec::new(),
+        })
+    }
+
+    /// Returns the keys of a record.
+    ///
+    /// # Errors
+    /// If it has none although it must.
+    pub(super) fn keys_of(&mut self, record: &InputRecord) -> Result<RecordKeys, KeyMissing> {
+        let exclusive = named(&mut self.exclusive, record, &mut self.found);
+        let shared = named(&mut self.shared, record, &mut self.found);
+        let is_barrier = self.barrier.as_ref().is_some_and(|barrier| barrier.holds(record));
+        let mut keys = RecordKeys { first: RecordKey::Serial, exclusive, shared, is_barrier };
+        let first = keys.all().next().cloned();
+        keys.first = match first {
+            Some(first) => first,
+            None if is_barrier => RecordKey::Unkeyed(record.number),
+            None => match self.no_key {
+                NoKey::Unordered => RecordKey::Unkeyed(record.number),
+                NoKey::Serial => {
+                    keys.exclusive.push(RecordKey::Serial);
+                    RecordKey::Serial
+                }
+                NoKey::Error => return Err(KeyMissing),
+            },
+        };
+        Ok(keys)
+    }
+}
+
+fn named(
+    rules: &mut [KeyRule],
+    record: &InputRecord,
+    found: &mut Vec<Arc<[u8]>>,
+) -> Vec<RecordKey> {
+    found.clear();
+    rules.iter_mut().for_each(|rule| rule.add_keys(record, found));
+    found.drain(..).map(RecordKey::Named).collect()
+}
+
+impl RecordKeys {
+    /// All keys, the exclusive ones first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &RecordKey> {
+        self.exclusive.iter().chain(&self.shared)
+    }
+
+    /// Keys that the record has for itself.
+    pub(crate) fn exclusive(&self) -> &[RecordKey] {
+        &self.exclusive
+    }
+
+    /// Keys that the record shares.
+    pub(crate) fn shared(&self) -> &[RecordKey] {
+        &self.shared
+    }
+
+    /// Returns the claims of the record. With a limit, that many records of a key may run at once.
+    pub(super) fn claims(&self, limit: Option<NonZeroU16>) -> Claims<RecordKey> {
+        if self.is_barrier {
+            return Claims::barrier();
+        }
+        let exclusive = self.exclusive.iter().cloned();
+        let claims = exclusive.fold(Claims::none(), |claims, key| match limit {
+            Some(limit) => claims.and_limited(key, limit.get()),
+            None => claims.and_exclusive(key),
+        });
+        self.shared.iter().cloned().fold(claims, Claims::and_shared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(key: &[&str], shared: &[&str], barrier: Option<&str>, no_key: NoKey) -> KeyRules {
+        let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        let args = KeyArgs {
+            key: owned(key),
+            shared_key: owned(shared),
+            barrier: barrier.map(str::to_owned),
+            limit_per_key: None,
+            latest: false,
+            no_key,
+            null_value: vec!["NA".into()],
+        };
+        KeyRules::new(&args, &FieldLayout::Ndjson).unwrap()
+    }
+
+    fn record(json: &str) -> InputRecord {
+        InputRecord { number: 7, line: 7, raw: json.into(), ..InputRecord::default() }
+    }
+
+    fn texts(keys: &[RecordKey]) -> Vec<String> {
+        keys.iter().map(|key| String::from_utf8_lossy(key.bytes()).into_owned()).collect()
+    }
+
+    #[test]
+    fn keys_come_from_all_options_and_from_lists() {
+        let mut rules = rules(&[".from", ".to[]"], &[".day"], None, NoKey::Unordered);
+        let keys =
+            rules.keys_of(&record(r#"{"from":"a","to":["b","c",null,"NA"],"day":3}"#)).unwrap();
+        assert_eq!(texts(keys.exclusive()), ["a", "b", "c"]);
+        assert_eq!(texts(keys.shared()), ["3"]);
+        assert_eq!(keys.first.bytes(), b"a");
+        let keys = rules.keys_of(&record(r#"{"to":[],"day":3}"#)).unwrap();
+        assert_eq!((texts(keys.exclusive()).len(), keys.first.bytes()), (0, &b"3"[..]));
+    }
+
+    #[test]
+    fn a_record_without_any_key_follows_the_policy() {
+        let none = record("{}");
+        let of = |no_key| rules(&[".a"], &[".b"], Some(".t=end"), no_key).keys_of(&none);
+        assert_eq!(of(NoKey::Unordered).unwrap().first, RecordKey::Unkeyed(7));
+        assert_eq!(of(NoKey::Serial).unwrap().exclusive(), [RecordKey::Serial]);
+        assert!(of(NoKey::Error).is_err());
+        let mut rules = rules(&[".a"], &[], Some(".t=end"), NoKey::Error);
+        assert!(rules.keys_of(&record(r#"{"t":"end"}"#)).unwrap().is_barrier);
+    }
+}
