@@ -223,9 +223,11 @@ impl<K, W, T> DelayedTasks<K, W, T> {
         queue.tasks.values().find(|task| is_it(&task.work)).map(|task| task.at)
     }
 
-    /// Number of delayed tasks.
+    /// Number of delayed tasks, with one that is being entered: until it is in its inboxes, nothing
+    /// else counts it.
     pub(super) fn len(&self) -> usize {
-        self.queue.lock().tasks.len()
+        let queue = self.queue.lock();
+        queue.tasks.len() + usize::from(queue.entering)
     }
 }
 

@@ -475,7 +475,9 @@ fn a_task_between_attempts_keeps_its_capacity() {
         clock.advance(SECOND);
         task.join().unwrap();
         pool.wait_idle().unwrap();
-        assert_eq!((kind(A, 60), pool.inspect().snapshot(0).capacity), (None, 2));
+        // The bytes of a kept turn are given back a moment after its permit.
+        eventually(|| kind(A, 60).is_none());
+        assert_eq!(pool.inspect().snapshot(0).capacity, 2);
     });
 }
 
