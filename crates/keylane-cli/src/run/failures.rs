@@ -30,7 +30,14 @@ pub(super) struct FailureRules {
 
 /// Keys of which no later record runs, because one has failed.
 #[derive(Debug, Default)]
-struct StoppedKeys(Mutex<HashSet<RecordKey, RandomState>>);
+struct StoppedKeys(Mutex<StoppedKeySet>);
+
+#[derive(Debug, Default)]
+struct StoppedKeySet {
+    keys: HashSet<RecordKey, RandomState>,
+    /// A barrier is held, and so are all records behind it.
+    all: bool,
+}
 
 /// The record that has failed.
 pub(super) struct FailedRecord<'r> {
@@ -87,17 +94,21 @@ impl FailureRules {
     }
 
     /// Whether a record may not run, because an earlier one of a key has failed. Its other keys stop
-    /// as well: their later records come after it.
+    /// as well: their later records come after it. So do all keys behind a barrier, which comes
+    /// after every record before it.
     pub(super) fn holds(&self, keys: &RecordKeys) -> bool {
         if self.on_fail != OnFail::StopKey {
             return false;
         }
         let mut stopped = self.stopped.lock();
-        let is_held = keys.all().any(|key| stopped.contains(key));
+        let is_held = match keys.is_barrier {
+            true => !stopped.keys.is_empty(),
+            false => keys.all().any(|key| stopped.keys.contains(key)),
+        };
         if is_held {
-            stopped.extend(keys.exclusive().iter().cloned());
+            stopped.stop(keys);
         }
-        is_held
+        is_held || stopped.all
     }
 
     /// Acts on the failure of a record's last attempt.
@@ -111,7 +122,7 @@ impl FailureRules {
             OnFail::Continue => stats.failed(place, &keys.first, why),
             OnFail::Skip => stats.skipped(place, &keys.first, why),
             OnFail::StopKey => {
-                self.stopped.lock().extend(keys.all().cloned());
+                self.stopped.lock().stop(keys);
                 stats.failed(place, &keys.first, format_args!("{why}; its key stops"));
             }
             OnFail::Stop => {
@@ -137,7 +148,15 @@ impl FailureRules {
 }
 
 impl StoppedKeys {
-    fn lock(&self) -> MutexGuard<'_, HashSet<RecordKey, RandomState>> {
+    fn lock(&self) -> MutexGuard<'_, StoppedKeySet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StoppedKeySet {
+    /// Stops what comes after a record with these keys. Records that share a key with it do not.
+    fn stop(&mut self, keys: &RecordKeys) {
+        self.all |= keys.is_barrier;
+        self.keys.extend(keys.exclusive().iter().cloned());
     }
 }

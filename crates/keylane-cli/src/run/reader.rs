@@ -98,7 +98,8 @@ impl InputReader {
         mut work: CommandTask,
         retry: Option<Retry>,
     ) -> bool {
-        let has_key = !matches!(work.first_key(), RecordKey::Unkeyed(_));
+        // Records without a key have nothing in common that a later one could replace.
+        let has_key = matches!(work.first_key(), RecordKey::Named(_));
         let task = pool.task(claims);
         let task = if self.order.is_latest && has_key { task.latest() } else { task };
         match retry {

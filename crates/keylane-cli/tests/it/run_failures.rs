@@ -96,6 +96,34 @@ fn a_failed_record_can_stop_its_keys_and_those_that_depend_on_them() {
 }
 
 #[test]
+fn a_barrier_and_all_behind_it_do_not_run_after_a_stopped_key() {
+    let words = [
+        "-j4",
+        "--key",
+        "1",
+        "--barrier",
+        "1=all",
+        "--on-fail",
+        "stop-key",
+        "--",
+        "sh",
+        "-c",
+        FAIL_X,
+        "sh",
+        "{}",
+    ];
+    let outcome = run(&words, "a\nx\nall\nb\n");
+    outcome.expect(1, &["not run: 2 records behind a failed one of a key"]);
+    assert_eq!(outcome.stdout, "a\n");
+    // A record that only shares the key stops no other that shares it.
+    let shared = ["-j1", "--shared-key", "1", "--on-fail", "stop-key", "--"];
+    let shared = shared.into_iter().chain(["sh", "-c", FAIL_X, "sh", "{2}"]).collect::<Vec<_>>();
+    let outcome = run(&shared, "d x\nd b\n");
+    outcome.expect(1, &["1 of 2 records failed, 1 succeeded"]);
+    assert_eq!(outcome.stdout, "b\n");
+}
+
+#[test]
 fn a_failed_record_can_stop_the_run_or_be_skipped() {
     let words =
         |what| ["-j1", "--key", "1", "--on-fail", what, "--", "sh", "-c", FAIL_X, "sh", "{}"];
