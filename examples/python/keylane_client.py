@@ -249,6 +249,7 @@ class Task:
     def __init__(self, keylane, lease):
         self.keylane, self.lease = keylane, lease
         self.payload, self.keys = lease["payload"], lease["keys"]
+        self.shared_keys = lease.get("shared_keys", [])
         self.attempt, self.fence = lease["attempt"], lease["fence"]
         #: The trace that the job was submitted in (W3C Trace Context), if it was in one.
         self.traceparent, self.tracestate = lease.get("traceparent"), lease.get("tracestate")

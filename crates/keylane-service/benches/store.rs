@@ -276,7 +276,7 @@ fn recovery(folder: &Path, subtasks: u32) {
         while let Some(job) = recovered.next_job().unwrap() {
             job.for_each_waiting(|one| {
                 waiting += 1;
-                key_bytes += one.subtask.keys().map(<[u8]>::len).sum::<usize>();
+                key_bytes += one.subtask.keys().map(|claim| claim.key.len()).sum::<usize>();
             })
             .unwrap();
         }

@@ -35,6 +35,75 @@ impl Key {
     }
 }
 
+/// A subtask's use of a key, while it is submitted: exclusive, or shared with other subtasks that
+/// share the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyClaim<'k> {
+    /// Bytes of the key.
+    pub key: &'k [u8],
+    /// Whether other subtasks that share the key may run at the same time.
+    pub is_shared: bool,
+}
+
+impl<'k> KeyClaim<'k> {
+    /// Returns an exclusive use of the key.
+    #[must_use]
+    pub fn exclusive(key: &'k [u8]) -> Self {
+        KeyClaim { key, is_shared: false }
+    }
+
+    /// Returns a shared use of the key.
+    #[must_use]
+    pub fn shared(key: &'k [u8]) -> Self {
+        KeyClaim { key, is_shared: true }
+    }
+}
+
+impl<'k> From<&'k [u8]> for KeyClaim<'k> {
+    fn from(key: &'k [u8]) -> Self {
+        KeyClaim::exclusive(key)
+    }
+}
+
+/// Keys of a subtask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskKeys {
+    /// Keys that no other subtask uses while this one is unfinished.
+    pub exclusive: Vec<Key>,
+    /// Keys that other subtasks may share.
+    pub shared: Vec<Key>,
+}
+
+impl TaskKeys {
+    /// Returns whether there is no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.exclusive.is_empty() && self.shared.is_empty()
+    }
+
+    /// Returns all keys, the exclusive ones first.
+    pub fn all(&self) -> impl Iterator<Item = &Key> {
+        self.exclusive.iter().chain(&self.shared)
+    }
+
+    /// Returns the uses of the keys, the exclusive ones first.
+    pub fn claims(&self) -> impl Iterator<Item = KeyClaim<'_>> {
+        let exclusive = self.exclusive.iter().map(|key| KeyClaim::exclusive(&key.0));
+        exclusive.chain(self.shared.iter().map(|key| KeyClaim::shared(&key.0)))
+    }
+}
+
+impl<'k> FromIterator<KeyClaim<'k>> for TaskKeys {
+    fn from_iter<I: IntoIterator<Item = KeyClaim<'k>>>(claims: I) -> Self {
+        let mut keys = TaskKeys::default();
+        for KeyClaim { key, is_shared } in claims {
+            let list = if is_shared { &mut keys.shared } else { &mut keys.exclusive };
+            list.push(Key::new(key));
+        }
+        keys
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.0.escape_ascii())

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::KeyClaim;
 use crate::kind::{Kind, KindRegistry};
 use crate::request_error::RequestError;
 use crate::trace_context::TraceContext;
@@ -218,7 +219,8 @@ fn work_of(
     split: bool,
     wrong: &mut InvalidFields,
 ) -> (Vec<SubmitSubtask>, Option<Box<RawValue>>) {
-    let single = job.payload.is_some() || job.key.is_some() || job.keys.is_some();
+    let has_keys = job.key.is_some() || job.keys.is_some() || job.shared_keys.is_some();
+    let single = job.payload.is_some() || has_keys;
     let ways = usize::from(single) + usize::from(job.subtasks.is_some()) + usize::from(more);
     if ways > 1 {
         wrong.add(
@@ -230,7 +232,7 @@ fn work_of(
         wrong.check(job.subtasks.is_none() && !more, "/subtasks", || {
             "this kind splits its jobs itself: give it a `payload`".into()
         });
-        wrong.check(job.key.is_none() && job.keys.is_none(), "/key", || {
+        wrong.check(!has_keys, "/key", || {
             "this kind splits its jobs itself: its subtasks have keys, not the job".into()
         });
         return (Vec::new(), job.payload.take());
@@ -241,8 +243,9 @@ fn work_of(
     let subtasks = match job.subtasks.take() {
         Some(subtasks) => subtasks,
         None if single => {
-            let (key, keys, payload) = (job.key.take(), job.keys.take(), job.payload.take());
-            vec![SubmitSubtask { key, keys, payload }]
+            let (key, keys, shared_keys) =
+                (job.key.take(), job.keys.take(), job.shared_keys.take());
+            vec![SubmitSubtask { key, keys, shared_keys, payload: job.payload.take() }]
         }
         None => Vec::new(),
     };
@@ -258,35 +261,34 @@ fn check_subtask(
     if subtask.key.is_some() && subtask.keys.is_some() {
         wrong.add(format!("{at}/keys"), "one of `key` and `keys`");
     }
-    let keys = subtask.keys.iter().flatten().chain(&subtask.key);
     let bytes = subtask.payload.as_ref().map_or(0, |payload| payload.get().len());
-    if let Err((place, why)) = fits(keys.map(|key| key.as_bytes()), bytes, bounds) {
+    if let Err((place, why)) = fits(subtask.claims(), bytes, bounds) {
         wrong.add(format!("{at}{place}"), why);
     }
 }
 
 /// Checks a subtask against the limits. The error is the JSON pointer of the field and a message.
 pub(crate) fn fits<'a>(
-    keys: impl Iterator<Item = &'a [u8]>,
+    keys: impl Iterator<Item = KeyClaim<'a>>,
     payload_bytes: usize,
     bounds: &SubmissionLimits,
 ) -> Result<(), (&'static str, String)> {
     let mut count = 0;
-    for key in keys {
+    for KeyClaim { key, is_shared } in keys {
         count += 1;
+        let at = if is_shared { "/shared_keys" } else { "/key" };
         if key.is_empty() {
-            return Err((
-                "/key",
-                "a key has one byte at least; leave it out if there is none".into(),
-            ));
+            let why = "a key has one byte at least; leave it out if there is none";
+            return Err((at, why.into()));
         }
         if key.len() > MAX_KEY_BYTES {
             let why = format!("it has {} bytes, and {MAX_KEY_BYTES} are the most", key.len());
-            return Err(("/key", why));
+            return Err((at, why));
         }
     }
     if count > MAX_KEYS {
-        return Err(("/keys", format!("there are {count}, and {MAX_KEYS} are the most")));
+        let why = format!("there are {count} with the shared ones, and {MAX_KEYS} are the most");
+        return Err(("/keys", why));
     }
     if payload_bytes > bounds.payload_bytes {
         let most = bounds.payload_bytes;

@@ -18,7 +18,7 @@ mod trace_context;
 pub mod wire;
 
 pub use engine::{BuildInfo, ManualClock, Service, ServiceBuilder, ServiceSettings, StartError};
-pub use ids::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber};
+pub use ids::{JobId, JobNumber, Key, KeyClaim, SubtaskId, SubtaskNumber, TaskKeys};
 pub use job_definition::SubmissionLimits;
 pub use kind::{Kind, KindExecutor, StartRate};
 pub use request_error::RequestError;

@@ -48,6 +48,12 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "KEY")]
     key: Vec<String>,
 
+    /// A key that the only subtask shares: it runs beside others that share it,
+    /// never beside one that has it as --key; can be given several times. With
+    /// an input, how each record's shared key is found, as for --key.
+    #[arg(long, value_name = "KEY")]
+    shared_key: Vec<String>,
+
     /// The first line of the table has the columns' names.
     #[arg(long)]
     header: bool,
@@ -222,6 +228,8 @@ struct JobDefinition<'a> {
     key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     keys: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    shared_keys: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     run_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -290,8 +298,11 @@ impl SubmitArgs {
         ensure!(is_table || !self.header, "--header is about --csv and --tsv");
         if let Some((_, _, shape)) = found {
             ensure!(self.key.len() <= 1, "each record's key is found in one way: give --key once");
-            let has_own = shape == RecordConversion::Whole && !self.key.is_empty();
-            ensure!(!has_own, "the lines of --subtasks have their own keys; leave out --key");
+            let has_keys = !self.key.is_empty() || !self.shared_key.is_empty();
+            ensure!(
+                !(shape == RecordConversion::Whole && has_keys),
+                "the lines of --subtasks have their own keys; leave out --key and --shared-key"
+            );
         }
         Ok(found)
     }
@@ -300,7 +311,7 @@ impl SubmitArgs {
         let text = match (&self.work.payload, &self.work.payload_file) {
             (Some(text), _) => text.clone(),
             (None, Some(path)) => read_payload(path)?,
-            (None, None) if !self.key.is_empty() => return Ok(None),
+            (None, None) if !self.key.is_empty() || !self.shared_key.is_empty() => return Ok(None),
             (None, None) => bail!(
                 "there is nothing to do: give --payload JSON, or an input with --ndjson, --csv, --tsv, \
                  --lines or --subtasks"
@@ -330,6 +341,7 @@ impl SubmitArgs {
             payload,
             key: if let [key] = keys { Some(key) } else { None },
             keys: Some(keys).filter(|keys| keys.len() > 1),
+            shared_keys: if keyed { &self.shared_key } else { &[] },
             run_at: self.at.map(|when| when.0),
             delay_ms: self.delay.map(millis),
             on_error: self.on_error.map(|choice| match choice {
@@ -358,6 +370,7 @@ impl SubmitArgs {
             header: self.header,
             shape,
             key: self.key.first().cloned(),
+            shared_keys: self.shared_key.clone(),
             nulls: self.null_value.iter().map(|null| null.clone().into_bytes()).collect(),
             keyless: self.no_key,
         };

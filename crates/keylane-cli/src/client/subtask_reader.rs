@@ -34,6 +34,7 @@ pub(super) struct SubtaskReader {
     source: InputSource,
     record: InputRecord,
     rule: Option<KeyRule>,
+    shared: Vec<KeyRule>,
     shape: RecordConversion,
     /// The names of a table's columns, as JSON.
     names: Option<Vec<String>>,
@@ -47,6 +48,7 @@ pub(super) struct InputOptions {
     pub(super) shape: RecordConversion,
     /// As in `keylane run`.
     pub(super) key: Option<String>,
+    pub(super) shared_keys: Vec<String>,
     pub(super) nulls: Vec<Vec<u8>>,
     pub(super) keyless: KeylessPolicy,
 }
@@ -59,14 +61,16 @@ impl SubtaskReader {
             KeylessPolicy::Unordered => NoKey::Unordered,
             KeylessPolicy::Error => NoKey::Error,
         };
-        let rule =
-            reading.key.map(|key| KeyRule::new(&key, reading.nulls, no_key, source.layout()));
+        let rule = |key: String| KeyRule::new(&key, reading.nulls.clone(), no_key, source.layout());
+        let shared = reading.shared_keys.into_iter().map(rule).collect::<Result<_, _>>()?;
+        let rule = reading.key.map(rule);
         let names = match source.layout() {
             FieldLayout::Named(header) => Some(names(header)?),
             _ => None,
         };
         Ok(Self {
             rule: rule.transpose()?,
+            shared,
             shape: reading.shape,
             names,
             source,
@@ -94,15 +98,29 @@ impl SubtaskReader {
         if let Some(rule) = &mut self.rule
             && let RecordKey::Named(key) = rule.key_of(&self.record)?
         {
-            let key =
-                str::from_utf8(&key).context("the key is not valid UTF-8, as JSON must be")?;
             into.extend_from_slice(b"\"key\":");
-            serde_json::to_writer(&mut *into, key)?;
+            key_text(&key, into)?;
             into.push(b',');
         }
+        self.shared_keys(into)?;
         into.extend_from_slice(b"\"payload\":");
         self.payload(into)?;
         into.extend_from_slice(b"}\n");
+        Ok(())
+    }
+
+    fn shared_keys(&mut self, into: &mut Vec<u8>) -> anyhow::Result<()> {
+        let mut is_first = true;
+        for rule in &mut self.shared {
+            let RecordKey::Named(key) = rule.key_of(&self.record)? else { continue };
+            let before: &[u8] = if is_first { b"\"shared_keys\":[" } else { b"," };
+            into.extend_from_slice(before);
+            key_text(&key, into)?;
+            is_first = false;
+        }
+        if !is_first {
+            into.extend_from_slice(b"],");
+        }
         Ok(())
     }
 
@@ -148,6 +166,11 @@ fn names(header: &ByteRecord) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
+fn key_text(key: &[u8], into: &mut Vec<u8>) -> anyhow::Result<()> {
+    let key = str::from_utf8(key).context("the key is not valid UTF-8, as JSON must be")?;
+    Ok(serde_json::to_writer(into, key)?)
+}
+
 fn string(bytes: &[u8], into: &mut Vec<u8>) -> anyhow::Result<()> {
     let text = str::from_utf8(bytes);
     let text = text
@@ -188,6 +211,7 @@ mod tests {
             header: false,
             shape: RecordConversion::Payload,
             key: key.map(String::from),
+            shared_keys: Vec::new(),
             nulls: vec![b"NA".to_vec()],
             keyless: KeylessPolicy::Unordered,
         }
@@ -206,6 +230,18 @@ mod tests {
         assert_eq!(rows, [r#"{"key":"a","payload":["a","b\nc"]}"#, r#"{"payload":["NA","d"]}"#]);
         let named = InputOptions { header: true, ..reading(InputFormat::Tsv, None) };
         assert_eq!(made("u\tn\n1\t2\n", named).unwrap(), [r#"{"payload":{"u":"1","n":"2"}}"#]);
+    }
+
+    #[test]
+    fn shared_keys_are_found_in_each_record() {
+        let shared_keys = vec![".c".to_owned(), ".d".to_owned()];
+        let reading = InputOptions { shared_keys, ..reading(InputFormat::Ndjson, Some(".u")) };
+        let lines = made("{\"u\":1,\"c\":2,\"d\":3}\n{\"d\":\"NA\"}\n", reading).unwrap();
+        let expected = [
+            r#"{"key":"1","shared_keys":["2","3"],"payload":{"u":1,"c":2,"d":3}}"#,
+            r#"{"payload":{"d":"NA"}}"#,
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

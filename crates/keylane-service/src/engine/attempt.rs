@@ -150,16 +150,17 @@ impl AttemptRunner {
             (live.plan.stored, live.head.fan_in)
         };
         // Before anything is written. A retry of the split may find more room.
-        let key_bytes = made.iter().flat_map(NewSubtaskSpec::keys).map(|key| key.len() as u64);
+        let key_bytes =
+            made.iter().flat_map(NewSubtaskSpec::claims).map(|claim| claim.key.len() as u64);
         let room = CapacityReservation::of(&self.incoming, made.len() as u64, key_bytes.sum());
         let room = room.map_err(|refused| AttemptFailure::passing(refused.to_string()))?;
         let mut extension = self.store.extend(job, stored);
         let mut entering = PackedSubtasks::default();
         for (number, one) in (0..).zip(&made) {
-            entering.push(NewSubtask { number, keys: one.keys(), attempts_made: 0 });
+            entering.push(NewSubtask { number, keys: one.claims(), attempts_made: 0 });
         }
         for one in &made {
-            extension.push(&one.keys(), one.payload().as_bytes())?;
+            extension.push_claims(&one.claims(), one.payload().as_bytes())?;
             extension.flush_async().await?;
         }
         if fan_in {

@@ -141,7 +141,7 @@ impl AttemptEnds {
     }
 
     fn announce_stop(&self, running: &RunningAttempt, error: Option<&str>, now: Timestamp) {
-        for key in &running.keys {
+        for key in running.keys.all() {
             self.events.publish(|id| crate::wire::Event {
                 key: Some(String::from_utf8_lossy(&key.0).into_owned()),
                 error: error.map(str::to_owned),
@@ -163,7 +163,8 @@ impl AttemptEnds {
             slot: running.slot,
             job: job.map_or_else(String::new, |id| id.to_string()),
             number: shown(running.step),
-            keys: running.keys.iter().map(super::query::text_of).collect(),
+            keys: running.keys.exclusive.iter().map(super::query::text_of).collect(),
+            shared_keys: running.keys.shared.iter().map(super::query::text_of).collect(),
             attempt: running.attempt,
             begin: running.since,
             end: Some(now),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::engine::ServiceSettings;
 use crate::engine::order_check::OrderViolation;
 use crate::store::Changes;
-use crate::{JobNumber, Key, Kind, Service, SubtaskId};
+use crate::{JobNumber, Key, Kind, Service, SubtaskId, TaskKeys};
 
 async fn start(folder: &std::path::Path) -> Service {
     let remote = Kind::leased(Duration::from_secs(60));
@@ -30,7 +30,7 @@ async fn an_attempt_that_a_crash_cut_off_still_holds_its_keys_in_the_check_of_th
     let service = start(folder.path()).await;
     {
         let order = &mut service.core.state.lock().order;
-        let keys = [Key::new("k")];
+        let keys = TaskKeys { exclusive: vec![Key::new("k")], ..TaskKeys::default() };
         let other = SubtaskId { job: JobNumber(job.0 + 1), number: 0 };
         let beside = Some(OrderViolation::Beside(first));
         assert_eq!(order.begun(other, &keys, |_| true), beside);
@@ -56,7 +56,10 @@ async fn an_order_violation_raises_the_metric() {
     };
     let begins = |number| {
         let subtask = SubtaskId { job, number };
-        service.core.state.lock().check_order(subtask, &[Key::new("k")]);
+        service.core.state.lock().check_order(
+            subtask,
+            &TaskKeys { exclusive: vec![Key::new("k")], ..TaskKeys::default() },
+        );
     };
     begins(0);
     assert_eq!(count(), 0);

@@ -25,7 +25,7 @@ use crate::kind::{KindExecutor, KindRegistry};
 use crate::scheduler::{RunStart, Step};
 use crate::store::Store;
 use crate::wire::Timestamp;
-use crate::{Key, SubtaskId};
+use crate::{SubtaskId, TaskKeys};
 
 /// Maximum number of starts per critical section, so that other threads get the lock.
 pub(super) const AT_ONCE: usize = 64;
@@ -135,7 +135,7 @@ impl SubtaskDispatcher {
     ) -> Option<PreparedAttempt> {
         let kind = start.kind.0;
         engine.totals.starts += 1;
-        let keys: Vec<Key> = engine.scheduler.keys_of(start.fence).map(Key::new).collect();
+        let keys: TaskKeys = engine.scheduler.keys_of(start.fence).collect();
         if let Step::Subtask(number) = start.step {
             engine.check_order(SubtaskId { job: start.job, number }, &keys);
         }
@@ -207,7 +207,8 @@ impl SubtaskDispatcher {
                 Step::Subtask(number) => Handled::Subtask(number),
                 Step::FanIn => Handled::FanIn,
             },
-            keys: running.keys.clone(),
+            keys: running.keys.exclusive.clone(),
+            shared_keys: running.keys.shared.clone(),
             number: running.attempt,
             fence,
             payload: Bytes::new(),

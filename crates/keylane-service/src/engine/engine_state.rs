@@ -55,7 +55,7 @@ use crate::request_error::RequestError;
 use crate::scheduler::{Scheduler, Step};
 use crate::store::{Changes, JobState as Stored, JobStatus, OutcomeCounts};
 use crate::wire::{JobState, Timestamp};
-use crate::{JobId, JobNumber, Key, SubtaskNumber};
+use crate::{JobId, JobNumber, Key, SubtaskNumber, TaskKeys};
 
 /// In-memory state of the engine. All fields are behind the lock of [`SharedState`].
 #[derive(Debug)]
@@ -369,7 +369,7 @@ pub(super) struct RunningAttempt {
     pub(super) rule: Rule,
     pub(super) slot: u32,
     pub(super) since: Timestamp,
-    pub(super) keys: Vec<Key>,
+    pub(super) keys: TaskKeys,
     /// Cancels the attempt.
     pub(super) cancel: CancellationToken,
     /// Log of the attempt.

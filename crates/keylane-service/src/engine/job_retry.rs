@@ -357,8 +357,8 @@ impl RetryPlan {
                 // A subtask without an outcome was cancelled with the job: there is no outcome to
                 // remove.
                 self.count += 1;
-                self.key_bytes += subtask.keys().map(|key| key.len() as u64).sum::<u64>();
-                subtask.keys().for_each(|key| self.keys.add(key));
+                self.key_bytes += subtask.keys().map(|claim| claim.key.len() as u64).sum::<u64>();
+                subtask.keys().for_each(|claim| self.keys.add(claim.key));
                 let part = self.part();
                 part.reopened.extend(kind.map(|_| stored));
                 let (keys, attempts_made) = (subtask.keys(), 0);

@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 use super::SubmitTicket;
 use super::capacity::CapacityReservation;
 use super::submission::{AcceptedJob, ExtraWrites, Submission};
-use crate::JobId;
 use crate::job_definition::{self, JobDefinition, ValidatedSubmission};
 use crate::request_error::RequestError;
 use crate::scheduler::{NewSubtask, PackedSubtasks};
 use crate::store::{IdempotencyEntry, JobAlias, JobState as Stored, JobStatus, JobUpload, NewJob};
 use crate::trace_context::TraceContext;
 use crate::wire::{Object, SubmitJob, SubmitSubtask, Timestamp};
+use crate::{JobId, KeyClaim};
 
 /// Submission in progress. If it is dropped, nothing of the job remains.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ struct SubtaskLine<'a> {
     key: Option<std::borrow::Cow<'a, str>>,
     #[serde(default, borrow)]
     keys: Option<Vec<std::borrow::Cow<'a, str>>>,
+    #[serde(default, borrow)]
+    shared_keys: Option<Vec<std::borrow::Cow<'a, str>>>,
     #[serde(default, borrow)]
     payload: Option<&'a RawValue>,
 }
@@ -85,8 +87,7 @@ impl JobSubmission {
     }
 
     fn push(&mut self, subtask: &SubmitSubtask) -> Result<(), RequestError> {
-        let keys: Vec<&[u8]> =
-            subtask.keys.iter().flatten().chain(&subtask.key).map(|key| key.as_bytes()).collect();
+        let keys: Vec<KeyClaim<'_>> = subtask.claims().collect();
         let payload = subtask.payload.as_ref().map_or("null", |payload| payload.get());
         self.add(&keys, payload)
     }
@@ -99,16 +100,16 @@ impl JobSubmission {
     }
 
     /// Adds a subtask that clients see.
-    fn add(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), RequestError> {
-        self.room.take(1, keys.iter().map(|key| key.len() as u64).sum())?;
+    fn add(&mut self, keys: &[KeyClaim<'_>], payload: &str) -> Result<(), RequestError> {
+        self.room.take(1, keys.iter().map(|claim| claim.key.len() as u64).sum())?;
         let number = u32::try_from(self.subtasks.count()).expect("the bound on subtasks is a u32");
         let keys_of = keys.iter().copied();
         self.subtasks.push(NewSubtask { number, keys: keys_of, attempts_made: 0 });
         self.put(keys, payload)
     }
 
-    fn put(&mut self, keys: &[&[u8]], payload: &str) -> Result<(), RequestError> {
-        let put = self.upload.push(keys, payload.as_bytes());
+    fn put(&mut self, keys: &[KeyClaim<'_>], payload: &str) -> Result<(), RequestError> {
+        let put = self.upload.push_claims(keys, payload.as_bytes());
         put.map(drop).map_err(|error| self.service.status.write_refused(error))
     }
 
@@ -128,18 +129,22 @@ impl JobSubmission {
         }
         let payload = line.payload.map_or("null", RawValue::get);
         // Most subtasks have at most one key: then nothing is allocated.
-        let one: [&[u8]; 1];
-        let many: Vec<&[u8]>;
-        let keys: &[&[u8]] = match (&line.key, &line.keys) {
-            (Some(key), _) => {
-                one = [key.as_bytes()];
+        let one: [KeyClaim<'_>; 1];
+        let many: Vec<KeyClaim<'_>>;
+        let keys: &[KeyClaim<'_>] = match (&line.key, &line.keys, &line.shared_keys) {
+            (Some(key), None, None) => {
+                one = [KeyClaim::exclusive(key.as_bytes())];
                 &one
             }
-            (None, Some(keys)) => {
-                many = keys.iter().map(|key| key.as_bytes()).collect();
+            (None, None, None) => &[],
+            (key, keys, shared) => {
+                let exclusive = keys.iter().flatten().chain(key);
+                let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
+                let shared = shared.iter().flatten();
+                let shared = shared.map(|key| KeyClaim::shared(key.as_bytes()));
+                many = exclusive.chain(shared).collect();
                 &many
             }
-            (None, None) => &[],
         };
         job_definition::fits(keys.iter().copied(), payload.len(), bounds)
             .map_err(|(at, why)| wrong(at, why))?;

@@ -19,7 +19,7 @@ use crate::kind::{Kind, KindExecutor, KindRegistry};
 use crate::scheduler::{RestoredState, RunEnd, Step};
 use crate::store::{AttemptStage, LatestAttempt};
 use crate::wire::Timestamp;
-use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
+use crate::{JobNumber, SubtaskId, SubtaskNumber, TaskKeys};
 
 /// Lease that a worker had when the previous process ended.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl Leases {
         engine: &mut EngineState,
         job: JobNumber,
         kind: u32,
-        keys: Vec<Key>,
+        keys: TaskKeys,
         survivor: SurvivingLease,
         now: Timestamp,
     ) -> bool {

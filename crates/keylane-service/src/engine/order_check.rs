@@ -6,10 +6,11 @@
 //!
 //! 1. **One at a time, across attempts.** A subtask that has begun and has not ended permanently is
 //!    *open*, also while it backs off or has stopped its keys. The begin of another subtask with
-//!    one of its keys is a violation.
+//!    one of its keys is a violation, unless both share the key.
 //! 2. **Forward only.** Of the subtasks with a key, each begins at or after the position of the one
 //!    that began before: the position of its job, and its number there. A begin before that
-//!    position is a violation: a later subtask has overtaken it.
+//!    position is a violation: a later subtask has overtaken it. A subtask that shares the key is
+//!    compared only with those that do not.
 //!
 //! So an overtaken subtask is detected when it begins itself; a lost subtask is not detected here.
 //! Subtasks dropped with their job have no end of their own, so the check asks on demand whether
@@ -26,12 +27,12 @@
 //! Keys are stored as 128-bit hashes. Positions are kept for at least the last [`GENERATION`] keys,
 //! in two generations; all other entries are removed with the open subtasks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 
 use foldhash::quality::RandomState;
 
-use crate::{JobNumber, Key, SubtaskId};
+use crate::{JobNumber, Key, SubtaskId, TaskKeys};
 
 /// Number of keys after which the older generation of positions is removed.
 const GENERATION: usize = 1 << 16;
@@ -51,15 +52,24 @@ pub(super) struct OrderCheck {
     next_entry: u64,
     /// Subtasks that have begun and not ended permanently.
     open: HashMap<SubtaskId, UnfinishedSubtask>,
-    /// Open subtask of each key.
+    /// Open subtask of each key that does not share it.
     holders: HashMap<KeyHash, SubtaskId>,
-    /// Position of the last begin of each key: recent keys, and older ones.
-    last: [HashMap<KeyHash, OrderPosition>; 2],
+    /// Open subtasks that share a key.
+    sharers: HashMap<KeyHash, BTreeSet<SubtaskId>>,
+    /// Positions of the last begins of subtasks that do not share the key.
+    last: LastBegins,
+    /// Highest positions of the begins of subtasks that share the key.
+    last_shared: LastBegins,
 }
+
+/// Highest position of the begins of each key: recent keys, and older ones.
+#[derive(Debug, Default)]
+struct LastBegins([HashMap<KeyHash, OrderPosition>; 2]);
 
 #[derive(Debug)]
 struct UnfinishedSubtask {
-    keys: Box<[KeyHash]>,
+    /// Keys, and whether the subtask shares them.
+    keys: Box<[(KeyHash, bool)]>,
     /// Number of the job's entry when the subtask began.
     entry: Option<u64>,
     runs: bool,
@@ -93,24 +103,21 @@ impl OrderCheck {
     pub(super) fn begun(
         &mut self,
         subtask: SubtaskId,
-        keys: &[Key],
+        keys: &TaskKeys,
         is_held: impl Fn(SubtaskId) -> bool,
     ) -> Option<OrderViolation> {
-        let keys: Box<[KeyHash]> = keys.iter().map(|key| self.hash(key)).collect();
+        let keys: Box<[(KeyHash, bool)]> = self.hashed(keys);
         let mut violation = None;
         if self.open.get(&subtask).is_some_and(|open| open.runs) {
             violation = Some(OrderViolation::Twice);
         }
         let entry = self.entries.get(&subtask.job).copied();
         let place = entry.map(|entry| (entry, subtask.number));
-        for key in &keys {
-            let holder = self.holders.insert(*key, subtask).filter(|holder| *holder != subtask);
-            let is_held = |holder: &SubtaskId| self.is_current(*holder) && is_held(*holder);
-            if let Some(holder) = holder.filter(is_held) {
-                violation = Some(OrderViolation::Beside(holder));
-            }
+        for (key, is_shared) in &keys {
+            let beside = self.take_key(*key, *is_shared, subtask, &is_held);
+            violation = beside.map(OrderViolation::Beside).or(violation);
             let Some(place) = place else { continue };
-            if self.put_last(*key, place).is_some_and(|last| last > place) {
+            if self.put_last(*key, *is_shared, place).is_some_and(|last| last > place) {
                 violation.get_or_insert(OrderViolation::Overtaken);
             }
         }
@@ -120,6 +127,27 @@ impl OrderCheck {
         violation
     }
 
+    /// Records a subtask as a holder of a key. Returns another one that is open and conflicts with
+    /// it.
+    fn take_key(
+        &mut self,
+        key: KeyHash,
+        is_shared: bool,
+        subtask: SubtaskId,
+        is_held: impl Fn(SubtaskId) -> bool,
+    ) -> Option<SubtaskId> {
+        let (holder, sharers) = if is_shared {
+            self.sharers.entry(key).or_default().insert(subtask);
+            (self.holders.get(&key).copied(), None)
+        } else {
+            // Most services share no key.
+            let sharers = if self.sharers.is_empty() { None } else { self.sharers.remove(&key) };
+            (self.holders.insert(key, subtask), sharers)
+        };
+        let mut all = holder.into_iter().chain(sharers.into_iter().flatten());
+        all.find(|other| *other != subtask && self.is_current(*other) && is_held(*other))
+    }
+
     /// Returns true if an open subtask began after the last entry of its job.
     fn is_current(&self, subtask: SubtaskId) -> bool {
         let open = self.open.get(&subtask);
@@ -127,7 +155,7 @@ impl OrderCheck {
     }
 
     /// Adds a subtask that had begun before the restart and has not ended.
-    pub(super) fn restored(&mut self, subtask: SubtaskId, keys: &[Key]) {
+    pub(super) fn restored(&mut self, subtask: SubtaskId, keys: &TaskKeys) {
         self.begun(subtask, keys, |_| false);
         self.attempt_ended(subtask);
     }
@@ -142,28 +170,63 @@ impl OrderCheck {
     /// Records the permanent end of a subtask.
     pub(super) fn ended(&mut self, subtask: SubtaskId) {
         let Some(open) = self.open.remove(&subtask) else { return };
-        for key in open.keys {
-            if self.holders.get(&key) == Some(&subtask) {
-                self.holders.remove(&key);
+        for (key, is_shared) in open.keys {
+            if !is_shared {
+                if self.holders.get(&key) == Some(&subtask) {
+                    self.holders.remove(&key);
+                }
+            } else if let Some(sharers) = self.sharers.get_mut(&key) {
+                sharers.remove(&subtask);
+                if sharers.is_empty() {
+                    self.sharers.remove(&key);
+                }
             }
         }
     }
 
-    /// Stores the position of a begin, and returns the previous one of the key. A violation does
-    /// not move the position back.
-    fn put_last(&mut self, key: KeyHash, place: OrderPosition) -> Option<OrderPosition> {
-        let [recent, older] = &mut self.last;
-        let before = recent.get(&key).or_else(|| older.get(&key)).copied();
-        recent.insert(key, before.map_or(place, |before| before.max(place)));
-        if recent.len() >= GENERATION {
-            *older = std::mem::take(recent);
+    /// Stores the position of a begin, and returns the highest one before it with which it must
+    /// not change places. A violation does not move the position back.
+    fn put_last(
+        &mut self,
+        key: KeyHash,
+        is_shared: bool,
+        place: OrderPosition,
+    ) -> Option<OrderPosition> {
+        if is_shared {
+            self.last_shared.put(key, place);
+            return self.last.get(key);
         }
-        before
+        self.last.put(key, place).max(self.last_shared.get(key))
+    }
+
+    /// Returns the hashes of the keys. A key that is exclusive, too, is not shared.
+    fn hashed(&self, keys: &TaskKeys) -> Box<[(KeyHash, bool)]> {
+        let exclusive = keys.exclusive.iter().map(|key| (self.hash(key), false));
+        let shared = keys.shared.iter().filter(|key| !keys.exclusive.contains(key));
+        exclusive.chain(shared.map(|key| (self.hash(key), true))).collect()
     }
 
     fn hash(&self, key: &Key) -> KeyHash {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(&key.0));
         u128::from(high) << 64 | u128::from(low)
+    }
+}
+
+impl LastBegins {
+    fn get(&self, key: KeyHash) -> Option<OrderPosition> {
+        let [recent, older] = &self.0;
+        recent.get(&key).or_else(|| older.get(&key)).copied()
+    }
+
+    /// Raises the position of a key, and returns the previous one.
+    fn put(&mut self, key: KeyHash, place: OrderPosition) -> Option<OrderPosition> {
+        let before = self.get(key);
+        let [recent, older] = &mut self.0;
+        recent.insert(key, before.map_or(place, |before| before.max(place)));
+        if recent.len() >= GENERATION {
+            *older = std::mem::take(recent);
+        }
+        before
     }
 }
 
@@ -175,8 +238,12 @@ mod tests {
         SubtaskId { job: JobNumber(job), number }
     }
 
-    fn keys(names: &[&str]) -> Vec<Key> {
-        names.iter().map(Key::new).collect()
+    fn keys(names: &[&str]) -> TaskKeys {
+        TaskKeys { exclusive: names.iter().map(Key::new).collect(), ..TaskKeys::default() }
+    }
+
+    fn shared(names: &[&str]) -> TaskKeys {
+        TaskKeys { shared: names.iter().map(Key::new).collect(), ..TaskKeys::default() }
     }
 
     fn check(jobs: &[u64]) -> OrderCheck {
@@ -233,6 +300,28 @@ mod tests {
     }
 
     #[test]
+    fn those_that_share_a_key_begin_beside_each_other_in_any_order_and_beside_no_other() {
+        let mut check = check(&[1, 2, 3]);
+        for subtask in [of(1, 1), of(2, 0), of(1, 0)] {
+            assert_eq!(check.begun(subtask, &shared(&["a"]), |_| true), None, "{subtask:?}");
+        }
+        check.ended(of(2, 0));
+        let beside = Some(OrderViolation::Beside(of(1, 0)));
+        assert_eq!(check.begun(of(2, 1), &keys(&["a"]), |_| true), beside);
+        [of(1, 0), of(1, 1)].into_iter().for_each(|subtask| check.ended(subtask));
+        let beside = Some(OrderViolation::Beside(of(2, 1)));
+        assert_eq!(check.begun(of(3, 0), &shared(&["a"]), |_| true), beside);
+        [of(2, 1), of(3, 0)].into_iter().for_each(|subtask| check.ended(subtask));
+        // Both are overtaken: an exclusive one by one that shares the key, and the other way round.
+        let overtaken = Some(OrderViolation::Overtaken);
+        assert_eq!(check.begun(of(2, 5), &keys(&["a"]), |_| true), overtaken);
+        check.ended(of(2, 5));
+        assert_eq!(check.begun(of(2, 4), &shared(&["a"]), |_| true), overtaken);
+        check.ended(of(2, 4));
+        assert!(check.open.is_empty() && check.holders.is_empty() && check.sharers.is_empty());
+    }
+
+    #[test]
     fn one_that_was_overtaken_before_it_ever_began_is_seen() {
         let mut check = check(&[1, 2]);
         assert_eq!(check.begun(of(2, 0), &keys(&["a"]), |_| true), None);
@@ -275,10 +364,10 @@ mod tests {
     fn old_places_are_forgotten() {
         let mut check = check(&[1]);
         for number in 0..3 * GENERATION as u32 {
-            let key = [Key::new(number.to_le_bytes())];
+            let key = keys(&[&number.to_string()]);
             assert_eq!(check.begun(of(1, number), &key, |_| true), None);
             check.ended(of(1, number));
         }
-        assert!(check.last.iter().map(HashMap::len).sum::<usize>() <= 2 * GENERATION);
+        assert!(check.last.0.iter().map(HashMap::len).sum::<usize>() <= 2 * GENERATION);
     }
 }

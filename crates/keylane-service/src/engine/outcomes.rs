@@ -9,7 +9,7 @@ use super::scheduler_job::states;
 use crate::scheduler::{AcceptResult, EndResult, JobOutcome, Step, SubtaskFate};
 use crate::store::{JobStatus, OutcomeKind, SubtaskOutcome as Written};
 use crate::wire::{JobState, OnError, Timestamp};
-use crate::{JobNumber, Key, SubtaskId};
+use crate::{JobNumber, SubtaskId, TaskKeys};
 
 impl EngineState {
     /// Records the final outcome of a step without a run of its own.
@@ -147,7 +147,7 @@ impl EngineState {
     }
 
     /// Counts a start that came before its turn with a key.
-    pub(super) fn check_order(&mut self, subtask: SubtaskId, keys: &[Key]) {
+    pub(super) fn check_order(&mut self, subtask: SubtaskId, keys: &TaskKeys) {
         let live = &self.live;
         let is_held =
             |open: SubtaskId| live.get(&open.job).is_some_and(ActiveJob::holds_its_subtasks);

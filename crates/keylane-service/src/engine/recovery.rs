@@ -21,7 +21,7 @@ use crate::store::{
     RecoveredJobs, Store,
 };
 use crate::wire::{OnError, Timestamp};
-use crate::{JobNumber, Key, SubtaskId, SubtaskNumber};
+use crate::{JobNumber, SubtaskId, SubtaskNumber, TaskKeys};
 
 /// Recovery of the unfinished jobs of a store.
 #[derive(Debug)]
@@ -282,7 +282,7 @@ struct EndedSteps {
 struct UnfinishedSteps {
     split: Option<u32>,
     fan_in: Option<u32>,
-    subtasks: Vec<(SubtaskNumber, Vec<Key>, u32)>,
+    subtasks: Vec<(SubtaskNumber, TaskKeys, u32)>,
     /// Stored stages of those that are more than just started.
     stages: HashMap<SubtaskNumber, AttemptStage>,
     /// Stored stages of the split or the fan-in.
@@ -302,7 +302,7 @@ impl UnfinishedSteps {
                 waiting.step_stages.push((step, one.stage.clone()));
             }
             Step::Subtask(number) => {
-                let keys = one.subtask.keys().map(Key::new).collect();
+                let keys = one.subtask.keys().collect();
                 waiting.subtasks.push((number, keys, one.attempts));
                 if *one.stage != AttemptStage::Started {
                     waiting.stages.insert(number, one.stage.clone());
@@ -313,7 +313,7 @@ impl UnfinishedSteps {
     }
 
     fn key_bytes(&self) -> u64 {
-        self.subtasks.iter().flat_map(|(_, keys, _)| keys).map(|key| key.0.len() as u64).sum()
+        self.subtasks.iter().flat_map(|(_, keys, _)| keys.all()).map(|key| key.0.len() as u64).sum()
     }
 
     /// Returns true if an attempt was made before.

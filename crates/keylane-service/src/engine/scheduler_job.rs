@@ -9,7 +9,7 @@ use crate::scheduler::{
 };
 use crate::store::{JobState as Stored, OutcomeCounts};
 use crate::wire::{JobState, OnError, OnFail, Timestamp};
-use crate::{JobNumber, Key};
+use crate::{JobNumber, KeyClaim, TaskKeys};
 
 /// Returns the limits of a kind. A kind of remote workers runs at most `wanted` subtasks.
 pub(super) fn limits_of(kind: &Kind, wanted: Option<u32>) -> KindLimits {
@@ -38,10 +38,10 @@ fn rate_of(rate: crate::kind::StartRate) -> scheduler::RateLimit {
 
 pub(super) fn new_subtask(
     number: u32,
-    keys: &[Key],
+    keys: &TaskKeys,
     attempts_made: u32,
-) -> NewSubtask<impl Iterator<Item = &[u8]>> {
-    NewSubtask { number, keys: keys.iter().map(|key| &*key.0), attempts_made }
+) -> NewSubtask<impl Iterator<Item = KeyClaim<'_>>> {
+    NewSubtask { number, keys: keys.claims(), attempts_made }
 }
 
 /// Returns the scheduler's description of a job, with the subtasks given.

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::KeyClaim;
 use crate::job_definition::{SubmissionLimits, fits};
 use crate::wire::Object;
 
@@ -14,6 +15,8 @@ pub(super) struct NewSubtaskSpec {
     key: Option<String>,
     #[serde(default)]
     keys: Option<Vec<String>>,
+    #[serde(default)]
+    shared_keys: Option<Vec<String>>,
     #[serde(default)]
     payload: Option<Box<RawValue>>,
 }
@@ -45,12 +48,15 @@ impl NewSubtaskSpec {
         if self.key.is_some() && self.keys.is_some() {
             return Err("`key` and `keys` are both set; keep one".into());
         }
-        let fit = fits(self.keys().into_iter(), self.payload().len(), bounds);
+        let fit = fits(self.claims().into_iter(), self.payload().len(), bounds);
         fit.map_err(|(at, why)| format!("{at}: {why}"))
     }
 
-    pub(super) fn keys(&self) -> Vec<&[u8]> {
-        self.keys.iter().flatten().chain(&self.key).map(String::as_bytes).collect()
+    pub(super) fn claims(&self) -> Vec<KeyClaim<'_>> {
+        let exclusive = self.keys.iter().flatten().chain(&self.key);
+        let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
+        let shared = self.shared_keys.iter().flatten();
+        exclusive.chain(shared.map(|key| KeyClaim::shared(key.as_bytes()))).collect()
     }
 
     pub(super) fn payload(&self) -> &str {
@@ -77,7 +83,9 @@ pub fn fuzz_split_result(input: &[u8]) {
     assert!(made.len() <= 8);
     let plain: Option<Vec<serde_json::Value>> = serde_json::from_str(text).ok();
     for (place, one) in made.iter().enumerate() {
-        assert!(one.payload().len() <= 64 && one.keys().iter().all(|key| key.len() <= 1024));
+        assert!(
+            one.payload().len() <= 64 && one.claims().iter().all(|claim| claim.key.len() <= 1024)
+        );
         if let Some(plain) = &plain {
             let payload: serde_json::Value = serde_json::from_str(one.payload()).unwrap();
             assert_eq!(plain[place]["payload"], payload);
@@ -96,10 +104,12 @@ mod tests {
 
     #[test]
     fn an_answer_is_taken_apart() {
-        let made = read(r#"[{"key":"a","payload":1.0},{},{"keys":["b","c"]}]"#).unwrap();
-        let plain: Vec<_> = made.iter().map(|one| (one.keys(), one.payload())).collect();
-        let wanted: [(Vec<&[u8]>, &str); 3] =
-            [(vec![b"a"], "1.0"), (vec![], "null"), (vec![b"b", b"c"], "null")];
+        let made =
+            read(r#"[{"key":"a","payload":1.0},{},{"keys":["b"],"shared_keys":["c"]}]"#).unwrap();
+        let plain: Vec<_> = made.iter().map(|one| (one.claims(), one.payload())).collect();
+        let [a, b] = [&b"a"[..], b"b"].map(KeyClaim::exclusive);
+        let wanted =
+            [(vec![a], "1.0"), (vec![], "null"), (vec![b, KeyClaim::shared(b"c")], "null")];
         assert_eq!(plain, wanted);
         assert_eq!(NewSubtaskSpec::read(None, &SubmissionLimits::default()).unwrap().len(), 0);
     }

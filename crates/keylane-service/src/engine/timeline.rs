@@ -93,7 +93,8 @@ impl TimelineRecorder {
 
 /// Returns the approximate size of a slice, in bytes.
 fn bytes_of(slice: &Slice) -> usize {
-    let keys = slice.keys.iter().map(|key| size_of::<String>() + key.len());
+    let keys =
+        slice.keys.iter().chain(&slice.shared_keys).map(|key| size_of::<String>() + key.len());
     size_of::<Slice>() + slice.job.len() + keys.sum::<usize>()
 }
 
@@ -130,6 +131,7 @@ mod tests {
             job: "job_0".into(),
             number,
             keys: Vec::new(),
+            shared_keys: Vec::new(),
             attempt: 1,
             begin: Timestamp(0),
             end: Some(Timestamp(1)),

@@ -111,6 +111,7 @@ mod tests {
             kind: "k".into(),
             step: Step::Subtask(0),
             keys: vec![Key::new(key), Key::new("second")],
+            shared_keys: Vec::new(),
             number: 1,
             fence: 1,
             payload: Bytes::from_static(payload.as_bytes()),

@@ -76,8 +76,10 @@ pub struct Attempt {
     pub kind: std::sync::Arc<str>,
     /// Step of the job that this attempt executes.
     pub step: Step,
-    /// Keys of the subtask.
+    /// Keys of the subtask that it does not share.
     pub keys: Vec<Key>,
+    /// Keys of the subtask that other subtasks may share.
+    pub shared_keys: Vec<Key>,
     /// Number of the attempt, from 1. An attempt ended by a server crash counts if its start was
     /// written.
     pub number: u32,
@@ -134,7 +136,7 @@ impl Attempt {
         self.trace.as_ref().and_then(TraceContext::tracestate)
     }
 
-    /// First key, as text.
+    /// First key that is not shared, as text.
     #[must_use]
     pub fn key(&self) -> Option<std::borrow::Cow<'_, str>> {
         self.keys.first().map(|key| String::from_utf8_lossy(&key.0))

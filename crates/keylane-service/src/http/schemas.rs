@@ -68,8 +68,10 @@ fn limits() -> Vec<(&'static str, &'static str, Value)> {
         ("SubmitJob", "run_at", time),
         ("SubmitJob", "key", key()),
         ("SubmitJob", "keys", keys()),
+        ("SubmitJob", "shared_keys", keys()),
         ("SubmitSubtask", "key", key()),
         ("SubmitSubtask", "keys", keys()),
+        ("SubmitSubtask", "shared_keys", keys()),
         ("JobPatch", "name", text(0, MAX_NAME_BYTES)),
         ("JobPatch", "labels", labels()),
         ("JobPatch", "weight", positive()),
@@ -154,7 +156,7 @@ fn subtask(schema: &Value) -> Value {
     json!({"anyOf": ways, "description": description})
 }
 
-/// Schema of a submission: either `subtasks`, or a payload with `key` or `keys`; for a kind that
+/// Schema of a submission: either `subtasks`, or a payload with `key`, `keys` or `shared_keys`; for a kind that
 /// splits its jobs, a payload alone. At most one of `run_at` and `delay_ms`.
 fn submission(schema: Value, kinds: &KindRegistry) -> Value {
     let description = schema["description"].clone();
@@ -166,15 +168,16 @@ fn submission(schema: Value, kinds: &KindRegistry) -> Value {
     let mut ways = Vec::new();
     for time in ["run_at", "delay_ms"] {
         let mut plain = without(schema.clone(), &[time]);
-        let mut split = without(plain.clone(), &["subtasks", "key", "keys"]);
+        let mut split = without(plain.clone(), &["subtasks", "key", "keys", "shared_keys"]);
         plain["properties"]["kind"]["enum"] = json!(named(false));
         split["properties"]["kind"]["enum"] = json!(named(true));
         if !named(false).is_empty() {
             let one = without(plain.clone(), &["subtasks", "keys"]);
             ways.push(requiring(one.clone(), &["kind", "payload"]));
-            ways.push(requiring(one, &["kind", "key"]));
+            ways.push(requiring(one.clone(), &["kind", "key"]));
+            ways.push(requiring(one, &["kind", "shared_keys"]));
             ways.push(requiring(without(plain.clone(), &["subtasks", "key"]), &["kind", "keys"]));
-            let several = without(plain, &["payload", "key", "keys"]);
+            let several = without(plain, &["payload", "key", "keys", "shared_keys"]);
             ways.push(requiring(several, &["kind", "subtasks"]));
         }
         if !named(true).is_empty() {

@@ -13,7 +13,7 @@ use super::{
     DecisionView, JobStep, JobWaitReason, KeySort, KeyView, LaneHead, RunStart, RunningStep,
     SlotUsage, Step, SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
 };
-use crate::{JobNumber, Key};
+use crate::{JobNumber, Key, KeyClaim};
 
 /// Ranks are computed up to this number of jobs.
 const RANKED: usize = 1000;
@@ -226,7 +226,7 @@ impl Scheduler {
     /// subtask of the key starts, whatever is before the task.
     fn reason_of_key(
         &self,
-        LanePosition { lane, ahead, behind }: LanePosition,
+        LanePosition { lane, ahead, behind, is_shared, .. }: LanePosition,
     ) -> Option<WaitReason> {
         let key = Key::new(self.lanes.lane(lane).key());
         if self.lanes.lane(lane).paused {
@@ -236,7 +236,7 @@ impl Scheduler {
         let head = self.head_of(lane).expect("a lane with a predecessor has a head");
         Some(match head.state {
             UnfinishedState::Stopped => WaitReason::KeyStopped { key, head },
-            _ => WaitReason::KeyOrder { key, ahead, behind: self.step_of(behind), head },
+            _ => WaitReason::KeyOrder { key, is_shared, ahead, behind: self.step_of(behind), head },
         })
     }
 
@@ -262,7 +262,14 @@ impl Scheduler {
         let task = self.lanes.head(lane)?;
         let since = self.shown(self.lanes.lane(lane).since);
         let attempts = self.tasks[task].attempts;
-        Some(LaneHead { of: self.step_of(task), state: self.state(task), since, attempts })
+        let is_shared = self.lanes.is_head_shared(lane);
+        Some(LaneHead {
+            is_shared,
+            of: self.step_of(task),
+            state: self.state(task),
+            since,
+            attempts,
+        })
     }
 
     fn step_of(&self, task: u32) -> JobStep {
@@ -353,12 +360,15 @@ impl Scheduler {
     }
 
     /// Keys of the run with this fence; none if there is no such run. O(keys).
-    pub fn keys_of(&self, fence: u64) -> impl Iterator<Item = &[u8]> {
+    pub fn keys_of(&self, fence: u64) -> impl Iterator<Item = KeyClaim<'_>> {
         let task = self.runs.get(&fence).map(|run| run.task);
-        // A running task heads all its lanes, so no place is counted.
+        // Positions are not needed, so no place is counted.
         let standings =
             task.into_iter().flat_map(|task| self.lanes.standings(&self.tasks, task, 0));
-        standings.map(|standing| self.lanes.lane(standing.lane).key())
+        standings.map(|LanePosition { lane, is_shared, .. }| KeyClaim {
+            key: self.lanes.lane(lane).key(),
+            is_shared,
+        })
     }
 
     /// State of a key; `None` if no unfinished subtask has it and it is not paused. O(1).

@@ -31,21 +31,19 @@ pub(super) enum IncrementalWork {
     First,
     /// Enters subtasks of an entry that passes others.
     Passing,
+    /// Brings shared places to the front of a lane.
+    Advance,
 }
 
 impl IncrementalWork {
     /// Types of work in the order in which they take turns after `self`.
-    pub(super) fn next(self) -> [IncrementalWork; 3] {
+    pub(super) fn next(self) -> [IncrementalWork; 4] {
+        use IncrementalWork::{Advance, First, Passing, Sweep};
         match self {
-            IncrementalWork::Sweep => {
-                [IncrementalWork::First, IncrementalWork::Passing, IncrementalWork::Sweep]
-            }
-            IncrementalWork::First => {
-                [IncrementalWork::Passing, IncrementalWork::Sweep, IncrementalWork::First]
-            }
-            IncrementalWork::Passing => {
-                [IncrementalWork::Sweep, IncrementalWork::First, IncrementalWork::Passing]
-            }
+            Sweep => [First, Passing, Advance, Sweep],
+            First => [Passing, Advance, Sweep, First],
+            Passing => [Advance, Sweep, First, Passing],
+            Advance => [Sweep, First, Passing, Advance],
         }
     }
 }

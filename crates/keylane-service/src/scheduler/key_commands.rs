@@ -10,13 +10,14 @@ impl Scheduler {
     /// key need not have subtasks. False if it was paused.
     pub fn pause_key(&mut self, key: &[u8], now: u64) -> bool {
         let now = self.at(now);
-        let Some(head) = self.lanes.pause(&mut self.tasks, key) else { return false };
-        let is_ready =
-            |head: &u32| self.tasks[*head].phase == TaskPhase::Ready && !self.is_dropped(*head);
-        if let Some(head) = head.filter(is_ready) {
-            self.wait_again(head, now);
+        let mut blocked = Vec::new();
+        let was_open = self.lanes.pause(&mut self.tasks, key, &mut blocked);
+        for task in blocked {
+            if self.tasks[task].phase == TaskPhase::Ready && !self.is_dropped(task) {
+                self.wait_again(task, now);
+            }
         }
-        true
+        was_open
     }
 
     /// Resumes a key. False if it was not paused.

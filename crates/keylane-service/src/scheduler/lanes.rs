@@ -1,14 +1,22 @@
 //! Order of keys: lanes of tasks, and the tasks that head all of theirs.
 //!
 //! A lane is the queue of a key's unfinished tasks, in the order of acceptance. A task has a place
-//! in the lane of each of its keys. It is *blocked* once for each lane that it does not head, and
-//! once for each paused lane that it heads; without blocks it may run. A finished task leaves its
-//! places, and the next task in each lane becomes its head.
+//! in the lane of each of its keys, exclusive or shared. A place is *in front* if no earlier place
+//! of its lane conflicts with it: the first place, or, if that is shared, the shared places up to
+//! the first exclusive one. A task is *blocked* once for each of its places that is not in front, and
+//! once for each place in front of a paused lane; without blocks it may run. A finished task leaves
+//! its places, and the next places of each lane come to the front.
+//!
+//! An exclusive place that leaves may be followed by very many shared ones. They come to the front
+//! in slices of [`ADVANCED_AT_ONCE`]; the lane then has an entry in `advancing`, and
+//! [`advance_some`](Lanes::advance_some) does the next slice. The places in front are always the
+//! first ones of the lane, so a shared task that enters meanwhile stays behind the others.
 //!
 //! This module is independent of jobs, slots and time, except for the time at which a task became
 //! the head of a lane.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
@@ -17,6 +25,7 @@ use hashbrown::HashTable;
 use super::list::{LinkedList, ListLink};
 use super::slab::{NONE, Slab};
 use super::task::TaskSlab;
+use crate::KeyClaim;
 
 /// Maximum number of key bytes stored inline; longer keys are allocated.
 const SHORT: usize = 22;
@@ -91,7 +100,10 @@ impl Lane {
     }
 }
 
-/// Place of a task in a lane. 20 bytes.
+/// Number of shared places that one call brings to the front of a lane.
+pub(super) const ADVANCED_AT_ONCE: u32 = if cfg!(test) { 4 } else { 1024 };
+
+/// Place of a task in a lane. 24 bytes.
 #[derive(Debug, Default)]
 struct LanePlace {
     lane: u32,
@@ -99,11 +111,20 @@ struct LanePlace {
     link: ListLink,
     /// Place of the task in the lane of its next key.
     next_of_task: u32,
+    /// Whether the task shares the key.
+    is_shared: bool,
+    /// Whether no earlier place of the lane conflicts with it.
+    is_front: bool,
 }
 
 impl LanePlace {
     fn link(&mut self) -> &mut ListLink {
         &mut self.link
+    }
+
+    /// Whether a shared place directly behind it is in front.
+    fn lets_share(&self) -> bool {
+        self.is_front && self.is_shared
     }
 }
 
@@ -121,6 +142,8 @@ pub(super) struct Lanes {
     /// Lanes with several tasks, by the binary digits of their length, so that a lane changes its
     /// list only when its length doubles or halves.
     by_length: [LinkedList; 33],
+    /// Lanes with shared places that are about to come to the front, each with the first of them.
+    advancing: BTreeMap<u32, u32>,
 }
 
 /// Capacity above which an empty table is released.
@@ -145,30 +168,37 @@ impl Lanes {
             places: Slab::new(),
             by_age: LinkedList::default(),
             by_length: [LinkedList::default(); 33],
+            advancing: BTreeMap::new(),
         }
     }
 
     /// Appends a task that has no places yet to the lanes of these keys. Its places keep the order
-    /// of the keys. A duplicate key counts once.
+    /// of the keys. A duplicate key counts once, and is exclusive if one of its uses is.
     pub(super) fn enter<'k>(
         &mut self,
         tasks: &mut TaskSlab,
         task: u32,
-        keys: impl Iterator<Item = &'k [u8]>,
+        keys: impl Iterator<Item = KeyClaim<'k>>,
         now: u64,
     ) {
         let mut last_of_task = NONE;
-        for key in keys {
+        for KeyClaim { key, is_shared } in keys {
             let lane = self.find_or_open(key);
             let last = self.lanes[lane].line.last;
             if last != NONE && self.places[last].task == task {
+                if !is_shared {
+                    self.make_exclusive(tasks, last);
+                }
                 continue;
             }
+            let is_front = last == NONE || (is_shared && self.places[last].lets_share());
             let place = self.places.insert(LanePlace {
                 lane,
                 task,
                 link: ListLink::default(),
                 next_of_task: NONE,
+                is_shared,
+                is_front,
             });
             match last_of_task {
                 NONE => tasks[task].places = place,
@@ -177,11 +207,20 @@ impl Lanes {
             last_of_task = place;
             self.lanes[lane].line.push(&mut self.places, place, LanePlace::link);
             self.set_len(lane, self.lanes[lane].len + 1);
-            let is_head = self.lanes[lane].line.first == place;
-            if is_head {
+            if last == NONE {
                 self.has_new_head(lane, now);
             }
-            tasks[task].blocked += u32::from(!is_head || self.lanes[lane].paused);
+            tasks[task].blocked += u32::from(!is_front || self.lanes[lane].paused);
+        }
+    }
+
+    /// Makes the last place of a lane exclusive.
+    fn make_exclusive(&mut self, tasks: &mut TaskSlab, place: u32) {
+        let is_first = self.places[place].link.before == NONE;
+        let LanePlace { lane, task, ref mut is_shared, ref mut is_front, .. } = self.places[place];
+        *is_shared = false;
+        if std::mem::replace(is_front, is_first) && !is_first && !self.lanes[lane].paused {
+            tasks[task].blocked += 1;
         }
     }
 
@@ -198,27 +237,20 @@ impl Lanes {
         let mut left = 0;
         while place != NONE {
             left += 1;
-            let lane = self.places[place].lane;
+            let LanePlace { lane, link, next_of_task, .. } = self.places[place];
             let was_head = self.lanes[lane].line.first == place;
             self.lanes[lane].line.remove(&mut self.places, place, LanePlace::link);
             self.set_len(lane, self.lanes[lane].len - 1);
-            place = self.places.remove(place).next_of_task;
-            if !was_head {
-                continue;
-            }
-            self.by_age.remove(&mut self.lanes, lane, Lane::by_age);
-            match self.head(lane) {
-                None => self.close_if_unused(lane),
-                Some(head) => {
-                    self.by_age.push(&mut self.lanes, lane, Lane::by_age);
-                    self.lanes[lane].since = now;
-                    // In a paused lane the new head stays blocked: the block by its predecessor
-                    // becomes the block by the pause.
-                    if !self.lanes[lane].paused {
-                        unblock(tasks, head, opened);
-                    }
+            self.places.remove(place);
+            if was_head {
+                self.by_age.remove(&mut self.lanes, lane, Lane::by_age);
+                match link.behind {
+                    NONE => self.close_if_unused(lane),
+                    _ => self.has_new_head(lane, now),
                 }
             }
+            self.advance_behind(tasks, lane, place, link, opened);
+            place = next_of_task;
         }
         left
     }
@@ -230,21 +262,92 @@ impl Lanes {
         lanes.into_iter().chain(places).collect()
     }
 
-    /// Pauses a key: no task of it starts. Returns the head that this blocks, if there is one;
-    /// `None` if the key was already paused.
-    pub(super) fn pause(&mut self, tasks: &mut TaskSlab, key: &[u8]) -> Option<Option<u32>> {
-        let lane = self.find_or_open(key);
-        if std::mem::replace(&mut self.lanes[lane].paused, true) {
-            return None;
+    /// Brings the place behind a removed one to the front, if nothing before it conflicts with it
+    /// any more. `link` was the position of the removed place.
+    fn advance_behind(
+        &mut self,
+        tasks: &mut TaskSlab,
+        lane: u32,
+        removed: u32,
+        link: ListLink,
+        opened: &mut Vec<u32>,
+    ) {
+        if !self.advancing.is_empty()
+            && let Some(next) = self.advancing.get(&lane)
+        {
+            if *next != removed {
+                // The slices that are left do it.
+                return;
+            }
+            self.advancing.remove(&lane);
         }
-        let head = self.head(lane);
-        if let Some(head) = head {
-            tasks[head].blocked += 1;
+        let ListLink { before, behind } = link;
+        if behind == NONE || self.places[behind].is_front {
+            return;
         }
-        Some(head)
+        let follows_shared = || self.places[behind].is_shared && self.places[before].lets_share();
+        if before == NONE || follows_shared() {
+            self.advance(tasks, lane, behind, opened);
+        }
     }
 
-    /// Resumes a key; false if it was not paused.
+    /// Brings a place to the front, and the shared places behind it if it is shared. Tasks that are
+    /// no longer blocked are added to `opened`.
+    fn advance(&mut self, tasks: &mut TaskSlab, lane: u32, from: u32, opened: &mut Vec<u32>) {
+        let is_paused = self.lanes[lane].paused;
+        let mut place = from;
+        for _ in 0..ADVANCED_AT_ONCE {
+            let LanePlace { task, link, is_shared, ref mut is_front, .. } = self.places[place];
+            *is_front = true;
+            // In a paused lane the block by a predecessor becomes the block by the pause.
+            if !is_paused {
+                unblock(tasks, task, opened);
+            }
+            if !is_shared || link.behind == NONE || !self.places[link.behind].is_shared {
+                return;
+            }
+            place = link.behind;
+        }
+        self.advancing.insert(lane, place);
+    }
+
+    /// Brings a slice of shared places to the front of a lane. Tasks that are no longer blocked are
+    /// added to `opened`. Returns the first task of the slice; `None` if no lane has such places.
+    pub(super) fn advance_some(
+        &mut self,
+        tasks: &mut TaskSlab,
+        opened: &mut Vec<u32>,
+    ) -> Option<u32> {
+        let (lane, place) = self.advancing.pop_first()?;
+        self.advance(tasks, lane, place, opened);
+        Some(self.places[place].task)
+    }
+
+    /// Whether [`advance_some`](Self::advance_some) has work.
+    pub(super) fn is_advancing(&self) -> bool {
+        !self.advancing.is_empty()
+    }
+
+    /// Pauses a key: no task of it starts. False if the key was already paused. Tasks in front, which
+    /// this blocks, are added to `blocked`: their number is the cost of the call.
+    pub(super) fn pause(
+        &mut self,
+        tasks: &mut TaskSlab,
+        key: &[u8],
+        blocked: &mut Vec<u32>,
+    ) -> bool {
+        let lane = self.find_or_open(key);
+        if std::mem::replace(&mut self.lanes[lane].paused, true) {
+            return false;
+        }
+        for task in self.front(lane) {
+            tasks[task].blocked += 1;
+            blocked.push(task);
+        }
+        true
+    }
+
+    /// Resumes a key; false if it was not paused. Costs O(places in front).
     pub(super) fn resume(
         &mut self,
         tasks: &mut TaskSlab,
@@ -255,11 +358,41 @@ impl Lanes {
             return false;
         };
         self.lanes[lane].paused = false;
-        match self.head(lane) {
-            None => self.close_if_unused(lane),
-            Some(head) => unblock(tasks, head, opened),
+        if self.lanes[lane].len == 0 {
+            self.close_if_unused(lane);
+            return true;
         }
+        self.front(lane).for_each(|task| unblock(tasks, task, opened));
         true
+    }
+
+    /// Tasks in front of a lane.
+    fn front(&self, lane: u32) -> impl Iterator<Item = u32> {
+        let places = self.lanes[lane].line.iter(&self.places, |place| &place.link);
+        let places = places.map(|place| &self.places[place]);
+        places.take_while(|place| place.is_front).map(|place| place.task)
+    }
+
+    /// Whether a task is in front of all its lanes.
+    pub(super) fn is_in_front(&self, tasks: &TaskSlab, task: u32) -> bool {
+        self.standings(tasks, task, 0).all(|position| position.is_front)
+    }
+
+    /// Makes a task that is in front of all its lanes the head of those that it shares: tasks in
+    /// front do not conflict, so their order among themselves is free.
+    pub(super) fn put_first(&mut self, tasks: &TaskSlab, task: u32, now: u64) {
+        let mut place = tasks[task].places;
+        while place != NONE {
+            let LanePlace { lane, is_shared, next_of_task, .. } = self.places[place];
+            if is_shared && self.lanes[lane].line.first != place {
+                let line = &mut self.lanes[lane].line;
+                line.remove(&mut self.places, place, LanePlace::link);
+                line.push_first(&mut self.places, place, LanePlace::link);
+                self.by_age.remove(&mut self.lanes, lane, Lane::by_age);
+                self.has_new_head(lane, now);
+            }
+            place = next_of_task;
+        }
     }
 
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
@@ -271,6 +404,12 @@ impl Lanes {
     pub(super) fn head(&self, lane: u32) -> Option<u32> {
         let first = self.lanes[lane].line.first;
         (first != NONE).then(|| self.places[first].task)
+    }
+
+    /// Whether the head shares the key of the lane.
+    pub(super) fn is_head_shared(&self, lane: u32) -> bool {
+        let first = self.lanes[lane].line.first;
+        first != NONE && self.places[first].is_shared
     }
 
     pub(super) fn lane(&self, lane: u32) -> &Lane {
@@ -288,8 +427,28 @@ impl Lanes {
         self.places.len()
     }
 
-    /// Lanes of a task, each with the number of its predecessors, counted up to `most`, and its
-    /// direct predecessor.
+    /// Panics if a place is in front that must not be, or is not though it should, except behind
+    /// places that are about to come there.
+    #[cfg(test)]
+    pub(super) fn check_fronts(&self) {
+        for (number, lane) in self.lanes.iter().filter(|(_, lane)| lane.len > 0) {
+            let all = lane.line.iter(&self.places, |place| &place.link);
+            let all: Vec<(u32, &LanePlace)> =
+                all.map(|place| (place, &self.places[place])).collect();
+            assert_eq!(all.len(), lane.len as usize);
+            let shared = all.iter().take_while(|(_, place)| place.is_shared).count();
+            let front = all.iter().take_while(|(_, place)| place.is_front).count();
+            assert!(all[front..].iter().all(|(_, place)| !place.is_front), "one front");
+            match self.advancing.get(&number) {
+                Some(next) => assert!(front < shared && all[front].0 == *next),
+                None => assert_eq!(front, shared.max(1)),
+            }
+        }
+        assert!(self.advancing.keys().all(|lane| self.lanes[*lane].len > 0));
+    }
+
+    /// Lanes of a task, each with the number of its predecessors, counted up to `most`, and the one
+    /// that it waits for.
     pub(super) fn standings(
         &self,
         tasks: &TaskSlab,
@@ -307,16 +466,20 @@ impl Lanes {
     }
 
     fn standing(&self, place: u32, most: u32) -> LanePosition {
-        let before = |place: u32| self.places[place].link.before;
-        let behind = before(place);
-        let mut ahead = 0;
-        let mut other = behind;
+        let LanePlace { lane, is_shared, is_front, link: ListLink { before, .. }, .. } =
+            self.places[place];
+        let (mut ahead, mut other, mut behind) = (0, before, None);
         while other != NONE && ahead < most {
             ahead += 1;
-            other = before(other);
+            // A shared place waits for no shared one.
+            if behind.is_none() && !(is_shared && self.places[other].is_shared) {
+                behind = Some(other);
+            }
+            other = self.places[other].link.before;
         }
-        let behind = (behind != NONE).then(|| self.places[behind].task);
-        LanePosition { lane: self.places[place].lane, ahead, behind }
+        let behind = behind.unwrap_or(before);
+        let behind = (!is_front && behind != NONE).then(|| self.places[behind].task);
+        LanePosition { lane, ahead, behind, is_shared, is_front }
     }
 
     /// Lanes with a head, the oldest head first.
@@ -382,8 +545,13 @@ impl Lanes {
 /// Position of a task in one of its lanes.
 pub(super) struct LanePosition {
     pub(super) lane: u32,
+    /// Number of earlier tasks, shared ones included.
     pub(super) ahead: u32,
+    /// Last earlier task that conflicts, as far as tasks were counted; else the direct predecessor.
+    /// None in front.
     pub(super) behind: Option<u32>,
+    pub(super) is_shared: bool,
+    pub(super) is_front: bool,
 }
 
 fn digits(len: u32) -> usize {

@@ -66,7 +66,7 @@ use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
 use super::{AcceptResult, EndedCounts, JobOutcome, NewJob, NewSubtask, Step};
-use crate::{JobNumber, SubtaskNumber};
+use crate::{JobNumber, KeyClaim, SubtaskNumber};
 
 /// Result of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,13 @@ impl Scheduler {
                     accepted: AcceptResult { over, ..AcceptResult::default() },
                 });
             }
+            IncrementalWork::Advance => {
+                let first = self.lanes.advance_some(&mut self.tasks, &mut self.opened);
+                let first = first.expect("a lane has shared places to advance");
+                let job = self.jobs[self.tasks[first].job].number;
+                self.wake_opened(now);
+                return Some(SliceResult { job, accepted: AcceptResult::default() });
+            }
             IncrementalWork::First => *self.line.first_key_value().expect("there is an entry").0,
             IncrementalWork::Passing => *self.passing.first().expect("an entry passes"),
         };
@@ -130,6 +137,7 @@ impl Scheduler {
                 first.is_some_and(|(_, entry)| !entry.packed.is_empty())
             }
             IncrementalWork::Passing => !self.passing.is_empty(),
+            IncrementalWork::Advance => self.lanes.is_advancing(),
         }
     }
 
@@ -353,7 +361,7 @@ impl Scheduler {
     fn enter_one<'k>(
         &mut self,
         slot: u32,
-        subtask: NewSubtask<impl Iterator<Item = &'k [u8]>>,
+        subtask: NewSubtask<impl Iterator<Item = KeyClaim<'k>>>,
         is_exhausted: bool,
         entered: &mut EnteredSlice,
         now: u64,

@@ -62,6 +62,21 @@ impl LinkedList {
         self.last = thing;
     }
 
+    /// Prepends an item that is in no such list.
+    pub(super) fn push_first<T>(
+        &mut self,
+        slab: &mut Slab<T>,
+        thing: u32,
+        link: fn(&mut T) -> &mut ListLink,
+    ) {
+        *link(&mut slab[thing]) = ListLink { before: NONE, behind: self.first };
+        match self.first {
+            NONE => self.last = thing,
+            first => link(&mut slab[first]).before = thing,
+        }
+        self.first = thing;
+    }
+
     /// Removes an item of this list.
     pub(super) fn remove<T>(
         &mut self,

@@ -13,6 +13,8 @@
 //! |---|---|
 //! | *slot* | capacity for one run: a worker of the service |
 //! | *key*, *lane* | bytes for which order is kept; the queue of the unfinished subtasks of all jobs that have the key |
+//! | *shared* | use of a key beside other subtasks that share it; other uses are *exclusive* |
+//! | *in front* | first in a lane, or behind nothing but shared ones and shared itself |
 //! | *step* | unit of a start: a subtask, the split of a job, its fan-in |
 //! | *kind* | handler and limits of a job |
 //! | *fence* | number of one start, higher than all before; only the current one can end the run |
@@ -33,10 +35,10 @@
 //! |---|---|---|---|
 //! | *entering* | no | no | when its slice enters: waiting or ready; dropped with its job (`large_jobs.rs`) |
 //! | *scheduled* | no | no | when its job begins: waiting or ready; dropped with its job |
-//! | *waiting* | yes, and does not head all of them, or one is paused | no | ready when it heads them all and none is paused; skipped; dropped |
-//! | *ready* | heads all | no | running when its job gets a slot; waiting when a key is paused; skipped; dropped |
-//! | *running* | heads all | yes | by the end of the run: over, backing off, ready again, or stopped |
-//! | *backing off* | heads all | no | at its time, or when it is retried: ready, or waiting for a paused key; skipped; dropped |
+//! | *waiting* | yes, and is not in front of all of them, or one is paused | no | ready when it is in front of all and none is paused; skipped; dropped |
+//! | *ready* | in front of all | no | running when its job gets a slot; waiting when a key is paused; skipped; dropped |
+//! | *running* | in front of all | yes | by the end of the run: over, backing off, ready again, or stopped |
+//! | *backing off* | in front of all | no | at its time, or when it is retried: ready, or waiting for a paused key; skipped; dropped |
 //! | *stopped* | yes | no | when an operator retries it: ready; skipped; dropped |
 //!
 //! After a restart a subtask that ran under a lease, backed off or was stopped is
@@ -47,13 +49,13 @@
 //!
 //! # Guarantees
 //!
-//! 1. **Order.** Of two subtasks with a common key, the one that entered first is finished before
-//!    the other starts: through retries, lost workers and restarts. Subtasks enter when their job is
+//! 1. **Order.** Of two subtasks with a common key that not both share, the one that entered first
+//!    is finished before the other starts: through retries, lost workers and restarts. Subtasks enter when their job is
 //!    accepted or begins, when the split adds them, or when the job is reopened. *Why:* a lane is
-//!    first in, first out; a subtask starts only while it heads all its lanes, and leaves them only
-//!    when it is finished. A head that backs off or is stopped is still the head. After a restart,
-//!    accepting in the order of entry rebuilds the same lanes.
-//! 2. **No overlap.** A lane has one head, and only heads get slots. The end of a run counts only
+//!    first in, first out; a subtask starts only while it is in front of all its lanes, and leaves
+//!    them only when it is finished. One that backs off or is stopped stays in front. After a
+//!    restart, accepting in the order of entry rebuilds the same lanes. `README.md` has shared keys.
+//! 2. **No overlap.** Subtasks in front of a lane do not conflict, and only those get slots. The end of a run counts only
 //!    with the fence of that run, and a subtask gets a new fence only after the end of its last run
 //!    was reported (`RunEnd::Lost` if the result is unknown), so no subtask has two runs that can both
 //!    end.
@@ -77,7 +79,8 @@
 //! # Cost
 //!
 //! A call costs O(1) or O(log n) in jobs, timers and held jobs for each subtask concerned, and
-//! concerns at most a slice of them: large jobs enter and leave in slices (`large_jobs.rs`). Waiting
+//! concerns at most a slice of them: large jobs enter and leave in slices (`large_jobs.rs`). The
+//! exceptions are the pause of a key and its end, which concern all subtasks that share the front. Waiting
 //! subtasks without keys cost no memory each: a job has ranges of numbers. A waiting subtask with a
 //! key of its own costs about 150 bytes, including a key of up to 22 bytes. Lanes and subtasks are
 //! stored in pages, and lanes are found through a thousand small tables, so growth never moves much

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::NewSubtask;
 use super::entry_queue_keys::KeySet;
 use super::settings::SLICE;
-use crate::SubtaskNumber;
+use crate::{KeyClaim, SubtaskNumber};
 
 /// Number of bytes after which a slice is full, whatever its units: long keys cost by their bytes.
 const SLICE_BYTES: usize = 64 * 1024;
@@ -28,7 +28,8 @@ pub struct PackedSubtasks {
     key_set: KeySet,
 }
 
-/// Records in sequence: number, attempts, number of keys, then the length and bytes of each key.
+/// Records in sequence: number, attempts, number of keys, then for each key twice its length, plus
+/// one if it is shared, and its bytes.
 /// All numbers take four bytes, least significant first. [`RUN`] instead of the number of keys
 /// marks a run of subtasks without keys, followed by the run's length.
 #[derive(Clone, Debug)]
@@ -55,14 +56,14 @@ pub(super) enum PackedRecord<'a> {
 
 impl PackedSubtasks {
     /// Appends a subtask.
-    pub fn push<'k>(&mut self, subtask: NewSubtask<impl IntoIterator<Item = &'k [u8]>>) {
+    pub fn push<'k>(&mut self, subtask: NewSubtask<impl IntoIterator<Item: Into<KeyClaim<'k>>>>) {
         self.push_within(subtask, SLICE);
     }
 
     /// Appends a subtask, with slices of at most `most` units.
     pub(super) fn push_within<'k>(
         &mut self,
-        subtask: NewSubtask<impl IntoIterator<Item = &'k [u8]>>,
+        subtask: NewSubtask<impl IntoIterator<Item: Into<KeyClaim<'k>>>>,
         most: u32,
     ) {
         let NewSubtask { number, keys, attempts_made } = subtask;
@@ -80,9 +81,11 @@ impl PackedSubtasks {
         let (mut count, before) = (0_u32, slice.bytes.len());
         let mut key_set = std::mem::take(&mut self.key_set);
         let slice = self.slices.back_mut().expect("a slice is open");
-        for key in keys {
+        for claim in keys {
+            let KeyClaim { key, is_shared } = claim.into();
             key_set.add(key);
-            slice.put(u32::try_from(key.len()).expect("a key is shorter than 4 GiB"));
+            let len = i32::try_from(key.len()).expect("a key is shorter than 2 GiB");
+            slice.put(len.cast_unsigned() << 1 | u32::from(is_shared));
             slice.bytes.extend_from_slice(key);
             count += 1;
         }
@@ -172,7 +175,7 @@ impl PackedSubtasks {
             PackedRecord::Run { .. } => None,
             PackedRecord::Keyed(subtask) => Some(subtask.keys),
         });
-        keys.flatten()
+        keys.flatten().map(|claim| claim.key)
     }
 
     /// Whether a subtask is left. Costs O(slices) plus one slice.
@@ -253,7 +256,7 @@ impl PackedSlice {
             }
             let keys = PackedKeys { rest, count };
             for _ in 0..count {
-                let len = word(&mut rest);
+                let len = word(&mut rest) >> 1;
                 bytes(&mut rest, len);
             }
             Some(PackedRecord::Keyed(NewSubtask { number, keys, attempts_made }))
@@ -268,12 +271,12 @@ pub(super) struct PackedKeys<'a> {
 }
 
 impl<'a> Iterator for PackedKeys<'a> {
-    type Item = &'a [u8];
+    type Item = KeyClaim<'a>;
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<KeyClaim<'a>> {
         self.count = self.count.checked_sub(1)?;
         let len = word(&mut self.rest);
-        Some(bytes(&mut self.rest, len))
+        Some(KeyClaim { key: bytes(&mut self.rest, len >> 1), is_shared: len & 1 == 1 })
     }
 }
 
@@ -305,7 +308,7 @@ mod tests {
                         all.extend(run.map(|number| (number, attempts_made, Vec::new())));
                     }
                     PackedRecord::Keyed(it) => {
-                        let keys = it.keys.map(<[u8]>::to_vec).collect();
+                        let keys = it.keys.map(|claim| claim.key.to_vec()).collect();
                         all.push((it.number, it.attempts_made, keys));
                     }
                 }
@@ -346,7 +349,7 @@ mod tests {
     fn subtasks_without_keys_take_no_room_of_their_own() {
         let mut packed = PackedSubtasks::default();
         for number in 0..1_000_000 {
-            packed.push(NewSubtask { number, keys: [], attempts_made: 0 });
+            packed.push(NewSubtask { number, keys: [&[][..]; 0], attempts_made: 0 });
         }
         assert_eq!((packed.count(), packed.slices.len()), (1_000_000, 1));
         assert!(packed.memory() < 1024);

@@ -99,9 +99,11 @@ pub enum WaitReason {
     KeyOrder {
         /// The key.
         key: Key,
+        /// Whether the subtask shares the key: it waits only for those that do not.
+        is_shared: bool,
         /// Number of its predecessors, counted up to [`WaitReason::COUNTED`].
         ahead: u32,
-        /// Direct predecessor.
+        /// Last predecessor that conflicts with it, as far as predecessors are counted.
         behind: JobStep,
         /// Head of the lane.
         head: LaneHead,
@@ -199,6 +201,8 @@ pub struct LaneHead {
     pub since: u64,
     /// Number of its attempts.
     pub attempts: u32,
+    /// Whether it shares the key, so that others that share it may run at the same time.
+    pub is_shared: bool,
 }
 
 /// State of a subtask and the reasons for which it does not run.

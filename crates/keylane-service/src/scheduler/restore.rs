@@ -79,7 +79,7 @@ impl Scheduler {
                 self.fit_workers(now);
             }
             RestoredState::BackingOff { until } => self.back_off(slot, task, until),
-            RestoredState::Stopped => self.enter_phase(slot, task, TaskPhase::Stopped),
+            RestoredState::Stopped => self.stop_keys(slot, task, now),
         }
         true
     }
@@ -135,10 +135,10 @@ impl Scheduler {
     ) -> Option<u32> {
         let share = self.jobs[slot].share?;
         if let Some(task) = self.jobs[slot].roll.find(&self.tasks, slot, number) {
-            let is_head = || self.lanes.standings(&self.tasks, task, 1).all(|it| it.ahead == 0);
+            let is_front = || self.lanes.is_in_front(&self.tasks, task);
             match self.tasks[task].phase {
                 TaskPhase::Ready => _ = self.allocator.unready(share, 1, now),
-                TaskPhase::Waiting if was == RestoredState::Stopped || is_head() => {}
+                TaskPhase::Waiting if was == RestoredState::Stopped || is_front() => {}
                 _ => return None,
             }
             if was == RestoredState::Stopped && !self.tasks[task].has_keys() {

@@ -54,7 +54,7 @@ impl Scheduler {
         let mut ended = EndResult { fate: told, dropped: 0, over: None };
         match fate {
             SubtaskFate::Again { at } => self.keep_for_again(slot, run.task, at, now),
-            SubtaskFate::Stopped => self.enter_phase(slot, run.task, TaskPhase::Stopped),
+            SubtaskFate::Stopped => self.stop_keys(slot, run.task, now),
             SubtaskFate::Succeeded | SubtaskFate::Failed | SubtaskFate::Cancelled => {
                 self.put_away(slot, run.task, fate, now);
                 if fate == SubtaskFate::Failed {
@@ -109,6 +109,23 @@ impl Scheduler {
                 self.enter_phase(slot, task, TaskPhase::Waiting);
                 self.wake(task, now);
             }
+        }
+    }
+
+    /// Lets a task stop its keys, until an operator retries or skips it. It becomes the head of the
+    /// keys that it shares, so that the commands on a key find it, unless it waits itself.
+    pub(super) fn stop_keys(&mut self, slot: u32, task: u32, now: u64) {
+        self.enter_phase(slot, task, TaskPhase::Stopped);
+        if self.lanes.is_in_front(&self.tasks, task) {
+            self.lanes.put_first(&self.tasks, task, now);
+        }
+    }
+
+    /// Brings all shared places to the front that are about to come there.
+    #[cfg(test)]
+    pub(super) fn advance_all(&mut self) {
+        while self.lanes.advance_some(&mut self.tasks, &mut self.opened).is_some() {
+            self.wake_opened(self.now);
         }
     }
 

@@ -20,7 +20,7 @@ use super::{
     AcceptResult, AddError, DecisionView, JobOutcome, KeyFailurePolicy, NewJob, NewSubtask,
     SchedulerSettings, Step, SubtaskCounts, SubtaskFate,
 };
-use crate::JobNumber;
+use crate::{JobNumber, KeyClaim};
 
 /// Decides which subtask of which job runs next: see the [module](super).
 ///
@@ -173,7 +173,7 @@ impl Scheduler {
         now: u64,
     ) -> AcceptResult
     where
-        K: IntoIterator<Item = &'k [u8]>,
+        K: IntoIterator<Item: Into<KeyClaim<'k>>>,
     {
         let new = new.map(|subtasks| self.pack(subtasks));
         self.accept_packed(new, now)
@@ -181,7 +181,7 @@ impl Scheduler {
 
     fn pack<'k, K>(&self, subtasks: impl IntoIterator<Item = NewSubtask<K>>) -> PackedSubtasks
     where
-        K: IntoIterator<Item = &'k [u8]>,
+        K: IntoIterator<Item: Into<KeyClaim<'k>>>,
     {
         let mut packed = PackedSubtasks::default();
         subtasks.into_iter().for_each(|subtask| packed.push_within(subtask, self.slice));
@@ -231,7 +231,7 @@ impl Scheduler {
         now: u64,
     ) -> Result<AcceptResult, AddError>
     where
-        K: IntoIterator<Item = &'k [u8]>,
+        K: IntoIterator<Item: Into<KeyClaim<'k>>>,
     {
         let packed = self.pack(subtasks);
         self.add_packed(job, packed, now)
@@ -273,7 +273,7 @@ impl Scheduler {
         now: u64,
     ) -> Result<AcceptResult, AddError>
     where
-        K: IntoIterator<Item = &'k [u8]>,
+        K: IntoIterator<Item: Into<KeyClaim<'k>>>,
     {
         let slot = self.find(job).ok_or(AddError::NoSuchJob)?;
         let packed = self.pack(subtasks);
@@ -375,7 +375,7 @@ impl Scheduler {
             }
             self.leave_phase(slot, task);
             if self.jobs[slot].on_fail == KeyFailurePolicy::StopKey && self.tasks[task].has_keys() {
-                self.enter_phase(slot, task, TaskPhase::Stopped);
+                self.stop_keys(slot, task, now);
                 continue;
             }
             accepted.failed.push(Step::of(self.tasks[task].number));

@@ -70,11 +70,51 @@ impl JobKind {
     }
 }
 
+/// Keys of a subtask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SubtaskKeys {
+    pub(super) all: Vec<u8>,
+    /// Those that other subtasks may share.
+    pub(super) shared: Vec<u8>,
+}
+
+impl SubtaskKeys {
+    fn draw(random: &mut Random) -> Self {
+        let count = [0, 1, 1, 1, 1, 1, 2, 2, 3][random.within(0..9) as usize];
+        let mut all: Vec<u8> = (0..count).map(|_| random.within(0..KEYS) as u8).collect();
+        all.sort_unstable();
+        all.dedup();
+        let shared = all.iter().copied().filter(|_| random.chance(30)).collect();
+        SubtaskKeys { all, shared }
+    }
+
+    /// Returns whether both have a key that not both share.
+    pub(super) fn conflicts(&self, other: &SubtaskKeys) -> bool {
+        let both_share = |key| self.shared.contains(key) && other.shared.contains(key);
+        self.all.iter().any(|key| other.all.contains(key) && !both_share(key))
+    }
+
+    /// Returns the body of a subtask with these keys.
+    fn body(&self, payload: Value) -> Value {
+        let named = |is_shared: bool| -> Vec<String> {
+            let keys = self.all.iter().filter(|key| self.shared.contains(key) == is_shared);
+            keys.map(|key| format!("k{key}")).collect()
+        };
+        let mut body = json!({"payload": payload});
+        for (field, keys) in [("keys", named(false)), ("shared_keys", named(true))] {
+            if !keys.is_empty() {
+                body[field] = json!(keys);
+            }
+        }
+        body
+    }
+}
+
 /// Job: its kind, and the keys of each subtask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JobSpec {
     pub(super) kind: JobKind,
-    pub(super) subtasks: Vec<Vec<u8>>,
+    pub(super) subtasks: Vec<SubtaskKeys>,
     pub(super) weight: u32,
     /// Delay before its start, in milliseconds.
     pub(super) delay: Option<u64>,
@@ -91,15 +131,8 @@ impl JobSpec {
             75..90 => JobKind::Split,
             _ => JobKind::Rated,
         };
-        let keys = |random: &mut Random| {
-            let count = [0, 1, 1, 1, 1, 1, 2, 2, 3][random.within(0..9) as usize];
-            let mut keys: Vec<u8> = (0..count).map(|_| random.within(0..KEYS) as u8).collect();
-            keys.sort_unstable();
-            keys.dedup();
-            keys
-        };
         let count = random.within(1..5);
-        let subtasks = (0..count).map(|_| keys(random)).collect();
+        let subtasks = (0..count).map(|_| SubtaskKeys::draw(random)).collect();
         let weight = random.within(1..5) as u32;
         let delay = random.chance(15).then(|| random.within(0..40_000));
         JobSpec { kind, subtasks, weight, delay, batch: None }
@@ -121,10 +154,8 @@ impl JobSpec {
 
     /// Returns its subtasks in the form in which they are submitted.
     pub(super) fn subtasks_body(&self, job: usize) -> Value {
-        let named = |keys: &[u8]| keys.iter().map(|key| format!("k{key}")).collect::<Vec<_>>();
-        let subtask = |(number, keys): (usize, &Vec<u8>)| match keys.is_empty() {
-            true => json!({"payload": {"job": job, "number": number}}),
-            false => json!({"payload": {"job": job, "number": number}, "keys": named(keys)}),
+        let subtask = |(number, keys): (usize, &SubtaskKeys)| {
+            keys.body(json!({"job": job, "number": number}))
         };
         self.subtasks.iter().enumerate().map(subtask).collect()
     }

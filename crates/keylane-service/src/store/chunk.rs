@@ -4,7 +4,7 @@
 //!
 //! | part | encoding |
 //! |---|---|
-//! | keys of each subtask | count; for each its length and its bytes |
+//! | keys of each subtask | count; for each its length, plus 2³² if it is shared, and its bytes |
 //! | payload of each subtask | its length, its bytes |
 //! | trailer | length of the part with the keys, 4 bytes; checksum of that part, 4 bytes |
 //! | checksum | 4 bytes, over all other parts, the chunk's place and count |
@@ -21,6 +21,7 @@ use keylane_storage::checksum;
 use keylane_storage::leb128;
 
 use super::row_numbers;
+use crate::KeyClaim;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Maximum size of subtasks stored in the job's own row, in bytes.
@@ -34,6 +35,9 @@ pub(super) const MAX_IN_CHUNK: usize = 1024;
 
 /// Length of the trailer: the length of the part with the keys, and the checksum of that part.
 pub(super) const TRAILER_BYTES: usize = 4 + checksum::BYTES;
+
+/// Added to the length of a shared key. A subtask has at most 64 MiB, so no length has this bit.
+pub(super) const SHARED: u64 = 1 << 32;
 
 /// Distinguishes the checksums of bodies of version 2 from those of version 1.
 const SECOND_VERSION: u64 = 2;
@@ -205,7 +209,7 @@ fn offset(all: &[u8], rest: &[u8]) -> Option<u32> {
 /// Skips the keys of a subtask.
 pub(super) fn skip_keys(from: &mut &[u8]) -> Option<()> {
     for _ in 0..leb128::take(from)? {
-        take_bytes(from)?;
+        take_key(from)?;
     }
     Some(())
 }
@@ -240,12 +244,18 @@ impl<'a> SubtaskKeys<'a> {
 }
 
 impl<'a> Iterator for SubtaskKeys<'a> {
-    type Item = &'a [u8];
+    type Item = KeyClaim<'a>;
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<KeyClaim<'a>> {
         self.left = self.left.checked_sub(1)?;
-        take_bytes(&mut self.bytes)
+        take_key(&mut self.bytes)
     }
+}
+
+fn take_key<'a>(from: &mut &'a [u8]) -> Option<KeyClaim<'a>> {
+    let length = leb128::take(from)?;
+    let key = row_numbers::take(from, length & !SHARED)?;
+    Some(KeyClaim { key, is_shared: length & SHARED != 0 })
 }
 
 fn take_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -271,7 +281,7 @@ impl fmt::Debug for StoredSubtask<'_> {
 
 impl fmt::Debug for SubtaskKeys<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.map(|key| key.escape_ascii().to_string())).finish()
+        f.debug_list().entries(self.map(|claim| claim.key.escape_ascii().to_string())).finish()
     }
 }
 
@@ -281,24 +291,28 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    type Plain = (Vec<Vec<u8>>, Vec<u8>);
+    type Plain = (Vec<(Vec<u8>, bool)>, Vec<u8>);
 
     fn subtask() -> impl Strategy<Value = Plain> {
         let bytes = || prop::collection::vec(any::<u8>(), 0..200);
-        (prop::collection::vec(bytes(), 0..4), bytes())
+        (prop::collection::vec((bytes(), any::<bool>()), 0..4), bytes())
     }
 
     fn plain(chunk: &Chunk) -> Vec<Plain> {
         let plain = |subtask: StoredSubtask<'_>| {
-            (subtask.keys().map(<[u8]>::to_vec).collect(), subtask.payload().to_vec())
+            let keys = subtask.keys().map(|claim| (claim.key.to_vec(), claim.is_shared));
+            (keys.collect(), subtask.payload().to_vec())
         };
         chunk.subtasks().map(plain).collect()
     }
 
     fn packed(job: JobNumber, subtasks: &[Plain]) -> Vec<Chunk> {
         let mut packer = ChunkPacker::new(job, 0);
-        let mut chunks: Vec<_> =
-            subtasks.iter().filter_map(|(keys, payload)| packer.push(keys, payload)).collect();
+        let mut push = |(keys, payload): &Plain| {
+            let keys = keys.iter().map(|(key, is_shared)| KeyClaim { key, is_shared: *is_shared });
+            packer.push(&keys.collect::<Vec<_>>(), payload)
+        };
+        let mut chunks: Vec<_> = subtasks.iter().filter_map(&mut push).collect();
         chunks.extend(packer.seal());
         chunks
     }
@@ -331,11 +345,12 @@ mod tests {
 
         /// Bodies of earlier stores.
         #[test]
-        fn a_body_of_version_1_is_read(subtasks in prop::collection::vec(subtask(), 0..20)) {
+        fn a_body_of_version_1_is_read(mut subtasks in prop::collection::vec(subtask(), 0..20)) {
+            subtasks.iter_mut().flat_map(|(keys, _)| keys).for_each(|(_, is_shared)| *is_shared = false);
             let (mut body, count) = (Vec::new(), subtasks.len() as u32);
             for (keys, payload) in &subtasks {
                 leb128::put(&mut body, keys.len() as u64);
-                for bytes in keys.iter().chain([payload]) {
+                for bytes in keys.iter().map(|(key, _)| key).chain([payload]) {
                     leb128::put(&mut body, bytes.len() as u64);
                     body.extend(bytes);
                 }
@@ -360,7 +375,7 @@ mod tests {
 
     #[test]
     fn chunks_have_bounds_and_a_large_subtask_one_of_its_own() {
-        let small = vec![(vec![b"key".to_vec()], vec![1]); 2500];
+        let small = vec![(vec![(b"key".to_vec(), false)], vec![1]); 2500];
         let chunks = packed(JobNumber(1), &small);
         let numbers: Vec<_> = chunks.iter().map(Chunk::numbers).collect();
         assert_eq!(numbers, [0..1024, 1024..2048, 2048..2500]);

@@ -138,7 +138,7 @@ mod tests {
     fn chunk(job: u64, subtasks: u32) -> Arc<Chunk> {
         let mut packer = ChunkPacker::new(JobNumber(job), 0);
         for _ in 0..subtasks {
-            packer.push::<&[u8]>(&[], &[7; 50]);
+            packer.push(&[], &[7; 50]);
         }
         Arc::new(packer.seal().unwrap())
     }

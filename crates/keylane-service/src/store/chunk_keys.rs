@@ -108,13 +108,19 @@ fn keys_of(parts: &[u8], count: u32) -> Option<&[u8]> {
 mod tests {
     use super::super::chunk_packer::ChunkPacker;
     use super::*;
+    use crate::KeyClaim;
 
     const JOB: JobNumber = JobNumber(7);
 
-    fn found(count: u32, sealed: &[u8]) -> Option<Vec<Vec<Vec<u8>>>> {
+    /// Bytes of a key, and whether it is shared.
+    type PlainKey = (Vec<u8>, bool);
+
+    fn found(count: u32, sealed: &[u8]) -> Option<Vec<Vec<PlainKey>>> {
         let keys = ChunkKeys::find(JOB, 5, count, sealed)?;
         assert_eq!(keys.end(), 9);
-        let of = |(_, keys): (_, SubtaskKeys<'_>)| keys.map(<[u8]>::to_vec).collect();
+        let of = |(_, keys): (_, SubtaskKeys<'_>)| {
+            keys.map(|claim| (claim.key.to_vec(), claim.is_shared)).collect()
+        };
         Some(keys.subtasks().map(of).collect())
     }
 
@@ -122,15 +128,21 @@ mod tests {
     fn each_byte_outside_of_the_keys_leaves_them_readable() {
         let keys: [&[&str]; 4] = [&["a"], &[], &["bb", "ccc"], &["a"]];
         let mut packer = ChunkPacker::new(JOB, 5);
+        // Those of two letters are shared.
+        let is_shared = |key: &str| key.len() == 2;
         for (number, keys) in keys.iter().enumerate() {
-            assert!(packer.push(keys, &[7; 200][..number * 60]).is_none());
+            let claim =
+                |key: &&'static str| KeyClaim { key: key.as_bytes(), is_shared: is_shared(key) };
+            let keys: Vec<_> = keys.iter().map(claim).collect();
+            assert!(packer.push(&keys, &[7; 200][..number * 60]).is_none());
         }
         let sealed = packer.seal().unwrap().sealed().to_vec();
         let of_keys = u32::from_le_bytes(sealed[sealed.len() - 12..][..4].try_into().unwrap());
-        assert_eq!(of_keys, 3 + 1 + 8 + 3, "count, length and bytes of each");
+        assert_eq!(of_keys, 3 + 1 + (8 + 4) + 3, "count, length and bytes of each");
         let expected = found(4, &sealed).unwrap();
         assert!(expected.iter().zip(keys).all(|(found, keys)| {
-            found.iter().map(Vec::as_slice).eq(keys.iter().map(|key| key.as_bytes()))
+            let keys = keys.iter().map(|key| (key.as_bytes().to_vec(), is_shared(key)));
+            found.iter().cloned().eq(keys)
         }));
         for at in 0..sealed.len() {
             for bit in 0..8 {
@@ -152,7 +164,7 @@ mod tests {
     #[test]
     fn keys_of_another_place_are_not_taken() {
         let mut packer = ChunkPacker::new(JOB, 5);
-        packer.push(&["a"], b"payload");
+        packer.push(&[KeyClaim::exclusive(b"a")], b"payload");
         let sealed = packer.seal().unwrap().sealed().to_vec();
         assert!(ChunkKeys::find(JOB, 5, 1, &sealed).is_some());
         assert!(ChunkKeys::find(JOB, 6, 1, &sealed).is_none());

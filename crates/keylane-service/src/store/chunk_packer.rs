@@ -2,8 +2,9 @@
 
 use keylane_storage::{checksum, leb128};
 
-use super::chunk::{Chunk, MAX_IN_CHUNK, SubtaskBegin, TRAILER_BYTES};
+use super::chunk::{Chunk, MAX_IN_CHUNK, SHARED, SubtaskBegin, TRAILER_BYTES};
 use super::chunk_keys;
+use crate::KeyClaim;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Size at which a chunk is full, in bytes. A larger subtask has its own chunk.
@@ -32,8 +33,8 @@ impl ChunkPacker {
     }
 
     /// Packs a subtask. Returns the preceding chunk if it is full.
-    pub(super) fn push<K: AsRef<[u8]>>(&mut self, keys: &[K], payload: &[u8]) -> Option<Chunk> {
-        let key_bytes = keys.iter().map(|key| key.as_ref().len() + 3).sum::<usize>();
+    pub(super) fn push(&mut self, keys: &[KeyClaim<'_>], payload: &[u8]) -> Option<Chunk> {
+        let key_bytes = keys.iter().map(|claim| claim.key.len() + 3).sum::<usize>();
         let packed = self.keys.len() + self.payloads.len();
         let crowded = packed + key_bytes + payload.len() > FULL_BYTES;
         let is_full = self.begins.len() == MAX_IN_CHUNK || (crowded && !self.begins.is_empty());
@@ -41,7 +42,10 @@ impl ChunkPacker {
         let (keys_begin, payload_begin) = (self.keys.len() as u32, self.payloads.len() as u32);
         self.begins.push(SubtaskBegin { keys: keys_begin, payload: payload_begin });
         leb128::put(&mut self.keys, keys.len() as u64);
-        keys.iter().for_each(|key| put_bytes(&mut self.keys, key.as_ref()));
+        for KeyClaim { key, is_shared } in keys {
+            leb128::put(&mut self.keys, key.len() as u64 | if *is_shared { SHARED } else { 0 });
+            self.keys.extend(*key);
+        }
         put_bytes(&mut self.payloads, payload);
         full
     }

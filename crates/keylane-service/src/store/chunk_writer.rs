@@ -9,6 +9,7 @@ use super::chunk_packer::ChunkPacker;
 use super::error::WriteError;
 use super::handle::Store;
 use super::upload_state::UploadState;
+use crate::KeyClaim;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Subtasks that are packed into chunks and submitted to the writer.
@@ -41,12 +42,12 @@ impl ChunkWriter {
         self.packer.next()
     }
 
-    pub(super) fn push<K: AsRef<[u8]>>(
+    pub(super) fn push(
         &mut self,
-        keys: &[K],
+        keys: &[KeyClaim<'_>],
         payload: &[u8],
     ) -> Result<SubtaskNumber, WriteError> {
-        let bytes = payload.len() + keys.iter().map(|key| key.as_ref().len()).sum::<usize>();
+        let bytes = payload.len() + keys.iter().map(|claim| claim.key.len()).sum::<usize>();
         if bytes > Store::MAX_SUBTASK_BYTES {
             let most = Store::MAX_SUBTASK_BYTES as u64;
             return Err(WriteError::TooLarge { what: "bytes of a subtask", most });

@@ -165,8 +165,12 @@ fn put_job(
     while next < job.total {
         let chunk = read::find_chunk(connection, number, next)?;
         for subtask in chunk.subtasks() {
-            let keys = subtask.keys().map(line::encode).collect();
-            put(to, &ExportLine::Subtask { keys, payload: line::encode(subtask.payload()) })?;
+            let (shared, exclusive): (Vec<_>, Vec<_>) =
+                subtask.keys().partition(|claim| claim.is_shared);
+            let [keys, shared_keys] = [exclusive, shared]
+                .map(|claims| claims.iter().map(|claim| line::encode(claim.key)).collect());
+            let payload = line::encode(subtask.payload());
+            put(to, &ExportLine::Subtask { keys, shared_keys, payload })?;
         }
         next = chunk.numbers().end;
     }

@@ -27,7 +27,7 @@ pub fn fuzz_chunk(input: &[u8]) {
     assert!(Chunk::open(JOB, first + 1, count, &sealed).is_none(), "a row at another place");
     let mut packer = ChunkPacker::new(JOB, first);
     for subtask in chunk.subtasks() {
-        let keys: Vec<&[u8]> = subtask.keys().collect();
+        let keys: Vec<_> = subtask.keys().collect();
         assert!(packer.push(&keys, subtask.payload()).is_none(), "they were in one chunk");
     }
     let Some(packed) = packer.seal() else { return };
@@ -64,8 +64,8 @@ pub fn fuzz_export_line(input: &[u8]) {
     let written = serde_json::to_string(&line).expect("a line is written");
     let again: ExportLine = serde_json::from_str(&written).expect("a written line is read");
     assert_eq!(serde_json::to_string(&again).unwrap(), written);
-    if let ExportLine::Subtask { keys, payload } = &line {
-        for text in keys.iter().chain([payload]) {
+    if let ExportLine::Subtask { keys, shared_keys, payload } = &line {
+        for text in keys.iter().chain(shared_keys).chain([payload]) {
             let Ok(bytes) = super::line::decode(text) else { continue };
             assert_eq!(super::line::decode(&super::line::encode(&bytes)), Ok(bytes));
         }

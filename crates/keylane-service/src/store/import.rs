@@ -15,6 +15,7 @@ use super::logs::AttemptLog;
 use super::outcome::SubtaskOutcome;
 use super::read;
 use super::upload::JobUpload;
+use crate::KeyClaim;
 use crate::ids::{JobId, JobNumber, SubtaskId};
 
 /// Number of outcomes or logs submitted together.
@@ -171,8 +172,8 @@ impl ImportRun<'_> {
             (ImportPosition::Between, line) => self.take_between(line)?,
             (
                 ImportPosition::Subtasks { upload, new, total },
-                ExportLine::Subtask { keys, payload },
-            ) => self.add(upload, new, total, &keys, &payload)?,
+                ExportLine::Subtask { keys, shared_keys, payload },
+            ) => self.add(upload, new, total, [&keys, &shared_keys], &payload)?,
             (ImportPosition::Outcomes { job, changes }, line) => {
                 self.take_outcome(job, changes, line)?
             }
@@ -316,11 +317,17 @@ impl ImportRun<'_> {
         mut upload: Box<JobUpload>,
         new: Box<NewJob>,
         total: u32,
-        keys: &[String],
+        [keys, shared_keys]: [&[String]; 2],
         payload: &str,
     ) -> Result<ImportPosition, LineError> {
-        let keys = keys.iter().map(|key| line::decode(key)).collect::<Result<Vec<_>, _>>()?;
-        upload.push(&keys, &line::decode(payload)?)?;
+        let decoded = |keys: &[String]| {
+            keys.iter().map(|key| line::decode(key)).collect::<Result<Vec<_>, _>>()
+        };
+        let (keys, shared) = (decoded(keys)?, decoded(shared_keys)?);
+        let exclusive = keys.iter().map(|key| KeyClaim::exclusive(key));
+        let shared = shared.iter().map(|key| KeyClaim::shared(key));
+        let claims: Vec<_> = exclusive.chain(shared).collect();
+        upload.push_claims(&claims, &line::decode(payload)?)?;
         upload.flush()?;
         match upload.total() == total {
             true => Ok(self.accepted(*upload, *new)?),

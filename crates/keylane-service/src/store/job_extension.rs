@@ -7,6 +7,7 @@ use super::chunk_writer::ChunkWriter;
 use super::error::WriteError;
 use super::handle::Store;
 use super::upload_state::UploadState;
+use crate::KeyClaim;
 use crate::ids::{JobNumber, SubtaskNumber};
 
 /// Upload of further subtasks for an accepted job. They are invisible until
@@ -44,6 +45,19 @@ impl JobExtension {
     pub fn push<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
+        payload: &[u8],
+    ) -> Result<SubtaskNumber, WriteError> {
+        let keys: Vec<_> = keys.iter().map(|key| KeyClaim::exclusive(key.as_ref())).collect();
+        self.parts.push(&keys, payload)
+    }
+
+    /// Adds a subtask that shares some of its keys, as [`push`](Self::push) does.
+    ///
+    /// # Errors
+    /// Returns the errors of [`push`](Self::push).
+    pub fn push_claims(
+        &mut self,
+        keys: &[KeyClaim<'_>],
         payload: &[u8],
     ) -> Result<SubtaskNumber, WriteError> {
         self.parts.push(keys, payload)

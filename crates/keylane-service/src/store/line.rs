@@ -21,8 +21,9 @@ use super::started_attempts::{self, AttemptStage};
 use crate::ids::{JobId, Key};
 
 /// Version of the lines. Version 1 has no `schedule`; `alias` came in version 3, `audit` in 4,
-/// `log` in 5, and `mark`, with `boot` in `store`, in 6.
-pub(super) const VERSION: u32 = 6;
+/// `log` in 5, and `mark`, with `boot` in `store`, in 6; `shared_keys` of
+/// a `subtask` in 7.
+pub(super) const VERSION: u32 = 7;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -74,6 +75,8 @@ pub(super) enum ExportLine {
     },
     Subtask {
         keys: Vec<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        shared_keys: Vec<String>,
         payload: String,
     },
     Outcome {

@@ -13,7 +13,7 @@ use crate::ids::{JobId, JobNumber};
 pub(super) const LAYOUT: Layout = Layout {
     application: 0x4b4c_5331,
     tables: FIRST,
-    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH],
+    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH],
 };
 
 /// Tables of version 1. `README.md` explains the columns. Small columns precede large ones, so that
@@ -142,6 +142,9 @@ const EIGHTH: &str = "SELECT 1;";
 /// Version 9: the keys of a chunk have their own checksum (`chunk.rs`). The tables are unchanged; a
 /// binary that does not know such chunks would take them for damaged.
 const NINTH: &str = "SELECT 1;";
+/// Version 10: a subtask may share keys (`chunk.rs`). The tables are unchanged; a binary that does
+/// not know such keys would take their chunks for damaged.
+const TENTH: &str = "SELECT 1;";
 
 /// The store's own counters: one row, written by every transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]

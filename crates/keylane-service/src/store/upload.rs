@@ -11,6 +11,7 @@ use super::handle::Store;
 use super::pending::PendingWrite;
 use super::row_numbers;
 use super::upload_state::UploadState;
+use crate::KeyClaim;
 use crate::ids::{JobId, JobNumber, SubtaskNumber};
 
 /// Upload of a job, subtask by subtask. It is invisible until [finished](Self::finish); dropped
@@ -90,6 +91,19 @@ impl JobUpload {
     pub fn push<K: AsRef<[u8]>>(
         &mut self,
         keys: &[K],
+        payload: &[u8],
+    ) -> Result<SubtaskNumber, WriteError> {
+        let keys: Vec<_> = keys.iter().map(|key| KeyClaim::exclusive(key.as_ref())).collect();
+        self.parts.push(&keys, payload)
+    }
+
+    /// Adds a subtask that shares some of its keys, as [`push`](Self::push) does.
+    ///
+    /// # Errors
+    /// Returns the errors of [`push`](Self::push).
+    pub fn push_claims(
+        &mut self,
+        keys: &[KeyClaim<'_>],
         payload: &[u8],
     ) -> Result<SubtaskNumber, WriteError> {
         self.parts.push(keys, payload)

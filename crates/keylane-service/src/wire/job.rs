@@ -7,11 +7,12 @@ use utoipa::ToSchema;
 use super::number::whole;
 use super::object::objects;
 use super::{Because, Timestamp};
+use crate::KeyClaim;
 
 /// Job to submit: `POST /v1/jobs`.
 ///
-/// Its work is either `subtasks`, or a `payload`, with an optional `key` or `keys`. A payload is
-/// the input of the only subtask, or of the kind's split step. In an NDJSON request the first line
+/// Its work is either `subtasks`, or a `payload`, with an optional `key` or `keys`, and optional
+/// `shared_keys`. A payload is the input of the only subtask, or of the kind's split step. In an NDJSON request the first line
 /// is this object without `subtasks`, and every further line is a subtask.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -40,6 +41,9 @@ pub struct SubmitJob {
     /// Keys of the only subtask, if it has several.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
+    /// Keys that the only subtask shares with others.
+    #[serde(default)]
+    pub shared_keys: Option<Vec<String>>,
     /// Earliest start time.
     #[serde(default)]
     pub run_at: Option<Timestamp>,
@@ -81,10 +85,24 @@ pub struct SubmitSubtask {
     /// Several keys: the subtask runs after all earlier ones with any of them.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
+    /// Keys that the subtask only uses: it runs beside others that share them, but after all
+    /// earlier ones that have them as `key` or `keys`, and before all later ones.
+    #[serde(default)]
+    pub shared_keys: Option<Vec<String>>,
     /// Input of the handler: any JSON; default null.
     #[serde(default)]
     #[schema(value_type = Option<serde_json::Value>)]
     pub payload: Option<Box<RawValue>>,
+}
+
+impl SubmitSubtask {
+    /// Returns the uses of its keys, the exclusive ones first.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = KeyClaim<'_>> {
+        let exclusive = self.keys.iter().flatten().chain(&self.key);
+        let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
+        let shared = self.shared_keys.iter().flatten();
+        exclusive.chain(shared.map(|key| KeyClaim::shared(key.as_bytes())))
+    }
 }
 
 /// Effect of a subtask's last failed attempt on the other subtasks.

@@ -7,7 +7,7 @@ use super::{SubtaskState, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyState {
-    /// Its subtasks run one after another.
+    /// Its subtasks run one after another; those that share it may run together.
     Open,
     /// An operator has paused it.
     Paused,
@@ -47,4 +47,7 @@ pub struct KeyHead {
     pub age_ms: u64,
     /// Number of started attempts.
     pub attempts: u32,
+    /// Whether it shares the key: others that share it may run at the same time.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub shared: bool,
 }

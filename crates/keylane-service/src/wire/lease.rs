@@ -42,6 +42,9 @@ pub struct Lease {
     pub number: u32,
     /// Its keys.
     pub keys: Vec<String>,
+    /// Its keys that other subtasks may share.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub shared_keys: Vec<String>,
     /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Fencing token: higher than that of any earlier attempt, across restarts and restored

@@ -66,6 +66,9 @@ pub struct RunningSubtask {
     pub number: u32,
     /// Its keys.
     pub keys: Vec<String>,
+    /// Its keys that other subtasks may share.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub shared_keys: Vec<String>,
     /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Start of the attempt.

@@ -62,6 +62,9 @@ pub struct SubtaskView {
     pub number: u32,
     /// Its keys.
     pub keys: Vec<String>,
+    /// Its keys that other subtasks may share.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub shared_keys: Vec<String>,
     /// State of the subtask.
     pub state: SubtaskState,
     /// Number of started attempts.
@@ -88,6 +91,9 @@ pub struct OutcomeView {
     /// Its keys.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub keys: Vec<String>,
+    /// Its keys that other subtasks may share.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub shared_keys: Vec<String>,
     /// `succeeded`, `failed`, `cancelled` or `skipped`.
     pub outcome: SubtaskState,
     /// Number of its last attempt.

@@ -15,6 +15,9 @@ pub struct Slice {
     /// Its keys.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub keys: Vec<String>,
+    /// Its keys that other subtasks may share.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub shared_keys: Vec<String>,
     /// Number of the attempt, from 1.
     pub attempt: u32,
     /// Start of the attempt.

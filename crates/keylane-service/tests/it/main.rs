@@ -37,6 +37,7 @@ mod retention;
 mod retrying;
 mod schedules;
 mod schedules_crash;
+mod shared_keys;
 mod starting;
 mod steps;
 mod stops_well;

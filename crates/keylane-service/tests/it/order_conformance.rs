@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use keylane_service::JobNumber;
 use keylane_service::scheduler::{
     KeyFailurePolicy, NewJob, NewSubtask, RunEnd, RunStart, Scheduler, SchedulerSettings, Step,
 };
-use keylane_testkit::order::{Claims, Executor, Features, check_order};
+use keylane_service::{JobNumber, KeyClaim};
+use keylane_testkit::order::{Claims, Executor, Features, Use, check_order};
 
 /// Scheduler with a job of one subtask for each task of the suite.
 struct Service {
@@ -23,7 +23,7 @@ impl Service {
 
 impl Executor for Service {
     const FEATURES: Features = Features {
-        shared: false,
+        shared: true,
         limited: false,
         barriers: false,
         cancelled_leave_at_once: true,
@@ -38,8 +38,10 @@ impl Executor for Service {
     }
 
     fn submit(&mut self, task: usize, claims: &Claims) {
-        let keys: Vec<[u8; 1]> = claims.uses().iter().map(|(key, _)| [*key]).collect();
-        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let keys: Vec<_> =
+            claims.uses().iter().map(|(key, how)| ([*key], *how == Use::Shared)).collect();
+        let keys: Vec<KeyClaim<'_>> =
+            keys.iter().map(|(key, is_shared)| KeyClaim { key, is_shared: *is_shared }).collect();
         let subtask = NewSubtask { number: 0, keys, attempts_made: 0 };
         let job = NewJob::new(JobNumber(task as u64), vec![subtask]);
         self.scheduler.accept(NewJob { on_fail: KeyFailurePolicy::StopKey, ..job }, 0);
@@ -69,12 +71,11 @@ impl Executor for Service {
         self.scheduler.pause_key(&[key], 0);
     }
 
-    fn resume(&mut self, key: u8, gives_up: bool) {
+    fn resume(&mut self, key: u8, gives_up: bool) -> Option<usize> {
         self.scheduler.resume_key(&[key], 0);
-        if gives_up {
-            self.scheduler.skip_head(&[key], 0).unwrap();
-            self.work_off();
-        }
+        let skipped = gives_up.then(|| self.scheduler.skip_head(&[key], 0).unwrap());
+        self.work_off();
+        skipped.map(|skipped| skipped.job.0 as usize)
     }
 
     fn resize(&mut self, slots: usize) {

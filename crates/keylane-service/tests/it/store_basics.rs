@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::store_support::{
-    NOW, accepted, copy_as_is, keys, new_job, new_store, open, outcome, payload, place, upload,
-    waiting,
+    NOW, accepted, claims, copy_as_is, keys, new_job, new_store, open, outcome, payload, place,
+    upload, waiting,
 };
 use keylane_service::store::{
     Changes, IdempotencyEntry, JobFilter, JobPredicate, JobState, JobStatus, KeyBlockReason,
@@ -39,7 +39,7 @@ fn a_job_is_what_was_uploaded_small_or_large() {
             for chunk in store.chunks(job, 0..total) {
                 for subtask in chunk.unwrap().subtasks() {
                     assert_eq!(subtask.number(), next);
-                    assert!(subtask.keys().eq(keys(job, next)));
+                    assert!(subtask.keys().eq(claims(&keys(job, next))));
                     assert_eq!(subtask.payload(), payload(job, next));
                     next += 1;
                 }
@@ -553,7 +553,9 @@ fn a_wait_can_be_a_future() {
     let job = runtime.block_on(async {
         let mut upload = store.upload(NOW).unwrap();
         for number in 0..3000 {
-            upload.push(&keys(upload.job(), number), &payload(upload.job(), number)).unwrap();
+            upload
+                .push_claims(&claims(&keys(upload.job(), number)), &payload(upload.job(), number))
+                .unwrap();
             if upload.is_full() {
                 upload.flush_async().await.unwrap();
             }
@@ -578,7 +580,7 @@ fn a_flush_that_is_given_up_loses_no_chunk() {
     let mut upload = store.upload(NOW).unwrap();
     let job = upload.job();
     for number in 0..20_000 {
-        upload.push(&keys(job, number), &payload(job, number)).unwrap();
+        upload.push_claims(&claims(&keys(job, number)), &payload(job, number)).unwrap();
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

@@ -70,7 +70,9 @@ fn seen(store: &Store, jobs: &[JobNumber]) -> Vec<String> {
             .chunks(*job, 0..stored.total)
             .flat_map(|chunk| {
                 let subtask = |one: keylane_service::store::StoredSubtask<'_>| {
-                    (one.keys().map(<[u8]>::to_vec).collect::<Vec<_>>(), one.payload().to_vec())
+                    let keys: Vec<_> =
+                        one.keys().map(|it| (it.key.to_vec(), it.is_shared)).collect();
+                    (keys, one.payload().to_vec())
                 };
                 chunk.unwrap().subtasks().map(subtask).collect::<Vec<_>>()
             })
@@ -190,7 +192,7 @@ fn an_export_that_is_not_whole_is_refused() {
         let error = import(&without(skip));
         assert!(matches!(error, ImportError::Line { .. }), "{skip}: {error}");
     }
-    let later = text.replacen("\"version\":6", "\"version\":7", 1);
+    let later = text.replacen("\"version\":7", "\"version\":8", 1);
     assert!(matches!(import(&later), ImportError::Line { line: 1, .. }));
     let unknown = text.replacen("\"total\"", "\"size\"", 1);
     assert!(matches!(import(&unknown), ImportError::Line { .. }));

@@ -1,6 +1,7 @@
 //! More subtasks of a job that is there: nothing of an extension that broke off is among those of the next one.
 
 use crate::store_support::{NOW, accepted, place};
+use keylane_service::KeyClaim;
 use keylane_service::store::{
     Changes, JobExtension, JobState, JobStatus, Store, StoreSettings, WriteError,
 };
@@ -43,7 +44,10 @@ async fn what_an_extension_left_that_broke_off_is_not_in_the_next_one() {
             for number in 1..1200 {
                 let chunk = store.chunk(job, number).unwrap();
                 let subtask = chunk.subtask(number).unwrap();
-                assert!(subtask.keys().eq([b"key 2"]), "{number} with {max_cache_bytes}");
+                assert!(
+                    subtask.keys().eq([KeyClaim::exclusive(b"key 2")]),
+                    "{number} with {max_cache_bytes}"
+                );
                 assert_eq!(subtask.payload(), payload(2, number, 180));
             }
             let report = store.check().unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::store_support::{
-    NOW, accepted, keys, new_job, new_store, open, outcome, payload, place, upload,
+    NOW, accepted, claims, keys, new_job, new_store, open, outcome, payload, place, upload,
 };
 use keylane_service::JobNumber;
 use keylane_service::store::{
@@ -26,7 +26,7 @@ fn bring(store: &Store, total: u32) -> Result<JobNumber, WriteError> {
     let mut upload = store.upload(NOW).unwrap();
     let job = upload.job();
     for number in 0..total {
-        upload.push(&keys(job, number), &payload(job, number))?;
+        upload.push_claims(&claims(&keys(job, number)), &payload(job, number))?;
         upload.flush()?;
     }
     upload.finish(new_job(job)).wait().map(|_| job)

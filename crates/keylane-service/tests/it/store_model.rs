@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc;
 
 use crate::store_support::{
-    NOW, copy_as_is, keys, new_job, outcome, payload, place, upload, waiting,
+    NOW, claims, copy_as_is, keys, new_job, outcome, payload, place, upload, waiting,
 };
 use keylane_service::store::{
     AttemptLog, Changes, IdempotencyEntry, JobState, JobStatus, JobUpload, KeyBlockReason,
@@ -375,7 +375,7 @@ impl Both {
         let (tell, told) = mpsc::channel();
         let bring = async {
             for number in total..total + more {
-                extension.push(&keys(job, number), &payload(job, number)).unwrap();
+                extension.push_claims(&claims(&keys(job, number)), &payload(job, number)).unwrap();
                 extension.flush_async().await.unwrap();
             }
             extension.finish_with(move |written| tell.send(written).unwrap()).await.unwrap();
@@ -489,7 +489,7 @@ impl Both {
                 let chunk = store.chunk(*number, last).unwrap();
                 let subtask = chunk.subtask(last).unwrap();
                 assert_eq!(subtask.payload(), payload(*number, last));
-                assert!(subtask.keys().eq(keys(*number, last)));
+                assert!(subtask.keys().eq(claims(&keys(*number, last))));
             }
         }
         for (key, known) in &self.model.idempotency {

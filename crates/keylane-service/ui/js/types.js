@@ -48,6 +48,7 @@
  * @typedef {object} Outcome
  * @property {number} number
  * @property {string[]} [keys]
+ * @property {string[]} [shared_keys]
  * @property {SubtaskState} outcome
  * @property {number} attempt
  * @property {string} [started_at]
@@ -58,6 +59,7 @@
  * @typedef {object} Subtask
  * @property {number} number
  * @property {string[]} keys
+ * @property {string[]} [shared_keys]
  * @property {SubtaskState} state
  * @property {number} attempts
  * @property {number} max_attempts
@@ -82,6 +84,7 @@
  * @property {string} since
  * @property {number} age_ms
  * @property {number} attempts
+ * @property {boolean} [shared]
  *
  * @typedef {object} KeyView
  * @property {string} key
@@ -95,6 +98,7 @@
  * @property {string} job
  * @property {number} number
  * @property {string[]} keys
+ * @property {string[]} [shared_keys]
  * @property {number} attempt
  * @property {string} since
  * @property {string} [worker]
@@ -118,6 +122,7 @@
  * @property {string} job
  * @property {number} number
  * @property {string[]} [keys]
+ * @property {string[]} [shared_keys]
  * @property {number} attempt
  * @property {string} begin
  * @property {string} [end]

@@ -246,6 +246,13 @@ test("bars are lit together if they have a key in common", () => {
   );
 });
 
+test("a bar has the keys that its subtask shares, and names them", () => {
+  const slices = new Slices();
+  slices.add(timeline([slice(1, 0, 0, 10, { keys: ["a"], shared_keys: ["s"] }), slice(2, 1, 0, 10)]), 1_000_010);
+  const [both, neither] = slices.all();
+  assert.deepEqual([both.keys, both.shared, neither.shared], [["a", "s"], ["s"], []]);
+});
+
 test("the allocation before the page was opened is worked out from what ran", () => {
   const slices = new Slices();
   slices.add(

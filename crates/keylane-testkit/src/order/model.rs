@@ -76,10 +76,12 @@ impl Model {
         self.paused.insert(key);
     }
 
-    pub(super) fn resume(&mut self, key: u8) {
+    pub(super) fn resume(&mut self, key: u8, given_up: Option<usize>) {
         self.paused.remove(&key);
-        let stopped = self.stopped_head(key);
-        if let Some(task) = stopped {
+        if let Some(task) = given_up {
+            assert!(self.is_stopped_on(task, key), "task {task} does not keep key {key}");
+        }
+        if let Some(task) = given_up.or_else(|| self.stopped_head(key)) {
             self.tasks[task].state = State::Ended;
         }
     }
@@ -107,10 +109,14 @@ impl Model {
         self.tasks[task].claims.uses().iter().all(|(key, _)| self.may_pause(*key))
     }
 
-    /// Failed task that keeps this key.
+    /// First failed task that keeps this key.
     pub(super) fn stopped_head(&self, key: u8) -> Option<usize> {
-        let has = |task: &Task| task.claims.uses().iter().any(|(its, _)| *its == key);
-        self.tasks.iter().position(|task| task.state == State::Stopped && has(task))
+        (0..self.tasks.len()).find(|task| self.is_stopped_on(*task, key))
+    }
+
+    fn is_stopped_on(&self, task: usize, key: u8) -> bool {
+        let Task { claims, state } = &self.tasks[task];
+        *state == State::Stopped && claims.uses().iter().any(|(its, _)| *its == key)
     }
 
     pub(super) fn running(&self) -> Vec<usize> {

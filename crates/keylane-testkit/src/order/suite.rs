@@ -29,8 +29,10 @@ pub trait Executor {
     /// Pauses a key.
     fn pause(&mut self, key: u8);
 
-    /// Resumes a key. `gives_up` says that a failed task keeps it, which ends now.
-    fn resume(&mut self, key: u8, gives_up: bool);
+    /// Resumes a key. `gives_up` says that a failed task keeps it, which ends now. Several failed
+    /// tasks may keep a key that they share: then one of them ends, and is returned. `None` stands
+    /// for the first one.
+    fn resume(&mut self, key: u8, gives_up: bool) -> Option<usize>;
 
     /// Changes the number of tasks that may run at a time.
     fn resize(&mut self, slots: usize);
@@ -88,6 +90,11 @@ fn run<E: Executor>(program: &Program) -> Result<(), String> {
     for key in 0..KEYS {
         pair.step(&Step::Resume(key));
         pair.settle()?;
+        // Several failed tasks may share the key.
+        while pair.model.stopped_head(key).is_some() {
+            pair.step(&Step::Resume(key));
+            pair.settle()?;
+        }
     }
     while !pair.model.running().is_empty() {
         pair.step(&Step::End { which: 0, fails: false });
@@ -135,8 +142,8 @@ impl<E: Executor> Pair<E> {
             }
             Step::Resume(key) => {
                 let gives_up = self.model.stopped_head(*key).is_some();
-                self.model.resume(*key);
-                self.executor.resume(*key, gives_up);
+                let given_up = self.executor.resume(*key, gives_up);
+                self.model.resume(*key, given_up);
             }
             Step::Resize(slots) => {
                 // A slot of a running task is removed when that ends, and others test when.

@@ -81,8 +81,9 @@ impl<S: AnyHasher> Executor for Library<S> {
         self.pool.keys().pause(&key);
     }
 
-    fn resume(&mut self, key: u8, _: bool) {
+    fn resume(&mut self, key: u8, _: bool) -> Option<usize> {
         self.pool.keys().resume(&key);
+        None
     }
 
     fn resize(&mut self, slots: usize) {

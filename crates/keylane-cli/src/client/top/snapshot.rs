@@ -118,7 +118,8 @@ pub(super) mod tests {
         });
         let id = "job_0199aaaaaaaa7000800000000000000a";
         let running = |slot: u32, worker: Option<&str>| -> Value {
-            json!({"slot": slot, "job": id, "number": 7 + slot, "keys": ["u7"], "attempt": 1,
+            json!({"slot": slot, "job": id, "number": 7 + slot, "keys": [format!("u{}", 7 + slot)],
+                   "shared_keys": ["s"], "attempt": 1,
                    "since": "2026-01-31T13:01:57.000Z", "worker": worker})
         };
         let scheduler = json!({

@@ -1,5 +1,7 @@
 //! Snapshot as plain text, for pipes, files and logs.
 
+use keylane_service::wire::RunningSubtask;
+
 use super::snapshot::ServerSnapshot;
 use crate::client::render::{age, plain, table};
 use crate::client::{keys, status};
@@ -10,7 +12,7 @@ pub(super) const SLOT_COLUMNS: [&str; 5] = ["SLOT", "SUBTASK", "KEY", "FOR", "WO
 /// Rows of the running subtasks.
 pub(super) fn slots(picture: &ServerSnapshot) -> Vec<Vec<String>> {
     let now = picture.summary.at;
-    let row = |running: &keylane_service::wire::RunningSubtask| {
+    let row = |running: &RunningSubtask| {
         let attempt = match running.attempt {
             0 | 1 => String::new(),
             attempt => format!(", attempt {attempt}"),
@@ -18,12 +20,18 @@ pub(super) fn slots(picture: &ServerSnapshot) -> Vec<Vec<String>> {
         vec![
             running.slot.to_string(),
             format!("{}/{}{attempt}", plain(&running.job), running.number),
-            plain(&running.keys.join(", ")).into_owned(),
+            plain(&key_names(running).join(", ")).into_owned(),
             age(running.since, now),
             running.worker.as_deref().map_or_else(String::new, |worker| plain(worker).into_owned()),
         ]
     };
     picture.scheduler.running.iter().map(row).collect()
+}
+
+/// Keys of a running subtask, and which of them it shares.
+fn key_names(running: &RunningSubtask) -> Vec<String> {
+    let shared = running.shared_keys.iter().map(|key| format!("{key} (shared)"));
+    running.keys.iter().cloned().chain(shared).collect()
 }
 
 /// Whole snapshot as text.
@@ -56,9 +64,9 @@ up 1 h 2 min | store ok, 12.3 MiB
 ID                                    STATE    DONE  TOTAL  FAILED  KIND    NAME     AGE
 job_0199aaaaaaaa7000800000000000000a  running   45%   1000       3  resize  nightly  1 h 2 min
 
-SLOT  SUBTASK                                 KEY  FOR  WORKER
-   0  job_0199aaaaaaaa7000800000000000000a/7  u7   3 s
-   1  job_0199aaaaaaaa7000800000000000000a/8  u7   3 s  w1
+SLOT  SUBTASK                                 KEY             FOR  WORKER
+   0  job_0199aaaaaaaa7000800000000000000a/7  u7, s (shared)  3 s
+   1  job_0199aaaaaaaa7000800000000000000a/8  u8, s (shared)  3 s  w1
 
 KEY  STATE  UNFINISHED  HEAD SINCE  HEAD                                    ITS STATE
 u7   open           12   1 min 0 s  job_0199aaaaaaaa7000800000000000000a/7  running

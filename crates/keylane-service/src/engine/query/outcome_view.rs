@@ -1,10 +1,10 @@
 //! API forms of states and outcomes.
 
-use super::text::raw;
-use crate::SubtaskNumber;
+use super::text::{raw, text_of};
 use crate::scheduler::UnfinishedState;
 use crate::store::{self, OutcomeKind};
 use crate::wire::{OutcomeView, SubtaskState, Timestamp};
+use crate::{SubtaskNumber, TaskKeys};
 
 pub(super) fn subtask_state(state: &UnfinishedState) -> SubtaskState {
     match state {
@@ -29,13 +29,14 @@ pub(super) fn outcome_state(kind: OutcomeKind) -> SubtaskState {
 pub(super) fn outcome_view(
     number: SubtaskNumber,
     outcome: &store::SubtaskOutcome,
-    keys: Vec<String>,
+    keys: &TaskKeys,
 ) -> OutcomeView {
     let is_result = outcome.kind == OutcomeKind::Succeeded;
     let said = (!outcome.result.is_empty()).then(|| outcome.result.clone());
     OutcomeView {
         number,
-        keys,
+        keys: keys.exclusive.iter().map(text_of).collect(),
+        shared_keys: keys.shared.iter().map(text_of).collect(),
         outcome: outcome_state(outcome.kind),
         attempt: outcome.attempt,
         started_at: Some(Timestamp(outcome.started_ms)),

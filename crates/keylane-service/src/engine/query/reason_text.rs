@@ -189,8 +189,9 @@ impl SentenceContext<'_> {
     /// Returns the sentence of a reason that a key has; empty for any other reason.
     fn text_of_key(&self, reason: &WaitReason) -> String {
         match reason {
-            WaitReason::KeyOrder { key, ahead, head, .. } => format!(
-                "its key `{}` is at {}, which {} ({} ahead)",
+            WaitReason::KeyOrder { key, is_shared, ahead, head, .. } => format!(
+                "its {}key `{}` is at {}, which {} ({} ahead)",
+                if *is_shared { "shared " } else { "" },
                 text_of(key),
                 self.step(head.of),
                 self.state(head),
@@ -215,7 +216,7 @@ impl SentenceContext<'_> {
     /// Returns a reason that a key has.
     fn because_of_key(&self, reason: &WaitReason, text: String) -> Because {
         match reason {
-            WaitReason::KeyOrder { key, ahead, behind, head } => Because {
+            WaitReason::KeyOrder { key, ahead, behind, head, .. } => Because {
                 key: Some(text_of(key)),
                 position: Some(u64::from(*ahead) + 1),
                 job: self.job(behind.job),

@@ -92,7 +92,7 @@ impl Query {
         for (number, outcome) in numbers.iter().zip(outcomes) {
             let Some(outcome) = outcome else { continue };
             let (keys, _) = self.content(id, outcome.number)?;
-            views.push(outcome_view(*number, &outcome, keys));
+            views.push(outcome_view(*number, &outcome, &keys));
         }
         Ok(views)
     }
@@ -119,7 +119,7 @@ impl Query {
             for recorded in counting.map_err(read_refused)? {
                 let Step::Subtask(number) = plan.step(recorded.outcome.number) else { continue };
                 let (keys, _) = self.content(id, recorded.outcome.number)?;
-                items.push(outcome_view(number, &recorded.outcome, keys));
+                items.push(outcome_view(number, &recorded.outcome, &keys));
                 if items.len() == limit {
                     let next = recorded.place.get() + 1;
                     return Ok(Page::new(items, Some(next.to_string())));
@@ -146,7 +146,8 @@ impl Query {
             let chunk = chunk.map_err(read_refused)?;
             for subtask in chunk.subtasks() {
                 if let Step::Subtask(number) = plan.step(subtask.number()) {
-                    let key = subtask.keys().next().unwrap_or_default().to_vec();
+                    let key =
+                        subtask.keys().next().map_or_else(Vec::new, |claim| claim.key.to_vec());
                     by_key.entry(key).or_default().push(number);
                 }
             }

@@ -6,14 +6,14 @@ use super::Query;
 use super::job::add_failure;
 use super::outcome_view::{outcome_state, outcome_view, subtask_state};
 use super::reason_text::because_of;
-use super::text::raw;
+use super::text::{raw, text_of};
 use crate::engine::split_result::null;
 use crate::engine::store_status::read_refused;
 use crate::request_error::RequestError;
 use crate::scheduler::{Step, WaitReason};
 use crate::store::{self, OutcomeKind};
 use crate::wire::{Because, Page, SubtaskState, SubtaskView, Timestamp};
-use crate::{JobId, SubtaskNumber};
+use crate::{JobId, SubtaskNumber, TaskKeys};
 
 /// Maximum number of subtasks that a filtered list reads before it returns a cursor.
 const MAX_SCANNED: usize = 5_000;
@@ -36,7 +36,9 @@ impl Query {
             for view in self.subtask_views(id, number..end)? {
                 (number, looked_at) = (view.number + 1, looked_at + 1);
                 let fits = state.is_none_or(|state| view.state == state)
-                    && key.is_none_or(|key| view.keys.iter().any(|own| own == key));
+                    && key.is_none_or(|key| {
+                        view.keys.iter().chain(&view.shared_keys).any(|own| own == key)
+                    });
                 if fits {
                     items.push(view);
                 }
@@ -68,11 +70,12 @@ impl Query {
         &self,
         id: JobId,
         number: SubtaskNumber,
-    ) -> Result<(Vec<String>, Box<RawValue>), RequestError> {
+    ) -> Result<(TaskKeys, Box<RawValue>), RequestError> {
         let chunk = self.store.chunk(id.number(), number).map_err(read_refused)?;
-        let Some(subtask) = chunk.subtask(number) else { return Ok((Vec::new(), null())) };
-        let keys = subtask.keys().map(|key| String::from_utf8_lossy(key).into_owned());
-        Ok((keys.collect(), raw(subtask.payload()).unwrap_or_else(null)))
+        let Some(subtask) = chunk.subtask(number) else {
+            return Ok((TaskKeys::default(), null()));
+        };
+        Ok((subtask.keys().collect(), raw(subtask.payload()).unwrap_or_else(null)))
     }
 
     /// Returns the outcomes of subtasks by their numbers in the store, without those of the split
@@ -104,10 +107,11 @@ impl Query {
                 Some(outcome) => (outcome_state(outcome.kind), outcome.attempt, None),
                 None => self.standing(id, number, now),
             };
-            let outcome = outcome.map(|outcome| outcome_view(number, &outcome, keys.clone()));
+            let outcome = outcome.map(|outcome| outcome_view(number, &outcome, &keys));
             views.push(SubtaskView {
                 number,
-                keys,
+                keys: keys.exclusive.iter().map(text_of).collect(),
+                shared_keys: keys.shared.iter().map(text_of).collect(),
                 state,
                 attempts,
                 max_attempts: max_attempts.max(1),

@@ -93,6 +93,7 @@ impl Query {
                 job: view.job,
                 number: view.number,
                 keys: view.keys,
+                shared_keys: view.shared_keys,
                 attempt: view.attempt,
                 begin: view.since,
                 end: None,
@@ -196,7 +197,8 @@ fn running_view(engine: &EngineState, running: &RunningAttempt) -> RunningSubtas
         slot: running.slot,
         job: engine.live.get(&running.job).map_or_else(String::new, |live| live.id.to_string()),
         number: shown(running.step),
-        keys: running.keys.iter().map(text_of).collect(),
+        keys: running.keys.exclusive.iter().map(text_of).collect(),
+        shared_keys: running.keys.shared.iter().map(text_of).collect(),
         attempt: running.attempt,
         since: running.since,
         worker: running.lease.as_ref().and_then(|lease| lease.worker.clone()),
@@ -212,6 +214,7 @@ fn key_view(engine: &EngineState, key: scheduler::KeyView, now: Timestamp) -> Ke
         since: Timestamp(head.since),
         age_ms: now.0.saturating_sub(head.since),
         attempts: head.attempts,
+        shared: head.is_shared,
     });
     KeyView {
         key: text_of(&key.key),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::scheduler::SubtaskCounts;
 use crate::scheduler::job::{JobPhase, StepState};
+use crate::scheduler::lanes::LanePosition;
 use crate::scheduler::slab::NONE;
 use crate::scheduler::state::Scheduler;
 use crate::scheduler::task::{ScheduledTask, TaskPhase};
@@ -26,8 +27,8 @@ impl Scheduler {
             assert_eq!(found, (!is_dropped).then_some(number));
             assert!(!is_dropped || job.is_swept, "nothing takes it out of its lanes");
             let standings: Vec<_> = self.lanes.standings(&self.tasks, number, u32::MAX).collect();
-            let is_blocked = |ahead: u32, lane| ahead > 0 || self.lanes.lane(lane).paused;
-            let blocked = standings.iter().filter(|it| is_blocked(it.ahead, it.lane)).count();
+            let is_blocked = |it: &&LanePosition| !it.is_front || self.lanes.lane(it.lane).paused;
+            let blocked = standings.iter().filter(is_blocked).count();
             assert_eq!(task.blocked as usize, blocked);
             places += standings.len();
             if is_dropped {
@@ -37,7 +38,7 @@ impl Scheduler {
                 TaskPhase::Waiting => assert!(task.blocked > 0, "it waits for nothing"),
                 TaskPhase::Ready => assert_eq!(task.blocked, 0),
                 TaskPhase::Running | TaskPhase::BackingOff => {
-                    assert!(standings.iter().all(|it| it.ahead == 0), "it holds its lanes");
+                    assert!(standings.iter().all(|it| it.is_front), "it holds its lanes");
                 }
                 TaskPhase::Stopped => {}
             }
@@ -53,6 +54,7 @@ impl Scheduler {
             }
         }
         assert_eq!(places, self.lanes.places());
+        self.lanes.check_fronts();
         let swept: BTreeSet<u32> = self.sweeps.iter().map(|sweep| sweep.job).collect();
         assert_eq!(swept.len(), self.sweeps.len(), "one sweep for a job");
         assert!(self.jobs.iter().all(|(slot, job)| job.is_swept == swept.contains(&slot)));

@@ -5,6 +5,7 @@ mod controls;
 mod kinds;
 mod line;
 mod model;
+mod shared;
 mod timeline;
 
 use super::{NewJob, NewSubtask, RunStart, Scheduler, SchedulerSettings, Step};

@@ -16,7 +16,7 @@ use crate::scheduler::{
     RestoredState, RunEnd, RunStart, Scheduler, SchedulerSettings, SliceResult, StaleFence, Step,
     SubtaskCounts, SubtaskFate, UnfinishedState, WaitReason,
 };
-use crate::{JobNumber, Key};
+use crate::{JobNumber, Key, KeyClaim};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -32,7 +32,10 @@ enum Phase {
 struct Sub {
     job: u64,
     step: Step,
+    /// All keys.
     keys: BTreeSet<u8>,
+    /// Those of `keys` that it shares.
+    shared: BTreeSet<u8>,
     phase: Phase,
     attempts: u32,
     /// Whether it stands in its lanes. Steps of jobs have none, and are there at once.
@@ -153,7 +156,7 @@ enum Op {
 }
 
 fn subtasks() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    prop::collection::vec(prop::collection::vec(0..6_u8, 0..4), 0..7)
+    prop::collection::vec(prop::collection::vec(0..12_u8, 0..4), 0..9)
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -215,11 +218,25 @@ struct Pair {
     starts: Vec<RunStart>,
 }
 
-fn new_subtasks(subs: &[Sub]) -> Vec<NewSubtask<Vec<Vec<u8>>>> {
+/// Keys of a program as all keys and the shared ones: from 6 on they are shared. A key that is
+/// both is exclusive.
+fn keys_of(of_program: &[u8]) -> (BTreeSet<u8>, BTreeSet<u8>) {
+    let (exclusive, shared): (BTreeSet<u8>, BTreeSet<u8>) =
+        of_program.iter().partition(|key| **key < 6);
+    let shared: BTreeSet<u8> = shared.iter().map(|key| key - 6).collect();
+    (&exclusive | &shared, &shared - &exclusive)
+}
+
+type Claims = Vec<(Vec<u8>, bool)>;
+
+fn new_subtasks(subs: &[Sub]) -> Vec<NewSubtask<Claims>> {
     let new = |sub: &Sub| {
         let Step::Subtask(number) = sub.step else { panic!("a subtask") };
-        // Each key twice: they are told apart by the scheduler.
-        let keys = sub.keys.iter().chain(&sub.keys).map(|key| vec![b'k'; 1 + *key as usize * 6]);
+        // Each key several times, also as a shared one: they are told apart by the scheduler.
+        let keys = sub.keys.iter().flat_map(|letter| {
+            let is_shared = sub.shared.contains(letter);
+            [true, is_shared, true].map(|is_shared| (key(*letter), is_shared))
+        });
         NewSubtask { number, keys: keys.collect(), attempts_made: sub.attempts }
     };
     subs.iter().map(new).collect()
@@ -230,11 +247,11 @@ fn key(key: u8) -> Vec<u8> {
 }
 
 fn borrowed(
-    subtasks: &[NewSubtask<Vec<Vec<u8>>>],
-) -> impl Iterator<Item = NewSubtask<impl Iterator<Item = &[u8]>>> {
+    subtasks: &[NewSubtask<Claims>],
+) -> impl Iterator<Item = NewSubtask<impl Iterator<Item = KeyClaim<'_>>>> {
     subtasks.iter().map(|NewSubtask { number, keys, attempts_made }| NewSubtask {
         number: *number,
-        keys: keys.iter().map(Vec::as_slice),
+        keys: keys.iter().map(|(key, is_shared)| KeyClaim { key, is_shared: *is_shared }),
         attempts_made: *attempts_made,
     })
 }
@@ -399,7 +416,8 @@ impl Pair {
         let mut named = 0;
         for reason in reasons {
             let (key, ahead, behind, head) = match reason {
-                WaitReason::KeyOrder { key, ahead, behind, head } => {
+                WaitReason::KeyOrder { key, is_shared, ahead, behind, head } => {
+                    assert_eq!(*is_shared, sub.shared.contains(&letter_of(key)));
                     (key, Some(*ahead), Some(*behind), *head)
                 }
                 WaitReason::KeyStopped { key, head } => (key, None, None, *head),
@@ -418,12 +436,14 @@ impl Pair {
             assert_eq!(head.of, name(before[0]));
             assert_eq!(head.attempts, before[0].attempts);
             assert!(ahead.is_none_or(|ahead| ahead as usize == before.len()));
-            assert!(behind.is_none_or(|behind| behind == name(before[before.len() - 1])));
+            let conflicts = |it: &&&Sub| conflict_on(it, sub, letter);
+            let last = before.iter().rfind(conflicts).expect("it waits for one that conflicts");
+            assert!(behind.is_none_or(|behind| behind == name(last)));
             let is_stopped = before[0].phase == Phase::Stopped;
             assert_eq!(is_stopped, matches!(reason, WaitReason::KeyStopped { .. }));
         }
         let keeps = |letter: &&u8| {
-            self.subs[..at].iter().any(|it| it.keys.contains(letter))
+            self.subs[..at].iter().any(|it| conflict_on(it, sub, **letter))
                 || self.paused_keys.contains(letter)
         };
         if sub.phase == Phase::Waits && matches!(sub.step, Step::Subtask(_)) {
@@ -454,8 +474,8 @@ impl Pair {
             assert!(length == 0 || is_listed(&longest) || Some(view.length) <= least.1);
             let first = entered().find(|sub| sub.keys.contains(&letter));
             assert_eq!(
-                view.head.map(|it| (it.of.job.0, it.of.step)),
-                first.map(|it| (it.job, it.step))
+                view.head.map(|it| (it.of.job.0, it.of.step, it.is_shared)),
+                first.map(|it| (it.job, it.step, it.shared.contains(&letter)))
             );
         }
     }
@@ -587,7 +607,7 @@ impl Pair {
             let at =
                 self.subs.iter().position(|it| it.job == number && it.step == sub.step).unwrap();
             if stops {
-                self.subs[at].phase = Phase::Stopped;
+                self.stop(at);
                 continue;
             }
             failed.push(sub.step);
@@ -638,7 +658,8 @@ impl Pair {
         let sub = |step, keys: &[u8]| Sub {
             job: number,
             step,
-            keys: keys.iter().copied().collect(),
+            keys: keys_of(keys).0,
+            shared: keys_of(keys).1,
             phase: Phase::Waits,
             attempts: 0,
             entered: false,
@@ -757,7 +778,7 @@ impl Pair {
         match fate {
             SubtaskFate::Again { at: Some(until) } => self.subs[at].phase = Phase::BacksOff(until),
             SubtaskFate::Again { at: None } => self.subs[at].phase = Phase::Waits,
-            SubtaskFate::Stopped => self.subs[at].phase = Phase::Stopped,
+            SubtaskFate::Stopped => self.stop(at),
             _ => {
                 self.subs.remove(at);
                 self.note_fate(sub.job, sub.step, fate);
@@ -768,6 +789,15 @@ impl Pair {
             }
         }
         assert_eq!((ended.dropped, ended.over), (dropped, over));
+    }
+
+    /// A subtask stops its keys. If it waits for no other, it becomes the first of them.
+    fn stop(&mut self, at: usize) {
+        self.subs[at].phase = Phase::Stopped;
+        let sub = self.subs[at].clone();
+        if !self.subs[..at].iter().any(|other| conflict(other, &sub)) {
+            self.subs[..=at].rotate_right(1);
+        }
     }
 
     fn add(&mut self, which: usize, keys: &[Vec<u8>]) {
@@ -782,7 +812,8 @@ impl Pair {
         let sub = |n: usize, keys: &Vec<u8>| Sub {
             job: number,
             step: Step::Subtask(job.next_number + n as u32),
-            keys: keys.iter().copied().collect(),
+            keys: keys_of(keys).0,
+            shared: keys_of(keys).1,
             phase: Phase::Waits,
             attempts: 0,
             entered: false,
@@ -813,6 +844,7 @@ impl Pair {
                 job: number,
                 step: Step::Subtask(*n),
                 keys: BTreeSet::from([(*n % 6) as u8]),
+                shared: BTreeSet::new(),
                 phase: Phase::Waits,
                 attempts: 0,
                 entered: false,
@@ -989,8 +1021,7 @@ impl Pair {
         };
         let is_it = |sub: &Sub| sub.job == was.job && sub.step == was.step;
         let at = self.subs.iter().position(is_it);
-        let stands_behind =
-            |at: usize| self.subs[..at].iter().any(|other| !other.keys.is_disjoint(&was.keys));
+        let stands_behind = |at: usize| self.subs[..at].iter().any(|other| conflict(other, was));
         let can_be = at.filter(|at| match was.phase {
             _ if self.subs[*at].phase != Phase::Waits => false,
             Phase::Stopped => !was.keys.is_empty(),
@@ -1000,6 +1031,9 @@ impl Pair {
         assert_eq!(self.scheduler.restore(job, number, restored, self.now), can_be.is_some());
         if let Some(at) = can_be {
             self.subs[at].phase = was.phase;
+            if was.phase == Phase::Stopped {
+                return self.stop(at);
+            }
             self.subs[at].attempts += u32::from(matches!(was.phase, Phase::Runs(_)));
         }
     }
@@ -1147,6 +1181,7 @@ impl Pair {
 
     fn step(&mut self, op: &Op) {
         self.apply(op);
+        self.scheduler.advance_all();
         self.check();
         self.start_all();
         self.check();
@@ -1185,10 +1220,20 @@ impl Pair {
     }
 }
 
+/// Whether two subtasks have the key, and not both share it.
+fn conflict_on(one: &Sub, other: &Sub, letter: u8) -> bool {
+    let both = |of: fn(&Sub) -> &BTreeSet<u8>| [one, other].map(|sub| of(sub).contains(&letter));
+    both(|sub| &sub.keys) == [true; 2] && both(|sub| &sub.shared) != [true; 2]
+}
+
+fn conflict(one: &Sub, other: &Sub) -> bool {
+    one.keys.iter().any(|letter| conflict_on(one, other, *letter))
+}
+
 /// Whether keys and the other subtasks of its job let it run.
 fn is_free(subs: &[Sub], paused: &BTreeSet<u8>, at: usize) -> bool {
     let sub = &subs[at];
-    let conflicts = |other: &Sub| !other.keys.is_disjoint(&sub.keys);
+    let conflicts = |other: &Sub| conflict(other, sub);
     match sub.step {
         Step::FanIn => subs.iter().all(|other| other.job != sub.job || other.step == Step::FanIn),
         _ => !subs[..at].iter().any(conflicts) && sub.keys.is_disjoint(paused),

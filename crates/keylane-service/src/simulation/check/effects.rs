@@ -15,8 +15,8 @@ impl State {
             // A command without an answer may still be executed.
             for (command, _) in self.open.values() {
                 match command {
-                    Command::SkipHead { key } => task.may_skip |= keys.contains(key),
-                    Command::RetryHead { key } => task.has_more |= keys.contains(key),
+                    Command::SkipHead { key } => task.may_skip |= keys.all.contains(key),
+                    Command::RetryHead { key } => task.has_more |= keys.all.contains(key),
                     _ => {}
                 }
             }

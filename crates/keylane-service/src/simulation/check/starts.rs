@@ -27,8 +27,14 @@ impl State {
             self.fail(format!("{run:?} {why}"));
         }
         let process = self.process;
-        for key in self.keys_of(run) {
-            self.fences.insert(key, run.fence);
+        let keys = self.keys_of(run);
+        for key in &keys.all {
+            // Starts of subtasks that share a key may be seen in another order.
+            let highest = self.fences.entry(*key).or_default();
+            *highest = (*highest).max(run.fence);
+            if !keys.shared.contains(key) {
+                self.exclusive_fences.insert(*key, run.fence);
+            }
         }
         self.all_fences.insert(run.fence);
         self.enter(run);
@@ -37,10 +43,9 @@ impl State {
             self.followed_at.insert(last.fence, at);
         }
         // A command without an answer may be executed after this start.
-        let keys = self.keys_of(run);
         let mut open = self.open.values();
         let may_retry = open.any(
-            |(command, _)| matches!(command, Command::RetryHead { key } if keys.contains(key)),
+            |(command, _)| matches!(command, Command::RetryHead { key } if keys.all.contains(key)),
         );
         let task = self.task(run);
         task.starts += 1;
@@ -54,20 +59,24 @@ impl State {
         }
     }
 
-    /// Fences rise for each key, and are given once.
+    /// Fences rise for each key, except among subtasks that share it, and are given once.
     fn fence(&self, run: Run) -> Option<String> {
-        let highest =
-            self.keys_of(run).iter().filter_map(|key| self.fences.get(key)).max().copied();
+        let keys = self.keys_of(run);
+        let highest_of = |key: &u8| match keys.shared.contains(key) {
+            true => self.exclusive_fences.get(key),
+            false => self.fences.get(key),
+        };
+        let highest = keys.all.iter().filter_map(highest_of).max().copied();
         if highest.is_some_and(|highest| highest >= run.fence) {
             return highest.map(|highest| format!("has a fence below {highest}"));
         }
         self.all_fences.contains(&run.fence).then(|| "has the fence of another start".into())
     }
 
-    /// Subtasks with a common key do not run at the same time.
+    /// Subtasks with a common key that not both share do not run at the same time.
     fn overlap(&self, run: Run) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (job, number) in self.sharing(run) {
+        for (job, number) in self.conflicting_with(run) {
             let task = &self.jobs[job].tasks[number];
             let Some(other) = task.running else { continue };
             let runs = !other.is_lease || self.at + ROUNDING < task.held_until;
@@ -85,12 +94,12 @@ impl State {
         wrong
     }
 
-    /// Of two subtasks with a common key, the one that entered first has ended for good before the
-    /// other begins.
+    /// Of two subtasks with a common key that not both share, the one that entered first has ended
+    /// for good before the other begins.
     fn order(&self, run: Run) -> Vec<String> {
         let mut wrong = Vec::new();
         let this = (run.job, self.jobs[run.job].spec.place(run.number));
-        for other in self.sharing(run) {
+        for other in self.conflicting_with(run) {
             let task = &self.jobs[other.0].tasks[other.1];
             if self.is_before(other, this) && !self.may_be_over(other) {
                 wrong.push(format!("begins before subtask {} of job {} ends", other.1, other.0));
@@ -153,7 +162,7 @@ impl State {
         if holds(job.pause.since) {
             wrong.push("begins in a paused job".to_owned());
         }
-        for key in self.keys_of(run) {
+        for key in self.keys_of(run).all {
             if self.keys.get(&key).is_some_and(|pause| holds(pause.since)) {
                 wrong.push(format!("begins behind the paused key {key}"));
             }
@@ -245,12 +254,9 @@ impl State {
         (job, &job.tasks[job.spec.place(run.number)])
     }
 
-    /// Returns the other subtasks with a key of this one.
-    fn sharing(&self, run: Run) -> Vec<(usize, usize)> {
-        let keys = self.keys_of(run);
-        let mut found: Vec<_> = keys.iter().flat_map(|key| self.with_key(*key)).collect();
-        found.sort_unstable();
-        found.dedup();
+    /// Returns the other subtasks that conflict with this one.
+    fn conflicting_with(&self, run: Run) -> Vec<(usize, usize)> {
+        let mut found = self.conflicting(&self.keys_of(run));
         found.retain(|other| *other != (run.job, run.number as usize));
         found
     }

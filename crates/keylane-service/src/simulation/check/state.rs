@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::simulation::history::{Command, Entry, Event, Run, Seen};
-use crate::simulation::work::{JobKind, JobSpec, RunEnd};
+use crate::simulation::work::{JobKind, JobSpec, RunEnd, SubtaskKeys};
 
 /// Time after which an end is on the disk for certain, in milliseconds without full disk: some slow
 /// writes.
@@ -40,6 +40,8 @@ pub(super) struct State {
     pub(super) jobs: Vec<Job>,
     /// Highest fence of each key.
     pub(super) fences: BTreeMap<u8, u64>,
+    /// Highest fence of each key, of subtasks that do not share it.
+    pub(super) exclusive_fences: BTreeMap<u8, u64>,
     pub(super) all_fences: BTreeSet<u64>,
     /// Steady time at which an attempt was followed by the next one, by its fence.
     pub(super) followed_at: BTreeMap<u64, u64>,
@@ -202,7 +204,7 @@ impl State {
         &mut job.tasks[job.spec.place(run.number)]
     }
 
-    pub(super) fn keys_of(&self, run: Run) -> Vec<u8> {
+    pub(super) fn keys_of(&self, run: Run) -> SubtaskKeys {
         let subtasks = &self.jobs[run.job].spec.subtasks;
         // A split and a fan-in have none.
         subtasks.get(run.number as usize).cloned().unwrap_or_default()
@@ -210,10 +212,16 @@ impl State {
 
     /// Returns the tasks with a key, with their jobs' numbers and their own.
     pub(super) fn with_key(&self, key: u8) -> Vec<(usize, usize)> {
+        self.conflicting(&SubtaskKeys { all: vec![key], shared: Vec::new() })
+    }
+
+    /// Returns the tasks that conflict with one with these keys, with their jobs' numbers and their
+    /// own.
+    pub(super) fn conflicting(&self, with: &SubtaskKeys) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         for (number, job) in self.jobs.iter().enumerate() {
             for (place, keys) in job.spec.subtasks.iter().enumerate() {
-                if keys.contains(&key) {
+                if keys.conflicts(with) {
                     found.push((number, place));
                 }
             }

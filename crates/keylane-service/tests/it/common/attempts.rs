@@ -21,6 +21,7 @@ pub(crate) fn attempt(payload: &str) -> Attempt {
         kind: "resize".into(),
         step: Step::Subtask(7),
         keys: vec![Key::new("ann"), Key::new("bob")],
+        shared_keys: Vec::new(),
         number: 2,
         fence: 99,
         payload: Bytes::copy_from_slice(payload.as_bytes()),

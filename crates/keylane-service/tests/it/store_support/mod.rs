@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use keylane_service::store::{
     JobStatus, JobUpload, NewJob, OutcomeKind, RecoveredJobs, Store, StoreSettings, SubtaskOutcome,
 };
-use keylane_service::{JobNumber, SubtaskNumber};
+use keylane_service::{JobNumber, KeyClaim, SubtaskNumber};
 use tempfile::TempDir;
 
 /// When everything happens that does not say otherwise.
@@ -49,6 +49,12 @@ pub(crate) fn keys(job: JobNumber, number: SubtaskNumber) -> Vec<Vec<u8>> {
     (0..(job.0 as u32 + number) % 3).map(key).collect()
 }
 
+/// Uses of the keys of a subtask: it shares the second one.
+pub(crate) fn claims(keys: &[Vec<u8>]) -> Vec<KeyClaim<'_>> {
+    let claim = |(at, key)| KeyClaim { key, is_shared: at == 1 };
+    keys.iter().map(Vec::as_slice).enumerate().map(claim).collect()
+}
+
 /// Nothing else looks like it.
 pub(crate) fn payload(job: JobNumber, number: SubtaskNumber) -> Vec<u8> {
     format!("<payload {} {number}>", job.0).into_bytes()
@@ -59,7 +65,10 @@ pub(crate) fn upload(store: &Store, total: u32) -> JobUpload {
     let mut upload = store.upload(NOW).unwrap();
     let job = upload.job();
     for number in 0..total {
-        assert_eq!(upload.push(&keys(job, number), &payload(job, number)), Ok(number));
+        assert_eq!(
+            upload.push_claims(&claims(&keys(job, number)), &payload(job, number)),
+            Ok(number)
+        );
         if upload.is_full() {
             upload.flush().unwrap();
         }
@@ -97,7 +106,10 @@ pub(crate) fn waiting(
     recovered
         .for_each_waiting(|one| {
             let number = one.subtask.number();
-            assert!(one.subtask.keys().eq(keys(job, number)), "the keys of {job:?} {number}");
+            assert!(
+                one.subtask.keys().eq(claims(&keys(job, number))),
+                "the keys of {job:?} {number}"
+            );
             assert_eq!(one.subtask.payload(), payload(job, number));
             waiting.push((number, one.attempts));
         })

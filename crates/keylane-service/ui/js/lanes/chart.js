@@ -314,7 +314,8 @@ export class LaneChart {
 
   /** @param {Bar} bar */
   describe(bar) {
-    const keys = bar.keys.length === 0 ? "no key" : `key ${bar.keys.join(" and ")}`;
+    const named = (/** @type {string} */ key) => (bar.shared.includes(key) ? `${key} (shared)` : key);
+    const keys = bar.keys.length === 0 ? "no key" : `key ${bar.keys.map(named).join(" and ")}`;
     const took = duration((bar.end ?? this.#now()) - bar.begin);
     const attempt = bar.attempt > 1 ? `attempt ${bar.attempt}, ` : "";
     const name = this.model.nameOf(bar.job) ?? bar.job;

@@ -8,7 +8,8 @@
  * @property {number} slot
  * @property {string} job
  * @property {number} number
- * @property {string[]} keys
+ * @property {string[]} keys all keys
+ * @property {string[]} shared those that others may share
  * @property {number} attempt
  * @property {number} begin in milliseconds since 1970, by the server's clock
  * @property {number | null} end null while it runs
@@ -98,14 +99,15 @@ export class Slices {
  * @param {import("../types.js").Slice} slice
  * @returns {Bar}
  */
-function barOf({ slot, job, number, keys = [], attempt, begin, end, outcome, rule }) {
+function barOf({ slot, job, number, keys = [], shared_keys: shared = [], attempt, begin, end, outcome, rule }) {
   return {
     // A job that is tried again may count its attempts anew: the time tells them apart.
     id: `${job}/${number}/${attempt}/${begin}`,
     slot,
     job,
     number,
-    keys,
+    keys: [...keys, ...shared],
+    shared,
     attempt,
     begin: Date.parse(begin),
     end: end === undefined ? null : Date.parse(end),

@@ -6,7 +6,7 @@ import { icon } from "../icons.js";
 import { LaneChart } from "../lanes/chart.js";
 import { href } from "../route.js";
 import { outcomeWord, ruleWord } from "../words.js";
-import { cell, jobLink, keyLink, panel, table } from "./small.js";
+import { cell, jobLink, keyLinks, panel, table } from "./small.js";
 
 /** @typedef {import("../lanes/slices.js").Bar} Bar */
 
@@ -146,7 +146,7 @@ function laneTable(app, chart) {
       h("td", { class: "number" }, first.slot),
       h("td", null, jobLink(first.job, app.model.nameOf(first.job) ?? jobTitle({ id: first.job, kind: "job" }))),
       h("td", null, h("a", { href: href(["jobs", first.job, "subtasks", first.number]) }, `#${first.number}`)),
-      cell("Key", "", ...first.keys.map(keyLink)),
+      cell("Key", "", ...keyLinks({ keys: first.keys.filter((key) => !first.shared.includes(key)), shared_keys: first.shared })),
       h("td", { class: "number" }, clock(first.begin)),
       took,
       ended,

@@ -112,6 +112,19 @@ export function keyLink(/** @type {string} */ key) {
 }
 
 /**
+ * Links to the keys of a subtask, or `none`.
+ * @param {{keys?: string[], shared_keys?: string[]}} of
+ * @param {string} [none]
+ */
+export function keyLinks({ keys = [], shared_keys: shared = [] }, none = "") {
+  if (keys.length + shared.length === 0) return none ? [h("span", { class: "muted" }, none)] : [];
+  return [
+    ...keys.flatMap((key) => [keyLink(key), " "]),
+    ...shared.flatMap((key) => [keyLink(key), h("span", { class: "muted" }, " shared"), " "]),
+  ];
+}
+
+/**
  * A button with a drawing and a word.
  * @param {string} word
  * @param {string} drawing

@@ -6,7 +6,7 @@ import { every, fill, h, KeyedList, refill, setText } from "../dom.js";
 import { clock, count, jobTitle, plural } from "../format.js";
 import { icon } from "../icons.js";
 import { pageHead } from "../parts/page.js";
-import { ago, empty, failure, jobLink, keyLink, panel, setAgo, skeleton, table } from "../parts/small.js";
+import { ago, empty, failure, jobLink, keyLinks, panel, setAgo, skeleton, table } from "../parts/small.js";
 import { href } from "../route.js";
 import { RULE_NAMES, ruleHelp, ruleWord } from "../words.js";
 
@@ -160,11 +160,7 @@ function runningTable(app) {
         h(
           "td",
           { "data-label": "Key" },
-          h(
-            "span",
-            null,
-            first.keys.flatMap((key) => [keyLink(key), " "]),
-          ),
+          h("span", null, keyLinks(first)),
         ),
         h("td", { class: "number", "data-label": "For" }, since),
         h("td", { class: "number", "data-label": "Attempt" }, first.attempt),

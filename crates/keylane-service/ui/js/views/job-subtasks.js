@@ -5,7 +5,7 @@ import { fill, h, KeyedList, refill, setText } from "../dom.js";
 import { later, soon } from "../pace.js";
 import { pager } from "../parts/page.js";
 import { payloadLine } from "../parts/payload.js";
-import { cell, empty, failure, keyLink, panel, skeleton, stateBadge, table } from "../parts/small.js";
+import { cell, empty, failure, keyLinks, panel, skeleton, stateBadge, table } from "../parts/small.js";
 import { href, parseRoute, setQuery } from "../route.js";
 import { reasonWord, stateWord, SUBTASK_STATES } from "../words.js";
 
@@ -102,13 +102,7 @@ function subtaskRow(job, first) {
     cell(
       "Key",
       "",
-      first.keys.length === 0
-        ? h("span", { class: "muted" }, "none")
-        : h(
-            "span",
-            null,
-            first.keys.flatMap((key) => [keyLink(key), " "]),
-          ),
+      h("span", null, keyLinks(first, "none")),
     ),
     cell("State", "", state.element),
     attempts,

@@ -7,7 +7,7 @@ import { becauseList } from "../parts/because.js";
 import { attemptLogs } from "../parts/log.js";
 import { pageHead } from "../parts/page.js";
 import { payload } from "../parts/payload.js";
-import { ago, failure, keyLink, panel, skeleton, stateBadge } from "../parts/small.js";
+import { ago, failure, keyLinks, panel, skeleton, stateBadge } from "../parts/small.js";
 import { href } from "../route.js";
 import { isFinal } from "../words.js";
 
@@ -60,11 +60,11 @@ export function showSubtask(view) {
  * @param {Subtask} subtask
  * @param {AttemptLog[]} logs
  */
-function parts(app, { keys, attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
+function parts(app, { keys, shared_keys: shared = [], attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
   const took = outcome?.started_at && duration(Date.parse(outcome.ended_at) - Date.parse(outcome.started_at));
   /** @type {[string, import("../dom.js").Child | import("../dom.js").Child[] | undefined][]} */
   const rows = [
-    [keys.length === 1 ? "Key" : "Keys", keys.length === 0 ? "none" : keys.flatMap((key) => [keyLink(key), " "])],
+    [keys.length + shared.length === 1 ? "Key" : "Keys", keyLinks({ keys, shared_keys: shared }, "none")],
     ["Attempts", `${attempts} of ${most}`],
     ["Started", outcome?.started_at && ago(outcome.started_at)],
     ["Ended", outcome && ago(outcome.ended_at)],
