@@ -11,6 +11,7 @@ mod calibrate;
 mod cli;
 #[cfg(feature = "service")]
 mod client;
+mod condition;
 #[cfg(feature = "consume")]
 mod consume;
 mod duration_arg;

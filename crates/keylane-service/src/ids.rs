@@ -46,6 +46,26 @@ pub struct KeyClaim<'k> {
 }
 
 impl<'k> KeyClaim<'k> {
+    /// Marks a barrier among the uses of keys: the subtask runs after all earlier subtasks of its job
+    /// and before all later ones. A key of a client is UTF-8, so no key has this byte.
+    pub const BARRIER: KeyClaim<'static> = KeyClaim { key: &[Self::JOB], is_shared: false };
+
+    /// First byte of [`BARRIER`](Self::BARRIER), and of the key that the scheduler gives to the
+    /// subtasks of a job with barriers.
+    pub(crate) const JOB: u8 = 0xff;
+
+    /// Returns whether this is [`BARRIER`](Self::BARRIER).
+    #[must_use]
+    pub fn is_barrier(&self) -> bool {
+        *self == Self::BARRIER
+    }
+
+    /// Returns whether this is about the order in a job, and no key of a client.
+    #[must_use]
+    pub fn is_of_job(&self) -> bool {
+        self.key.first() == Some(&Self::JOB)
+    }
+
     /// Returns an exclusive use of the key.
     #[must_use]
     pub fn exclusive(key: &'k [u8]) -> Self {
@@ -72,6 +92,10 @@ pub struct TaskKeys {
     pub exclusive: Vec<Key>,
     /// Keys that other subtasks may share.
     pub shared: Vec<Key>,
+    /// Whether the subtask is a barrier in its job.
+    pub is_barrier: bool,
+    /// Whether the subtask is no barrier, and its job has some.
+    pub is_beside_barriers: bool,
 }
 
 impl TaskKeys {
@@ -89,14 +113,20 @@ impl TaskKeys {
     /// Returns the uses of the keys, the exclusive ones first.
     pub fn claims(&self) -> impl Iterator<Item = KeyClaim<'_>> {
         let exclusive = self.exclusive.iter().map(|key| KeyClaim::exclusive(&key.0));
-        exclusive.chain(self.shared.iter().map(|key| KeyClaim::shared(&key.0)))
+        let shared = self.shared.iter().map(|key| KeyClaim::shared(&key.0));
+        exclusive.chain(shared).chain(self.is_barrier.then_some(KeyClaim::BARRIER))
     }
 }
 
 impl<'k> FromIterator<KeyClaim<'k>> for TaskKeys {
     fn from_iter<I: IntoIterator<Item = KeyClaim<'k>>>(claims: I) -> Self {
         let mut keys = TaskKeys::default();
-        for KeyClaim { key, is_shared } in claims {
+        for claim in claims {
+            let KeyClaim { key, is_shared } = claim;
+            if claim.is_of_job() {
+                (keys.is_barrier, keys.is_beside_barriers) = (!is_shared, is_shared);
+                continue;
+            }
             let list = if is_shared { &mut keys.shared } else { &mut keys.exclusive };
             list.push(Key::new(key));
         }

@@ -77,6 +77,9 @@ pub(crate) struct JobDefinition {
     pub(crate) split: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub(crate) fan_in: bool,
+    /// A subtask of the job is a barrier.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub(crate) barriers: bool,
     /// Name of the job given by the client.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) client_id: Option<String>,
@@ -245,7 +248,8 @@ fn work_of(
         None if single => {
             let (key, keys, shared_keys) =
                 (job.key.take(), job.keys.take(), job.shared_keys.take());
-            vec![SubmitSubtask { key, keys, shared_keys, payload: job.payload.take() }]
+            let payload = job.payload.take();
+            vec![SubmitSubtask { key, keys, shared_keys, barrier: false, payload }]
         }
         None => Vec::new(),
     };
@@ -274,7 +278,7 @@ pub(crate) fn fits<'a>(
     bounds: &SubmissionLimits,
 ) -> Result<(), (&'static str, String)> {
     let mut count = 0;
-    for KeyClaim { key, is_shared } in keys {
+    for KeyClaim { key, is_shared } in keys.filter(|claim| !claim.is_barrier()) {
         count += 1;
         let at = if is_shared { "/shared_keys" } else { "/key" };
         if key.is_empty() {
@@ -320,6 +324,7 @@ fn head_of(
         timeout_ms: job.timeout_ms.or(timeout_ms),
         split,
         fan_in: kind.fan_in.is_some() && job.fan_in.unwrap_or(true),
+        barriers: false,
         client_id: None,
         trace: None,
         payload,

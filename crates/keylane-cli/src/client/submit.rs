@@ -54,6 +54,12 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "KEY")]
     shared_key: Vec<String>,
 
+    /// Records that are barriers: such a subtask runs after all earlier ones of
+    /// the job, and before all later ones. FIELD=VALUE, or /REGEX/ for the whole
+    /// record.
+    #[arg(long, value_name = "CONDITION")]
+    barrier: Option<String>,
+
     /// The first line of the table has the columns' names.
     #[arg(long)]
     header: bool,
@@ -299,11 +305,20 @@ impl SubmitArgs {
         if let Some((_, _, shape)) = found {
             ensure!(self.key.len() <= 1, "each record's key is found in one way: give --key once");
             let has_keys = !self.key.is_empty() || !self.shared_key.is_empty();
+            let is_whole = shape == RecordConversion::Whole;
             ensure!(
-                !(shape == RecordConversion::Whole && has_keys),
+                !(is_whole && self.barrier.is_some()),
+                "the lines of --subtasks say themselves whether they are barriers; leave out --barrier"
+            );
+            ensure!(
+                !(is_whole && has_keys),
                 "the lines of --subtasks have their own keys; leave out --key and --shared-key"
             );
         }
+        ensure!(
+            found.is_some() || self.barrier.is_none(),
+            "--barrier is about the records of an input; a single payload has no others beside it"
+        );
         Ok(found)
     }
 
@@ -371,6 +386,7 @@ impl SubmitArgs {
             shape,
             key: self.key.first().cloned(),
             shared_keys: self.shared_key.clone(),
+            barrier: self.barrier.clone(),
             nulls: self.null_value.iter().map(|null| null.clone().into_bytes()).collect(),
             keyless: self.no_key,
         };

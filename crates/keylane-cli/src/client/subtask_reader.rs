@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use csv::ByteRecord;
 use serde_json::value::RawValue;
 
+use crate::condition::RecordCondition;
 use crate::input::{FieldLayout, InputFile, InputFormat, InputRecord, InputSource};
 use crate::key::{KeyRule, NoKey, RecordKey};
 
@@ -35,6 +36,7 @@ pub(super) struct SubtaskReader {
     record: InputRecord,
     rule: Option<KeyRule>,
     shared: Vec<KeyRule>,
+    barrier: Option<RecordCondition>,
     shape: RecordConversion,
     /// The names of a table's columns, as JSON.
     names: Option<Vec<String>>,
@@ -49,6 +51,7 @@ pub(super) struct InputOptions {
     /// As in `keylane run`.
     pub(super) key: Option<String>,
     pub(super) shared_keys: Vec<String>,
+    pub(super) barrier: Option<String>,
     pub(super) nulls: Vec<Vec<u8>>,
     pub(super) keyless: KeylessPolicy,
 }
@@ -64,6 +67,10 @@ impl SubtaskReader {
         let rule = |key: String| KeyRule::new(&key, reading.nulls.clone(), no_key, source.layout());
         let shared = reading.shared_keys.into_iter().map(rule).collect::<Result<_, _>>()?;
         let rule = reading.key.map(rule);
+        let barrier = reading.barrier.map(|text| {
+            let condition = RecordCondition::parse(&text, source.layout());
+            condition.with_context(|| format!("--barrier {text}"))
+        });
         let names = match source.layout() {
             FieldLayout::Named(header) => Some(names(header)?),
             _ => None,
@@ -71,6 +78,7 @@ impl SubtaskReader {
         Ok(Self {
             rule: rule.transpose()?,
             shared,
+            barrier: barrier.transpose()?,
             shape: reading.shape,
             names,
             source,
@@ -103,6 +111,9 @@ impl SubtaskReader {
             into.push(b',');
         }
         self.shared_keys(into)?;
+        if self.barrier.as_ref().is_some_and(|barrier| barrier.holds(&self.record)) {
+            into.extend_from_slice(b"\"barrier\":true,");
+        }
         into.extend_from_slice(b"\"payload\":");
         self.payload(into)?;
         into.extend_from_slice(b"}\n");
@@ -212,6 +223,7 @@ mod tests {
             shape: RecordConversion::Payload,
             key: key.map(String::from),
             shared_keys: Vec::new(),
+            barrier: None,
             nulls: vec![b"NA".to_vec()],
             keyless: KeylessPolicy::Unordered,
         }
@@ -233,12 +245,16 @@ mod tests {
     }
 
     #[test]
-    fn shared_keys_are_found_in_each_record() {
+    fn shared_keys_and_barriers_are_found_in_each_record() {
         let shared_keys = vec![".c".to_owned(), ".d".to_owned()];
-        let reading = InputOptions { shared_keys, ..reading(InputFormat::Ndjson, Some(".u")) };
+        let reading = InputOptions {
+            shared_keys,
+            barrier: Some(".d=3".to_owned()),
+            ..reading(InputFormat::Ndjson, Some(".u"))
+        };
         let lines = made("{\"u\":1,\"c\":2,\"d\":3}\n{\"d\":\"NA\"}\n", reading).unwrap();
         let expected = [
-            r#"{"key":"1","shared_keys":["2","3"],"payload":{"u":1,"c":2,"d":3}}"#,
+            r#"{"key":"1","shared_keys":["2","3"],"barrier":true,"payload":{"u":1,"c":2,"d":3}}"#,
             r#"{"payload":{"d":"NA"}}"#,
         ];
         assert_eq!(lines, expected);

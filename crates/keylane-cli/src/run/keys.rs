@@ -10,7 +10,7 @@ use crate::input::{FieldLayout, InputRecord};
 use crate::key::{KeyMissing, KeyRule, NoKey, RecordKey};
 
 use super::args::KeyArgs;
-use super::condition::RecordCondition;
+use crate::condition::RecordCondition;
 
 /// Rules by which the keys of records are found.
 #[derive(Debug)]

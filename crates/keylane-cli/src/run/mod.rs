@@ -14,7 +14,6 @@
 mod args;
 mod command_task;
 mod compose;
-mod condition;
 mod coordinator;
 mod coordinator_event;
 mod dead_letters;

@@ -196,6 +196,7 @@ impl JobRetries {
             split: split.then_some(0),
             start_at: None,
             ended: ended_counts(&ended),
+            has_barriers: head.barriers || again.has_barriers,
             ..new_job(number, kind, &head, first)
         };
         let live = ActiveJob {
@@ -301,6 +302,8 @@ struct RetryPlan {
     key_bytes: u64,
     /// Their keys.
     keys: KeySet,
+    /// Whether one of them is a barrier.
+    has_barriers: bool,
     /// Counts of the other subtasks, by outcome.
     ended: OutcomeCounts,
     /// Subtasks that were cancelled with the job and stay cancelled. While the job was over they
@@ -338,6 +341,7 @@ impl RetryPlan {
             count: 0,
             key_bytes: 0,
             keys: KeySet::default(),
+            has_barriers: false,
             ended: OutcomeCounts::default(),
             dropped: Vec::new(),
             ended_ms: stored.status.ended_ms.unwrap_or_default(),
@@ -359,6 +363,7 @@ impl RetryPlan {
                 self.count += 1;
                 self.key_bytes += subtask.keys().map(|claim| claim.key.len() as u64).sum::<u64>();
                 subtask.keys().for_each(|claim| self.keys.add(claim.key));
+                self.has_barriers |= subtask.keys().any(|claim| claim.is_barrier());
                 let part = self.part();
                 part.reopened.extend(kind.map(|_| stored));
                 let (keys, attempts_made) = (subtask.keys(), 0);

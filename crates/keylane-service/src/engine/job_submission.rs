@@ -44,6 +44,8 @@ struct SubtaskLine<'a> {
     keys: Option<Vec<std::borrow::Cow<'a, str>>>,
     #[serde(default, borrow)]
     shared_keys: Option<Vec<std::borrow::Cow<'a, str>>>,
+    #[serde(default)]
+    barrier: bool,
     #[serde(default, borrow)]
     payload: Option<&'a RawValue>,
 }
@@ -132,17 +134,18 @@ impl JobSubmission {
         let one: [KeyClaim<'_>; 1];
         let many: Vec<KeyClaim<'_>>;
         let keys: &[KeyClaim<'_>] = match (&line.key, &line.keys, &line.shared_keys) {
-            (Some(key), None, None) => {
+            (Some(key), None, None) if !line.barrier => {
                 one = [KeyClaim::exclusive(key.as_bytes())];
                 &one
             }
-            (None, None, None) => &[],
+            (None, None, None) if !line.barrier => &[],
             (key, keys, shared) => {
                 let exclusive = keys.iter().flatten().chain(key);
                 let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
                 let shared = shared.iter().flatten();
                 let shared = shared.map(|key| KeyClaim::shared(key.as_bytes()));
-                many = exclusive.chain(shared).collect();
+                let barrier = line.barrier.then_some(KeyClaim::BARRIER);
+                many = exclusive.chain(shared).chain(barrier).collect();
                 &many
             }
         };
@@ -220,6 +223,7 @@ impl JobSubmission {
         if self.head.fan_in && !self.head.split {
             self.put(&[], "null")?;
         }
+        self.head.barriers = self.subtasks.has_barriers();
         let JobSubmission { kind, head, upload, subtasks, room, now, .. } = self;
         let status =
             JobStatus { start_at_ms: head.run_at.map(|at| at.0), ..JobStatus::of(Stored::Waiting) };

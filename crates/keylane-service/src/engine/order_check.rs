@@ -32,7 +32,7 @@ use std::hash::BuildHasher;
 
 use foldhash::quality::RandomState;
 
-use crate::{JobNumber, Key, SubtaskId, TaskKeys};
+use crate::{JobNumber, Key, KeyClaim, SubtaskId, TaskKeys};
 
 /// Number of keys after which the older generation of positions is removed.
 const GENERATION: usize = 1 << 16;
@@ -106,7 +106,7 @@ impl OrderCheck {
         keys: &TaskKeys,
         is_held: impl Fn(SubtaskId) -> bool,
     ) -> Option<OrderViolation> {
-        let keys: Box<[(KeyHash, bool)]> = self.hashed(keys);
+        let keys: Box<[(KeyHash, bool)]> = self.hashed(subtask.job, keys);
         let mut violation = None;
         if self.open.get(&subtask).is_some_and(|open| open.runs) {
             violation = Some(OrderViolation::Twice);
@@ -199,11 +199,16 @@ impl OrderCheck {
         self.last.put(key, place).max(self.last_shared.get(key))
     }
 
-    /// Returns the hashes of the keys. A key that is exclusive, too, is not shared.
-    fn hashed(&self, keys: &TaskKeys) -> Box<[(KeyHash, bool)]> {
+    /// Returns the hashes of the keys. A key that is exclusive, too, is not shared. In a job with
+    /// barriers, all subtasks share a key of the job, and a barrier has it alone.
+    fn hashed(&self, job: JobNumber, keys: &TaskKeys) -> Box<[(KeyHash, bool)]> {
         let exclusive = keys.exclusive.iter().map(|key| (self.hash(key), false));
         let shared = keys.shared.iter().filter(|key| !keys.exclusive.contains(key));
-        exclusive.chain(shared.map(|key| (self.hash(key), true))).collect()
+        let of_job = (keys.is_barrier || keys.is_beside_barriers).then(|| {
+            let key = [&[KeyClaim::JOB][..], &job.0.to_be_bytes()].concat();
+            (self.hash(&Key::new(key)), !keys.is_barrier)
+        });
+        exclusive.chain(shared.map(|key| (self.hash(key), true))).chain(of_job).collect()
     }
 
     fn hash(&self, key: &Key) -> KeyHash {

@@ -91,7 +91,8 @@ impl Recovery {
             .map_err(|error| broken(format!("its head cannot be read: {error}")))?;
         let kind = self.kinds.number(&head.kind);
         let plan = StepNumbers::new(&head, job.total);
-        let waiting = UnfinishedSteps::of(recovered, plan)?;
+        let mut waiting = UnfinishedSteps::of(recovered, plan)?;
+        waiting.mark_barriers(head.barriers);
         let ended = self.ended_of(recovered, plan)?;
         let versions = &mut engine.versions;
         let live = unfinished_job(recovered, head, plan, &waiting, ended.counts, versions);
@@ -310,6 +311,16 @@ impl UnfinishedSteps {
             }
         })?;
         Ok(waiting)
+    }
+
+    /// Marks the subtasks that are beside barriers of their job. `some` is whether it has some,
+    /// which may have ended.
+    fn mark_barriers(&mut self, some: bool) {
+        if some || self.subtasks.iter().any(|(_, keys, _)| keys.is_barrier) {
+            for (_, keys, _) in &mut self.subtasks {
+                keys.is_beside_barriers = !keys.is_barrier;
+            }
+        }
     }
 
     fn key_bytes(&self) -> u64 {

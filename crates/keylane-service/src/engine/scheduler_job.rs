@@ -53,6 +53,7 @@ pub(super) fn new_job<S>(
 ) -> NewJob<S> {
     NewJob {
         kind: KindId(kind),
+        has_barriers: head.barriers,
         weight: head.weight,
         on_error: match head.on_error {
             OnError::FinishAll => JobFailurePolicy::FinishAll,

@@ -18,6 +18,8 @@ pub(super) struct NewSubtaskSpec {
     #[serde(default)]
     shared_keys: Option<Vec<String>>,
     #[serde(default)]
+    barrier: bool,
+    #[serde(default)]
     payload: Option<Box<RawValue>>,
 }
 
@@ -56,7 +58,8 @@ impl NewSubtaskSpec {
         let exclusive = self.keys.iter().flatten().chain(&self.key);
         let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
         let shared = self.shared_keys.iter().flatten();
-        exclusive.chain(shared.map(|key| KeyClaim::shared(key.as_bytes()))).collect()
+        let shared = shared.map(|key| KeyClaim::shared(key.as_bytes()));
+        exclusive.chain(shared).chain(self.barrier.then_some(KeyClaim::BARRIER)).collect()
     }
 
     pub(super) fn payload(&self) -> &str {
@@ -104,12 +107,17 @@ mod tests {
 
     #[test]
     fn an_answer_is_taken_apart() {
-        let made =
-            read(r#"[{"key":"a","payload":1.0},{},{"keys":["b"],"shared_keys":["c"]}]"#).unwrap();
+        let made = read(
+            r#"[{"key":"a","payload":1.0},{"barrier":true},{"keys":["b"],"shared_keys":["c"]}]"#,
+        )
+        .unwrap();
         let plain: Vec<_> = made.iter().map(|one| (one.claims(), one.payload())).collect();
         let [a, b] = [&b"a"[..], b"b"].map(KeyClaim::exclusive);
-        let wanted =
-            [(vec![a], "1.0"), (vec![], "null"), (vec![b, KeyClaim::shared(b"c")], "null")];
+        let wanted = [
+            (vec![a], "1.0"),
+            (vec![KeyClaim::BARRIER], "null"),
+            (vec![b, KeyClaim::shared(b"c")], "null"),
+        ];
         assert_eq!(plain, wanted);
         assert_eq!(NewSubtaskSpec::read(None, &SubmissionLimits::default()).unwrap().len(), 0);
     }

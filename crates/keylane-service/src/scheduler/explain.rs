@@ -198,7 +198,7 @@ impl Scheduler {
                 let all = self.lanes.standings(&self.tasks, task, counted);
                 let all = all.filter_map(|standing| self.reason_of_key(standing));
                 let mut all: Vec<_> = all.take(SubtaskExplanation::KEYS).collect();
-                all.sort_by_key(|reason| matches!(reason, WaitReason::KeyOrder { .. }));
+                all.sort_by_key(is_order);
                 all
             }
         }
@@ -208,7 +208,6 @@ impl Scheduler {
     /// until an operator acts. Examines at most [`SubtaskExplanation::KEYS`] blocking lanes, and counts at
     /// most `counted` places in one of them.
     fn first_reason(&self, task: u32, counted: u32) -> Option<WaitReason> {
-        let is_order = |reason: &WaitReason| matches!(reason, WaitReason::KeyOrder { .. });
         let looked_at = self.lanes.standings(&self.tasks, task, 0);
         let mut looked_at = looked_at
             .filter_map(|standing| self.reason_of_key(standing))
@@ -228,6 +227,10 @@ impl Scheduler {
         &self,
         LanePosition { lane, ahead, behind, is_shared, .. }: LanePosition,
     ) -> Option<WaitReason> {
+        if self.lanes.lane(lane).is_of_job() {
+            let (behind, head) = (self.step_of(behind?), self.head_of(lane)?);
+            return Some(WaitReason::Barrier { is_barrier: !is_shared, ahead, behind, head });
+        }
         let key = Key::new(self.lanes.lane(lane).key());
         if self.lanes.lane(lane).paused {
             return Some(WaitReason::KeyPaused { key });
@@ -251,7 +254,9 @@ impl Scheduler {
             let slot = self.find(next.job)?;
             let task = self.jobs[slot].roll.find(&self.tasks, slot, next.step.number())?;
             match self.reasons_within(task, 0).into_iter().next()? {
-                WaitReason::KeyOrder { head, .. } => next = head.of,
+                WaitReason::KeyOrder { head, .. } | WaitReason::Barrier { head, .. } => {
+                    next = head.of
+                }
                 reason => return Some((next.job, reason)),
             }
         }
@@ -445,4 +450,9 @@ fn needs_less(
         }
         (one, other) => one.is_some() && other.is_none(),
     }
+}
+
+/// Whether a reason ends without an operator: by the ends of other subtasks.
+fn is_order(reason: &WaitReason) -> bool {
+    matches!(reason, WaitReason::KeyOrder { .. } | WaitReason::Barrier { .. })
 }

@@ -57,6 +57,8 @@ pub(super) struct ScheduledJob {
     pub(super) scheduled: Option<ScheduledStart>,
     /// Whether an operator has paused it.
     pub(super) paused: bool,
+    /// Whether some of its subtasks are barriers: all of them are then in a lane of the job.
+    pub(super) has_barriers: bool,
     /// Turn at which it waits for capacity of its kind.
     pub(super) held: Option<u64>,
     /// Turn that it has had since its last start, and keeps if it is held again.

@@ -65,6 +65,9 @@ pub(super) struct Lane {
     line: LinkedList,
     pub(super) len: u32,
     pub(super) paused: bool,
+    /// Whether it has the subtasks of a job with barriers, and no key of a client. It is in neither
+    /// of the two lists.
+    is_of_job: bool,
     /// Link in the list of all lanes with a head, by `since`.
     by_age: ListLink,
     /// Link in the list of lanes whose length has the same number of binary digits, for lengths of
@@ -80,6 +83,7 @@ impl Default for Lane {
             line: LinkedList::default(),
             len: 0,
             paused: false,
+            is_of_job: false,
             by_age: ListLink::default(),
             by_length: ListLink::default(),
         }
@@ -89,6 +93,11 @@ impl Default for Lane {
 impl Lane {
     pub(super) fn key(&self) -> &[u8] {
         self.key.get()
+    }
+
+    /// Whether it has the subtasks of a job with barriers, and no key of a client.
+    pub(super) fn is_of_job(&self) -> bool {
+        self.is_of_job
     }
 
     fn by_age(&mut self) -> &mut ListLink {
@@ -144,6 +153,8 @@ pub(super) struct Lanes {
     by_length: [LinkedList; 33],
     /// Lanes with shared places that are about to come to the front, each with the first of them.
     advancing: BTreeMap<u32, u32>,
+    /// Number of lanes of jobs with barriers.
+    of_jobs: usize,
 }
 
 /// Capacity above which an empty table is released.
@@ -169,6 +180,7 @@ impl Lanes {
             by_age: LinkedList::default(),
             by_length: [LinkedList::default(); 33],
             advancing: BTreeMap::new(),
+            of_jobs: 0,
         }
     }
 
@@ -243,7 +255,7 @@ impl Lanes {
             self.set_len(lane, self.lanes[lane].len - 1);
             self.places.remove(place);
             if was_head {
-                self.by_age.remove(&mut self.lanes, lane, Lane::by_age);
+                self.has_no_head(lane);
                 match link.behind {
                     NONE => self.close_if_unused(lane),
                     _ => self.has_new_head(lane, now),
@@ -282,7 +294,19 @@ impl Lanes {
             self.advancing.remove(&lane);
         }
         let ListLink { before, behind } = link;
-        if behind == NONE || self.places[behind].is_front {
+        if behind == NONE {
+            return;
+        }
+        let next = &mut self.places[behind];
+        if next.is_front {
+            return;
+        }
+        if before == NONE && !next.is_shared {
+            // Most services share no key.
+            next.is_front = true;
+            if !self.lanes[lane].paused {
+                unblock(tasks, next.task, opened);
+            }
             return;
         }
         let follows_shared = || self.places[behind].is_shared && self.places[before].lets_share();
@@ -373,6 +397,11 @@ impl Lanes {
         places.take_while(|place| place.is_front).map(|place| place.task)
     }
 
+    /// Whether a task has a key of a client.
+    pub(super) fn has_keys(&self, tasks: &TaskSlab, task: u32) -> bool {
+        self.standings(tasks, task, 0).any(|position| !self.lanes[position.lane].is_of_job)
+    }
+
     /// Whether a task is in front of all its lanes.
     pub(super) fn is_in_front(&self, tasks: &TaskSlab, task: u32) -> bool {
         self.standings(tasks, task, 0).all(|position| position.is_front)
@@ -388,7 +417,7 @@ impl Lanes {
                 let line = &mut self.lanes[lane].line;
                 line.remove(&mut self.places, place, LanePlace::link);
                 line.push_first(&mut self.places, place, LanePlace::link);
-                self.by_age.remove(&mut self.lanes, lane, Lane::by_age);
+                self.has_no_head(lane);
                 self.has_new_head(lane, now);
             }
             place = next_of_task;
@@ -416,9 +445,9 @@ impl Lanes {
         &self.lanes[lane]
     }
 
-    /// Number of lanes.
+    /// Number of keys that have a lane.
     pub(super) fn len(&self) -> usize {
-        self.lanes.len()
+        self.lanes.len() - self.of_jobs
     }
 
     /// Number of places in all lanes.
@@ -502,20 +531,30 @@ impl Lanes {
         if let Some(lane) = table.find(hash, |lane| lanes[*lane].key() == key) {
             return *lane;
         }
-        let lane = lanes.insert(Lane { key: KeyBytes::new(key), ..Lane::default() });
+        let is_of_job = KeyClaim::exclusive(key).is_of_job();
+        self.of_jobs += usize::from(is_of_job);
+        let lane = lanes.insert(Lane { key: KeyBytes::new(key), is_of_job, ..Lane::default() });
         table.insert_unique(hash, lane, |lane| hash_of(lanes, *lane));
         lane
     }
 
     fn has_new_head(&mut self, lane: u32, now: u64) {
         self.lanes[lane].since = now;
-        self.by_age.push(&mut self.lanes, lane, Lane::by_age);
+        if !self.lanes[lane].is_of_job {
+            self.by_age.push(&mut self.lanes, lane, Lane::by_age);
+        }
+    }
+
+    fn has_no_head(&mut self, lane: u32) {
+        if !self.lanes[lane].is_of_job {
+            self.by_age.remove(&mut self.lanes, lane, Lane::by_age);
+        }
     }
 
     fn set_len(&mut self, lane: u32, len: u32) {
         let (old, new) = (digits(self.lanes[lane].len), digits(len));
         self.lanes[lane].len = len;
-        if old == new {
+        if old == new || self.lanes[lane].is_of_job {
             return;
         }
         if old >= 2 {
@@ -535,6 +574,7 @@ impl Lanes {
         let table = &mut self.tables[table_of(hash)];
         let entry = table.find_entry(hash, |other| *other == lane);
         entry.expect("every lane is in its table").remove();
+        self.of_jobs -= usize::from(self.lanes[lane].is_of_job);
         self.lanes.remove(lane);
         if table.is_empty() && table.capacity() > ROOM_KEPT {
             *table = HashTable::new();

@@ -60,7 +60,7 @@ use std::any::Any;
 
 use super::entry_queue_keys::KeySet;
 use super::incremental_work::{IncrementalWork, PendingEntry, TaskSweep};
-use super::job::{JobPhase, StepState};
+use super::job::{JobPhase, ScheduledJob, StepState};
 use super::packed_subtasks::{PackedRecord, PackedSubtasks, PoppedSlice};
 use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
@@ -252,6 +252,7 @@ impl Scheduler {
             accepted.over = self.conclude(slot, now);
             return;
         }
+        self.jobs[slot].has_barriers |= packed.has_barriers();
         let passes = !packed.has_keys();
         let number = self.next_entry;
         self.next_entry += 1;
@@ -332,10 +333,12 @@ impl Scheduler {
 
     fn enter_slice(&mut self, slot: u32, popped: &PoppedSlice, now: u64) -> EnteredSlice {
         let mut entered = EnteredSlice::default();
-        let allowed = self.jobs[slot].attempts_allowed;
+        let ScheduledJob { attempts_allowed: allowed, has_barriers, .. } = self.jobs[slot];
         for record in popped.records() {
             match record {
-                PackedRecord::Run { first, len, attempts_made } if attempts_made < allowed => {
+                PackedRecord::Run { first, len, attempts_made }
+                    if attempts_made < allowed && !has_barriers =>
+                {
                     let job = &mut self.jobs[slot];
                     job.fresh.push(first, len, attempts_made);
                     job.counts.entering -= u64::from(len);
@@ -346,7 +349,8 @@ impl Scheduler {
                     for number in first..first + len {
                         let none = std::iter::empty();
                         let subtask = NewSubtask { number, keys: none, attempts_made };
-                        self.enter_one(slot, subtask, true, &mut entered, now);
+                        let is_exhausted = attempts_made >= allowed;
+                        self.enter_one(slot, subtask, is_exhausted, &mut entered, now);
                     }
                 }
                 PackedRecord::Keyed(subtask) => {
@@ -369,7 +373,11 @@ impl Scheduler {
         let NewSubtask { number, keys, attempts_made } = subtask;
         assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
         let task = self.tasks.insert(ScheduledTask::new(slot, number, attempts_made));
-        self.lanes.enter(&mut self.tasks, task, keys, now);
+        if self.jobs[slot].has_barriers {
+            self.enter_beside_barriers(slot, task, keys, now);
+        } else {
+            self.lanes.enter(&mut self.tasks, task, keys, now);
+        }
         let job = &mut self.jobs[slot];
         job.roll.enter(number, task);
         job.counts.entering -= 1;
@@ -382,6 +390,26 @@ impl Scheduler {
             entered.ready += 1;
             self.enter_phase(slot, task, TaskPhase::Ready);
         }
+    }
+
+    /// Enters a task of a job with barriers. All subtasks of the job have a lane in common: a barrier
+    /// is exclusive there, and each other one is shared.
+    fn enter_beside_barriers<'k>(
+        &mut self,
+        slot: u32,
+        task: u32,
+        keys: impl Iterator<Item = KeyClaim<'k>>,
+        now: u64,
+    ) {
+        let mut lane = [KeyClaim::JOB; 9];
+        lane[1..].copy_from_slice(&self.jobs[slot].number.0.to_be_bytes());
+        let keys = keys.map(|claim| match claim.is_barrier() {
+            true => KeyClaim::exclusive(&lane),
+            false => claim,
+        });
+        // A key that is exclusive and shared is exclusive.
+        let keys = keys.chain([KeyClaim::shared(&lane)]);
+        self.lanes.enter(&mut self.tasks, task, keys, now);
     }
 
     /// Drops all tasks of a job that do not run; they leave their lanes in slices. Returns the

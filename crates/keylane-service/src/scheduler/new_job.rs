@@ -49,6 +49,9 @@ pub struct NewJob<S> {
     pub split: Option<u32>,
     /// Attempts already made at the fan-in; `None` if there is none.
     pub fan_in: Option<u32>,
+    /// Whether a subtask of the job is a barrier, also one that has ended. Those among `subtasks`
+    /// are found without it.
+    pub has_barriers: bool,
     /// Counts of its ended subtasks.
     pub ended: EndedCounts,
     /// Its unfinished subtasks.
@@ -71,6 +74,7 @@ impl<S> NewJob<S> {
             start_at: None,
             split: None,
             fan_in: None,
+            has_barriers: false,
             ended: EndedCounts::default(),
             subtasks,
         }
@@ -81,7 +85,7 @@ impl<S> NewJob<S> {
     /// Returns the job with its subtasks converted.
     pub(super) fn map<T>(self, change: impl FnOnce(S) -> T) -> NewJob<T> {
         let NewJob { number, kind, weight, on_error, on_fail, attempts_allowed, .. } = self;
-        let NewJob { paused, start_at, split, fan_in, ended, subtasks, .. } = self;
+        let NewJob { paused, start_at, split, fan_in, has_barriers, ended, subtasks, .. } = self;
         NewJob {
             number,
             kind,
@@ -93,6 +97,7 @@ impl<S> NewJob<S> {
             start_at,
             split,
             fan_in,
+            has_barriers,
             ended,
             subtasks: change(subtasks),
         }

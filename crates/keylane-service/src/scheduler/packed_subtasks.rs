@@ -26,6 +26,8 @@ pub struct PackedSubtasks {
     key_bytes: u64,
     /// All keys ever pushed, including those of removed slices.
     key_set: KeySet,
+    /// Whether a barrier was ever pushed.
+    has_barriers: bool,
 }
 
 /// Records in sequence: number, attempts, number of keys, then for each key twice its length, plus
@@ -82,8 +84,13 @@ impl PackedSubtasks {
         let mut key_set = std::mem::take(&mut self.key_set);
         let slice = self.slices.back_mut().expect("a slice is open");
         for claim in keys {
-            let KeyClaim { key, is_shared } = claim.into();
-            key_set.add(key);
+            let claim = claim.into();
+            let KeyClaim { key, is_shared } = claim;
+            if claim.is_barrier() {
+                self.has_barriers = true;
+            } else {
+                key_set.add(key);
+            }
             let len = i32::try_from(key.len()).expect("a key is shorter than 2 GiB");
             slice.put(len.cast_unsigned() << 1 | u32::from(is_shared));
             slice.bytes.extend_from_slice(key);
@@ -127,6 +134,12 @@ impl PackedSubtasks {
     #[must_use]
     pub fn has_keys(&self) -> bool {
         self.keys > 0
+    }
+
+    /// Whether a barrier was ever pushed.
+    #[must_use]
+    pub fn has_barriers(&self) -> bool {
+        self.has_barriers
     }
 
     /// Size of all keys ever pushed, in bytes.
@@ -175,7 +188,7 @@ impl PackedSubtasks {
             PackedRecord::Run { .. } => None,
             PackedRecord::Keyed(subtask) => Some(subtask.keys),
         });
-        keys.flatten().map(|claim| claim.key)
+        keys.flatten().filter(|claim| !claim.is_barrier()).map(|claim| claim.key)
     }
 
     /// Whether a subtask is left. Costs O(slices) plus one slice.

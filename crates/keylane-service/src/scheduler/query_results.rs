@@ -108,6 +108,18 @@ pub enum WaitReason {
         /// Head of the lane.
         head: LaneHead,
     },
+    /// A barrier of the job is before it; or it is a barrier, and others of the job are before it.
+    Barrier {
+        /// Whether it is a barrier itself.
+        is_barrier: bool,
+        /// Number of unfinished subtasks of the job before it, counted up to
+        /// [`WaitReason::COUNTED`].
+        ahead: u32,
+        /// Last of them that it waits for, as far as they are counted.
+        behind: JobStep,
+        /// First of them.
+        head: LaneHead,
+    },
     /// Keys in general: for a job of which so few subtasks wait for keys that the sample has none
     /// of them.
     Keys,

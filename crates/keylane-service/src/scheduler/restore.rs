@@ -141,7 +141,7 @@ impl Scheduler {
                 TaskPhase::Waiting if was == RestoredState::Stopped || is_front() => {}
                 _ => return None,
             }
-            if was == RestoredState::Stopped && !self.tasks[task].has_keys() {
+            if was == RestoredState::Stopped && !self.lanes.has_keys(&self.tasks, task) {
                 return None;
             }
             self.leave_phase(slot, task);

@@ -45,7 +45,8 @@ impl Scheduler {
             }
             end => end,
         };
-        let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, now);
+        let stops = self.stops_keys(slot, run.task);
+        let fate = judge(&self.jobs[slot], &self.tasks[run.task], end, stops, now);
         self.give_back_slot(slot, step, fate, run.is_restored, now);
         let told = match fate {
             SubtaskFate::Again { at: Some(at) } => SubtaskFate::Again { at: Some(self.shown(at)) },
@@ -110,6 +111,13 @@ impl Scheduler {
                 self.wake(task, now);
             }
         }
+    }
+
+    /// Whether a task stops its keys when it fails for good. A task without a key of a client fails,
+    /// because no command could release it.
+    pub(super) fn stops_keys(&self, slot: u32, task: u32) -> bool {
+        self.jobs[slot].on_fail == KeyFailurePolicy::StopKey
+            && self.lanes.has_keys(&self.tasks, task)
     }
 
     /// Lets a task stop its keys, until an operator retries or skips it. It becomes the head of the
@@ -197,7 +205,13 @@ impl Scheduler {
 }
 
 /// Fate of a task after the end of a run.
-fn judge(job: &ScheduledJob, task: &ScheduledTask, end: RunEnd, now: u64) -> SubtaskFate {
+fn judge(
+    job: &ScheduledJob,
+    task: &ScheduledTask,
+    end: RunEnd,
+    stops: bool,
+    now: u64,
+) -> SubtaskFate {
     let goes_on = job.course == JobPhase::Open;
     let has_more = task.attempts < job.attempts_allowed;
     let again_at = match end {
@@ -211,9 +225,7 @@ fn judge(job: &ScheduledJob, task: &ScheduledTask, end: RunEnd, now: u64) -> Sub
     match again_at {
         Some(_) if !goes_on => SubtaskFate::Cancelled,
         Some(at) if has_more => SubtaskFate::Again { at },
-        _ if goes_on && job.on_fail == KeyFailurePolicy::StopKey && task.has_keys() => {
-            SubtaskFate::Stopped
-        }
+        _ if goes_on && stops => SubtaskFate::Stopped,
         _ => SubtaskFate::Failed,
     }
 }

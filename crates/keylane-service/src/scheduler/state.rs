@@ -17,8 +17,8 @@ use super::slab::Slab;
 use super::task::{ScheduledTask, TaskPhase, TaskSlab};
 use super::timers::{TimerEvent, Timers};
 use super::{
-    AcceptResult, AddError, DecisionView, JobOutcome, KeyFailurePolicy, NewJob, NewSubtask,
-    SchedulerSettings, Step, SubtaskCounts, SubtaskFate,
+    AcceptResult, AddError, DecisionView, JobOutcome, NewJob, NewSubtask, SchedulerSettings, Step,
+    SubtaskCounts, SubtaskFate,
 };
 use crate::{JobNumber, KeyClaim};
 
@@ -278,6 +278,10 @@ impl Scheduler {
         let slot = self.find(job).ok_or(AddError::NoSuchJob)?;
         let packed = self.pack(subtasks);
         self.may_take_more(slot)?;
+        if packed.has_barriers() && !self.jobs[slot].has_barriers {
+            // The subtasks that have entered would not wait for the barrier.
+            return Err(AddError::Closed);
+        }
         let failed = &mut self.jobs[slot].counts.failed;
         *failed = failed.checked_sub(packed.count()).expect("at least as many have failed");
         self.add(slot, packed, now)
@@ -374,7 +378,7 @@ impl Scheduler {
                 break;
             }
             self.leave_phase(slot, task);
-            if self.jobs[slot].on_fail == KeyFailurePolicy::StopKey && self.tasks[task].has_keys() {
+            if self.stops_keys(slot, task) {
                 self.stop_keys(slot, task, now);
                 continue;
             }
@@ -549,6 +553,7 @@ fn describe<S>(new: &NewJob<S>) -> ScheduledJob {
         on_fail: new.on_fail,
         attempts_allowed: new.attempts_allowed.max(1),
         paused: new.paused,
+        has_barriers: new.has_barriers,
         split: step(new.split),
         fan_in: step(new.fan_in),
         counts: SubtaskCounts { succeeded, failed, cancelled, ..SubtaskCounts::default() },

@@ -61,10 +61,6 @@ impl ScheduledTask {
         ScheduledTask { job, number, attempts, ..ScheduledTask::default() }
     }
 
-    pub(super) fn has_keys(&self) -> bool {
-        self.places != NONE
-    }
-
     /// Whether it is a subtask, and not a step of the job.
     pub(super) fn is_subtask(&self) -> bool {
         self.number <= Step::LAST_SUBTASK

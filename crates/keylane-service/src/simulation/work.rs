@@ -76,6 +76,8 @@ pub(super) struct SubtaskKeys {
     pub(super) all: Vec<u8>,
     /// Those that other subtasks may share.
     pub(super) shared: Vec<u8>,
+    /// Whether the subtask is a barrier in its job.
+    pub(super) is_barrier: bool,
 }
 
 impl SubtaskKeys {
@@ -85,7 +87,7 @@ impl SubtaskKeys {
         all.sort_unstable();
         all.dedup();
         let shared = all.iter().copied().filter(|_| random.chance(30)).collect();
-        SubtaskKeys { all, shared }
+        SubtaskKeys { all, shared, is_barrier: random.chance(10) }
     }
 
     /// Returns whether both have a key that not both share.
@@ -101,6 +103,9 @@ impl SubtaskKeys {
             keys.map(|key| format!("k{key}")).collect()
         };
         let mut body = json!({"payload": payload});
+        if self.is_barrier {
+            body["barrier"] = json!(true);
+        }
         for (field, keys) in [("keys", named(false)), ("shared_keys", named(true))] {
             if !keys.is_empty() {
                 body[field] = json!(keys);

@@ -124,7 +124,9 @@ impl FoundChunks {
 
     fn add(&mut self, job: JobNumber, first: SubtaskNumber, count: u32, sealed: &[u8]) {
         let owned = |keys: super::SubtaskKeys<'_>| {
-            keys.map(|claim| Key::new(claim.key)).collect::<Vec<_>>()
+            keys.filter(|claim| !claim.is_barrier())
+                .map(|claim| Key::new(claim.key))
+                .collect::<Vec<_>>()
         };
         let end = if let Some(chunk) = Chunk::open(job, first, count, sealed) {
             let keys = chunk.subtasks().map(|subtask| (subtask.number(), owned(subtask.keys())));

@@ -89,6 +89,10 @@ pub struct SubmitSubtask {
     /// earlier ones that have them as `key` or `keys`, and before all later ones.
     #[serde(default)]
     pub shared_keys: Option<Vec<String>>,
+    /// Whether it is a barrier: it runs after all earlier subtasks of its job, and before all later
+    /// ones; default false.
+    #[serde(default)]
+    pub barrier: bool,
     /// Input of the handler: any JSON; default null.
     #[serde(default)]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -101,7 +105,8 @@ impl SubmitSubtask {
         let exclusive = self.keys.iter().flatten().chain(&self.key);
         let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
         let shared = self.shared_keys.iter().flatten();
-        exclusive.chain(shared.map(|key| KeyClaim::shared(key.as_bytes())))
+        let shared = shared.map(|key| KeyClaim::shared(key.as_bytes()));
+        exclusive.chain(shared).chain(self.barrier.then_some(KeyClaim::BARRIER))
     }
 }
 

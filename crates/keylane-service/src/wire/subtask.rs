@@ -65,6 +65,10 @@ pub struct SubtaskView {
     /// Its keys that other subtasks may share.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub shared_keys: Vec<String>,
+    /// Whether it is a barrier: it runs after all earlier subtasks of its job, and before all later
+    /// ones.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub barrier: bool,
     /// State of the subtask.
     pub state: SubtaskState,
     /// Number of started attempts.

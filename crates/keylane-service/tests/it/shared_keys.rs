@@ -1,4 +1,4 @@
-//! Subtasks share keys, by every way of submission, and after a restart.
+//! Subtasks share keys and are barriers, by every way of submission, and after a restart.
 
 use std::path::Path;
 use std::time::Duration;
@@ -143,4 +143,85 @@ async fn wrong_shared_keys_are_named_with_their_place() {
             place.client.send("POST", "/v1/jobs", &ndjson, &lines).await.expect(422).json();
         assert_eq!(pointer(refused), wanted.replace("/subtasks/0", "line 2"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_barrier_comes_between_the_earlier_and_the_later_ones_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::start(folder.path()).await;
+    let lines = "{\"kind\":\"remote\"}\n{}\n{}\n{\"key\":\"a\"}\n{\"barrier\":true,\"key\":\"b\"}\n{}\n{}\n";
+    let ndjson = [("content-type", "application/x-ndjson")];
+    let accepted = place.client.send("POST", "/v1/jobs", &ndjson, lines).await.expect(202).json();
+    let id = accepted["id"].as_str().unwrap();
+    let other = place.client.submit(r#"{"kind":"remote","payload":1}"#).await;
+    let first = place.claim().await;
+    assert_eq!((&first["job"], &first["number"]), (&json!(id), &json!(0)));
+    let place = place.restart(folder.path()).await;
+    // Another job does not wait for the barrier.
+    let mut leases = vec![place.claim().await, place.claim().await];
+    leases.sort_by_key(|lease| lease["job"] == other.as_str());
+    assert_eq!(leases[0]["number"], 1);
+    assert_eq!(leases[1]["job"], other.as_str());
+    leases.push(place.claim().await);
+    assert_eq!((&leases[2]["number"], &leases[2]["keys"]), (&json!(2), &json!(["a"])));
+
+    let subtasks = place.read(&format!("/v1/jobs/{id}/subtasks")).await;
+    let of = |number: usize| &subtasks["items"][number];
+    assert_eq!((of(3)["barrier"].clone(), of(3)["keys"].clone()), (json!(true), json!(["b"])));
+    assert_eq!((of(2).get("barrier"), &of(5)["keys"]), (None, &json!([])));
+    for (number, behind, text) in [
+        (3, 2, "it is a barrier, and waits for 3 earlier subtasks of its job"),
+        (5, 3, "it waits for the barrier subtask 3 of job_"),
+    ] {
+        let because = &of(number)["waiting_because"];
+        assert_eq!((&because["reason"], &because["number"]), (&json!("barrier"), &json!(behind)));
+        assert!(because["text"].as_str().unwrap().starts_with(text), "{because}");
+    }
+    let keys = place.read("/v1/keys").await;
+    let keys: Vec<_> = keys["items"].as_array().unwrap().iter().map(|key| &key["key"]).collect();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    let summary = place.read("/v1/summary").await;
+    assert_eq!(summary["keys"], 2, "{summary}");
+
+    leases.push(first);
+    for lease in &leases {
+        place.complete(lease).await;
+    }
+    let barrier = place.claim().await;
+    assert_eq!((&barrier["number"], &barrier["keys"]), (&json!(3), &json!(["b"])));
+    let place = place.restart(folder.path()).await;
+    place.complete(&barrier).await;
+    let last = [place.claim().await, place.claim().await];
+    assert_eq!(last.each_ref().map(|lease| lease["number"].clone()), [json!(4), json!(5)]);
+    for lease in &last {
+        place.complete(lease).await;
+    }
+    assert_eq!(place.client.wait(id).await["state"], "succeeded");
+    assert_eq!(place.read("/v1/summary").await["keys"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retried_job_has_its_barriers_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::start(folder.path()).await;
+    let job = json!({"kind": "remote", "attempts": 1,
+        "subtasks": [{}, {"barrier": true}, {}]});
+    let id = place.client.submit(&job.to_string()).await;
+    for number in 0..3 {
+        let lease = place.claim().await;
+        assert_eq!(lease["number"], number);
+        let path = format!("/v1/leases/{}/fail", lease["id"].as_str().unwrap());
+        place.client.post(&path, r#"{"error":"no"}"#).await.expect(204);
+    }
+    assert_eq!(place.client.wait(&id).await["state"], "failed");
+    place.client.post(&format!("/v1/jobs/{id}/retry"), "").await.expect(202);
+    for number in 0..3 {
+        let lease = place.claim().await;
+        assert_eq!(lease["number"], number);
+        let subtask = place.read(&format!("/v1/jobs/{id}/subtasks/2")).await;
+        let reason = if number < 2 { json!("barrier") } else { Value::Null };
+        assert_eq!(subtask["waiting_because"]["reason"], reason, "{subtask}");
+        place.complete(&lease).await;
+    }
+    assert_eq!(place.client.wait(&id).await["state"], "succeeded");
 }

@@ -60,6 +60,7 @@
  * @property {number} number
  * @property {string[]} keys
  * @property {string[]} [shared_keys]
+ * @property {boolean} [barrier]
  * @property {SubtaskState} state
  * @property {number} attempts
  * @property {number} max_attempts

@@ -23,6 +23,13 @@ pub(in crate::engine) fn because_of(
         WaitReason::KeyOrder { .. }
         | WaitReason::KeyPaused { .. }
         | WaitReason::KeyStopped { .. } => words.because_of_key(reason, text),
+        WaitReason::Barrier { ahead, behind, head, .. } => Because {
+            position: Some(u64::from(*ahead) + 1),
+            job: words.job(behind.job),
+            number: number_of(behind.step),
+            since: Some(Timestamp(head.since)),
+            ..plain("barrier")
+        },
         WaitReason::Keys => plain("key_order"),
         // These subtasks start as soon as possible, so the reason that stops all starts is their
         // reason.
@@ -82,7 +89,9 @@ pub(super) fn is_held_open_ended(
     reason: &WaitReason,
     now: Timestamp,
 ) -> bool {
-    let WaitReason::KeyOrder { head, .. } = reason else { return false };
+    let (WaitReason::KeyOrder { head, .. } | WaitReason::Barrier { head, .. }) = reason else {
+        return false;
+    };
     let root = engine.scheduler.root_of(head);
     root.is_some_and(|(job, root)| is_open_ended(&because_of(kinds, engine, job, &root, now)))
 }
@@ -140,6 +149,15 @@ impl SentenceContext<'_> {
         match reason {
             WaitReason::KeyOrder { .. } | WaitReason::KeyPaused { .. } | WaitReason::KeyStopped { .. } => {
                 self.text_of_key(reason)
+            }
+            WaitReason::Barrier { is_barrier: true, ahead, head, .. } => format!(
+                "it is a barrier, and waits for {} earlier subtasks of its job; the first is {}, which {}",
+                counted(*ahead),
+                self.step(head.of),
+                self.state(head)
+            ),
+            WaitReason::Barrier { behind, .. } => {
+                format!("it waits for the barrier {}", self.step(*behind))
             }
             WaitReason::Keys => "earlier subtasks have their keys".into(),
             WaitReason::Starting => "a slot is free, and it starts now".into(),

@@ -112,6 +112,7 @@ impl Query {
                 number,
                 keys: keys.exclusive.iter().map(text_of).collect(),
                 shared_keys: keys.shared.iter().map(text_of).collect(),
+                barrier: keys.is_barrier,
                 state,
                 attempts,
                 max_attempts: max_attempts.max(1),

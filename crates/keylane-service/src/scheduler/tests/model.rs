@@ -36,6 +36,7 @@ struct Sub {
     keys: BTreeSet<u8>,
     /// Those of `keys` that it shares.
     shared: BTreeSet<u8>,
+    is_barrier: bool,
     phase: Phase,
     attempts: u32,
     /// Whether it stands in its lanes. Steps of jobs have none, and are there at once.
@@ -64,6 +65,7 @@ struct Job {
     parked: Vec<Sub>,
     parked_rest: Vec<Sub>,
     fan_in: bool,
+    barriers: bool,
     course: Course,
     ended: EndedCounts,
     step_failed: bool,
@@ -89,6 +91,7 @@ struct NewOne {
     delay: u64,
     split: bool,
     fan_in: bool,
+    barriers: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -156,18 +159,33 @@ enum Op {
 }
 
 fn subtasks() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    prop::collection::vec(prop::collection::vec(0..12_u8, 0..4), 0..9)
+    prop::collection::vec(prop::collection::vec(0..=BARRIER, 0..4), 0..9)
 }
 
 fn ops() -> impl Strategy<Value = Op> {
     let job = (
         (subtasks(), 0..3_u32, prop::bool::weighted(0.3), prop::bool::weighted(0.3), 1..4_u32),
         (prop::bool::weighted(0.1), prop_oneof![4 => Just(0), 1 => 1..40_u64]),
-        (prop::bool::weighted(0.2), prop::bool::weighted(0.2)),
+        (prop::bool::weighted(0.2), prop::bool::weighted(0.2), prop::bool::weighted(0.4)),
     );
     let job = job.prop_map(
-        |((subtasks, kind, fail_fast, stop_key, allowed), (paused, delay), (split, fan_in))| {
-            NewOne { subtasks, kind, fail_fast, stop_key, allowed, paused, delay, split, fan_in }
+        |(
+            (subtasks, kind, fail_fast, stop_key, allowed),
+            (paused, delay),
+            (split, fan_in, barriers),
+        )| {
+            NewOne {
+                subtasks,
+                kind,
+                fail_fast,
+                stop_key,
+                allowed,
+                paused,
+                delay,
+                split,
+                fan_in,
+                barriers,
+            }
         },
     );
     let which = || 0..64_usize;
@@ -219,13 +237,16 @@ struct Pair {
 }
 
 /// Keys of a program as all keys and the shared ones: from 6 on they are shared. A key that is
-/// both is exclusive.
+/// both is exclusive. [`BARRIER`] is none.
 fn keys_of(of_program: &[u8]) -> (BTreeSet<u8>, BTreeSet<u8>) {
-    let (exclusive, shared): (BTreeSet<u8>, BTreeSet<u8>) =
-        of_program.iter().partition(|key| **key < 6);
+    let of_program = of_program.iter().filter(|key| **key != BARRIER);
+    let (exclusive, shared): (BTreeSet<u8>, BTreeSet<u8>) = of_program.partition(|key| **key < 6);
     let shared: BTreeSet<u8> = shared.iter().map(|key| key - 6).collect();
     (&exclusive | &shared, &shared - &exclusive)
 }
+
+/// Key of a program that makes a subtask a barrier, in jobs that have some.
+const BARRIER: u8 = 12;
 
 type Claims = Vec<(Vec<u8>, bool)>;
 
@@ -237,6 +258,8 @@ fn new_subtasks(subs: &[Sub]) -> Vec<NewSubtask<Claims>> {
             let is_shared = sub.shared.contains(letter);
             [true, is_shared, true].map(|is_shared| (key(*letter), is_shared))
         });
+        let barrier = sub.is_barrier.then(|| (KeyClaim::BARRIER.key.to_vec(), false));
+        let keys = keys.chain(barrier);
         NewSubtask { number, keys: keys.collect(), attempts_made: sub.attempts }
     };
     subs.iter().map(new).collect()
@@ -660,6 +683,7 @@ impl Pair {
             step,
             keys: keys_of(keys).0,
             shared: keys_of(keys).1,
+            is_barrier: new.barriers && keys.contains(&BARRIER),
             phase: Phase::Waits,
             attempts: 0,
             entered: false,
@@ -691,6 +715,7 @@ impl Pair {
             parked: Vec::new(),
             parked_rest: Vec::new(),
             fan_in: new.fan_in,
+            barriers: new.barriers,
             course: Course::Open,
             ended: EndedCounts::default(),
             step_failed: false,
@@ -719,6 +744,7 @@ impl Pair {
                 split: made(Step::Split),
                 fan_in: made(Step::FanIn),
                 ended: job.ended,
+                has_barriers: job.barriers,
                 ..NewJob::new(JobNumber(number), borrowed(&new))
             },
             self.now,
@@ -814,6 +840,7 @@ impl Pair {
             step: Step::Subtask(job.next_number + n as u32),
             keys: keys_of(keys).0,
             shared: keys_of(keys).1,
+            is_barrier: job.barriers && keys.contains(&BARRIER),
             phase: Phase::Waits,
             attempts: 0,
             entered: false,
@@ -845,6 +872,7 @@ impl Pair {
                 step: Step::Subtask(*n),
                 keys: BTreeSet::from([(*n % 6) as u8]),
                 shared: BTreeSet::new(),
+                is_barrier: job.barriers && n % 5 == 1,
                 phase: Phase::Waits,
                 attempts: 0,
                 entered: false,
@@ -1227,7 +1255,9 @@ fn conflict_on(one: &Sub, other: &Sub, letter: u8) -> bool {
 }
 
 fn conflict(one: &Sub, other: &Sub) -> bool {
-    one.keys.iter().any(|letter| conflict_on(one, other, *letter))
+    let are_subtasks = [one, other].iter().all(|sub| matches!(sub.step, Step::Subtask(_)));
+    let is_barrier = one.job == other.job && are_subtasks && (one.is_barrier || other.is_barrier);
+    is_barrier || one.keys.iter().any(|letter| conflict_on(one, other, *letter))
 }
 
 /// Whether keys and the other subtasks of its job let it run.

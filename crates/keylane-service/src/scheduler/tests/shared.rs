@@ -3,7 +3,7 @@
 use super::{names, scheduler, start_all};
 use crate::scheduler::lanes::ADVANCED_AT_ONCE;
 use crate::scheduler::{
-    KeyFailurePolicy, KeyHeadError, NewJob, NewSubtask, RunEnd, RunStart, Scheduler, Step,
+    KeyFailurePolicy, KeyHeadError, KeySort, NewJob, NewSubtask, RunEnd, RunStart, Scheduler, Step,
     UnfinishedState, WaitReason,
 };
 use crate::{JobNumber, KeyClaim};
@@ -126,4 +126,42 @@ fn a_key_that_is_shared_and_exclusive_is_exclusive() {
         assert_eq!(names(&start_all(&mut scheduler, 0)), [(1, 0)]);
         scheduler.check();
     }
+}
+
+#[test]
+fn a_barrier_runs_after_all_earlier_ones_of_its_job_and_before_all_later_ones() {
+    let mut scheduler = scheduler(9);
+    let subtask =
+        |number: u32, keys: Vec<KeyClaim<'static>>| NewSubtask { number, keys, attempts_made: 0 };
+    let subtasks = [vec![], vec![ALONE], vec![KeyClaim::BARRIER], vec![], vec![]];
+    let subtasks = (0..).zip(subtasks).map(|(number, keys)| subtask(number, keys));
+    let failing =
+        NewJob { on_fail: KeyFailurePolicy::StopKey, ..NewJob::new(JobNumber(1), subtasks) };
+    scheduler.accept(failing, 0);
+    scheduler.accept(job(2, &[ALONE, SHARED]), 0);
+    let first = start_all(&mut scheduler, 0);
+    assert_eq!(names(&first), [(1, 0), (1, 1)]);
+    let explained = |scheduler: &Scheduler, number| {
+        scheduler.explain(JobNumber(1), Step::Subtask(number)).unwrap().reasons.remove(0)
+    };
+    let WaitReason::Barrier { is_barrier: true, ahead: 2, head, .. } = explained(&scheduler, 2)
+    else {
+        panic!("{:?}", explained(&scheduler, 2))
+    };
+    assert_eq!(head.of.step, Step::Subtask(0));
+    let WaitReason::Barrier { is_barrier: false, behind, .. } = explained(&scheduler, 4) else {
+        panic!("{:?}", explained(&scheduler, 4))
+    };
+    assert_eq!(behind.step, Step::Subtask(2));
+    // The lane of the job is no key.
+    assert_eq!(scheduler.slots().keys, 1);
+    assert_eq!(scheduler.keys(KeySort::Length, 9).len(), 1);
+    first.iter().for_each(|start| end(&mut scheduler, *start, RunEnd::Succeeded));
+    // A barrier without a key does not hold up other jobs.
+    let second = start_all(&mut scheduler, 0);
+    assert_eq!(names(&second), [(1, 2), (2, 0)]);
+    // It fails, because no command on a key could release it.
+    end(&mut scheduler, second[0], RunEnd::Failed { retry_at: None });
+    assert_eq!(names(&start_all(&mut scheduler, 0)), [(1, 3), (1, 4)]);
+    scheduler.check();
 }

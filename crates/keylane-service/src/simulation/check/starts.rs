@@ -2,7 +2,9 @@
 
 use super::state::{Job, State, Task};
 use crate::simulation::history::{Command, Run};
-use crate::simulation::work::{BURST, FAN_IN, JobKind, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT};
+use crate::simulation::work::{
+    BURST, FAN_IN, JobKind, RATE, RATED_AT_ONCE, RunEnd, SLOTS, SPLIT, SubtaskKeys,
+};
 
 /// Time for which an attempt that was on its way may still begin, in milliseconds: a handler, and a
 /// lease whose claim waits for further leases.
@@ -254,9 +256,16 @@ impl State {
         (job, &job.tasks[job.spec.place(run.number)])
     }
 
-    /// Returns the other subtasks that conflict with this one.
+    /// Returns the other subtasks that conflict with this one: by a key, or in a job with barriers.
     fn conflicting_with(&self, run: Run) -> Vec<(usize, usize)> {
-        let mut found = self.conflicting(&self.keys_of(run));
+        let keys = self.keys_of(run);
+        let mut found = self.conflicting(&keys);
+        let subtasks = &self.jobs[run.job].spec.subtasks;
+        if (run.number as usize) < subtasks.len() {
+            let is_apart = |other: &SubtaskKeys| keys.is_barrier || other.is_barrier;
+            let apart = subtasks.iter().enumerate().filter(|(_, other)| is_apart(other));
+            found.extend(apart.map(|(number, _)| (run.job, number)));
+        }
         found.retain(|other| *other != (run.job, run.number as usize));
         found
     }

@@ -212,7 +212,7 @@ impl State {
 
     /// Returns the tasks with a key, with their jobs' numbers and their own.
     pub(super) fn with_key(&self, key: u8) -> Vec<(usize, usize)> {
-        self.conflicting(&SubtaskKeys { all: vec![key], shared: Vec::new() })
+        self.conflicting(&SubtaskKeys { all: vec![key], ..SubtaskKeys::default() })
     }
 
     /// Returns the tasks that conflict with one with these keys, with their jobs' numbers and their

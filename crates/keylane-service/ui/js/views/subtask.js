@@ -60,11 +60,12 @@ export function showSubtask(view) {
  * @param {Subtask} subtask
  * @param {AttemptLog[]} logs
  */
-function parts(app, { keys, shared_keys: shared = [], attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
+function parts(app, { keys, shared_keys: shared = [], barrier = false, attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
   const took = outcome?.started_at && duration(Date.parse(outcome.ended_at) - Date.parse(outcome.started_at));
   /** @type {[string, import("../dom.js").Child | import("../dom.js").Child[] | undefined][]} */
   const rows = [
     [keys.length + shared.length === 1 ? "Key" : "Keys", keyLinks({ keys, shared_keys: shared }, "none")],
+    ["Barrier", barrier ? "after all earlier subtasks of the job, and before all later ones" : undefined],
     ["Attempts", `${attempts} of ${most}`],
     ["Started", outcome?.started_at && ago(outcome.started_at)],
     ["Ended", outcome && ago(outcome.ended_at)],

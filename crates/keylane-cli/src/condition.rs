@@ -7,7 +7,7 @@ use crate::input::{FieldLayout, FieldSelector, FieldValue, InputRecord};
 
 /// Condition that a record fulfils or not.
 #[derive(Debug)]
-pub(super) enum RecordCondition {
+pub(crate) enum RecordCondition {
     /// A field has this value.
     Equals(FieldSelector, Vec<u8>),
     /// The record matches.
@@ -16,7 +16,7 @@ pub(super) enum RecordCondition {
 
 impl RecordCondition {
     /// Parses `FIELD=VALUE` or `/REGEX/`.
-    pub(super) fn parse(text: &str, layout: &FieldLayout) -> anyhow::Result<Self> {
+    pub(crate) fn parse(text: &str, layout: &FieldLayout) -> anyhow::Result<Self> {
         if let Some(inner) = text.strip_prefix('/') {
             let pattern = inner.strip_suffix('/').context("a regex ends with a slash, too")?;
             return Ok(Self::Matches(Regex::new(pattern)?));
@@ -31,7 +31,7 @@ impl RecordCondition {
         Ok(Self::Equals(field, value.as_bytes().to_vec()))
     }
 
-    pub(super) fn holds(&self, record: &InputRecord) -> bool {
+    pub(crate) fn holds(&self, record: &InputRecord) -> bool {
         match self {
             Self::Equals(field, value) => match field.of(record) {
                 FieldValue::Text(text) => *text == **value,
