@@ -362,8 +362,13 @@ impl RetryPlan {
                 // remove.
                 self.count += 1;
                 self.key_bytes += subtask.keys().map(|claim| claim.key.len() as u64).sum::<u64>();
-                subtask.keys().for_each(|claim| self.keys.add(claim.key));
-                self.has_barriers |= subtask.keys().any(|claim| claim.is_barrier());
+                for claim in subtask.keys() {
+                    match claim.is_barrier() {
+                        // It concerns its own job alone.
+                        true => self.has_barriers = true,
+                        false => self.keys.add(claim.key),
+                    }
+                }
                 let part = self.part();
                 part.reopened.extend(kind.map(|_| stored));
                 let (keys, attempts_made) = (subtask.keys(), 0);

@@ -14,8 +14,6 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-use crate::KeyClaim;
-
 /// Maximum number of keys whose hashes are kept one by one.
 const FEW: usize = if cfg!(test) { 4 } else { 64 };
 
@@ -85,11 +83,9 @@ impl KeyFilter {
 }
 
 impl KeySet {
-    /// Adds a key. A barrier concerns its own job alone, and is none.
+    /// Adds a key.
     pub fn add(&mut self, key: &[u8]) {
-        if !KeyClaim::exclusive(key).is_barrier() {
-            self.add_hash(hash_of(key));
-        }
+        self.add_hash(hash_of(key));
     }
 
     fn add_hash(&mut self, hash: u64) {

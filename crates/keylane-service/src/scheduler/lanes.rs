@@ -276,6 +276,7 @@ impl Lanes {
 
     /// Brings the place behind a removed one to the front, if nothing before it conflicts with it
     /// any more. `link` was the position of the removed place.
+    #[inline]
     fn advance_behind(
         &mut self,
         tasks: &mut TaskSlab,
@@ -538,6 +539,7 @@ impl Lanes {
         lane
     }
 
+    #[inline]
     fn has_new_head(&mut self, lane: u32, now: u64) {
         self.lanes[lane].since = now;
         if !self.lanes[lane].is_of_job {
@@ -545,6 +547,7 @@ impl Lanes {
         }
     }
 
+    #[inline]
     fn has_no_head(&mut self, lane: u32) {
         if !self.lanes[lane].is_of_job {
             self.by_age.remove(&mut self.lanes, lane, Lane::by_age);

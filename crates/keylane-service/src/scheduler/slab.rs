@@ -30,6 +30,7 @@ impl<T: Default> Slab<T> {
         Slab { pages: Vec::new(), free: Vec::new(), live: 0, gone: Vec::new() }
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> u32 {
         self.live += 1;
         if let Some(number) = self.free.pop() {
