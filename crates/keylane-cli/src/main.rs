@@ -24,6 +24,7 @@ mod message;
 mod number_arg;
 mod output;
 mod parallelism_arg;
+mod path_part;
 mod process;
 mod progress;
 mod rate_arg;

@@ -1,6 +1,7 @@
 //! Counts of records by outcome, and messages for those that failed.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,20 @@ use crate::output::StandardOutput;
 pub(crate) struct RecordLocation {
     /// The record's number, counted from one.
     pub(crate) number: u64,
-    /// The line on which it begins.
+    /// The line of its file on which it begins.
     pub(crate) line: u64,
+    /// Name of its file, if there are several.
+    pub(crate) file: Option<Arc<str>>,
+}
+
+/// "line 3", or "b.txt:3" if there are several files.
+impl Display for RecordLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{file}:{}", self.line),
+            None => write!(f, "line {}", self.line),
+        }
+    }
 }
 
 /// Counters of the run. Each only grows but for `running`; readers accept that
@@ -112,24 +125,24 @@ impl RunStats {
     pub(crate) fn refused(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
         self.done.fetch_add(1, Relaxed);
         self.failed.fetch_add(1, Relaxed);
-        let RecordLocation { number, line } = place;
-        self.output.say(format_args!("record {number} (line {line}, {key}): {why}"));
+        let number = place.number;
+        self.output.say(format_args!("record {number} ({place}, {key}): {why}"));
     }
 
     /// A record that had started failed, and does not count as a failure.
     pub(crate) fn skipped(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
         self.succeeded(1);
-        let RecordLocation { number, line } = place;
-        self.output.say(format_args!("record {number} (line {line}, {key}): {why}; skipped"));
+        let number = place.number;
+        self.output.say(format_args!("record {number} ({place}, {key}): {why}; skipped"));
     }
 
     /// A record that had started failed, and is in the dead letters.
     pub(crate) fn buried(&self, place: &RecordLocation, key: &RecordKey, why: impl Display) {
         self.succeeded(1);
         self.dead_letters.fetch_add(1, Relaxed);
-        let RecordLocation { number, line } = place;
+        let number = place.number;
         self.output
-            .say(format_args!("record {number} (line {line}, {key}): {why}; in the dead letters"));
+            .say(format_args!("record {number} ({place}, {key}): {why}; in the dead letters"));
     }
 
     /// An attempt failed, and another one follows.
@@ -141,9 +154,8 @@ impl RunStats {
         why: impl Display,
     ) {
         self.running.fetch_sub(1, Relaxed);
-        let RecordLocation { number, line } = place;
-        self.output
-            .say(format_args!("record {number} (line {line}, {key}): {attempt} failed: {why}"));
+        let number = place.number;
+        self.output.say(format_args!("record {number} ({place}, {key}): {attempt} failed: {why}"));
     }
 
     /// A record ended because a later one replaced it.

@@ -2,11 +2,13 @@
 //! name is an error before a command runs.
 //!
 //! `{}` is the whole record, `{key}` its key, `{#}` its number; any other name
-//! is a field. `{{` and `}}` are literal braces.
+//! is a field. `{.}`, `{/}`, `{//}` and `{/.}` are parts of the record as a path; behind the name of a
+//! field they are parts of its value. `{{` and `}}` are literal braces.
 
 use anyhow::Context;
 
 use crate::input::{FieldLayout, FieldSelector, FieldValue, InputRecord};
+use crate::path_part::PathPart;
 
 /// A text with placeholders.
 #[derive(Debug, Clone)]
@@ -16,9 +18,16 @@ pub(crate) struct Template(Vec<TemplatePart>);
 enum TemplatePart {
     Literal(Vec<u8>),
     Whole,
+    /// A part of the record as a path.
+    PathPart(PathPart),
     Key,
     Number,
-    Field { name: String, field: FieldSelector },
+    Field {
+        name: String,
+        field: FieldSelector,
+        /// The part of its value as a path; all of it if absent.
+        part: Option<PathPart>,
+    },
 }
 
 /// The record lacks a field that the template names.
@@ -90,12 +99,13 @@ impl Template {
             match part {
                 TemplatePart::Literal(text) => into.extend_from_slice(text),
                 TemplatePart::Whole => into.extend_from_slice(&record.raw),
+                TemplatePart::PathPart(part) => into.extend_from_slice(part.of(&record.raw)),
                 TemplatePart::Key => into.extend_from_slice(key),
                 TemplatePart::Number => {
                     into.extend_from_slice(record.number.to_string().as_bytes())
                 }
-                TemplatePart::Field { name, field } => match field.of(record) {
-                    FieldValue::Text(text) => into.extend_from_slice(&text),
+                TemplatePart::Field { name, field, part } => match field.of(record) {
+                    FieldValue::Text(text) => into.extend_from_slice(part_of(*part, &text)),
                     FieldValue::Null => {}
                     FieldValue::Missing => return Err(NoField(name.clone())),
                 },
@@ -120,17 +130,21 @@ impl Template {
                     present |= !record.raw.is_empty();
                     into.extend_from_slice(&record.raw);
                 }
+                TemplatePart::PathPart(part) => {
+                    present |= !record.raw.is_empty();
+                    into.extend_from_slice(part.of(&record.raw));
+                }
                 TemplatePart::Number => {
                     present = true;
                     into.extend_from_slice(record.number.to_string().as_bytes());
                 }
-                TemplatePart::Field { field, .. } => {
+                TemplatePart::Field { field, part, .. } => {
                     if let FieldValue::Text(text) = field.of(record)
                         && !text.is_empty()
                         && !absent(&text)
                     {
                         present = true;
-                        into.extend_from_slice(&text);
+                        into.extend_from_slice(part_of(*part, &text));
                     }
                 }
                 TemplatePart::Key => {
@@ -148,12 +162,26 @@ impl TemplatePart {
             b"" => Self::Whole,
             b"key" => Self::Key,
             b"#" => Self::Number,
-            _ => {
-                let name = str::from_utf8(name).context("a field's name must be UTF-8")?;
-                Self::Field { name: name.to_owned(), field: layout.field(name)? }
-            }
+            _ => Self::field(name, layout)?,
         })
     }
+
+    /// A field, or a part of its value. A column with all of the name comes first.
+    fn field(text: &[u8], layout: &FieldLayout) -> anyhow::Result<Self> {
+        let utf8 = |name| str::from_utf8(name).context("a field's name must be UTF-8");
+        let name = utf8(text)?;
+        let is_column = matches!(layout, FieldLayout::Named(_)) && layout.field(name).is_ok();
+        let (name, part) = match PathPart::split(text) {
+            Some((b"", part)) if !is_column => return Ok(Self::PathPart(part)),
+            Some((name, part)) if !is_column => (utf8(name)?, Some(part)),
+            _ => (name, None),
+        };
+        Ok(Self::Field { name: name.to_owned(), field: layout.field(name)?, part })
+    }
+}
+
+fn part_of(part: Option<PathPart>, text: &[u8]) -> &[u8] {
+    part.map_or(text, |part| part.of(text))
 }
 
 fn push_literal(parts: &mut Vec<TemplatePart>, literal: &mut Vec<u8>) {
@@ -204,11 +232,36 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_a_path_are_those_of_the_record_or_of_a_field() {
+        let names = ["p", "p.", "/"];
+        let layout = FieldLayout::Named(ByteRecord::from(names.to_vec()));
+        let record = InputRecord {
+            raw: b"a/b.txt,x.y,z".to_vec(),
+            row: ByteRecord::from(vec!["a/b.txt", "x.y", "z"]),
+            ..InputRecord::default()
+        };
+        let rendered = |text: &str, layout: &FieldLayout| {
+            let mut out = Vec::new();
+            Template::parse(text.as_bytes(), layout)
+                .unwrap()
+                .render(&record, b"", &mut out)
+                .unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(rendered("{p/} {p//} {p/.} {1.}", &layout), "b.txt a b a/b");
+        assert_eq!(rendered("{//} {.}", &layout), "a a/b.txt,x");
+        // Columns that are called so.
+        assert_eq!(rendered("{p.} {/} {p..}", &layout), "x.y z x");
+        assert_eq!(rendered("{1/} {.}", &FieldLayout::Lines), "b.txt,x.y,z a/b.txt,x");
+    }
+
+    #[test]
     fn a_placeholder_that_names_nothing_is_refused_with_the_names_there_are() {
         let layout = FieldLayout::Named(ByteRecord::from(vec!["a", "b"]));
         let message =
             |text: &str| format!("{:#}", Template::parse(text.as_bytes(), &layout).unwrap_err());
         assert!(message("{c}").contains("there is no column `c`; the columns are a, b"));
+        assert!(message("{c/.}").contains("there is no column `c`; the columns are a, b"));
         assert!(message("{print $1}").contains("write {{ for a literal brace"));
         assert!(message("{a").contains("a { is never closed"));
     }

@@ -1,82 +1,104 @@
-//! Refuses compressed input, whose bytes would be taken for lines of text.
+//! Compression formats, detected by the first bytes of an input; refuses those that cannot be read.
 
 use std::io::{self, Read};
 
+use super::line_reader::BOM;
+
 /// A compression format, and the bytes with which its files begin.
-struct CompressionFormat {
-    name: &'static str,
-    /// Program that decompresses its standard input with `-dc`.
-    program: &'static str,
+#[derive(Debug, PartialEq)]
+pub(super) struct CompressionFormat {
+    pub(super) name: &'static str,
     begin: &'static [u8],
 }
 
-/// None of these beginnings is valid UTF-8, so that no text is refused.
-const FORMATS: [CompressionFormat; 3] = [
-    CompressionFormat { name: "gzip", program: "gzip", begin: b"\x1F\x8B\x08" },
-    CompressionFormat { name: "zstd", program: "zstd", begin: b"\x28\xB5\x2F\xFD" },
-    CompressionFormat { name: "xz", program: "xz", begin: b"\xFD7zXZ\0" },
-];
+pub(super) const GZIP: CompressionFormat =
+    CompressionFormat { name: "gzip", begin: b"\x1F\x8B\x08" };
+pub(super) const ZSTD: CompressionFormat =
+    CompressionFormat { name: "zstd", begin: b"\x28\xB5\x2F\xFD" };
+const XZ: CompressionFormat = CompressionFormat { name: "xz", begin: b"\xFD7zXZ\0" };
 
-/// The input is compressed.
+/// None of these beginnings is valid UTF-8, so that no text is taken for compressed data.
+const FORMATS: [CompressionFormat; 3] = [GZIP, ZSTD, XZ];
+
+/// The input is compressed. The program for a format has its name.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "it is compressed with {name}; decompress it first, as in `{program} -dc FILE | keylane ...`"
-)]
-pub(crate) struct CompressedInput {
-    name: &'static str,
-    program: &'static str,
+#[error("it is compressed with {0}; decompress it first, as in `{0} -dc FILE | keylane ...`")]
+pub(super) struct CompressedInput(&'static str);
+
+impl CompressionFormat {
+    /// Returns the error for an input of this format, which names the remedy.
+    pub(super) fn refusal(&self) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, CompressedInput(self.name))
+    }
 }
 
-/// An input that is checked at its beginning.
+/// An input of which the first bytes were looked at, and are still read first.
+#[derive(Debug)]
+pub(super) struct DetectingReader<R> {
+    input: R,
+    /// The first bytes; those up to `passed` were passed on.
+    head: Vec<u8>,
+    passed: usize,
+}
+
+impl<R: Read> DetectingReader<R> {
+    pub(super) fn new(input: R) -> Self {
+        DetectingReader { input, head: Vec::new(), passed: 0 }
+    }
+
+    /// Reads until it is certain which format begins like this, or that none does: mostly one read suffices, so
+    /// that a line from a terminal does not wait for another. A byte order mark comes as a whole too, because
+    /// the reader of tables knows no other.
+    pub(super) fn detect(&mut self) -> io::Result<Option<&'static CompressionFormat>> {
+        let begins = || FORMATS.iter().map(|format| format.begin).chain([BOM]);
+        let mut piece = [0; 4096];
+        while begins().any(|begin| begin.len() > self.head.len() && begin.starts_with(&self.head)) {
+            match self.input.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => self.head.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(FORMATS.iter().find(|format| self.head.starts_with(format.begin)))
+    }
+}
+
+impl<R: Read> Read for DetectingReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let head = &self.head[self.passed..];
+        if head.is_empty() {
+            return self.input.read(into);
+        }
+        let count = head.len().min(into.len());
+        into[..count].copy_from_slice(&head[..count]);
+        self.passed += count;
+        Ok(count)
+    }
+}
+
+/// An input that is refused if it is compressed: positions in it are those of its bytes.
 #[derive(Debug)]
 pub(crate) struct UncompressedReader<R> {
-    input: R,
-    /// The first bytes, until they are passed on.
-    head: Vec<u8>,
+    input: DetectingReader<R>,
     is_checked: bool,
 }
 
 impl<R: Read> UncompressedReader<R> {
     pub(crate) fn new(input: R) -> Self {
-        UncompressedReader { input, head: Vec::new(), is_checked: false }
-    }
-
-    /// Reads until it is certain that no format begins like this: mostly one byte suffices, so that a line from a
-    /// terminal does not wait for another.
-    fn check(&mut self) -> io::Result<()> {
-        let may_be = |format: &CompressionFormat, head: &[u8]| format.begin.starts_with(head);
-        while FORMATS.iter().any(|format| may_be(format, &self.head)) {
-            let mut byte = [0];
-            match self.input.read(&mut byte) {
-                Ok(0) => break,
-                Ok(_) => self.head.push(byte[0]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if let Some(CompressionFormat { name, program, .. }) =
-                FORMATS.iter().find(|format| format.begin == self.head)
-            {
-                let refusal = CompressedInput { name, program };
-                return Err(io::Error::new(io::ErrorKind::InvalidData, refusal));
-            }
-        }
-        self.is_checked = true;
-        Ok(())
+        UncompressedReader { input: DetectingReader::new(input), is_checked: false }
     }
 }
 
 impl<R: Read> Read for UncompressedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if !self.is_checked {
-            self.check()?;
+            if let Some(format) = self.input.detect()? {
+                return Err(format.refusal());
+            }
+            self.is_checked = true;
         }
-        if self.head.is_empty() {
-            return self.input.read(into);
-        }
-        let count = self.head.len().min(into.len());
-        into[..count].copy_from_slice(&self.head[..count]);
-        self.head.drain(..count);
-        Ok(count)
+        self.input.read(into)
     }
 }
 
@@ -86,7 +108,7 @@ mod tests {
 
     #[test]
     fn each_format_is_refused_with_the_program_that_reads_it() {
-        for CompressionFormat { name, begin, .. } in FORMATS {
+        for CompressionFormat { name, begin } in FORMATS {
             let input = [begin, b"more"].concat();
             let error =
                 UncompressedReader::new(&input[..]).read(&mut [0; 9]).unwrap_err().to_string();
@@ -121,8 +143,21 @@ mod tests {
         }
         let mut input = UncompressedReader::new(Terminal(b"x\n"));
         let mut buffer = [0; 9];
-        let first = input.read(&mut buffer).unwrap();
-        let second = input.read(&mut buffer[first..]).unwrap();
-        assert_eq!(&buffer[..first + second], b"x\n");
+        let count = input.read(&mut buffer).unwrap();
+        assert_eq!(&buffer[..count], b"x\n");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_passed_on_in_one_piece() {
+        struct Bytes(&'static [u8]);
+        impl Read for Bytes {
+            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                (&mut self.0).take(1).read(into)
+            }
+        }
+        let mut buffer = [0; 9];
+        let mut input = UncompressedReader::new(Bytes(b"\xEF\xBB\xBFk,v\n"));
+        assert_eq!(input.read(&mut buffer).unwrap(), 3);
+        assert_eq!(&buffer[..3], BOM);
     }
 }

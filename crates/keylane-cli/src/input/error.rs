@@ -43,4 +43,14 @@ pub(crate) enum RecordFlaw {
     Utf8(usize),
     #[error("the header line is missing; drop --header if the input has none")]
     NoHeader,
+    #[error(
+        "its header `{found}` differs from that of {first}, `{expected}`; give all files the same \
+         columns in the same order, or start a run for each"
+    )]
+    OtherHeader { first: String, expected: String, found: String },
+    #[error(
+        "its rows have {found} fields where those of {first} have {expected}; give all files the \
+         same columns, or start a run for each"
+    )]
+    OtherWidth { first: String, expected: usize, found: usize },
 }

@@ -34,7 +34,7 @@ fn without_mark(input: &[u8]) -> &[u8] {
 
 /// Lines are what the line ends separate.
 fn lines(input: &[u8]) {
-    let mut reader = LineRecords::new(input);
+    let mut reader = LineRecords::new(input, b'\n');
     let (records, flaw) = all(|record| reader.next(record));
     assert!(flaw.is_none(), "{flaw:?}");
     let mut expected: Vec<&[u8]> = without_mark(input).split(|byte| *byte == b'\n').collect();

@@ -9,18 +9,20 @@ use super::error::RecordFlaw;
 pub(super) const READ_AHEAD: usize = 64 << 10;
 
 /// The byte order mark that some programs put before UTF-8.
-const BOM: &[u8] = b"\xEF\xBB\xBF";
+pub(super) const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// A stream of lines; the line end is not part of a line, nor is a byte order mark before the first.
 #[derive(Debug)]
 pub(super) struct LineReader<R> {
     input: BufReader<R>,
+    /// The byte that ends a line.
+    end: u8,
     line: u64,
 }
 
 impl<R: Read> LineReader<R> {
-    pub(super) fn new(input: R) -> Self {
-        Self { input: BufReader::with_capacity(READ_AHEAD, input), line: 0 }
+    pub(super) fn new(input: R, end: u8) -> Self {
+        Self { input: BufReader::with_capacity(READ_AHEAD, input), end, line: 0 }
     }
 
     /// The line read last, counted from one.
@@ -42,7 +44,7 @@ impl<R: Read> LineReader<R> {
                 self.remove_mark(into);
                 return Ok(!into.is_empty());
             }
-            let end = memchr::memchr(b'\n', ahead);
+            let end = memchr::memchr(self.end, ahead);
             let taken = end.unwrap_or(ahead.len());
             into.extend_from_slice(&ahead[..taken]);
             self.input.consume(taken + usize::from(end.is_some()));
@@ -69,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_last_line_needs_no_line_end_and_empty_lines_count() {
-        let mut lines = LineReader::new(&b"a\n\nb"[..]);
+        let mut lines = LineReader::new(&b"a\n\nb"[..], b'\n');
         let mut line = Vec::new();
         let mut seen = Vec::new();
         while lines.next(&mut line).unwrap() {
@@ -82,7 +84,7 @@ mod tests {
     fn a_byte_order_mark_is_no_part_of_the_first_line() {
         for end in ["", "\n", "\n\u{feff}b"] {
             let text = format!("\u{feff}a{end}");
-            let mut lines = LineReader::new(text.as_bytes());
+            let mut lines = LineReader::new(text.as_bytes(), b'\n');
             let mut line = Vec::new();
             assert!(lines.next(&mut line).unwrap());
             assert_eq!(line, b"a");
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_refused_before_it_fills_the_memory() {
-        let mut lines = LineReader::new(io::repeat(b'x'));
+        let mut lines = LineReader::new(io::repeat(b'x'), b'\n');
         assert!(matches!(lines.next(&mut Vec::new()), Err(RecordFlaw::TooLong)));
     }
 }

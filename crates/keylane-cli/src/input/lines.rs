@@ -1,4 +1,4 @@
-//! Line format: every line is a record, empty ones too, byte for byte.
+//! Line format: every line is a record, empty ones too, byte for byte. Lines may end with NUL instead.
 
 use std::io::Read;
 
@@ -11,8 +11,9 @@ use super::record::InputRecord;
 pub(super) struct LineRecords<R>(LineReader<R>);
 
 impl<R: Read> LineRecords<R> {
-    pub(super) fn new(input: R) -> Self {
-        Self(LineReader::new(input))
+    /// Reads lines that `end` ends.
+    pub(super) fn new(input: R, end: u8) -> Self {
+        Self(LineReader::new(input, end))
     }
 
     pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, RecordFlaw> {

@@ -1,9 +1,11 @@
-//! Input: records of a file or a pipe, one at a time and in bounded memory; an unreadable record is
+//! Input: records of files and pipes, one at a time and in bounded memory; an unreadable record is
 //! an error that names the file and the line.
 
 mod compressed;
+mod decompressed;
 mod error;
 mod field;
+mod files;
 #[cfg(test)]
 mod fuzz;
 mod json_values;
@@ -15,9 +17,11 @@ mod recording_reader;
 mod source;
 mod table;
 mod value;
+mod zstd_frames;
 
 pub(crate) use compressed::UncompressedReader;
 pub(crate) use field::FieldSelector;
+pub(crate) use files::InputFiles;
 pub(crate) use json_values::{JsonPath, check as check_json};
 pub(crate) use record::InputRecord;
 pub(crate) use source::{FieldLayout, InputFile, InputFormat, InputSource};

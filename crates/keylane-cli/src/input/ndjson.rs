@@ -13,7 +13,7 @@ pub(super) struct NdjsonRecords<R>(LineReader<R>);
 
 impl<R: Read> NdjsonRecords<R> {
     pub(super) fn new(input: R) -> Self {
-        Self(LineReader::new(input))
+        Self(LineReader::new(input, b'\n'))
     }
 
     pub(super) fn next(&mut self, record: &mut InputRecord) -> Result<bool, RecordFlaw> {

@@ -1,4 +1,4 @@
-//! Source of records: opens the input, reads it by its format, and resolves the names of fields.
+//! Source of records: opens a file, reads it by its format, and resolves the names of fields.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use csv::ByteRecord;
 
-use super::compressed::UncompressedReader;
+use super::decompressed::DecompressedReader;
 use super::error::{InputError, RecordFlaw};
 use super::field::FieldSelector;
 use super::json_values;
@@ -24,6 +24,8 @@ use crate::standard_streams::stdin;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputFormat {
     Lines,
+    /// Records of any bytes that end with NUL.
+    NulSeparated,
     Csv,
     Tsv,
     Ndjson,
@@ -40,6 +42,11 @@ pub(crate) struct InputFile {
 impl InputFile {
     /// Opens `path`, or standard input for none and for `-`.
     pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+        Self::open_metered(path, Arc::default())
+    }
+
+    /// Opens a file whose bytes add to `read`.
+    pub(super) fn open_metered(path: Option<&Path>, read: Arc<AtomicU64>) -> anyhow::Result<Self> {
         let (name, file) = match path {
             Some(path) if path != Path::new("-") => {
                 let file = File::open(path).with_context(|| {
@@ -54,17 +61,12 @@ impl InputFile {
         };
         let kind = file.metadata()?;
         anyhow::ensure!(!kind.is_dir(), "cannot read {name}: it is a folder; name a file in it");
-        Ok(Self { name, file, read: Arc::default() })
+        Ok(Self { name, file, read })
     }
 
     /// The length in bytes, where it is known beforehand.
-    pub(crate) fn length(&self) -> Option<u64> {
+    pub(super) fn length(&self) -> Option<u64> {
         self.file.metadata().ok().filter(|kind| kind.is_file()).map(|kind| kind.len())
-    }
-
-    /// Counter of the bytes read so far.
-    pub(crate) fn meter(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.read)
     }
 }
 
@@ -86,9 +88,9 @@ pub(crate) struct InputSource {
 
 #[derive(Debug)]
 enum RecordReader {
-    Lines(LineRecords<UncompressedReader<InputFile>>),
-    Table(Box<TableRecords<UncompressedReader<InputFile>>>),
-    Ndjson(NdjsonRecords<UncompressedReader<InputFile>>),
+    Lines(LineRecords<DecompressedReader<InputFile>>),
+    Table(Box<TableRecords<DecompressedReader<InputFile>>>),
+    Ndjson(NdjsonRecords<DecompressedReader<InputFile>>),
 }
 
 impl InputSource {
@@ -100,12 +102,15 @@ impl InputSource {
         header: bool,
     ) -> Result<Self, InputError> {
         let name = origin.name.clone();
-        let origin = UncompressedReader::new(origin);
+        let origin = DecompressedReader::new(origin);
         let dialect =
             if format == InputFormat::Tsv { TableDialect::Tsv } else { TableDialect::Csv };
         let (records, layout) = match format {
             InputFormat::Lines => {
-                (RecordReader::Lines(LineRecords::new(origin)), FieldLayout::Lines)
+                (RecordReader::Lines(LineRecords::new(origin, b'\n')), FieldLayout::Lines)
+            }
+            InputFormat::NulSeparated => {
+                (RecordReader::Lines(LineRecords::new(origin, b'\0')), FieldLayout::Lines)
             }
             InputFormat::Ndjson => {
                 (RecordReader::Ndjson(NdjsonRecords::new(origin)), FieldLayout::Ndjson)
@@ -151,7 +156,7 @@ impl InputSource {
 }
 
 /// Which fields the records have, as far as it is known before reading them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum FieldLayout {
     Lines,
     /// A table with a header.

@@ -1,18 +1,19 @@
 //! Options of `keylane run`.
 
 use std::ffi::OsString;
-use std::num::{NonZeroU16, NonZeroUsize};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 
 use crate::duration_arg::DurationArg;
-use crate::input::InputFormat;
 use crate::key::NoKey;
 use crate::parallelism_arg::ParallelismArg;
 use crate::progress::ProgressMode;
 use crate::rate_arg::RateArg;
+
+use super::input_args::InputArgs;
 
 /// Runs a command for every record, in parallel across keys and in order within one.
 #[derive(Debug, Args)]
@@ -50,46 +51,16 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value = "auto", value_name = "HOW", help_heading = "Output")]
     pub(super) progress: ProgressMode,
 
-    /// Input file; standard input if absent or -.
-    pub(super) file: Option<PathBuf>,
+    /// Input files, read one after the other; - is standard input, and the default. Files of gzip and
+    /// zstd are decompressed.
+    #[arg(value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
 
     /// The command and its arguments; {} is the record, {name} a field, {key}
     /// the key, {#} the record's number. Without any of them, the record is
     /// the last argument. No shell is involved.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Input")]
-pub(super) struct InputArgs {
-    #[command(flatten)]
-    format: FormatArgs,
-
-    /// The first line of the table has the columns' names.
-    #[arg(long)]
-    pub(super) header: bool,
-
-    /// Maximum number of records read ahead of the commands.
-    #[arg(long, value_name = "N", default_value = "10000", value_parser = crate::number_arg::at_least_one)]
-    pub(super) buffer: NonZeroUsize,
-}
-
-#[derive(Debug, Args)]
-#[group(multiple = false)]
-struct FormatArgs {
-    /// Every line is a record (this is the default).
-    #[arg(long)]
-    lines: bool,
-    /// Records are rows of comma-separated values, quoted as RFC 4180 says.
-    #[arg(long)]
-    csv: bool,
-    /// Records are rows of tab-separated values, without quotes.
-    #[arg(long)]
-    tsv: bool,
-    /// Every line that is not blank is a JSON value.
-    #[arg(long)]
-    ndjson: bool,
 }
 
 #[derive(Debug, Args)]
@@ -213,21 +184,9 @@ Exit status 65 means that a further attempt is useless. \
 Interrupt once to let the running commands finish, twice to end them.";
 
 impl RunArgs {
-    pub(super) fn format(&self) -> InputFormat {
-        match &self.input.format {
-            FormatArgs { csv: true, .. } => InputFormat::Csv,
-            FormatArgs { tsv: true, .. } => InputFormat::Tsv,
-            FormatArgs { ndjson: true, .. } => InputFormat::Ndjson,
-            _ => InputFormat::Lines,
-        }
-    }
-
     /// Refuses combinations of options that contradict each other.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        ensure!(
-            !self.input.header || matches!(self.format(), InputFormat::Csv | InputFormat::Tsv),
-            "--header is for tables; give --csv or --tsv as well"
-        );
+        self.input.check()?;
         ensure!(
             !self.keys.latest || self.keys.key.len() == 1,
             "--latest is for records with one key; give --key once"

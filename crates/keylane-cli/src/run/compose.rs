@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::exit::ExitOutcome;
-use crate::input::{InputFile, InputSource};
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses, RecordProcessRunner};
 use crate::progress::ProgressDisplay;
@@ -34,10 +33,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     args.check()?;
     refuse_separators(&args.command)?;
     let (sender, events) = mpsc::channel();
-    let origin = InputFile::open(args.file.as_deref())?;
-    let (length, meter) = (origin.length(), origin.meter());
-    let format = args.format();
-    let source = InputSource::new(origin, format, args.input.header)?;
+    let source = args.input.open(&args.files)?;
+    let (length, meter) = (source.length(), source.meter());
     let keys = KeyRules::new(&args.keys, source.layout())?;
     let jobs = args.jobs.count();
     let plan = if args.worker.worker {

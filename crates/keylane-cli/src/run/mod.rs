@@ -19,6 +19,7 @@ mod coordinator_event;
 mod dead_letters;
 mod executor;
 mod failures;
+mod input_args;
 mod keys;
 mod log;
 mod reader;

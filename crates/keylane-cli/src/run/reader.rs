@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use keylane::{Claims, Pool, Retry};
 
-use crate::input::{InputRecord, InputSource};
+use crate::input::{InputFiles, InputRecord};
 use crate::key::RecordKey;
 use crate::run_stats::{RecordLocation, RunStats};
 
@@ -20,7 +20,7 @@ use super::record_template::RecordTemplate;
 /// Reads all of an input.
 #[derive(Debug)]
 pub(super) struct InputReader {
-    pub(super) source: InputSource,
+    pub(super) source: InputFiles,
     pub(super) keys: KeyRules,
     pub(super) plan: RecordTemplate,
     pub(super) stats: Arc<RunStats>,
@@ -57,7 +57,8 @@ impl InputReader {
 
     /// Hands one record over; false if the pool takes no more.
     fn accept(&self, record: &InputRecord, keys: RecordKeys, pool: &RecordPool) -> bool {
-        let place = RecordLocation { number: record.number, line: record.line };
+        let file = self.source.file().cloned();
+        let place = RecordLocation { number: record.number, line: record.line, file };
         let is_accepted = match (self.plan.body(record, keys.first.bytes()), pool) {
             (Err(unfit), _) => {
                 self.stats.refused(&place, &keys.first, unfit);

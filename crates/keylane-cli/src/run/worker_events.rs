@@ -102,8 +102,8 @@ impl RecordObserver for RunObserver {
     }
 
     fn name(&self, ticket: &DispatchedRecord) -> String {
-        let RecordLocation { number, line } = ticket.place;
-        format!("record {number} (line {line})")
+        let place = &ticket.place;
+        format!("record {} ({place})", place.number)
     }
 
     fn print(&self, message: &dyn Display) {

@@ -2,20 +2,23 @@
 
 use std::fs;
 
-use crate::common::{Outcome, feed, run, subcommand};
+use crate::common::{Outcome, feed, subcommand};
 
 const OLD_NULL: &str = "warning: `--null` is an old name, write `--null-value`";
 
 #[test]
 fn an_old_option_has_its_effect_and_a_warning() {
-    let words = ["--key", "1", "--null", "NA", "--no-key", "error", "--", "echo"];
-    run(&words, "a\nNA\n").expect(255, &[OLD_NULL, "standard input:2: the record has no key"]);
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["journal:a", "--key", "1", "--null", "NA"];
+    let mut command = subcommand("produce", words);
+    command.current_dir(folder.path());
+    feed(command, b"a\nNA\n").expect(0, &[OLD_NULL]);
 }
 
 #[test]
 fn an_option_by_both_names_is_an_error() {
-    let words = ["--null-value", "a", "--key", "1", "--null", "b", "--", "echo"];
-    let outcome = run(&words, "a\n");
+    let words = ["--null-value", "a", "--key", "1", "--null", "b", "journal:a"];
+    let outcome = feed(subcommand("produce", words), b"a\n");
     outcome.expect(255, &["`--null` is the old name of `--null-value`", "leave out `--null`"]);
     assert_eq!(outcome.stdout, "");
 }
