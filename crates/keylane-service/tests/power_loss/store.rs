@@ -13,7 +13,7 @@ use keylane_testkit::power_loss::{
     Crashed, Random, Recording, SyncPoint, Trace, check_all, check_needed,
 };
 
-use crate::store_support::{NOW, keys, new_job, outcome, payload, waiting};
+use crate::store_support::{NOW, claims, keys, new_job, outcome, payload, waiting};
 
 const NAME: &str = "a.store";
 
@@ -118,7 +118,7 @@ impl Run {
         let Ok(mut upload) = store.upload(NOW) else { return };
         let job = upload.job();
         for number in 0..total {
-            if upload.push(&keys(job, number), &payload(job, number)).is_err() {
+            if upload.push_claims(&claims(&keys(job, number)), &payload(job, number)).is_err() {
                 return;
             }
         }
