@@ -3,13 +3,13 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use keylane_stream::Record;
 use keylane_stream::dead_letters::DeadLetters;
 use keylane_stream::kafka::{
     ClientSettings, KafkaDeadLetters, KafkaOutput, KafkaSettings, KafkaSink, KafkaSource,
-    OffsetMapVersion, RebalanceProtocol, SendError, StartFrom, TargetState, TopicAddress,
-    WrittenPosition, lag, target_state,
+    OffsetMapVersion, RebalanceProtocol, SendError, StartFrom, SubscriptionAddress, TargetState,
+    TopicAddress, WrittenPosition, lag, target_state, topic_names,
 };
 use keylane_stream::sink::Sink;
 use keylane_stream::source::Source;
@@ -17,6 +17,7 @@ use keylane_stream::tracker::{OffsetMapPolicy, UnreadableMapPolicy};
 
 use super::settings::{ForeignProgressPolicy, KafkaProtocol, KafkaStart, OffsetMap};
 use super::status::PartitionLag;
+use super::topics;
 use super::validated::KafkaMember;
 
 /// Note for the help.
@@ -39,8 +40,8 @@ pub(super) fn exactly_once(
 }
 
 fn settings(kafka: &KafkaMember) -> anyhow::Result<KafkaSettings> {
-    let (client, address) = client(&kafka.address, &kafka.client)?;
-    let settings = KafkaSettings::new(client, [address.topic], kafka.group.as_str());
+    let (client, topics) = subscription(&kafka.address, &kafka.client)?;
+    let settings = KafkaSettings::new(client, topics, kafka.group.as_str());
     Ok(KafkaSettings {
         protocol: match kafka.protocol {
             KafkaProtocol::Cooperative => RebalanceProtocol::Cooperative,
@@ -123,8 +124,11 @@ pub(super) fn lags(
     settings: &[String],
     group: &str,
 ) -> anyhow::Result<Vec<PartitionLag>> {
-    let (client, address) = client(address, settings)?;
-    let lags = lag(&client, group, &address.topic)?;
+    let (client, topics) = subscription(address, settings)?;
+    let mut lags = Vec::new();
+    for topic in named_topics(&client, group, topics)? {
+        lags.extend(lag(&client, group, &topic)?);
+    }
     let of = |lag: keylane_stream::kafka::PartitionLag| {
         let committed = lag.committed.unwrap_or(lag.first).get();
         let highest_done = lag.highest_done.map_or(committed, |highest| highest.get());
@@ -143,18 +147,53 @@ pub(super) fn lags(
     Ok(lags.into_iter().map(of).collect())
 }
 
-/// The client's settings, each as `name=value`.
+/// Replaces a pattern by the names of the topics that it matches now.
+fn named_topics(
+    client: &ClientSettings,
+    group: &str,
+    topics: Vec<String>,
+) -> anyhow::Result<Vec<String>> {
+    let (patterns, mut names): (Vec<_>, Vec<_>) =
+        topics.into_iter().partition(|topic| topic.starts_with('^'));
+    if let Some(pattern) = patterns.first() {
+        let known = topic_names(client, group)?;
+        names.extend(known.into_iter().filter(|name| topics::matches(pattern, name)));
+        ensure!(!names.is_empty(), "no topic matches `{pattern}`; check the pattern");
+        names.sort_unstable();
+        names.dedup();
+    }
+    Ok(names)
+}
+
+/// The client's settings, each as `name=value`, and a topic.
 fn client(address: &str, settings: &[String]) -> anyhow::Result<(ClientSettings, TopicAddress)> {
     let address: TopicAddress =
         address.parse().with_context(|| format!("`{address}` is no topic"))?;
-    let mut client = ClientSettings::new(address.brokers.as_str());
+    Ok((with_settings(ClientSettings::new(address.brokers.as_str()), settings)?, address))
+}
+
+/// The client's settings, and the topics of a source.
+fn subscription(
+    address: &str,
+    settings: &[String],
+) -> anyhow::Result<(ClientSettings, Vec<String>)> {
+    let address: SubscriptionAddress =
+        address.parse().with_context(|| format!("`{address}` names no topics"))?;
+    let client = with_settings(ClientSettings::new(address.brokers.as_str()), settings)?;
+    Ok((client, address.topics))
+}
+
+fn with_settings(
+    mut client: ClientSettings,
+    settings: &[String],
+) -> anyhow::Result<ClientSettings> {
     for setting in settings {
         let (name, value) = setting
             .split_once('=')
             .ok_or_else(|| anyhow!("`{setting}` is no setting of the client; write name=value"))?;
         client = client.set(name, value);
     }
-    Ok((client, address))
+    Ok(client)
 }
 
 /// Result of a record that was sent.

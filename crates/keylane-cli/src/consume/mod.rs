@@ -13,6 +13,7 @@ mod batches;
 mod config;
 mod environment;
 mod handlers;
+mod invalid_settings;
 mod journals;
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -29,6 +30,7 @@ mod run;
 mod settings;
 mod status;
 mod status_endpoints;
+mod topics;
 mod validated;
 mod worker_processes;
 

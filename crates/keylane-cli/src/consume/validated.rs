@@ -1,6 +1,5 @@
 //! Validated settings with their defaults: errors are reported before the consumer starts.
 
-use std::fmt;
 use std::fs;
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -10,10 +9,12 @@ use std::time::Duration;
 use keylane_stream::retry::{Backoff, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 
 use super::environment::HandlerEnvironment;
+use super::invalid_settings::{InvalidSettings, wrong};
 use super::settings::{
     ConsumeSettings, ForeignProgressPolicy, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
     OnRefused, PayloadAs, RecordOrder,
 };
+use super::topics;
 use crate::duration_arg::DurationArg;
 
 /// Validated settings of a consumer.
@@ -158,26 +159,6 @@ pub(super) enum FailureClass {
     NotWritten,
 }
 
-/// Settings that make no sense.
-#[derive(Debug)]
-pub(super) struct InvalidSettings {
-    /// Which of them to look at.
-    pub(super) setting: Option<&'static str>,
-    what: String,
-}
-
-impl fmt::Display for InvalidSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for InvalidSettings {}
-
-fn wrong<T>(setting: &'static str, what: impl Into<String>) -> Result<T, InvalidSettings> {
-    Err(InvalidSettings { setting: Some(setting), what: what.into() })
-}
-
 impl ConsumePlan {
     pub(super) fn new(mut settings: ConsumeSettings) -> Result<Self, InvalidSettings> {
         settings.client = Some(client(&settings)?);
@@ -201,6 +182,7 @@ impl ConsumePlan {
             return wrong("key", "a key is for order by key; leave out one of key and order");
         }
         refuse_zeros(&settings)?;
+        topics::refuse_loops(&settings)?;
         let jobs = default_jobs(&handler);
         if settings.env.is_some() && matches!(handler, HandlerPlan::Http { .. }) {
             return wrong("env", "env is for a command, and an address starts none; leave out env");
@@ -504,18 +486,12 @@ fn output(settings: &ConsumeSettings) -> Result<Option<OutputTarget>, InvalidSet
         };
     };
     match text.split_once(':') {
-        Some(("kafka", _)) if settings.source.as_deref() == Some(text) => {
-            let endless = "is the source; its own output would be consumed";
-            wrong("output", format!("{text} {endless}, name another topic"))
-        }
         Some(("kafka", _)) if settings.exactly_once == Some(true) => {
             // One transaction is of one cluster, which both settings must name in the same form.
-            let parts =
-                |text: &str| text.rsplit_once('/').map(|(b, t)| (b.to_owned(), t.to_owned()));
-            let from = settings.source.as_deref().and_then(parts);
-            match (from, parts(text)) {
+            let from = settings.source.as_deref().and_then(topics::brokers_and_topics);
+            match (from, topics::brokers_and_topics(text)) {
                 (Some((brokers, _)), Some((same, topic))) if brokers == same => {
-                    Ok(Some(OutputTarget::ExactlyOnce { topic }))
+                    Ok(Some(OutputTarget::ExactlyOnce { topic: topic.to_owned() }))
                 }
                 _ => wrong("exactly-once", ONCE),
             }

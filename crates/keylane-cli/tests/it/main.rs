@@ -32,6 +32,8 @@ mod kafka_operations;
 mod kafka_output;
 #[cfg(feature = "kafka-tls")]
 mod kafka_tls;
+#[cfg(feature = "kafka")]
+mod kafka_topics;
 mod mock;
 mod old_names;
 mod older_files;

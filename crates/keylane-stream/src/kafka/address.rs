@@ -1,4 +1,4 @@
-//! Addresses of topics: `kafka://BROKERS/TOPIC`.
+//! Addresses of topics: `kafka://BROKERS/TOPIC`, and for a source `kafka://BROKERS/TOPIC,TOPIC,^PATTERN`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,6 +22,27 @@ pub struct TopicAddress {
     pub topic: String,
 }
 
+/// Topics of a source and their cluster: `kafka://broker-1:9092/orders,returns,^audit-.*`.
+///
+/// Topics are separated by commas. A topic that begins with `^` is a regular expression. It is the
+/// last one, and has the rest of the address, commas included.
+///
+/// # Examples
+/// ```
+/// use keylane_stream::kafka::SubscriptionAddress;
+///
+/// let address: SubscriptionAddress = "kafka://localhost:9092/orders,^audit-[a-z]{1,3}".parse()?;
+/// assert_eq!(address.topics, ["orders", "^audit-[a-z]{1,3}"]);
+/// # Ok::<(), keylane_stream::kafka::AddressError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriptionAddress {
+    /// Bootstrap brokers, as `host:port`, separated by commas.
+    pub brokers: String,
+    /// Names of topics, and patterns that begin with `^`.
+    pub topics: Vec<String>,
+}
+
 /// Error of parsing an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +56,9 @@ pub enum AddressError {
     /// No topic, or an invalid name.
     #[error("the address has no valid topic; write kafka://HOST:PORT/TOPIC")]
     Topic,
+    /// A topic of a source is named twice.
+    #[error("the address has a topic twice; name each topic once")]
+    Repeated,
 }
 
 /// Scheme of an address.
@@ -47,16 +71,49 @@ impl FromStr for TopicAddress {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let rest = text.strip_prefix(SCHEME).ok_or(AddressError::Scheme)?;
-        let (brokers, topic) = rest.split_once('/').ok_or(AddressError::Topic)?;
-        if !brokers.split(',').all(is_broker) {
-            return Err(AddressError::Brokers);
-        }
+        let (brokers, topic) = parts(text)?;
         if !is_topic(topic) {
             return Err(AddressError::Topic);
         }
         Ok(TopicAddress { brokers: brokers.to_owned(), topic: topic.to_owned() })
     }
+}
+
+impl FromStr for SubscriptionAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (brokers, mut rest) = parts(text)?;
+        let mut topics: Vec<String> = Vec::new();
+        loop {
+            // Only a pattern can contain a comma.
+            let is_pattern = rest.len() > 1 && rest.starts_with('^');
+            let (topic, more) = match rest.split_once(',') {
+                Some((topic, more)) if !is_pattern => (topic, Some(more)),
+                _ => (rest, None),
+            };
+            if !is_pattern && !is_topic(topic) {
+                return Err(AddressError::Topic);
+            }
+            if topics.iter().any(|known| known == topic) {
+                return Err(AddressError::Repeated);
+            }
+            topics.push(topic.to_owned());
+            let Some(more) = more else { break };
+            rest = more;
+        }
+        Ok(SubscriptionAddress { brokers: brokers.to_owned(), topics })
+    }
+}
+
+/// Splits an address into its brokers and its topics.
+fn parts(text: &str) -> Result<(&str, &str), AddressError> {
+    let rest = text.strip_prefix(SCHEME).ok_or(AddressError::Scheme)?;
+    let (brokers, topics) = rest.split_once('/').ok_or(AddressError::Topic)?;
+    if !brokers.split(',').all(is_broker) {
+        return Err(AddressError::Brokers);
+    }
+    Ok((brokers, topics))
 }
 
 /// Returns whether this is `host:port`; the host may be an IPv6 address in brackets.
@@ -83,9 +140,40 @@ impl fmt::Display for TopicAddress {
     }
 }
 
+impl fmt::Display for SubscriptionAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}/{}", self.brokers, self.topics.join(","))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_has_topics_and_at_most_one_pattern_which_is_the_last() {
+        let topics = |text: &str| text.parse::<SubscriptionAddress>().map(|address| address.topics);
+        for (text, expected) in [
+            ("kafka://a:1/t", vec!["t"]),
+            ("kafka://a:1,b:2/t,u", vec!["t", "u"]),
+            ("kafka://a:1/^t", vec!["^t"]),
+            ("kafka://a:1/t,^(u|v)-.{1,3}/x", vec!["t", "^(u|v)-.{1,3}/x"]),
+        ] {
+            assert_eq!(topics(text).unwrap(), expected, "{text}");
+            assert_eq!(text.parse::<SubscriptionAddress>().unwrap().to_string(), text);
+        }
+        for (text, error) in [
+            ("kafka://a:1/", AddressError::Topic),
+            ("kafka://a:1/^", AddressError::Topic),
+            ("kafka://a:1/t,", AddressError::Topic),
+            ("kafka://a:1/t,,u", AddressError::Topic),
+            ("kafka://a:1/t u", AddressError::Topic),
+            ("kafka://a:1/t,u,t", AddressError::Repeated),
+            ("kafka://a/t,u", AddressError::Brokers),
+        ] {
+            assert_eq!(topics(text), Err(error), "{text}");
+        }
+    }
 
     #[test]
     fn addresses_have_brokers_and_a_topic() {

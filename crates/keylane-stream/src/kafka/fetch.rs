@@ -1,5 +1,6 @@
 //! Records from the client to the consumer, including those of paused partitions.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
 
 use rdkafka::Message as _;
@@ -12,6 +13,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::error::{is_lasting, is_out_of_range};
 use super::metadata_thread::MetadataRequest;
 use super::partition::OwnedPartition;
+use super::partition_queues::NamedQueue;
 use super::pause_buffer::{FetchedItem, weight};
 use super::source::{KafkaSource, RETRY_INTERVAL, SEEK_RETRY_INTERVAL};
 use super::topic_partition::{TopicPartition, list};
@@ -95,7 +97,7 @@ impl KafkaSource {
             let calls = self.context().calls();
             match consumer.poll(Duration::ZERO) {
                 Some(Ok(message)) => self.deliver(&message, &mut batch, events),
-                Some(Err(error)) => self.failed(&error, &mut batch, events)?,
+                Some(Err(error)) => self.failed(&error, None, &mut batch, events)?,
                 // No result and no callback: the client's queue is empty.
                 None if self.context().calls() == calls => break,
                 None => {
@@ -104,7 +106,29 @@ impl KafkaSource {
                 }
             }
         }
+        let queues = self.queues.lend();
+        let polled = self.fetch_from(&queues, &mut batch, events);
+        self.queues.put_back(queues);
         batch.flush(events);
+        polled
+    }
+
+    /// Delivers the records of queues of single partitions.
+    fn fetch_from(
+        &mut self,
+        queues: &VecDeque<NamedQueue>,
+        batch: &mut FetchedBatch,
+        events: &mut Vec<SourceEvent>,
+    ) -> Result<(), SourceError> {
+        for queue in queues {
+            while batch.has_room() {
+                match queue.poll() {
+                    Some(Ok(message)) => self.deliver(&message, batch, events),
+                    Some(Err(error)) => self.failed(&error, Some(&queue.name), batch, events)?,
+                    None => break,
+                }
+            }
+        }
         Ok(())
     }
 
@@ -225,15 +249,20 @@ impl KafkaSource {
         }
     }
 
+    /// Handles an error of the client, or the end of a partition. `of` is the partition, if its
+    /// queue is known.
     fn failed(
         &mut self,
         error: &KafkaError,
+        of: Option<&TopicPartition>,
         batch: &mut FetchedBatch,
         events: &mut Vec<SourceEvent>,
     ) -> Result<(), SourceError> {
         let reason = self.context().reason();
         if let KafkaError::PartitionEOF(number) = error {
-            self.reached(*number, &reason, batch, events);
+            if let Some(name) = of.cloned().or_else(|| self.only_one_with(*number)) {
+                self.reached(name, &reason, batch, events);
+            }
             return Ok(());
         }
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
@@ -268,22 +297,27 @@ impl KafkaSource {
         Ok(())
     }
 
-    /// Handles the current end of a partition. The client gives only its number, so this works only
-    /// if a single topic has this number.
+    /// Returns the partition with this number, if no other topic has one.
+    fn only_one_with(&self, number: i32) -> Option<TopicPartition> {
+        let mut same = self.owned.keys().filter(|name| name.number == number);
+        let (Some(name), None) = (same.next(), same.next()) else { return None };
+        Some(name.clone())
+    }
+
+    /// Handles the current end of a partition.
     fn reached(
         &mut self,
-        number: i32,
+        name: TopicPartition,
         reason: &str,
         batch: &mut FetchedBatch,
         events: &mut Vec<SourceEvent>,
     ) {
-        let mut same = self.owned.iter_mut().filter(|(name, _)| name.number == number);
-        let (Some((name, owned)), None) = (same.next(), same.next()) else { return };
+        let Some(owned) = self.owned.get(&name) else { return };
         let is_open = owned.resolving.is_none() && !owned.is_ended;
         let Some(position) = end_in(reason).filter(|end| *end >= owned.next && is_open) else {
             return;
         };
-        self.name.clone_from(name);
+        self.name = name;
         self.reach(position, batch, events);
     }
 

@@ -15,6 +15,9 @@ use crate::source::SourceError;
 use crate::tracker::{OffsetMapError, OffsetMapPolicy, decode};
 use crate::{Partition, Position};
 
+/// Timeout for the brokers' answer about topics.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Lag of a group in a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,10 +49,7 @@ pub fn lag(
     group: &str,
     topic: &str,
 ) -> Result<Vec<PartitionLag>, SourceError> {
-    let config = client.config(&[], &[("group.id", group), ("enable.auto.commit", "false")])?;
-    let consumer: BaseConsumer<ClientCallbacks> = config
-        .create_with_context(ClientCallbacks::default())
-        .map_err(|error| SourceError::because("cannot start the Kafka client", error))?;
+    let consumer = consumer(client, group)?;
     let cannot = |error| SourceError::because("the brokers do not answer", error);
     let names = partitions(&consumer, topic)?;
     let committed = metadata_thread::committed(&consumer, &names).map_err(cannot)?;
@@ -66,11 +66,33 @@ pub fn lag(
     Ok(lags.collect())
 }
 
+/// Returns the names of all topics of a cluster that the client may know of, in order.
+///
+/// # Errors
+/// If a setting is invalid, or the brokers do not answer.
+pub fn topic_names(client: &ClientSettings, group: &str) -> Result<Vec<String>, SourceError> {
+    let metadata = consumer(client, group)?
+        .fetch_metadata(None, METADATA_TIMEOUT)
+        .map_err(|error| SourceError::because("cannot fetch the names of the topics", error))?;
+    let mut names: Vec<_> = metadata.topics().iter().map(|topic| topic.name().to_owned()).collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn consumer(
+    client: &ClientSettings,
+    group: &str,
+) -> Result<BaseConsumer<ClientCallbacks>, SourceError> {
+    let config = client.config(&[], &[("group.id", group), ("enable.auto.commit", "false")])?;
+    config
+        .create_with_context(ClientCallbacks::default())
+        .map_err(|error| SourceError::because("cannot start the Kafka client", error))
+}
+
 fn partitions(
     consumer: &BaseConsumer<ClientCallbacks>,
     topic: &str,
 ) -> Result<Vec<TopicPartition>, SourceError> {
-    const METADATA_TIMEOUT: Duration = Duration::from_secs(10);
     let failed =
         |error: KafkaError| SourceError::because("cannot fetch the topic's metadata", error);
     let metadata = consumer.fetch_metadata(Some(topic), METADATA_TIMEOUT).map_err(failed)?;

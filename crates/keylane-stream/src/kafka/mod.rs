@@ -71,6 +71,7 @@ mod member;
 mod metadata_thread;
 mod output;
 mod partition;
+mod partition_queues;
 mod pause_buffer;
 mod pending_assignment;
 mod rebalance;
@@ -82,9 +83,9 @@ mod target;
 mod topic_partition;
 mod transaction;
 
-pub use address::{AddressError, TopicAddress};
+pub use address::{AddressError, SubscriptionAddress, TopicAddress};
 pub use dead_letters::KafkaDeadLetters;
-pub use lag::{PartitionLag, lag};
+pub use lag::{PartitionLag, lag, topic_names};
 pub use output::KafkaOutput;
 pub use settings::{
     ClientSettings, KafkaSettings, OffsetMapVersion, RebalanceProtocol, RecreatedTopic, StartFrom,

@@ -202,7 +202,8 @@ impl KafkaSource {
         let Some(mut pending) = self.pending_assignments.pop_front_if(known) else { return Ok(()) };
         let mut list = TopicPartitionList::with_capacity(pending.names.len());
         let mut to_check = Vec::new();
-        for name in pending.names {
+        let names = pending.names;
+        for name in names.iter().cloned() {
             let known = pending.known.remove(&name).expect("all of them are known");
             let ResolvedStart { progress, id, epochs } = known;
             let at = Offset::Offset(progress.watermark().signed());
@@ -220,6 +221,7 @@ impl KafkaSource {
             self.owned.insert(name, owned);
         }
         self.has_worked = true;
+        self.queues.split(&self.consumer.share(), &names);
         self.accept(&list)?;
         // A seek makes the broker check that the log is the one that was read; an assignment does
         // not.

@@ -37,7 +37,10 @@ pub struct ClientSettings {
 pub struct KafkaSettings {
     /// Client settings.
     pub client: ClientSettings,
-    /// Topics to consume; a name that begins with `^` is a regular expression.
+    /// Topics to consume. A name that begins with `^` is a regular expression: a POSIX extended one,
+    /// or RE2 for [`RebalanceProtocol::Broker`]. Topics that appear later and match are consumed
+    /// too, once the client has looked for topics again: every 30 s, unless the client setting
+    /// `topic.metadata.refresh.interval.ms` has another time.
     pub topics: Vec<String>,
     /// Consumer group.
     pub group: String,
@@ -69,8 +72,8 @@ pub struct KafkaSettings {
     /// Version in which maps are written. All versions are read. Default: [`OffsetMapVersion::Two`].
     pub map_version: OffsetMapVersion,
     /// Whether a partition is exhausted where it ended when this member first got it, instead of
-    /// waiting for more records. A member without partitions waits until it gets some. It requires
-    /// exactly one topic, by its name. Default: `false`.
+    /// waiting for more records. A member without partitions waits until it gets some. Default:
+    /// `false`.
     pub to_the_end: bool,
 }
 
@@ -205,6 +208,10 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("statistics.interval.ms", "1000"),
 ];
 
+/// Default for patterns: the client's own interval of five minutes delays the first records of a new
+/// topic by as much.
+const PATTERN_DEFAULT: (&str, &str) = ("topic.metadata.refresh.interval.ms", "30000");
+
 /// Settings that the source relies on.
 const FIXED: [(&str, &str); 4] = [
     // Only the consumer's progress is committed.
@@ -250,15 +257,19 @@ impl KafkaSettings {
         config.create_native_config().map(drop).map_err(cannot)
     }
 
+    /// Returns whether all partitions belong to one topic.
+    pub(super) fn is_one_topic(&self) -> bool {
+        self.topics.len() == 1 && !self.topics[0].starts_with('^')
+    }
+
     pub(super) fn config(&self) -> Result<ClientConfig, SourceError> {
         if self.topics.is_empty() {
             return Err(SourceError::new("`topics` is empty; name at least one topic"));
         }
-        let is_one_topic = self.topics.len() == 1 && !self.topics[0].starts_with('^');
-        if self.to_the_end && !is_one_topic {
-            return Err(SourceError::new("`to_the_end` requires one topic; name only one"));
-        }
         let mut defaults = DEFAULTS.to_vec();
+        if self.topics.iter().any(|topic| topic.starts_with('^')) {
+            defaults.push(PATTERN_DEFAULT);
+        }
         let mut fixed = FIXED.to_vec();
         fixed.push(("group.id", &self.group));
         match self.protocol {
@@ -365,20 +376,6 @@ mod tests {
             let client = ClientSettings::new("here:9092").set(name, "true");
             let error = settings(client).config().unwrap_err().to_string();
             assert!(error.contains(name), "{error}");
-        }
-    }
-
-    #[test]
-    fn an_end_is_that_of_one_topic() {
-        let of = |topics: &[&str]| {
-            let client = ClientSettings::new("here:9092");
-            let settings = KafkaSettings::new(client, topics.iter().copied(), "billing");
-            KafkaSettings { to_the_end: true, ..settings }.check()
-        };
-        assert!(of(&["orders"]).is_ok());
-        for topics in [&["orders", "bills"][..], &["^orders"]] {
-            let error = of(topics).unwrap_err().to_string();
-            assert!(error.contains("`to_the_end` requires one topic"), "{error}");
         }
     }
 

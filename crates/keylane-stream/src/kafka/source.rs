@@ -19,6 +19,7 @@ use super::ffi::{self, TopicId};
 use super::member::GroupMember;
 use super::metadata_thread::{MetadataRequest, MetadataThread};
 use super::partition::OwnedPartition;
+use super::partition_queues::PartitionQueues;
 use super::pending_assignment::PendingAssignment;
 use super::settings::{KafkaSettings, OffsetMapVersion};
 use super::start_offset::StartPolicy;
@@ -42,6 +43,8 @@ pub(super) const SEEK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// If it is dropped without [`close`](Source::close), or after a close that timed out, it leaves
 /// the group on another thread, which ends when the group's broker has answered.
 pub struct KafkaSource {
+    /// Queues of single partitions, if there are several topics. Dropped before the client.
+    pub(super) queues: PartitionQueues,
     pub(super) consumer: GroupMember,
     pub(super) metadata: Option<MetadataThread>,
     pub(super) start_policy: StartPolicy,
@@ -91,9 +94,13 @@ impl KafkaSource {
         let wakeup = Arc::clone(&consumer.context().wakeup);
         consumer.set_nonempty_callback(move || wakeup.notify());
         let topics: Vec<&str> = settings.topics.iter().map(String::as_str).collect();
-        consumer.subscribe(&topics).map_err(cannot)?;
+        consumer.subscribe(&topics).map_err(|error| {
+            let topics = topics.join(",");
+            SourceError::because(format!("cannot subscribe to `{topics}`; check the names"), error)
+        })?;
         let consumer = Arc::new(consumer);
         Ok(KafkaSource {
+            queues: PartitionQueues::new(!settings.is_one_topic()),
             metadata: Some(MetadataThread::new(Arc::clone(&consumer))),
             consumer: GroupMember::new(consumer),
             start_policy: StartPolicy {
@@ -148,6 +155,8 @@ impl KafkaSource {
     ) -> Result<(), SourceError> {
         self.reopen_if_read(events);
         events.append(&mut self.pending);
+        let owned = &self.owned;
+        self.queues.retain(|name| owned.contains_key(name));
         self.fetch(max_records, events)?;
         self.take_client_events(events)?;
         self.take_transaction_outcomes(events)?;
@@ -224,6 +233,7 @@ impl KafkaSource {
             metadata.close();
         }
         self.revoke_all();
+        self.queues.retain(|_| false);
     }
 }
 

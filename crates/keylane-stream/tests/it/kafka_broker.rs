@@ -206,6 +206,38 @@ fn g3_what_was_aborted_is_no_record_and_the_end_is_reached_all_the_same() {
     assert_eq!(driven.payloads(&partition(name)), [1, 3]);
 }
 
+/// Records of an open transaction are behind the last stable offset, and nothing says how long it
+/// stays open.
+#[test]
+fn a_topic_is_read_to_the_end_before_an_open_transaction() {
+    let Some(brokers) = shared() else { return };
+    let name = "open-transaction";
+    create_topic(&brokers, name, 1);
+    write_numbers(&brokers, name, 0, 0..2);
+    let producer: ThreadedProducer<_> = ClientConfig::new()
+        .set("bootstrap.servers", &brokers)
+        .set("transactional.id", name)
+        .create()
+        .expect("a producer starts");
+    producer.init_transactions(PATIENCE).expect("the broker takes transactions");
+    producer.begin_transaction().expect("none is open");
+    producer.send(BaseRecord::to(name).key("k").payload("2")).expect("there is room");
+    producer.flush(PATIENCE).expect("the broker takes it");
+    write_numbers(&brokers, name, 0, 3..4);
+    let read = || {
+        let to_the_end = KafkaSettings { to_the_end: true, ..settings(&brokers, name, name) };
+        let mut driven = Driven::with(to_the_end);
+        driven.poll_until("it ends", |driven| driven.exhausted.first().map(drop));
+        let end = driven.payloads(&partition(name)).len() as u64;
+        driven.commit(&partition(name), Progress::up_to(at(end))).expect("it is stored");
+        driven.source.close(PATIENCE).expect("it leaves");
+        driven.payloads(&partition(name))
+    };
+    assert_eq!(read(), [0, 1]);
+    producer.commit_transaction(PATIENCE).expect("it commits");
+    assert_eq!(read(), [2, 3]);
+}
+
 #[test]
 fn g9_a_broker_that_dies_and_comes_back_costs_neither_records_nor_progress() {
     let Some(mut broker) = or_skip(Broker::start()) else { return };

@@ -43,5 +43,7 @@ mod kafka_sink;
 mod kafka_support;
 #[cfg(feature = "kafka")]
 mod kafka_to_the_end;
+#[cfg(feature = "kafka")]
+mod kafka_topics;
 mod tracker_maps;
 mod tracker_model;
