@@ -28,6 +28,7 @@ mod path_part;
 mod process;
 mod progress;
 mod rate_arg;
+mod record_output;
 mod renamed;
 mod run;
 mod run_stats;

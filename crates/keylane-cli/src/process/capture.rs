@@ -10,10 +10,12 @@ const IN_MEMORY: usize = 1 << 20;
 
 /// Output of one stream so far.
 #[derive(Debug, Default)]
-pub(super) struct OutputCapture {
+pub(crate) struct OutputCapture {
     memory: Vec<u8>,
     /// Output before `memory`.
     spilled: Option<File>,
+    /// Bytes of the whole output.
+    length: u64,
 }
 
 impl OutputCapture {
@@ -22,14 +24,30 @@ impl OutputCapture {
             self.spill()?;
         }
         self.memory.extend_from_slice(bytes);
+        self.length += bytes.len() as u64;
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.memory.is_empty() && self.spilled.is_none()
     }
 
-    pub(super) fn write_to(&mut self, sink: &mut impl Write) -> io::Result<()> {
+    /// Returns the number of bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns all of the output, if it is in memory.
+    pub(crate) fn in_memory(&self) -> Option<&[u8]> {
+        self.spilled.is_none().then_some(&*self.memory)
+    }
+
+    /// Returns the number of bytes in memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory.capacity()
+    }
+
+    pub(crate) fn write_to(&mut self, sink: &mut impl Write) -> io::Result<()> {
         if let Some(file) = &mut self.spilled {
             file.rewind()?;
             io::copy(file, sink)?;
@@ -58,6 +76,17 @@ impl OutputCapture {
         };
         file.write_all(&self.memory)?;
         self.memory.clear();
+        Ok(())
+    }
+}
+
+impl Write for OutputCapture {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

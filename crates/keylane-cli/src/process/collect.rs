@@ -15,21 +15,63 @@ const PIECE: usize = 64 << 10;
 
 /// Output of a child.
 #[derive(Debug, Default)]
-pub(super) struct CapturedOutput {
-    pub(super) stdout: OutputCapture,
-    pub(super) stderr: OutputCapture,
+pub(crate) struct CapturedOutput {
+    pub(crate) stdout: OutputCapture,
+    pub(crate) stderr: OutputCapture,
+}
+
+/// A stream of a child's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+/// Receives the output of a child while it runs.
+pub(crate) trait OutputReceiver {
+    /// Receives the next bytes of a stream.
+    fn receive(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl OutputReceiver for CapturedOutput {
+    fn receive(&mut self, stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
+        self.stream(stream).push(bytes)
+    }
+}
+
+impl CapturedOutput {
+    pub(crate) fn stream(&mut self, stream: OutputStream) -> &mut OutputCapture {
+        match stream {
+            OutputStream::Stdout => &mut self.stdout,
+            OutputStream::Stderr => &mut self.stderr,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stdout.is_empty() && self.stderr.is_empty()
+    }
+
+    /// Returns the number of bytes in memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.stdout.memory() + self.stderr.memory()
+    }
+
+    /// Returns the number of temporary files.
+    pub(crate) fn files(&self) -> usize {
+        [&self.stdout, &self.stderr].iter().filter(|output| output.in_memory().is_none()).count()
+    }
 }
 
 /// Reads until all writers have closed both streams, or one of `abandoned` becomes readable. Whenever
 /// `deadline` has passed, calls `on_deadline`, which returns the next one.
 pub(super) fn collect(
     child: &mut Child,
+    receiver: &mut impl OutputReceiver,
     abandoned: [&PipeReader; 2],
     buffer: &mut Vec<u8>,
     mut deadline: Option<Instant>,
     mut on_deadline: impl FnMut(&Child) -> Option<Instant>,
-) -> io::Result<CapturedOutput> {
-    let mut printed = CapturedOutput::default();
+) -> io::Result<()> {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     buffer.resize(PIECE, 0);
     while stdout.is_some() || stderr.is_some() {
@@ -41,16 +83,16 @@ pub(super) fn collect(
             }
         };
         if ready[0] {
-            take(&mut stdout, &mut printed.stdout, buffer)?;
+            take(&mut stdout, OutputStream::Stdout, receiver, buffer)?;
         }
         if ready[1] {
-            take(&mut stderr, &mut printed.stderr, buffer)?;
+            take(&mut stderr, OutputStream::Stderr, receiver, buffer)?;
         }
         if ready == [false, false] {
             break;
         }
     }
-    Ok(printed)
+    Ok(())
 }
 
 /// Waits until a stream can be read; neither can when all is abandoned. `None` if the deadline came
@@ -81,13 +123,14 @@ fn as_fd<S: AsFd>(stream: &Option<S>) -> Option<BorrowedFd<'_>> {
 /// Reads available bytes; drops the stream at its end.
 fn take<S: Read>(
     stream: &mut Option<S>,
-    into: &mut OutputCapture,
+    name: OutputStream,
+    receiver: &mut impl OutputReceiver,
     buffer: &mut [u8],
 ) -> io::Result<()> {
     let Some(open) = stream else { return Ok(()) };
     match open.read(buffer) {
         Ok(0) => *stream = None,
-        Ok(count) => into.push(&buffer[..count])?,
+        Ok(count) => receiver.receive(name, &buffer[..count])?,
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
         Err(error) => return Err(error),
     }

@@ -11,7 +11,9 @@ mod registry;
 mod run_one;
 mod start_errors;
 
+pub(crate) use capture::OutputCapture;
 pub(crate) use children::ChildProcesses;
+pub(crate) use collect::{CapturedOutput, OutputReceiver, OutputStream};
 pub(crate) use command_ender::CommandEnder;
 pub(crate) use program_search::resolve;
 pub(crate) use record_process::{AttemptFailure, RecordProcessRunner, describe};

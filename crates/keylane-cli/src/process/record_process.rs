@@ -15,11 +15,12 @@ use std::time::Duration;
 use anyhow::anyhow;
 
 use crate::key::RecordKey;
+use crate::record_output::{AttemptReceiver, AttemptReport, OutputError, RecordSink};
 use crate::run::{CoordinatorEvent, LoggedKeys, RecordEnd, RecordKeys, RecordLog, StopCause};
 use crate::run_stats::{RecordLocation, RunStats};
 
 use super::children::ChildProcesses;
-use super::collect::{CapturedOutput, collect};
+use super::collect::collect;
 use super::overdue::CommandDeadline;
 use super::start_errors::why_not_started;
 
@@ -63,16 +64,24 @@ impl RecordProcessRunner {
         keys: &RecordKeys,
         argv: &[Vec<u8>],
         attempt: u32,
+        sink: &RecordSink,
     ) -> Result<(), AttemptFailure> {
-        let start_us = self.log.as_ref().map_or(0, |log| log.now_us());
+        let start_us = sink.now_us();
         let mut command = self.command(place, &keys.first, argv, attempt);
+        let mut receiver = sink.receiver();
         let (end, result) = match self.children.spawn(&mut command) {
-            Ok(child) => self.finish(child),
+            Ok(child) => self.finish(child, &mut receiver),
             Err(error) => {
                 let failure = self.not_started(error);
                 (RecordEnd::Failed(failure.why.clone()), Err(failure))
             }
         };
+        let report = report(attempt, (start_us, sink.now_us()), &end);
+        match sink.end_attempt(receiver, &report) {
+            // The run knows it.
+            Ok(()) | Err(OutputError::NotWritten) => {}
+            Err(error) => self.stop(error.into()),
+        }
         if let Some(log) = &self.log
             && let Err(error) = log.write(place, &LoggedKeys::All(keys), attempt, start_us, &end)
         {
@@ -81,20 +90,23 @@ impl RecordProcessRunner {
         result
     }
 
-    fn finish(&self, mut child: Child) -> (RecordEnd, Result<(), AttemptFailure>) {
+    fn finish(
+        &self,
+        mut child: Child,
+        receiver: &mut AttemptReceiver<'_>,
+    ) -> (RecordEnd, Result<(), AttemptFailure>) {
         let mut deadline = CommandDeadline::new(&self.children, self.timeout);
-        let printed = BUFFER.with_borrow_mut(|buffer| {
+        let received = BUFFER.with_borrow_mut(|buffer| {
             let abandoned = [self.children.abandoned(); 2];
             let first = deadline.next();
-            collect(&mut child, abandoned, buffer, first, |child| deadline.pass(child))
+            collect(&mut child, receiver, abandoned, buffer, first, |child| deadline.pass(child))
         });
         let waited = deadline.next().map_or(Ok(()), |next| {
             self.children.wait_until(&child, next, |child| deadline.pass(child))
         });
         let status = waited.and_then(|()| self.children.reap(&mut child));
-        match (printed, status) {
-            (Ok(printed), Ok(status)) => {
-                self.emit(printed);
+        match (received, status) {
+            (Ok(()), Ok(status)) => {
                 let result = match status.success() {
                     true => Ok(()),
                     false => Err(self.failed(status, deadline.has_passed)),
@@ -103,10 +115,7 @@ impl RecordProcessRunner {
             }
             (Err(error), _) | (_, Err(error)) => {
                 let why = "its output is lost";
-                self.stop(anyhow!(
-                    "cannot keep what a command prints: {error}; make room in the folder for \
-                     temporary files, or set TMPDIR to another"
-                ));
+                self.stop(OutputError::Lost(error).into());
                 let failure = AttemptFailure { why: why.to_owned(), is_final: true };
                 (RecordEnd::Failed(why.to_owned()), Err(failure))
             }
@@ -145,15 +154,6 @@ impl RecordProcessRunner {
         command
     }
 
-    fn emit(&self, mut printed: CapturedOutput) {
-        if !(printed.stdout.is_empty() && printed.stderr.is_empty()) {
-            let CapturedOutput { stdout, stderr } = &mut printed;
-            let output = &self.stats.output;
-            // A write error ends the run, which reports it.
-            let _ = output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err));
-        }
-    }
-
     /// Fails a record whose bytes are not a valid command line; a program that cannot be run would
     /// fail for every record, and ends the run.
     fn not_started(&self, error: io::Error) -> AttemptFailure {
@@ -186,6 +186,16 @@ impl RecordProcessRunner {
         // The coordinator may have ended the run already.
         let _ = self.events.send(CoordinatorEvent::Stop(StopCause::Error(error)));
     }
+}
+
+fn report(attempt: u32, (start_us, end_us): (i64, i64), end: &RecordEnd) -> AttemptReport<'_> {
+    let (exit, signal, error) = match end {
+        RecordEnd::Exited(status) => (status.code(), status.signal(), None),
+        RecordEnd::Answered => (None, None, None),
+        RecordEnd::Failed(why) => (None, None, Some(&**why)),
+    };
+    let (start_us, end_us) = (Some(start_us), Some(end_us));
+    AttemptReport { attempt: Some(attempt), start_us, end_us, exit, signal, error }
 }
 
 /// Exit status of a child for humans.

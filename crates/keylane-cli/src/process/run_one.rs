@@ -76,12 +76,14 @@ fn run<H>(
         let watched = watch(Arc::clone(ender));
         let mut child = ender.start(command)?;
         let abandoned = [children.abandoned(), abandoned];
-        let printed =
-            BUFFER.with_borrow_mut(|buffer| collect(&mut child, abandoned, buffer, None, |_| None));
+        let mut printed = CapturedOutput::default();
+        let received = BUFFER.with_borrow_mut(|buffer| {
+            collect(&mut child, &mut printed, abandoned, buffer, None, |_| None)
+        });
         wait_for_end(&child)?;
         ender.ended();
         let status = children.reap(&mut child)?;
         drop(watched);
-        Ok((status, printed?))
+        received.map(|()| (status, printed))
     })
 }

@@ -14,6 +14,7 @@ use crate::progress::ProgressMode;
 use crate::rate_arg::RateArg;
 
 use super::input_args::InputArgs;
+use super::output_args::OutputArgs;
 
 /// Runs a command for every record, in parallel across keys and in order within one.
 #[derive(Debug, Args)]
@@ -37,6 +38,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(super) worker: WorkerArgs,
+
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 
     /// Where a trace of the run goes: which record ran when and in which slot, for Perfetto and other
     /// viewers of the Trace Event Format.
@@ -192,6 +196,7 @@ impl RunArgs {
             "--latest is for records with one key; give --key once"
         );
         self.check_worker()?;
+        self.output.check(self.worker.worker)?;
         let FailureArgs { on_fail, dead_letters, .. } = &self.failures;
         ensure!(
             *on_fail != OnFail::DeadLetter || dead_letters.is_some(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::key::RecordKey;
 use crate::process::RecordProcessRunner;
+use crate::record_output::{RecordSink, RunOutput};
 use crate::run_stats::RecordLocation;
 
 use super::failures::{FailedRecord, FailureRules};
@@ -14,6 +15,7 @@ use super::keys::RecordKeys;
 pub(super) struct CommandRunner {
     pub(super) processes: RecordProcessRunner,
     pub(super) failures: FailureRules,
+    pub(super) output: Arc<RunOutput>,
 }
 
 /// One record, ready to run. Dropped before its end, it counts as replaced, or as not run if the run
@@ -24,6 +26,7 @@ pub(super) struct CommandTask {
     place: RecordLocation,
     keys: RecordKeys,
     argv: Vec<Vec<u8>>,
+    sink: RecordSink,
     /// The record itself, if a dead letter would need it.
     raw: Vec<u8>,
     attempts: u32,
@@ -40,11 +43,12 @@ impl CommandTask {
         place: RecordLocation,
         keys: RecordKeys,
         argv: Vec<Vec<u8>>,
+        sink: RecordSink,
         raw: &[u8],
     ) -> Self {
         let raw = if runner.failures.needs_record() { raw.to_vec() } else { Vec::new() };
         let runner = Arc::clone(runner);
-        CommandTask { runner, place, keys, argv, raw, attempts: 0, has_ended: false }
+        CommandTask { runner, place, keys, argv, sink, raw, attempts: 0, has_ended: false }
     }
 
     /// The key by which messages name the record.
@@ -57,7 +61,7 @@ impl CommandTask {
     /// # Errors
     /// If it has failed and another one follows.
     pub(super) fn attempt(&mut self) -> Result<(), FollowedByAttempt> {
-        let CommandRunner { processes, failures } = &*self.runner;
+        let CommandRunner { processes, failures, .. } = &*self.runner;
         let stats = &processes.stats;
         if stats.is_stopping() {
             self.has_ended = true;
@@ -71,7 +75,8 @@ impl CommandTask {
         }
         self.attempts += 1;
         stats.started();
-        let Err(failure) = processes.run(&self.place, &self.keys, &self.argv, self.attempts) else {
+        let CommandTask { place, keys, argv, sink, attempts, .. } = &*self;
+        let Err(failure) = processes.run(place, keys, argv, *attempts, sink) else {
             self.has_ended = true;
             stats.succeeded(1);
             return Ok(());

@@ -10,6 +10,7 @@ use crate::exit::ExitOutcome;
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses, RecordProcessRunner};
 use crate::progress::ProgressDisplay;
+use crate::record_output::RunOutput;
 use crate::run_stats::RunStats;
 use crate::signals;
 use crate::worker::{self, WorkerPool};
@@ -24,6 +25,7 @@ use super::failures::FailureRules;
 use super::keys::KeyRules;
 use super::log::RecordLog;
 use super::reader::{InputReader, RunOrder};
+use super::record_sinks::RecordSinks;
 use super::record_template::RecordTemplate;
 use super::trace::TraceFile;
 use super::worker_events::RunObserver;
@@ -43,6 +45,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         RecordTemplate::command(&args.command, source.layout())?
     };
 
+    let tag = args.output.tag(source.layout())?;
+    let results = args.output.results()?;
     let trace = args.trace.as_deref().map(TraceFile::create).transpose()?;
     let has_limit = args.keys.limit_per_key.is_some();
     let log = args.log.as_deref().map(|path| RecordLog::create(path, has_limit));
@@ -56,11 +60,12 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let progress = ProgressDisplay::new(args.progress, length, meter);
     let output = StandardOutput::new(progress.bar(), sender.clone())?;
     let stats = Arc::new(RunStats::new(output));
+    let output = args.output.start(&stats, results, args.input.buffer.get())?;
     let engine = if args.worker.worker {
-        workers(&args, jobs, &stats, &sender, log)?
+        workers(&args, jobs, &output, &stats, &sender, log)?
     } else {
         let failures = FailureRules::new(&args.failures, letters, sender.clone());
-        commands(&args, &plan, &stats, &sender, log, failures)?
+        commands(&args, &plan, &output, &stats, &sender, log, failures)?
     };
     let pool = Arc::new(engine.pool(PoolSettings {
         jobs,
@@ -81,7 +86,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         limit_per_key: args.keys.limit_per_key,
     };
     let commands = engine.commands();
-    let reader = InputReader { source, keys, plan, stats: Arc::clone(&stats), order, commands };
+    let sinks = RecordSinks { output, tag, has_limit };
+    let stats_of_reader = Arc::clone(&stats);
+    let reader = InputReader { source, keys, plan, stats: stats_of_reader, order, sinks, commands };
     start_reading(reader, &pool, &sender)?;
     let engine = Arc::new(engine);
     let ending = RunCoordinator::new(pool.clone(), Arc::clone(&engine), sender).follow(&events);
@@ -109,6 +116,7 @@ fn refuse_separators(command: &[OsString]) -> anyhow::Result<()> {
 fn commands(
     args: &RunArgs,
     plan: &RecordTemplate,
+    output: &Arc<RunOutput>,
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
     log: Option<Arc<RecordLog>>,
@@ -124,19 +132,27 @@ fn commands(
         timeout: args.failures.timeout.map(|time| time.0),
         log,
     };
-    Ok(RecordExecutor::Processes(Arc::new(CommandRunner { processes, failures })))
+    let output = Arc::clone(output);
+    Ok(RecordExecutor::Processes(Arc::new(CommandRunner { processes, failures, output })))
 }
 
 fn workers(
     args: &RunArgs,
     jobs: usize,
+    output: &Arc<RunOutput>,
     stats: &Arc<RunStats>,
     events: &Sender<CoordinatorEvent>,
     log: Option<Arc<RecordLog>>,
 ) -> anyhow::Result<RecordExecutor> {
     // Trace and log show one record of a key after the other.
     let keeps_turns = args.trace.is_some() || log.is_some();
-    let observer = RunObserver { stats: Arc::clone(stats), events: events.clone(), log };
+    let observer = RunObserver {
+        stats: Arc::clone(stats),
+        events: events.clone(),
+        log,
+        output: Arc::clone(output),
+        is_plain: output.is_plain(args.output.has_tag()),
+    };
     let children = Arc::new(ChildProcesses::new(process::guarded()?)?);
     let workers = WorkerPool::new(jobs, worker::command(&args.command)?, children, observer);
     let workers = workers.answer_within(args.worker.worker_timeout.map(|span| span.0));

@@ -50,7 +50,7 @@ impl RecordExecutor {
                 let workers = Arc::clone(workers);
                 let dispatch = move |key: &RecordKey, work: LineTask, task: TaskContext<'_>| {
                     let key = work.own_key.as_ref().unwrap_or(key);
-                    let ticket = workers.observer.ticket(work.place);
+                    let ticket = workers.observer.ticket(work.place, work.sink);
                     workers.dispatch(ticket, key, &work.line, Some(task.keep()));
                 };
                 RecordPool::Lines(builder.build_handler(handler::with_context(dispatch))?)
@@ -73,7 +73,7 @@ impl RecordExecutor {
         }
     }
 
-    /// Releases workers that outlive the records, and waits for their end.
+    /// Releases workers that outlive the records, waits for their end, and writes output that waits.
     pub(super) fn finish(&self) {
         if let Self::Workers(workers, slot_threads) = self {
             workers.close();
@@ -82,6 +82,10 @@ impl RecordExecutor {
             for slot_thread in slot_threads {
                 slot_thread.join().expect("a slot thread does not panic");
             }
+        }
+        match self {
+            Self::Processes(runner) => runner.output.finish(),
+            Self::Workers(workers, _) => workers.observer.output.finish(),
         }
     }
 

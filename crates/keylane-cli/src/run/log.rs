@@ -63,7 +63,7 @@ struct LogLine<'a> {
 
 /// Keys in a line of the log.
 #[derive(Debug, Default, Serialize)]
-struct KeyFields<'a> {
+pub(super) struct KeyFields<'a> {
     /// The only key.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<Cow<'a, str>>,
@@ -90,7 +90,7 @@ pub(crate) enum LoggedKeys<'k> {
 }
 
 impl<'k> LoggedKeys<'k> {
-    fn fields(&self, has_limit: bool) -> KeyFields<'k> {
+    pub(super) fn fields(&self, has_limit: bool) -> KeyFields<'k> {
         let texts = |keys: &'k [RecordKey]| keys.iter().map(text_of).collect();
         match self {
             LoggedKeys::One(key) => one_key(key),

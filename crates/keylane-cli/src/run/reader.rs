@@ -14,8 +14,9 @@ use crate::run_stats::{RecordLocation, RunStats};
 use super::command_task::{CommandRunner, CommandTask};
 use super::keys::{KeyRules, RecordKeys};
 use super::record_pool::RecordPool;
+use super::record_sinks::RecordSinks;
 use super::record_task::{LineTask, RecordBody};
-use super::record_template::RecordTemplate;
+use super::record_template::{RecordError, RecordTemplate};
 
 /// Reads all of an input.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) struct InputReader {
     pub(super) plan: RecordTemplate,
     pub(super) stats: Arc<RunStats>,
     pub(super) order: RunOrder,
+    pub(super) sinks: RecordSinks,
     /// Runner of commands, unless there are workers.
     pub(super) commands: Option<Arc<CommandRunner>>,
 }
@@ -44,7 +46,7 @@ impl InputReader {
     /// Gives every record to the pool, until the input or the pool ends.
     pub(super) fn read_all(mut self, pool: &RecordPool) -> anyhow::Result<()> {
         let mut record = InputRecord::default();
-        while self.source.next(&mut record)? {
+        while self.next(&mut record)? {
             let at = || format!("{}:{}", self.source.name(), record.line);
             let keys = self.keys.keys_of(&record).with_context(at)?;
             self.stats.read(&keys.first);
@@ -55,19 +57,29 @@ impl InputReader {
         Ok(())
     }
 
+    /// Reads the next record, when its output may wait for its turn.
+    fn next(&mut self, record: &mut InputRecord) -> anyhow::Result<bool> {
+        self.sinks.output.wait_for_room();
+        self.source.next(record)
+    }
+
     /// Hands one record over; false if the pool takes no more.
     fn accept(&self, record: &InputRecord, keys: RecordKeys, pool: &RecordPool) -> bool {
         let file = self.source.file().cloned();
         let place = RecordLocation { number: record.number, line: record.line, file };
-        let is_accepted = match (self.plan.body(record, keys.first.bytes()), pool) {
+        let (sink, tagged) = self.sinks.sink(record, &place, &keys);
+        let body = self.plan.body(record, keys.first.bytes());
+        let is_accepted = match (tagged.map_err(RecordError::from).and(body), pool) {
             (Err(unfit), _) => {
+                // A write error ends the run, which reports it.
+                let _ = sink.refuse(&unfit.to_string());
                 self.stats.refused(&place, &keys.first, unfit);
                 true
             }
             (Ok(RecordBody::Argv(argv)), RecordPool::Commands(pool)) => {
                 let runner = self.commands.as_ref().expect("commands have a runner");
                 let claims = self.claims(&keys);
-                let task = CommandTask::new(runner, place, keys, argv, &record.raw);
+                let task = CommandTask::new(runner, place, keys, argv, sink, &record.raw);
                 self.submit(pool, claims, task, runner.failures.retry())
             }
             (Ok(RecordBody::Line(line)), RecordPool::Lines(pool)) => {
@@ -75,7 +87,7 @@ impl InputReader {
                     true => (RecordKey::Serial, Some(keys.first)),
                     false => (keys.first, None),
                 };
-                let is_accepted = pool.send(key, LineTask { place, own_key, line }).is_ok();
+                let is_accepted = pool.send(key, LineTask { place, own_key, line, sink }).is_ok();
                 self.stats.not_run(u64::from(!is_accepted));
                 is_accepted
             }

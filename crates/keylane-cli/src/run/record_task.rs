@@ -1,6 +1,7 @@
 //! Tasks that the reader submits to the pool.
 
 use crate::key::RecordKey;
+use crate::record_output::RecordSink;
 use crate::run_stats::RecordLocation;
 
 /// A record for a worker.
@@ -11,6 +12,7 @@ pub(crate) struct LineTask {
     pub(crate) own_key: Option<RecordKey>,
     /// The line, with its line end.
     pub(crate) line: Vec<u8>,
+    pub(crate) sink: RecordSink,
 }
 
 /// Content of the task.

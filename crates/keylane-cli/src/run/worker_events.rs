@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use crate::record_output::{AttemptReport, OutputError, RecordSink, RunOutput};
 use crate::run_stats::{RecordLocation, RunStats};
 use crate::worker::{PendingRecord, RecordObserver};
 
@@ -17,20 +18,63 @@ pub(super) struct RunObserver {
     pub(super) stats: Arc<RunStats>,
     pub(super) events: Sender<CoordinatorEvent>,
     pub(super) log: Option<Arc<RecordLog>>,
+    pub(super) output: Arc<RunOutput>,
+    /// Whether answers are written as they are, and at once.
+    pub(super) is_plain: bool,
 }
 
 /// Record that goes to a worker.
 #[derive(Debug)]
 pub(super) struct DispatchedRecord {
     place: RecordLocation,
-    /// Time of the dispatch, if there is a log.
+    /// Time of the dispatch, if there is a log or output has times.
     start_us: i64,
+    sink: RecordSink,
+}
+
+impl DispatchedRecord {
+    fn report<'r>(&self, end_us: i64, error: Option<&'r str>) -> AttemptReport<'r> {
+        let (start_us, end_us) = (Some(self.start_us), Some(end_us));
+        AttemptReport { attempt: Some(1), start_us, end_us, error, ..AttemptReport::default() }
+    }
 }
 
 impl RunObserver {
     /// Returns the ticket of a record that is dispatched now.
-    pub(super) fn ticket(&self, place: RecordLocation) -> DispatchedRecord {
-        DispatchedRecord { place, start_us: self.log.as_ref().map_or(0, |log| log.now_us()) }
+    pub(super) fn ticket(&self, place: RecordLocation, sink: RecordSink) -> DispatchedRecord {
+        let start_us = match &self.log {
+            Some(log) => log.now_us(),
+            None if self.output.needs_head() => self.output.now_us(),
+            None => 0,
+        };
+        DispatchedRecord { place, start_us, sink }
+    }
+
+    /// Writes each answer in the form of the run. Output that cannot wait for its turn ends the run.
+    fn write_each(
+        &self,
+        lines: &[u8],
+        records: &[PendingRecord<DispatchedRecord>],
+    ) -> Result<(), OutputError> {
+        let end_us = if self.output.needs_head() { self.output.now_us() } else { 0 };
+        let mut text = Vec::new();
+        for (line, PendingRecord { ticket, .. }) in
+            lines.split_inclusive(|byte| *byte == b'\n').zip(records)
+        {
+            let report = ticket.report(end_us, None);
+            ticket.sink.answer(line, &report, &mut text)?;
+        }
+        match text.is_empty() {
+            true => Ok(()),
+            false => self.stats.output.write(&text).map_err(|_| OutputError::NotWritten),
+        }
+    }
+
+    /// Ends the run, unless it knows the error.
+    fn stop_output(&self, error: OutputError) {
+        if !matches!(error, OutputError::NotWritten) {
+            self.on_fatal(error.into());
+        }
     }
 
     /// Logs the ends of records. An error ends the run.
@@ -62,8 +106,13 @@ impl RecordObserver for RunObserver {
     }
 
     fn answered(&self, lines: &[u8], records: &mut Vec<PendingRecord<DispatchedRecord>>) {
-        // A write error ends the run, which reports it.
-        let _ = self.stats.output.write(lines);
+        let written = match self.is_plain {
+            true => self.stats.output.write(lines).map_err(|_| OutputError::NotWritten),
+            false => self.write_each(lines, records),
+        };
+        if let Err(error) = written {
+            self.stop_output(error);
+        }
         self.log(records, &RecordEnd::Answered);
         self.stats.succeeded(records.len() as u64);
     }
@@ -81,6 +130,12 @@ impl RecordObserver for RunObserver {
     ) {
         let why = format!("its worker ended without answering it ({end})");
         for PendingRecord { ticket, key, .. } in &*records {
+            if self.output.needs_head() {
+                let report = ticket.report(self.output.now_us(), Some(&why));
+                if let Err(error) = ticket.sink.end_attempt(ticket.sink.receiver(), &report) {
+                    self.stop_output(error);
+                }
+            }
             self.stats.failed(&ticket.place, key, &why);
         }
         self.log(records, &RecordEnd::Failed(why));

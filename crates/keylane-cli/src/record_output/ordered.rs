@@ -1,0 +1,264 @@
+//! Output in the order of the input, in bounded memory.
+//!
+//! Each record has a *turn*, in the order in which the reader asks for them. A turn ends when its record
+//! has ended in any way, because the record owns it ([`OutputTurn`] is dropped with it). A thread writes
+//! the outputs of the first turn when that has ended, and goes on with the next.
+//!
+//! Bounds: the reader waits while `window` turns are unwritten, so a slow record or a slow reader of
+//! standard output holds up the rest, and its output is finite. Of the outputs that wait, at most
+//! [`MAX_MEMORY`] bytes are in memory and [`MAX_FILES`] in files of their own; the others are in shared
+//! files ([`SpillFiles`]).
+//!
+//! No deadlock: the reader waits only for the first turn. Its record is in the pool, and waits there for
+//! earlier records at most, all of which have ended. No thread waits for the writer but the reader, and
+//! the end of the run.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::process::CapturedOutput;
+use crate::run_stats::RunStats;
+
+use super::spill::{FILE_LENGTH, SpillFiles, SpilledOutput};
+
+/// Maximum number of bytes of waiting output in memory.
+const MAX_MEMORY: usize = 64 << 20;
+
+/// Maximum number of waiting outputs in files of their own.
+const MAX_FILES: usize = 64;
+
+/// Number of outputs that are taken at a time.
+const BATCH: usize = 256;
+
+/// Small outputs are written together up to this length.
+const PIECE: usize = 64 << 10;
+
+/// Output in the order of the turns.
+#[derive(Debug)]
+pub(super) struct OrderedOutput {
+    stats: Arc<RunStats>,
+    state: Mutex<OrderState>,
+    /// Notifies the writer: the first turn has ended, or no other begins.
+    ended: Condvar,
+    /// Notifies the reader: there is room for a turn.
+    room: Condvar,
+    window: usize,
+    spill: SpillFiles,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct OrderState {
+    /// Number of the first turn that was not taken.
+    first: u64,
+    turns: VecDeque<TurnState>,
+    /// Bytes in memory and number of files of all held outputs.
+    memory: usize,
+    files: usize,
+    /// The writer waits, and has to be notified.
+    is_idle: bool,
+    /// No other turn begins, and those that have not ended will not.
+    is_over: bool,
+}
+
+#[derive(Debug, Default)]
+struct TurnState {
+    outputs: Vec<HeldOutput>,
+    has_ended: bool,
+}
+
+/// Output of an attempt that waits.
+#[derive(Debug)]
+enum HeldOutput {
+    Captured(CapturedOutput),
+    Spilled(SpilledOutput),
+}
+
+/// Turn of a record. Its drop ends the turn.
+#[derive(Debug)]
+pub(super) struct OutputTurn {
+    order: Arc<OrderedOutput>,
+    number: u64,
+}
+
+impl OrderedOutput {
+    /// Starts the writer. At most `window` turns are unwritten.
+    pub(super) fn start(stats: &Arc<RunStats>, window: usize) -> io::Result<Arc<Self>> {
+        let order = Arc::new(OrderedOutput {
+            stats: Arc::clone(stats),
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            room: Condvar::new(),
+            window,
+            spill: SpillFiles::new(FILE_LENGTH),
+            writer: Mutex::new(None),
+        });
+        let of_writer = Arc::clone(&order);
+        let writer = thread::Builder::new()
+            .name("keylane-output".into())
+            .spawn(move || of_writer.write_all())?;
+        *order.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        Ok(order)
+    }
+
+    /// Waits until there is room for another turn.
+    pub(super) fn wait_for_room(&self) {
+        let mut state = self.lock();
+        while state.turns.len() >= self.window && !state.is_over {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Begins the next turn.
+    pub(super) fn turn(self: &Arc<Self>) -> OutputTurn {
+        let mut state = self.lock();
+        state.turns.push_back(TurnState::default());
+        let number = state.first + state.turns.len() as u64 - 1;
+        drop(state);
+        OutputTurn { order: Arc::clone(self), number }
+    }
+
+    /// Writes what is left, in order, and returns when all is written.
+    pub(super) fn finish(&self) {
+        self.lock().is_over = true;
+        self.ended.notify_one();
+        self.room.notify_all();
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer {
+            writer.join().expect("the writer does not panic");
+        }
+    }
+
+    fn write_all(&self) {
+        let mut batch = Vec::new();
+        let mut text = Vec::new();
+        while self.take(&mut batch) {
+            let (mut memory, mut files) = (0, 0);
+            for mut held in batch.drain(..) {
+                if let HeldOutput::Captured(printed) = &held {
+                    memory += printed.memory();
+                    files += printed.files();
+                }
+                self.write(&mut held, &mut text);
+            }
+            self.write_text(&mut text);
+            let mut state = self.lock();
+            state.memory -= memory;
+            state.files -= files;
+        }
+    }
+
+    /// Takes the outputs of the first turns. Returns false when there is none and none follows.
+    fn take(&self, batch: &mut Vec<HeldOutput>) -> bool {
+        let mut state = self.lock();
+        loop {
+            let first = state.first;
+            while batch.len() < BATCH
+                && let Some(turn) = state.turns.front()
+                && (turn.has_ended || state.is_over)
+            {
+                let turn = state.turns.pop_front();
+                batch.extend(turn.into_iter().flat_map(|turn| turn.outputs));
+                state.first += 1;
+            }
+            if state.first > first {
+                self.room.notify_one();
+            }
+            if !batch.is_empty() {
+                return true;
+            }
+            if state.is_over {
+                return false;
+            }
+            state.is_idle = true;
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.is_idle = false;
+        }
+    }
+
+    /// Writes an output, or appends it to the text if it is small. A write error ends the run, which
+    /// reports it.
+    fn write(&self, held: &mut HeldOutput, text: &mut Vec<u8>) {
+        if let HeldOutput::Captured(printed) = held
+            && printed.stderr.is_empty()
+            && let Some(small) = printed.stdout.in_memory()
+        {
+            text.extend_from_slice(small);
+            if text.len() > PIECE {
+                self.write_text(text);
+            }
+            return;
+        }
+        self.write_text(text);
+        let output = &self.stats.output;
+        let _ = match held {
+            HeldOutput::Captured(CapturedOutput { stdout, stderr }) => {
+                output.write_both(|out| stdout.write_to(out), |err| stderr.write_to(err))
+            }
+            HeldOutput::Spilled(spilled) => {
+                output.write_both(|out| spilled.write_stdout(out), |err| spilled.write_stderr(err))
+            }
+        };
+    }
+
+    fn write_text(&self, text: &mut Vec<u8>) {
+        if !text.is_empty() {
+            let _ = self.stats.output.write(text);
+            text.clear();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OrderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OutputTurn {
+    /// Adds an output to the turn.
+    ///
+    /// # Errors
+    /// If it does not fit into memory and a temporary file cannot be written.
+    pub(super) fn add(&self, printed: CapturedOutput) -> io::Result<()> {
+        if printed.is_empty() {
+            return Ok(());
+        }
+        let (memory, files) = (printed.memory(), printed.files());
+        let mut state = self.order.lock();
+        let fits = state.memory + memory <= MAX_MEMORY && state.files + files <= MAX_FILES;
+        if fits {
+            state.memory += memory;
+            state.files += files;
+            self.hold(&mut state, HeldOutput::Captured(printed));
+            return Ok(());
+        }
+        drop(state);
+        let spilled = HeldOutput::Spilled(self.order.spill.store(printed)?);
+        self.hold(&mut self.order.lock(), spilled);
+        Ok(())
+    }
+
+    fn hold(&self, state: &mut OrderState, held: HeldOutput) {
+        let index = self.number.checked_sub(state.first);
+        let turn = index.and_then(|index| state.turns.get_mut(index as usize));
+        // After the end of the run there is none: only the reader may still refuse a record.
+        if let Some(turn) = turn {
+            turn.outputs.push(held);
+        }
+    }
+}
+
+impl Drop for OutputTurn {
+    fn drop(&mut self) {
+        let mut state = self.order.lock();
+        // After the end of the run, what is left of it is dropped.
+        let Some(index) = self.number.checked_sub(state.first) else { return };
+        if let Some(turn) = state.turns.get_mut(index as usize) {
+            turn.has_ended = true;
+            if index == 0 && std::mem::take(&mut state.is_idle) {
+                self.order.ended.notify_one();
+            }
+        }
+    }
+}
