@@ -1,7 +1,7 @@
 //! Forms of the output of a run: tags, whole lines as soon as they are complete, JSON, and files.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -59,21 +59,21 @@ fn lines_appear_while_their_commands_run() {
     let mut run = keylane(words).spawn().unwrap();
     run.stdin.take().unwrap().write_all(b"1\n2\n").unwrap();
     let mut stdout = BufReader::new(run.stdout.take().unwrap());
-    let mut next = || {
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        line
-    };
-    let mut begun = [next(), next()];
-    begun.sort();
-    assert_eq!(begun, ["begin 1\n", "begin 2\n"]);
+    let mut begun: Vec<_> = stdout.by_ref().lines().take(2).map(Result::unwrap).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, ["begin 1", "begin 2"]);
     let mut gate = OpenOptions::new().read(true).write(true).open(gate).unwrap();
     gate.write_all(b"go\ngo\n").unwrap();
-    let rest = format!("{}{}", next(), next());
-    let outcome = finish(run);
-    outcome.expect(0, &[]);
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    finish(run).expect(0, &[]);
     // The last lines have no end, and come when their commands end.
-    assert!(rest.matches("half of ").count() == 2 && rest.contains("end-"), "{rest}");
+    assert_eq!(
+        ["half of 1\n", "half of 2\n"].map(|line| rest.matches(line).count()),
+        [1, 1],
+        "{rest}"
+    );
+    assert_eq!(["end-1", "end-2"].map(|end| rest.matches(end).count()), [1, 1], "{rest}");
 }
 
 #[test]
@@ -195,6 +195,30 @@ fn results_are_in_a_folder_for_each_record_whatever_its_key_is() {
         fs::read_dir(&results).unwrap().map(|one| one.unwrap().file_name()).collect();
     names.sort();
     assert!(names.iter().map(|name| name.as_bytes()).eq([b"1", b"2"]), "{names:?}");
+}
+
+/// What appears has the form of the run, and files have what the command printed.
+#[test]
+fn results_come_beside_every_form_of_output() {
+    let json = r#""exit":0,"stdout":"x\ny","stderr":"e\n"}"#;
+    for (options, expected) in [
+        (&["--line-buffer"][..], "x\ny"),
+        (&["-k", "--tag"], "a 1\tx\na 1\ty"),
+        (&["--lb", "--tagstring", "{#}"], "1\tx\n1\ty"),
+        (&["-k", "--output-format", "ndjson"], json),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let script = r"printf 'x\ny'; echo e >&2";
+        let mut command = keylane([&["--key", "1"][..], options, &["--results"]].concat());
+        command.arg(folder.path()).args(["--", "sh", "-c", script]);
+        let outcome = feed(command, b"a 1\n");
+        outcome.expect(0, &[]);
+        assert!(outcome.stdout.trim_end().ends_with(expected), "{options:?} {outcome:#?}");
+        let read = |name: &str| fs::read_to_string(folder.path().join("1").join(name)).unwrap();
+        assert_eq!([read("stdout"), read("stderr")], ["x\ny", "e\n"], "{options:?}");
+        let report: Value = serde_json::from_str(&read("result.json")).unwrap();
+        assert_eq!((&report["place"], &report["exit"]), (&1.into(), &0.into()));
+    }
 }
 
 #[test]
