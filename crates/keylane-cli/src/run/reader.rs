@@ -60,6 +60,10 @@ impl InputReader {
     /// Reads the next record, when its output may wait for its turn.
     fn next(&mut self, record: &mut InputRecord) -> anyhow::Result<bool> {
         self.sinks.output.wait_for_room();
+        // The wait may have ended with the run, which counts what it reads.
+        if self.stats.is_stopping() {
+            return Ok(false);
+        }
         self.source.next(record)
     }
 

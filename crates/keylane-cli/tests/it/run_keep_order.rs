@@ -2,7 +2,7 @@
 //! the run ends.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::thread;
 
@@ -135,18 +135,20 @@ fn more_output_than_memory_should_hold_waits_in_files() {
     assert_eq!(ends, numbers(60).lines().collect::<Vec<_>>());
 }
 
-/// The first record waits at the gate while others have ended.
-fn waiting(gate: &Gate) -> std::process::Child {
+/// Of four records, the first waits at the gate while those up to `last` have ended.
+fn waiting(gate: &Gate, buffer: &str, last: u32) -> std::process::Child {
     named_pipe(Path::new(&gate.path("begun")));
     let script = "test $1 != 1 || read word < GATE; echo $1; test $1 = 1 || echo $1 > PIPE";
     let script = script.replace("GATE", &gate.path("gate")).replace("PIPE", &gate.path("begun"));
-    let words = ["-k", "-j2", "--key", "1", "--", "sh", "-c", &script, "sh", "{}"];
-    let mut run = keylane(words).spawn().unwrap();
+    let words = ["-k", "-j2", "--buffer", buffer, "--key", "1", "--"];
+    let mut run =
+        keylane([&words[..], &["sh", "-c", &script, "sh", "{}"]].concat()).spawn().unwrap();
     let begun = OpenOptions::new().read(true).write(true).open(gate.path("begun")).unwrap();
     run.stdin.as_mut().unwrap().write_all(numbers(4).as_bytes()).unwrap();
-    let mut begun: Vec<_> = BufReader::new(begun).lines().take(3).map(Result::unwrap).collect();
+    let mut begun: Vec<_> =
+        BufReader::new(begun).lines().take(last as usize - 1).map(Result::unwrap).collect();
     begun.sort_unstable();
-    assert_eq!(begun, ["2", "3", "4"]);
+    assert_eq!(begun.join("\n") + "\n", lines(2, last));
     run
 }
 
@@ -154,7 +156,7 @@ fn waiting(gate: &Gate) -> std::process::Child {
 fn an_interrupt_shows_the_output_of_all_that_ended() {
     for is_killed in [false, true] {
         let gate = Gate::new();
-        let mut run = waiting(&gate);
+        let mut run = waiting(&gate, "10", 4);
         let mut said = BufReader::new(run.stderr.take().unwrap());
         kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
         hears(&mut said, "stopping; ");
@@ -167,6 +169,22 @@ fn an_interrupt_shows_the_output_of_all_that_ended() {
         assert_eq!((outcome.code, outcome.stdout), (143, lines(first, 4)));
         drop(open);
     }
+}
+
+/// The reader waits for room when the run stops.
+#[test]
+fn an_interrupt_reads_no_further_record() {
+    let gate = Gate::new();
+    let mut run = waiting(&gate, "2", 2);
+    let mut said = BufReader::new(run.stderr.take().unwrap());
+    kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    hears(&mut said, "stopping; ");
+    let _open = gate.open();
+    let outcome = finish(run);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (143, "1\n2\n"));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
 }
 
 #[test]
