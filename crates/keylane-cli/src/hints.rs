@@ -1,10 +1,15 @@
-//! Tips for command lines that are refused: those of the parser can mislead, and `--` before a command is easily
-//! forgotten.
+//! Tips for command lines that are refused: those of the parser can mislead, `--` before a command is easily
+//! forgotten, and options of other tools have other names here.
+
+mod option_table;
+mod other_tools;
 
 use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+pub(crate) use other_tools::refuse_separators;
 
 /// Subcommands with a command of the user after `--`, and an example of each.
 const WITH_COMMAND: [(&str, &str); 3] = [
@@ -21,10 +26,43 @@ pub(crate) fn improve(refusal: &mut clap::Error, words: &[OsString]) {
     };
     // It would make an unknown option a part of the user's command.
     tips.retain(|tip| !tip.to_string().starts_with("to pass "));
+    if let Some(tip) = option_of_other_tool(refusal, words) {
+        // A name that is merely similar would mislead; the usage contains it, too.
+        if refusal.remove(ContextKind::SuggestedArg).is_some() {
+            refusal.remove(ContextKind::Usage);
+        }
+        tips = vec![tip.into()];
+    }
     tips.extend(missing_dashes(refusal, words).map(StyledStr::from));
+    tips.extend(missing_subcommand(refusal, words).map(StyledStr::from));
     if !tips.is_empty() {
         refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
+}
+
+/// The tip for an option of GNU parallel or xargs.
+fn option_of_other_tool(refusal: &clap::Error, words: &[OsString]) -> Option<String> {
+    match (refusal.kind(), refusal.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option)))
+            if words.get(1).is_some_and(|word| word == "run") =>
+        {
+            other_tools::tip(option, words)
+        }
+        _ => None,
+    }
+}
+
+/// The tip for a command line that begins as one of GNU parallel or xargs: with an option or the user's command.
+fn missing_subcommand(refusal: &clap::Error, words: &[OsString]) -> Option<String> {
+    let is_missing = match refusal.kind() {
+        ErrorKind::UnknownArgument => words.get(1)?.as_encoded_bytes().starts_with(b"-"),
+        // Parser errors have a similar subcommand, if there is one.
+        ErrorKind::InvalidSubcommand => refusal.get(ContextKind::SuggestedSubcommand).is_none(),
+        _ => false,
+    };
+    is_missing.then(|| {
+        "to run a command for each record, write 'keylane run --key 1 FILE -- COMMAND'".to_owned()
+    })
 }
 
 /// The tip for a command without `--` before it.
@@ -66,6 +104,17 @@ mod tests {
             );
         }
         assert!(refused("k run --ke 1 -- echo").contains("a similar argument exists: '--key'"));
+    }
+
+    #[test]
+    fn a_missing_subcommand_is_named() {
+        let tip = "write 'keylane run --key 1 FILE -- COMMAND'";
+        for text in ["k -j4 echo {}", "k ./handle {}", "k --retries 3 echo"] {
+            assert!(refused(text).contains(tip), "{text}: {}", refused(text));
+        }
+        for text in ["k run --wrong", "k rum --key 1 -- echo"] {
+            assert!(!refused(text).contains(tip), "{text}: {}", refused(text));
+        }
     }
 
     #[test]

@@ -73,6 +73,7 @@ fn run() -> anyhow::Result<ExitCode> {
     for warning in warnings {
         message::say(warning);
     }
+    hints::refuse_separators(&words)?;
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(mut refusal) => {

@@ -1,6 +1,6 @@
 //! Assembly of a run from its parts.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,6 @@ use super::worker_events::RunObserver;
 /// Runs the command for every record.
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     args.check()?;
-    refuse_separators(&args.command)?;
     let (sender, events) = mpsc::channel();
     let source = args.input.open(&args.files)?;
     let (length, meter) = (source.length(), source.meter());
@@ -98,19 +97,6 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
         trace.write(&pool)?;
     }
     Ok(ending)
-}
-
-/// Refuses the words that separate arguments from the command in GNU parallel: nothing would run for them.
-fn refuse_separators(command: &[OsString]) -> anyhow::Result<()> {
-    let separator = command
-        .iter()
-        .find(|word| [":::", "::::", ":::+", "::::+"].map(OsStr::new).contains(&word.as_os_str()));
-    let Some(separator) = separator else { return Ok(()) };
-    anyhow::bail!(
-        "`{}` has no meaning here, for records come from a file or a pipe: write them a line each, as in \
-         `printf '%s\\n' a b | keylane run ...`",
-        separator.display()
-    )
 }
 
 fn commands(

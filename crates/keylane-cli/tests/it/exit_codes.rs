@@ -79,7 +79,13 @@ fn wrong_usage_is_255_and_says_what_to_write() {
         (&["--key", "1,2", "--", "true"], "write a template, as in '{1}/{2}'"),
         (&["--csv", "--header", "--key", "a,b", "--", "true"], "as in '{a}/{b}'"),
         (&["--key", "1", "--", "echo", ":::", "a", "b"], "`:::` has no meaning here"),
+        (&["--key", "1", ":::", "a", "b", "--", "echo"], "`printf '%s\\n' a b | keylane run"),
         (&["--key", "1", "echo"], "write -- before the command"),
+        (
+            &["--retries", "3", "--key", "1", "--", "true"],
+            "in place of '--retries' write '--attempts N'",
+        ),
+        (&["--halt", "now,fail=1", "--key", "1", "--", "true"], "write '--on-fail stop'"),
     ] {
         run(words, "a\n").expect(255, &[said]);
     }
