@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 use crate::calibrate::CalibrateArgs;
+use crate::completions::CompletionsArgs;
+use crate::man_pages::ManArgs;
 use crate::run::RunArgs;
 use crate::simulate::SimulateArgs;
 
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     #[cfg(feature = "service")]
     #[command(flatten)]
     Client(crate::client::ClientCommand),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 impl Command {

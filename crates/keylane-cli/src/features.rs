@@ -83,7 +83,7 @@ mod tests {
         }
         let of_features: usize =
             FEATURES.iter().filter(|it| it.is_built).map(|it| it.subcommands.len()).sum();
-        let always = ["run", "calibrate", "simulate"];
+        let always = ["run", "calibrate", "simulate", "completions", "man"];
         assert_eq!(command.get_subcommands().count(), always.len() + of_features);
     }
 }

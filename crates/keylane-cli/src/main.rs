@@ -11,6 +11,7 @@ mod calibrate;
 mod cli;
 #[cfg(feature = "service")]
 mod client;
+mod completions;
 mod condition;
 #[cfg(feature = "consume")]
 mod consume;
@@ -20,6 +21,7 @@ mod features;
 mod hints;
 mod input;
 mod key;
+mod man_pages;
 mod message;
 mod number_arg;
 mod output;
@@ -46,7 +48,7 @@ mod worker;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command};
 use crate::exit::ExitOutcome;
@@ -88,6 +90,8 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Run(args) => Ok(run::run(*args)?.into()),
         Command::Calibrate(args) => Ok(calibrate::run(&args)?.into()),
         Command::Simulate(args) => Ok(simulate::run(&args)?.into()),
+        Command::Completions(args) => Ok(completions::run(&args, Cli::command())?.into()),
+        Command::Man(args) => Ok(man_pages::run(&args, Cli::command())?.into()),
         #[cfg(feature = "consume")]
         Command::Verify(args) => Ok(verify::run(&args)?.into()),
         #[cfg(feature = "consume")]

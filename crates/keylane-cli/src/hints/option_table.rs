@@ -413,5 +413,8 @@ const TOOL: &[ForeignOption] = &[
     (&["-J", "--profile"], Missing("write a shell alias or a script with the options")),
     (&["-V", "--version", "--minversion"], Write("keylane --version", "")),
     (&["-D", "--debug"], Missing("--trace FILE shows when each record ran")),
-    (&["--shell-completion", "--shellcompletion"], Missing("there are no completions for shells")),
+    (
+        &["--shell-completion", "--shellcompletion"],
+        Write("keylane completions SHELL", "for bash, zsh, fish and others"),
+    ),
 ];

@@ -53,6 +53,7 @@ mod serve_refuses;
 mod serve_stops;
 #[cfg(target_os = "linux")]
 mod serve_terminal;
+mod shell_files;
 mod signals;
 mod simulate;
 mod store_commands;

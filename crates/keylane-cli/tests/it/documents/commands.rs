@@ -10,7 +10,7 @@ use super::{all_pages, assert_none, read};
 
 /// The help of each subcommand, asked for once.
 #[derive(Default)]
-struct Helps(BTreeMap<Vec<String>, String>);
+pub(crate) struct Helps(BTreeMap<Vec<String>, String>);
 
 impl Helps {
     fn of(&mut self, words: &[String]) -> &str {
@@ -23,7 +23,7 @@ impl Helps {
     }
 
     /// Options of a subcommand, short and long.
-    fn options(&mut self, words: &[String]) -> BTreeSet<String> {
+    pub(crate) fn options(&mut self, words: &[String]) -> BTreeSet<String> {
         let option = Regex::new(r"(?m)^ +(?:(-[A-Za-z]), )?(--[a-z-]+)").unwrap();
         let mut options = BTreeSet::new();
         for found in option.captures_iter(self.of(words)) {
@@ -32,7 +32,7 @@ impl Helps {
         options
     }
 
-    fn subcommands(&mut self, words: &[String]) -> BTreeSet<String> {
+    pub(crate) fn subcommands(&mut self, words: &[String]) -> BTreeSet<String> {
         let help = self.of(words);
         let listed = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
         let lines = listed.lines().take_while(|line| line.starts_with("  "));

@@ -3,7 +3,7 @@
 //! show.
 
 mod book;
-mod commands;
+pub(crate) mod commands;
 mod first_job;
 mod language;
 mod links;
