@@ -1,12 +1,10 @@
 //! `keylane completions`: a script with which a shell completes all subcommands and options.
 
-use std::io::{self, Write};
-
-use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
 use crate::exit::ExitOutcome;
+use crate::standard_streams::print;
 
 /// Prints a script that lets a shell complete subcommands and options.
 #[derive(Debug, Args)]
@@ -30,18 +28,4 @@ pub(crate) fn run(
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut keylane, "keylane", &mut script);
     print(&script)
-}
-
-/// Writes a whole text to standard output.
-pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitOutcome> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(ExitOutcome::Signalled { signal: signal_hook::consts::SIGPIPE })
-        }
-        written => {
-            written.context("cannot write to standard output")?;
-            Ok(ExitOutcome::Finished { failed: 0 })
-        }
-    }
 }

@@ -7,8 +7,8 @@ use anyhow::Context;
 use clap::Args;
 use clap_mangen::Man;
 
-use crate::completions::print;
 use crate::exit::ExitOutcome;
+use crate::standard_streams::print;
 
 /// Writes manual pages of keylane and all its subcommands.
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use keylane::observe::KeySnapshot;
 
 use crate::exit::ExitOutcome;
+use crate::hot_keys::HottestKey;
 use crate::key::RecordKey;
 use crate::run::RecordPool;
 use crate::run_stats::{RecordCounts, RunStats, records};
@@ -70,7 +71,14 @@ impl ProgressDisplay {
     }
 
     /// Shows the progress until `finish`.
-    pub(crate) fn show(self, stats: &Arc<RunStats>, pool: &Arc<RecordPool>) -> ActiveProgress {
+    ///
+    /// `per_key` records of a key may run at the same time.
+    pub(crate) fn show(
+        self,
+        stats: &Arc<RunStats>,
+        pool: &Arc<RecordPool>,
+        per_key: u16,
+    ) -> ActiveProgress {
         let (mode, bar) = (self.mode, self.bar.clone());
         let period = match mode {
             ProgressMode::Bar => BAR_EVERY,
@@ -79,6 +87,7 @@ impl ProgressDisplay {
                 return ActiveProgress { mode, bar, updater: None };
             }
         };
+        stats.hot_keys.start();
         let (stop, stopped) = mpsc::channel();
         let (stats, pool) = (Arc::clone(stats), Arc::clone(pool));
         let updater = thread::spawn(move || {
@@ -87,21 +96,24 @@ impl ProgressDisplay {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 let now = Instant::now();
                 busy.add(stats.counts().running, now - std::mem::replace(&mut last, now));
-                self.update(&stats, &pool, busy);
+                self.update(&stats, &pool, busy.of_each(stats.counts().done) / f64::from(per_key));
             }
         });
         ActiveProgress { mode, bar, updater: Some((stop, updater)) }
     }
 
-    fn update(&self, stats: &RunStats, pool: &RecordPool, busy: BusyTime) {
+    /// Shows the state of a run in which a record of a key follows another after `pace` seconds.
+    fn update(&self, stats: &RunStats, pool: &RecordPool, pace: f64) {
         let (counts, elapsed) = (stats.counts(), stats.elapsed());
         let share = self.share(&counts);
         // All lanes, because of each all but the first record wait for their key.
         let lanes = pool.inspect().snapshot(usize::MAX).hottest;
-        let hottest = lanes.first().map_or(0, |lane| lane.len);
-        let left = left(share, elapsed, busy.of_each(counts.done) * hottest as f64);
+        let open_keys = lanes.iter().map(|lane| (&lane.key, lane.len));
+        let hottest = stats.hot_keys.hottest(open_keys, counts.read, self.unread(&counts));
+        let chain = hottest.as_ref().map_or(0.0, |hottest| pace * hottest.left());
+        let left = left(share, elapsed, chain);
         let ended = format!("{}{left}", ended(&counts, elapsed));
-        let open = open(&counts, &lanes);
+        let open = open(&counts, &lanes, hottest.as_ref());
         if self.mode == ProgressMode::Bar {
             self.bar.set_position((share.unwrap_or(0.0) * STEPS as f64) as u64);
             self.bar.set_prefix(ended);
@@ -109,6 +121,15 @@ impl ProgressDisplay {
         } else {
             stats.output.say(format_args!("{ended}; {open}"));
         }
+    }
+
+    /// Estimated number of records that are not read yet.
+    fn unread(&self, counts: &RecordCounts) -> f64 {
+        let (bytes, length) = (self.meter.load(Relaxed), self.length.unwrap_or(0));
+        if bytes == 0 {
+            return 0.0;
+        }
+        counts.read as f64 * length.saturating_sub(bytes) as f64 / bytes as f64
     }
 
     /// Finished fraction of the run, by bytes read and records ended.
@@ -198,15 +219,24 @@ fn ended(counts: &RecordCounts, elapsed: Duration) -> String {
     }
 }
 
-fn open(counts: &RecordCounts, lanes: &[KeySnapshot<RecordKey>]) -> String {
+fn open(
+    counts: &RecordCounts,
+    lanes: &[KeySnapshot<RecordKey>],
+    hottest: Option<&HottestKey>,
+) -> String {
     let blocked: usize = lanes.iter().map(|lane| lane.len - 1).sum();
     let open = format!(
         "{} running, {} waiting, {blocked} of them for their key",
         counts.running,
         counts.waiting()
     );
-    match lanes.first() {
-        Some(lane) if lane.len > 1 => format!("{open}; hottest: {} with {}", lane.key, lane.len),
+    match hottest {
+        Some(HottestKey { key, open: now, to_come }) if *to_come >= 1.0 => {
+            format!("{open}; hottest: {key} with {now}, about {to_come:.0} to come")
+        }
+        Some(HottestKey { key, open: now, .. }) if *now > 1 => {
+            format!("{open}; hottest: {key} with {now}")
+        }
         _ => open,
     }
 }

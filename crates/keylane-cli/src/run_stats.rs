@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::hot_keys::FrequentKeys;
 use crate::key::RecordKey;
 use crate::output::StandardOutput;
 
@@ -34,6 +35,7 @@ impl Display for RecordLocation {
 #[derive(Debug)]
 pub(crate) struct RunStats {
     pub(crate) output: StandardOutput,
+    pub(crate) hot_keys: FrequentKeys,
     started: Instant,
     read: AtomicU64,
     keyless: AtomicU64,
@@ -85,6 +87,7 @@ impl RunStats {
     pub(crate) fn new(output: StandardOutput) -> Self {
         Self {
             output,
+            hot_keys: FrequentKeys::new(),
             started: Instant::now(),
             read: AtomicU64::new(0),
             keyless: AtomicU64::new(0),

@@ -15,6 +15,7 @@ use crate::rate_arg::RateArg;
 
 use super::input_args::InputArgs;
 use super::output_args::OutputArgs;
+use super::preview_args::PreviewArgs;
 
 /// Runs a command for every record, in parallel across keys and in order within one.
 #[derive(Debug, Args)]
@@ -42,6 +43,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(super) output: OutputArgs,
 
+    #[command(flatten)]
+    pub(super) preview: PreviewArgs,
+
     /// Where a trace of the run goes: which record ran when and in which slot, for Perfetto and other
     /// viewers of the Trace Event Format.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -63,7 +67,7 @@ pub(crate) struct RunArgs {
     /// The command and its arguments; {} is the record, {name} a field, {key}
     /// the key, {#} the record's number. Without any of them, the record is
     /// the last argument. No shell is involved.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "plan", value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 }
 

@@ -1,6 +1,7 @@
 //! Assembly of a run from its parts.
 
 use std::ffi::OsStr;
+use std::num::NonZeroU16;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -24,6 +25,7 @@ use super::executor::{PoolSettings, RecordExecutor};
 use super::failures::FailureRules;
 use super::keys::KeyRules;
 use super::log::RecordLog;
+use super::plan;
 use super::reader::{InputReader, RunOrder};
 use super::record_sinks::RecordSinks;
 use super::record_template::RecordTemplate;
@@ -37,6 +39,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let source = args.input.open(&args.files)?;
     let (length, meter) = (source.length(), source.meter());
     let keys = KeyRules::new(&args.keys, source.layout())?;
+    if args.preview.plan {
+        return plan::print(&args, source, keys);
+    }
     let jobs = args.jobs.count();
     let plan = if args.worker.worker {
         RecordTemplate::line(args.worker.worker_line.as_ref(), source.layout())?
@@ -75,7 +80,8 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     if let Some(trace) = &trace {
         trace.record(&pool, engine.threads(jobs));
     }
-    let shown = progress.show(&stats, &pool);
+    let per_key = args.keys.limit_per_key.map_or(1, NonZeroU16::get);
+    let shown = progress.show(&stats, &pool, per_key);
 
     let order = RunOrder {
         // With one job, no other order than the input's is faster. Only a waiting record of the

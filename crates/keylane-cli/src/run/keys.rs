@@ -61,19 +61,18 @@ impl KeyRules {
         let exclusive = named(&mut self.exclusive, record, &mut self.found);
         let shared = named(&mut self.shared, record, &mut self.found);
         let is_barrier = self.barrier.as_ref().is_some_and(|barrier| barrier.holds(record));
-        let mut keys = RecordKeys { first: RecordKey::Serial, exclusive, shared, is_barrier };
-        let first = keys.all().next().cloned();
-        keys.first = match first {
-            Some(first) => first,
-            None if is_barrier => RecordKey::Unkeyed(record.number),
-            None => match self.no_key {
-                NoKey::Unordered => RecordKey::Unkeyed(record.number),
-                NoKey::Serial => {
-                    keys.exclusive.push(RecordKey::Serial);
-                    RecordKey::Serial
-                }
-                NoKey::Error => return Err(KeyMissing),
-            },
+        let mut keys = RecordKeys::new(exclusive, shared, is_barrier);
+        if keys.all().next().is_some() {
+            return Ok(keys);
+        }
+        keys.first = match self.no_key {
+            _ if is_barrier => RecordKey::Unkeyed(record.number),
+            NoKey::Unordered => RecordKey::Unkeyed(record.number),
+            NoKey::Serial => {
+                keys.exclusive.push(RecordKey::Serial);
+                RecordKey::Serial
+            }
+            NoKey::Error => return Err(KeyMissing),
         };
         Ok(keys)
     }
@@ -90,6 +89,12 @@ fn named(
 }
 
 impl RecordKeys {
+    /// Creates the keys of a record; without any, the first is that of records without a key.
+    pub(super) fn new(exclusive: Vec<RecordKey>, shared: Vec<RecordKey>, is_barrier: bool) -> Self {
+        let first = exclusive.iter().chain(&shared).next().cloned().unwrap_or(RecordKey::Serial);
+        RecordKeys { first, exclusive, shared, is_barrier }
+    }
+
     /// All keys, the exclusive ones first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &RecordKey> {
         self.exclusive.iter().chain(&self.shared)

@@ -23,6 +23,8 @@ mod input_args;
 mod keys;
 mod log;
 mod output_args;
+mod plan;
+mod preview_args;
 mod reader;
 mod record_pool;
 mod record_sinks;

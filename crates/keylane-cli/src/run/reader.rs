@@ -50,6 +50,7 @@ impl InputReader {
             let at = || format!("{}:{}", self.source.name(), record.line);
             let keys = self.keys.keys_of(&record).with_context(at)?;
             self.stats.read(&keys.first);
+            self.stats.hot_keys.read(keys.all());
             if !self.accept(&record, keys, pool) {
                 return Ok(());
             }

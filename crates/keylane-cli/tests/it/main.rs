@@ -48,6 +48,7 @@ mod run_files;
 mod run_keep_order;
 mod run_keys;
 mod run_output;
+mod run_plan;
 mod serve_limits;
 mod serve_refuses;
 mod serve_stops;
