@@ -38,6 +38,7 @@ mod run;
 mod run_stats;
 #[cfg(feature = "service")]
 mod serve;
+mod shell_words;
 mod signals;
 mod simulate;
 mod standard_streams;

@@ -112,7 +112,9 @@ const COMMAND: &[ForeignOption] = &[
     ),
     (
         &["--rpl", "--plus", "--parens"],
-        Missing("{.}, {/}, {//} and {/.} are parts of a path; for others let a shell change the text, as in `-- sh -c '...' sh {}`"),
+        Missing(
+            "{.}, {/}, {//} and {/.} are parts of a path; for others let a shell change the text, as in `-- sh -c '...' sh {}`",
+        ),
     ),
     (
         &[
@@ -250,10 +252,7 @@ const OUTPUT: &[ForeignOption] = &[
     ),
     (&["--bar", "--eta"], Write("--progress bar", "it has the time left")),
     (&["-v", "-t", "--verbose", "--silent"], Missing("--trace FILE and --log FILE show what ran")),
-    (
-        &["--dry-run", "--dryrun", "--dr"],
-        Missing("write echo before the command: `-- echo COMMAND`"),
-    ),
+    (&["--dryrun", "--dr"], Write("--dry-run", "")),
     (&["--joblog", "--jl"], Write("--log FILE", "it is in JSON")),
 ];
 

@@ -21,6 +21,7 @@ use super::command_task::CommandRunner;
 use super::coordinator::RunCoordinator;
 use super::coordinator_event::CoordinatorEvent;
 use super::dead_letters::RunDeadLetters;
+use super::dry_run;
 use super::executor::{PoolSettings, RecordExecutor};
 use super::failures::FailureRules;
 use super::keys::KeyRules;
@@ -48,6 +49,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     } else {
         RecordTemplate::command(&args.command, source.layout())?
     };
+    if args.preview.dry_run {
+        return dry_run::print(&args, source, keys, &plan);
+    }
 
     let tag = args.output.tag(source.layout())?;
     let results = args.output.results()?;

@@ -17,6 +17,7 @@ mod compose;
 mod coordinator;
 mod coordinator_event;
 mod dead_letters;
+mod dry_run;
 mod executor;
 mod failures;
 mod input_args;

@@ -14,6 +14,11 @@ pub(super) struct PreviewArgs {
     #[arg(long)]
     pub(super) plan: bool,
 
+    /// Print the command of each record as a shell would read it, in the order of the input; with --worker, its line.
+    /// Runs nothing.
+    #[arg(long, conflicts_with = "plan")]
+    pub(super) dry_run: bool,
+
     /// Time that a record takes, for the least time of the plan.
     #[arg(long, value_name = "TIME", requires = "plan")]
     pub(super) plan_duration: Option<DurationArg>,

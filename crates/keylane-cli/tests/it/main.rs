@@ -43,6 +43,7 @@ mod output_whole;
 mod parallel_examples;
 mod python_client;
 mod run_compressed;
+mod run_dry;
 mod run_failures;
 mod run_files;
 mod run_keep_order;

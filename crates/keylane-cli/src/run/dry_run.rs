@@ -1,0 +1,96 @@
+//! `--dry-run`: the commands of a run, in the order of the input, without running them. The errors are those of a run.
+
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::Context;
+
+use crate::exit::ExitOutcome;
+use crate::input::{InputFiles, InputRecord};
+use crate::message;
+use crate::process;
+use crate::run_stats::RecordLocation;
+use crate::shell_words;
+use crate::worker;
+
+use super::args::RunArgs;
+use super::keys::KeyRules;
+use super::record_task::RecordBody;
+use super::record_template::RecordTemplate;
+
+/// Prints the command of each record, or its line for a worker. Records that could not run are named and counted.
+pub(super) fn print(
+    args: &RunArgs,
+    mut source: InputFiles,
+    mut keys: KeyRules,
+    plan: &RecordTemplate,
+) -> anyhow::Result<ExitOutcome> {
+    if args.worker.worker {
+        worker::command(&args.command)?;
+    } else if let Some(program) = plan.program() {
+        process::resolve(OsStr::from_bytes(program))?;
+    }
+    let mut stdout = BufWriter::new(io::stdout().lock());
+    let printed = print_all(&mut source, &mut keys, plan, &mut stdout);
+    let flushed = stdout.flush();
+    match (printed, flushed) {
+        (Err(PreviewStop::Input(error)), _) => Err(error),
+        (Ok(failed), Ok(())) => Ok(ExitOutcome::Finished { failed }),
+        (Err(PreviewStop::Output(error)), _) | (_, Err(error)) => match error.kind() {
+            io::ErrorKind::BrokenPipe => {
+                Ok(ExitOutcome::Signalled { signal: signal_hook::consts::SIGPIPE })
+            }
+            _ => Err(error).context("cannot write to standard output"),
+        },
+    }
+}
+
+/// Why the input was not read to its end.
+#[derive(Debug)]
+enum PreviewStop {
+    Input(anyhow::Error),
+    Output(io::Error),
+}
+
+/// Returns the number of records that could not run.
+fn print_all(
+    source: &mut InputFiles,
+    keys: &mut KeyRules,
+    plan: &RecordTemplate,
+    out: &mut impl Write,
+) -> Result<u64, PreviewStop> {
+    let mut record = InputRecord::default();
+    let (mut failed, mut line) = (0, Vec::new());
+    while source.next(&mut record).map_err(PreviewStop::Input)? {
+        let at = || format!("{}:{}", source.name(), record.line);
+        let keys = keys.keys_of(&record).with_context(at).map_err(PreviewStop::Input)?;
+        line.clear();
+        let unfit = match plan.body(&record, keys.first.bytes()) {
+            Ok(RecordBody::Argv(words)) => {
+                shell_words::append(&words, &mut line);
+                line.push(b'\n');
+                let has_nul = words.iter().any(|word| word.contains(&0));
+                has_nul.then(|| "it has a NUL byte, which no argument can contain".to_owned())
+            }
+            Ok(RecordBody::Line(text)) => {
+                line.extend(text);
+                None
+            }
+            Err(unfit) => Some(unfit.to_string()),
+        };
+        match unfit {
+            None => out.write_all(&line).map_err(PreviewStop::Output)?,
+            Some(why) => {
+                failed += 1;
+                // So that the message stands behind the commands of the records before.
+                out.flush().map_err(PreviewStop::Output)?;
+                let file = source.file().cloned();
+                let place = RecordLocation { number: record.number, line: record.line, file };
+                let number = place.number;
+                message::say(format_args!("record {number} ({place}, {}): {why}", keys.first));
+            }
+        }
+    }
+    Ok(failed)
+}
