@@ -26,6 +26,9 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Steps of the bar; the input's length in bytes is scaled to it.
 const STEPS: u64 = 1000;
 
+/// More lanes than a pool can have. The pool doubles it.
+const ALL_LANES: usize = usize::MAX / 2;
+
 /// Form of the progress on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
@@ -107,7 +110,7 @@ impl ProgressDisplay {
         let (counts, elapsed) = (stats.counts(), stats.elapsed());
         let share = self.share(&counts);
         // All lanes, because of each all but the first record wait for their key.
-        let lanes = pool.inspect().snapshot(usize::MAX).hottest;
+        let lanes = pool.inspect().snapshot(ALL_LANES).hottest;
         let open_keys = lanes.iter().map(|lane| (&lane.key, lane.len));
         let hottest = stats.hot_keys.hottest(open_keys, counts.read, self.unread(&counts));
         let chain = hottest.as_ref().map_or(0.0, |hottest| pace * hottest.left());
@@ -226,13 +229,13 @@ fn open(
 ) -> String {
     let blocked: usize = lanes.iter().map(|lane| lane.len - 1).sum();
     let open = format!(
-        "{} running, {} waiting, {blocked} of them for their key",
+        "{} running, {} waiting ({blocked} for their key)",
         counts.running,
         counts.waiting()
     );
     match hottest {
         Some(HottestKey { key, open: now, to_come }) if *to_come >= 1.0 => {
-            format!("{open}; hottest: {key} with {now}, about {to_come:.0} to come")
+            format!("{open}; hottest: {key} with {now}, ~{to_come:.0} to come")
         }
         Some(HottestKey { key, open: now, .. }) if *now > 1 => {
             format!("{open}; hottest: {key} with {now}")

@@ -50,6 +50,8 @@ mod run_keep_order;
 mod run_keys;
 mod run_output;
 mod run_plan;
+#[cfg(target_os = "linux")]
+mod run_progress;
 mod serve_limits;
 mod serve_refuses;
 mod serve_stops;
