@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::delay::TaskDelay;
-pub(crate) use self::entry::DetachedClosure;
+pub(crate) use self::entry::{ContextClosure, DetachedClosure};
 use self::entry::{Entry, RejectedTaskError};
 pub use self::role::OnClosedKey;
 use self::role::{EntryPermit, KeyRole};

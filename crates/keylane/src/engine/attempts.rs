@@ -144,6 +144,14 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> AttemptEngin
         true
     }
 
+    fn run_soon(&self, work: Arc<dyn RetryAttempt>, turn: Option<(usize, usize)>) {
+        let number = self.attempts.number();
+        if self.attempts.schedule(number, 0, NextAttempt::here(work, turn)) {
+            // No timer is involved: the time has come.
+            self.attempt_is_due(number);
+        }
+    }
+
     fn withdraw_attempt(&self, number: u64) {
         if let Some(at) = self.attempts.withdraw(number) {
             self.rates.set_alarm(Some(at), None, TimerEvent::Attempt { number });

@@ -6,12 +6,13 @@ use super::Pool;
 use super::scope::{Scope, with_scope};
 use super::scoped_body::ScopeError;
 use crate::complete::Handle;
-use crate::engine::Key;
+use crate::engine::{Key, WaitLimit};
 use crate::error::SubmitError;
 #[cfg(doc)]
 use crate::error::SubmitErrorKind;
 use crate::order::{Claims, IntoClaims};
-use crate::task::Task;
+use crate::run::TaskContext;
+use crate::task::{ContextClosure, Task};
 
 impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
     /// Submits a task. Waits for capacity, first come, first served; never inside a task of this
@@ -98,6 +99,43 @@ impl<K: Key, S: BuildHasher + Send + Sync + 'static> Pool<K, S> {
         F: FnOnce() + Send + 'static,
     {
         Task::new(&self.engine, keys.into_claims()).execute(work)
+    }
+
+    /// Submits a task without a handle that can keep its turn, and with it its keys, beyond its return,
+    /// as a handler [can](crate::handler::with_context). Waits for capacity, as
+    /// [`submit`](Self::submit) does.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use keylane::{Claims, Pool, TaskContext};
+    ///
+    /// let (keep, kept) = channel();
+    /// let pool = Pool::<&str>::builder().workers(1).build()?;
+    /// let claims = Claims::exclusive("alice").and_shared("rates");
+    /// pool.execute_with_context(claims, move |task: TaskContext<'_>| keep.send(task.keep()).unwrap())?;
+    /// let turn = kept.recv()?;
+    /// pool.execute("alice", || println!("after the turn"))?;
+    /// pool.submit("bob", || println!("at once: the worker is free"))?.join()?;
+    /// drop(turn);
+    /// pool.shutdown()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`execute`](Self::execute).
+    pub fn execute_with_context<F>(
+        &self,
+        keys: impl IntoClaims<K>,
+        work: F,
+    ) -> Result<(), SubmitError<(Claims<K>, F)>>
+    where
+        F: FnOnce(TaskContext<'_>) + Send + 'static,
+    {
+        let task = ContextClosure(work);
+        self.engine
+            .submit(keys.into_claims(), task, WaitLimit::Endless)
+            .map_err(|(why, claims, ContextClosure(work))| SubmitError::new(why, (claims, work)))
     }
 
     /// Returns a task with these keys, to which options are added before one of its endings submits

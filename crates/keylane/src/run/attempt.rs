@@ -42,6 +42,10 @@ pub(crate) trait AttemptEngine: Send + Sync {
         turn: Option<(usize, usize)>,
     ) -> bool;
 
+    /// Runs work of a kept turn as soon as a worker is free, as an attempt whose time has come. `turn`
+    /// is the location of the turn. Drops the work if the engine was stopped.
+    fn run_soon(&self, work: Arc<dyn RetryAttempt>, turn: Option<(usize, usize)>);
+
     /// Forgets an attempt that has not begun, since its work was cancelled.
     fn withdraw_attempt(&self, number: u64);
 

@@ -70,6 +70,11 @@ pub(crate) trait EndTurn: Send + Sync {
         None
     }
 
+    /// Returns the engine that holds the turn.
+    fn engine(&self) -> Option<Arc<dyn AttemptEngine>> {
+        None
+    }
+
     /// Drops the turn without ending it, because its keys were released in another way. Returns the
     /// value that was kept with it.
     fn discard(self: Box<Self>) -> Option<KeptValue> {
@@ -168,6 +173,11 @@ impl Turn {
         self.0.as_ref()?.location()
     }
 
+    /// Returns the engine that holds the turn; none if it holds nothing.
+    pub(super) fn engine(&self) -> Option<Arc<dyn AttemptEngine>> {
+        self.0.as_ref()?.engine()
+    }
+
     /// Drops the turn without ending it. Returns the value that was kept with it.
     pub(crate) fn discard(mut self) -> Option<KeptValue> {
         self.0.take()?.discard()
@@ -260,6 +270,10 @@ impl<T: Send + Sync + 'static> EndTurn for TurnAndValue<T> {
 
     fn location(&self) -> Option<(usize, usize)> {
         self.turn.location()
+    }
+
+    fn engine(&self) -> Option<Arc<dyn AttemptEngine>> {
+        self.turn.engine()
     }
 
     fn discard(self: Box<Self>) -> Option<KeptValue> {

@@ -8,6 +8,7 @@ mod clock;
 mod context;
 mod current;
 mod idle;
+mod resumed_turn;
 mod sampler;
 mod timer;
 mod turn_keeper;

@@ -727,6 +727,10 @@ impl<K: Key, X: Execute<K>, S: BuildHasher + Send + Sync + 'static> EndTurn for 
     fn location(&self) -> Option<(usize, usize)> {
         Some((self.shard, self.turn))
     }
+
+    fn engine(&self) -> Option<Arc<dyn AttemptEngine>> {
+        Some(self.engine.clone())
+    }
 }
 
 /// Engine, as seen by the tasks of its own workers.

@@ -13,7 +13,7 @@ use crate::engine::{Engine, IntoWork, Key, ReadyWork, RejectedTask};
 use crate::error::{SubmitError, SubmitErrorKind};
 use crate::order::Claims;
 use crate::pool::ClosureExecutor;
-use crate::run::{ExecContext, RunBody, TaskBody};
+use crate::run::{ExecContext, RunBody, TaskBody, TaskContext};
 
 /// Error with a rejected task: its claims and its work.
 pub(crate) type RejectedTaskError<K, W> = SubmitError<(Claims<K>, W)>;
@@ -46,6 +46,22 @@ impl<F: FnOnce() -> T + Send + 'static, T> RunBody for DetachedClosure<F> {
 
 impl<F: FnOnce() -> T + Send + 'static, T> IntoWork<TaskBody> for DetachedClosure<F> {
     #[inline(always)]
+    fn into_work(self) -> TaskBody {
+        TaskBody::new(self)
+    }
+}
+
+/// Closure that can keep its turn.
+pub(crate) struct ContextClosure<F>(pub(crate) F);
+
+impl<F: FnOnce(TaskContext<'_>) + Send + 'static> RunBody for ContextClosure<F> {
+    #[inline]
+    fn run(self, ctx: &mut dyn ExecContext) {
+        (self.0)(TaskContext::new(ctx));
+    }
+}
+
+impl<F: FnOnce(TaskContext<'_>) + Send + 'static> IntoWork<TaskBody> for ContextClosure<F> {
     fn into_work(self) -> TaskBody {
         TaskBody::new(self)
     }

@@ -70,6 +70,7 @@ mod queue_stress;
 mod rates;
 mod rates_model;
 mod resize;
+mod resumed_turns;
 mod retry;
 mod rollups;
 mod scope;

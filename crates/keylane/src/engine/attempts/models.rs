@@ -69,6 +69,10 @@ impl AttemptEngine for NoEngine {
         unreachable!("no attempt of these models fails")
     }
 
+    fn run_soon(&self, _: Arc<dyn RetryAttempt>, _: Option<(usize, usize)>) {
+        unreachable!("no turn of these models is resumed")
+    }
+
     fn withdraw_attempt(&self, _: u64) {}
     fn cancelled(&self) {}
     fn failed(&self) {}
