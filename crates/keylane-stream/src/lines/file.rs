@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use keylane_storage::ThreadNotify;
 
-use super::line_reader::{LineRead, read_line, without_mark, without_return};
+use super::framing::{LineFraming, RecordFraming, without_mark};
+use super::record_reader::{RecordRead, read_record};
 use super::state_file::{CheckedOffset, FileState, StateFile};
 use crate::source::{
     CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
@@ -66,8 +67,9 @@ pub struct FileSource {
     ends_begin: CheckedOffset,
     /// End of the last line that an earlier process has completed.
     resumed_end: CheckedOffset,
-    /// Incomplete last line of a file that is followed.
-    partial_line: Vec<u8>,
+    /// Incomplete last record of a file that is followed.
+    partial: Vec<u8>,
+    framing: Box<dyn RecordFraming>,
     follows: bool,
     paused: bool,
     ended: bool,
@@ -83,6 +85,18 @@ impl FileSource {
     /// If a file cannot be read, another process uses the state, or the file is not the one of the
     /// state.
     pub fn open(path: impl AsRef<Path>, state: impl AsRef<Path>) -> Result<Self, SourceError> {
+        Self::open_framed(path, state, LineFraming)
+    }
+
+    /// Opens the file as [`open`](Self::open) does, with records that `framing` finds in it.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open), and if the progress is that of another format.
+    pub fn open_framed(
+        path: impl AsRef<Path>,
+        state: impl AsRef<Path>,
+        framing: impl RecordFraming + 'static,
+    ) -> Result<Self, SourceError> {
         let (path, state) = (path.as_ref(), state.as_ref());
         let cannot = |what: &str, path: &Path| format!("cannot {what} {}", path.display());
         let state_file = StateFile::take(state)
@@ -94,7 +108,7 @@ impl FileSource {
             File::open(path).map_err(|error| SourceError::because(cannot("read", path), error))?;
         let mut input = BufReader::with_capacity(256 * 1024, file);
         let begin = match &known {
-            Some(known) => resume_at(&mut input, known),
+            Some(known) => resume_at(&mut input, known, &framing),
             None => Ok(CheckedOffset::default()),
         };
         let begin = begin.map_err(|error| {
@@ -120,7 +134,8 @@ impl FileSource {
             ends_from: next,
             ends_begin: begin,
             resumed_end,
-            partial_line: Vec::new(),
+            partial: Vec::new(),
+            framing: Box::new(framing),
             follows: false,
             paused: false,
             ended: false,
@@ -163,23 +178,29 @@ impl FileSource {
 
     fn read_records(&mut self, max: usize, records: &mut Vec<DeliveredRecord>) -> io::Result<()> {
         while records.len() < max && !self.ended {
-            let read = read_line(&mut self.input, &mut self.partial_line)?;
-            match read {
-                LineRead::Line(_) => {}
-                LineRead::Part(_) | LineRead::End if self.follows => break,
-                LineRead::Part(_) => self.ended = true,
-                LineRead::End => {
-                    self.ended = true;
-                    break;
-                }
+            match read_record(&mut self.input, &mut *self.framing, &mut self.partial)? {
+                RecordRead::Whole => {}
+                RecordRead::Part | RecordRead::End if self.follows => break,
+                RecordRead::Part => self.ended = true,
+                RecordRead::End => self.ended = true,
             }
-            let line = std::mem::take(&mut self.partial_line);
-            self.read = self.read.after(&line, matches!(read, LineRead::Line(_)));
-            self.ends.push_back(self.read);
+            let bytes = std::mem::take(&mut self.partial);
+            if bytes.is_empty() {
+                break;
+            }
+            let is_first = self.read.offset == 0;
+            let end = self.read.after(&bytes);
+            let bytes = if is_first { without_mark(bytes) } else { bytes };
+            let Some(content) = self.framing.content(bytes) else { continue };
+            self.read = end;
+            if is_first && self.framing.has_header() {
+                self.ends_begin = end;
+                continue;
+            }
+            self.ends.push_back(end);
             let position = self.next;
             self.next = position.next();
-            let line = if position == Position::ZERO { without_mark(line) } else { line };
-            let record = Record::without_key(without_return(line));
+            let record = Record::without_key(content);
             records.push(DeliveredRecord { position, written: SystemTime::now(), record });
         }
         Ok(())
@@ -200,7 +221,8 @@ impl FileSource {
     fn store(&mut self, progress: Progress) -> io::Result<()> {
         let (begin, end) = (self.begin_of(progress.watermark()), self.begin_of(progress.end()));
         let passed = progress.watermark().min(self.next);
-        self.state_file.save(&FileState { progress, offset: begin.offset, end })?;
+        let format = self.framing.format().to_owned();
+        self.state_file.save(&FileState { progress, offset: begin.offset, end, format })?;
         self.ends_begin = self.begin_of(passed);
         self.ends.drain(..(passed.get() - self.ends_from.get()) as usize);
         self.ends_from = passed;
@@ -210,8 +232,16 @@ impl FileSource {
 
 /// Verifies that the consumed part of the file is unchanged, and seeks to the first incomplete
 /// line. Returns its beginning.
-fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<CheckedOffset> {
+fn resume_at(
+    input: &mut BufReader<File>,
+    known: &FileState,
+    framing: &dyn RecordFraming,
+) -> io::Result<CheckedOffset> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
+    if known.format != framing.format() {
+        let (before, now) = (&known.format, framing.format());
+        return Err(refused(&format!("it was consumed as {before}, and is {now} now")));
+    }
     let mut begin = CheckedOffset::default();
     let mut checked = CheckedOffset::default();
     let mut last = None;
@@ -224,7 +254,7 @@ fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<Check
         if read == 0 {
             return Err(refused("it is shorter than when it was consumed"));
         }
-        checked = checked.after(&buffer[..read], false);
+        checked = checked.after(&buffer[..read]);
         last = Some(buffer[read - 1]);
         if checked.offset == known.offset {
             begin = checked;
@@ -234,7 +264,7 @@ fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<Check
         return Err(refused("it is not what it was when it was consumed"));
     }
     let has_more = input.read(&mut buffer[..1])? > 0;
-    if has_more && last.is_some_and(|last| last != b'\n') {
+    if has_more && last.is_some_and(|last| !framing.is_end(last)) {
         return Err(refused("its last line was consumed, and has become longer"));
     }
     input.seek(SeekFrom::Start(begin.offset))?;
@@ -242,16 +272,12 @@ fn resume_at(input: &mut BufReader<File>, known: &FileState) -> io::Result<Check
 }
 
 impl CheckedOffset {
-    /// Returns the offset after these bytes, and after a line end if there is one.
-    fn after(self, bytes: &[u8], line_end: bool) -> Self {
-        let mut checked = CheckedOffset {
+    /// Returns the offset after these bytes.
+    fn after(self, bytes: &[u8]) -> Self {
+        CheckedOffset {
             offset: self.offset + bytes.len() as u64,
             crc: crc32c::crc32c_append(self.crc, bytes),
-        };
-        if line_end {
-            checked = checked.after(b"\n", false);
         }
-        checked
     }
 }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use keylane_storage::ThreadNotify;
 
-use super::line_reader::{LineRead, read_line, without_mark, without_return};
+use super::framing::{LineFraming, RecordFraming, without_mark};
+use super::record_reader::{RecordRead, read_record};
 use crate::source::{PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent};
 use crate::tracker::{OffsetMapLimit, Progress};
 use crate::{DeliveredRecord, Partition, Position, Record};
@@ -63,6 +64,18 @@ impl PipeSource {
         name: impl Into<Arc<str>>,
         input: impl io::Read + Send + 'static,
     ) -> Result<Self, SourceError> {
+        Self::framed(name, input, LineFraming)
+    }
+
+    /// Creates a source as [`new`](Self::new) does, with records that `framing` finds in the input.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn framed(
+        name: impl Into<Arc<str>>,
+        input: impl io::Read + Send + 'static,
+        mut framing: impl RecordFraming + 'static,
+    ) -> Result<Self, SourceError> {
         let (sender, lines) = sync_channel(READ_AHEAD_LINES);
         let wakeup = Arc::<ThreadNotify>::default();
         let notifies = wakeup.clone();
@@ -71,7 +84,8 @@ impl PipeSource {
             .spawn(move || {
                 // Owned by this thread, because dropping the input may block.
                 let mut input = BufReader::new(input);
-                let all = AssertUnwindSafe(|| read_all(&mut input, &sender, &notifies));
+                let all =
+                    AssertUnwindSafe(|| read_all(&mut input, &mut framing, &sender, &notifies));
                 if catch_unwind(all).is_err() {
                     // Report an error, or a panic would look like the end of the input.
                     let _ = sender.send(Err(io::Error::other("the reader has panicked")));
@@ -142,20 +156,28 @@ impl PipeSource {
 /// Reads to the end, or until the source is dropped.
 fn read_all(
     input: &mut impl BufRead,
+    framing: &mut dyn RecordFraming,
     lines: &SyncSender<io::Result<Vec<u8>>>,
     wakeup: &ThreadNotify,
 ) {
     let mut is_first = true;
     loop {
-        let mut line = Vec::new();
-        let line = match read_line(input, &mut line) {
-            Ok(LineRead::End) => break,
-            Ok(_) if std::mem::take(&mut is_first) => Ok(without_return(without_mark(line))),
-            Ok(LineRead::Line(_) | LineRead::Part(_)) => Ok(without_return(line)),
+        let mut bytes = Vec::new();
+        let record = match read_record(input, framing, &mut bytes) {
+            Ok(RecordRead::End) => break,
+            Ok(_) => {
+                let is_first = std::mem::take(&mut is_first);
+                let bytes = if is_first { without_mark(bytes) } else { bytes };
+                match framing.content(bytes) {
+                    Some(_) if is_first && framing.has_header() => continue,
+                    Some(content) => Ok(content),
+                    None => continue,
+                }
+            }
             Err(error) => Err(error),
         };
-        let failed = line.is_err();
-        if lines.send(line).is_err() || failed {
+        let failed = record.is_err();
+        if lines.send(record).is_err() || failed {
             break;
         }
         wakeup.notify();

@@ -29,7 +29,12 @@ pub(super) struct FileState {
     pub(super) offset: u64,
     /// End of the verified part, after the last completed line.
     pub(super) end: CheckedOffset,
+    /// Format of the records.
+    pub(super) format: String,
 }
+
+/// Format of a state file that names none.
+const LINES: &str = "lines";
 
 /// An offset in a file, and the checksum of the bytes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,7 +98,7 @@ impl StateFile {
 
 impl FileState {
     fn as_json(&self) -> Value {
-        json!({
+        let mut json = json!({
             "keylane": "lines",
             "version": VERSION,
             "lines_done": self.progress.watermark().get(),
@@ -101,7 +106,12 @@ impl FileState {
             "end_offset": self.end.offset,
             "end_crc32c": self.end.crc,
             "map": self.progress.encode(&self.stream()),
-        })
+        });
+        // Files of lines are as earlier versions wrote them.
+        if self.format != LINES {
+            json["format"] = self.format.as_str().into();
+        }
+        json
     }
 
     fn from_json(json: &Value) -> Option<Self> {
@@ -115,6 +125,7 @@ impl FileState {
             progress: Progress::up_to(watermark),
             offset: number("offset")?,
             end: CheckedOffset { offset: number("end_offset")?, crc },
+            format: json.get("format").map_or(Some(LINES), Value::as_str)?.to_owned(),
         };
         let policy = OffsetMapPolicy {
             parallel_consumer: ForeignMapPolicy::Distrust,
@@ -128,7 +139,7 @@ impl FileState {
     /// Identity of the map, so that its checksum covers the other fields.
     fn stream(&self) -> Vec<u8> {
         let CheckedOffset { offset, crc } = self.end;
-        format!("lines {} {offset} {crc}", self.offset).into_bytes()
+        format!("{} {} {offset} {crc}", self.format, self.offset).into_bytes()
     }
 }
 
