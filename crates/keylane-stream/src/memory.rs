@@ -10,7 +10,8 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::source::{
-    CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+    CommitError, PartitionAssignment, PartitionOwnership, ProgressCommit, Source, SourceError,
+    SourceEvent,
 };
 use crate::tracker::{OffsetMapLimit, Progress};
 use crate::{DeliveredRecord, Partition, Position, Record};
@@ -374,6 +375,21 @@ impl Source for MemorySource {
             stream: self.stream.clone(),
             member: self.member,
         })))
+    }
+
+    fn ownership(&mut self) -> PartitionOwnership {
+        let state = self.stream.state();
+        let mut is_settled = true;
+        for (number, log) in (0..).zip(&state.partitions) {
+            let member = log.target.or(log.owner).unwrap_or(self.member);
+            if member != self.member {
+                let partition = Partition::new(state.name.clone(), number);
+                let what = format!("member {member} of the group has {partition}");
+                return PartitionOwnership::Some(what);
+            }
+            is_settled &= self.assigned.contains_key(&number);
+        }
+        if is_settled { PartitionOwnership::All } else { PartitionOwnership::Unknown }
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {

@@ -1,11 +1,12 @@
 //! Builder of consumers: settings with their defaults, and one start method per form of handler.
 
 use std::hash::Hash;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use keylane::{BuildError, MAX_CAPACITY, TaskContext, handler};
+use keylane::Rate;
 
 use super::attempt::{Ack, Attempt};
 use super::batch::{BatchBy, BatchConfig, BatchFn};
@@ -17,18 +18,17 @@ use super::failure_policy::FailurePolicy;
 #[cfg(feature = "tokio")]
 use super::handler::{AckOnReady, AsyncHandler};
 use super::handler::{HandlerAdapter, SyncHandler, SyncWithOutput, WithAck};
-use super::in_flight::InFlight;
 use super::key_batches::KeyBatches;
-use super::key_guard::PoolTurn;
 use super::mailbox::Mailbox;
 use super::mixed_batches::MixedBatches;
-use super::ordering::{LaneId, OrderBy, UnkeyedPolicy};
+use super::ordering::{OrderBy, RecordClaims, UnkeyedPolicy};
 use super::outbox::Outbox;
 use super::outside::Outside;
 use super::partition::InFlightLimits;
+use super::pool_lanes::{self, LaneConfig};
 use super::shared::ConsumerShared;
 use super::threads::BackgroundThreads;
-use super::{Consumer, RecordPool, StartError};
+use super::{Consumer, StartError};
 use crate::Record;
 use crate::dead_letters::DeadLetters;
 use crate::retry::{RetryPolicy, RetryRule};
@@ -43,7 +43,8 @@ pub struct ConsumerBuilder {
     policy: FailurePolicy,
     dead_letter_sink: Option<Box<dyn DeadLetters>>,
     threads: Option<usize>,
-    thread_name: String,
+    lanes: LaneConfig,
+    has_batches: bool,
 }
 
 impl Consumer {
@@ -60,6 +61,7 @@ impl ConsumerBuilder {
             source,
             config: CoordinatorConfig {
                 order: OrderBy::Key,
+                has_limits: false,
                 unkeyed: UnkeyedPolicy::default(),
                 limits: InFlightLimits { records: 4096, bytes: 16 * 1024 * 1024 },
                 commit_every: Duration::from_secs(1),
@@ -71,7 +73,11 @@ impl ConsumerBuilder {
             policy: FailurePolicy::new(rule, |_| ()),
             dead_letter_sink: None,
             threads: None,
-            thread_name: "keylane-consumer".to_owned(),
+            lanes: LaneConfig {
+                thread_name: "keylane-consumer".to_owned(),
+                ..LaneConfig::default()
+            },
+            has_batches: false,
         }
     }
 
@@ -92,6 +98,26 @@ impl ConsumerBuilder {
         key_of: impl Fn(&Record) -> Option<Vec<u8>> + Send + Sync + 'static,
     ) -> Self {
         self.config.order = OrderBy::By(Arc::new(key_of));
+        self
+    }
+
+    /// Orders by any number of keys per record, which a function returns, over all partitions: a transfer
+    /// between two accounts, a report that only reads, an end of the day as a barrier.
+    ///
+    /// - Of two records that [conflict](RecordClaims), the later one starts when the earlier one is
+    ///   complete. In one partition, "later" is by position; of two partitions, by delivery.
+    /// - The consumer needs all partitions of the stream, because it cannot wait for a record that
+    ///   another process has. If another member of its group has some of them, or gets some, it stops
+    ///   with [`StopReason::NotAlone`](super::StopReason::NotAlone): before it handles a record of such an assignment,
+    ///   and when its running attempts have ended.
+    /// - The rules for the function are those of [`by`](Self::by). Records without any key follow
+    ///   [`unkeyed`](Self::unkeyed).
+    /// - Cannot be combined with [batches](Self::start_batches) or [`latest`](Self::latest).
+    pub fn by_keys(
+        mut self,
+        claims_of: impl Fn(&Record) -> RecordClaims + Send + Sync + 'static,
+    ) -> Self {
+        self.config.order = OrderBy::Claims(Arc::new(claims_of));
         self
     }
 
@@ -125,7 +151,46 @@ impl ConsumerBuilder {
 
     /// Sets the prefix of the threads' names; a number follows.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
-        self.thread_name = name.into();
+        self.lanes.thread_name = name.into();
+        self
+    }
+
+    /// Limits the starts of records. Further attempts at a record are not counted. Records that wait
+    /// for the rate occupy no thread, and are in flight.
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.lanes.rate = Some(rate);
+        self
+    }
+
+    /// Limits the starts of the records of a key, as [`rate`](Self::rate) does those of all records.
+    pub fn rate_per_key(mut self, rate: Rate) -> Self {
+        self.lanes.rate_per_key = Some(rate);
+        self
+    }
+
+    /// Lets up to `records` records of a key run at the same time, in no order among them. Records
+    /// without a key keep their [policy](Self::unkeyed).
+    ///
+    /// When a record stops its key, those of the key that run may end, and no other begins.
+    ///
+    /// It is for consumers that order by keys. It cannot be combined with
+    /// [batches](Self::start_batches) or [`latest`](Self::latest).
+    pub fn limit_per_key(mut self, records: NonZeroU16) -> Self {
+        self.lanes.limit_per_key = Some(records);
+        self.config.has_limits = true;
+        self
+    }
+
+    /// Lets a record replace the one of its key and partition that has not begun: only the latest is
+    /// worth the work. The replaced record is complete at once, and counted in
+    /// [`ConsumerCounts::replaced`](super::ConsumerCounts::replaced). Should the process die before the
+    /// later record is complete, that one is delivered again.
+    ///
+    /// Records without a key are not replaced, nor are those that wait for their next attempt or
+    /// behind a record that has stopped the key. It cannot be combined with
+    /// [batches](Self::start_batches) or [`limit_per_key`](Self::limit_per_key).
+    pub fn latest(mut self) -> Self {
+        self.lanes.is_latest = true;
         self
     }
 
@@ -332,7 +397,8 @@ impl ConsumerBuilder {
         let handler: Arc<BatchFn> =
             Arc::new(move |attempts: &[Attempt]| handler(attempts).map_err(Into::into));
         // The pool only moves records into the queue, for which one thread suffices.
-        let this = self.threads(1);
+        let mut this = self.threads(1);
+        this.has_batches = true;
         match batch.by {
             BatchBy::Mixed => {
                 let together = MixedBatches::start(batch, threads, &handler);
@@ -353,6 +419,9 @@ impl ConsumerBuilder {
         if self.policy.uses_dead_letters() && self.dead_letter_sink.is_none() {
             return Err(StartError::NoDeadLetters);
         }
+        self.check_lanes()?;
+        let has_lane_sets = self.config.order.is_over_partitions();
+        let lanes = LaneConfig { has_lane_sets, ..self.lanes };
         let shared = Arc::new(ConsumerShared {
             mailbox: Mailbox::new(self.source.waker()),
             policy: self.policy,
@@ -361,39 +430,42 @@ impl ConsumerBuilder {
             times: super::handler_times::TimeHistogram::default(),
             outside: Outside::system(),
         });
-        let pool = start_pool(&shared, handler, self.threads.or(threads), self.thread_name)?;
-        let pool = Arc::new(pool);
-        let threads = BackgroundThreads::start(&shared, &pool, self.dead_letter_sink)?;
-        let coordinator = Coordinator::new(self.source, pool, shared.clone(), self.config);
+        let threads = self.threads.or(threads);
+        let lanes = pool_lanes::start(&shared, handler, threads, lanes)?;
+        let threads = BackgroundThreads::start(&shared, &lanes, self.dead_letter_sink)?;
+        let coordinator = Coordinator::new(self.source, lanes, shared.clone(), self.config);
         let coordinator = thread::Builder::new()
             .name("keylane-coord".to_owned())
             .spawn(move || threads.end_with(coordinator.run()))
             .map_err(StartError::Thread)?;
         Ok(Consumer::new(shared, coordinator))
     }
-}
 
-/// Builds a pool whose workers call the handler with the turn of the record's lane.
-fn start_pool<H: HandlerAdapter>(
-    shared: &Arc<ConsumerShared>,
-    handler: H,
-    threads: Option<usize>,
-    thread_name: String,
-) -> Result<RecordPool, BuildError> {
-    let mut pool = keylane::Pool::builder().capacity(MAX_CAPACITY).thread_name(thread_name);
-    if let Some(threads) = threads {
-        pool = pool.workers(threads);
-        if H::BLOCKS {
-            // A number of threads is set for handlers that block. Even progress of the keys keeps
-            // all threads busy to the end.
-            pool = pool.strict_quantum();
-        }
+    /// Refuses settings of lanes that contradict each other.
+    fn check_lanes(&self) -> Result<(), StartError> {
+        let LaneConfig { limit_per_key, is_latest, .. } = self.lanes;
+        let has_key = matches!(self.config.order, OrderBy::Key | OrderBy::By(_));
+        let has_several = self.config.order.is_over_partitions();
+        let refused = [
+            (
+                is_latest && limit_per_key.is_some(),
+                "`latest` and `limit_per_key` exclude each other",
+            ),
+            (is_latest && self.has_batches, "`latest` cannot be combined with batches"),
+            (
+                limit_per_key.is_some() && self.has_batches,
+                "`limit_per_key` cannot be combined with batches",
+            ),
+            (has_several && self.has_batches, "`by_keys` cannot be combined with batches"),
+            (is_latest && !has_key, "`latest` is for consumers that order by one key"),
+            (
+                limit_per_key.is_some() && !has_key && !has_several,
+                "`limit_per_key` is for consumers that order by keys",
+            ),
+        ];
+        let refused = refused.into_iter().find(|(is_refused, _)| *is_refused);
+        refused.map_or(Ok(()), |(_, why)| Err(StartError::Lanes(why)))
     }
-    let shared = shared.clone();
-    let handle = move |lane: &LaneId, in_flight: InFlight, task: TaskContext<'_>| {
-        handler.handle_record(&shared, lane, in_flight, &mut PoolTurn::new(task));
-    };
-    pool.build_handler(handler::with_context(handle))
 }
 
 fn default_threads() -> usize {

@@ -10,19 +10,21 @@ use super::assignment::Assignment;
 use super::cancellation::Cancellation;
 use super::event::{AfterFailure, ConsumerEvent};
 use super::failure::AttemptFailure;
-use super::in_flight::InFlight;
-use super::ordering::{LaneId, OrderBy, UnkeyedPolicy};
+use super::in_flight::{InFlight, RecordContext};
+use super::ordering::{LaneId, LaneSet, OrderBy, UnkeyedPolicy};
 use super::partition::{AdmittedRecord, InFlightLimits, PartitionState};
 use super::record_lanes::RecordLanes;
 use super::revocation::{Revocation, RevocationStage};
 use super::shared::ConsumerShared;
 use super::status::{ConsumerCounts, ConsumerStatus};
+use super::stopped_lanes::StoppedLanes;
 use super::worker_event::{
     CompletionKind, FailedAttempt, FailureAction, StopCancellation, WorkerEvent,
 };
 use super::{ShutdownReport, StopReason, StoppedKey};
 use crate::source::{
-    CommitError, PartitionAssignment, ProgressCommit, Source, SourceError, SourceEvent,
+    CommitError, PartitionAssignment, PartitionOwnership, ProgressCommit, Source, SourceError,
+    SourceEvent,
 };
 use crate::{Partition, Position};
 
@@ -58,6 +60,8 @@ pub(super) type EventHook = dyn Fn(&ConsumerEvent) + Send;
 /// Settings of a coordinator, fixed when the consumer starts.
 pub(super) struct CoordinatorConfig {
     pub(super) order: OrderBy,
+    /// Records of a key can run together.
+    pub(super) has_limits: bool,
     pub(super) unkeyed: UnkeyedPolicy,
     /// Limits of each partition.
     pub(super) limits: InFlightLimits,
@@ -145,7 +149,14 @@ pub(super) struct Coordinator {
     /// Scratch buffer for events from the mailbox; empty between reads.
     worker_events: Vec<WorkerEvent>,
     /// Scratch buffer for admitted records; empty between calls of `admit`.
-    batch: Vec<(LaneId, InFlight)>,
+    batch: Vec<(LaneSet, InFlight)>,
+    /// Lanes that stopped records hold, if records have several.
+    held: StoppedLanes,
+    /// The source may lack partitions, while the order is over all of them: no record is admitted until it
+    /// is known that it does not.
+    awaits_all_partitions: bool,
+    /// Scratch buffer for replaced records; empty between calls of `admit`.
+    replaced: Vec<InFlight>,
 }
 
 impl Coordinator {
@@ -156,6 +167,7 @@ impl Coordinator {
         config: CoordinatorConfig,
     ) -> Self {
         let now = shared.outside.now();
+        let held = StoppedLanes::new(config.has_limits);
         Coordinator {
             source,
             lanes,
@@ -184,6 +196,9 @@ impl Coordinator {
             events: Vec::new(),
             worker_events: Vec::new(),
             batch: Vec::new(),
+            replaced: Vec::new(),
+            held,
+            awaits_all_partitions: false,
         }
     }
 
@@ -200,7 +215,9 @@ impl Coordinator {
     /// Takes all steps that are possible now. Returns `false` once the consumer has stopped.
     pub(super) fn advance_all(&mut self) -> bool {
         self.read_events();
-        self.admit();
+        if self.may_admit() {
+            self.admit();
+        }
         self.advance_revocations();
         self.commit_due();
         self.stop_if_finished();
@@ -300,6 +317,7 @@ impl Coordinator {
             CompletionKind::Handled | CompletionKind::Produced => self.counts.handled += 1,
             CompletionKind::Skipped => self.counts.skipped += 1,
             CompletionKind::DeadLettered => self.counts.dead_lettered += 1,
+            CompletionKind::Replaced => self.counts.replaced += 1,
         }
     }
 
@@ -320,8 +338,12 @@ impl Coordinator {
             then,
         });
         let order = (&self.config.order.clone(), self.config.unkeyed);
+        let has_stopped = matches!(failed.then, FailureAction::StopKey(_));
         let Some(state) = self.current(assignment.slot, assignment.epoch) else { return };
         state.failed(failed, order);
+        if has_stopped && self.config.order.is_over_partitions() {
+            self.mark_held();
+        }
         if stops {
             let why = StopReason::Failed { partition, position, failure };
             self.stop_in_time(why);
@@ -372,8 +394,44 @@ impl Coordinator {
             let Some(state) = self.slots[*slot].as_mut() else { continue };
             state.close();
             self.shared.timer.purge(state.assignment.epoch);
+            if self.lanes.has_rates() {
+                // They would not start, but each would take its time from others.
+                let order = (&self.config.order, self.config.unkeyed);
+                state.lanes(order).iter().for_each(|lane| self.lanes.withdraw(lane));
+            }
         }
         self.revocations.push(Revocation { slots, release, stage });
+    }
+
+    /// Returns whether records can be admitted: the order does not reach beyond the partitions of this
+    /// consumer. Stops it if it does.
+    fn may_admit(&mut self) -> bool {
+        if !self.awaits_all_partitions || self.ending.is_some() {
+            return true;
+        }
+        match self.source.ownership() {
+            PartitionOwnership::All => self.awaits_all_partitions = false,
+            PartitionOwnership::Unknown => {}
+            PartitionOwnership::Some(missing) => self.stop_in_time(StopReason::NotAlone(missing)),
+        }
+        !self.awaits_all_partitions
+    }
+
+    /// Marks the records that wait for stopped ones, where the order is over all partitions.
+    fn mark_held(&mut self) {
+        self.held.clear();
+        let states = self.slots.iter().enumerate();
+        let admitted = states.filter_map(|(slot, state)| Some((slot, state.as_ref()?)));
+        let admitted = admitted.flat_map(|(slot, state)| {
+            state.admitted().map(move |(number, index)| (number, slot, index))
+        });
+        let mut admitted: Vec<_> = admitted.collect();
+        admitted.sort_unstable();
+        for (_, slot, index) in admitted {
+            if let Some(state) = self.slots[slot].as_mut() {
+                state.mark(index, &mut self.held);
+            }
+        }
     }
 
     /// Admits buffered records within the limits and sends them to the pool; pauses partitions that
@@ -392,14 +450,16 @@ impl Coordinator {
                 continue;
             }
             let each = |admitted| match admitted {
-                AdmittedRecord::Lane(lane, in_flight) => batch.push((lane, in_flight)),
+                AdmittedRecord::Lanes(lanes, in_flight) => batch.push((lanes, in_flight)),
                 AdmittedRecord::Unordered(in_flight) => {
                     self.single_lanes += 1;
-                    batch.push((LaneId::Single { number: self.single_lanes }, in_flight));
+                    let lane = LaneId::Single { number: self.single_lanes };
+                    batch.push((LaneSet::One(lane), in_flight));
                 }
                 AdmittedRecord::Rejected(in_flight, why) => reject.push((in_flight, why)),
             };
-            self.counts.repeated += state.admit((order, *unkeyed, *limits), now, each);
+            self.counts.repeated +=
+                state.admit((order, *unkeyed, *limits), &mut self.held, now, each);
             if state.has_buffered() && state.paused.is_none() {
                 state.paused = Some(now);
                 self.source.pause(&state.assignment.partition);
@@ -410,12 +470,29 @@ impl Coordinator {
         }
         if !batch.is_empty() {
             // The pool has capacity for all partitions together and is open while this thread runs.
-            let sent = self.lanes.send(batch);
+            let sent = self.lanes.send(batch, &mut self.replaced);
             assert!(sent, "the pool is closed only after this thread has ended");
+            self.complete_replaced(now);
         }
         for (in_flight, why) in reject {
             self.shared.reject(in_flight, why);
         }
+    }
+
+    /// Completes records that later ones have replaced. If the process dies before such a later record
+    /// is complete, that one is delivered again, and with it the state of its key.
+    fn complete_replaced(&mut self, now: Instant) {
+        let mut replaced = std::mem::take(&mut self.replaced);
+        for in_flight in replaced.drain(..) {
+            let RecordContext { assignment, delivered, index, .. } = &*in_flight.context;
+            let (slot, epoch) = (assignment.slot, assignment.epoch);
+            // One of an earlier assignment was left to this one, which has delivered it again.
+            if self.current(slot, epoch).is_some() {
+                let place = (delivered.position, *index);
+                self.completed((slot, epoch), place, CompletionKind::Replaced, now);
+            }
+        }
+        self.replaced = replaced;
     }
 
     fn commit_due(&mut self) {
@@ -715,6 +792,9 @@ impl Coordinator {
     fn drop_partition(&mut self, slot: usize) {
         let state = self.slots[slot].take();
         self.tainted |= state.as_ref().is_some_and(PartitionState::has_uncommitted);
+        if self.ending.is_none() && self.config.order.is_over_partitions() {
+            self.mark_held();
+        }
         // Dropping the guards lets the next records of their keys start; these find the assignment
         // closed.
         drop(state);
@@ -789,7 +869,9 @@ impl Coordinator {
     }
 
     fn poll(&mut self, timeout: Duration) {
-        let max_records = if self.ending.is_some() { 0 } else { RECORDS_PER_POLL };
+        // None is admitted before it is known that no partition is missing.
+        let takes_none = self.ending.is_some() || self.awaits_all_partitions;
+        let max_records = if takes_none { 0 } else { RECORDS_PER_POLL };
         let polled = self.source.poll(timeout, max_records, &mut self.events);
         self.polled_at = self.now();
         if let Err(error) = polled {
@@ -863,6 +945,7 @@ impl Coordinator {
             // counts.
             self.lost(std::slice::from_ref(partition));
         }
+        self.awaits_all_partitions = self.config.order.is_over_partitions();
         self.epoch += 1;
         let assignment = Assignment::new(partition.clone(), slot, self.epoch);
         self.slots[slot] = Some(PartitionState::new(assigned, assignment, self.now()));
@@ -887,12 +970,23 @@ impl Coordinator {
         // Partitions that are already in revocation are included: they are released only when both
         // have finished.
         let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
-        self.start_revocation(slots, self.config.shutdown_timeout, partitions);
+        if !self.config.order.is_over_partitions() || self.ending.is_some() {
+            return self.start_revocation(slots, self.config.shutdown_timeout, partitions);
+        }
+        // Records of the other partitions conflict with those that another member will have, so all
+        // of them end before it gets these.
+        let all = self.partitions().map(slot_of).collect();
+        let names = partitions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        self.start_revocation(all, self.config.shutdown_timeout, partitions);
+        self.stop_in_time(StopReason::NotAlone(format!(
+            "the group gives {names} to another member"
+        )));
     }
 
     fn lost(&mut self, partitions: &[Partition]) {
         let slots = partitions.iter().filter_map(|partition| self.slot_of.get(partition).copied());
         let slots: Vec<_> = slots.filter(|slot| self.slots[*slot].is_some()).collect();
+        self.awaits_all_partitions = self.config.order.is_over_partitions();
         self.fence(&slots, FenceCause::Lost);
         for revocation in &mut self.revocations {
             revocation.forget(&slots, partitions);

@@ -77,6 +77,9 @@ pub enum StopReason {
     },
     /// The source has failed.
     Source(SourceError),
+    /// The order is over all partitions, and another member of the group has some of them, or gets some.
+    /// The text says which.
+    NotAlone(String),
 }
 
 /// Error of a consumer that did not start.
@@ -89,6 +92,9 @@ pub enum StartError {
          `Builder::dead_letters`"
     )]
     NoDeadLetters,
+    /// Settings of the order contradict each other.
+    #[error("{0}; leave one of them out")]
+    Lanes(&'static str),
     /// The pool has refused its settings.
     #[error(transparent)]
     Pool(#[from] keylane::BuildError),
@@ -196,6 +202,11 @@ impl fmt::Display for StopReason {
             StopReason::Failed { partition, position, failure } => {
                 write!(f, "the record at {position} of {partition} failed: {failure}")
             }
+            StopReason::NotAlone(missing) => write!(
+                f,
+                "several keys per record, shared keys and barriers need all partitions, and {missing}; \
+                 run one member of the group"
+            ),
             StopReason::Source(error) => {
                 let cause = std::error::Error::source(error);
                 write!(f, "{error}")?;

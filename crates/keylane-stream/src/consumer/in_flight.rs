@@ -28,6 +28,8 @@ pub(super) struct RecordContext {
     pub(super) index: usize,
     /// The running attempt was cancelled, so its failure does not count.
     cancelled: AtomicBool,
+    /// An earlier record has stopped the key.
+    held: AtomicBool,
 }
 
 impl CancelTarget for RecordContext {
@@ -42,6 +44,11 @@ impl RecordContext {
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
+
+    /// Keeps the record from its first attempt, if that has not begun.
+    pub(super) fn hold(&self) {
+        self.held.store(true, Ordering::Release);
+    }
 }
 
 impl InFlight {
@@ -50,8 +57,8 @@ impl InFlight {
         delivered: DeliveredRecord,
         index: usize,
     ) -> Self {
-        let cancelled = AtomicBool::new(false);
-        let context = Arc::new(RecordContext { assignment, delivered, index, cancelled });
+        let (cancelled, held) = (AtomicBool::new(false), AtomicBool::new(false));
+        let context = Arc::new(RecordContext { assignment, delivered, index, cancelled, held });
         InFlight { context, attempts: RecordFailures::default(), turn: None }
     }
 
@@ -59,6 +66,11 @@ impl InFlight {
     /// of its key, and its call runs in a lane of its own.
     pub(super) fn keep(&mut self, turn: &mut dyn LaneTurn) {
         self.turn.get_or_insert_with(|| turn.keep());
+    }
+
+    /// Returns whether the record must not begin, because an earlier one has stopped its key.
+    pub(super) fn is_held(&self) -> bool {
+        self.context.held.load(Ordering::Acquire)
     }
 
     pub(super) fn begin(&self, now: Instant) -> Option<RunningAttempt> {

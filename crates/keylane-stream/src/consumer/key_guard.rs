@@ -10,7 +10,7 @@ use keylane::{TaskContext, Turn};
 #[derive(Debug)]
 pub(super) enum KeyGuard {
     /// Turn of the pool.
-    Pool(#[expect(dead_code, reason = "held for its drop")] Turn),
+    Pool(Turn),
     /// Guard of the key batcher.
     Batch(Box<dyn LaneGuard>),
 }

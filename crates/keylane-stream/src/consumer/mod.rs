@@ -142,12 +142,14 @@ mod ordering;
 mod outbox;
 mod outside;
 mod partition;
+mod pool_lanes;
 mod record_lanes;
 mod revocation;
 mod shared;
 #[cfg(test)]
 mod simulation;
 mod status;
+mod stopped_lanes;
 mod threads;
 mod timer;
 mod worker_event;
@@ -162,7 +164,7 @@ pub use self::handle::{
     Consumer, ConsumerHandle, ShutdownReport, StartError, StopReason, StoppedKey,
 };
 pub use self::handler_times::HandlerTimes;
-pub use self::ordering::UnkeyedPolicy;
+pub use self::ordering::{RecordClaims, UnkeyedPolicy};
 pub use self::outbox::Outbox;
 pub use self::status::{
     ConsumerCounts, ConsumerStatus, PartitionStatus, PauseReason, PendingRecord, WaitReason,

@@ -16,6 +16,8 @@ pub(super) enum OrderBy {
     Key,
     /// By the result of a function.
     By(Arc<KeyOf>),
+    /// By the keys that a function returns, over all partitions.
+    Claims(Arc<ClaimsOf>),
     /// All records of a partition, one after another.
     Partition,
     /// No order.
@@ -23,6 +25,25 @@ pub(super) enum OrderBy {
 }
 
 type KeyOf = dyn Fn(&Record) -> Option<Vec<u8>> + Send + Sync;
+
+type ClaimsOf = dyn Fn(&Record) -> RecordClaims + Send + Sync;
+
+/// Keys of a record, and how it uses them.
+///
+/// Two records conflict if they have a key in common that one of them does not share, or if one of them is a
+/// barrier. Of two that conflict, the later one waits for the earlier one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordClaims {
+    /// Keys that the record has for itself.
+    pub exclusive: Vec<Vec<u8>>,
+    /// Keys that it shares with other records that share them.
+    pub shared: Vec<Vec<u8>>,
+    /// It waits for all records before it, and all behind it wait for it.
+    pub is_barrier: bool,
+}
+
+/// Slot of lanes that are those of all partitions.
+const ALL_PARTITIONS: usize = usize::MAX;
 
 /// Order of records without a key, for consumers that order by key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,15 +93,79 @@ impl Hash for LaneId {
     }
 }
 
+/// Lanes of a record.
+#[derive(Debug)]
+pub(super) enum LaneSet {
+    One(LaneId),
+    /// Any number of lanes; only for consumers that order by several keys.
+    Many(Box<RecordLaneClaims>),
+}
+
+/// How a record uses its lanes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecordLaneClaims {
+    /// Lanes that the record has for itself.
+    pub(super) exclusive: Vec<LaneId>,
+    /// Lanes that it shares with other records that share them.
+    pub(super) shared: Vec<LaneId>,
+    /// It waits for all records before it, and all behind it wait for it.
+    pub(super) is_barrier: bool,
+}
+
+impl LaneSet {
+    /// Returns the only lane of a record that cannot have several.
+    pub(super) fn into_one(self) -> LaneId {
+        match self {
+            LaneSet::One(lane) => lane,
+            LaneSet::Many(_) => unreachable!("the pool was built for records with one lane"),
+        }
+    }
+}
+
 /// Lane of a record, or the reason why it has none.
 pub(super) enum RecordLane {
     Lane(LaneId),
+    Set(Box<RecordLaneClaims>),
     Unordered,
     /// The record cannot be handled.
     Rejected(AttemptFailure),
 }
 
+impl LaneId {
+    /// Returns the lane of a key, or that of records without one, over all partitions.
+    pub(super) fn of_all_partitions(key: Option<&[u8]>) -> Self {
+        match key {
+            Some(key) => LaneId::Key { slot: ALL_PARTITIONS, key: LaneKey::from(key) },
+            None => LaneId::Unkeyed { slot: ALL_PARTITIONS },
+        }
+    }
+}
+
+impl RecordClaims {
+    fn lanes(&self, unkeyed: UnkeyedPolicy) -> RecordLane {
+        let lanes = |keys: &[Vec<u8>]| -> Vec<_> {
+            keys.iter().map(|key| LaneId::of_all_partitions(Some(key))).collect()
+        };
+        let (mut exclusive, shared) = (lanes(&self.exclusive), lanes(&self.shared));
+        if exclusive.is_empty() && shared.is_empty() && !self.is_barrier {
+            match unkeyed {
+                UnkeyedPolicy::OneByOne => exclusive.push(LaneId::of_all_partitions(None)),
+                // It has no lane, and is ordered with barriers.
+                UnkeyedPolicy::Unordered => {}
+                UnkeyedPolicy::Reject => return RecordLane::Rejected(AttemptFailure::NoKey),
+            }
+        }
+        let is_barrier = self.is_barrier;
+        RecordLane::Set(Box::new(RecordLaneClaims { exclusive, shared, is_barrier }))
+    }
+}
+
 impl OrderBy {
+    /// Returns whether the order is over all partitions.
+    pub(super) fn is_over_partitions(&self) -> bool {
+        matches!(self, OrderBy::Claims(_))
+    }
+
     pub(super) fn lane_of(
         &self,
         delivered: &DeliveredRecord,
@@ -96,6 +181,12 @@ impl OrderBy {
                         return RecordLane::Rejected(AttemptFailure::panicked(&*payload));
                     }
                 }
+            }
+            OrderBy::Claims(claims_of) => {
+                return match catch_unwind(AssertUnwindSafe(|| claims_of(&delivered.record))) {
+                    Ok(claims) => claims.lanes(unkeyed),
+                    Err(payload) => RecordLane::Rejected(AttemptFailure::panicked(&*payload)),
+                };
             }
             OrderBy::Partition => return RecordLane::Lane(LaneId::Partition { slot }),
             OrderBy::None => return RecordLane::Unordered,
@@ -114,6 +205,7 @@ impl fmt::Debug for OrderBy {
         f.write_str(match self {
             OrderBy::Key => "Key",
             OrderBy::By(_) => "By",
+            OrderBy::Claims(_) => "Claims",
             OrderBy::Partition => "Partition",
             OrderBy::None => "None",
         })

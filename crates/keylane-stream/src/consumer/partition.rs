@@ -2,7 +2,7 @@
 //! flight, and decides when progress is committed. Used by the coordinator thread only.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use super::buffer::{BufferItem, PartitionBuffer};
 use super::failure::AttemptFailure;
 use super::in_flight::{InFlight, RecordContext};
 use super::key_guard::KeyGuard;
-use super::ordering::{LaneId, OrderBy, RecordLane, UnkeyedPolicy};
+use super::ordering::{LaneId, LaneSet, OrderBy, RecordLane, UnkeyedPolicy};
 use super::status::{PartitionStatus, PauseReason, PendingRecord, WaitReason};
+use super::stopped_lanes::{AdmittedLanes, StoppedLanes};
 use super::worker_event::{FailedAttempt, FailureAction};
 use crate::source::{CommitError, PartitionAssignment};
 use crate::tracker::{OffsetMapLimit, Progress, TakeOutcome, Tracker};
@@ -105,6 +106,8 @@ struct InFlightEntry {
     bytes: usize,
     /// State after a failure. `None` for most records: no attempt has failed.
     failed_state: Option<Box<FailedState>>,
+    /// Lanes, if the record can have several.
+    lanes: Option<Box<AdmittedLanes>>,
 }
 
 /// State of a record whose last attempt has failed.
@@ -129,7 +132,7 @@ enum RecordState {
 /// An admitted record and its lane.
 #[derive(Debug)]
 pub(super) enum AdmittedRecord {
-    Lane(LaneId, InFlight),
+    Lanes(LaneSet, InFlight),
     Unordered(InFlight),
     Rejected(InFlight, AttemptFailure),
 }
@@ -241,6 +244,7 @@ impl PartitionState {
     pub(super) fn admit(
         &mut self,
         (order, unkeyed, limits): (&OrderBy, UnkeyedPolicy, InFlightLimits),
+        held: &mut StoppedLanes,
         now: Instant,
         mut each: impl FnMut(AdmittedRecord),
     ) -> u64 {
@@ -252,7 +256,9 @@ impl PartitionState {
                 Some(BufferItem::Record(delivered)) => {
                     match self.tracker.take(delivered.position) {
                         TakeOutcome::New => {
-                            if let Some(admitted) = self.enter(delivered, (order, unkeyed), now) {
+                            if let Some(admitted) =
+                                self.enter(delivered, (order, unkeyed), held, now)
+                            {
                                 each(admitted);
                             }
                         }
@@ -277,6 +283,7 @@ impl PartitionState {
         &mut self,
         delivered: DeliveredRecord,
         (order, unkeyed): (&OrderBy, UnkeyedPolicy),
+        held: &mut StoppedLanes,
         now: Instant,
     ) -> Option<AdmittedRecord> {
         if self.in_flight.len() == self.stuck {
@@ -288,8 +295,13 @@ impl PartitionState {
         let entry = self.in_flight.vacant_entry();
         let in_flight = InFlight::new(self.assignment.clone(), delivered, entry.key());
         let context = in_flight.context.clone();
-        let entry =
-            entry.insert(InFlightEntry { context, taken_at: now, bytes, failed_state: None });
+        let entry = entry.insert(InFlightEntry {
+            context,
+            taken_at: now,
+            bytes,
+            failed_state: None,
+            lanes: None,
+        });
         if let RecordLane::Lane(lane) = &lane
             && !self.stopped.is_empty()
             && let Some(stopped) = self.stopped.get(lane)
@@ -299,7 +311,12 @@ impl PartitionState {
             return None;
         }
         Some(match lane {
-            RecordLane::Lane(lane) => AdmittedRecord::Lane(lane, in_flight),
+            RecordLane::Lane(lane) => AdmittedRecord::Lanes(LaneSet::One(lane), in_flight),
+            RecordLane::Set(claims) => {
+                entry.lanes = Some(held.admit(&claims));
+                entry.mark(held, &mut self.stuck);
+                AdmittedRecord::Lanes(LaneSet::Many(claims), in_flight)
+            }
             RecordLane::Unordered => AdmittedRecord::Unordered(in_flight),
             RecordLane::Rejected(why) => AdmittedRecord::Rejected(in_flight, why),
         })
@@ -315,6 +332,8 @@ impl PartitionState {
         let done = self.tracker.complete(position);
         debug_assert!(done.is_ok(), "a record with an entry is admitted and incomplete");
         let entry = self.in_flight.remove(index);
+        // With a limit per key it can have begun before its key stopped.
+        self.stuck -= usize::from(matches!(entry.state(), RecordState::Behind(_)));
         self.bytes -= entry.bytes;
         if self.in_flight.is_empty() && self.in_flight.capacity() > MAX_IDLE_CAPACITY {
             // Release the memory of a burst.
@@ -343,6 +362,7 @@ impl PartitionState {
             }
         };
         let stopped = matches!(state, RecordState::Stopped);
+        self.stuck -= usize::from(matches!(entry.state(), RecordState::Behind(_)));
         let failure = Some(failed.failure);
         entry.failed_state = Some(Box::new(FailedState { failed: failed.attempt, failure, state }));
         self.stopped_turns.extend(turn);
@@ -358,18 +378,52 @@ impl PartitionState {
         let lane = |context: &RecordContext| match order.lane_of(&context.delivered, slot, unkeyed)
         {
             RecordLane::Lane(lane) => Some(lane),
-            RecordLane::Unordered | RecordLane::Rejected(_) => None,
+            RecordLane::Set(_) | RecordLane::Unordered | RecordLane::Rejected(_) => None,
         };
         let Some(stopped_lane) = lane(stopped) else { return };
         let position = stopped.delivered.position;
         for (_, entry) in &mut self.in_flight {
             let is_behind = entry.context.delivered.position > position;
             if is_behind && lane(&entry.context).as_ref() == Some(&stopped_lane) {
-                entry.failed_state_mut().state = RecordState::Behind(position);
-                self.stuck += 1;
+                entry.context.hold();
+                // With a limit per key it can have failed already, and then runs again.
+                if matches!(entry.state(), RecordState::Running) {
+                    entry.failed_state_mut().state = RecordState::Behind(position);
+                    self.stuck += 1;
+                }
             }
         }
         self.stopped.insert(stopped_lane, position);
+    }
+
+    /// Returns the lanes of the records in flight.
+    pub(super) fn lanes(&self, (order, unkeyed): (&OrderBy, UnkeyedPolicy)) -> HashSet<LaneId> {
+        let slot = self.assignment.slot;
+        let lanes = self.entries().flat_map(|entry| {
+            match order.lane_of(&entry.context.delivered, slot, unkeyed) {
+                RecordLane::Lane(lane) => vec![lane],
+                RecordLane::Set(claims) => claims.exclusive,
+                RecordLane::Unordered | RecordLane::Rejected(_) => Vec::new(),
+            }
+        });
+        lanes.collect()
+    }
+
+    /// Returns the records in flight with several lanes: the number of each in the order of all partitions,
+    /// and its index here.
+    pub(super) fn admitted(&self) -> impl Iterator<Item = (u64, usize)> {
+        let number = |(index, entry): (usize, &InFlightEntry)| {
+            entry.lanes.as_ref().map(|lanes| (lanes.number, index))
+        };
+        self.in_flight.iter().filter_map(number)
+    }
+
+    /// Marks a record as waiting for a stopped one, or not, and adds its lanes to the held ones if so.
+    /// Called in the order of all partitions.
+    pub(super) fn mark(&mut self, index: usize, held: &mut StoppedLanes) {
+        if let Some(entry) = self.in_flight.get_mut(index) {
+            entry.mark(held, &mut self.stuck);
+        }
     }
 
     /// Returns the progress to commit.
@@ -542,6 +596,33 @@ impl InFlightEntry {
         self.failed_state.as_ref().map_or(&RecordState::Running, |failed_state| &failed_state.state)
     }
 
+    fn mark(&mut self, held: &mut StoppedLanes, stuck: &mut usize) {
+        let Some(lanes) = self.lanes.take() else { return };
+        let position = self.position();
+        let holder = match self.state() {
+            RecordState::Stopped => Some(position),
+            _ => held.holder(&lanes.claims),
+        };
+        match (self.state(), holder) {
+            (RecordState::Running, Some(stopped)) => {
+                if held.is_limited {
+                    self.context.hold();
+                }
+                self.failed_state_mut().state = RecordState::Behind(stopped);
+                *stuck += 1;
+            }
+            (RecordState::Behind(_), None) => {
+                self.failed_state_mut().state = RecordState::Running;
+                *stuck -= 1;
+            }
+            _ => {}
+        }
+        if let Some(stopped) = holder {
+            held.hold(&lanes.claims, stopped);
+        }
+        self.lanes = Some(lanes);
+    }
+
     fn is_blocked(&self) -> bool {
         !matches!(self.state(), RecordState::Running)
     }
@@ -601,9 +682,10 @@ mod tests {
         let mut taken = None;
         state.admit(
             (&OrderBy::Key, UnkeyedPolicy::default(), LIMITS),
+            &mut StoppedLanes::default(),
             Instant::now(),
             |admitted| {
-                let (AdmittedRecord::Lane(_, in_flight)
+                let (AdmittedRecord::Lanes(_, in_flight)
                 | AdmittedRecord::Unordered(in_flight)
                 | AdmittedRecord::Rejected(in_flight, _)) = admitted;
                 taken = Some(in_flight);

@@ -38,6 +38,8 @@ pub struct ConsumerCounts {
     pub skipped: u64,
     /// Records that were written to the dead letters.
     pub dead_lettered: u64,
+    /// Records that a later one of their key has replaced before they began.
+    pub replaced: u64,
     /// Delivered records that were complete already.
     pub repeated: u64,
     /// Number of polls that reported assigned, revoked or lost partitions.

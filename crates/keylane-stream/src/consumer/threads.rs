@@ -4,18 +4,16 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use super::dead_letter_writer;
-use super::in_flight::InFlight;
-use super::ordering::LaneId;
 use super::record_lanes::RecordLanes;
 use super::shared::ConsumerShared;
-use super::{RecordPool, ShutdownReport, StartError};
+use super::{ShutdownReport, StartError};
 use crate::dead_letters::DeadLetters;
 
 /// Threads beside the coordinator: pool, timer and dead-letter writer. Dropping it ends them.
 pub(super) struct BackgroundThreads {
     shared: Arc<ConsumerShared>,
     /// Pool, until the end.
-    pool: Option<Arc<RecordPool>>,
+    lanes: Option<Arc<dyn RecordLanes>>,
     timer: Option<JoinHandle<()>>,
     dead_letters: Option<JoinHandle<()>>,
     /// Attempts are still running that are not awaited.
@@ -25,18 +23,18 @@ pub(super) struct BackgroundThreads {
 impl BackgroundThreads {
     pub(super) fn start(
         shared: &Arc<ConsumerShared>,
-        pool: &Arc<RecordPool>,
+        lanes: &Arc<dyn RecordLanes>,
         dead_letter_sink: Option<Box<dyn DeadLetters>>,
     ) -> Result<Self, StartError> {
         let mut threads = BackgroundThreads {
             shared: shared.clone(),
-            pool: Some(pool.clone()),
+            lanes: Some(lanes.clone()),
             timer: None,
             dead_letters: None,
             is_abandoned: false,
         };
-        let (timers, pool) = (shared.clone(), pool.clone());
-        threads.timer = Some(spawn("keylane-timer", move || run_timer(&timers, &pool))?);
+        let (timers, lanes) = (shared.clone(), lanes.clone());
+        threads.timer = Some(spawn("keylane-timer", move || run_timer(&timers, &*lanes))?);
         if let Some(mut dead_letter_sink) = dead_letter_sink {
             let shared = shared.clone();
             let run = move || dead_letter_writer::run(&shared, &mut *dead_letter_sink);
@@ -53,22 +51,9 @@ impl BackgroundThreads {
     }
 }
 
-/// Sends retries that are due to the pool. Each holds the guard of its key and gets a lane of its
-/// own.
-fn run_timer(shared: &ConsumerShared, pool: &RecordPool) {
-    // The coordinator numbers its single-record lanes upwards from 1, so the numbers do not meet.
-    let mut number = u64::MAX;
-    shared.timer.run(&shared.outside, |in_flight| send_retries(in_flight, &mut number, pool));
-}
-
-/// Sends retries to lanes of their own. `number` is that of the last lane.
-pub(super) fn send_retries(in_flight: Vec<InFlight>, number: &mut u64, lanes: &dyn RecordLanes) {
-    let lane = |in_flight| {
-        *number -= 1;
-        (LaneId::Single { number: *number }, in_flight)
-    };
-    // The lanes are closed only at the end, when no attempt will start any more.
-    lanes.send(&mut in_flight.into_iter().map(lane).collect());
+/// Runs retries that are due. Each holds the guard of its lanes.
+fn run_timer(shared: &ConsumerShared, lanes: &dyn RecordLanes) {
+    shared.timer.run(&shared.outside, |due| due.into_iter().for_each(|it| lanes.retry(it)));
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
@@ -81,10 +66,10 @@ impl Drop for BackgroundThreads {
         self.shared.timer.stop();
         self.shared.dead_letters.stop();
         join(self.timer.take());
-        let pool = self.pool.take();
+        let lanes = self.lanes.take();
         // Their assignments are closed, so none of these tasks would start.
-        drop(pool.as_ref().map(|pool| pool.shutdown_now()));
-        let (dead_letters, end) = (self.dead_letters.take(), move || drop(pool));
+        lanes.iter().for_each(|lanes| lanes.stop());
+        let (dead_letters, end) = (self.dead_letters.take(), move || drop(lanes));
         if self.is_abandoned {
             // Joining would wait for abandoned attempts; a detached thread does.
             drop(dead_letters);

@@ -42,6 +42,8 @@ pub(super) enum CompletionKind {
     Produced,
     Skipped,
     DeadLettered,
+    /// A later record of its key has replaced it before it began.
+    Replaced,
 }
 
 /// A failed attempt.

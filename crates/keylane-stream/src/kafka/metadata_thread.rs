@@ -15,6 +15,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::context::ClientCallbacks;
 use super::ffi::{self, TopicId};
 use super::topic_partition::{TopicPartition, list};
+use super::topic_partitions::partitions_of;
 
 /// Timeout of a request; it is repeated afterwards.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,6 +29,8 @@ pub(super) enum MetadataRequest {
     Bounds(Vec<TopicPartition>),
     /// Current ids of topics.
     Ids(Vec<String>),
+    /// All partitions of topics.
+    Partitions(Vec<String>),
 }
 
 /// Reply to a request, or its error.
@@ -36,6 +39,7 @@ pub(super) enum MetadataReply {
     Committed(Vec<TopicPartition>, KafkaResult<Vec<CommittedOffset>>),
     Bounds(PartialBounds),
     Ids(KafkaResult<HashMap<String, TopicId>>),
+    Partitions(Vec<String>, KafkaResult<Vec<TopicPartition>>),
 }
 
 /// Committed offset of a partition.
@@ -135,6 +139,10 @@ fn serve(
                 }))
             }
             MetadataRequest::Ids(topics) => MetadataReply::Ids(ids(consumer, topics)),
+            MetadataRequest::Partitions(topics) => {
+                let reply = partitions_of(consumer, &topics, REQUEST_TIMEOUT);
+                MetadataReply::Partitions(topics, reply)
+            }
         };
         if replies.send(reply).is_err() {
             return;

@@ -70,6 +70,7 @@ mod lag;
 mod member;
 mod metadata_thread;
 mod output;
+mod ownership;
 mod partition;
 mod partition_queues;
 mod pause_buffer;
@@ -81,6 +82,7 @@ mod source;
 mod start_offset;
 mod target;
 mod topic_partition;
+mod topic_partitions;
 mod transaction;
 
 pub use address::{AddressError, SubscriptionAddress, TopicAddress};

@@ -17,6 +17,7 @@ use super::pending_assignment::{PendingAssignment, ResolvedStart};
 use super::source::{KafkaSource, RETRY_INTERVAL};
 use super::start_offset::{ReadState, StartAction, StartAt, StartDecision, epochs_of};
 use super::topic_partition::TopicPartition;
+use super::topic_partitions::TopicPartitions;
 use crate::Position;
 use crate::source::{Partition, SourceError, SourceEvent};
 use crate::tracker::Progress;
@@ -84,6 +85,12 @@ impl KafkaSource {
                     }
                 }
                 MetadataReply::Ids(Ok(ids)) => self.on_topic_ids(&ids),
+                MetadataReply::Partitions(_, Ok(all)) => {
+                    self.topic_partitions = TopicPartitions::Known(all);
+                }
+                MetadataReply::Partitions(topics, Err(error)) => {
+                    self.on_request_failed(MetadataRequest::Partitions(topics), &error)?;
+                }
                 MetadataReply::Committed(names, Err(error)) => {
                     self.on_request_failed(MetadataRequest::Committed(names), &error)?;
                 }
@@ -106,6 +113,7 @@ impl KafkaSource {
             }
             MetadataRequest::Bounds(names) => names.iter().any(|name| self.awaits_bounds(name)),
             MetadataRequest::Ids(_) => false,
+            MetadataRequest::Partitions(_) => true,
         };
         if still_asked {
             let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);

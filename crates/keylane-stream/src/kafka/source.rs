@@ -24,9 +24,12 @@ use super::pending_assignment::PendingAssignment;
 use super::settings::{KafkaSettings, OffsetMapVersion};
 use super::start_offset::StartPolicy;
 use super::topic_partition::TopicPartition;
+use super::topic_partitions::TopicPartitions;
 use super::transaction::TransactionControl;
 use crate::Position;
-use crate::source::{CommitError, Partition, ProgressCommit, Source, SourceError, SourceEvent};
+use crate::source::{
+    CommitError, Partition, PartitionOwnership, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use crate::tracker::{OffsetMapLimit, Progress};
 
 /// Interval between checks of the topic ids.
@@ -62,6 +65,10 @@ pub struct KafkaSource {
     pub(super) ready: VecDeque<TopicPartition>,
     /// Requests to repeat, and when.
     pub(super) retries: Vec<(Instant, MetadataRequest)>,
+    /// Subscribed topics.
+    pub(super) topics: Vec<String>,
+    /// Their partitions, for consumers that need all of them.
+    pub(super) topic_partitions: TopicPartitions,
     /// Id of each topic at the last assignment of one of its partitions.
     pub(super) ids: HashMap<String, TopicId>,
     /// Time of the next check of the topic ids.
@@ -117,6 +124,8 @@ impl KafkaSource {
             revoked: VecDeque::new(),
             ready: VecDeque::new(),
             retries: Vec::new(),
+            topics: settings.topics,
+            topic_partitions: TopicPartitions::default(),
             ids: HashMap::new(),
             next_check: Instant::now() + TOPIC_CHECK_INTERVAL,
             has_joined: false,
@@ -386,6 +395,10 @@ impl Source for KafkaSource {
 
     fn unreachable_since(&self) -> Option<Instant> {
         self.context().unreachable_since()
+    }
+
+    fn ownership(&mut self) -> PartitionOwnership {
+        self.all_partitions()
     }
 
     fn end(&self, partition: &Partition) -> Option<Position> {

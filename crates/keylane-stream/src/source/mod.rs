@@ -130,6 +130,14 @@ pub trait Source: Send {
         None
     }
 
+    /// Returns whether this source has all partitions of its streams. A source that no others share has.
+    ///
+    /// It is called after assignments, by consumers whose order is over all partitions, until the answer is
+    /// known. `poll` must return when it becomes known.
+    fn ownership(&mut self) -> PartitionOwnership {
+        PartitionOwnership::All
+    }
+
     /// Returns one past the last known record of a partition, without a request to the broker.
     fn end(&self, partition: &Partition) -> Option<Position> {
         let _ = partition;
@@ -195,9 +203,24 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).resolving_since(partition)
     }
 
+    fn ownership(&mut self) -> PartitionOwnership {
+        (**self).ownership()
+    }
+
     fn end(&self, partition: &Partition) -> Option<Position> {
         (**self).end(partition)
     }
+}
+
+/// Which partitions of its streams a source has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartitionOwnership {
+    /// All of them.
+    All,
+    /// It is not known yet.
+    Unknown,
+    /// Not all. The text names what is missing, as in "the group gives orders[3] to another member".
+    Some(String),
 }
 
 /// A stream of records with its own positions: a topic's partition, a journal, a file.

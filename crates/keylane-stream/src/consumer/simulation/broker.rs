@@ -14,7 +14,7 @@ use crate::tracker::{OffsetMapLimit, OffsetMapPolicy, Progress, decode};
 use crate::{Partition, Position};
 
 /// Time without a sign of a member after which the group gives its partitions to others.
-const SESSION_TIMEOUT: u64 = 10_000_000;
+pub(super) const SESSION_TIMEOUT: u64 = 10_000_000;
 
 /// Name of the stream.
 const STREAM: &str = "orders";
@@ -45,6 +45,13 @@ pub(super) struct Log {
     is_revoked: bool,
     /// Member that is to have the partition.
     target: Option<usize>,
+}
+
+impl Log {
+    /// Returns whether a member gets the partition, or no member was chosen.
+    pub(super) fn is_for(&self, member: usize) -> bool {
+        self.target.is_none_or(|target| target == member)
+    }
 }
 
 /// A process as a member of the group.

@@ -3,6 +3,7 @@
 
 mod attempts;
 mod commits;
+mod conflicts;
 mod state;
 
 use state::{State, TenancyEnd};
@@ -41,6 +42,7 @@ fn judge_event(state: &mut State<'_>, event: &Event) {
             attempts::letter(state, *member, *place, *attempts, *is_acknowledged);
         }
         Event::Skipped { place, .. } => attempts::skipped(state, *place),
+        Event::Replaced { member, place, by } => attempts::replaced(state, *member, *place, *by),
         Event::Committing { member, partition, claim } => {
             commits::committing(state, *member, *partition, claim);
         }
@@ -54,6 +56,9 @@ fn judge_event(state: &mut State<'_>, event: &Event) {
         Event::Published { outputs, .. } => commits::published(state, outputs),
         Event::Revoked { member, partitions } => {
             commits::revoked(state, *member, partitions);
+            if state.settings.has_claims {
+                state.stop_by_itself(*member);
+            }
         }
         Event::Released { member, partitions } => {
             commits::released(state, *member, partitions);

@@ -69,6 +69,8 @@ pub(super) enum Event {
     Cancelled { member: usize, place: Place, is_forced: bool },
     /// A dead letter is written. `is_acknowledged` is false if the writer does not learn it.
     Letter { member: usize, place: Place, attempts: u32, is_acknowledged: bool },
+    /// A record is replaced by a later one of its key, and has not begun.
+    Replaced { member: usize, place: Place, by: Place },
     /// The consumer reports that it skips a record.
     Skipped { member: usize, place: Place },
     /// The consumer sends a commit.

@@ -1,116 +1,181 @@
 //! Lanes of a simulated process: what the pool of the library is for a real consumer, as a state
 //! machine on one thread.
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use super::super::in_flight::InFlight;
 use super::super::key_guard::{KeyGuard, LaneGuard, LaneTurn};
-use super::super::ordering::LaneId;
+use super::super::ordering::{LaneId, LaneSet};
 use super::super::record_lanes::RecordLanes;
+use super::history::{Event, Place};
 use super::random::Random;
+use super::world::World;
 
 /// Lanes of a process.
-#[derive(Debug, Default)]
-pub(super) struct SimulatedLanes(Mutex<Vec<Lane>>);
-
 #[derive(Debug)]
-struct Lane {
-    id: LaneId,
-    waiting: VecDeque<InFlight>,
-    /// The turn of the record before is kept.
-    is_held: bool,
+pub(super) struct SimulatedLanes {
+    world: Arc<World>,
+    member: usize,
+    /// Whether a record replaces the one of its key that has not begun.
+    is_latest: bool,
+    state: Mutex<LaneState>,
 }
 
-/// Turn of a record while its handler is called.
-pub(super) struct SimulatedTurn {
-    lanes: Arc<SimulatedLanes>,
-    lane: LaneId,
+#[derive(Debug, Default)]
+struct LaneState {
+    /// Number of tasks so far.
+    count: u64,
+    /// Tasks that have not ended, in the order in which they were sent.
+    tasks: Vec<LaneTask>,
+    /// Records that run again, and hold their turns.
+    retries: Vec<InFlight>,
+}
+
+#[derive(Debug)]
+struct LaneTask {
+    number: u64,
+    lanes: LaneSet,
+    /// Record, until it begins.
+    record: Option<InFlight>,
 }
 
 /// Turn that lasts beyond the call of the handler.
 #[derive(Debug)]
 struct KeptTurn {
     lanes: Arc<SimulatedLanes>,
-    lane: LaneId,
+    number: u64,
 }
 
 impl RecordLanes for SimulatedLanes {
-    fn send(&self, records: &mut Vec<(LaneId, InFlight)>) -> bool {
-        let mut lanes = self.0.lock().unwrap();
-        for (id, in_flight) in records.drain(..) {
-            match lanes.iter_mut().find(|lane| lane.id == id) {
-                Some(lane) => lane.waiting.push_back(in_flight),
-                None => lanes.push(Lane { id, waiting: [in_flight].into(), is_held: false }),
+    fn send(&self, records: &mut Vec<(LaneSet, InFlight)>, replaced: &mut Vec<InFlight>) -> bool {
+        let mut state = self.state.lock().unwrap();
+        for (lanes, in_flight) in records.drain(..) {
+            let earlier = match &lanes {
+                LaneSet::One(lane @ LaneId::Key { .. }) if self.is_latest => state.last_of(lane),
+                _ => None,
+            };
+            if let Some(record) = earlier {
+                let earlier = std::mem::replace(record, in_flight);
+                let (place, by) = (place_of(&earlier), place_of(record));
+                self.world.record(Event::Replaced { member: self.member, place, by });
+                replaced.push(earlier);
+                continue;
             }
+            state.count += 1;
+            let number = state.count;
+            state.tasks.push(LaneTask { number, lanes, record: Some(in_flight) });
         }
         true
     }
+
+    fn retry(&self, in_flight: InFlight) {
+        self.state.lock().unwrap().retries.push(in_flight);
+    }
+
+    fn withdraw(&self, _: &LaneId) {}
+
+    fn stop(&self) {
+        let state = std::mem::take(&mut *self.state.lock().unwrap());
+        // Not under the lock, because a record can hold a turn.
+        drop(state);
+    }
+}
+
+fn place_of(in_flight: &InFlight) -> Place {
+    let context = &in_flight.context;
+    let partition = context.assignment.partition.number();
+    Place { partition, position: context.delivered.position.get() }
 }
 
 impl SimulatedLanes {
+    pub(super) fn new(world: Arc<World>, member: usize, is_latest: bool) -> Self {
+        SimulatedLanes { world, member, is_latest, state: Mutex::default() }
+    }
+
     /// Returns whether a record can begin.
     pub(super) fn is_ready(&self) -> bool {
-        self.0.lock().unwrap().iter().any(Lane::is_ready)
+        let state = self.state.lock().unwrap();
+        !state.retries.is_empty() || !state.ready().is_empty()
     }
 
-    /// Takes the first record of a ready lane. The lane's turn is that of the record.
-    pub(super) fn take(
-        self: &Arc<Self>,
-        random: &mut Random,
-    ) -> Option<(LaneId, InFlight, SimulatedTurn)> {
-        let mut lanes = self.0.lock().unwrap();
-        let ready: Vec<_> = (0..lanes.len()).filter(|at| lanes[*at].is_ready()).collect();
-        let lane = &mut lanes[*random.pick(&ready)?];
-        let in_flight = lane.waiting.pop_front()?;
-        // Until the handler's call has returned.
-        lane.is_held = true;
-        let turn = SimulatedTurn { lanes: self.clone(), lane: lane.id.clone() };
-        Some((lane.id.clone(), in_flight, turn))
+    /// Takes a record that can begin, with its turn.
+    pub(super) fn take(self: &Arc<Self>, random: &mut Random) -> Option<(InFlight, CalledTurn)> {
+        let mut state = self.state.lock().unwrap();
+        let mut ready: Vec<_> = state.ready().into_iter().map(Some).collect();
+        ready.extend((!state.retries.is_empty()).then_some(None));
+        let (in_flight, number) = match random.pick(&ready)? {
+            Some(index) => {
+                let task = &mut state.tasks[*index];
+                (task.record.take()?, Some(task.number))
+            }
+            None => (state.retries.remove(0), None),
+        };
+        Some((in_flight, CalledTurn { lanes: self.clone(), number }))
     }
 
-    /// Ends a turn.
-    pub(super) fn release(&self, id: &LaneId) {
-        let mut lanes = self.0.lock().unwrap();
-        if let Some(at) = lanes.iter().position(|lane| lane.id == *id) {
-            lanes[at].is_held = false;
-            if lanes[at].waiting.is_empty() {
-                lanes.remove(at);
+    /// Ends a task.
+    fn release(&self, number: u64) {
+        self.state.lock().unwrap().tasks.retain(|task| task.number != number);
+    }
+}
+
+impl LaneState {
+    /// Returns the last record of a lane, if it has not begun.
+    fn last_of(&mut self, lane: &LaneId) -> Option<&mut InFlight> {
+        let is_of = |task: &&mut LaneTask| matches!(&task.lanes, LaneSet::One(one) if one == lane);
+        self.tasks.iter_mut().rev().find(is_of)?.record.as_mut()
+    }
+
+    /// Returns the tasks that conflict with no earlier one and have not begun.
+    fn ready(&self) -> Vec<usize> {
+        let (mut own, mut shared) = (HashSet::new(), HashSet::new());
+        let mut ready = Vec::new();
+        for (index, task) in self.tasks.iter().enumerate() {
+            let is_free = match &task.lanes {
+                LaneSet::One(lane) => !own.contains(lane) && !shared.contains(lane),
+                LaneSet::Many(lanes) if lanes.is_barrier => index == 0,
+                LaneSet::Many(lanes) => {
+                    let is_own_free = |lane| !own.contains(lane) && !shared.contains(lane);
+                    lanes.exclusive.iter().all(is_own_free)
+                        && lanes.shared.iter().all(|lane| !own.contains(lane))
+                }
+            };
+            if is_free && task.record.is_some() {
+                ready.push(index);
+            }
+            match &task.lanes {
+                LaneSet::One(lane) => _ = own.insert(lane),
+                LaneSet::Many(lanes) if lanes.is_barrier => break,
+                LaneSet::Many(lanes) => {
+                    own.extend(&lanes.exclusive);
+                    shared.extend(&lanes.shared);
+                }
             }
         }
-    }
-
-    /// Drops all waiting records, as at the end of a process.
-    pub(super) fn clear(&self) {
-        let lanes = std::mem::take(&mut *self.0.lock().unwrap());
-        // Not under the lock, because a record can hold a turn.
-        drop(lanes);
+        ready
     }
 }
 
-impl Lane {
-    fn is_ready(&self) -> bool {
-        !self.is_held && !self.waiting.is_empty()
-    }
-}
-
-/// The turn while a handler is called, and whether it was kept.
+/// Turn of a record while its handler is called. It ends with the call, unless it is kept. A record that
+/// runs again holds its own.
 pub(super) struct CalledTurn {
-    turn: SimulatedTurn,
-    pub(super) is_kept: bool,
-}
-
-impl CalledTurn {
-    pub(super) fn new(turn: SimulatedTurn) -> Self {
-        CalledTurn { turn, is_kept: false }
-    }
+    lanes: Arc<SimulatedLanes>,
+    number: Option<u64>,
 }
 
 impl LaneTurn for CalledTurn {
     fn keep(&mut self) -> KeyGuard {
-        self.is_kept = true;
-        let SimulatedTurn { lanes, lane } = &self.turn;
-        KeyGuard::Batch(Box::new(KeptTurn { lanes: lanes.clone(), lane: lane.clone() }))
+        let number = self.number.take().expect("a record that runs again holds its turn");
+        KeyGuard::Batch(Box::new(KeptTurn { lanes: self.lanes.clone(), number }))
+    }
+}
+
+impl Drop for CalledTurn {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.lanes.release(number);
+        }
     }
 }
 
@@ -118,6 +183,6 @@ impl LaneGuard for KeptTurn {}
 
 impl Drop for KeptTurn {
     fn drop(&mut self) {
-        self.lanes.release(&self.lane);
+        self.lanes.release(self.number);
     }
 }

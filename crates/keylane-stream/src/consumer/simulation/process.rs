@@ -19,13 +19,13 @@ use super::super::key_guard::LaneTurn;
 use super::super::mailbox::Mailbox;
 use super::super::ordering::LaneId;
 use super::super::outside::Outside;
+use super::super::record_lanes::RecordLanes;
 use super::super::shared::ConsumerShared;
-use super::super::threads::send_retries;
 use super::super::worker_event::{StopCancellation, WorkerEvent};
 use super::super::{ShutdownReport, StopReason};
 use super::broker::Broker;
 use super::history::{AttemptEnd, Event, Place};
-use super::lanes::{CalledTurn, SimulatedLanes};
+use super::lanes::SimulatedLanes;
 use super::letters::SimulatedLetters;
 use super::random::Random;
 use super::settings::Behaviour;
@@ -53,8 +53,6 @@ pub(super) struct Process {
     refused: RefusedLetters,
     /// Requests that the dead-letter writer has taken.
     taken: Vec<DeadLetterRequest>,
-    /// Number of the last lane of a retry.
-    lane_number: u64,
     wake: Arc<AtomicBool>,
     wait: Option<NextWait>,
     steps_without_wait: u32,
@@ -189,6 +187,7 @@ impl Process {
         let (order, unkeyed) = stage.settings.order();
         let config = CoordinatorConfig {
             order,
+            has_limits: false,
             unkeyed,
             limits: stage.settings.limits(),
             commit_every: stage.settings.commit_every,
@@ -197,7 +196,7 @@ impl Process {
             cancel_grace: stage.settings.cancel_grace,
             on_event: Some(Box::new(on_event(world.clone(), member))),
         };
-        let lanes = Arc::new(SimulatedLanes::default());
+        let lanes = Arc::new(SimulatedLanes::new(world.clone(), member, stage.settings.is_latest));
         let coordinator = Coordinator::new(Box::new(source), lanes.clone(), shared.clone(), config);
         let letters = SimulatedLetters::new(stage, member, Random::new(random.next()));
         let handler = Handler::new(stage, member);
@@ -215,7 +214,6 @@ impl Process {
             letters,
             refused: RefusedLetters::default(),
             taken: Vec::new(),
-            lane_number: u64::MAX,
             wake,
             wait: None,
             steps_without_wait: 0,
@@ -243,7 +241,7 @@ impl Process {
             Step::Answer => self.answer(),
             Step::Timer => {
                 let due = self.shared.timer.take_due(self.shared.outside.now());
-                send_retries(due, &mut self.lane_number, &*self.lanes);
+                due.into_iter().for_each(|in_flight| self.lanes.retry(in_flight));
             }
             Step::Letters => {
                 let came = std::mem::take(&mut self.taken);
@@ -273,13 +271,11 @@ impl Process {
 
     /// Lets a worker call the handler with the next record of some lane.
     fn begin_record(&mut self) {
-        let Some((lane, in_flight, turn)) = self.lanes.take(&mut self.random) else { return };
-        let mut turn = CalledTurn::new(turn);
+        let Some((in_flight, mut turn)) = self.lanes.take(&mut self.random) else { return };
         let (Handler::Later { call, .. } | Handler::Sync(call)) = &self.handler;
-        call(&self.shared, &lane, in_flight, &mut turn);
-        if !turn.is_kept {
-            self.lanes.release(&lane);
-        }
+        // The handlers here know no lanes.
+        call(&self.shared, &LaneId::Single { number: 0 }, in_flight, &mut turn);
+        drop(turn);
         let Handler::Later { received, behaviour, cancels, .. } = &self.handler else { return };
         for (attempt, ack) in received.lock().unwrap().drain(..) {
             let cancel = cancels.then(|| CancelledRun::new(&attempt));
@@ -405,7 +401,7 @@ impl Drop for Process {
         self.shared.mailbox.close();
         self.shared.timer.stop();
         self.shared.dead_letters.stop();
-        self.lanes.clear();
+        self.lanes.stop();
     }
 }
 
@@ -416,5 +412,6 @@ pub(super) fn reason(report: &ShutdownReport) -> &'static str {
         StopReason::Exhausted => "exhausted",
         StopReason::Failed { .. } => "failed",
         StopReason::Source(_) => "source",
+        StopReason::NotAlone(_) => "not alone",
     }
 }

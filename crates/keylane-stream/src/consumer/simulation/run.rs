@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::broker::Broker;
+use super::broker::{Broker, SESSION_TIMEOUT};
 use super::history::{Entry, Event};
 use super::process::{Process, Step, reason};
 use super::random::Random;
@@ -65,8 +65,13 @@ pub(super) fn simulate(seed: u64, max_faulty: u64) -> (Settings, Vec<Entry>) {
     simulation.run(|simulation| simulation.stage.world.now() >= faulty);
     simulation.heal();
     simulation.run(|simulation| simulation.processes.is_empty());
-    // Keys that had stopped go on in new processes.
-    (0..simulation.random.within(1..3)).for_each(|_| simulation.start());
+    // Keys that had stopped go on in new processes. One that needs all partitions is alone.
+    let members = simulation.random.within(1..3);
+    if settings.has_claims {
+        let until = simulation.stage.world.now() + 2 * SESSION_TIMEOUT;
+        simulation.run(|simulation| simulation.stage.world.now() >= until);
+    }
+    (0..if settings.has_claims { 1 } else { members }).for_each(|_| simulation.start());
     let begin = simulation.stage.world.now();
     simulation.run(|simulation| {
         let is_over = simulation.stage.world.now() - begin > MAX_HEALED;

@@ -1,10 +1,11 @@
 //! Settings of a simulated consumer, drawn from the seed, and the behaviour of its handler.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::cancellation::Cancellation;
-use super::super::ordering::{OrderBy, UnkeyedPolicy};
+use super::super::ordering::{OrderBy, RecordClaims, UnkeyedPolicy};
 use super::super::partition::InFlightLimits;
 use super::history::{AttemptEnd, Place};
 use super::random::Random;
@@ -35,11 +36,17 @@ pub(super) struct Settings {
     pub(super) is_cancellable: bool,
     /// Output and progress are committed in transactions.
     pub(super) is_transactional: bool,
+    /// A record replaces the one of its key that has not begun.
+    pub(super) is_latest: bool,
+    /// Records have several keys, over all partitions.
+    pub(super) has_claims: bool,
 }
 
 impl Settings {
     pub(super) fn draw(random: &mut Random) -> Self {
         let is_transactional = random.chance(25);
+        let by_partition = random.chance(15);
+        let has_claims = random.chance(25) && !by_partition;
         Settings {
             partitions: random.within(1..4),
             keys: random.within(1..6),
@@ -57,15 +64,27 @@ impl Settings {
                 75..90 => OnExhausted::StopKey,
                 _ => OnExhausted::Stop,
             },
-            by_partition: random.chance(15),
+            by_partition,
             is_sync: random.chance(25) && !is_transactional,
             is_cancellable: random.chance(70),
             is_transactional,
+            is_latest: random.chance(20) && !by_partition && !has_claims,
+            has_claims,
         }
     }
 
     pub(super) fn order(&self) -> (OrderBy, UnkeyedPolicy) {
-        let order = if self.by_partition { OrderBy::Partition } else { OrderBy::Key };
+        let order = if self.by_partition {
+            OrderBy::Partition
+        } else if self.has_claims {
+            OrderBy::Claims(Arc::new(|record| {
+                let KeyUses { own, shared, is_barrier } = uses_of(record.payload()[0]);
+                let keys = |keys: &[u8]| keys.iter().map(|key| vec![*key]).collect();
+                RecordClaims { exclusive: keys(own), shared: keys(shared), is_barrier }
+            }))
+        } else {
+            OrderBy::Key
+        };
         (order, UnkeyedPolicy::OneByOne)
     }
 
@@ -84,6 +103,24 @@ impl Settings {
         let rule = RetryRule { limit, backoff, on_exhausted: self.on_exhausted };
         RetryPolicy::new(rule).expect("the rule is valid")
     }
+}
+
+/// Keys of a record, by its number of a key, if records have several.
+pub(super) struct KeyUses {
+    pub(super) own: &'static [u8],
+    pub(super) shared: &'static [u8],
+    pub(super) is_barrier: bool,
+}
+
+pub(super) fn uses_of(key: u8) -> KeyUses {
+    let (own, shared): (&[u8], &[u8]) = match key {
+        0 | 5 => (&[], &[]),
+        1 => (&[1], &[]),
+        2 => (&[1, 2], &[]),
+        3 => (&[3], &[1]),
+        _ => (&[], &[1, 2]),
+    };
+    KeyUses { own, shared, is_barrier: key == 5 }
 }
 
 /// Behaviour of the handler: duration and end of each attempt.

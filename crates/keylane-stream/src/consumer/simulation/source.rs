@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 use super::broker::{Broker, Cursor, Log, claim, partition};
 use super::history::{CommitAnswer, Event};
 use super::transaction_state::Phase;
-use crate::source::{CommitError, ProgressCommit, Source, SourceError, SourceEvent};
+use crate::source::{
+    CommitError, PartitionOwnership, ProgressCommit, Source, SourceError, SourceEvent,
+};
 use crate::{DeliveredRecord, Partition, Position, Record};
 
 /// Key number of records without a key.
@@ -154,6 +156,22 @@ impl Source for SimulatedSource {
         }
         broker.leave(self.member);
         Ok(())
+    }
+
+    fn ownership(&mut self) -> PartitionOwnership {
+        let broker = self.broker.lock().unwrap();
+        let has = |log: &Log| match log.owner {
+            Some(owner) => owner == self.member,
+            // It is on its way to this member, or to another one.
+            None => log.is_for(self.member),
+        };
+        if !broker.logs.iter().all(has) {
+            return PartitionOwnership::Some("another member has some".to_owned());
+        }
+        match broker.logs.iter().all(|log| log.owner.is_some()) {
+            true => PartitionOwnership::All,
+            false => PartitionOwnership::Unknown,
+        }
     }
 
     fn waker(&self) -> Option<Waker> {

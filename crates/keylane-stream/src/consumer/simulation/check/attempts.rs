@@ -2,6 +2,8 @@
 //! retries.
 
 use super::super::history::{AttemptEnd, Place};
+use super::super::source::UNKEYED;
+use super::conflicts::conflict;
 use super::state::State;
 use crate::retry::OnExhausted;
 
@@ -9,12 +11,14 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
     let Some(record) = state.record(place) else {
         return state.fail(format!("{place:?} starts and does not exist"));
     };
-    let (key, settled_at) = (record.key, record.settled_at);
+    let settled_at = record.settled_at;
     record.running.push(member);
     let mut wrong = Vec::new();
     // Keys are kept apart in a process, also over two assignments of the partition.
-    for ((partition, _), other) in &state.records {
-        let is_same = *partition == place.partition && other.key == key;
+    let settings = state.settings;
+    let own = &state.records[&(place.partition, place.position)];
+    for other in state.records.values() {
+        let is_same = conflict(settings, own, other);
         if is_same && other.place != place && other.running.contains(&member) {
             wrong.push(format!("overlaps {:?} of its key", other.place));
         }
@@ -44,7 +48,7 @@ pub(super) fn started(state: &mut State<'_>, member: usize, place: Place, attemp
             }
             let before =
                 state.records.range((place.partition, 0)..(place.partition, place.position));
-            for (_, earlier) in before.filter(|(_, earlier)| earlier.key == key) {
+            for (_, earlier) in before.filter(|(_, earlier)| conflict(settings, earlier, own)) {
                 if !is_done(earlier.place.position) {
                     wrong.push(format!("starts before {:?} of its key is done", earlier.place));
                 }
@@ -149,4 +153,26 @@ pub(super) fn skipped(state: &mut State<'_>, place: Place) {
     if state.settings.on_exhausted != OnExhausted::Skip {
         state.fail(format!("{place:?} is skipped"));
     }
+}
+
+/// A record can be replaced only by a later one of its key, and before it begins. It is resolved then.
+pub(super) fn replaced(state: &mut State<'_>, member: usize, place: Place, by: Place) {
+    if by.position <= place.position {
+        // It was delivered in an earlier assignment, and is delivered again.
+        return;
+    }
+    let key_of = |place: &Place| {
+        let record = state.records.get(&(place.partition, place.position));
+        record.map(|record| record.key).filter(|key| *key != UNKEYED)
+    };
+    let has_key = key_of(&place).is_some() && key_of(&place) == key_of(&by);
+    if !state.settings.is_latest || !has_key || by.partition != place.partition {
+        state.fail(format!("{place:?} is replaced by {by:?}"));
+    }
+    let Some(tenancy) = state.tenancy(member, place.partition) else { return };
+    if tenancy.attempts.contains_key(&place.position) {
+        return state.fail(format!("{place:?} is replaced by {by:?} and has begun"));
+    }
+    give_up(state, place);
+    state.resolve(member, place);
 }
