@@ -1,10 +1,14 @@
-//! Destinations of records whose last attempt has failed.
+//! Destinations of records whose last attempt has failed, and a [source](DeadLetterSource) that handles
+//! them again.
 //!
 //! A record is complete when its dead letter is acknowledged. A refused write is retried, and the
 //! record's key waits. A process that dies in between writes the letter twice.
 
 mod file;
 mod journal;
+mod letter_line;
+mod letter_source;
+mod redriven;
 mod torn_lines;
 
 use std::error::Error;
@@ -13,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::file::FileDeadLetters;
 pub use self::journal::JournalDeadLetters;
+pub use self::letter_source::DeadLetterSource;
 pub use self::torn_lines::RemovedLine;
 use crate::{Partition, Position, Record};
 

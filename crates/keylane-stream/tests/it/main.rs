@@ -10,6 +10,7 @@ mod consumer_failures;
 mod consumer_journal;
 mod consumer_key_batches;
 mod consumer_keys;
+mod consumer_letters;
 mod consumer_lines;
 mod consumer_order;
 mod consumer_outputs;
