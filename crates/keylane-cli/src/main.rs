@@ -18,6 +18,7 @@ mod consume;
 mod duration_arg;
 mod exit;
 mod features;
+mod format_args;
 mod hints;
 mod hot_keys;
 mod input;

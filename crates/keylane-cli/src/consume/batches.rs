@@ -13,7 +13,6 @@ use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::runtime::Handle;
 
 use super::handlers::{CommandHandler, HttpHandler, NotHandled, unless_forced};
-use super::settings::PayloadAs;
 use super::validated;
 
 /// Starts a consumer with a command per batch.
@@ -107,9 +106,7 @@ impl HttpHandler {
         put("keylane-count", batch.len().to_string());
         // Between its ends it has all that there is of the key.
         put("idempotency-key", format!("{}@{from}-{to}", first.partition()));
-        let is_json = self.json || self.payload == PayloadAs::Json;
-        let kind = if is_json { "application/x-ndjson" } else { "application/octet-stream" };
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media_types().1));
         self.post(headers, lines).await.map(drop)
     }
 }

@@ -149,6 +149,9 @@ offset-map = "kl2"       # "kl1" while a member of the group knows no other
 order = "key"            # "key", "partition", "none"
 no-key = "serial"        # "serial", "unordered", "reject"
 ndjson = false           # payloads are JSON, so that their members have names
+csv = false              # payloads are rows of comma-separated values, or
+tsv = false              # of tab-separated values, so that their columns have numbers,
+header = false           # or names in the first row of a file or a pipe
 
 # Handler of the records: a command without a shell, or an address to which each record is sent by POST.
 # command = ["./handle", "{key}"]

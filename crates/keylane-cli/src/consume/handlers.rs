@@ -18,8 +18,9 @@ use reqwest::{StatusCode, Url, redirect};
 use tokio::sync::oneshot;
 
 use super::environment::HandlerEnvironment;
-use super::keys::{KeyExtractor, NotJson, as_input};
+use super::keys::KeyExtractor;
 use super::metadata;
+use super::payloads::UnfitPayload;
 use super::settings::PayloadAs;
 use super::validated::FailureClass;
 use crate::input::FieldLayout;
@@ -53,7 +54,7 @@ pub(super) enum NotHandled {
     #[error(transparent)]
     Unfit(#[from] NoField),
     #[error(transparent)]
-    NotJson(#[from] NotJson),
+    Payload(#[from] UnfitPayload),
     #[error(fmt = worker_ended)]
     WorkerEnded {
         end: String,
@@ -125,7 +126,7 @@ pub(super) fn classify(failure: &AttemptFailure) -> FailureClass {
         Some(NotHandled::NotRun(error)) => is_no_argument(error),
         Some(
             NotHandled::Unfit(_)
-            | NotHandled::NotJson(_)
+            | NotHandled::Payload(_)
             | NotHandled::LineEnd
             | NotHandled::Option(_),
         ) => true,
@@ -161,14 +162,13 @@ pub(super) struct CommandHandler {
 impl CommandHandler {
     pub(super) fn new(
         words: &[String],
-        layout: &FieldLayout,
         payload: PayloadAs,
         keys: Arc<KeyExtractor>,
         environment: HandlerEnvironment,
         output: Arc<StandardOutput>,
         children: Arc<ChildProcesses>,
     ) -> anyhow::Result<Self> {
-        let mut words = templates(words, layout)?;
+        let mut words = templates(words, keys.payloads.layout())?;
         if payload == PayloadAs::Arg && !words.iter().any(Template::has_placeholder) {
             words.push(Template::whole());
         }
@@ -178,14 +178,13 @@ impl CommandHandler {
     /// For batches, which a command gets as lines: its arguments are equal for all.
     pub(super) fn for_batches(
         words: &[String],
-        layout: &FieldLayout,
         payload: PayloadAs,
         keys: Arc<KeyExtractor>,
         environment: HandlerEnvironment,
         output: Arc<StandardOutput>,
         children: Arc<ChildProcesses>,
     ) -> anyhow::Result<Self> {
-        let words = templates(words, layout)?;
+        let words = templates(words, keys.payloads.layout())?;
         anyhow::ensure!(
             !words.iter().any(Template::has_placeholder),
             "a command gets a batch as lines on its standard input; leave out {{}} or batch"
@@ -233,7 +232,7 @@ impl CommandHandler {
 
     /// The command for a record, with its payload where that is wanted.
     fn with_payload(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
-        self.keys.check(attempt.record())?;
+        self.keys.payloads.check(attempt.record())?;
         let mut command = self.command(attempt)?;
         let payload = match self.payload {
             PayloadAs::Arg => return Ok(command),
@@ -251,7 +250,8 @@ impl CommandHandler {
 
     /// The command for a record, or for several of which this is the first; its standard input is empty.
     pub(super) fn command(&self, attempt: &Attempt) -> Result<Command, NotHandled> {
-        let record = as_input(attempt.record(), attempt.position().get() + 1);
+        let number = attempt.position().get() + 1;
+        let record = self.keys.payloads.as_input(attempt.record(), number);
         let key = self.keys.key_of(attempt.record()).unwrap_or_default();
         let mut words = Vec::with_capacity(self.words.len());
         let mut may_be_option = true;
@@ -314,7 +314,7 @@ pub(super) fn line_of(
     keys: &KeyExtractor,
     payload: PayloadAs,
 ) -> Result<Vec<u8>, NotHandled> {
-    keys.check(attempt.record())?;
+    keys.payloads.check(attempt.record())?;
     if payload == PayloadAs::Json {
         return Ok(metadata::envelope(attempt));
     }
@@ -351,8 +351,6 @@ pub(super) struct HttpHandler {
     client: reqwest::Client,
     url: Url,
     keys: Arc<KeyExtractor>,
-    /// Whether payloads are JSON.
-    pub(super) json: bool,
     pub(super) payload: PayloadAs,
 }
 
@@ -361,7 +359,6 @@ impl HttpHandler {
         url: &str,
         timeout: Duration,
         keys: Arc<KeyExtractor>,
-        json: bool,
         payload: PayloadAs,
     ) -> anyhow::Result<Self> {
         // An error means that a provider is installed already, which is fine.
@@ -374,12 +371,12 @@ impl HttpHandler {
             .build()
             .context("cannot prepare for HTTP")?;
         let url = Url::parse(url).with_context(|| format!("`{url}` is no address"))?;
-        Ok(HttpHandler { client, url, keys, json, payload })
+        Ok(HttpHandler { client, url, keys, payload })
     }
 
     /// Posts the record and returns the response.
     pub(super) async fn ask(&self, attempt: &Attempt) -> Result<Vec<u8>, NotHandled> {
-        self.keys.check(attempt.record())?;
+        self.keys.payloads.check(attempt.record())?;
         let body = match self.payload {
             PayloadAs::Json => metadata::envelope(attempt),
             PayloadAs::Arg | PayloadAs::Stdin => attempt.payload().to_vec(),
@@ -417,10 +414,16 @@ impl HttpHandler {
     pub(super) fn headers(&self, attempt: &Attempt) -> HeaderMap {
         let key = self.keys.key_of(attempt.record());
         let mut headers = metadata::headers_of(attempt, key.as_deref());
-        let is_json = self.json || self.payload == PayloadAs::Json;
-        let kind = if is_json { "application/json" } else { "application/octet-stream" };
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media_types().0));
         headers
+    }
+
+    /// Media type of a body for a record, and of one with several records.
+    pub(super) fn media_types(&self) -> (&'static str, &'static str) {
+        match self.payload {
+            PayloadAs::Json => ("application/json", "application/x-ndjson"),
+            PayloadAs::Arg | PayloadAs::Stdin => self.keys.payloads.media_types(),
+        }
     }
 
     /// The line that a handler of lines gets for a record.

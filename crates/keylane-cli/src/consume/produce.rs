@@ -12,7 +12,8 @@ use keylane_stream::journal::{Journal, PendingAppend};
 
 use super::kafka::PendingSends;
 use crate::exit::ExitOutcome;
-use crate::input::{InputFile, InputFormat, InputSource};
+use crate::format_args::FormatArgs;
+use crate::input::{InputFile, InputSource};
 use crate::key::{KeyRule, NoKey};
 
 /// Maximum number of records in flight.
@@ -36,10 +37,8 @@ pub(crate) struct ProduceArgs {
     #[arg(long, value_name = "VALUE")]
     null_value: Vec<OsString>,
 
-    /// Every line that is not blank is a JSON value; else every line is a
-    /// record.
-    #[arg(long)]
-    ndjson: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 
     /// A setting of the Kafka client, by librdkafka's name; can be given several
     /// times.
@@ -52,8 +51,9 @@ pub(crate) struct ProduceArgs {
 
 /// Runs `keylane produce`.
 pub(crate) fn run(args: ProduceArgs) -> anyhow::Result<ExitOutcome> {
-    let format = if args.ndjson { InputFormat::Ndjson } else { InputFormat::Lines };
-    let mut source = InputSource::new(InputFile::open(args.file.as_deref())?, format, false)?;
+    args.format.check()?;
+    let (format, header) = (args.format.format(), args.format.header);
+    let mut source = InputSource::new(InputFile::open(args.file.as_deref())?, format, header)?;
     let nulls: Vec<_> = args.null_value.into_iter().map(OsStringExt::into_vec).collect();
     let rule = |text: &str| KeyRule::new(text, nulls, NoKey::Unordered, source.layout());
     let mut rule = args.key.as_deref().map(rule).transpose()?;

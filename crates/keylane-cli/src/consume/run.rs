@@ -1,8 +1,6 @@
 //! Assembly of a consumer from its settings, and its shutdown.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -17,7 +15,6 @@ use keylane_stream::consumer::{
 };
 use keylane_stream::dead_letters::{DeadLetters, FileDeadLetters, JournalDeadLetters};
 use keylane_stream::journal::JournalSource;
-use keylane_stream::lines::{FileSource, PipeSource};
 use keylane_stream::sink::{JournalSink, Sink};
 use keylane_stream::source::Source;
 use tokio::runtime::{Handle, Runtime};
@@ -27,18 +24,18 @@ use super::journals::OpenJournals;
 use super::keys::KeyExtractor;
 use super::log::{LogLevel, ThrottledLog};
 use super::output_records::OutputRecordBuilder;
+use super::payloads::PayloadFormat;
 use super::settings::{ConsumeSettings, NoKey, RecordOrder};
 use super::status::HealthThresholds;
 use super::validated::{self, ConsumePlan, HandlerPlan};
 use super::worker_processes::{ConsumerObserver, WorkerProcesses};
-use super::{batches, config, kafka, status_endpoints};
+use super::{batches, config, file_sources, kafka, status_endpoints};
 use crate::exit::ExitOutcome;
-use crate::input::{FieldLayout, UncompressedReader};
+use crate::input::FieldLayout;
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses};
 use crate::run::{CoordinatorEvent, StopCause};
 use crate::signals;
-use crate::standard_streams;
 use crate::worker::DISPATCHERS;
 
 /// Maximum number of failures of one type, and of other events of one type, that are logged in a
@@ -79,11 +76,11 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
     let plan = ConsumePlan::new(settings)?;
     let (sender, events) = mpsc::channel();
     let output = Arc::new(StandardOutput::new(ProgressBar::hidden(), sender.clone())?);
-    let layout = if plan.ndjson { FieldLayout::Ndjson } else { FieldLayout::Lines };
-    let keys = Arc::new(KeyExtractor::new(plan.key.as_deref(), &layout)?);
     let log = Arc::new(ThrottledLog::new(Arc::clone(&output)));
     let mut journals = OpenJournals::default();
-    let (source, sink) = ends(&plan, &mut journals)?;
+    let Endpoints { source, layout, sink } = ends(&plan, &mut journals)?;
+    let payloads = Arc::new(PayloadFormat::new(plan.format.format, layout));
+    let keys = Arc::new(KeyExtractor::new(plan.key.as_deref(), payloads)?);
     let builder = builder(source, &plan, &keys, &mut journals, &log)?;
     let results = sink.map(|sink| (sink, OutputRecordBuilder::new(keys.clone())));
     let runtime = runtime(&plan)?;
@@ -92,7 +89,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
     let children = children(&plan)?;
     // Before the first record is handled: its output may make a user send a signal at once.
     signals::watch(sender.clone())?;
-    let parts = HandlerParts { layout, keys, output, children: children.clone(), results };
+    let parts = HandlerParts { keys, output, children: children.clone(), results };
     let (consumer, workers) = parts.start(&plan, builder, runtime.as_ref())?;
     if let (Some(address), Some(runtime)) = (&plan.listen, &runtime) {
         let handle = consumer.handle();
@@ -125,7 +122,6 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
 
 /// Parts of which the handler of records is made.
 struct HandlerParts {
-    layout: FieldLayout,
     keys: Arc<KeyExtractor>,
     output: Arc<StandardOutput>,
     /// Absent for a handler without processes.
@@ -141,7 +137,7 @@ impl HandlerParts {
         builder: ConsumerBuilder,
         runtime: Option<&Runtime>,
     ) -> anyhow::Result<(Consumer, Option<WorkerProcesses>)> {
-        let HandlerParts { layout, keys, output, children, results } = self;
+        let HandlerParts { keys, output, children, results } = self;
         let environment = plan.environment.clone();
         let processes = || children.expect("commands and workers have a registry");
         let runtime = || runtime.expect("requests have a runtime").handle().clone();
@@ -153,7 +149,7 @@ impl HandlerParts {
                     None => CommandHandler::new,
                 };
                 let (payload, children) = (plan.payload, processes());
-                let commands = new(words, &layout, payload, keys, environment, output, children)?;
+                let commands = new(words, payload, keys, environment, output, children)?;
                 match plan.batch {
                     Some(batch) => batches::start_commands(threads(builder), batch, commands)?,
                     None => start_commands(threads(builder), commands, results)?,
@@ -176,7 +172,7 @@ impl HandlerParts {
                 return Ok((consumer, Some(workers)));
             }
             HandlerPlan::Http { url, timeout } => {
-                let posts = HttpHandler::new(url, *timeout, keys, plan.ndjson, plan.payload)?;
+                let posts = HttpHandler::new(url, *timeout, keys, plan.payload)?;
                 match plan.batch {
                     Some(batch) => batches::start_posts(threads(builder), batch, posts, runtime())?,
                     None => start_posts(builder, posts, results, runtime(), plan.jobs)?,
@@ -286,34 +282,32 @@ fn builder(
     Ok(builder)
 }
 
-fn source(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Box<dyn Source>> {
-    Ok(match &plan.source {
+/// Source of records, with the fields that their payloads have.
+fn source(
+    plan: &ConsumePlan,
+    journals: &mut OpenJournals,
+) -> anyhow::Result<(Box<dyn Source>, FieldLayout)> {
+    let source: Box<dyn Source> = match &plan.source {
         validated::PlannedSource::Kafka(member) => kafka::source(member)?,
         validated::PlannedSource::Journal { path, group, to_the_end } => {
             let source = JournalSource::new(journals.source(path)?, group.as_str());
             Box::new(if *to_the_end { source.to_the_end() } else { source })
         }
         validated::PlannedSource::File { path, state, follow } => {
-            refuse_compressed(path)?;
-            let source = FileSource::open(path, state)?;
-            Box::new(if *follow { source.follow() } else { source })
+            let (source, layout) = file_sources::file(path, state, plan.format)?;
+            return Ok((Box::new(if *follow { source.follow() } else { source }), layout));
         }
-        validated::PlannedSource::Stdin => {
-            let input = UncompressedReader::new(standard_streams::stdin()?);
-            Box::new(PipeSource::new("standard input", input)?)
-        }
-    })
+        validated::PlannedSource::Stdin => return file_sources::pipe(plan.format),
+    };
+    Ok((source, plan.format.layout()))
 }
 
-/// Refuses a file that is compressed.
-fn refuse_compressed(path: &Path) -> anyhow::Result<()> {
-    let cannot = || format!("cannot read {}", path.display());
-    let file = File::open(path).with_context(cannot)?;
-    UncompressedReader::new(file).read(&mut [0]).map(drop).with_context(cannot)
+/// Source of the records, with the fields of their payloads, and sink for their results if they are kept.
+struct Endpoints {
+    source: Box<dyn Source>,
+    layout: FieldLayout,
+    sink: Option<Box<dyn Sink>>,
 }
-
-/// Source of the records, and sink for their results if they are kept.
-type Endpoints = (Box<dyn Source>, Option<Box<dyn Sink>>);
 
 fn ends(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Endpoints> {
     if let (
@@ -322,9 +316,9 @@ fn ends(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Endpo
     ) = (&plan.source, &plan.output)
     {
         let (source, sink) = kafka::exactly_once(member, topic)?;
-        return Ok((source, Some(sink)));
+        return Ok(Endpoints { source, layout: plan.format.layout(), sink: Some(sink) });
     }
-    let source = source(plan, journals)?;
+    let (source, layout) = source(plan, journals)?;
     let sink: Option<Box<dyn Sink>> = match &plan.output {
         Some(validated::OutputTarget::Journal(path)) => {
             Some(Box::new(JournalSink::new(journals.target(path)?)))
@@ -335,7 +329,7 @@ fn ends(plan: &ConsumePlan, journals: &mut OpenJournals) -> anyhow::Result<Endpo
         Some(validated::OutputTarget::ExactlyOnce { .. }) => unreachable!("its source is a topic"),
         None => None,
     };
-    Ok((source, sink))
+    Ok(Endpoints { source, layout, sink })
 }
 
 fn dead_letters(

@@ -87,6 +87,19 @@ pub(crate) struct ConsumeSettings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) ndjson: Option<bool>,
 
+    /// Payloads are rows of comma-separated values, quoted as RFC 4180 says; a row of a file may span
+    /// lines.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) csv: Option<bool>,
+
+    /// Payloads are rows of tab-separated values, without quotes.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) tsv: Option<bool>,
+
+    /// The first row of the file or the pipe has the columns' names.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) header: Option<bool>,
+
     /// Form in which a command gets the payload: as an argument (by default), on its standard
     /// input, or on its standard input as a line of JSON with all fields of the record. Workers and
     /// services can get the line of JSON, too.
@@ -343,6 +356,9 @@ impl ConsumeSettings {
             order,
             no_key,
             ndjson,
+            csv,
+            tsv,
+            header,
             payload,
             jobs,
             worker,

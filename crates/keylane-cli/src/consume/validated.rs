@@ -9,6 +9,7 @@ use std::time::Duration;
 use keylane_stream::retry::{Backoff, OnExhausted, RetryLimit, RetryPolicy, RetryRule};
 
 use super::environment::HandlerEnvironment;
+use super::format_settings::PlannedFormat;
 use super::invalid_settings::{InvalidSettings, wrong};
 use super::settings::{
     ConsumeSettings, ForeignProgressPolicy, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
@@ -24,7 +25,7 @@ pub(super) struct ConsumePlan {
     pub(super) key: Option<String>,
     pub(super) order: RecordOrder,
     pub(super) no_key: NoKey,
-    pub(super) ndjson: bool,
+    pub(super) format: PlannedFormat,
     pub(super) payload: PayloadAs,
     pub(super) jobs: usize,
     pub(super) handler: HandlerPlan,
@@ -194,6 +195,7 @@ impl ConsumePlan {
         if let PlannedSource::Kafka(member) = &source {
             member.check_times(shutdown_timeout)?;
         }
+        let format = format(&settings, &source)?;
         refuse_useless(&settings, (&source, dead_letters.as_ref(), output.as_ref()))?;
         listen(&settings)?;
         if matches!(source, PlannedSource::File { .. } | PlannedSource::Stdin)
@@ -207,7 +209,7 @@ impl ConsumePlan {
             key: settings.key,
             order,
             no_key: settings.no_key.unwrap_or(NoKey::Serial),
-            ndjson: settings.ndjson.unwrap_or(false),
+            format,
             payload,
             jobs: settings.jobs.unwrap_or(jobs),
             handler,
@@ -253,6 +255,21 @@ fn refuse_useless(
         return wrong("group-instance-id", what);
     }
     Ok(())
+}
+
+fn format(
+    settings: &ConsumeSettings,
+    source: &PlannedSource,
+) -> Result<PlannedFormat, InvalidSettings> {
+    let planned = PlannedFormat::new(settings);
+    let format = planned.or_else(|(setting, what)| wrong(setting, what))?;
+    if format.has_header
+        && matches!(source, PlannedSource::Kafka(_) | PlannedSource::Journal { .. })
+    {
+        let what = "header is for a file or a pipe, whose first row has the names; leave it out, and number the columns";
+        return wrong("header", what);
+    }
+    Ok(format)
 }
 
 fn refuse_zeros(settings: &ConsumeSettings) -> Result<(), InvalidSettings> {

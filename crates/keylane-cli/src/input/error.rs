@@ -41,6 +41,10 @@ pub(crate) enum RecordFlaw {
          example with iconv"
     )]
     Utf8(usize),
+    #[error("it is empty; every record must hold a row")]
+    NoRow,
+    #[error("it has more than one row; give each row a record of its own")]
+    SeveralRows,
     #[error("the header line is missing; drop --header if the input has none")]
     NoHeader,
     #[error(

@@ -10,7 +10,8 @@ use super::json_values::JsonPath;
 use super::lines::LineRecords;
 use super::ndjson::NdjsonRecords;
 use super::record::InputRecord;
-use super::table::{TableDialect, TableRecords};
+use super::table::TableRecords;
+use super::table_dialect::TableDialect;
 use super::value::FieldValue;
 
 /// Reads all records up to the end or the first flaw.

@@ -14,17 +14,23 @@ mod lines;
 mod ndjson;
 mod record;
 mod recording_reader;
+mod row_scanner;
 mod source;
 mod table;
+mod table_dialect;
 mod value;
 mod zstd_frames;
 
 pub(crate) use compressed::UncompressedReader;
+pub(crate) use error::{InputError, RecordFlaw};
 pub(crate) use field::FieldSelector;
 pub(crate) use files::InputFiles;
 pub(crate) use json_values::{JsonPath, check as check_json};
 pub(crate) use record::InputRecord;
-pub(crate) use source::{FieldLayout, InputFile, InputFormat, InputSource};
+pub(crate) use row_scanner::RowScanner;
+pub(crate) use source::{FieldLayout, InputFile, InputFormat, InputSource, TableHead};
+pub(crate) use table::parse_row;
+pub(crate) use table_dialect::TableDialect;
 pub(crate) use value::FieldValue;
 
 /// Longest record that is read. A longer one is nearly always a quote that is

@@ -17,7 +17,8 @@ use super::json_values;
 use super::lines::LineRecords;
 use super::ndjson::NdjsonRecords;
 use super::record::InputRecord;
-use super::table::{TableDialect, TableRecords};
+use super::table::TableRecords;
+use super::table_dialect::TableDialect;
 use crate::standard_streams::stdin;
 
 /// How the bytes are cut into records.
@@ -29,6 +30,41 @@ pub(crate) enum InputFormat {
     Csv,
     Tsv,
     Ndjson,
+}
+
+impl InputFormat {
+    /// Returns how fields are separated, if records are rows of a table.
+    pub(crate) fn dialect(self) -> Option<TableDialect> {
+        match self {
+            InputFormat::Csv => Some(TableDialect::Csv),
+            InputFormat::Tsv => Some(TableDialect::Tsv),
+            InputFormat::Lines | InputFormat::NulSeparated | InputFormat::Ndjson => None,
+        }
+    }
+}
+
+/// Format of a table whose first row is read for the layout of all rows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableHead {
+    pub(crate) dialect: TableDialect,
+    pub(crate) has_header: bool,
+}
+
+impl TableHead {
+    /// Returns the layout of the rows of `input`. An error has the line.
+    pub(crate) fn layout(self, input: impl Read) -> Result<FieldLayout, (u64, RecordFlaw)> {
+        self.layout_of(&mut TableRecords::new(input, self.dialect))
+    }
+
+    fn layout_of<R: Read>(
+        self,
+        table: &mut TableRecords<R>,
+    ) -> Result<FieldLayout, (u64, RecordFlaw)> {
+        match self.has_header {
+            true => table.header().map(FieldLayout::Named),
+            false => table.width().map(FieldLayout::Numbered),
+        }
+    }
 }
 
 /// An opened file or pipe.
@@ -103,8 +139,6 @@ impl InputSource {
     ) -> Result<Self, InputError> {
         let name = origin.name.clone();
         let origin = DecompressedReader::new(origin);
-        let dialect =
-            if format == InputFormat::Tsv { TableDialect::Tsv } else { TableDialect::Csv };
         let (records, layout) = match format {
             InputFormat::Lines => {
                 (RecordReader::Lines(LineRecords::new(origin, b'\n')), FieldLayout::Lines)
@@ -116,12 +150,9 @@ impl InputSource {
                 (RecordReader::Ndjson(NdjsonRecords::new(origin)), FieldLayout::Ndjson)
             }
             InputFormat::Csv | InputFormat::Tsv => {
+                let dialect = format.dialect().expect("a table has a dialect");
                 let mut table = Box::new(TableRecords::new(origin, dialect));
-                let layout = if header {
-                    table.header().map(FieldLayout::Named)
-                } else {
-                    table.width().map(FieldLayout::Numbered)
-                };
+                let layout = TableHead { dialect, has_header: header }.layout_of(&mut table);
                 let located = |(line, what)| InputError { file: name.clone(), line, what };
                 (RecordReader::Table(table), layout.map_err(located)?)
             }

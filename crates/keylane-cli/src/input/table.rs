@@ -9,14 +9,32 @@ use super::error::RecordFlaw;
 use super::line_reader::READ_AHEAD;
 use super::record::InputRecord;
 use super::recording_reader::RecordingReader;
+use super::row_scanner::RowScanner;
+use super::table_dialect::TableDialect;
 
-/// How fields are separated.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum TableDialect {
-    /// Commas; a field may be quoted and may then contain line ends.
-    Csv,
-    /// Tabs; neither tabs nor line ends can be part of a field.
-    Tsv,
+/// Parses a row that stands alone, with `width` fields if that is known, into `record`.
+///
+/// # Errors
+/// If the bytes are not exactly one such row.
+pub(crate) fn parse_row(
+    raw: &[u8],
+    dialect: TableDialect,
+    width: Option<usize>,
+    record: &mut InputRecord,
+) -> Result<(), RecordFlaw> {
+    // The parser reads through a buffer of this size, which it allocates for each row.
+    let mut rows = TableRecords::with(raw, dialect, raw.len().clamp(64, READ_AHEAD), true);
+    if !rows.next(record)? {
+        return Err(RecordFlaw::NoRow);
+    }
+    let (found, expected) = (record.row.len(), width.unwrap_or(record.row.len()));
+    if found != expected {
+        return Err(RecordFlaw::Ragged { expected: expected as u64, found: found as u64 });
+    }
+    match rows.next(&mut InputRecord::default()) {
+        Ok(false) => Ok(()),
+        _ => Err(RecordFlaw::SeveralRows),
+    }
 }
 
 /// A table of which the first row has been read already, so that its width is
@@ -35,15 +53,23 @@ pub(super) struct TableRecords<R> {
 
 impl<R: Read> TableRecords<R> {
     pub(super) fn new(input: R, dialect: TableDialect) -> Self {
-        let (separator, quoted) = match dialect {
-            TableDialect::Csv => (b',', true),
-            TableDialect::Tsv => (b'\t', false),
-        };
+        Self::with(input, dialect, READ_AHEAD, false)
+    }
+
+    /// Returns a table whose rows differ in width.
+    #[cfg(test)]
+    pub(super) fn flexible(input: R, dialect: TableDialect) -> Self {
+        Self::with(input, dialect, READ_AHEAD, true)
+    }
+
+    fn with(input: R, dialect: TableDialect, buffer: usize, flexible: bool) -> Self {
+        let (separator, quoted) = dialect.syntax();
         let rows = ReaderBuilder::new()
             .has_headers(false)
+            .flexible(flexible)
             .delimiter(separator)
             .quoting(quoted)
-            .buffer_capacity(READ_AHEAD)
+            .buffer_capacity(buffer)
             .from_reader(RecordingReader::new(input));
         Self { rows, quoted, lines: 0, is_begun: false, first: None }
     }
@@ -131,30 +157,14 @@ fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Whether a quoted field is still open at the end of the row. The parser closes it silently, so
-/// this function scans the row by the parser's rules.
+/// Whether a quoted field is still open at the end of the row. The parser closes it silently.
 fn ends_inside_quotes(row: &[u8]) -> bool {
     if memchr::memchr(b'"', row).is_none() {
         return false;
     }
-    #[derive(PartialEq)]
-    enum At {
-        Start,
-        Plain,
-        Quoted,
-        AfterQuote,
-    }
-    let mut at = At::Start;
-    for byte in row {
-        at = match (at, byte) {
-            (At::Start | At::AfterQuote, b'"') => At::Quoted,
-            (At::Quoted, b'"') => At::AfterQuote,
-            (At::Quoted, _) => At::Quoted,
-            (_, b',') => At::Start,
-            _ => At::Plain,
-        };
-    }
-    at == At::Quoted
+    let mut scanner = RowScanner::of_row(TableDialect::Csv);
+    scanner.find_end(row);
+    scanner.is_quote_open()
 }
 
 #[cfg(test)]
@@ -220,6 +230,24 @@ mod tests {
         let flaw = table.next(&mut record).unwrap_err();
         assert!(matches!(flaw, RecordFlaw::Ragged { expected: 2, found: 3 }));
         assert_eq!(record.line, 3);
+    }
+
+    #[test]
+    fn a_single_row_is_one_row_of_the_width() {
+        let parsed = |raw: &str, width| {
+            let mut record = InputRecord::default();
+            parse_row(raw.as_bytes(), TableDialect::Csv, width, &mut record)
+                .map(|()| record.row.len())
+        };
+        assert!(matches!(parsed("a,\"b\nc\"", Some(2)), Ok(2)));
+        assert!(matches!(parsed("a,b,c", None), Ok(3)));
+        let ragged = parsed("a,b", Some(3));
+        assert!(matches!(ragged, Err(RecordFlaw::Ragged { expected: 3, found: 2 })));
+        assert!(matches!(parsed("a,\"b", Some(2)), Err(RecordFlaw::OpenQuote)));
+        assert!(matches!(parsed("", Some(2)), Err(RecordFlaw::NoRow)));
+        for several in ["a,b\nc,d", "a,b\rc", "a,b\n\"c"] {
+            assert!(matches!(parsed(several, None), Err(RecordFlaw::SeveralRows)), "{several:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
+use crate::format_args::FormatArgs;
 use crate::input::{InputFiles, InputFormat};
 
 #[derive(Debug, Args)]
@@ -18,46 +19,22 @@ pub(super) struct InputArgs {
     #[arg(short = '0', long)]
     null: bool,
 
-    /// The first line of each table has the columns' names.
-    #[arg(long)]
-    pub(super) header: bool,
-
     /// Maximum number of records read ahead of the commands.
     #[arg(long, value_name = "N", default_value = "10000", value_parser = crate::number_arg::at_least_one)]
     pub(super) buffer: NonZeroUsize,
 }
 
-#[derive(Debug, Args)]
-#[group(multiple = false)]
-struct FormatArgs {
-    /// Every line is a record (this is the default).
-    #[arg(long)]
-    lines: bool,
-    /// Records are rows of comma-separated values, quoted as RFC 4180 says.
-    #[arg(long)]
-    csv: bool,
-    /// Records are rows of tab-separated values, without quotes.
-    #[arg(long)]
-    tsv: bool,
-    /// Every line that is not blank is a JSON value.
-    #[arg(long)]
-    ndjson: bool,
-}
-
 impl InputArgs {
     pub(super) fn format(&self) -> InputFormat {
-        match &self.format {
-            FormatArgs { csv: true, .. } => InputFormat::Csv,
-            FormatArgs { tsv: true, .. } => InputFormat::Tsv,
-            FormatArgs { ndjson: true, .. } => InputFormat::Ndjson,
-            _ if self.null => InputFormat::NulSeparated,
-            _ => InputFormat::Lines,
+        match self.format.format() {
+            InputFormat::Lines if self.null => InputFormat::NulSeparated,
+            format => format,
         }
     }
 
     /// Opens the input.
     pub(super) fn open(&self, files: &[PathBuf]) -> anyhow::Result<InputFiles> {
-        let opened = InputFiles::open(files, self.format(), self.header);
+        let opened = InputFiles::open(files, self.format(), self.format.header);
         opened.map_err(|error| match self.null {
             // A word behind the option was its value in earlier versions, and is a file now.
             true if !files.is_empty() => {
@@ -69,13 +46,9 @@ impl InputArgs {
 
     /// Refuses combinations of options that contradict each other.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        let format = self.format();
+        self.format.check()?;
         ensure!(
-            !self.header || matches!(format, InputFormat::Csv | InputFormat::Tsv),
-            "--header is for tables; give --csv or --tsv as well"
-        );
-        ensure!(
-            !self.null || format == InputFormat::NulSeparated,
+            !self.null || self.format() == InputFormat::NulSeparated,
             "-0 (--null) is for --lines: records end with a NUL byte; leave it out, or write \
              --null-value VALUE for a value that means \"no key\""
         );

@@ -15,6 +15,7 @@ mod consume;
 mod consume_batches;
 mod consume_limits;
 mod consume_lost_output;
+mod consume_tables;
 mod consume_worker;
 mod consume_worker_stderr;
 mod consume_worker_timeout;
