@@ -33,6 +33,7 @@ mod path_part;
 mod process;
 mod progress;
 mod rate_arg;
+mod record_keys;
 mod record_output;
 mod renamed;
 mod run;

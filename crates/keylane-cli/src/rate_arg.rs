@@ -8,8 +8,23 @@ use keylane::Rate;
 use crate::duration_arg::DurationArg;
 
 /// A number of starts per time: `100/s`, `5/m`, `1/10s`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Deserialize)]
+#[serde(try_from = "String")]
 pub(crate) struct RateArg(pub(crate) Rate);
+
+impl PartialEq for RateArg {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.interval() == other.0.interval()
+    }
+}
+
+impl TryFrom<String> for RateArg {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
 
 impl FromStr for RateArg {
     type Err = String;

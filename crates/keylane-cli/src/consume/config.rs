@@ -144,14 +144,23 @@ offset-map = "kl2"       # "kl1" while a member of the group knows no other
 # End when all records have been handled, the default for files; a topic is read to where it ended at the start.
 # to-the-end = false
 
-# Ordering key: a .json.path, a /regex/, a {template}, a field; else the record's own key.
-# key = ".client"
+# Ordering key: a .json.path, a /regex/, a {template}, a field; else the record's own key. Several, shared ones and
+# barriers need all partitions.
+# key = ".client"                      # or [".from", ".to[]"]
+# shared-key = ".day"
+# barrier = "type=end-of-day"
 order = "key"            # "key", "partition", "none"
 no-key = "serial"        # "serial", "unordered", "reject"
 ndjson = false           # payloads are JSON, so that their members have names
 csv = false              # payloads are rows of comma-separated values, or
 tsv = false              # of tab-separated values, so that their columns have numbers,
 header = false           # or names in the first row of a file or a pipe
+
+# Records of a key at a time, in no order among them; records that start in a time, in all and of a key.
+# limit-per-key = 4
+# rate = "100/s"
+# rate-per-key = "5/m"
+latest = false           # a record replaces the one of its key that still waits
 
 # Handler of the records: a command without a shell, or an address to which each record is sent by POST.
 # command = ["./handle", "{key}"]

@@ -22,11 +22,14 @@ mod kafka;
 #[cfg(not(feature = "kafka"))]
 #[path = "no_kafka.rs"]
 mod kafka;
+mod key_settings;
 mod keys;
 mod lag;
 mod log;
 mod metadata;
+mod one_or_several;
 mod output_records;
+mod pace_settings;
 mod payloads;
 mod produce;
 mod run;

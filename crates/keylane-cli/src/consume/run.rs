@@ -80,7 +80,7 @@ pub(crate) fn run(args: ConsumeArgs) -> anyhow::Result<ExitOutcome> {
     let mut journals = OpenJournals::default();
     let Endpoints { source, layout, sink } = ends(&plan, &mut journals)?;
     let payloads = Arc::new(PayloadFormat::new(plan.format.format, layout));
-    let keys = Arc::new(KeyExtractor::new(plan.key.as_deref(), payloads)?);
+    let keys = Arc::new(KeyExtractor::new(&plan.keys, payloads)?);
     let builder = builder(source, &plan, &keys, &mut journals, &log)?;
     let results = sink.map(|sink| (sink, OutputRecordBuilder::new(keys.clone())));
     let runtime = runtime(&plan)?;
@@ -268,7 +268,11 @@ fn builder(
             notice => tell.say_seldom(LogLevel::Warn, NOTICES_AT_ONCE, notice),
         });
     builder = match plan.order {
-        RecordOrder::Key if plan.key.is_some() => {
+        RecordOrder::Key if plan.keys.has_several() => {
+            let keys = Arc::clone(keys);
+            builder.by_keys(move |record| keys.claims_of(record))
+        }
+        RecordOrder::Key if !plan.keys.key.is_empty() => {
             let keys = Arc::clone(keys);
             builder.by(move |record| keys.key_of(record))
         }
@@ -276,6 +280,7 @@ fn builder(
         RecordOrder::Partition => builder.by_partition(),
         RecordOrder::None => builder.unordered(),
     };
+    builder = plan.pace.apply(builder);
     if let Some(place) = &plan.dead_letters {
         builder = builder.dead_letters(dead_letters(place, journals, log)?);
     }
@@ -452,18 +457,24 @@ fn report(ended: &ShutdownReport, log: &ThrottledLog) {
         );
     }
     let counts = &ended.counts;
+    let replaced = match counts.replaced {
+        0 => String::new(),
+        replaced => format!(", {replaced} replaced by later ones"),
+    };
     let missed = match counts.missed {
         0 => String::new(),
         missed => format!(", {missed} removed before they were read"),
     };
     let level = match ended.reason {
-        StopReason::Failed { .. } | StopReason::Source(_) => LogLevel::Error,
+        StopReason::Failed { .. } | StopReason::Source(_) | StopReason::NotAlone(_) => {
+            LogLevel::Error
+        }
         _ => LogLevel::Info,
     };
     log.say(
         level,
         format_args!(
-            "ended because {}: {} handled, {} failed attempts, {} skipped, {} dead-lettered, {} given up{missed}",
+            "ended because {}: {} handled, {} failed attempts, {} skipped, {} dead-lettered, {} given up{replaced}{missed}",
             ended.reason,
             counts.handled,
             counts.failed_attempts,
@@ -479,7 +490,9 @@ fn ending(ended: &ShutdownReport, stopped: Option<ExitOutcome>) -> ExitOutcome {
     match (&ended.reason, stopped) {
         // The failure is the lost output.
         (StopReason::Failed { failure, .. }, Some(stopped)) if is_not_written(failure) => stopped,
-        (StopReason::Failed { .. } | StopReason::Source(_), _) => ExitOutcome::Error,
+        (StopReason::Failed { .. } | StopReason::Source(_) | StopReason::NotAlone(_), _) => {
+            ExitOutcome::Error
+        }
         (_, Some(stopped)) => stopped,
         _ if !ended.uncommitted.is_empty() => ExitOutcome::Error,
         _ => ExitOutcome::Finished {

@@ -1,12 +1,15 @@
 //! Settings of `keylane consume`: each is an option of the command line and a key of the
 //! configuration file. The command line takes precedence.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
+use super::one_or_several::one_or_several;
 use crate::duration_arg::DurationArg;
+use crate::rate_arg::RateArg;
 
 /// The settings, as far as they were given.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize)]
@@ -70,10 +73,23 @@ pub(crate) struct ConsumeSettings {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) to_the_end: Option<bool>,
 
-    /// Ordering key, as in keylane run: a .json.path, a /regex/, a {template}, a field; by default
-    /// the record's own key.
+    /// Ordering key, as in keylane run: a .json.path, a /regex/, a {template}, a field; .path[] means each
+    /// element of an array. By default the record's own key. Repeated: a record that involves several keys waits
+    /// for the earlier records of all of them, which takes all partitions.
     #[arg(long, value_name = "KEY")]
-    pub(crate) key: Option<String>,
+    #[serde(deserialize_with = "one_or_several")]
+    pub(crate) key: Option<Vec<String>>,
+
+    /// A key that the record only shares: records that share it may run together, but not beside a
+    /// record with it as key. Repeatable; takes all partitions.
+    #[arg(long, value_name = "KEY")]
+    #[serde(deserialize_with = "one_or_several")]
+    pub(crate) shared_key: Option<Vec<String>>,
+
+    /// Records that wait for all records before them, and hold up all behind them: those with this value in
+    /// a field, or that match the expression. Takes all partitions.
+    #[arg(long, value_name = "FIELD=VALUE|/REGEX/")]
+    pub(crate) barrier: Option<String>,
 
     /// Keep order by key (this is the default), within each partition, or not.
     #[arg(long, value_enum, value_name = "HOW")]
@@ -99,6 +115,23 @@ pub(crate) struct ConsumeSettings {
     /// The first row of the file or the pipe has the columns' names.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) header: Option<bool>,
+
+    /// Run up to N records of a key at the same time, in no particular order among them.
+    #[arg(long, value_name = "N")]
+    pub(crate) limit_per_key: Option<NonZeroU16>,
+
+    /// A record replaces the one of its key and partition that still waits: only the latest is worth the work.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) latest: Option<bool>,
+
+    /// Maximum number of records that start in a time, such as 100/s, 5/m or 1/10s. Further attempts do
+    /// not count.
+    #[arg(long, value_name = "N/TIME")]
+    pub(crate) rate: Option<RateArg>,
+
+    /// Maximum number of records of a key that start in a time.
+    #[arg(long, value_name = "N/TIME")]
+    pub(crate) rate_per_key: Option<RateArg>,
 
     /// Form in which a command gets the payload: as an argument (by default), on its standard
     /// input, or on its standard input as a line of JSON with all fields of the record. Workers and
@@ -353,12 +386,18 @@ impl ConsumeSettings {
             state,
             to_the_end,
             key,
+            shared_key,
+            barrier,
             order,
             no_key,
             ndjson,
             csv,
             tsv,
             header,
+            limit_per_key,
+            latest,
+            rate,
+            rate_per_key,
             payload,
             jobs,
             worker,

@@ -234,6 +234,11 @@ fn put_counts(text: &mut String, counts: &ConsumerCounts) {
         ("records_skipped", "Records that were skipped after their last attempt.", counts.skipped),
         ("records_dead_lettered", "Records that went to the dead letters.", counts.dead_lettered),
         (
+            "records_replaced",
+            "Records that a later one of their key has replaced before they began.",
+            counts.replaced,
+        ),
+        (
             "records_missed",
             "Positions passed over, whose records were removed before they were read.",
             counts.missed,

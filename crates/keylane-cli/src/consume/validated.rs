@@ -11,6 +11,8 @@ use keylane_stream::retry::{Backoff, OnExhausted, RetryLimit, RetryPolicy, Retry
 use super::environment::HandlerEnvironment;
 use super::format_settings::PlannedFormat;
 use super::invalid_settings::{InvalidSettings, wrong};
+use super::key_settings::PlannedKeys;
+use super::pace_settings::PlannedPace;
 use super::settings::{
     ConsumeSettings, ForeignProgressPolicy, KafkaProtocol, KafkaStart, NoKey, OffsetMap, OnFail,
     OnRefused, PayloadAs, RecordOrder,
@@ -22,10 +24,11 @@ use crate::duration_arg::DurationArg;
 #[derive(Debug)]
 pub(super) struct ConsumePlan {
     pub(super) source: PlannedSource,
-    pub(super) key: Option<String>,
+    pub(super) keys: PlannedKeys,
     pub(super) order: RecordOrder,
     pub(super) no_key: NoKey,
     pub(super) format: PlannedFormat,
+    pub(super) pace: PlannedPace,
     pub(super) payload: PayloadAs,
     pub(super) jobs: usize,
     pub(super) handler: HandlerPlan,
@@ -179,9 +182,6 @@ impl ConsumePlan {
             );
         }
         let order = settings.order.unwrap_or(RecordOrder::Key);
-        if order != RecordOrder::Key && settings.key.is_some() {
-            return wrong("key", "a key is for order by key; leave out one of key and order");
-        }
         refuse_zeros(&settings)?;
         topics::refuse_loops(&settings)?;
         let jobs = default_jobs(&handler);
@@ -189,6 +189,10 @@ impl ConsumePlan {
             return wrong("env", "env is for a command, and an address starts none; leave out env");
         }
         let batch = batch(&settings)?;
+        let pace = PlannedPace::new(&settings, order, batch.is_some());
+        let pace = pace.or_else(|(setting, what)| wrong(setting, what))?;
+        let keys = PlannedKeys::new(&settings, order, &pace);
+        let keys = keys.or_else(|(setting, what)| wrong(setting, what))?;
         let payload = payload(&settings)?;
         let source = source(&settings)?;
         let shutdown_timeout = span(settings.shutdown_timeout, 30);
@@ -200,16 +204,17 @@ impl ConsumePlan {
         listen(&settings)?;
         if matches!(source, PlannedSource::File { .. } | PlannedSource::Stdin)
             && order == RecordOrder::Key
-            && settings.key.is_none()
+            && !keys.names_any()
         {
             return wrong("source", "lines have no key of their own; add key, or order none");
         }
         Ok(ConsumePlan {
             source,
-            key: settings.key,
+            keys,
             order,
             no_key: settings.no_key.unwrap_or(NoKey::Serial),
             format,
+            pace,
             payload,
             jobs: settings.jobs.unwrap_or(jobs),
             handler,

@@ -15,8 +15,9 @@ use std::time::Duration;
 use anyhow::anyhow;
 
 use crate::key::RecordKey;
+use crate::record_keys::RecordKeys;
 use crate::record_output::{AttemptReceiver, AttemptReport, OutputError, RecordSink};
-use crate::run::{CoordinatorEvent, LoggedKeys, RecordEnd, RecordKeys, RecordLog, StopCause};
+use crate::run::{CoordinatorEvent, LoggedKeys, RecordEnd, RecordLog, StopCause};
 use crate::run_stats::{RecordLocation, RunStats};
 
 use super::children::ChildProcesses;

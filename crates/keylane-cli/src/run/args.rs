@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU16;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use anyhow::ensure;
@@ -12,6 +13,7 @@ use crate::key::NoKey;
 use crate::parallelism_arg::ParallelismArg;
 use crate::progress::ProgressMode;
 use crate::rate_arg::RateArg;
+use crate::record_keys::KeySelection;
 
 use super::input_args::InputArgs;
 use super::output_args::OutputArgs;
@@ -190,6 +192,14 @@ usage or input; 128 and the signal's number if a signal ended the run.
 Commands see the key in KEYLANE_KEY, the record's number in KEYLANE_SEQ and the attempt's in KEYLANE_ATTEMPT. \
 Exit status 65 means that a further attempt is useless. \
 Interrupt once to let the running commands finish, twice to end them.";
+
+impl KeyArgs {
+    pub(super) fn selection(&self) -> KeySelection<'_> {
+        let nulls = self.null_value.iter().map(|null| null.as_bytes().to_vec()).collect();
+        let KeyArgs { key, shared_key, barrier, no_key, .. } = self;
+        KeySelection { key, shared_key, barrier: barrier.as_deref(), nulls, no_key: *no_key }
+    }
+}
 
 impl RunArgs {
     /// Refuses combinations of options that contradict each other.

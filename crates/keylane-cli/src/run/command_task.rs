@@ -8,7 +8,7 @@ use crate::record_output::{RecordSink, RunOutput};
 use crate::run_stats::RecordLocation;
 
 use super::failures::{FailedRecord, FailureRules};
-use super::keys::RecordKeys;
+use crate::record_keys::RecordKeys;
 
 /// Runner of commands, with the rules for those that fail.
 #[derive(Debug)]

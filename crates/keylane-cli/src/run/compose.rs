@@ -11,6 +11,7 @@ use crate::exit::ExitOutcome;
 use crate::output::StandardOutput;
 use crate::process::{self, ChildProcesses, RecordProcessRunner};
 use crate::progress::ProgressDisplay;
+use crate::record_keys::KeyRules;
 use crate::record_output::RunOutput;
 use crate::run_stats::RunStats;
 use crate::signals;
@@ -24,7 +25,6 @@ use super::dead_letters::RunDeadLetters;
 use super::dry_run;
 use super::executor::{PoolSettings, RecordExecutor};
 use super::failures::FailureRules;
-use super::keys::KeyRules;
 use super::log::RecordLog;
 use super::plan;
 use super::reader::{InputReader, RunOrder};
@@ -39,7 +39,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<ExitOutcome> {
     let (sender, events) = mpsc::channel();
     let source = args.input.open(&args.files)?;
     let (length, meter) = (source.length(), source.meter());
-    let keys = KeyRules::new(&args.keys, source.layout())?;
+    let keys = KeyRules::new(args.keys.selection(), source.layout())?;
     if args.preview.plan {
         return plan::print(&args, source, keys);
     }

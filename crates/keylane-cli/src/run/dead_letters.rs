@@ -4,7 +4,7 @@ use anyhow::Context;
 
 use crate::run_stats::RecordLocation;
 
-use super::keys::RecordKeys;
+use crate::record_keys::RecordKeys;
 
 #[cfg(feature = "consume")]
 pub(super) use of_streams::RunDeadLetters;

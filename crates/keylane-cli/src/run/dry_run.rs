@@ -15,9 +15,9 @@ use crate::shell_words;
 use crate::worker;
 
 use super::args::RunArgs;
-use super::keys::KeyRules;
 use super::record_task::RecordBody;
 use super::record_template::RecordTemplate;
+use crate::record_keys::KeyRules;
 
 /// Prints the command of each record, or its line for a worker. Records that could not run are named and counted.
 pub(super) fn print(

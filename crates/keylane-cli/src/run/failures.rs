@@ -14,7 +14,7 @@ use crate::run_stats::{RecordLocation, RunStats};
 use super::args::{FailureArgs, OnFail};
 use super::coordinator_event::{CoordinatorEvent, StopCause};
 use super::dead_letters::RunDeadLetters;
-use super::keys::RecordKeys;
+use crate::record_keys::RecordKeys;
 
 /// Rules for failed records.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::key::RecordKey;
 use crate::run_stats::RecordLocation;
 
-use super::keys::RecordKeys;
+use crate::record_keys::RecordKeys;
 
 /// File for the log of one run.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use crate::standard_streams::print as print_text;
 use self::chains::Chains;
 use self::report::PlanContext;
 use super::args::RunArgs;
-use super::keys::KeyRules;
 use super::record_template::RecordTemplate;
+use crate::record_keys::KeyRules;
 
 /// Reads the input and prints the plan. If the input cannot be read further, the plan is of the records before.
 pub(super) fn print(

@@ -9,10 +9,10 @@ use keylane::{Claims, Pool, Retry};
 
 use crate::input::{InputFiles, InputRecord};
 use crate::key::RecordKey;
+use crate::record_keys::{KeyRules, RecordKeys};
 use crate::run_stats::{RecordLocation, RunStats};
 
 use super::command_task::{CommandRunner, CommandTask};
-use super::keys::{KeyRules, RecordKeys};
 use super::record_pool::RecordPool;
 use super::record_sinks::RecordSinks;
 use super::record_task::{LineTask, RecordBody};

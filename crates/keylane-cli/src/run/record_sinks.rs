@@ -9,8 +9,8 @@ use crate::record_output::{RecordSink, RunOutput};
 use crate::run_stats::RecordLocation;
 use crate::template::{NoField, Template};
 
-use super::keys::RecordKeys;
 use super::log::{KeyFields, LoggedKeys};
+use crate::record_keys::RecordKeys;
 
 /// Makes the sinks of records, in the order of the input.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 
 use crate::key::RecordKey;
 use crate::key_counts::{KeyCounts, KeyLimits};
-use crate::run::keys::RecordKeys;
+use crate::record_keys::RecordKeys;
 
 /// Bounds of the plan's table of keys: about 200 MiB.
 const LIMITS: KeyLimits = KeyLimits { keys: 1_000_000, bytes: 64 << 20 };

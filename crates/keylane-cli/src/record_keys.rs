@@ -1,7 +1,6 @@
 //! Keys of a record by all options about them, and what they mean for the order.
 
 use std::num::NonZeroU16;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use keylane::Claims;
@@ -9,17 +8,27 @@ use keylane::Claims;
 use crate::input::{FieldLayout, InputRecord};
 use crate::key::{KeyMissing, KeyRule, NoKey, RecordKey};
 
-use super::args::KeyArgs;
 use crate::condition::RecordCondition;
 
 /// Rules by which the keys of records are found.
 #[derive(Debug)]
-pub(super) struct KeyRules {
+pub(crate) struct KeyRules {
     exclusive: Vec<KeyRule>,
     shared: Vec<KeyRule>,
     barrier: Option<RecordCondition>,
     no_key: NoKey,
     found: Vec<Arc<[u8]>>,
+}
+
+/// Options about the keys of records.
+#[derive(Debug)]
+pub(crate) struct KeySelection<'a> {
+    pub(crate) key: &'a [String],
+    pub(crate) shared_key: &'a [String],
+    pub(crate) barrier: Option<&'a str>,
+    /// Values that mean "no key".
+    pub(crate) nulls: Vec<Vec<u8>>,
+    pub(crate) no_key: NoKey,
 }
 
 /// Keys of one record.
@@ -29,26 +38,26 @@ pub(crate) struct RecordKeys {
     pub(crate) first: RecordKey,
     exclusive: Vec<RecordKey>,
     shared: Vec<RecordKey>,
-    pub(super) is_barrier: bool,
+    pub(crate) is_barrier: bool,
 }
 
 impl KeyRules {
-    pub(super) fn new(args: &KeyArgs, layout: &FieldLayout) -> anyhow::Result<Self> {
-        let nulls: Vec<_> = args.null_value.iter().map(|null| null.as_bytes().to_vec()).collect();
+    pub(crate) fn new(selection: KeySelection<'_>, layout: &FieldLayout) -> anyhow::Result<Self> {
+        let KeySelection { key, shared_key, barrier, nulls, no_key } = selection;
         let rule = |option: &'static str| {
             let nulls = &nulls;
-            move |text: &String| KeyRule::named(option, text, nulls.clone(), args.no_key, layout)
+            move |text: &String| KeyRule::named(option, text, nulls.clone(), no_key, layout)
         };
-        let barrier = args.barrier.as_deref().map(|text| {
+        let barrier = barrier.map(|text| {
             anyhow::Context::with_context(RecordCondition::parse(text, layout), || {
                 format!("--barrier {text}")
             })
         });
         Ok(KeyRules {
-            exclusive: args.key.iter().map(rule("--key")).collect::<Result<_, _>>()?,
-            shared: args.shared_key.iter().map(rule("--shared-key")).collect::<Result<_, _>>()?,
+            exclusive: key.iter().map(rule("--key")).collect::<Result<_, _>>()?,
+            shared: shared_key.iter().map(rule("--shared-key")).collect::<Result<_, _>>()?,
             barrier: barrier.transpose()?,
-            no_key: args.no_key,
+            no_key,
             found: Vec::new(),
         })
     }
@@ -57,7 +66,7 @@ impl KeyRules {
     ///
     /// # Errors
     /// If it has none although it must.
-    pub(super) fn keys_of(&mut self, record: &InputRecord) -> Result<RecordKeys, KeyMissing> {
+    pub(crate) fn keys_of(&mut self, record: &InputRecord) -> Result<RecordKeys, KeyMissing> {
         let exclusive = named(&mut self.exclusive, record, &mut self.found);
         let shared = named(&mut self.shared, record, &mut self.found);
         let is_barrier = self.barrier.as_ref().is_some_and(|barrier| barrier.holds(record));
@@ -111,7 +120,7 @@ impl RecordKeys {
     }
 
     /// Returns the claims of the record. With a limit, that many records of a key may run at once.
-    pub(super) fn claims(&self, limit: Option<NonZeroU16>) -> Claims<RecordKey> {
+    pub(crate) fn claims(&self, limit: Option<NonZeroU16>) -> Claims<RecordKey> {
         if self.is_barrier {
             return Claims::barrier();
         }
@@ -129,17 +138,10 @@ mod tests {
     use super::*;
 
     fn rules(key: &[&str], shared: &[&str], barrier: Option<&str>, no_key: NoKey) -> KeyRules {
-        let owned = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
-        let args = KeyArgs {
-            key: owned(key),
-            shared_key: owned(shared),
-            barrier: barrier.map(str::to_owned),
-            limit_per_key: None,
-            latest: false,
-            no_key,
-            null_value: vec!["NA".into()],
-        };
-        KeyRules::new(&args, &FieldLayout::Ndjson).unwrap()
+        let owned = |all: &[&str]| -> Vec<_> { all.iter().map(|one| (*one).to_owned()).collect() };
+        let (key, shared_key, nulls) = (&owned(key)[..], &owned(shared)[..], vec![b"NA".to_vec()]);
+        let selection = KeySelection { key, shared_key, barrier, nulls, no_key };
+        KeyRules::new(selection, &FieldLayout::Ndjson).unwrap()
     }
 
     fn record(json: &str) -> InputRecord {
