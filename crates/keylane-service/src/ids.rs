@@ -50,8 +50,12 @@ impl<'k> KeyClaim<'k> {
     /// and before all later ones. A key of a client is UTF-8, so no key has this byte.
     pub const BARRIER: KeyClaim<'static> = KeyClaim { key: &[Self::JOB], is_shared: false };
 
-    /// First byte of [`BARRIER`](Self::BARRIER), and of the key that the scheduler gives to the
-    /// subtasks of a job with barriers.
+    /// Marks the latest of its key among the uses of keys: the subtask replaces the one of its key
+    /// that has this mark, too, and has not started.
+    pub const LATEST: KeyClaim<'static> = KeyClaim { key: &[Self::JOB, b'l'], is_shared: false };
+
+    /// First byte of the marks, and of the key that the scheduler gives to the subtasks of a job with
+    /// barriers.
     pub(crate) const JOB: u8 = 0xff;
 
     /// Returns whether this is [`BARRIER`](Self::BARRIER).
@@ -61,7 +65,13 @@ impl<'k> KeyClaim<'k> {
         matches!(self.key, [Self::JOB]) && !self.is_shared
     }
 
-    /// Returns whether this is about the order in a job, and no key of a client.
+    /// Returns whether this is [`LATEST`](Self::LATEST).
+    #[must_use]
+    pub fn is_latest(&self) -> bool {
+        matches!(self.key, [Self::JOB, b'l'])
+    }
+
+    /// Returns whether this is a mark, or about the order in a job, and no key of a client.
     #[must_use]
     pub fn is_of_job(&self) -> bool {
         self.key.first() == Some(&Self::JOB)
@@ -97,6 +107,8 @@ pub struct TaskKeys {
     pub is_barrier: bool,
     /// Whether the subtask is no barrier, and its job has some.
     pub is_beside_barriers: bool,
+    /// Whether the subtask replaces the latest one of its key, and may be replaced.
+    pub is_latest: bool,
 }
 
 impl TaskKeys {
@@ -115,7 +127,9 @@ impl TaskKeys {
     pub fn claims(&self) -> impl Iterator<Item = KeyClaim<'_>> {
         let exclusive = self.exclusive.iter().map(|key| KeyClaim::exclusive(&key.0));
         let shared = self.shared.iter().map(|key| KeyClaim::shared(&key.0));
-        exclusive.chain(shared).chain(self.is_barrier.then_some(KeyClaim::BARRIER))
+        let barrier = self.is_barrier.then_some(KeyClaim::BARRIER);
+        let latest = self.is_latest.then_some(KeyClaim::LATEST);
+        exclusive.chain(shared).chain(barrier).chain(latest)
     }
 }
 
@@ -124,6 +138,10 @@ impl<'k> FromIterator<KeyClaim<'k>> for TaskKeys {
         let mut keys = TaskKeys::default();
         for claim in claims {
             let KeyClaim { key, is_shared } = claim;
+            if claim.is_latest() {
+                keys.is_latest = true;
+                continue;
+            }
             if claim.is_of_job() {
                 (keys.is_barrier, keys.is_beside_barriers) = (!is_shared, is_shared);
                 continue;

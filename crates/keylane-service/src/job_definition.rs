@@ -223,6 +223,7 @@ fn work_of(
     wrong: &mut InvalidFields,
 ) -> (Vec<SubmitSubtask>, Option<Box<RawValue>>) {
     let has_keys = job.key.is_some() || job.keys.is_some() || job.shared_keys.is_some();
+    let has_keys = has_keys || job.latest;
     let single = job.payload.is_some() || has_keys;
     let ways = usize::from(single) + usize::from(job.subtasks.is_some()) + usize::from(more);
     if ways > 1 {
@@ -249,7 +250,8 @@ fn work_of(
             let (key, keys, shared_keys) =
                 (job.key.take(), job.keys.take(), job.shared_keys.take());
             let payload = job.payload.take();
-            vec![SubmitSubtask { key, keys, shared_keys, barrier: false, payload }]
+            let latest = job.latest;
+            vec![SubmitSubtask { key, keys, shared_keys, barrier: false, latest, payload }]
         }
         None => Vec::new(),
     };
@@ -277,8 +279,14 @@ pub(crate) fn fits<'a>(
     payload_bytes: usize,
     bounds: &SubmissionLimits,
 ) -> Result<(), (&'static str, String)> {
-    let mut count = 0;
-    for KeyClaim { key, is_shared } in keys.filter(|claim| !claim.is_barrier()) {
+    let (mut count, mut is_latest, mut is_plain) = (0, false, true);
+    for claim in keys {
+        let KeyClaim { key, is_shared } = claim;
+        is_latest |= claim.is_latest();
+        is_plain &= !claim.is_barrier() && !is_shared;
+        if claim.is_of_job() {
+            continue;
+        }
         count += 1;
         let at = if is_shared { "/shared_keys" } else { "/key" };
         if key.is_empty() {
@@ -293,6 +301,11 @@ pub(crate) fn fits<'a>(
     if count > MAX_KEYS {
         let why = format!("there are {count} with the shared ones, and {MAX_KEYS} are the most");
         return Err(("/keys", why));
+    }
+    if is_latest && !(is_plain && count == 1) {
+        let why = "it needs one `key`, and no further keys, no shared ones and no `barrier`; \
+                   leave `latest` out, or the others";
+        return Err(("/latest", why.into()));
     }
     if payload_bytes > bounds.payload_bytes {
         let most = bounds.payload_bytes;

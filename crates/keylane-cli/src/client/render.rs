@@ -49,7 +49,12 @@ pub(super) fn one_line(json: &[u8]) -> Vec<u8> {
 pub(super) fn done(job: &Job) -> String {
     let counts = &job.counts;
     let mut text = format!("{} of {} done", counts.ended(), counts.total);
-    for (count, what) in [(counts.failed, "failed"), (counts.cancelled, "cancelled")] {
+    let parts = [
+        (counts.failed, "failed"),
+        (counts.cancelled, "cancelled"),
+        (counts.superseded, "superseded"),
+    ];
+    for (count, what) in parts {
         if count > 0 {
             let _ = write!(text, ", {count} {what}");
         }

@@ -60,6 +60,12 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "CONDITION")]
     barrier: Option<String>,
 
+    /// Each subtask replaces the last one of its key that was submitted so, if
+    /// that has not started: of many updates, only the last runs. A record
+    /// without a key replaces none.
+    #[arg(long, requires = "key", conflicts_with_all = ["shared_key", "barrier", "subtasks"])]
+    latest: bool,
+
     /// The first line of the table has the columns' names.
     #[arg(long)]
     header: bool,
@@ -236,6 +242,8 @@ struct JobDefinition<'a> {
     keys: Option<&'a [String]>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     shared_keys: &'a [String],
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    latest: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -302,6 +310,10 @@ impl SubmitArgs {
         let is_table = found
             .is_some_and(|(_, format, _)| matches!(format, InputFormat::Csv | InputFormat::Tsv));
         ensure!(is_table || !self.header, "--header is about --csv and --tsv");
+        ensure!(
+            self.key.len() <= 1 || !self.latest,
+            "--latest replaces by one key; give --key once, or leave out --latest"
+        );
         if let Some((_, _, shape)) = found {
             ensure!(self.key.len() <= 1, "each record's key is found in one way: give --key once");
             let has_keys = !self.key.is_empty() || !self.shared_key.is_empty();
@@ -357,6 +369,7 @@ impl SubmitArgs {
             key: if let [key] = keys { Some(key) } else { None },
             keys: Some(keys).filter(|keys| keys.len() > 1),
             shared_keys: if keyed { &self.shared_key } else { &[] },
+            latest: keyed && self.latest,
             run_at: self.at.map(|when| when.0),
             delay_ms: self.delay.map(millis),
             on_error: self.on_error.map(|choice| match choice {
@@ -387,6 +400,7 @@ impl SubmitArgs {
             key: self.key.first().cloned(),
             shared_keys: self.shared_key.clone(),
             barrier: self.barrier.clone(),
+            latest: self.latest,
             nulls: self.null_value.iter().map(|null| null.clone().into_bytes()).collect(),
             keyless: self.no_key,
         };

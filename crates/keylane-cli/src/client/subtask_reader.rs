@@ -37,6 +37,8 @@ pub(super) struct SubtaskReader {
     rule: Option<KeyRule>,
     shared: Vec<KeyRule>,
     barrier: Option<RecordCondition>,
+    /// A subtask with a key replaces the latest one of that.
+    latest: bool,
     shape: RecordConversion,
     /// The names of a table's columns, as JSON.
     names: Option<Vec<String>>,
@@ -52,6 +54,7 @@ pub(super) struct InputOptions {
     pub(super) key: Option<String>,
     pub(super) shared_keys: Vec<String>,
     pub(super) barrier: Option<String>,
+    pub(super) latest: bool,
     pub(super) nulls: Vec<Vec<u8>>,
     pub(super) keyless: KeylessPolicy,
 }
@@ -79,6 +82,7 @@ impl SubtaskReader {
             rule: rule.transpose()?,
             shared,
             barrier: barrier.transpose()?,
+            latest: reading.latest,
             shape: reading.shape,
             names,
             source,
@@ -109,6 +113,9 @@ impl SubtaskReader {
             into.extend_from_slice(b"\"key\":");
             key_text(&key, into)?;
             into.push(b',');
+            if self.latest {
+                into.extend_from_slice(b"\"latest\":true,");
+            }
         }
         self.shared_keys(into)?;
         if self.barrier.as_ref().is_some_and(|barrier| barrier.holds(&self.record)) {
@@ -224,6 +231,7 @@ mod tests {
             key: key.map(String::from),
             shared_keys: Vec::new(),
             barrier: None,
+            latest: false,
             nulls: vec![b"NA".to_vec()],
             keyless: KeylessPolicy::Unordered,
         }
@@ -257,6 +265,15 @@ mod tests {
             r#"{"key":"1","shared_keys":["2","3"],"barrier":true,"payload":{"u":1,"c":2,"d":3}}"#,
             r#"{"payload":{"d":"NA"}}"#,
         ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_record_with_a_key_replaces_the_latest_one() {
+        let latest = InputOptions { latest: true, ..reading(InputFormat::Ndjson, Some(".u")) };
+        let lines = made("{\"u\":1}\n{\"u\":\"NA\"}\n", latest).unwrap();
+        let expected =
+            [r#"{"key":"1","latest":true,"payload":{"u":1}}"#, r#"{"payload":{"u":"NA"}}"#];
         assert_eq!(lines, expected);
     }
 

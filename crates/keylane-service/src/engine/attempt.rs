@@ -185,6 +185,7 @@ impl AttemptRunner {
         let now = self.clock.now();
         engine.order.entered(job);
         let (count, key_bytes, has_keys) = (made.count(), made.key_bytes(), made.has_keys());
+        let has_latest = made.has_latest();
         // A cancelled job accepts no subtasks; its final counts have them as cancelled.
         let added = engine.scheduler.add_packed(job, made, now.0);
         let engine = &mut *engine;
@@ -192,6 +193,9 @@ impl AttemptRunner {
         live.plan.stored = total;
         live.key_bytes += key_bytes;
         live.touch(&mut engine.versions);
+        if has_latest {
+            engine.careful.insert(job);
+        }
         engine.key_bytes += key_bytes;
         engine.unfinished += count;
         if let Ok(accepted) = added {

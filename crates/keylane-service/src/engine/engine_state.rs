@@ -55,7 +55,7 @@ use crate::request_error::RequestError;
 use crate::scheduler::{Scheduler, Step};
 use crate::store::{Changes, JobState as Stored, JobStatus, OutcomeCounts};
 use crate::wire::{JobState, Timestamp};
-use crate::{JobId, JobNumber, Key, SubtaskNumber, TaskKeys};
+use crate::{JobId, JobNumber, Key, SubtaskId, SubtaskNumber, TaskKeys};
 
 /// In-memory state of the engine. All fields are behind the lock of [`SharedState`].
 #[derive(Debug)]
@@ -95,7 +95,8 @@ pub(super) struct EngineState {
     pub(super) holds: super::held_jobs::HeldJobs,
     /// Jobs that were in progress in a process that ended without closing the store. Their attempts
     /// begin only when their start marks are on the disk: one of them may have caused the crash and
-    /// must not be able to repeat it forever. A job leaves this set when it is over.
+    /// must not be able to repeat it forever. And jobs with subtasks that may be replaced: one that has
+    /// begun is not, also after a crash. A job leaves this set when it is over.
     pub(super) careful: HashSet<JobNumber>,
     /// Fences that may be given out.
     pub(super) fences: FenceReserve,
@@ -242,6 +243,8 @@ pub(super) enum FinalState {
     Failed,
     Cancelled,
     Skipped,
+    /// The subtask with this id has replaced it.
+    Superseded(SubtaskId),
 }
 
 impl FinalState {
@@ -251,6 +254,7 @@ impl FinalState {
             FinalState::Failed => counts.failed += 1,
             FinalState::Cancelled => counts.cancelled += 1,
             FinalState::Skipped => counts.skipped += 1,
+            FinalState::Superseded(_) => counts.superseded += 1,
         }
     }
 }
@@ -337,7 +341,7 @@ impl ActiveJob {
 
     /// Returns the job's counts at its end. Every subtask without an outcome counts as cancelled.
     pub(super) fn final_counts(&self) -> OutcomeCounts {
-        let others = self.ended.succeeded + self.ended.failed + self.ended.skipped;
+        let others = self.ended.ended() - self.ended.cancelled;
         OutcomeCounts { cancelled: self.plan.total().saturating_sub(others), ..self.ended }
     }
 
@@ -388,6 +392,7 @@ pub(super) struct ServiceTotals {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) cancelled: u64,
+    pub(super) superseded: u64,
     pub(super) retried: u64,
     pub(super) jobs_accepted: u64,
     pub(super) jobs_succeeded: u64,

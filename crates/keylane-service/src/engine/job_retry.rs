@@ -223,6 +223,9 @@ impl JobRetries {
             head: Arc::new(head),
         };
         engine.live.insert(number, live);
+        if again.has_latest {
+            engine.careful.insert(number);
+        }
         engine.unfinished += again.count;
         engine.key_bytes += again.key_bytes;
         engine.order.entered(number);
@@ -304,6 +307,8 @@ struct RetryPlan {
     keys: KeySet,
     /// Whether one of them is a barrier.
     has_barriers: bool,
+    /// Whether one of them may be replaced.
+    has_latest: bool,
     /// Counts of the other subtasks, by outcome.
     ended: OutcomeCounts,
     /// Subtasks that were cancelled with the job and stay cancelled. While the job was over they
@@ -342,6 +347,7 @@ impl RetryPlan {
             key_bytes: 0,
             keys: KeySet::default(),
             has_barriers: false,
+            has_latest: false,
             ended: OutcomeCounts::default(),
             dropped: Vec::new(),
             ended_ms: stored.status.ended_ms.unwrap_or_default(),
@@ -363,10 +369,11 @@ impl RetryPlan {
                 self.count += 1;
                 self.key_bytes += subtask.keys().map(|claim| claim.key.len() as u64).sum::<u64>();
                 for claim in subtask.keys() {
-                    match claim.is_barrier() {
-                        // It concerns its own job alone.
-                        true => self.has_barriers = true,
-                        false => self.keys.add(claim.key),
+                    // A mark is no key, and concerns its own job alone.
+                    self.has_barriers |= claim.is_barrier();
+                    self.has_latest |= claim.is_latest();
+                    if !claim.is_of_job() {
+                        self.keys.add(claim.key);
                     }
                 }
                 let part = self.part();
@@ -418,6 +425,7 @@ impl RetryPlan {
             Some(OutcomeKind::Succeeded) => self.ended.succeeded += 1,
             Some(OutcomeKind::Failed) => self.ended.failed += 1,
             Some(OutcomeKind::Skipped) => self.ended.skipped += 1,
+            Some(OutcomeKind::Superseded) => self.ended.superseded += 1,
             _ => self.ended.cancelled += 1,
         }
     }

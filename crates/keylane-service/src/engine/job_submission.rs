@@ -46,6 +46,8 @@ struct SubtaskLine<'a> {
     shared_keys: Option<Vec<std::borrow::Cow<'a, str>>>,
     #[serde(default)]
     barrier: bool,
+    #[serde(default)]
+    latest: bool,
     #[serde(default, borrow)]
     payload: Option<&'a RawValue>,
 }
@@ -133,19 +135,21 @@ impl JobSubmission {
         // Most subtasks have at most one key: then nothing is allocated.
         let one: [KeyClaim<'_>; 1];
         let many: Vec<KeyClaim<'_>>;
+        let is_marked = line.barrier || line.latest;
         let keys: &[KeyClaim<'_>] = match (&line.key, &line.keys, &line.shared_keys) {
-            (Some(key), None, None) if !line.barrier => {
+            (Some(key), None, None) if !is_marked => {
                 one = [KeyClaim::exclusive(key.as_bytes())];
                 &one
             }
-            (None, None, None) if !line.barrier => &[],
+            (None, None, None) if !is_marked => &[],
             (key, keys, shared) => {
                 let exclusive = keys.iter().flatten().chain(key);
                 let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
                 let shared = shared.iter().flatten();
                 let shared = shared.map(|key| KeyClaim::shared(key.as_bytes()));
                 let barrier = line.barrier.then_some(KeyClaim::BARRIER);
-                many = exclusive.chain(shared).chain(barrier).collect();
+                let latest = line.latest.then_some(KeyClaim::LATEST);
+                many = exclusive.chain(shared).chain(barrier).chain(latest).collect();
                 &many
             }
         };

@@ -99,6 +99,7 @@ impl Metrics<'_> {
                 ("{outcome=\"succeeded\"}", number(totals.succeeded)),
                 ("{outcome=\"failed\"}", number(totals.failed)),
                 ("{outcome=\"cancelled\"}", number(totals.cancelled)),
+                ("{outcome=\"superseded\"}", number(totals.superseded)),
             ],
         )?;
         self.write_held(to)

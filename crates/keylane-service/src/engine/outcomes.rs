@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::engine_state::{ActiveJob, CommitEffect, EngineState, FinalState, RunningAttempt};
 use super::scheduler_job::states;
-use crate::scheduler::{AcceptResult, EndResult, JobOutcome, Step, SubtaskFate};
+use crate::scheduler::{AcceptResult, EndResult, JobOutcome, Step, SubtaskFate, SupersededSubtask};
 use crate::store::{JobStatus, OutcomeKind, SubtaskOutcome as Written};
 use crate::wire::{JobState, OnError, Timestamp};
 use crate::{JobNumber, SubtaskId, TaskKeys};
@@ -27,6 +27,7 @@ impl EngineState {
             FinalState::Failed => OutcomeKind::Failed,
             FinalState::Cancelled => OutcomeKind::Cancelled,
             FinalState::Skipped => OutcomeKind::Skipped,
+            FinalState::Superseded(_) => OutcomeKind::Superseded,
         };
         let number = self.live.get(&job).map_or(0, |live| live.plan.number(step));
         let outcome = Written {
@@ -116,8 +117,8 @@ impl EngineState {
         self.unwritten.effects.push(CommitEffect::Over { job, state, ended: now });
     }
 
-    /// Applies the immediate consequences of accepting a job: subtasks without an attempt left, a
-    /// job without any subtask.
+    /// Applies the immediate consequences of accepting a job: subtasks without an attempt left,
+    /// replaced subtasks, a job without any subtask.
     pub(super) fn apply_accepted(
         &mut self,
         job: JobNumber,
@@ -129,7 +130,22 @@ impl EngineState {
             let error = "the server ended during its last attempt";
             self.record_outcome(job, *step, attempts, FinalState::Failed, error, now);
         }
+        for superseded in &accepted.superseded {
+            self.record_superseded(superseded, now);
+        }
         if let Some(outcome) = accepted.over {
+            self.record_job_end(job, outcome, now);
+        }
+    }
+
+    /// Records the end of a subtask that a later one has replaced. Its result names that one.
+    fn record_superseded(&mut self, superseded: &SupersededSubtask, now: Timestamp) {
+        let SupersededSubtask { subtask: SubtaskId { job, number }, by, over } = *superseded;
+        let id = self.live.get(&by.job).map_or_else(String::new, |live| live.id.to_string());
+        let (step, end) = (Step::Subtask(number), FinalState::Superseded(by));
+        self.record_outcome(job, step, 0, end, &format!("{id}/{}", by.number), now);
+        self.changed.insert(job);
+        if let Some(outcome) = over {
             self.record_job_end(job, outcome, now);
         }
     }

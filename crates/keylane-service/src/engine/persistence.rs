@@ -11,11 +11,11 @@ use super::engine_state::{CommitEffect, EngineState, FinalState, SharedState, Wr
 use super::events::EventHub;
 use super::job_end_times::{JobEndTimes, JobNumberBlock};
 use super::store_status::{StoreHealth, StoreStatus};
-use crate::JobNumber;
 use crate::request_error::RequestError;
 use crate::scheduler::Step;
 use crate::store::{CommitReceipt, Store, WriteError};
 use crate::wire::{EventKind, JobState, Timestamp};
+use crate::{JobNumber, SubtaskId};
 
 /// Converts a refusal for requests that wait for a change that was already applied in memory.
 fn to_not_yet_written(refusal: RequestError) -> RequestError {
@@ -216,6 +216,7 @@ impl Persistence {
                 FinalState::Succeeded => totals.succeeded += 1,
                 FinalState::Failed => totals.failed += 1,
                 FinalState::Cancelled | FinalState::Skipped => totals.cancelled += 1,
+                FinalState::Superseded(_) => totals.superseded += 1,
             }
         }
         if step == Step::FanIn {
@@ -240,6 +241,26 @@ impl Persistence {
         }
         live.touch(&mut engine.versions);
         engine.changed.insert(job);
+        if let (FinalState::Superseded(by), Step::Subtask(number)) = (end, step) {
+            self.publish_superseded(engine, SubtaskId { job, number }, by, now);
+        }
+    }
+
+    fn publish_superseded(
+        &self,
+        engine: &EngineState,
+        subtask: SubtaskId,
+        by: SubtaskId,
+        now: Timestamp,
+    ) {
+        let view = super::query::brief_view(engine, subtask.job);
+        let job = engine.live.get(&by.job).map(|live| live.id.to_string());
+        self.events.publish(|id| crate::wire::Event {
+            job: view.map(Box::new),
+            number: Some(subtask.number),
+            superseded_by: job.map(|job| crate::wire::SubtaskRef { job, number: by.number }),
+            ..super::events::event(id, EventKind::SubtaskSuperseded, now)
+        });
     }
 
     fn publish_job_end(

@@ -118,6 +118,9 @@ impl Recovery {
         };
         let (is_cancelling, has_failed_step) = (live.cancelling, ended.has_failed_step);
         let has_keys = waiting.subtasks.iter().any(|(_, keys, _)| !keys.is_empty());
+        if waiting.subtasks.iter().any(|(_, keys, _)| keys.is_latest) {
+            engine.careful.insert(number);
+        }
         engine.key_bytes += live.key_bytes;
         engine.live.insert(number, live);
         engine.unfinished += waiting.subtasks.len() as u64;
@@ -225,6 +228,7 @@ impl Recovery {
                 OutcomeKind::Succeeded => &mut ended.counts.succeeded,
                 OutcomeKind::Failed => &mut ended.counts.failed,
                 OutcomeKind::Skipped => &mut ended.counts.skipped,
+                OutcomeKind::Superseded => &mut ended.counts.superseded,
                 OutcomeKind::Cancelled => &mut ended.counts.cancelled,
                 OutcomeKind::Reopened => continue,
             };
@@ -303,7 +307,9 @@ impl UnfinishedSteps {
                 waiting.step_stages.push((step, one.stage.clone()));
             }
             Step::Subtask(number) => {
-                let keys = one.subtask.keys().collect();
+                let mut keys: TaskKeys = one.subtask.keys().collect();
+                // One that has started replaces none, and is not replaced.
+                keys.is_latest &= one.attempts == 0;
                 waiting.subtasks.push((number, keys, one.attempts));
                 if *one.stage != AttemptStage::Started {
                     waiting.stages.insert(number, one.stage.clone());

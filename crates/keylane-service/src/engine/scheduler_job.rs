@@ -78,6 +78,7 @@ pub(super) fn ended_counts(counts: &OutcomeCounts) -> EndedCounts {
         succeeded: counts.succeeded.into(),
         failed: u64::from(counts.failed) + u64::from(counts.skipped),
         cancelled: counts.cancelled.into(),
+        superseded: counts.superseded.into(),
     }
 }
 

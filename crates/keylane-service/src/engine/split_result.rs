@@ -20,6 +20,8 @@ pub(super) struct NewSubtaskSpec {
     #[serde(default)]
     barrier: bool,
     #[serde(default)]
+    latest: bool,
+    #[serde(default)]
     payload: Option<Box<RawValue>>,
 }
 
@@ -59,7 +61,9 @@ impl NewSubtaskSpec {
         let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
         let shared = self.shared_keys.iter().flatten();
         let shared = shared.map(|key| KeyClaim::shared(key.as_bytes()));
-        exclusive.chain(shared).chain(self.barrier.then_some(KeyClaim::BARRIER)).collect()
+        let barrier = self.barrier.then_some(KeyClaim::BARRIER);
+        let latest = self.latest.then_some(KeyClaim::LATEST);
+        exclusive.chain(shared).chain(barrier).chain(latest).collect()
     }
 
     pub(super) fn payload(&self) -> &str {

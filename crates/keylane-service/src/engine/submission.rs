@@ -197,7 +197,7 @@ impl Submission {
         self.status.found_room();
         let AcceptedJob { number, id, total, kind, head, subtasks, room, created } = entering;
         let (count, key_bytes) = (subtasks.count(), subtasks.key_bytes());
-        let has_keys = subtasks.has_keys();
+        let (has_keys, has_latest) = (subtasks.has_keys(), subtasks.has_latest());
         let mut engine = self.state.lock();
         let now = self.clock.now();
         let new = new_job(number, kind, &head, subtasks);
@@ -225,6 +225,9 @@ impl Submission {
             end_notify: None,
         };
         engine.live.insert(number, live);
+        if has_latest {
+            engine.careful.insert(number);
+        }
         engine.totals.jobs_accepted += 1;
         engine.unfinished += count;
         engine.key_bytes += key_bytes;

@@ -27,6 +27,7 @@ use crate::wire;
         wire::RetryRequest,
         wire::SubtaskView,
         wire::OutcomeView,
+        wire::SubtaskRef,
         wire::AttemptLog,
         wire::KeyView,
         wire::ClaimRequest,

@@ -152,8 +152,16 @@ fn requiring(mut schema: Value, fields: &[&str]) -> Value {
 /// Schema of a subtask, with `key` or `keys`.
 fn subtask(schema: &Value) -> Value {
     let description = schema["description"].clone();
-    let ways = [["keys"], ["key"]].map(|other| without(schema.clone(), &other));
+    let [one, several] = [["keys"], ["key"]].map(|other| without(schema.clone(), &other));
+    let latest = requiring(without(one.clone(), &["shared_keys", "barrier"]), &["key", "latest"]);
+    let ways = [with_latest(one, false), with_latest(several, false), with_latest(latest, true)];
     json!({"anyOf": ways, "description": description})
+}
+
+/// Returns a schema in which `latest` has this value. A subtask with it has exactly one key.
+fn with_latest(mut schema: Value, value: bool) -> Value {
+    schema["properties"]["latest"]["enum"] = json!([value]);
+    schema
 }
 
 /// Schema of a submission: either `subtasks`, or a payload with `key`, `keys` or `shared_keys`; for a kind that
@@ -168,16 +176,20 @@ fn submission(schema: Value, kinds: &KindRegistry) -> Value {
     let mut ways = Vec::new();
     for time in ["run_at", "delay_ms"] {
         let mut plain = without(schema.clone(), &[time]);
-        let mut split = without(plain.clone(), &["subtasks", "key", "keys", "shared_keys"]);
+        let mut split = without(plain.clone(), &["subtasks", "key", "keys", "shared_keys", "latest"]);
         plain["properties"]["kind"]["enum"] = json!(named(false));
         split["properties"]["kind"]["enum"] = json!(named(true));
         if !named(false).is_empty() {
             let one = without(plain.clone(), &["subtasks", "keys"]);
+            let latest = with_latest(without(one.clone(), &["shared_keys"]), true);
+            ways.push(requiring(latest, &["kind", "key", "latest"]));
+            let [one, many] =
+                [one, without(plain.clone(), &["subtasks", "key"])].map(|way| with_latest(way, false));
             ways.push(requiring(one.clone(), &["kind", "payload"]));
             ways.push(requiring(one.clone(), &["kind", "key"]));
             ways.push(requiring(one, &["kind", "shared_keys"]));
-            ways.push(requiring(without(plain.clone(), &["subtasks", "key"]), &["kind", "keys"]));
-            let several = without(plain, &["payload", "key", "keys", "shared_keys"]);
+            ways.push(requiring(many, &["kind", "keys"]));
+            let several = without(plain, &["payload", "key", "keys", "shared_keys", "latest"]);
             ways.push(requiring(several, &["kind", "subtasks"]));
         }
         if !named(true).is_empty() {

@@ -12,6 +12,9 @@
 //! [`advance_some`](Lanes::advance_some) does the next slice. The places in front are always the
 //! first ones of the lane, so a shared task that enters meanwhile stays behind the others.
 //!
+//! The last task of a lane that may be replaced and has not started is its *latest* one: at most one
+//! of a lane, in a map of its own, since few lanes have one.
+//!
 //! This module is independent of jobs, slots and time, except for the time at which a task became
 //! the head of a lane.
 
@@ -155,6 +158,9 @@ pub(super) struct Lanes {
     advancing: BTreeMap<u32, u32>,
     /// Number of lanes of jobs with barriers.
     of_jobs: usize,
+    /// Lanes with a latest task that has not started. A tree, because a large hash table would hold the
+    /// lock while it grows.
+    latest: BTreeMap<u32, u32>,
 }
 
 /// Capacity above which an empty table is released.
@@ -181,20 +187,27 @@ impl Lanes {
             by_length: [LinkedList::default(); 33],
             advancing: BTreeMap::new(),
             of_jobs: 0,
+            latest: BTreeMap::new(),
         }
     }
 
     /// Appends a task that has no places yet to the lanes of these keys. Its places keep the order
-    /// of the keys. A duplicate key counts once, and is exclusive if one of its uses is.
+    /// of the keys. A duplicate key counts once, and is exclusive if one of its uses is. Returns
+    /// whether one of them is [`KeyClaim::LATEST`], which has no lane.
     pub(super) fn enter<'k>(
         &mut self,
         tasks: &mut TaskSlab,
         task: u32,
         keys: impl Iterator<Item = KeyClaim<'k>>,
         now: u64,
-    ) {
-        let mut last_of_task = NONE;
-        for KeyClaim { key, is_shared } in keys {
+    ) -> bool {
+        let (mut last_of_task, mut is_latest) = (NONE, false);
+        for claim in keys {
+            if claim.is_latest() {
+                is_latest = true;
+                continue;
+            }
+            let KeyClaim { key, is_shared } = claim;
             let lane = self.find_or_open(key);
             let last = self.lanes[lane].line.last;
             if last != NONE && self.places[last].task == task {
@@ -224,6 +237,29 @@ impl Lanes {
             }
             tasks[task].blocked += u32::from(!is_front || self.lanes[lane].paused);
         }
+        is_latest
+    }
+
+    /// Makes a task the latest one of its first lane. Returns the one before it, if that has not
+    /// started.
+    pub(super) fn put_latest(&mut self, tasks: &TaskSlab, task: u32) -> Option<u32> {
+        let first = tasks[task].places;
+        if first == NONE {
+            return None;
+        }
+        self.latest.insert(self.places[first].lane, task)
+    }
+
+    /// Notes that a task has started or leaves: it is not replaced any more.
+    #[inline]
+    pub(super) fn keep_from_replacement(&mut self, tasks: &TaskSlab, task: u32) {
+        if self.latest.is_empty() || tasks[task].places == NONE {
+            return;
+        }
+        let lane = self.places[tasks[task].places].lane;
+        if self.latest.get(&lane) == Some(&task) {
+            self.latest.remove(&lane);
+        }
     }
 
     /// Makes the last place of a lane exclusive.
@@ -245,6 +281,7 @@ impl Lanes {
         now: u64,
         opened: &mut Vec<u32>,
     ) -> u32 {
+        self.keep_from_replacement(tasks, task);
         let mut place = std::mem::replace(&mut tasks[task].places, NONE);
         let mut left = 0;
         while place != NONE {
@@ -475,6 +512,11 @@ impl Lanes {
             }
         }
         assert!(self.advancing.keys().all(|lane| self.lanes[*lane].len > 0));
+        let has = |lane: u32, task: u32| {
+            let mut all = self.lanes[lane].line.iter(&self.places, |place| &place.link);
+            all.any(|place| self.places[place].task == task)
+        };
+        assert!(self.latest.iter().all(|(lane, task)| has(*lane, *task)));
     }
 
     /// Lanes of a task, each with the number of its predecessors, counted up to `most`, and the one

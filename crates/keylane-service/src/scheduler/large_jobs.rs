@@ -65,7 +65,9 @@ use super::packed_subtasks::{PackedRecord, PackedSubtasks, PoppedSlice};
 use super::state::Scheduler;
 use super::task::{ScheduledTask, TaskPhase};
 use super::timers::TimerEvent;
-use super::{AcceptResult, EndedCounts, JobOutcome, NewJob, NewSubtask, Step};
+use super::{
+    AcceptResult, EndedCounts, JobOutcome, NewJob, NewSubtask, Step, SupersededSubtask,
+};
 use crate::{JobNumber, KeyClaim, SubtaskNumber};
 
 /// Result of a slice.
@@ -93,6 +95,8 @@ struct EnteredSlice {
     ready: u64,
     /// Tasks without an attempt left. They wait.
     exhausted: Vec<u32>,
+    /// Subtasks that those of the slice have replaced.
+    superseded: Vec<SupersededSubtask>,
 }
 
 impl Scheduler {
@@ -213,18 +217,18 @@ impl Scheduler {
         let slot = self.find(job).filter(|slot| self.jobs[*slot].is_fed)?;
         let job = &mut self.jobs[slot];
         job.is_fed = false;
-        let EndedCounts { succeeded, failed, cancelled } = rest;
+        let EndedCounts { succeeded, failed, cancelled, superseded } = rest;
+        let ended = succeeded + failed + cancelled + superseded;
         let counts = &mut job.counts;
         // Unfed subtasks count as entering, or as cancelled if the job was cancelled since.
         match job.course {
-            JobPhase::Open => counts.entering -= succeeded + failed + cancelled,
-            JobPhase::Failing | JobPhase::Cancelled => {
-                counts.cancelled -= succeeded + failed + cancelled;
-            }
+            JobPhase::Open => counts.entering -= ended,
+            JobPhase::Failing | JobPhase::Cancelled => counts.cancelled -= ended,
         }
         counts.succeeded += succeeded;
         counts.failed += failed;
         counts.cancelled += cancelled;
+        counts.superseded += superseded;
         if job.course == JobPhase::Open {
             let number = job.entries[0];
             let entry = self.line.get_mut(&number).expect("a job that is fed has its entry");
@@ -326,6 +330,7 @@ impl Scheduler {
             self.list(number);
         }
         let entered = self.enter_slice(slot, &popped, now);
+        accepted.superseded = entered.superseded;
         let share = self.share(slot);
         self.allocator.ready(share, entered.ready, now);
         self.fail_exhausted(slot, entered.exhausted, accepted, now);
@@ -373,11 +378,10 @@ impl Scheduler {
         let NewSubtask { number, keys, attempts_made } = subtask;
         assert!(number <= Step::LAST_SUBTASK, "a subtask's number is at most 2^32 - 3");
         let task = self.tasks.insert(ScheduledTask::new(slot, number, attempts_made));
-        if self.jobs[slot].has_barriers {
-            self.enter_beside_barriers(slot, task, keys, now);
-        } else {
-            self.lanes.enter(&mut self.tasks, task, keys, now);
-        }
+        let is_latest = match self.jobs[slot].has_barriers {
+            true => self.enter_beside_barriers(slot, task, keys, now),
+            false => self.lanes.enter(&mut self.tasks, task, keys, now),
+        };
         let job = &mut self.jobs[slot];
         job.roll.enter(number, task);
         job.counts.entering -= 1;
@@ -390,6 +394,13 @@ impl Scheduler {
             entered.ready += 1;
             self.enter_phase(slot, task, TaskPhase::Ready);
         }
+        // One that has started before a restart is not replaced, and has replaced before.
+        if is_latest && attempts_made == 0 {
+            // The replaced one may be of this slice, whose ready tasks the allocator does not know yet.
+            let share = self.share(slot);
+            self.allocator.ready(share, std::mem::take(&mut entered.ready), now);
+            entered.superseded.extend(self.replace_latest(task, now));
+        }
     }
 
     /// Enters a task of a job with barriers. All subtasks of the job have a lane in common: a barrier
@@ -400,7 +411,7 @@ impl Scheduler {
         task: u32,
         keys: impl Iterator<Item = KeyClaim<'k>>,
         now: u64,
-    ) {
+    ) -> bool {
         let mut lane = [KeyClaim::JOB; 9];
         lane[1..].copy_from_slice(&self.jobs[slot].number.0.to_be_bytes());
         let keys = keys.map(|claim| match claim.is_barrier() {
@@ -409,7 +420,7 @@ impl Scheduler {
         });
         // A key that is exclusive and shared is exclusive.
         let keys = keys.chain([KeyClaim::shared(&lane)]);
-        self.lanes.enter(&mut self.tasks, task, keys, now);
+        self.lanes.enter(&mut self.tasks, task, keys, now)
     }
 
     /// Drops all tasks of a job that do not run; they leave their lanes in slices. Returns the

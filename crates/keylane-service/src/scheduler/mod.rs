@@ -35,11 +35,14 @@
 //! |---|---|---|---|
 //! | *entering* | no | no | when its slice enters: waiting or ready; dropped with its job (`large_jobs.rs`) |
 //! | *scheduled* | no | no | when its job begins: waiting or ready; dropped with its job |
-//! | *waiting* | yes, and is not in front of all of them, or one is paused | no | ready when it is in front of all and none is paused; skipped; dropped |
-//! | *ready* | in front of all | no | running when its job gets a slot; waiting when a key is paused; skipped; dropped |
+//! | *waiting* | yes, and is not in front of all of them, or one is paused | no | ready when it is in front of all and none is paused; skipped; dropped; superseded |
+//! | *ready* | in front of all | no | running when its job gets a slot; waiting when a key is paused; skipped; dropped; superseded |
 //! | *running* | in front of all | yes | by the end of the run: over, backing off, ready again, or stopped |
 //! | *backing off* | in front of all | no | at its time, or when it is retried: ready, or waiting for a paused key; skipped; dropped |
 //! | *stopped* | yes | no | when an operator retries it: ready; skipped; dropped |
+//!
+//! A subtask with [`KeyClaim::LATEST`](crate::KeyClaim::LATEST) that waits or is ready, and was never
+//! started, is *superseded* when the next such subtask of its key enters (`supersede.rs`).
 //!
 //! After a restart a subtask that ran under a lease, backed off or was stopped is
 //! [restored](Scheduler::restore) to that state (`restore.rs`).
@@ -91,7 +94,7 @@
 //! `state.rs` has the state and the acceptance of jobs, `large_jobs.rs` entry and exit in slices,
 //! `next_start.rs` the next start and the limits of kinds, `run_end.rs` the effects of an end,
 //! `job_commands.rs` and `key_commands.rs` the commands of operators, `explain.rs` the queries,
-//! `restore.rs` restarts and clock changes. Data structures: `lanes.rs` for the order, `job.rs`,
+//! `supersede.rs` replacement, `restore.rs` restarts and clock changes. Data structures: `lanes.rs` for the order, `job.rs`,
 //! `unfinished_tasks.rs`, `task.rs`, `kinds.rs`, `token_bucket.rs`, `timers.rs`, `steady_time.rs`,
 //! `packed_subtasks.rs`, `incremental_work.rs`, `entry_queue_keys.rs`, and below them `slab.rs` and
 //! `list.rs`. Inputs and outputs: `settings.rs`, `new_job.rs`, `run.rs`, `results.rs`,
@@ -119,6 +122,7 @@ mod settings;
 mod slab;
 mod state;
 mod steady_time;
+mod supersede;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -136,7 +140,9 @@ pub use query_results::{
     SubtaskCounts, SubtaskExplanation, UnfinishedState, WaitReason,
 };
 pub use restore::RestoredState;
-pub use results::{AcceptResult, AddError, CancelResult, EndResult, JobOutcome, KeyHeadError};
+pub use results::{
+    AcceptResult, AddError, CancelResult, EndResult, JobOutcome, KeyHeadError, SupersededSubtask,
+};
 pub use run::{RunEnd, RunStart, StaleFence, Step, SubtaskFate};
 pub use settings::{KindId, KindLimits, RateLimit, SchedulerSettings};
 pub use state::Scheduler;

@@ -113,6 +113,8 @@ pub struct EndedCounts {
     pub failed: u64,
     /// Subtasks that were dropped before they could succeed.
     pub cancelled: u64,
+    /// Subtasks that were replaced by later ones.
+    pub superseded: u64,
 }
 
 /// Subtask to accept.
@@ -120,7 +122,7 @@ pub struct EndedCounts {
 pub struct NewSubtask<K> {
     /// Number in its job; at most [`Step::LAST_SUBTASK`](super::Step::LAST_SUBTASK). Ascending numbers need the least memory.
     pub number: SubtaskNumber,
-    /// Its keys; duplicates count once.
+    /// Its keys, and its marks; duplicates count once.
     pub keys: K,
     /// Number of starts in earlier processes; a crash counts.
     pub attempts_made: u32,

@@ -238,6 +238,7 @@ impl Scheduler {
         let fence = self.next_fence;
         self.next_fence += 1;
         self.runs.insert(fence, RunningTask { task, since: now, rule, is_restored: false });
+        self.lanes.keep_from_replacement(&self.tasks, task);
         let begun = &mut self.tasks[task];
         begun.attempts += 1;
         begun.at = fence;

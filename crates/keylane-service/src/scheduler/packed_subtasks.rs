@@ -28,6 +28,8 @@ pub struct PackedSubtasks {
     key_set: KeySet,
     /// Whether a barrier was ever pushed.
     has_barriers: bool,
+    /// Whether a subtask was ever pushed that may be replaced.
+    has_latest: bool,
 }
 
 /// Records in sequence: number, attempts, number of keys, then for each key twice its length, plus
@@ -88,6 +90,8 @@ impl PackedSubtasks {
             let KeyClaim { key, is_shared } = claim;
             if claim.is_barrier() {
                 self.has_barriers = true;
+            } else if claim.is_latest() {
+                self.has_latest = true;
             } else {
                 key_set.add(key);
             }
@@ -142,6 +146,12 @@ impl PackedSubtasks {
         self.has_barriers
     }
 
+    /// Whether a subtask was ever pushed that may be replaced by a later one.
+    #[must_use]
+    pub fn has_latest(&self) -> bool {
+        self.has_latest
+    }
+
     /// Size of all keys ever pushed, in bytes.
     #[must_use]
     pub fn key_bytes(&self) -> u64 {
@@ -188,7 +198,7 @@ impl PackedSubtasks {
             PackedRecord::Run { .. } => None,
             PackedRecord::Keyed(subtask) => Some(subtask.keys),
         });
-        keys.flatten().filter(|claim| !claim.is_barrier()).map(|claim| claim.key)
+        keys.flatten().filter(|claim| !claim.is_of_job()).map(|claim| claim.key)
     }
 
     /// Whether a subtask is left. Costs O(slices) plus one slice.

@@ -28,6 +28,8 @@ pub struct SubtaskCounts {
     pub failed: u64,
     /// Subtasks that were dropped.
     pub cancelled: u64,
+    /// Subtasks that were replaced by later ones.
+    pub superseded: u64,
 }
 
 impl SubtaskCounts {
@@ -50,7 +52,7 @@ impl SubtaskCounts {
     /// Number of known subtasks; a split may still add more.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.unfinished() + self.succeeded + self.failed + self.cancelled
+        self.unfinished() + self.succeeded + self.failed + self.cancelled + self.superseded
     }
 }
 

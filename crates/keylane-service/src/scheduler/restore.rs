@@ -66,6 +66,7 @@ impl Scheduler {
         match was {
             RestoredState::Running { fence, since } => {
                 let since = self.steady(since);
+                self.lanes.keep_from_replacement(&self.tasks, task);
                 let begun = &mut self.tasks[task];
                 begun.attempts += 1;
                 begun.at = fence;

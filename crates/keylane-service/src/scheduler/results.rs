@@ -1,6 +1,7 @@
 //! Results and errors of the scheduler's calls.
 
 use super::{Step, SubtaskFate};
+use crate::SubtaskId;
 
 /// Result of accepting subtasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,7 +13,20 @@ pub struct AcceptResult {
     pub failed: Vec<Step>,
     /// Number of subtasks dropped because of these failures.
     pub dropped: u64,
+    /// Subtasks, also of other jobs, that the entered ones have replaced.
+    pub superseded: Vec<SupersededSubtask>,
     /// Outcome of the job, if it is finished.
+    pub over: Option<JobOutcome>,
+}
+
+/// Subtask that a later one of its key has replaced. It is finished without a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SupersededSubtask {
+    /// Replaced subtask.
+    pub subtask: SubtaskId,
+    /// Subtask that has replaced it.
+    pub by: SubtaskId,
+    /// Outcome of the job of the replaced one, if that is finished.
     pub over: Option<JobOutcome>,
 }
 
@@ -30,7 +44,7 @@ pub struct EndResult {
 /// Final state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobOutcome {
-    /// All subtasks, and the fan-in if there is one, have succeeded.
+    /// All subtasks, and the fan-in if there is one, have succeeded or were replaced by later ones.
     Succeeded,
     /// A subtask or step has failed.
     Failed,

@@ -170,10 +170,7 @@ impl Scheduler {
 
     /// Finishes a task that has left its phase, and unblocks its lanes.
     pub(super) fn put_away(&mut self, slot: u32, task: u32, fate: SubtaskFate, now: u64) {
-        let number = self.tasks[task].number;
-        self.jobs[slot].roll.leave(&self.tasks, slot, number, task);
-        self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
-        self.tasks.remove(task);
+        let number = self.remove_task(slot, task, now);
         let job = &mut self.jobs[slot];
         let failed = fate == SubtaskFate::Failed;
         match Step::of(number) {
@@ -190,6 +187,16 @@ impl Scheduler {
             },
         }
         self.wake_opened(now);
+    }
+
+    /// Removes a finished task, and returns its number. Tasks that are no longer blocked are added to
+    /// `opened`.
+    pub(super) fn remove_task(&mut self, slot: u32, task: u32, now: u64) -> u32 {
+        let number = self.tasks[task].number;
+        self.jobs[slot].roll.leave(&self.tasks, slot, number, task);
+        self.lanes.leave(&mut self.tasks, task, now, &mut self.opened);
+        self.tasks.remove(task);
+        number
     }
 
     /// Drops the rest of a job after a final failure, if the job fails fast. Returns the number of

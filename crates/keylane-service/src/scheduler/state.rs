@@ -544,7 +544,7 @@ impl Scheduler {
 /// State of a new job without its subtasks.
 fn describe<S>(new: &NewJob<S>) -> ScheduledJob {
     let step = |made: Option<u32>| made.map_or(StepState::Over, StepState::Pending);
-    let super::EndedCounts { succeeded, failed, cancelled } = new.ended;
+    let super::EndedCounts { succeeded, failed, cancelled, superseded } = new.ended;
     ScheduledJob {
         number: new.number,
         kind: new.kind,
@@ -556,7 +556,13 @@ fn describe<S>(new: &NewJob<S>) -> ScheduledJob {
         has_barriers: new.has_barriers,
         split: step(new.split),
         fan_in: step(new.fan_in),
-        counts: SubtaskCounts { succeeded, failed, cancelled, ..SubtaskCounts::default() },
+        counts: SubtaskCounts {
+            succeeded,
+            failed,
+            cancelled,
+            superseded,
+            ..SubtaskCounts::default()
+        },
         ..ScheduledJob::default()
     }
 }

@@ -8,6 +8,7 @@ mod followers;
 mod schedules;
 mod starts;
 mod state;
+mod superseded;
 
 use super::history::{Entry, Event, Seen};
 use state::State;
@@ -44,6 +45,7 @@ pub(super) fn judge(entries: &[Entry]) -> Vec<String> {
                 state.commanded(*number, *command, *status);
             }
             Event::Read(seen) => read(&mut state, seen),
+            Event::Superseded { job, number, by } => state.superseded((*job, *number), by),
             Event::NotFound { job, status } => not_found(&mut state, *job, *status),
             Event::Crashed { .. } => state.process_ended(),
             Event::Stopped { is_closed } => {
@@ -86,7 +88,8 @@ fn read(state: &mut State, seen: &Seen) {
     if is_split && seen.total != job.spec.subtasks.len() as u64 {
         wrong.push(format!("has {} subtasks", job.spec.subtasks.len()));
     }
-    if is_over && seen.succeeded + seen.failed + seen.cancelled != seen.total {
+    let ended = seen.succeeded + seen.failed + seen.cancelled + seen.superseded;
+    if is_over && ended != seen.total {
         wrong.push("is over, with subtasks that are not".to_owned());
     }
     // Of two reads at the same time the later answer may be the older one.
@@ -95,7 +98,8 @@ fn read(state: &mut State, seen: &Seen) {
             wrong.push(format!("had version {} at {at}", before.version));
         }
         let shown = |seen: &Seen| {
-            (seen.state.clone(), seen.succeeded, seen.failed, seen.cancelled, seen.total)
+            let Seen { succeeded, failed, cancelled, superseded, total, .. } = *seen;
+            (seen.state.clone(), succeeded, failed, cancelled, superseded, total)
         };
         if seen.version == before.version && shown(seen) != shown(before) {
             wrong.push(format!("had the same version at {at}: {before:?}"));
@@ -153,10 +157,14 @@ fn end(state: &mut State) {
         if !job.is_retried && !range.contains(&last.succeeded) {
             wrong.push(format!("job {number}: {succeeded} attempts succeeded: {last:?}"));
         }
+        let superseded = tasks.iter().filter(|task| task.superseded_by.is_some()).count() as u64;
+        if superseded != last.superseded {
+            wrong.push(format!("job {number}: {superseded} subtasks are superseded: {last:?}"));
+        }
         let is_split = last.total > 0;
         for (place, task) in tasks.iter().enumerate() {
-            if is_split && !is_steered && task.starts == 0 && task.unseen < job.spec.kind.attempts()
-            {
+            let may_have_run = task.starts > 0 || task.unseen >= job.spec.kind.attempts();
+            if is_split && !is_steered && !may_have_run && task.superseded_by.is_none() {
                 wrong.push(format!("subtask {place} of job {number} never ran: {last:?}"));
             }
         }

@@ -257,9 +257,29 @@ pub(super) async fn read(
         succeeded: count("succeeded"),
         failed: count("failed"),
         cancelled: count("cancelled"),
+        superseded: count("superseded"),
         result: answer.get("result").cloned(),
     }));
+    if count("superseded") > 0 {
+        read_superseded(world, api, random, (job, id)).await;
+    }
     has_ended
+}
+
+/// Reads which subtasks of a job are superseded.
+async fn read_superseded(world: &World, api: &Api, random: &mut Random, (job, id): (usize, &str)) {
+    let path = format!("/v1/jobs/{id}/results");
+    let (status, answer) = api.send(random, ("GET", &path), None, None).await;
+    // The process may end, or the job may be removed.
+    let Some(results) = answer["items"].as_array().filter(|_| status.is_success()) else { return };
+    for result in results.iter().filter(|result| result["outcome"] == "superseded") {
+        let by = &result["superseded_by"];
+        world.record(Event::Superseded {
+            job,
+            number: result["number"].as_u64().unwrap() as u32,
+            by: (by["job"].as_str().unwrap().to_owned(), by["number"].as_u64().unwrap() as u32),
+        });
+    }
 }
 
 /// Sends a command that ends a pause. Refusals have no effect.

@@ -100,6 +100,7 @@ pub(super) struct Seen {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) cancelled: u64,
+    pub(super) superseded: u64,
     /// Result of the fan-in.
     pub(super) result: Option<Value>,
 }
@@ -139,6 +140,8 @@ pub(super) enum Event {
     Followed(Followed),
     /// A client reads a job.
     Read(Seen),
+    /// A client reads that a subtask is superseded by another one, of the job with this identifier.
+    Superseded { job: usize, number: u32, by: (String, u32) },
     /// A client reads an accepted job and gets this status code.
     NotFound { job: usize, status: u16 },
     /// A handler of a schedule's job begins or ends.

@@ -78,6 +78,8 @@ pub(super) struct SubtaskKeys {
     pub(super) shared: Vec<u8>,
     /// Whether the subtask is a barrier in its job.
     pub(super) is_barrier: bool,
+    /// Whether it replaces the latest subtask of its only key, and may be replaced.
+    pub(super) is_latest: bool,
 }
 
 impl SubtaskKeys {
@@ -86,8 +88,10 @@ impl SubtaskKeys {
         let mut all: Vec<u8> = (0..count).map(|_| random.within(0..KEYS) as u8).collect();
         all.sort_unstable();
         all.dedup();
-        let shared = all.iter().copied().filter(|_| random.chance(30)).collect();
-        SubtaskKeys { all, shared, is_barrier: random.chance(10) }
+        let shared: Vec<u8> = all.iter().copied().filter(|_| random.chance(30)).collect();
+        let roll = random.within(0..100);
+        let is_latest = (10..40).contains(&roll) && all.len() == 1 && shared.is_empty();
+        SubtaskKeys { all, shared, is_barrier: roll < 10, is_latest }
     }
 
     /// Returns whether both have a key that not both share.
@@ -105,6 +109,9 @@ impl SubtaskKeys {
         let mut body = json!({"payload": payload});
         if self.is_barrier {
             body["barrier"] = json!(true);
+        }
+        if self.is_latest {
+            body["latest"] = json!(true);
         }
         for (field, keys) in [("keys", named(false)), ("shared_keys", named(true))] {
             if !keys.is_empty() {

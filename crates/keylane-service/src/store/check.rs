@@ -146,7 +146,7 @@ struct ExtraSteps {
 
 /// Returns whether the final counts of a job can follow from its outcomes.
 ///
-/// Each succeeded, failed or skipped subtask has an outcome. A cancelled subtask has none if it
+/// Each succeeded, failed, skipped or superseded subtask has an outcome. A cancelled subtask has none if it
 /// never started.
 pub(super) fn agree(job: &StoredJob, found: &OutcomeCounts) -> bool {
     let counted = job.status.counts;
@@ -154,6 +154,7 @@ pub(super) fn agree(job: &StoredJob, found: &OutcomeCounts) -> bool {
         (counted.succeeded, found.succeeded),
         (counted.failed, found.failed),
         (counted.skipped, found.skipped),
+        (counted.superseded, found.superseded),
         (counted.cancelled.min(found.cancelled), found.cancelled),
     ];
     let surplus: Option<u32> =

@@ -124,7 +124,7 @@ impl FoundChunks {
 
     fn add(&mut self, job: JobNumber, first: SubtaskNumber, count: u32, sealed: &[u8]) {
         let owned = |keys: super::SubtaskKeys<'_>| {
-            keys.filter(|claim| !claim.is_barrier())
+            keys.filter(|claim| !claim.is_of_job())
                 .map(|claim| Key::new(claim.key))
                 .collect::<Vec<_>>()
         };

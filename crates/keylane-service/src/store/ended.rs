@@ -128,6 +128,7 @@ fn count(counts: &mut OutcomeCounts, kind: OutcomeKind) -> &mut u32 {
         OutcomeKind::Failed => &mut counts.failed,
         OutcomeKind::Cancelled => &mut counts.cancelled,
         OutcomeKind::Skipped => &mut counts.skipped,
+        OutcomeKind::Superseded => &mut counts.superseded,
         OutcomeKind::Reopened => unreachable!("what was reopened has not ended"),
     }
 }

@@ -8,7 +8,7 @@
 //! | 0..8 | time at which the job is to begin, 0 once it is in the order; version of an ended job |
 //! | 8..16 | start of its first subtask; 0 if none has started |
 //! | 16..24 | end of the job; 0 if it has not ended |
-//! | 24..40 | numbers of succeeded, failed, cancelled and skipped subtasks: four bytes each |
+//! | 24..40 | numbers of succeeded, failed, cancelled and skipped subtasks: four bytes each, of which the lower 25 bits are the number. The upper 7 bits of all four are the number of superseded subtasks, its lowest bits first |
 //! | 40..44 | checksum, which includes the job's number and its state |
 //!
 //! Times are milliseconds since 1970. The length is constant, so that SQLite replaces the column in
@@ -103,15 +103,39 @@ pub struct OutcomeCounts {
     pub cancelled: u32,
     /// Skipped subtasks.
     pub skipped: u32,
+    /// Superseded subtasks.
+    pub superseded: u32,
 }
 
 impl OutcomeCounts {
     /// Returns the number of ended subtasks.
     #[must_use]
     pub fn ended(&self) -> u32 {
-        self.succeeded + self.failed + self.cancelled + self.skipped
+        self.succeeded + self.failed + self.cancelled + self.skipped + self.superseded
+    }
+
+    /// Packs the counts. A job has at most 2^24 subtasks, so that a count has at most 25 bits.
+    fn pack(self) -> [u32; 4] {
+        let OutcomeCounts { succeeded, failed, cancelled, skipped, superseded } = self;
+        let mut rest = superseded;
+        [succeeded, failed, cancelled, skipped].map(|count| {
+            let word = count & COUNT_MASK | rest << COUNT_BITS;
+            rest >>= u32::BITS - COUNT_BITS;
+            word
+        })
+    }
+
+    fn unpack(words: [u32; 4]) -> Self {
+        let upper = words.iter().rev().map(|word| word >> COUNT_BITS);
+        let superseded = upper.fold(0, |all, part| all << (u32::BITS - COUNT_BITS) | part);
+        let [succeeded, failed, cancelled, skipped] = words.map(|word| word & COUNT_MASK);
+        OutcomeCounts { succeeded, failed, cancelled, skipped, superseded }
     }
 }
+
+/// Bits of a count.
+const COUNT_BITS: u32 = 25;
+const COUNT_MASK: u32 = (1 << COUNT_BITS) - 1;
 
 /// Mutable part of a job. Times are milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +167,8 @@ impl JobStatus {
     /// Creates a status with this state and no times.
     #[must_use]
     pub const fn of(state: JobState) -> Self {
-        let counts = OutcomeCounts { succeeded: 0, failed: 0, cancelled: 0, skipped: 0 };
+        let counts =
+            OutcomeCounts { succeeded: 0, failed: 0, cancelled: 0, skipped: 0, superseded: 0 };
         JobStatus {
             state,
             start_at_ms: None,
@@ -159,8 +184,7 @@ impl JobStatus {
         for time in [self.version.or(self.start_at_ms), self.started_ms, self.ended_ms] {
             bytes.extend(time.unwrap_or(0).to_le_bytes());
         }
-        let OutcomeCounts { succeeded, failed, cancelled, skipped } = self.counts;
-        for count in [succeeded, failed, cancelled, skipped] {
+        for count in self.counts.pack() {
             bytes.extend(count.to_le_bytes());
         }
         seal(&mut bytes, &[job.0, self.state.code().cast_unsigned()]);
@@ -187,12 +211,12 @@ impl JobStatus {
             version: first.filter(|first| *first >= LEAST_VERSION),
             started_ms: times.next()?,
             ended_ms: times.next()?,
-            counts: OutcomeCounts {
-                succeeded: counts.next()?,
-                failed: counts.next()?,
-                cancelled: counts.next()?,
-                skipped: counts.next()?,
-            },
+            counts: OutcomeCounts::unpack([
+                counts.next()?,
+                counts.next()?,
+                counts.next()?,
+                counts.next()?,
+            ]),
         })
     }
 }
@@ -213,12 +237,12 @@ mod tests {
             time().prop_map(|start| (start, None)),
             (LEAST_VERSION..1 << 53).prop_map(|version| (None, Some(version))),
         ];
-        let count = any::<u32>;
-        let counts = (count(), count(), count(), count());
+        let count = || 0..=1_u32 << 24;
+        let counts = (count(), count(), count(), count(), count());
         (prop::sample::select(&JobState::ALL[..]), (first, time(), time()), counts).prop_map(
             |(state, ((start_at_ms, version), started_ms, ended_ms), counts)| {
-                let (succeeded, failed, cancelled, skipped) = counts;
-                let counts = OutcomeCounts { succeeded, failed, cancelled, skipped };
+                let (succeeded, failed, cancelled, skipped, superseded) = counts;
+                let counts = OutcomeCounts { succeeded, failed, cancelled, skipped, superseded };
                 JobStatus { state, start_at_ms, started_ms, ended_ms, version, counts }
             },
         )

@@ -22,8 +22,8 @@ use crate::ids::{JobId, Key};
 
 /// Version of the lines. Version 1 has no `schedule`; `alias` came in version 3, `audit` in 4,
 /// `log` in 5, and `mark`, with `boot` in `store`, in 6; `shared_keys` of
-/// a `subtask` in 7.
-pub(super) const VERSION: u32 = 7;
+/// a `subtask` in 7; the outcome `superseded`, with its count, in 8.
+pub(super) const VERSION: u32 = 8;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -117,6 +117,12 @@ pub(super) struct StatusLine {
     failed: u32,
     cancelled: u32,
     skipped: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    superseded: u32,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Latest attempt at an unfinished subtask. A lease is not exported: the importing server tries its
@@ -181,7 +187,7 @@ pub(super) fn decode(text: &str) -> Result<Vec<u8>, String> {
 impl StatusLine {
     pub(super) fn of(status: &JobStatus) -> Self {
         let JobStatus { state, start_at_ms, started_ms, ended_ms, version, counts } = *status;
-        let OutcomeCounts { succeeded, failed, cancelled, skipped } = counts;
+        let OutcomeCounts { succeeded, failed, cancelled, skipped, superseded } = counts;
         let state = state.word().to_owned();
         StatusLine {
             state,
@@ -193,6 +199,7 @@ impl StatusLine {
             failed,
             cancelled,
             skipped,
+            superseded,
         }
     }
 
@@ -200,8 +207,8 @@ impl StatusLine {
         let state = JobState::ALL.into_iter().find(|state| state.word() == self.state);
         let state = state.ok_or_else(|| format!("{:?} is no state of a job", self.state))?;
         let StatusLine { start_at_ms, started_ms, ended_ms, version, .. } = *self;
-        let StatusLine { succeeded, failed, cancelled, skipped, .. } = *self;
-        let counts = OutcomeCounts { succeeded, failed, cancelled, skipped };
+        let StatusLine { succeeded, failed, cancelled, skipped, superseded, .. } = *self;
+        let counts = OutcomeCounts { succeeded, failed, cancelled, skipped, superseded };
         Ok(JobStatus { state, start_at_ms, started_ms, ended_ms, version, counts })
     }
 }

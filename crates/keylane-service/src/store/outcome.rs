@@ -7,7 +7,7 @@
 //! | field | encoding |
 //! |---|---|
 //! | subtask | its number minus the previous one's successor (at first: minus 0), zigzag |
-//! | attempt and kind | eight times the attempt, plus the kind: 0 succeeded, 1 failed, 2 cancelled, 3 skipped, 4 reopened |
+//! | attempt and kind | eight times the attempt, plus the kind: 0 succeeded, 1 failed, 2 cancelled, 3 skipped, 4 reopened, 5 superseded |
 //!
 //! The blob `body` begins with the end time of the first outcome, eight bytes, little-endian. For
 //! each outcome, in LEB128: its end minus that time, and its end minus its start, both zigzag; the
@@ -42,16 +42,19 @@ pub enum OutcomeKind {
     Skipped,
     /// An ended subtask was reopened, and waits as if it had never started.
     Reopened,
+    /// A later subtask has replaced it. The result names that: its job's id, a slash, and its number.
+    Superseded,
 }
 
 impl OutcomeKind {
     /// All kinds.
-    pub const ALL: [OutcomeKind; 5] = [
+    pub const ALL: [OutcomeKind; 6] = [
         OutcomeKind::Succeeded,
         OutcomeKind::Failed,
         OutcomeKind::Cancelled,
         OutcomeKind::Skipped,
         OutcomeKind::Reopened,
+        OutcomeKind::Superseded,
     ];
 
     pub(super) fn code(self) -> u8 {
@@ -61,6 +64,7 @@ impl OutcomeKind {
             OutcomeKind::Cancelled => 2,
             OutcomeKind::Skipped => 3,
             OutcomeKind::Reopened => 4,
+            OutcomeKind::Superseded => 5,
         }
     }
 
@@ -76,6 +80,7 @@ impl OutcomeKind {
             OutcomeKind::Cancelled => "cancelled",
             OutcomeKind::Skipped => "skipped",
             OutcomeKind::Reopened => "reopened",
+            OutcomeKind::Superseded => "superseded",
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::ids::{JobId, JobNumber};
 pub(super) const LAYOUT: Layout = Layout {
     application: 0x4b4c_5331,
     tables: FIRST,
-    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH],
+    migrations: &[SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH, ELEVENTH],
 };
 
 /// Tables of version 1. `README.md` explains the columns. Small columns precede large ones, so that
@@ -145,6 +145,9 @@ const NINTH: &str = "SELECT 1;";
 /// Version 10: a subtask may share keys (`chunk.rs`). The tables are unchanged; a binary that does
 /// not know such keys would take their chunks for damaged.
 const TENTH: &str = "SELECT 1;";
+/// Version 11: a subtask may be superseded (`outcome.rs`, `job_status.rs`), and a mark among its keys
+/// says that it may be. The tables are unchanged; a binary that does not know them would take the rows for damaged.
+const ELEVENTH: &str = "SELECT 1;";
 
 /// The store's own counters: one row, written by every transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Job, Summary, Timeline, Timestamp};
+use super::{Job, SubtaskRef, Summary, Timeline, Timestamp};
 
 /// Type of an event: the `event:` line of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -17,6 +17,8 @@ pub enum EventKind {
     JobPurged,
     /// A subtask has failed on its last attempt.
     SubtaskFailed,
+    /// A subtask was replaced by a later one of its key, `superseded_by`.
+    SubtaskSuperseded,
     /// A key was paused or resumed, its head was retried or skipped, or a failure stopped it.
     KeyChanged,
     /// A schedule has made a job.
@@ -43,6 +45,7 @@ impl EventKind {
             EventKind::JobEnded => "job_ended",
             EventKind::JobPurged => "job_purged",
             EventKind::SubtaskFailed => "subtask_failed",
+            EventKind::SubtaskSuperseded => "subtask_superseded",
             EventKind::KeyChanged => "key_changed",
             EventKind::ScheduleFired => "schedule_fired",
             EventKind::SchedulePassed => "schedule_passed",
@@ -69,6 +72,9 @@ pub struct Event {
     /// Number of the subtask in the job.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub number: Option<u32>,
+    /// Subtask that has replaced it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub superseded_by: Option<SubtaskRef>,
     /// The key.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<String>,

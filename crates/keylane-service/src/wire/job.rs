@@ -44,6 +44,10 @@ pub struct SubmitJob {
     /// Keys that the only subtask shares with others.
     #[serde(default)]
     pub shared_keys: Option<Vec<String>>,
+    /// Whether the only subtask replaces the latest one of its key, as `latest` of a subtask; default
+    /// false.
+    #[serde(default)]
+    pub latest: bool,
     /// Earliest start time.
     #[serde(default)]
     pub run_at: Option<Timestamp>,
@@ -93,6 +97,11 @@ pub struct SubmitSubtask {
     /// ones; default false.
     #[serde(default)]
     pub barrier: bool,
+    /// Whether it replaces the last subtask of its key that has `latest`, too, if that has not
+    /// started: the replaced one ends as `superseded`. It needs exactly one key, and neither shared
+    /// keys nor a barrier; default false.
+    #[serde(default)]
+    pub latest: bool,
     /// Input of the handler: any JSON; default null.
     #[serde(default)]
     #[schema(value_type = Option<serde_json::Value>)]
@@ -106,7 +115,9 @@ impl SubmitSubtask {
         let exclusive = exclusive.map(|key| KeyClaim::exclusive(key.as_bytes()));
         let shared = self.shared_keys.iter().flatten();
         let shared = shared.map(|key| KeyClaim::shared(key.as_bytes()));
-        exclusive.chain(shared).chain(self.barrier.then_some(KeyClaim::BARRIER))
+        let barrier = self.barrier.then_some(KeyClaim::BARRIER);
+        let latest = self.latest.then_some(KeyClaim::LATEST);
+        exclusive.chain(shared).chain(barrier).chain(latest)
     }
 }
 
@@ -208,13 +219,16 @@ pub struct Counts {
     pub failed: u64,
     /// Subtasks that were cancelled or skipped.
     pub cancelled: u64,
+    /// Subtasks that were replaced by later ones of their keys.
+    #[serde(default)]
+    pub superseded: u64,
 }
 
 impl Counts {
     /// Number of subtasks that have ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        self.succeeded + self.failed + self.cancelled
+        self.succeeded + self.failed + self.cancelled + self.superseded
     }
 }
 

@@ -46,6 +46,6 @@ pub use schedule::{MissedChoice, OverlapChoice, PassedOver, Schedule, SetSchedul
 pub(crate) use scheduler::KindList;
 pub use scheduler::{Because, Decision, RunningSubtask, SchedulerView};
 pub use server::{Health, HealthCheck, KindView, Version};
-pub use subtask::{OutcomeView, SubtaskState, SubtaskView};
+pub use subtask::{OutcomeView, SubtaskRef, SubtaskState, SubtaskView};
 pub use time::Timestamp;
 pub use timeline::{Slice, Summary, Timeline};

@@ -24,11 +24,13 @@ pub enum SubtaskState {
     Cancelled,
     /// An operator skipped it.
     Skipped,
+    /// A later subtask of its key has replaced it.
+    Superseded,
 }
 
 impl SubtaskState {
     /// All states.
-    pub const ALL: [SubtaskState; 8] = [
+    pub const ALL: [SubtaskState; 9] = [
         SubtaskState::Waiting,
         SubtaskState::Ready,
         SubtaskState::Running,
@@ -37,6 +39,7 @@ impl SubtaskState {
         SubtaskState::Failed,
         SubtaskState::Cancelled,
         SubtaskState::Skipped,
+        SubtaskState::Superseded,
     ];
 
     /// Name on the wire.
@@ -51,6 +54,7 @@ impl SubtaskState {
             SubtaskState::Failed => "failed",
             SubtaskState::Cancelled => "cancelled",
             SubtaskState::Skipped => "skipped",
+            SubtaskState::Superseded => "superseded",
         }
     }
 }
@@ -69,6 +73,9 @@ pub struct SubtaskView {
     /// ones.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub barrier: bool,
+    /// Whether it replaces the latest subtask of its key, and may be replaced by the next one.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub latest: bool,
     /// State of the subtask.
     pub state: SubtaskState,
     /// Number of started attempts.
@@ -98,7 +105,7 @@ pub struct OutcomeView {
     /// Its keys that other subtasks may share.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub shared_keys: Vec<String>,
-    /// `succeeded`, `failed`, `cancelled` or `skipped`.
+    /// `succeeded`, `failed`, `cancelled`, `skipped` or `superseded`.
     pub outcome: SubtaskState,
     /// Number of its last attempt.
     pub attempt: u32,
@@ -114,4 +121,16 @@ pub struct OutcomeView {
     /// Error of the last attempt.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
+    /// Subtask that has replaced it, if it is superseded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub superseded_by: Option<SubtaskRef>,
+}
+
+/// Subtask of some job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubtaskRef {
+    /// Id of its job.
+    pub job: String,
+    /// Its number in the job.
+    pub number: u32,
 }

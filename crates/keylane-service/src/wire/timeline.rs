@@ -68,6 +68,9 @@ pub struct Summary {
     pub failed_total: u64,
     /// Subtasks that were cancelled or skipped since the server started.
     pub cancelled_total: u64,
+    /// Subtasks that were replaced by later ones since the server started.
+    #[serde(default)]
+    pub superseded_total: u64,
     /// Failed attempts that were followed by another.
     pub retried_total: u64,
     /// Keys with unfinished subtasks.

@@ -133,7 +133,7 @@ async fn lines_become_one_job_or_none() {
     assert_eq!(
         done["counts"],
         json!({"total": 5000, "waiting": 0, "ready": 0, "running": 0,
-        "backing_off": 0, "succeeded": 5000, "failed": 0, "cancelled": 0})
+        "backing_off": 0, "succeeded": 5000, "failed": 0, "cancelled": 0, "superseded": 0})
     );
     body.push_str("{\"ky\":1}\n");
     let refused = client.send("POST", "/v1/jobs", &headers, &body).await.expect(422);

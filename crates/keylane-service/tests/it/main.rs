@@ -22,6 +22,7 @@ mod key_heads;
 mod keys_by_query;
 mod large_crash;
 mod late_crash;
+mod latest;
 mod leases;
 mod leases_kept;
 mod limits;

@@ -46,6 +46,7 @@ impl ModelJob {
             failed: of(OutcomeKind::Failed),
             cancelled: of(OutcomeKind::Cancelled),
             skipped: of(OutcomeKind::Skipped),
+            superseded: of(OutcomeKind::Superseded),
         }
     }
 }

@@ -112,7 +112,8 @@ export class Model {
     const offset = at - Date.now();
     if (!this.#clockKnown || offset > this.clockOffset || this.clockOffset - offset > 5_000) this.clockOffset = offset;
     this.#clockKnown = true;
-    const ended = summary.succeeded_total + summary.failed_total + summary.cancelled_total;
+    const { succeeded_total: succeeded, failed_total: failed, cancelled_total: cancelled } = summary;
+    const ended = succeeded + failed + cancelled + summary.superseded_total;
     const last = this.samples.at(-1);
     // The totals begin anew with the server.
     if (last && (ended < last.ended || at < last.at)) this.samples = [];

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {"scheduled"|"queued"|"running"|"paused"|"cancelling"|"succeeded"|"failed"|"cancelled"} JobState
- * @typedef {"waiting"|"ready"|"running"|"backing_off"|"succeeded"|"failed"|"cancelled"|"skipped"} SubtaskState
+ * @typedef {"waiting"|"ready"|"running"|"backing_off"|"succeeded"|"failed"|"cancelled"|"skipped"|"superseded"} SubtaskState
  * @typedef {"open"|"paused"|"stopped"} KeyState
  *
  * @typedef {object} Counts
@@ -14,6 +14,7 @@
  * @property {number} succeeded
  * @property {number} failed
  * @property {number} cancelled
+ * @property {number} superseded
  *
  * @typedef {object} Because
  * @property {string} reason
@@ -55,12 +56,14 @@
  * @property {string} ended_at
  * @property {unknown} [result]
  * @property {string} [error]
+ * @property {{job: string, number: number}} [superseded_by]
  *
  * @typedef {object} Subtask
  * @property {number} number
  * @property {string[]} keys
  * @property {string[]} [shared_keys]
  * @property {boolean} [barrier]
+ * @property {boolean} [latest]
  * @property {SubtaskState} state
  * @property {number} attempts
  * @property {number} max_attempts
@@ -146,6 +149,7 @@
  * @property {number} succeeded_total
  * @property {number} failed_total
  * @property {number} cancelled_total
+ * @property {number} superseded_total
  * @property {number} retried_total
  * @property {number} keys
  * @property {number} oldest_head_ms

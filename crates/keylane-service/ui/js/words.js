@@ -11,6 +11,7 @@ const STATES = {
   failed: "Failed",
   cancelled: "Cancelled",
   skipped: "Skipped",
+  superseded: "Superseded",
   waiting: "Waiting",
   ready: "Ready",
   backing_off: "Backing off",
@@ -29,6 +30,7 @@ const STATE_HELP = {
   failed: "It has failed for good",
   cancelled: "It was cancelled",
   skipped: "An operator skipped it",
+  superseded: "A later subtask of its key has replaced it",
   waiting: "It waits for a key, a start time or an operator",
   ready: "It waits only for a slot",
   backing_off: "It waits for its next attempt",
@@ -121,6 +123,7 @@ export const SUBTASK_STATES = [
   "succeeded",
   "cancelled",
   "skipped",
+  "superseded",
 ];
 
 /** @param {string} state */

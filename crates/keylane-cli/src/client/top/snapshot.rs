@@ -66,7 +66,9 @@ impl ServerSnapshot {
     }
 
     fn ended(&self) -> u64 {
-        self.summary.succeeded_total + self.summary.failed_total + self.summary.cancelled_total
+        let Summary { succeeded_total, failed_total, cancelled_total, superseded_total, .. } =
+            self.summary;
+        succeeded_total + failed_total + cancelled_total + superseded_total
     }
 
     /// Subtasks that ended in a second. None across a restart of the server.

@@ -76,6 +76,7 @@ pub(crate) fn event(id: String, event: EventKind, at: Timestamp) -> Event {
         at,
         job: None,
         number: None,
+        superseded_by: None,
         key: None,
         schedule: None,
         error: None,

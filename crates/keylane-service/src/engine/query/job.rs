@@ -154,6 +154,7 @@ fn counts_of(live: &ActiveJob, now: &scheduler::SubtaskCounts) -> Counts {
         succeeded: recorded.succeeded.into(),
         failed: recorded.failed.into(),
         cancelled: u64::from(recorded.cancelled) + u64::from(recorded.skipped),
+        superseded: recorded.superseded.into(),
     }
 }
 
@@ -163,6 +164,7 @@ fn stored_counts(total: u32, counts: &store::OutcomeCounts) -> Counts {
         succeeded: counts.succeeded.into(),
         failed: counts.failed.into(),
         cancelled: u64::from(counts.cancelled) + u64::from(counts.skipped),
+        superseded: counts.superseded.into(),
         ..Counts::default()
     }
 }

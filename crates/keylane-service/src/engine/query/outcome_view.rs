@@ -3,7 +3,7 @@
 use super::text::{raw, text_of};
 use crate::scheduler::UnfinishedState;
 use crate::store::{self, OutcomeKind};
-use crate::wire::{OutcomeView, SubtaskState, Timestamp};
+use crate::wire::{OutcomeView, SubtaskRef, SubtaskState, Timestamp};
 use crate::{SubtaskNumber, TaskKeys};
 
 pub(super) fn subtask_state(state: &UnfinishedState) -> SubtaskState {
@@ -22,6 +22,7 @@ pub(super) fn outcome_state(kind: OutcomeKind) -> SubtaskState {
         OutcomeKind::Succeeded => SubtaskState::Succeeded,
         OutcomeKind::Failed => SubtaskState::Failed,
         OutcomeKind::Skipped => SubtaskState::Skipped,
+        OutcomeKind::Superseded => SubtaskState::Superseded,
         _ => SubtaskState::Cancelled,
     }
 }
@@ -32,6 +33,7 @@ pub(super) fn outcome_view(
     keys: &TaskKeys,
 ) -> OutcomeView {
     let is_result = outcome.kind == OutcomeKind::Succeeded;
+    let superseded_by = superseded_by(outcome);
     let said = (!outcome.result.is_empty()).then(|| outcome.result.clone());
     OutcomeView {
         number,
@@ -43,7 +45,15 @@ pub(super) fn outcome_view(
         ended_at: Timestamp(outcome.ended_ms),
         result: said.clone().filter(|_| is_result).and_then(|bytes| raw(&bytes)),
         error: said
-            .filter(|_| !is_result)
+            .filter(|_| !is_result && superseded_by.is_none())
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        superseded_by,
     }
+}
+
+/// Returns the subtask that has replaced this one, from the text of the outcome.
+fn superseded_by(outcome: &store::SubtaskOutcome) -> Option<SubtaskRef> {
+    let text = std::str::from_utf8(&outcome.result).ok()?;
+    let (job, number) = text.split_once('/').filter(|_| outcome.kind == OutcomeKind::Superseded)?;
+    Some(SubtaskRef { job: job.to_owned(), number: number.parse().ok()? })
 }

@@ -113,6 +113,7 @@ impl Query {
                 keys: keys.exclusive.iter().map(text_of).collect(),
                 shared_keys: keys.shared.iter().map(text_of).collect(),
                 barrier: keys.is_barrier,
+                latest: keys.is_latest,
                 state,
                 attempts,
                 max_attempts: max_attempts.max(1),

@@ -164,6 +164,7 @@ impl Query {
             succeeded_total: totals.succeeded,
             failed_total: totals.failed,
             cancelled_total: totals.cancelled,
+            superseded_total: totals.superseded,
             retried_total: totals.retried,
             keys: slots.keys as u64,
             oldest_head_ms: oldest.map_or(0, |head| now.0.saturating_sub(head.since)),

@@ -78,6 +78,7 @@ impl Scheduler {
             succeeded: job.counts.succeeded,
             failed: job.counts.failed,
             cancelled: job.counts.cancelled,
+            superseded: job.counts.superseded,
             ..counted
         };
         assert_eq!(job.counts, counted);

@@ -3,6 +3,7 @@
 mod check;
 mod controls;
 mod kinds;
+mod latest;
 mod line;
 mod model;
 mod shared;

@@ -1,6 +1,7 @@
 //! The scheduler against a slow obvious model, under random programs.
 //!
-//! The model is a list of subtasks in the order of acceptance. One may start if no unfinished one before it
+//! The model is a list of subtasks in the order of acceptance. A latest subtask that enters removes the newest one of
+//! its key that has not started. One may start if no unfinished one before it
 //! shares a key with it, none of its keys is paused, its job goes on and its kind has room. After each step:
 //! what starts may start, nothing that may start is left beside a free slot, ends have the fates, drops and
 //! outcomes that the model says, counts are those of the model, fences rise. At the end nothing stays.
@@ -14,9 +15,9 @@ use crate::scheduler::{
     AcceptResult, AddError, EndedCounts, JobFailurePolicy, JobOutcome, JobStep, KeyFailurePolicy,
     KeyHeadError, KeySort, KeyView, KindId, KindLimits, NewJob, NewSubtask, RateLimit,
     RestoredState, RunEnd, RunStart, Scheduler, SchedulerSettings, SliceResult, StaleFence, Step,
-    SubtaskCounts, SubtaskFate, UnfinishedState, WaitReason,
+    SubtaskCounts, SubtaskFate, SupersededSubtask, UnfinishedState, WaitReason,
 };
-use crate::{JobNumber, Key, KeyClaim};
+use crate::{JobNumber, Key, KeyClaim, SubtaskId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -37,6 +38,10 @@ struct Sub {
     /// Those of `keys` that it shares.
     shared: BTreeSet<u8>,
     is_barrier: bool,
+    /// Whether it replaces the latest one of its only key, and may be replaced.
+    is_latest: bool,
+    /// Whether the next latest one of its key replaces it, if it still waits.
+    is_newest: bool,
     phase: Phase,
     attempts: u32,
     /// Whether it stands in its lanes. Steps of jobs have none, and are there at once.
@@ -159,7 +164,11 @@ enum Op {
 }
 
 fn subtasks() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    prop::collection::vec(prop::collection::vec(0..=BARRIER, 0..4), 0..9)
+    let keys = prop_oneof![
+        3 => prop::collection::vec(0..=BARRIER, 0..4),
+        1 => (0..6_u8).prop_map(|key| vec![key, LATEST]),
+    ];
+    prop::collection::vec(keys, 0..9)
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -237,9 +246,9 @@ struct Pair {
 }
 
 /// Keys of a program as all keys and the shared ones: from 6 on they are shared. A key that is
-/// both is exclusive. [`BARRIER`] is none.
+/// both is exclusive. [`BARRIER`] and [`LATEST`] are none.
 fn keys_of(of_program: &[u8]) -> (BTreeSet<u8>, BTreeSet<u8>) {
-    let of_program = of_program.iter().filter(|key| **key != BARRIER);
+    let of_program = of_program.iter().filter(|key| **key < BARRIER);
     let (exclusive, shared): (BTreeSet<u8>, BTreeSet<u8>) = of_program.partition(|key| **key < 6);
     let shared: BTreeSet<u8> = shared.iter().map(|key| key - 6).collect();
     (&exclusive | &shared, &shared - &exclusive)
@@ -247,6 +256,13 @@ fn keys_of(of_program: &[u8]) -> (BTreeSet<u8>, BTreeSet<u8>) {
 
 /// Key of a program that makes a subtask a barrier, in jobs that have some.
 const BARRIER: u8 = 12;
+
+/// Key of a program that makes a subtask with one exclusive key replace the latest one.
+const LATEST: u8 = 13;
+
+fn is_latest(of_program: &[u8]) -> bool {
+    of_program.contains(&LATEST)
+}
 
 type Claims = Vec<(Vec<u8>, bool)>;
 
@@ -259,7 +275,8 @@ fn new_subtasks(subs: &[Sub]) -> Vec<NewSubtask<Claims>> {
             [true, is_shared, true].map(|is_shared| (key(*letter), is_shared))
         });
         let barrier = sub.is_barrier.then(|| (KeyClaim::BARRIER.key.to_vec(), false));
-        let keys = keys.chain(barrier);
+        let latest = sub.is_latest.then(|| (KeyClaim::LATEST.key.to_vec(), false));
+        let keys = keys.chain(barrier).chain(latest);
         NewSubtask { number, keys: keys.collect(), attempts_made: sub.attempts }
     };
     subs.iter().map(new).collect()
@@ -338,6 +355,7 @@ impl Pair {
             let sub = &mut self.subs[at];
             sub.phase = Phase::Runs(start.fence);
             sub.attempts += 1;
+            sub.is_newest = false;
             assert_eq!(start.attempt, sub.attempts);
             self.starts.push(start);
             self.scheduler.check();
@@ -376,13 +394,14 @@ impl Pair {
     fn check(&self) {
         self.scheduler.check();
         for job in &self.jobs {
-            let EndedCounts { succeeded, failed, cancelled } = job.ended;
+            let EndedCounts { succeeded, failed, cancelled, superseded } = job.ended;
             let scheduled = job.parked.len() as u64;
             let mut counts = SubtaskCounts {
                 scheduled,
                 succeeded,
                 failed,
                 cancelled,
+                superseded,
                 ..SubtaskCounts::default()
             };
             for at in 0..self.subs.len() {
@@ -610,17 +629,18 @@ impl Pair {
         mut dropped: u64,
     ) {
         let allowed = self.job(number).allowed;
-        let mut exhausted = Vec::new();
-        let mine = self
-            .subs
-            .iter_mut()
-            .filter(|sub| sub.job == number && !sub.entered && is_of_entry(sub.step));
-        for sub in mine.take(accepted.entered as usize) {
-            sub.entered = true;
-            if sub.attempts >= allowed {
-                exhausted.push(sub.clone());
+        let (mut exhausted, mut superseded) = (Vec::new(), Vec::new());
+        for _ in 0..accepted.entered {
+            let is_next =
+                |sub: &Sub| sub.job == number && !sub.entered && is_of_entry(sub.step);
+            let at = self.subs.iter().position(is_next).expect("it has entered");
+            self.subs[at].entered = true;
+            if self.subs[at].attempts >= allowed {
+                exhausted.push(self.subs[at].clone());
             }
+            superseded.extend(self.replace_latest(at));
         }
+        assert_eq!(accepted.superseded, superseded);
         for sub in exhausted {
             let job = self.job(number);
             if job.course != Course::Open {
@@ -640,6 +660,31 @@ impl Pair {
         }
         let over = self.conclude(number);
         assert_eq!((&accepted.failed, accepted.dropped, accepted.over), (&failed, dropped, over));
+    }
+
+    /// A subtask that has entered replaces the newest of its key, if that waits.
+    fn replace_latest(&mut self, at: usize) -> Option<SupersededSubtask> {
+        let new = self.subs[at].clone();
+        if !new.is_latest || new.attempts > 0 {
+            return None;
+        }
+        let is_newest = |sub: &Sub| sub.is_newest && sub.keys == new.keys;
+        let old = self.subs.iter().position(is_newest);
+        self.subs[at].is_newest = true;
+        let old = old?;
+        self.subs[old].is_newest = false;
+        if self.subs[old].phase == Phase::Dropped {
+            return None;
+        }
+        assert_eq!((self.subs[old].phase, self.subs[old].attempts), (Phase::Waits, 0));
+        let old = self.subs.remove(old);
+        self.job_mut(old.job).ended.superseded += 1;
+        let over = self.conclude(old.job);
+        let [subtask, by] = [old, new].map(|sub| {
+            let Step::Subtask(number) = sub.step else { panic!("a subtask") };
+            SubtaskId { job: JobNumber(sub.job), number }
+        });
+        Some(SupersededSubtask { subtask, by, over })
     }
 
     /// A slice enters or leaves.
@@ -684,6 +729,8 @@ impl Pair {
             keys: keys_of(keys).0,
             shared: keys_of(keys).1,
             is_barrier: new.barriers && keys.contains(&BARRIER),
+            is_latest: is_latest(keys),
+            is_newest: false,
             phase: Phase::Waits,
             attempts: 0,
             entered: false,
@@ -841,6 +888,8 @@ impl Pair {
             keys: keys_of(keys).0,
             shared: keys_of(keys).1,
             is_barrier: job.barriers && keys.contains(&BARRIER),
+            is_latest: is_latest(keys),
+            is_newest: false,
             phase: Phase::Waits,
             attempts: 0,
             entered: false,
@@ -873,6 +922,8 @@ impl Pair {
                 keys: BTreeSet::from([(*n % 6) as u8]),
                 shared: BTreeSet::new(),
                 is_barrier: job.barriers && n % 5 == 1,
+                is_latest: n % 3 == 1 && n % 5 != 1,
+                is_newest: false,
                 phase: Phase::Waits,
                 attempts: 0,
                 entered: false,
@@ -1113,6 +1164,9 @@ impl Pair {
                 let is_subtask = matches!(sub.step, Step::Subtask(_));
                 let runs = matches!(sub.phase, Phase::Runs(_));
                 sub.attempts -= u32::from(restores && is_subtask && runs);
+                // The owner accepts one that has started as one that replaces none.
+                sub.is_latest &= sub.phase == Phase::Waits && sub.attempts == 0;
+                sub.is_newest = false;
                 sub.phase = Phase::Waits;
             }
             let job = self.job_mut(number);

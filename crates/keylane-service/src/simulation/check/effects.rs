@@ -60,12 +60,16 @@ impl State {
         id.clone_into(&mut job.id);
     }
 
-    /// The results are those of all subtasks, in their order.
+    /// The results are those of all subtasks, in their order. A superseded one has none.
     pub(super) fn fanned_in(&mut self, number: usize, results: &Value) {
-        let job = &mut self.jobs[number];
-        let all = (0..job.spec.subtasks.len() as u32).map(|of| result_of(number, of));
+        let all = (0..self.jobs[number].spec.subtasks.len() as u32).map(|of| {
+            match results[of as usize].is_null() && self.may_be_superseded((number, of as usize)) {
+                true => Value::Null,
+                false => result_of(number, of),
+            }
+        });
         let all: Value = all.collect();
-        job.fanned_in = Some(results.clone());
+        self.jobs[number].fanned_in = Some(results.clone());
         if *results != all {
             self.fail(format!("the fan-in of job {number} gets {results} instead of {all}"));
         }

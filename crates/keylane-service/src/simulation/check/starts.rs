@@ -25,6 +25,7 @@ impl State {
         wrong.extend(self.time(run));
         wrong.extend(self.steps(run));
         wrong.extend(self.limits(run));
+        wrong.extend(self.replacement(run));
         for why in wrong {
             self.fail(format!("{run:?} {why}"));
         }
@@ -212,8 +213,12 @@ impl State {
                 tasks.any(survives).then(|| "begins after a subtask".into())
             }
             FAN_IN => {
-                let mut tasks = job.tasks[..job.spec.subtasks.len()].iter();
-                let is_missing = |task: &Task| !may_have_succeeded(task) && task.unseen == 0;
+                let mut tasks = job.tasks[..job.spec.subtasks.len()].iter().enumerate();
+                let is_missing = |(number, task): (usize, &Task)| {
+                    !may_have_succeeded(task)
+                        && task.unseen == 0
+                        && !self.may_be_superseded((run.job, number))
+                };
                 tasks.any(is_missing).then(|| "begins before all subtasks have succeeded".into())
             }
             _ => {
@@ -251,7 +256,7 @@ impl State {
         wrong
     }
 
-    fn both(&self, run: Run) -> (&Job, &Task) {
+    pub(super) fn both(&self, run: Run) -> (&Job, &Task) {
         let job = &self.jobs[run.job];
         (job, &job.tasks[job.spec.place(run.number)])
     }
@@ -271,7 +276,7 @@ impl State {
     }
 
     /// Returns whether a subtask certainly entered before another one.
-    fn is_before(&self, one: (usize, usize), other: (usize, usize)) -> bool {
+    pub(super) fn is_before(&self, one: (usize, usize), other: (usize, usize)) -> bool {
         let (first, second) = (&self.jobs[one.0], &self.jobs[other.0]);
         if first.is_retried || second.is_retried {
             return false;
@@ -289,10 +294,10 @@ impl State {
     }
 
     /// Returns whether a subtask has possibly ended for good.
-    fn may_be_over(&self, (job, number): (usize, usize)) -> bool {
-        let job = &self.jobs[job];
+    fn may_be_over(&self, (number_of_job, number): (usize, usize)) -> bool {
+        let job = &self.jobs[number_of_job];
         let task = &job.tasks[number];
-        if job.is_cancelled || task.may_skip {
+        if job.is_cancelled || task.may_skip || self.may_be_superseded((number_of_job, number)) {
             return true;
         }
         let attempts = task.last.map_or(0, |last| last.attempt) + task.unseen;

@@ -141,6 +141,8 @@ pub(super) struct Task {
     pub(super) unseen: u32,
     /// It may have got an attempt beyond the maximum.
     pub(super) has_more: bool,
+    /// Identifier of the job and number of the subtask that has replaced it, as a client has read it.
+    pub(super) superseded_by: Option<(String, u32)>,
 }
 
 /// End of the last attempt.

@@ -5,7 +5,7 @@ import { count, jobTitle, percent, shortId } from "../format.js";
 import { href } from "../route.js";
 import { isFinal } from "../words.js";
 import { becauseShort } from "./because.js";
-import { ago, cell, eta, jobLink, progressBar, setAgo, stateBadge, table } from "./small.js";
+import { ago, cell, endedOf, eta, jobLink, progressBar, setAgo, stateBadge, table } from "./small.js";
 
 /** @typedef {import("../types.js").Job} Job */
 
@@ -59,11 +59,10 @@ function jobRow(first, isShort) {
   );
   const update = (/** @type {Job} */ job) => {
     const { counts } = job;
-    const ended = counts.succeeded + counts.failed + counts.cancelled;
     setText(link.lastElementChild ?? link, jobTitle(job));
     state.update(job.state);
     progress.update(counts, job.progress, jobTitle(job));
-    setText(words, `${percent(job.progress)} · ${count(ended)} of ${count(counts.total)}`);
+    setText(words, `${percent(job.progress)} · ${count(endedOf(counts))} of ${count(counts.total)}`);
     setText(runs, count(counts.running));
     refill(failed, String(counts.failed), () =>
       counts.failed === 0

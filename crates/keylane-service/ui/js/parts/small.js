@@ -69,7 +69,16 @@ export function keepAges(offset) {
   }, 1000);
 }
 
-const PARTS = /** @type {const} */ (["succeeded", "failed", "cancelled", "running", "ready", "backing_off", "waiting"]);
+const PARTS = /** @type {const} */ ([
+  "succeeded",
+  "failed",
+  "cancelled",
+  "superseded",
+  "running",
+  "ready",
+  "backing_off",
+  "waiting",
+]);
 
 /** How much of a job is done, as a bar of its parts and in words. */
 export function progressBar() {
@@ -97,9 +106,14 @@ export function progressBar() {
  * @param {number} progress
  */
 export function progressText(counts, progress) {
-  const ended = counts.succeeded + counts.failed + counts.cancelled;
-  return `${percent(progress)}, ${count(ended)} of ${plural(counts.total, "subtask")} ended`;
+  return `${percent(progress)}, ${count(endedOf(counts))} of ${plural(counts.total, "subtask")} ended`;
 }
+
+/**
+ * Number of subtasks that have ended.
+ * @param {Counts} counts
+ */
+export const endedOf = ({ succeeded, failed, cancelled, superseded }) => succeeded + failed + cancelled + superseded;
 
 /** A link to a job, with its colour and its name. */
 export function jobLink(/** @type {string} */ id, /** @type {string} */ text) {

@@ -29,6 +29,7 @@ const COUNTED = /** @type {const} */ ([
   "succeeded",
   "failed",
   "cancelled",
+  "superseded",
   "running",
   "ready",
   "backing_off",

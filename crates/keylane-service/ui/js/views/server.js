@@ -109,6 +109,7 @@ function numberRows({ model, version, live }) {
     ["Succeeded", count(summary.succeeded_total)],
     ["Failed for good", count(summary.failed_total)],
     ["Cancelled or skipped", count(summary.cancelled_total)],
+    ["Superseded", count(summary.superseded_total)],
     ["Retried attempts", count(summary.retried_total)],
     ["WebSocket clients", count(summary.websockets)],
     ["This page", live.connection === "live" ? "live" : live.connection],

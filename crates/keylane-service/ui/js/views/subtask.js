@@ -37,7 +37,7 @@ export function showSubtask(view) {
       const subtask = await get(at, {}, signal);
       // Asked for afterwards, so that of an attempt that is over nothing is missing.
       const logs = (await get(`${at}/logs`, {}, signal)).items;
-      isOver = isFinal(subtask.state) || subtask.state === "skipped";
+      isOver = isFinal(subtask.state) || ["skipped", "superseded"].includes(subtask.state);
       state.update(subtask.state);
       refill(body, JSON.stringify([subtask, logs]), () => parts(app, subtask, logs));
     } catch (error) {
@@ -60,12 +60,15 @@ export function showSubtask(view) {
  * @param {Subtask} subtask
  * @param {AttemptLog[]} logs
  */
-function parts(app, { keys, shared_keys: shared = [], barrier = false, attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
+function parts(app, { keys, shared_keys: shared = [], barrier = false, latest = false, attempts, max_attempts: most, payload: given, outcome, waiting_because: because }, logs) {
+  const by = outcome?.superseded_by;
   const took = outcome?.started_at && duration(Date.parse(outcome.ended_at) - Date.parse(outcome.started_at));
   /** @type {[string, import("../dom.js").Child | import("../dom.js").Child[] | undefined][]} */
   const rows = [
     [keys.length + shared.length === 1 ? "Key" : "Keys", keyLinks({ keys, shared_keys: shared }, "none")],
     ["Barrier", barrier ? "after all earlier subtasks of the job, and before all later ones" : undefined],
+    ["Latest", latest ? "replaces the one of its key that has not started" : undefined],
+    ["Superseded by", by && h("a", { href: href(["jobs", by.job, "subtasks", String(by.number)]) }, `subtask #${by.number} of ${app.model.nameOf(by.job) ?? by.job}`)],
     ["Attempts", `${attempts} of ${most}`],
     ["Started", outcome?.started_at && ago(outcome.started_at)],
     ["Ended", outcome && ago(outcome.ended_at)],

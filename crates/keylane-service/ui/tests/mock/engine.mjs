@@ -39,7 +39,7 @@ export class Engine extends EventEmitter {
   audit = [];
   events = [];
   kinds = [];
-  totals = { succeeded: 0, failed: 0, cancelled: 0, retried: 0 };
+  totals = { succeeded: 0, failed: 0, cancelled: 0, superseded: 0, retried: 0 };
   startedAt = Date.now() - 3 * 3_600_000;
   #nextEvent = 1;
   #nextJob = 1;
@@ -117,6 +117,7 @@ export class Engine extends EventEmitter {
         succeeded: 0,
         failed: 0,
         cancelled: 0,
+        superseded: 0,
       },
       ready: [],
       readyAt: 0,
@@ -629,7 +630,7 @@ export class Engine extends EventEmitter {
 
   /** Counts from zero, as after a restart of the server. */
   restart() {
-    this.totals = { succeeded: 0, failed: 0, cancelled: 0, retried: 0 };
+    this.totals = { succeeded: 0, failed: 0, cancelled: 0, superseded: 0, retried: 0 };
   }
 
   summary() {
@@ -651,6 +652,7 @@ export class Engine extends EventEmitter {
       succeeded_total: this.totals.succeeded,
       failed_total: this.totals.failed,
       cancelled_total: this.totals.cancelled,
+      superseded_total: this.totals.superseded,
       retried_total: this.totals.retried,
       keys: heads.length,
       oldest_head_ms: Date.now() - oldest,
@@ -716,4 +718,4 @@ export class Engine extends EventEmitter {
   }
 }
 
-const isOver = (subtask) => ["succeeded", "failed", "cancelled", "skipped"].includes(subtask.state);
+const isOver = (subtask) => ["succeeded", "failed", "cancelled", "skipped", "superseded"].includes(subtask.state);
